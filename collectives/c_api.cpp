@@ -42,8 +42,61 @@ private:
 
 }  // namespace
 
+namespace {
+
+/// The lock of the caller's interpreter, which other threads have while an operation waits.
+struct InterpreterLock {
+    void* (*unlock)(void) = nullptr;
+    void (*lock)(void* state) = nullptr;
+    int (*interrupted)(void) = nullptr;
+
+    class Released;
+    /// Asks the interpreter of the calling thread, if that is in an operation.
+    static bool is_interrupted();
+};
+
+class InterpreterLock::Released {
+public:
+    explicit Released(const InterpreterLock& lock) : lock_(lock), outer_(here_) {
+        if (lock_.unlock == nullptr || lock_.lock == nullptr) return;
+        state_ = lock_.unlock();
+        here_ = this;
+    }
+    ~Released() {
+        if (here_ != this) return;
+        here_ = outer_;
+        lock_.lock(state_);
+    }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+    static Released* here() { return here_; }
+    bool ask() {
+        if (lock_.interrupted == nullptr) return false;
+        lock_.lock(state_);
+        const bool is = lock_.interrupted() != 0;
+        state_ = lock_.unlock();
+        return is;
+    }
+
+private:
+    const InterpreterLock& lock_;
+    Released* outer_;
+    void* state_ = nullptr;
+    static thread_local Released* here_;  ///< of the operation that this thread is in
+};
+
+thread_local InterpreterLock::Released* InterpreterLock::Released::here_ = nullptr;
+
+bool InterpreterLock::is_interrupted() {
+    return Released::here() != nullptr && Released::here()->ask();
+}
+
+}  // namespace
+
 struct dtrun_comm {
     std::unique_ptr<Communicator> communicator;
+    InterpreterLock lock;
     Owner owner;
 };
 
@@ -170,6 +223,7 @@ Result<std::optional<Compression>> compression_of(const dtrun_compression* given
     compression.format = row->format;
     compression.rounding = own.stochastic != 0 ? Rounding::stochastic : Rounding::nearest;
     compression.error = own.error;
+    if (own.policy != 0) compression.policy = CompressionPolicy::always;
     return compression;
 }
 
@@ -193,6 +247,7 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
     return guarded([&]() -> Result<void> {
         if (!checked) return checked;
         Communicator& communicator = *comm->communicator;
+        const InterpreterLock::Released released(comm->lock);
         const auto turn = communicator.work().wait_for_turn();
         return body(communicator);
     });
@@ -225,9 +280,10 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
     });
 }
 
-Result<void> hand_out(Result<std::unique_ptr<Communicator>> made, dtrun_comm** comm) {
+Result<void> hand_out(Result<std::unique_ptr<Communicator>> made, const InterpreterLock& lock,
+                      dtrun_comm** comm) {
     if (!made) return std::unexpected(made.error());
-    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made), {}};
+    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made), lock, {}};
     return {};
 }
 
@@ -235,7 +291,7 @@ int split(dtrun_comm* parent, dtrun_comm** comm,
           const std::function<Result<std::unique_ptr<Communicator>>(Communicator&)>& how) {
     auto checked = check(parent);
     if (checked && comm == nullptr) checked = dtrun::fail(Errc::invalid_input, "comm is NULL");
-    return operate(parent, checked, [&](Communicator& from) { return hand_out(how(from), comm); });
+    return operate(parent, checked, [&](Communicator& from) { return hand_out(how(from), parent->lock, comm); });
 }
 
 }  // namespace
@@ -259,7 +315,9 @@ int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, d
             own.operation_timeout = span_of(given.operation_timeout_ms);
         if (given.interfaces != nullptr) own.interfaces = split_names(given.interfaces);
         own.device = given.device_memory != 0;
-        return hand_out(Communicator::create(worker, std::move(own)), comm);
+        const InterpreterLock lock{given.unlock, given.lock, given.interrupted};
+        if (lock.interrupted != nullptr) own.interrupted = &InterpreterLock::is_interrupted;
+        return hand_out(Communicator::create(worker, std::move(own)), lock, comm);
     });
 }
 
@@ -286,23 +344,23 @@ void dtrun_comm_abort(dtrun_comm* comm, const char* why) {
 }
 
 uint32_t dtrun_comm_rank(const dtrun_comm* comm) {
-    return comm->communicator->rank();
+    return comm != nullptr ? comm->communicator->rank() : 0;
 }
 
 uint32_t dtrun_comm_size(const dtrun_comm* comm) {
-    return comm->communicator->size();
+    return comm != nullptr ? comm->communicator->size() : 0;
 }
 
 const char* dtrun_comm_backend(const dtrun_comm* comm) {
-    return comm->communicator->backend().c_str();
+    return comm != nullptr ? comm->communicator->backend().c_str() : "";
 }
 
 const char* dtrun_comm_why(const dtrun_comm* comm) {
-    return comm->communicator->why().c_str();
+    return comm != nullptr ? comm->communicator->why().c_str() : "";
 }
 
 const char* dtrun_comm_facts(const dtrun_comm* comm) {
-    return comm->communicator->facts().c_str();
+    return comm != nullptr ? comm->communicator->facts().c_str() : "";
 }
 
 // ---- operations -----------------------------------------------------------------------------
@@ -362,6 +420,19 @@ int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t cou
                    });
 }
 
+int dtrun_reduce_scatter_compressed(dtrun_comm* comm, const void* in, void* out, size_t count,
+                                    int dtype, int reduce, const dtrun_compression* compression) {
+    const auto how = compression_of(compression);
+    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
+                                 check(dtype, out, count, "out"), check_reduce(reduce)),
+                   [&](Communicator& communicator) {
+                       return communicator.reduce_scatter(in, out, count, type_of(dtype),
+                                                          reduce_of(reduce), pointer(*how));
+                   });
+}
+
 int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root) {
     return operate(comm, first_failure(check(comm), check(dtype, data, count, "data")),
                    [&](Communicator& communicator) {
@@ -376,6 +447,19 @@ int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, i
                    [&](Communicator& communicator) {
                        return communicator.allgather(in, out, count, type_of(dtype));
                    });
+}
+
+int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                               const dtrun_compression* compression) {
+    const auto how = compression_of(compression);
+    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    return operate(
+        comm,
+        first_failure(check(comm), check(dtype, in, count, "in"),
+                      check(dtype, out, count, "out", ranks_of(comm))),
+        [&](Communicator& communicator) {
+            return communicator.allgather(in, out, count, type_of(dtype), pointer(*how));
+        });
 }
 
 int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts, int dtype) {

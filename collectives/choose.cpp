@@ -50,6 +50,13 @@ Result<std::string> common_wish(std::span<const Member> members) {
     return members[0].wish;
 }
 
+/// Between hosts that all have such a network, MPI makes use of it, and dtrun's own backend does not.
+bool want_fabric(std::span<const Member> members) {
+    const bool several = std::ranges::any_of(
+        members, [&](const Member& member) { return member.host != members[0].host; });
+    return several && std::ranges::all_of(members, &Member::fabric);
+}
+
 }  // namespace
 
 std::string encode(const Member& member) {
@@ -63,6 +70,7 @@ std::string encode(const Member& member) {
     put(member.address);
     put(member.wish);
     put(member.device ? "1" : "");
+    put(member.fabric ? "1" : "");
     for (const auto& [name, offer] : member.backends) {
         put(name);
         put(offer.available ? "1" : "");
@@ -73,13 +81,15 @@ std::string encode(const Member& member) {
 
 Result<Member> decode_member(std::string_view bytes) {
     Member member;
-    std::string device;
-    for (std::string* const field : {&member.host, &member.address, &member.wish, &device}) {
+    std::string device, fabric;
+    for (std::string* const field :
+         {&member.host, &member.address, &member.wish, &device, &fabric}) {
         auto taken = take_field(bytes);
         if (!taken) return std::unexpected(taken.error());
         *field = std::move(*taken);
     }
     member.device = !device.empty();
+    member.fabric = !fabric.empty();
     while (!bytes.empty()) {
         auto name = take_field(bytes);
         auto available = take_field(bytes);
@@ -111,13 +121,24 @@ Result<Choice> choose_backend(std::span<const Member> members, std::span<const s
                         "the backend \"{}\" takes arrays in memory of the host; those in memory of "
                         "the GPU need nccl (device_memory)",
                         *wish);
+        const BackendRow* const row = find_backend(*wish);
+        if (!members[0].device && row != nullptr && row->on_device())
+            return fail(Errc::invalid_input,
+                        "the backend \"{}\" takes arrays in memory of the GPU: say so "
+                        "(device_memory)",
+                        *wish);
         const std::string lacking = missing(members, *wish);
         if (!lacking.empty())
             return fail(Errc::not_found, "the backend \"{}\" is not there: {}", *wish, lacking);
         return Choice{*wish, "asked for"};
     }
+    std::vector<std::string> wanted(order.begin(), order.end());
     std::string others;
-    for (const std::string& backend : order) {
+    if (wanted.size() > 1 && wanted[0] == "dtrun" && wanted[1] == "mpi" && want_fabric(members)) {
+        std::swap(wanted[0], wanted[1]);
+        others = " and that uses InfiniBand";
+    }
+    for (const std::string& backend : wanted) {
         const std::string lacking = missing(members, backend);
         if (lacking.empty()) return Choice{backend, "the best that every rank has" + others};
         others += fmt::format("; not {} ({})", backend, lacking);

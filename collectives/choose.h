@@ -16,6 +16,7 @@ struct Member {
     std::string address;  ///< of the host, as others reach it; "" if unknown
     std::string wish;     ///< a backend, or "auto"
     bool device = false;  ///< its arrays are in memory of the GPU
+    bool fabric = false;  ///< the host has a network that libraries reach without the kernel
     /// Backends with their availability here: the wished one alone, or all for "auto".
     std::vector<std::pair<std::string, Availability>> backends;
 };

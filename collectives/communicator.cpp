@@ -1,6 +1,8 @@
 #include "collectives/communicator.h"
 
 #include "collectives/backends.h"
+#include "collectives/codec/format_table.h"
+#include "collectives/compressed_parts.h"
 #include "collectives/host_address.h"
 #include "collectives/self_group.h"
 #include "worker/include/dtrun.h"
@@ -34,6 +36,7 @@ Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
     own.address = own_address(options.interfaces);
     own.wish = options.backend;
     own.device = options.device;
+    own.fabric = has_infiniband();
     if (options.backend != "auto") {
         own.backends.emplace_back(options.backend, probe_backend(options.backend));
     } else if (dtrun_world_size(worker) > 1 || options.device) {
@@ -157,6 +160,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
     spec.prefix = plan.prefix;
     spec.generation = dtrun_generation(worker.get());
     spec.timeout = plan.options.timeout;
+    spec.interrupted = plan.options.interrupted;
     if (spec.topology.one_host()) {
         spec.address = "127.0.0.1";
     } else {
@@ -188,7 +192,8 @@ Communicator::Communicator(SharedWorker worker, Plan plan)
       prefix_(std::move(plan.prefix)),
       choice_(std::move(plan.choice)),
       ranks_(std::move(plan.ranks)),
-      rank_(plan.rank) {}
+      rank_(plan.rank),
+      apart_(Topology::apart(rank_, size())) {}
 
 Result<void> Communicator::join(const GroupSpec& spec) {
     if (choice_.backend == "none") {
@@ -311,11 +316,40 @@ Result<void> Communicator::check_compression(DType type, Reduce reduce,
     if (reduce == Reduce::adasum && group_->on_device())
         return fail(Errc::invalid_input, "Adasum is for host memory: use mpi or gloo");
     if (compression == nullptr) return {};
-    if (type != DType::f32 || (reduce != Reduce::sum && reduce != Reduce::average))
-        return fail(Errc::invalid_input,
-                    "only sum and average of f32 can be compressed, not {} of {}", name_of(reduce),
+    if (reduce != Reduce::sum && reduce != Reduce::average)
+        return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
+                    name_of(reduce));
+    return check_values(type, compression);
+}
+
+Result<void> Communicator::check_values(DType type, const Compression* compression) const {
+    if (compression == nullptr || type == DType::f32) return {};
+    if (group_->on_device())
+        return fail(Errc::invalid_input, "on a GPU only f32 can be compressed, not {}",
                     name_of(type));
-    return {};
+    if (type == DType::f16 || type == DType::bf16) return {};
+    return fail(Errc::invalid_input, "only f32, f16 and bf16 can be compressed, not {}",
+                name_of(type));
+}
+
+Result<void> Communicator::check_on_host(const Compression* compression) const {
+    if (compression == nullptr || !group_->on_device()) return {};
+    return fail(Errc::invalid_input, "on a GPU only allreduce can be compressed");
+}
+
+const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
+    // Below that, to encode and to take turns costs more than the wire does.
+    constexpr std::size_t kValuesMin = 16UL << 10;
+    if (compression == nullptr || group_->on_device()) return compression;
+    const bool insists = compression->policy == CompressionPolicy::always ||
+                         row_of(compression->format).use == FormatRow::Use::study;
+    const bool gains = arrangement_.topology.hosts() > 1 && count >= kValuesMin;
+    return insists || gains ? compression : nullptr;
+}
+
+Communicator::Levels Communicator::levels() const {
+    if (arrangement_.topology.one_host()) return {apart_, nullptr};
+    return {arrangement_.topology, arrangement_.host.get()};
 }
 
 Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t count, DType type,
@@ -328,6 +362,7 @@ Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t cou
 Result<void> Communicator::allreduce(const void* in, void* out, std::size_t count, DType type,
                                      Reduce reduce, const Compression* compression) {
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    compression = worth(compression, count);
     const Call call{.operation = "allreduce",
                     .count = count,
                     .type = type,
@@ -335,8 +370,7 @@ Result<void> Communicator::allreduce(const void* in, void* out, std::size_t coun
                     .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
     return perform(call, [&](std::uint64_t number) {
         if (compression == nullptr) return reduce_one(in, out, count, type, reduce);
-        const Segment all{static_cast<const float*>(in), static_cast<float*>(out), count,
-                          compression->error};
+        const TypedSegment all{in, out, count, compression->error, type};
         return reduce_compressed({&all, 1}, reduce, *compression, number);
     });
 }
@@ -346,16 +380,22 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
     Call call{.operation = "allreduce of many arrays",
               .type = type,
-              .reduce = static_cast<int>(reduce),
-              .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+              .reduce = static_cast<int>(reduce)};
     std::vector<std::size_t> counts;
     for (const Array& array : arrays) {
         call.count += array.count;
         counts.push_back(array.count);
     }
     call.parts = digest(counts);
+    compression = worth(compression, call.count);
+    call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
     return perform(call, [&](std::uint64_t number) -> Result<void> {
-        if (compression != nullptr) return reduce_segments(arrays, reduce, *compression, number);
+        if (compression != nullptr) {
+            std::vector<TypedSegment> segments;
+            for (const Array& array : arrays)
+                segments.push_back({array.data, array.data, array.count, array.error, type});
+            return reduce_compressed(segments, reduce, *compression, number);
+        }
         if (group_->on_device()) return group_->allreduce_many(arrays, type, reduce);
         for (std::size_t first = 0; first < arrays.size();) {
             const std::size_t number_fused = fused(arrays.subspan(first), type, reduce);
@@ -406,21 +446,17 @@ Result<void> Communicator::reduce_fused(std::span<const Array> arrays, DType typ
     return {};
 }
 
-Result<void> Communicator::reduce_segments(std::span<const Array> arrays, Reduce reduce,
-                                           const Compression& compression, std::uint64_t call) {
-    std::vector<Segment> segments;
-    for (const Array& array : arrays) {
-        auto* const values = static_cast<float*>(array.data);
-        segments.push_back({values, values, array.count, array.error});
-    }
-    return reduce_compressed(segments, reduce, compression, call);
-}
-
-Result<void> Communicator::reduce_compressed(std::span<const Segment> segments, Reduce reduce,
+Result<void> Communicator::reduce_compressed(std::span<const TypedSegment> segments, Reduce reduce,
                                              const Compression& compression, std::uint64_t call) {
-    if (group_->on_device())
-        return group_->allreduce_compressed(segments, reduce, compression, call);
-    return compressed_.run(*group_, rank_, size(), segments, reduce, compression, call);
+    if (group_->on_device()) {
+        std::vector<Segment> floats;
+        for (const TypedSegment& one : segments)
+            floats.push_back({static_cast<const float*>(one.in), static_cast<float*>(one.out),
+                              one.count, one.error});
+        return group_->allreduce_compressed(floats, reduce, compression, call);
+    }
+    const auto [topology, host] = levels();
+    return compressed_.run(*group_, topology, host, segments, reduce, compression, call);
 }
 
 Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, DType type,
@@ -437,14 +473,22 @@ Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, 
 }
 
 Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                          Reduce reduce) {
+                                          Reduce reduce, const Compression* compression) {
     if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
+    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    if (auto checked = check_on_host(compression); !checked) return checked;
+    compression = worth(compression, count * size());
     const Call call{.operation = "reduce-scatter",
                     .count = count,
                     .type = type,
-                    .reduce = static_cast<int>(reduce)};
-    return perform(
-        call, [&](std::uint64_t) { return group_->reduce_scatter(in, out, count, type, reduce); });
+                    .reduce = static_cast<int>(reduce),
+                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    return perform(call, [&](std::uint64_t number) {
+        if (compression == nullptr) return group_->reduce_scatter(in, out, count, type, reduce);
+        const auto [topology, host] = levels();
+        return compressed_reduce_scatter(*group_, topology, host, in, out, count, type, reduce,
+                                         *compression, number);
+    });
 }
 
 Result<void> Communicator::broadcast(void* data, std::size_t count, DType type,
@@ -455,10 +499,20 @@ Result<void> Communicator::broadcast(void* data, std::size_t count, DType type,
         call, [&](std::uint64_t) { return group_->broadcast(data, count * bytes_of(type), root); });
 }
 
-Result<void> Communicator::allgather(const void* in, void* out, std::size_t count, DType type) {
-    const Call call{.operation = "allgather", .count = count, .type = type};
-    return perform(
-        call, [&](std::uint64_t) { return group_->allgather(in, out, count * bytes_of(type)); });
+Result<void> Communicator::allgather(const void* in, void* out, std::size_t count, DType type,
+                                     const Compression* compression) {
+    if (auto checked = check_values(type, compression); !checked) return checked;
+    if (auto checked = check_on_host(compression); !checked) return checked;
+    compression = worth(compression, count * size());
+    const Call call{.operation = "allgather",
+                    .count = count,
+                    .type = type,
+                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    return perform(call, [&](std::uint64_t number) {
+        if (compression == nullptr) return group_->allgather(in, out, count * bytes_of(type));
+        return compressed_allgather(*group_, levels().topology, in, out, count, type, *compression,
+                                    number);
+    });
 }
 
 Result<void> Communicator::allgatherv(const void* in, void* out,

@@ -24,6 +24,7 @@ struct CommunicatorOptions {
     std::chrono::milliseconds timeout{300'000};
     std::chrono::milliseconds operation_timeout{0};  ///< 0: none
     std::vector<std::string> interfaces;             ///< or an address of this host
+    std::function<bool()> interrupted{};             ///< see GroupSpec
 };
 
 /// The implementation of dtrun_comm: a group of ranks over one backend, with what backends lack: a
@@ -58,9 +59,10 @@ public:
     Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                         std::uint32_t root);
     Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce);
+                                Reduce reduce, const Compression* compression = nullptr);
     Result<void> broadcast(void* data, std::size_t count, DType type, std::uint32_t root);
-    Result<void> allgather(const void* in, void* out, std::size_t count, DType type);
+    Result<void> allgather(const void* in, void* out, std::size_t count, DType type,
+                           const Compression* compression = nullptr);
     /// \param counts  of each rank
     Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> counts,
                             DType type);
@@ -104,14 +106,22 @@ private:
     Result<void> perform(const Call& call, Body body);
     Result<void> check_root(std::uint32_t root) const;
     Result<void> check_compression(DType type, Reduce reduce, const Compression* compression) const;
+    Result<void> check_on_host(const Compression* compression) const;
+    Result<void> check_values(DType type, const Compression* compression) const;
     Result<void> reduce_one(const void* in, void* out, std::size_t count, DType type,
                             Reduce reduce);
     std::size_t fused(std::span<const Array> arrays, DType type, Reduce reduce) const;
     Result<void> reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce);
-    Result<void> reduce_segments(std::span<const Array> arrays, Reduce reduce,
-                                 const Compression& compression, std::uint64_t call);
-    Result<void> reduce_compressed(std::span<const Segment> segments, Reduce reduce,
+    Result<void> reduce_compressed(std::span<const TypedSegment> segments, Reduce reduce,
                                    const Compression& compression, std::uint64_t call);
+    /// Compression as far as it is worth it for this many values in all; nullptr: in full.
+    const Compression* worth(const Compression* compression, std::size_t count) const;
+    /// Between what values are compressed: hosts, or ranks where somebody insists on it.
+    struct Levels {
+        const Topology& topology;
+        HostGroup* host;
+    };
+    Levels levels() const;
     Result<void> message(const Call& call, std::span<const Send> sends,
                          std::span<const Receive> receives);
 
@@ -124,6 +134,7 @@ private:
     std::uint32_t rank_;
     std::string facts_;
     Arrangement arrangement_;
+    Topology apart_;  ///< every rank by itself
     std::unique_ptr<Group> group_;
     CompressedAllreduce compressed_;
     std::vector<std::byte> fusion_;

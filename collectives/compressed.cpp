@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <span>
 
@@ -31,7 +32,8 @@ std::uint64_t seed_of(std::uint64_t call, std::uint64_t rank, std::uint64_t posi
     return x ^ x >> 33;
 }
 
-/// Cuts values into a piece for each rank and pieces into chunks, at block boundaries.
+/// Cuts values into a piece for each owner, and pieces into chunks, at block boundaries. Owners are the ranks of
+/// all rails: those of the first rail by host, then those of the second one, and so on.
 class Cut {
 public:
     struct Range {
@@ -39,12 +41,12 @@ public:
         std::size_t count = 0;
     };
 
-    Cut(std::size_t count, std::uint32_t size, Format format,
+    Cut(std::size_t count, std::uint32_t rails, std::uint32_t hosts, Format format,
         const CompressedAllreduce::Chunks& chunks)
-        : count_(count), size_(size), blocks_(round_up(count, kBlock) / kBlock) {
-        const std::size_t longest = round_up(blocks_, size) / size * kBlock;
+        : count_(count), size_(rails * hosts), blocks_(round_up(count, kBlock) / kBlock) {
+        const std::size_t longest = round_up(blocks_, size_) / size_ * kBlock;
         const std::size_t bytes =
-            std::max(chunks.step_bytes / (size - 1), chunks.message_bytes_min);
+            std::max(chunks.step_bytes / (hosts - 1), chunks.message_bytes_min);
         const std::size_t aim = std::max(bytes * kBlock / encoded_bytes(format, kBlock), kBlock);
         const std::size_t about = std::max<std::size_t>((longest + aim - 1) / aim, 1);
         chunk_ = std::max(round_up((longest + about - 1) / about, kBlock), kBlock);
@@ -55,7 +57,7 @@ public:
     std::size_t chunk_values_max() const { return chunk_; }
 
     /// A chunk of the owner's piece; empty beyond its end.
-    Range chunk(std::uint32_t owner, std::size_t number) const {
+    Range chunk(std::size_t owner, std::size_t number) const {
         const std::size_t begin = std::min(piece(owner) + number * chunk_, piece(owner + 1));
         const std::size_t end = std::min(begin + chunk_, piece(owner + 1));
         return {begin, end - begin};
@@ -74,26 +76,33 @@ private:
     std::size_t chunks_ = 0;
 };
 
-/// One call on one rank.
+/// One call on one rank. Peers are numbered by their host.
 class Exchange {
 public:
-    Exchange(Group& group, std::uint32_t rank, std::uint32_t size, const Segments& values,
+    Exchange(Group& group, const Topology& topology, HostGroup* host, const Segments& values,
              Reduce reduce, const Compression& compression, std::uint64_t call,
              const CompressedAllreduce::Chunks& chunks, std::vector<std::byte>& messages)
         : group_(group),
-          rank_(rank),
-          size_(size),
+          topology_(topology),
+          host_(host),
+          me_(topology.host()),
+          hosts_(topology.hosts()),
+          rail_(topology.place()),
+          on_rail_(topology.place() < topology.rails()),
           values_(values),
           average_(reduce == Reduce::average),
           format_(compression.format),
           rounding_(compression.rounding),
           call_(call),
-          cut_(values.count(), size, compression.format, chunks),
+          cut_(values.count(), topology.rails(), topology.hosts(), compression.format, chunks),
           message_bytes_(
               round_up(encoded_bytes(compression.format, cut_.chunk_values_max()), kAlignment)),
           messages_(messages) {
-        // Each slot has three boxes for each rank, and one for this rank's own sum.
-        const std::size_t needed = kSlots * (3 * std::size_t{size} + 1) * message_bytes_;
+        // Each slot has three boxes for each peer, and one for this rank's own sum. Behind them are sums of the
+        // host, a slice in each slot, and a slice of the result.
+        boxes_bytes_ = kSlots * (3 * std::size_t{hosts_} + 1) * message_bytes_;
+        const std::size_t slices = host != nullptr ? kSlots + 1 : 0;
+        const std::size_t needed = boxes_bytes_ + slices * slice_values_max() * sizeof(float);
         if (messages_.size() < needed) messages_.resize(needed);
     }
 
@@ -105,29 +114,59 @@ private:
     using Slots = std::array<std::unique_ptr<Pending>, kSlots>;
 
     std::byte* box(Box which, std::size_t chunk, std::uint32_t peer) const {
-        const std::size_t slot = (chunk % kSlots) * (3 * std::size_t{size_} + 1);
+        const std::size_t slot = (chunk % kSlots) * (3 * std::size_t{hosts_} + 1);
         return messages_.data() +
-               (slot + static_cast<std::size_t>(which) * size_ + peer) * message_bytes_;
+               (slot + static_cast<std::size_t>(which) * hosts_ + peer) * message_bytes_;
     }
-    std::byte* own_sum(std::size_t chunk) const { return box(Box::sum_of_peer, chunk, size_); }
+    std::byte* own_sum(std::size_t chunk) const { return box(Box::sum_of_peer, chunk, hosts_); }
 
+    /// What a peer of this rail owns of a chunk.
+    Cut::Range range_of(std::uint32_t peer, std::size_t chunk) const {
+        return range_of(rail_, peer, chunk);
+    }
+    Cut::Range range_of(std::uint32_t rail, std::uint32_t peer, std::size_t chunk) const {
+        return cut_.chunk(std::size_t{rail} * hosts_ + peer, chunk);
+    }
+    std::uint32_t rank_of(std::uint32_t peer) const { return topology_.ranks_of(peer)[rail_]; }
+
+    // A chunk's ranges on one rail, one behind the other, are a slice, which the host adds up as one.
+    std::size_t slice_values_max() const { return hosts_ * cut_.chunk_values_max(); }
+    float* slice(std::size_t number) const {
+        return reinterpret_cast<float*>(messages_.data() + boxes_bytes_) +
+               number * slice_values_max();
+    }
+    float* host_sums(std::size_t chunk) const { return slice(chunk % kSlots); }
+    float* results() const { return slice(kSlots); }
+    std::size_t place_in_slice(std::uint32_t peer, std::size_t chunk) const;
+    std::vector<HostGroup::Slice> slices_of(std::size_t chunk) const;
+    template <class Part>
+    void in_ranges(std::size_t at, std::size_t n, std::size_t chunk, Part part) const;
+
+    Result<void> sum_on_host(std::size_t chunk);
+    Result<void> share_on_host(std::size_t chunk);
     Result<void> send_values(std::size_t chunk);
     Result<void> send_sum(std::size_t chunk);
     Result<void> receive_sums(std::size_t chunk);
-    void encode_values(Cut::Range range, std::byte* to);
-    void encode_sum(Cut::Range range, std::size_t chunk);
-    void add_up(std::size_t at, std::size_t n, std::size_t encoded_at, std::size_t chunk);
+    const float* own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
+                            std::size_t n);
+    void encode_values(std::uint32_t peer, std::size_t chunk);
+    void encode_sum(std::size_t chunk);
+    void add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t chunk);
     void encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
                       float error_factor);
-    void decode_to_place(Cut::Range range, const std::byte* from);
+    void decode_sum(std::uint32_t peer, std::size_t chunk, const std::byte* from);
     /// Calls strip(offset in the range, values, offset in its encoded bytes).
     template <class F>
     void strips(Cut::Range range, F strip);
     void poll();
 
     Group& group_;
-    const std::uint32_t rank_;
-    const std::uint32_t size_;
+    const Topology& topology_;
+    HostGroup* const host_;
+    const std::uint32_t me_;     ///< this rank's host
+    const std::uint32_t hosts_;  ///< which are the peers of a rail
+    const std::uint32_t rail_;
+    const bool on_rail_;  ///< false: this rank only adds and copies
     const Segments& values_;
     const bool average_;
     const Format format_;
@@ -135,6 +174,7 @@ private:
     const std::uint64_t call_;
     const Cut cut_;
     const std::size_t message_bytes_;
+    std::size_t boxes_bytes_ = 0;
     std::vector<std::byte>& messages_;
     alignas(kAlignment) std::array<float, kStrip> room_;
     alignas(kAlignment) std::array<float, kStrip> sums_;
@@ -159,10 +199,74 @@ void Exchange::poll() {
             if (pending) pending->poll();
 }
 
+// ---- on a host ------------------------------------------------------------------------------
+
+std::size_t Exchange::place_in_slice(std::uint32_t peer, std::size_t chunk) const {
+    std::size_t at = 0;
+    for (std::uint32_t before = 0; before < peer; ++before) at += range_of(before, chunk).count;
+    return at;
+}
+
+/// The slices of all rails, numbered one behind the other at equal distances.
+std::vector<HostGroup::Slice> Exchange::slices_of(std::size_t chunk) const {
+    std::vector<HostGroup::Slice> slices;
+    for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail) {
+        slices.push_back({rail * slice_values_max(), 0});
+        for (std::uint32_t peer = 0; peer < hosts_; ++peer)
+            slices.back().count += range_of(rail, peer, chunk).count;
+    }
+    return slices;
+}
+
+/// Calls part(first value, number, offset from `at`) for what [at, at + n) of slices_of() consists of.
+template <class Part>
+void Exchange::in_ranges(std::size_t at, std::size_t n, std::size_t chunk, Part part) const {
+    const auto rail = static_cast<std::uint32_t>(at / slice_values_max());
+    std::size_t begin = rail * slice_values_max();
+    for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
+        const Cut::Range range = range_of(rail, peer, chunk);
+        const std::size_t first = std::max(begin, at);
+        const std::size_t last = std::min(begin + range.count, at + n);
+        if (first < last) part(range.at + (first - begin), last - first, first - at);
+        begin += range.count;
+    }
+}
+
+Result<void> Exchange::sum_on_host(std::size_t chunk) {
+    const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
+        in_ranges(at, n, chunk, [&](std::size_t first, std::size_t number, std::size_t offset) {
+            auto* const room = reinterpret_cast<float*>(to) + offset;
+            const float* const from = values_.take(first, number, room);
+            if (from != room) std::copy_n(from, number, room);
+        });
+        poll();
+    };
+    return host_->sum_slices(slices_of(chunk), DType::f32, Reduce::sum, fill, host_sums(chunk));
+}
+
+Result<void> Exchange::share_on_host(std::size_t chunk) {
+    const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
+        in_ranges(at, n, chunk, [&](std::size_t first, std::size_t number, std::size_t offset) {
+            values_.put(first, number, reinterpret_cast<const float*>(from) + offset);
+        });
+        poll();
+    };
+    return host_->share_slices(slices_of(chunk), DType::f32, results(), take);
+}
+
+// ---- between hosts --------------------------------------------------------------------------
+
+/// This host's values of what a peer owns, with the errors of the last call.
+const float* Exchange::own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
+                                  std::size_t n) {
+    if (host_ != nullptr) return host_sums(chunk) + place_in_slice(peer, chunk) + offset;
+    return values_.take(range_of(peer, chunk).at + offset, n, room_.data());
+}
+
 /// Encodes values and stores the rounding errors if the caller keeps them.
 void Exchange::encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
                             float error_factor) {
-    const std::uint64_t seed = seed_of(call_, rank_, at);
+    const std::uint64_t seed = seed_of(call_, topology_.rank(), at);
     if (!values_.has_errors(at, n)) return encode(format_, rounding_, seed, values, n, to);
     std::fill_n(errors_.data(), n, 0.0F);
     encode(format_, rounding_, seed, values, n, to, errors_.data());
@@ -171,18 +275,21 @@ void Exchange::encode_strip(std::size_t at, std::size_t n, const float* values, 
     values_.put_errors(at, n, errors_.data());
 }
 
-void Exchange::encode_values(Cut::Range range, std::byte* to) {
+void Exchange::encode_values(std::uint32_t peer, std::size_t chunk) {
+    std::byte* const to = box(Box::to_owner, chunk, peer);
+    const Cut::Range range = range_of(peer, chunk);
     strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
-        const std::size_t at = range.at + offset;
-        encode_strip(at, n, values_.take(at, n, room_.data()), to + encoded_at, 1);
+        encode_strip(range.at + offset, n, own_values(peer, chunk, offset, n), to + encoded_at, 1);
     });
 }
 
-/// Sets sums_ to the sum or mean of all ranks' values at [at, at + n), added in the order of ranks.
-void Exchange::add_up(std::size_t at, std::size_t n, std::size_t encoded_at, std::size_t chunk) {
-    for (std::uint32_t peer = 0; peer < size_; ++peer) {
-        if (peer == rank_) {
-            const float* own = values_.take(at, n, room_.data());
+/// Sets sums_ to the sum or mean of all hosts' values at an offset of this rank's range, added in the order of
+/// hosts.
+void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at,
+                      std::size_t chunk) {
+    for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
+        if (peer == me_) {
+            const float* own = own_values(me_, chunk, offset, n);
             if (peer == 0)
                 std::copy_n(own, n, sums_.data());
             else
@@ -195,47 +302,48 @@ void Exchange::add_up(std::size_t at, std::size_t n, std::size_t encoded_at, std
         else
             decode_add(format_, encoded, n, sums_.data());
     }
-    if (average_) divide(sums_.data(), n, DType::f32, size_);
+    if (average_) divide(sums_.data(), n, DType::f32, topology_.size());
 }
 
-void Exchange::encode_sum(Cut::Range range, std::size_t chunk) {
-    std::byte* to = own_sum(chunk);
-    strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
-        const std::size_t at = range.at + offset;
-        add_up(at, n, encoded_at, chunk);
+void Exchange::encode_sum(std::size_t chunk) {
+    std::byte* const to = own_sum(chunk);
+    const Cut::Range mine = range_of(me_, chunk);
+    strips(mine, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
+        add_up(offset, n, encoded_at, chunk);
         // This error is added to one rank's values, which the mean divides by the number of ranks.
-        encode_strip(at, n, sums_.data(), to + encoded_at,
-                     average_ ? static_cast<float>(size_) : 1.0F);
+        encode_strip(mine.at + offset, n, sums_.data(), to + encoded_at,
+                     average_ ? static_cast<float>(topology_.size()) : 1.0F);
     });
 }
 
-void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
+/// Puts a peer's sum where it belongs: on a host with several ranks they all take it from there.
+void Exchange::decode_sum(std::uint32_t peer, std::size_t chunk, const std::byte* from) {
+    const Cut::Range range = range_of(peer, chunk);
+    float* const shared = host_ != nullptr ? results() + place_in_slice(peer, chunk) : nullptr;
     strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
         const std::size_t at = range.at + offset;
-        if (float* place = values_.place(at, n)) {
-            decode(format_, from + encoded_at, n, place);
-        } else {
-            decode(format_, from + encoded_at, n, room_.data());
-            values_.put(at, n, room_.data());
-        }
+        if (shared != nullptr) return decode(format_, from + encoded_at, n, shared + offset);
+        if (float* place = values_.place(at, n))
+            return decode(format_, from + encoded_at, n, place);
+        decode(format_, from + encoded_at, n, room_.data());
+        values_.put(at, n, room_.data());
     });
 }
 
-/// Sends this rank's values of a chunk of every piece to the owners.
+/// Sends this host's values of a chunk of every piece to the owners.
 Result<void> Exchange::send_values(std::size_t chunk) {
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    const std::size_t mine = encoded_bytes(format_, cut_.chunk(rank_, chunk).count);
-    for (std::uint32_t step = 1; step < size_; ++step) {
+    const std::size_t mine = encoded_bytes(format_, range_of(me_, chunk).count);
+    for (std::uint32_t step = 1; step < hosts_; ++step) {
         // Each rank begins with another peer, so that not all wait for one link.
-        const std::uint32_t to = (rank_ + step) % size_;
-        const std::uint32_t from = (rank_ + size_ - step) % size_;
-        const Cut::Range range = cut_.chunk(to, chunk);
-        encode_values(range, box(Box::to_owner, chunk, to));
-        if (range.count != 0)
-            sends.push_back(
-                {to, box(Box::to_owner, chunk, to), encoded_bytes(format_, range.count)});
-        if (mine != 0) receives.push_back({from, box(Box::from_peer, chunk, from), mine});
+        const std::uint32_t to = (me_ + step) % hosts_;
+        const std::uint32_t from = (me_ + hosts_ - step) % hosts_;
+        encode_values(to, chunk);
+        const std::size_t bytes = encoded_bytes(format_, range_of(to, chunk).count);
+        if (bytes != 0) sends.push_back({rank_of(to), box(Box::to_owner, chunk, to), bytes});
+        if (mine != 0)
+            receives.push_back({rank_of(from), box(Box::from_peer, chunk, from), mine});
     }
     auto pending = group_.start(sends, receives);
     if (!pending) return std::unexpected(pending.error());
@@ -243,27 +351,29 @@ Result<void> Exchange::send_values(std::size_t chunk) {
     return {};
 }
 
-/// Waits for all ranks' values of a chunk of this rank's piece, then sends their encoded sum.
+/// Waits for all hosts' values of a chunk of this rank's piece, then sends their encoded sum.
 Result<void> Exchange::send_sum(std::size_t chunk) {
     std::unique_ptr<Pending>& values = to_owners_[chunk % kSlots];
     if (auto arrived = values->wait(); !arrived) return arrived;
     values.reset();
-    const Cut::Range mine = cut_.chunk(rank_, chunk);
-    encode_sum(mine, chunk);
+    const Cut::Range mine = range_of(me_, chunk);
+    encode_sum(chunk);
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    for (std::uint32_t step = 1; step < size_; ++step) {
-        const std::uint32_t to = (rank_ + step) % size_;
-        const std::uint32_t from = (rank_ + size_ - step) % size_;
+    for (std::uint32_t step = 1; step < hosts_; ++step) {
+        const std::uint32_t to = (me_ + step) % hosts_;
+        const std::uint32_t from = (me_ + hosts_ - step) % hosts_;
         if (mine.count != 0)
-            sends.push_back({to, own_sum(chunk), encoded_bytes(format_, mine.count)});
-        const std::size_t bytes = encoded_bytes(format_, cut_.chunk(from, chunk).count);
-        if (bytes != 0) receives.push_back({from, box(Box::sum_of_peer, chunk, from), bytes});
+            sends.push_back({rank_of(to), own_sum(chunk), encoded_bytes(format_, mine.count)});
+        const std::size_t bytes = encoded_bytes(format_, range_of(from, chunk).count);
+        if (bytes != 0)
+            receives.push_back({rank_of(from), box(Box::sum_of_peer, chunk, from), bytes});
     }
     auto pending = group_.start(sends, receives);
     if (!pending) return std::unexpected(pending.error());
     from_owners_[chunk % kSlots] = std::move(*pending);
-    decode_to_place(mine, own_sum(chunk));
+    // With one rank on the host the result has its place already.
+    if (host_ == nullptr) decode_sum(me_, chunk, own_sum(chunk));
     return {};
 }
 
@@ -271,42 +381,59 @@ Result<void> Exchange::receive_sums(std::size_t chunk) {
     std::unique_ptr<Pending>& sums = from_owners_[chunk % kSlots];
     if (auto arrived = sums->wait(); !arrived) return arrived;
     sums.reset();
-    for (std::uint32_t peer = 0; peer < size_; ++peer)
-        if (peer != rank_)
-            decode_to_place(cut_.chunk(peer, chunk), box(Box::sum_of_peer, chunk, peer));
+    if (host_ != nullptr) decode_sum(me_, chunk, own_sum(chunk));
+    for (std::uint32_t peer = 0; peer < hosts_; ++peer)
+        if (peer != me_) decode_sum(peer, chunk, box(Box::sum_of_peer, chunk, peer));
     return {};
 }
 
 Result<void> Exchange::run() {
     const std::size_t chunks = cut_.chunks();
     for (std::size_t step = 0; step < chunks + 2 * kUnderWay; ++step) {
-        if (step < chunks)
+        const bool begins = step < chunks;
+        const bool adds = on_rail_ && step >= kUnderWay && step - kUnderWay < chunks;
+        const bool ends = step >= 2 * kUnderWay;
+        if (begins && host_ != nullptr)
+            if (auto ok = sum_on_host(step); !ok) return ok;
+        if (begins && on_rail_)
             if (auto ok = send_values(step); !ok) return ok;
-        if (step >= kUnderWay && step - kUnderWay < chunks)
+        if (adds)
             if (auto ok = send_sum(step - kUnderWay); !ok) return ok;
-        if (step >= 2 * kUnderWay)
+        if (ends && on_rail_)
             if (auto ok = receive_sums(step - 2 * kUnderWay); !ok) return ok;
+        if (ends && host_ != nullptr)
+            if (auto ok = share_on_host(step - 2 * kUnderWay); !ok) return ok;
     }
     return {};
 }
 
 }  // namespace
 
-Result<void> CompressedAllreduce::run(Group& group, std::uint32_t rank, std::uint32_t size,
-                                      std::span<const Segment> segments, Reduce reduce,
+Result<void> CompressedAllreduce::run(Group& group, const Topology& topology, HostGroup* host,
+                                      std::span<const TypedSegment> segments, Reduce reduce,
                                       const Compression& compression, std::uint64_t call) {
     if (reduce != Reduce::sum && reduce != Reduce::average)
         return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
                     name_of(reduce));
-    if (size > 1) {
+    if (topology.hosts() > 1) {
         const Segments values(segments);
-        Exchange exchange(group, rank, size, values, reduce, compression, call, chunks_, messages_);
+        if (host != nullptr) host->begin(call);
+        Exchange exchange(group, topology, host, values, reduce, compression, call, chunks_,
+                          messages_);
         return exchange.run();
     }
-    for (const Segment& segment : segments)
+    for (const TypedSegment& segment : segments)
         if (segment.count != 0 && segment.in != segment.out)
-            std::copy_n(segment.in, segment.count, segment.out);
+            std::memcpy(segment.out, segment.in, segment.count * bytes_of(segment.type));
     return {};
+}
+
+Result<void> CompressedAllreduce::run(Group& group, std::uint32_t rank, std::uint32_t size,
+                                      std::span<const Segment> segments, Reduce reduce,
+                                      const Compression& compression, std::uint64_t call) {
+    std::vector<TypedSegment> typed;
+    for (const Segment& one : segments) typed.push_back({one.in, one.out, one.count, one.error});
+    return run(group, Topology::apart(rank, size), nullptr, typed, reduce, compression, call);
 }
 
 Result<void> CompressedAllreduce::run(Group& group, std::uint32_t rank, std::uint32_t size,

@@ -4,6 +4,8 @@
 #include "collectives/codec/codec.h"
 #include "collectives/compression.h"
 #include "collectives/group.h"
+#include "collectives/host/host_group.h"
+#include "collectives/topology.h"
 #include "collectives/types.h"
 
 #include <cstddef>
@@ -14,6 +16,9 @@
 namespace dtrun::collectives {
 
 /// Allreduce of f32 that travel in fewer bits.
+///
+/// Ranks of a host add up their values in memory first, in full; what follows is between hosts, along rails (see
+/// Topology), and "rank" means the ranks of a rail. Where no host has two ranks, that is all of them.
 ///
 /// Two shots: the values are cut into one piece for each rank. Every rank sends its values of each
 /// piece, encoded, to the piece's owner; the owner adds them up as f32, in the order of ranks, and
@@ -30,7 +35,8 @@ namespace dtrun::collectives {
 /// Pieces are cut into chunks that follow one another through encoding, the wire, adding, the wire
 /// and decoding, so that the links are busy in both directions from the first chunk to the last.
 ///
-/// A single rank's result is its input, exactly, and its error is left alone.
+/// A single rank's result is its input, exactly, and its error is left alone. After a failure buffers for error
+/// feedback have lost what the values that were under way had taken from them: set them to zeros.
 class CompressedAllreduce {
 public:
     /// How pieces are cut into chunks.
@@ -44,13 +50,19 @@ public:
     CompressedAllreduce() = default;
     explicit CompressedAllreduce(const Chunks& chunks) : chunks_(chunks) {}
 
-    /// \param reduce  sum or average, which is divided before it is encoded
-    /// \param call    seed of stochastic rounding: the same on all ranks, another for each call
+    /// \param topology  of the ranks of `group`
+    /// \param host      of this rank's host; nullptr: the topology has it apart
+    /// \param segments  have the same total of values on all ranks; compression.error is ignored
+    /// \param reduce    sum or average, which is divided before it is encoded
+    /// \param call      seed of stochastic rounding: the same on all ranks, another for each call
     /// Errc: invalid_input (reduce); and those of Group
+    Result<void> run(Group& group, const Topology& topology, HostGroup* host,
+                     std::span<const TypedSegment> segments, Reduce reduce,
+                     const Compression& compression, std::uint64_t call);
+    /// Without hosts, for f32.
     Result<void> run(Group& group, std::uint32_t rank, std::uint32_t size, const float* in,
                      float* out, std::size_t count, Reduce reduce, const Compression& compression,
                      std::uint64_t call);
-    /// \param segments     have the same total of values on all ranks; compression.error is ignored
     Result<void> run(Group& group, std::uint32_t rank, std::uint32_t size,
                      std::span<const Segment> segments, Reduce reduce,
                      const Compression& compression, std::uint64_t call);

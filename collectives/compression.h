@@ -1,18 +1,26 @@
 #pragma once
 
 #include "collectives/codec/format.h"
+#include "collectives/types.h"
 
 #include <cstddef>
 
 namespace dtrun::collectives {
 
-/// How an allreduce of f32 is compressed.
+/// When values travel in fewer bits.
+enum class CompressionPolicy {
+    automatic,  ///< between hosts, if they are enough to gain by it; in full else, which is exact and faster
+    always,     ///< also on one host, and however few they are: to study formats
+};
+
+/// How values are compressed.
 struct Compression {
     Format format = Format::e4m3;
     Rounding rounding = Rounding::nearest;
     /// Buffer for error feedback, one float per value, or nullptr: the last call's rounding errors
     /// are added to this rank's values, and this call's are stored here. Zeros at first.
     float* error = nullptr;
+    CompressionPolicy policy = CompressionPolicy::automatic;
 };
 
 /// A part of the values of a call: values of several tensors are reduced as one.
@@ -21,6 +29,15 @@ struct Segment {
     float* out;  ///< may be `in`
     std::size_t count;
     float* error = nullptr;  ///< `count` of them, see Compression
+};
+
+/// The same in host memory, where values need not be f32. Sums are f32 whatever they are.
+struct TypedSegment {
+    const void* in;
+    void* out;  ///< may be `in`
+    std::size_t count;
+    float* error = nullptr;
+    DType type = DType::f32;  ///< or f16, bf16
 };
 
 }  // namespace dtrun::collectives

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,6 +36,8 @@ struct GroupSpec {
     std::string address;  ///< of this host, at which the other members reach it; "" unknown
     std::uint32_t local_rank = 0;  ///< of this process on its host: its GPU, among other things
     std::uint64_t generation = 0;  ///< of the job's membership; MPI does not survive a change
+    /// Asked now and then by a thread that waits in an operation: true ends it. May be empty.
+    std::function<bool()> interrupted{};
 };
 
 /// A message of start(). Between two ranks, messages are matched in the order in which they are

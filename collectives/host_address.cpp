@@ -1,11 +1,13 @@
 #include "collectives/host_address.h"
 
+#include "base/fd.h"
 #include "base/interfaces.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 namespace dtrun::collectives {
@@ -34,6 +36,20 @@ std::string resolved(const std::string& host) {
 }
 
 }  // namespace
+
+bool has_infiniband(const std::string& folder) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    for (const auto& device : fs::directory_iterator(folder, error))
+        for (const auto& port : fs::directory_iterator(device.path() / "ports", error)) {
+            const auto state = read_file((port.path() / "state").string());
+            const auto layer = read_file((port.path() / "link_layer").string());
+            if (state && layer && state->find("ACTIVE") != state->npos &&
+                layer->starts_with("InfiniBand"))
+                return true;
+        }
+    return false;
+}
 
 std::vector<std::string> split_names(const std::string& text) {
     std::vector<std::string> names;

@@ -13,6 +13,9 @@ std::vector<std::string> interfaces_from_environment();
 /// else the source address of the route to MASTER_ADDR; "" if neither is known.
 std::string own_address(const std::vector<std::string>& interfaces);
 
+/// Whether this host has an InfiniBand port that works. \param folder  of the system
+bool has_infiniband(const std::string& folder = "/sys/class/infiniband");
+
 /// "a,b" -> a, b; blanks and empty names are dropped.
 std::vector<std::string> split_names(const std::string& text);
 

@@ -1,15 +1,16 @@
 #include "collectives/segments.h"
 
+#include "collectives/codec/codec.h"
 #include "collectives/codec/reduce.h"
 
 #include <algorithm>
 
 namespace dtrun::collectives {
 
-Segments::Segments(std::span<const Segment> segments) : segments_(segments) {
+Segments::Segments(std::span<const TypedSegment> segments) : segments_(segments) {
     std::size_t end = 0;
     ends_.reserve(segments.size());
-    for (const Segment& segment : segments) ends_.push_back(end += segment.count);
+    for (const TypedSegment& segment : segments) ends_.push_back(end += segment.count);
 }
 
 std::size_t Segments::find(std::size_t at) const {
@@ -30,45 +31,65 @@ void Segments::for_each(std::size_t at, std::size_t n, F part) const {
 
 const float* Segments::take(std::size_t at, std::size_t n, float* room) const {
     const float* there = nullptr;
-    for_each(at, n, [&](const Segment& segment, std::size_t from, std::size_t to, std::size_t k) {
-        if (segment.error != nullptr) {
-            reduce_into(room + to, segment.in + from, segment.error + from, k, DType::f32,
-                        Reduce::sum);
-            std::fill_n(segment.error + from, k, 0.0F);
+    for_each(at, n, [&](const TypedSegment& segment, std::size_t from, std::size_t to, std::size_t k) {
+        float* const error = segment.error != nullptr ? segment.error + from : nullptr;
+        const float* values = read(segment, from, k, room + to);
+        if (error != nullptr) {
+            reduce_into(room + to, values, error, k, DType::f32, Reduce::sum);
+            std::fill_n(error, k, 0.0F);
         } else if (k == n) {
-            there = segment.in + from;
-        } else {
-            std::copy_n(segment.in + from, k, room + to);
+            there = values;
+        } else if (values != room + to) {
+            std::copy_n(values, k, room + to);
         }
     });
     return there != nullptr ? there : room;
 }
 
+/// \return where k values of a segment are, which is `room` if they have another type
+const float* Segments::read(const TypedSegment& segment, std::size_t from, std::size_t k, float* room) {
+    if (segment.type == DType::f32) return static_cast<const float*>(segment.in) + from;
+    const auto* bytes = static_cast<const std::byte*>(segment.in) + from * bytes_of(segment.type);
+    decode(format_of(segment.type), bytes, k, room);
+    return room;
+}
+
+/// The format in which values of 16 bits are what they are in memory.
+Format Segments::format_of(DType type) {
+    return type == DType::bf16 ? Format::bf16 : Format::f16;
+}
+
 bool Segments::has_errors(std::size_t at, std::size_t n) const {
     bool any = false;
-    for_each(at, n, [&](const Segment& segment, std::size_t, std::size_t, std::size_t) {
+    for_each(at, n, [&](const TypedSegment& segment, std::size_t, std::size_t, std::size_t) {
         any = any || segment.error != nullptr;
     });
     return any;
 }
 
 void Segments::put_errors(std::size_t at, std::size_t n, const float* errors) const {
-    for_each(at, n, [&](const Segment& segment, std::size_t to, std::size_t from, std::size_t k) {
+    for_each(at, n, [&](const TypedSegment& segment, std::size_t to, std::size_t from, std::size_t k) {
         if (segment.error != nullptr) std::copy_n(errors + from, k, segment.error + to);
     });
 }
 
 float* Segments::place(std::size_t at, std::size_t n) const {
     float* found = nullptr;
-    for_each(at, n, [&](const Segment& segment, std::size_t to, std::size_t, std::size_t k) {
-        if (k == n) found = segment.out + to;
+    for_each(at, n, [&](const TypedSegment& segment, std::size_t to, std::size_t, std::size_t k) {
+        if (k == n && segment.type == DType::f32) found = static_cast<float*>(segment.out) + to;
     });
     return found;
 }
 
 void Segments::put(std::size_t at, std::size_t n, const float* values) const {
-    for_each(at, n, [&](const Segment& segment, std::size_t to, std::size_t from, std::size_t k) {
-        std::copy_n(values + from, k, segment.out + to);
+    for_each(at, n, [&](const TypedSegment& segment, std::size_t to, std::size_t from, std::size_t k) {
+        if (segment.type == DType::f32) {
+            float* const place = static_cast<float*>(segment.out) + to;
+            if (place != values + from) std::copy_n(values + from, k, place);
+            return;
+        }
+        encode(format_of(segment.type), Rounding::nearest, 0, values + from, k,
+               static_cast<std::byte*>(segment.out) + to * bytes_of(segment.type));
     });
 }
 

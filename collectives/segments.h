@@ -11,7 +11,7 @@ namespace dtrun::collectives {
 /// Segments as one sequence of values. The segments outlive it.
 class Segments {
 public:
-    explicit Segments(std::span<const Segment> segments);
+    explicit Segments(std::span<const TypedSegment> segments);
 
     std::size_t count() const { return ends_.empty() ? 0 : ends_.back(); }
 
@@ -31,8 +31,10 @@ private:
     template <class F>
     void for_each(std::size_t at, std::size_t n, F part) const;
     std::size_t find(std::size_t at) const;
+    static const float* read(const TypedSegment& segment, std::size_t from, std::size_t k, float* room);
+    static Format format_of(DType type);
 
-    std::span<const Segment> segments_;
+    std::span<const TypedSegment> segments_;
     std::vector<std::size_t> ends_;  ///< of each segment in the sequence
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <type_traits>
 
 namespace dtrun::collectives {
 namespace {
@@ -31,20 +32,17 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 }
 
 std::uint64_t hash_of(const Call& call, std::uint64_t number) {
-    std::uint64_t hash = mixed(0, number);
-    for (std::string_view rest = call.operation; !rest.empty();) {
-        std::uint64_t some = 0;
-        const std::size_t bytes = std::min(rest.size(), sizeof some);
-        std::memcpy(&some, rest.data(), bytes);
-        hash = mixed(hash, some);
-        rest.remove_prefix(bytes);
-    }
-    for (const std::uint64_t part :
-         {std::uint64_t{call.count}, static_cast<std::uint64_t>(call.type),
-          static_cast<std::uint64_t>(call.reduce), static_cast<std::uint64_t>(call.root),
-          static_cast<std::uint64_t>(call.format), call.parts})
-        hash = mixed(hash, part);
-    return hash;
+    const std::size_t length = std::strlen(call.operation);
+    std::uint64_t name = 0;
+    std::memcpy(&name, call.operation, std::min(length, sizeof name));
+    const auto small = static_cast<std::uint64_t>(call.type) << 56 |
+                       (static_cast<std::uint64_t>(call.reduce + 1) & 0xff) << 48 |
+                       (static_cast<std::uint64_t>(call.format) & 0xff) << 40 |
+                       (static_cast<std::uint64_t>(call.root + 1) & 0xff'ffff'ffff);
+    // Four independent products instead of one chain of them.
+    const std::uint64_t hash = (number + length) * 0x9e3779b97f4a7c15 ^ name * 0xc2b2ae3d27d4eb4f ^
+                               small * 0x165667b19e3779f9 ^ call.count * 0xff51afd7ed558ccd;
+    return mixed(hash, call.parts);
 }
 
 /// A rank lists its recent calls as lines "NUMBER TEXT". Its note on a failure is "lost RANK" ("?":
@@ -106,32 +104,53 @@ Watch::~Watch() {
     thread_.join();
 }
 
+static_assert(std::is_trivially_copyable_v<Call>, "it is copied word by word");
+
+void Watch::SharedCall::store(const Call& call) {
+    std::array<std::uint64_t, kWords> words{};
+    std::memcpy(words.data(), &call, sizeof call);
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+}
+
+Call Watch::SharedCall::load() const {
+    std::array<std::uint64_t, kWords> words{};
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    Call call;
+    std::memcpy(static_cast<void*>(&call), words.data(), sizeof call);
+    return call;
+}
+
 std::uint64_t Watch::begin(const Call& call) {
-    const std::lock_guard lock(call_mutex_);
-    call_ = call;
-    if (call.collective) calls_[++number_ % kRecent] = call;
-    if (call_.sends.peer != Message::kNone)
-        call_.sends.number = messages_[static_cast<std::size_t>(call_.sends.peer)].sent++;
-    if (call_.receives.peer != Message::kNone)
-        call_.receives.number = messages_[static_cast<std::size_t>(call_.receives.peer)].received++;
-    busy_ = true;
-    since_ = Clock::now();
-    return hash_of(call, number_);
+    std::uint64_t number = number_.load(std::memory_order_relaxed);
+    if (call.collective) {
+        number_.store(++number, std::memory_order_relaxed);
+        calls_[number % kRecent].store(call);
+    } else {
+        Call counted = call;
+        if (call.sends.peer != Message::kNone)
+            counted.sends.number = messages_[static_cast<std::size_t>(call.sends.peer)].sent++;
+        if (call.receives.peer != Message::kNone)
+            counted.receives.number =
+                messages_[static_cast<std::size_t>(call.receives.peer)].received++;
+        message_.store(counted);
+    }
+    collective_.store(call.collective, std::memory_order_relaxed);
+    version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    return hash_of(call, number);
 }
 
 void Watch::end() {
-    const std::lock_guard lock(call_mutex_);
-    busy_ = false;
+    version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 void Watch::withdraw(const Call& call) {
+    if (call.sends.peer != Message::kNone)
+        --messages_[static_cast<std::size_t>(call.sends.peer)].sent;
+    if (call.receives.peer != Message::kNone)
+        --messages_[static_cast<std::size_t>(call.receives.peer)].received;
+    if (!call.collective) return;
     {
-        const std::lock_guard lock(call_mutex_);
-        if (call.sends.peer != Message::kNone)
-            --messages_[static_cast<std::size_t>(call.sends.peer)].sent;
-        if (call.receives.peer != Message::kNone)
-            --messages_[static_cast<std::size_t>(call.receives.peer)].received;
-        if (!call.collective) return;
+        const std::lock_guard lock(told_mutex_);
         const bool told = told_ == number_;
         --number_;
         if (!told) return;
@@ -141,21 +160,28 @@ void Watch::withdraw(const Call& call) {
 }
 
 void Watch::run() {
+    std::uint64_t seen = 0;
+    Clock::time_point since;
     std::unique_lock lock(mutex_);
     while (!stop_.wait_for(lock, kLook, [this] { return stopping_; })) {
-        std::unique_lock call_lock(call_mutex_);
-        const auto span = std::chrono::duration_cast<milliseconds>(Clock::now() - since_);
-        if (!busy_ || span < kStalled || verdict_) continue;
-        const Call call = call_;
-        const std::uint64_t number = number_;
-        call_lock.unlock();
+        const std::uint64_t version = version_.load(std::memory_order_acquire);
+        if (version != seen) since = Clock::now();
+        seen = version;
+        const auto span = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
+        if (version % 2 == 0 || span + kLook < kStalled || verdict_) continue;
         lock.unlock();
-        look(call, number, span);
+        look(version, span);
         lock.lock();
     }
 }
 
-void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
+void Watch::look(std::uint64_t version, milliseconds since) {
+    const std::uint64_t number = number_.load(std::memory_order_relaxed);
+    const Call call = collective_.load(std::memory_order_relaxed) ? calls_[number % kRecent].load()
+                                                                  : message_.load();
+    const std::string ours = recent();
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (version_.load(std::memory_order_relaxed) != version) return;  // it is over
     if (options_.timeout.count() > 0 && since > options_.timeout) {
         std::string why = fmt::format("{} took longer than {:.3g} s", describe(call),
                                       std::chrono::duration<double>(options_.timeout).count());
@@ -164,9 +190,8 @@ void Watch::look(const Call& call, std::uint64_t number, milliseconds since) {
     }
     if (!goes_on()) return;
     if (!call.collective) return compare_messages(call);
-    const std::string ours = recent();
     {
-        const std::lock_guard call_lock(call_mutex_);
+        const std::lock_guard lock(told_mutex_);
         told_ = number;
     }
     if (!tell(at_key(), ours)) return;
@@ -184,12 +209,12 @@ bool Watch::tell(const std::string& key, const std::string& text) {
 }
 
 /// The last operations of this rank, the newest first, for the others to read.
-std::string Watch::recent() {
-    const std::lock_guard lock(call_mutex_);
+std::string Watch::recent() const {
+    const std::uint64_t last = number_.load(std::memory_order_relaxed);
     std::string lines;
-    for (std::uint64_t back = 0; back < std::min<std::uint64_t>(kRecent, number_); ++back) {
-        const std::uint64_t number = number_ - back;
-        lines += fmt::format("{} {}\n", number, describe(calls_[number % kRecent]));
+    for (std::uint64_t back = 0; back < std::min<std::uint64_t>(kRecent, last); ++back) {
+        const std::uint64_t number = last - back;
+        lines += fmt::format("{} {}\n", number, describe(calls_[number % kRecent].load()));
     }
     return lines;
 }

@@ -4,6 +4,7 @@
 #include "collectives/group.h"
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -49,7 +50,8 @@ std::uint64_t digest(std::span<const std::size_t> counts);
 /// Failures spread from rank to rank. So each failing rank leaves a note in the store of whom it
 /// blames, and the rank that is blamed and has left no note is the one that is gone.
 ///
-/// begin() and end() cost no system call.
+/// begin() and end() cost no system call, no lock and no look at a clock: they leave notes, and the thread takes
+/// the time.
 class Watch {
 public:
     struct Options {
@@ -87,8 +89,8 @@ public:
 
 private:
     void run();
-    void look(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
-    std::string recent();
+    void look(std::uint64_t version, std::chrono::milliseconds since);
+    std::string recent() const;
     bool goes_on();
     bool tell(const std::string& key, const std::string& text);
     void compare_messages(const Call& call);
@@ -109,20 +111,31 @@ private:
     bool noted_ = false;
     std::optional<Error> verdict_;
 
+    /// A call that one thread writes and another one reads, which sees by version_ whether it was written meanwhile.
+    class SharedCall {
+    public:
+        void store(const Call& call);
+        Call load() const;
+
+    private:
+        static constexpr std::size_t kWords = (sizeof(Call) + 7) / 8;
+        std::array<std::atomic<std::uint64_t>, kWords> words_{};
+    };
     static constexpr std::uint64_t kRecent = 16;
 
-    std::mutex call_mutex_;  ///< guards the members down to since_
-    Call call_;
-    std::array<Call, kRecent> calls_;  ///< collective ones, by number modulo kRecent
-    std::uint64_t number_ = 0;         ///< of collective operations
-    std::uint64_t told_ = 0;           ///< the last one that was written to the store
+    std::atomic<std::uint64_t> version_ = 0;  ///< odd while an operation is under way
+    std::atomic<std::uint64_t> number_ = 0;   ///< of collective operations
+    std::atomic<bool> collective_ = true;     ///< the operation under way is
+    std::array<SharedCall, kRecent> calls_;   ///< collective ones, by number modulo kRecent
+    SharedCall message_;                      ///< the last other one
     struct Counts {
         std::uint64_t sent = 0;
         std::uint64_t received = 0;
     };
-    std::vector<Counts> messages_;  ///< by peer
-    bool busy_ = false;
-    std::chrono::steady_clock::time_point since_;
+    std::vector<Counts> messages_;  ///< by peer; of the thread that operates
+
+    std::mutex told_mutex_;
+    std::uint64_t told_ = 0;  ///< number of the last operation that was written to the store
 
     std::thread thread_;
 };

@@ -6,10 +6,22 @@
 
 namespace dtrun::collectives {
 
-WorkQueue::Turn::~Turn() {
-    const std::lock_guard lock(queue_.mutex_);
-    ++queue_.turn_;
-    queue_.changed_.notify_all();
+/// With mutex_ held.
+std::uint64_t WorkQueue::take_ticket() {
+    if (state_.exchange(State::busy) == State::held) held_ = true;
+    return next_ticket_++;
+}
+
+void WorkQueue::give_back(bool ticket) {
+    State held = State::held;
+    if (!ticket && state_.compare_exchange_strong(held, State::idle)) return;
+    const std::lock_guard lock(mutex_);
+    if (ticket)
+        ++turn_;
+    else
+        held_ = false;
+    if (turn_ == next_ticket_) state_ = State::idle;
+    changed_.notify_all();
 }
 
 WorkQueue::~WorkQueue() {
@@ -25,30 +37,31 @@ WorkQueue::~WorkQueue() {
 void WorkQueue::start(Work work) {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) thread_ = quiet_thread([this] { serve(); });
-    started_.push_back({next_ticket_, std::move(work)});
-    ++next_ticket_;
+    started_.push_back({take_ticket(), std::move(work)});
     changed_.notify_all();
 }
 
 WorkQueue::Turn WorkQueue::wait_for_turn() {
+    State idle = State::idle;
+    if (state_.compare_exchange_strong(idle, State::held)) return Turn(*this, false);
     std::unique_lock lock(mutex_);
-    const std::uint64_t ticket = next_ticket_++;
-    changed_.wait(lock, [&] { return turn_ == ticket; });
-    return Turn(*this);
+    const std::uint64_t ticket = take_ticket();
+    changed_.wait(lock, [&] { return may_work(ticket); });
+    return Turn(*this, true);
 }
 
 void WorkQueue::serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
         changed_.wait(lock, [this] {
-            return started_.empty() ? stopping_ : turn_ == started_.front().ticket;
+            return started_.empty() ? stopping_ : may_work(started_.front().ticket);
         });
         if (started_.empty()) return;
         const Work work = std::move(started_.front().work);
         started_.pop_front();
         lock.unlock();
         {
-            const Turn turn(*this);
+            const Turn turn(*this, true);
             work();
         }
         lock.lock();

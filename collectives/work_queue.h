@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,9 @@ namespace dtrun::collectives {
 
 /// Runs operations one after the other, in the order of the calls: asynchronous ones in a thread of
 /// its own, which the first of them starts, and synchronous ones in the caller's thread.
+///
+/// A synchronous one that finds nothing under way costs one atomic operation to begin and one to end; as soon as
+/// anybody has to wait, all take tickets, until nobody waits any more.
 class WorkQueue {
 public:
     using Work = std::function<void()>;
@@ -26,16 +30,26 @@ public:
     [[nodiscard]] Turn wait_for_turn();
 
 private:
+    enum class State : std::uint32_t {
+        idle,
+        held,  ///< by a synchronous operation without a ticket
+        busy,  ///< whoever comes takes a ticket
+    };
     struct Started {
         std::uint64_t ticket;
         Work work;
     };
+    std::uint64_t take_ticket();
+    bool may_work(std::uint64_t ticket) const { return turn_ == ticket && !held_; }
+    void give_back(bool ticket);
     void serve();
 
+    std::atomic<State> state_ = State::idle;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::uint64_t next_ticket_ = 0;
     std::uint64_t turn_ = 0;  ///< the ticket that may work
+    bool held_ = false;       ///< by an operation that began before there were tickets
     std::deque<Started> started_;
     bool stopping_ = false;
     std::thread thread_;
@@ -44,13 +58,14 @@ private:
 /// A caller's turn; its destructor lets the next operation run.
 class WorkQueue::Turn {
 public:
-    explicit Turn(WorkQueue& queue) : queue_(queue) {}
-    ~Turn();
+    Turn(WorkQueue& queue, bool ticket) : queue_(queue), ticket_(ticket) {}
+    ~Turn() { queue_.give_back(ticket_); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
 private:
     WorkQueue& queue_;
+    bool ticket_;
 };
 
 }  // namespace dtrun::collectives

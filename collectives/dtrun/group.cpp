@@ -66,7 +66,8 @@ void DtrunGroup::end_parts() noexcept {
 
 Error DtrunGroup::failed(const Error& error) {
     if (error_) return *error_;
-    const auto broken = aborted_ ? std::nullopt : who_was_lost();
+    std::optional<std::uint32_t> broken;
+    if (!aborted_) broken = who_was_lost();
     if (aborted_) {
         error_ = Error{Errc::cancelled, "aborted"};
     } else if (error.code == Errc::closed && broken) {

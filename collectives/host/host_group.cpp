@@ -77,6 +77,7 @@ Result<std::unique_ptr<HostGroup>> HostGroup::join(const GroupSpec& spec) {
     std::unique_ptr<HostGroup> group(
         new HostGroup(std::move(*memory), spec.topology.place(), places, slot_bytes));
     group->decide_patience();
+    group->interrupted_ = spec.interrupted;
     group->tell_who();
     // Those who have not come yet cannot be asked whether they are still there.
     group->deadline_ = Clock::now() + spec.timeout;
@@ -200,6 +201,7 @@ Result<void> HostGroup::wait(std::uint32_t place, const Ready& ready) {
 /// Why it makes no sense to wait any longer, whoever is waited for.
 std::optional<Error> HostGroup::look_around(std::uint32_t place) {
     if (aborted_) return Error{Errc::cancelled, "aborted"};
+    if (interrupted_ && interrupted_()) return Error{Errc::cancelled, "interrupted"};
     const std::uint32_t ended = host().ended.load();
     if (ended != 0) {
         lost_ = ended - 1;

@@ -132,6 +132,7 @@ private:
     std::uint32_t known_ = 0;  ///< all are known to have finished this step
     int loops_ = 0;            ///< looks before the processor is given to others
     std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+    std::function<bool()> interrupted_;
     std::optional<std::uint32_t> lost_;
     std::atomic<bool> aborted_ = false;
 };

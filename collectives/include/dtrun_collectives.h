@@ -46,7 +46,7 @@ typedef enum dtrun_reduce {
     DTRUN_ADASUM = 5   /* allreduce only, floating point only, host memory only */
 } dtrun_reduce;
 
-/* How f32 travel in a compressed allreduce. */
+/* How f32, f16 and bf16 travel when they are compressed. Sums are f32. */
 typedef enum dtrun_format {
     DTRUN_UNCOMPRESSED = 0,
     DTRUN_COMPRESS_F16 = 1,
@@ -76,6 +76,13 @@ typedef struct dtrun_comm_options {
      * where the launcher reached this host. */
     const char* interfaces;
     int device_memory; /* 0: arrays are in host memory (default); 1: in memory of the GPU */
+    /* For a language with a lock around its interpreter, as in dtrun_options: operations of dtrun_comm_split() and
+     * of all that follows "operations" call `unlock` first and `lock` with its result last. While they wait they call
+     * `interrupted`, with the lock, some ten times a second; not 0: the operation ends, with CANCELLED here and
+     * PEER_LOST on the others. It is asked by "dtrun" alone: what waits inside of another library cannot. */
+    void* (*unlock)(void);
+    void (*lock)(void* state);
+    int (*interrupted)(void);
 } dtrun_comm_options;
 
 typedef struct dtrun_compression {
@@ -83,7 +90,11 @@ typedef struct dtrun_compression {
     int format;     /* dtrun_format */
     int stochastic; /* 0: round to nearest; 1: at random, unbiased */
     float* error;   /* NULL, or `count` floats of the caller, 0 at first and one buffer for each
-                        tensor: what compression has cost this time is made good the next time */
+                        tensor: what compression has cost this time is made good the next time. After
+                        a failed call set it to 0: some of it was on its way */
+    int policy;     /* 0: values that leave a host, if they are many enough to gain by it, travel in
+                        this format, all others in full, which is exact and faster (default);
+                        1: always, also on one host: to study a format */
 } dtrun_compression;
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -118,7 +129,7 @@ DTRUN_API const char* dtrun_comm_error_text(void);
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* compression  NULL, or f32 with sum or average
+/* compression  NULL, or f32, f16 (on a GPU f32 alone) or bf16 with sum or average
  * in == out is allowed */
 DTRUN_API int dtrun_allreduce(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                               int reduce, const dtrun_compression* compression);
@@ -135,9 +146,18 @@ DTRUN_API int dtrun_reduce_to(dtrun_comm* comm, const void* in, void* out, size_
  * count  of each rank's part. `out` may be this rank's part of `in` */
 DTRUN_API int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t count,
                                    int dtype, int reduce);
+/* The same with compression, for host memory; sums are encoded once, and each rank's own host's values are
+ * exact. compression->error has size * count floats */
+DTRUN_API int dtrun_reduce_scatter_compressed(dtrun_comm* comm, const void* in, void* out,
+                                              size_t count, int dtype, int reduce,
+                                              const dtrun_compression* compression);
 DTRUN_API int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root);
 /* count  of each rank's part; `in` may be this rank's part of `out` */
 DTRUN_API int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype);
+/* The same with compression, for host memory; all ranks get the same bits. compression->error has `count`
+ * floats */
+DTRUN_API int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size_t count,
+                                         int dtype, const dtrun_compression* compression);
 /* counts  of each rank's part, the same on all ranks */
 DTRUN_API int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts,
                                int dtype);

@@ -59,8 +59,10 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<
       door_(std::move(door)) {
     if (!door_) return;
     const bool crowded = is_crowded(spec);
-    streams_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::streams, crowded);
-    message_mesh_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::messages, crowded);
+    streams_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::streams, crowded,
+                                      spec.interrupted);
+    message_mesh_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::messages, crowded,
+                                           spec.interrupted);
     messages_ = std::make_unique<Messages>(*message_mesh_);
     segment_.resize(segment_bytes_);
 }

@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kAheadBytes = 16UL << 10;
 /// A system call that finds nothing takes a fraction of a microsecond; to be woken up takes ten.
 constexpr int kTries = 30;
+/// How often somebody who could interrupt a wait is asked.
+constexpr int kAskMs = 100;
 
 }  // namespace
 
@@ -32,12 +34,14 @@ std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
     return {found.begin(), found.end()};
 }
 
-Mesh::Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded)
+Mesh::Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded,
+           std::function<bool()> interrupted)
     : directory_(directory),
       door_(door),
       alarm_(alarm),
       kind_(kind),
       tries_(crowded ? 1 : kTries),
+      interrupted_(std::move(interrupted)),
       links_(directory.size()) {}
 
 std::size_t Mesh::connections() const {
@@ -177,7 +181,12 @@ void Mesh::add_to(std::vector<pollfd>& waits, std::uint32_t peer) const {
 
 Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
     waits.push_back({alarm_.fd(), POLLIN, 0});
-    const int ready = ::poll(waits.data(), waits.size(), ms);
+    int ready = 0;
+    while (interrupted_ && ms < 0 && ready == 0) {
+        ready = ::poll(waits.data(), waits.size(), kAskMs);
+        if (ready <= 0 && interrupted_()) return fail(Errc::cancelled, "interrupted");
+    }
+    if (!interrupted_ || ms >= 0) ready = ::poll(waits.data(), waits.size(), ms);
     if (ready <= 0) return {};
     const bool rings = waits.back().revents != 0;
     // What has come is read first: a peer may have ended after it had said everything.

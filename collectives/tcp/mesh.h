@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,8 +39,10 @@ struct Ready {
 /// Thread: one at a time; shut() from any.
 class Mesh {
 public:
-    /// \param crowded  there are more ranks on this host than processors: nobody waits in loops
-    Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded);
+    /// \param crowded      there are more ranks on this host than processors: nobody waits in loops
+    /// \param interrupted  see GroupSpec
+    Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded,
+         std::function<bool()> interrupted);
 
     /// Connects to those of `peers` that are not connected, and waits for them. Errc: timed_out (names who
     /// has not come), closed, cancelled, invalid_input
@@ -102,6 +105,7 @@ private:
     Alarm& alarm_;
     const Kind kind_;
     const int tries_;   ///< to read before a wait
+    const std::function<bool()> interrupted_;
     std::mutex mutex_;  ///< guards sockets against shut()
     bool shut_ = false;
     std::optional<std::uint32_t> broken_;

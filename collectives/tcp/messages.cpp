@@ -64,8 +64,8 @@ private:
     Result<void> result_;
 };
 
-std::uint64_t Messages::kind_of(std::uint64_t call, std::uint64_t number, std::size_t bytes) {
-    std::uint64_t kind = call * 0x9e3779b97f4a7c15ULL ^ number * 0xc2b2ae3d27d4eb4fULL ^ bytes;
+std::uint64_t Messages::kind_of(std::uint64_t call, std::uint64_t number) {
+    std::uint64_t kind = call * 0x9e3779b97f4a7c15ULL ^ number * 0xc2b2ae3d27d4eb4fULL;
     kind = (kind ^ kind >> 33) * 0xff51afd7ed558ccdULL;
     return kind ^ kind >> 33;
 }
@@ -77,7 +77,7 @@ Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
     batch.reserve(sends.size() + receives.size());
     const auto add = [&](std::uint32_t peer, std::uint64_t number, void* data, std::size_t bytes) {
         batch.push_back(std::make_unique<Message>(
-            Message{{kind_of(call, number, bytes), bytes}, static_cast<std::byte*>(data), peer}));
+            Message{{kind_of(call, number), bytes}, static_cast<std::byte*>(data), peer}));
         if (peers_[peer].is_idle()) active_.push_back(peer);
         return batch.back().get();
     };
@@ -164,10 +164,14 @@ Result<bool> Messages::receive_some(std::uint32_t from) {
         if (*come == 0) break;
         message.moved += *come;
         moved += *come;
-        // Whoever sends something else is in another call: the watch will say so.
-        if (begins && message.moved == sizeof(Header))
-            message.differs =
-                peer.heard.kind != message.header.kind || peer.heard.bytes != message.header.bytes;
+        if (begins && message.moved == sizeof(Header)) {
+            // Whoever sends something else is in another call: the watch will say so.
+            message.differs = peer.heard.kind != message.header.kind;
+            if (!message.differs && peer.heard.bytes != message.header.bytes)
+                return fail(Errc::internal, "rank {} has sent {} B where this one receives {} B",
+                            mesh_.directory().name_of(from), peer.heard.bytes,
+                            message.header.bytes);
+        }
         if (message.is_done()) peer.receives.pop_front();
     }
     return moved > 0;

@@ -38,7 +38,7 @@ private:
     class Batch;
 
     struct Header {
-        std::uint64_t kind = 0;  ///< mixed of call, size and number
+        std::uint64_t kind = 0;  ///< mixed of call and number
         std::uint64_t bytes = 0;
     };
     /// A message with its header, part of which has been sent or has come.
@@ -59,7 +59,7 @@ private:
         bool is_idle() const { return sends.empty() && receives.empty(); }
     };
 
-    static std::uint64_t kind_of(std::uint64_t call, std::uint64_t number, std::size_t bytes);
+    static std::uint64_t kind_of(std::uint64_t call, std::uint64_t number);
     /// Moves what can be moved. \return whether anything was
     Result<bool> advance();
     Result<bool> send_some(std::uint32_t to);

@@ -44,6 +44,7 @@ struct Compression {
     Format format = Format::none;
     bool stochastic = false;
     float* error = nullptr;  ///< for error feedback: as many floats as the array has, 0 at first
+    bool always = false;     ///< also on one host, and for few values: to study a format
 };
 
 /// IEEE binary16 and the upper half of a float, as bits.
@@ -179,10 +180,12 @@ public:
     void allreduce(T* data, std::size_t count, Reduce reduce = Reduce::sum) {
         allreduce(data, data, count, reduce);
     }
-    void allreduce(const float* in, float* out, std::size_t count, Reduce reduce,
+    /// \param compression  of f32, float16 or bfloat16
+    template <class T>
+    void allreduce(const T* in, T* out, std::size_t count, Reduce reduce,
                    const Compression& compression) {
         const dtrun_compression given = given_of(compression);
-        check(dtrun_allreduce(handle(), in, out, count, DTRUN_F32, code(reduce), &given));
+        check(dtrun_allreduce(handle(), in, out, count, DTypeOf<T>::value, code(reduce), &given));
     }
     template <class T>
     Future start_allreduce(const T* in, T* out, std::size_t count, Reduce reduce = Reduce::sum) {
@@ -191,11 +194,12 @@ public:
                                     nullptr, &request));
         return Future(request);
     }
-    Future start_allreduce(const float* in, float* out, std::size_t count, Reduce reduce,
+    template <class T>
+    Future start_allreduce(const T* in, T* out, std::size_t count, Reduce reduce,
                            const Compression& compression) {
         const dtrun_compression given = given_of(compression);
         dtrun_request* request = nullptr;
-        check(dtrun_allreduce_start(handle(), in, out, count, DTRUN_F32, code(reduce), &given,
+        check(dtrun_allreduce_start(handle(), in, out, count, DTypeOf<T>::value, code(reduce), &given,
                                     &request));
         return Future(request);
     }
@@ -234,6 +238,14 @@ public:
     void reduce_scatter(const T* in, T* out, std::size_t count, Reduce reduce = Reduce::sum) {
         check(dtrun_reduce_scatter(handle(), in, out, count, DTypeOf<T>::value, code(reduce)));
     }
+    /// \param compression  of f32, float16 or bfloat16; its error has size() * count floats
+    template <class T>
+    void reduce_scatter(const T* in, T* out, std::size_t count, Reduce reduce,
+                        const Compression& compression) {
+        const dtrun_compression given = given_of(compression);
+        check(dtrun_reduce_scatter_compressed(handle(), in, out, count, DTypeOf<T>::value,
+                                              code(reduce), &given));
+    }
     template <class T>
     Future start_reduce_scatter(const T* in, T* out, std::size_t count,
                                 Reduce reduce = Reduce::sum) {
@@ -256,6 +268,12 @@ public:
     template <class T>
     void allgather(const T* in, T* out, std::size_t count) {
         check(dtrun_allgather(handle(), in, out, count, DTypeOf<T>::value));
+    }
+    /// \param compression  of f32, float16 or bfloat16; its error has `count` floats
+    template <class T>
+    void allgather(const T* in, T* out, std::size_t count, const Compression& compression) {
+        const dtrun_compression given = given_of(compression);
+        check(dtrun_allgather_compressed(handle(), in, out, count, DTypeOf<T>::value, &given));
     }
     template <class T>
     Future start_allgather(const T* in, T* out, std::size_t count) {
@@ -312,6 +330,7 @@ private:
         given.format = static_cast<int>(compression.format);
         given.stochastic = compression.stochastic ? 1 : 0;
         given.error = compression.error;
+        given.policy = compression.always ? 1 : 0;
         return given;
     }
     static void check(int code) {

@@ -67,7 +67,8 @@ void compression(Communicator& comm) {
     for (const auto& [format, error] : formats)
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{70'001}}) {
             auto values = numbers(count, comm.rank());
-            comm.allreduce(values.data(), values.data(), count, Reduce::sum, {format});
+            comm.allreduce(values.data(), values.data(), count, Reduce::sum,
+                           {format, false, nullptr, true});
             if (count > 1) REQUIRE(relative_error(values, comm.size()) < error);
             same_bits_everywhere(comm, values);
         }
@@ -78,7 +79,7 @@ void compression(Communicator& comm) {
     for (int step = 0; step < 20; ++step) {
         auto values = numbers(count, comm.rank());
         comm.allreduce(values.data(), values.data(), count, Reduce::sum,
-                       {Format::e4m3, false, left.data()});
+                       {Format::e4m3, false, left.data(), true});
         for (std::size_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
     }
     std::vector<float> mean(count);

@@ -1,7 +1,9 @@
 """A rank in Python: every function of dtrun.collectives on NumPy arrays. comm_works.py BACKEND"""
 
+import signal
 import sys
 import threading
+import time
 
 import numpy
 
@@ -33,10 +35,18 @@ def main():
         exact = sum(numpy.sin(numpy.arange(5000, dtype=numpy.float32) + r) for r in range(size))
         for name, bound in (("fp16", 1e-3), ("bf16", 1e-2), ("fp8-e4m3", 0.1), ("int8", 3e-2)):
             error = numpy.zeros_like(values)
-            sums = comm.allreduce(values, compression=name, stochastic=True, error=error,
+            sums = comm.allreduce(values, compression=name, stochastic=True, error=error, always=True,
                                   out=numpy.empty_like(values))
             assert numpy.linalg.norm(sums - exact) < bound * numpy.linalg.norm(exact), name
             assert size == 1 or error.any()
+            spread = comm.allgather(values, numpy.empty(5000 * size, numpy.float32), compression=name, always=True)
+            near = numpy.linalg.norm(spread[rank * 5000:(rank + 1) * 5000] - values)
+            assert near < bound * numpy.linalg.norm(values), name
+            mine = comm.reduce_scatter(spread, numpy.empty_like(values), compression=name, always=True)
+            assert numpy.linalg.norm(mine - size * values) < 3 * bound * numpy.linalg.norm(size * values), name
+        # By itself, compression is for what leaves a host: here all is exact.
+        sums = comm.allreduce(values, compression="int8", out=numpy.empty_like(values))
+        assert numpy.array_equal(sums, comm.allreduce(values, out=numpy.empty_like(values)))
         future = comm.start_allreduce(numpy.ones(10), op="average")
         answers = []
         readers = [threading.Thread(target=lambda: answers.append(future.result(timeout=60).tolist()))
@@ -112,7 +122,40 @@ def main():
         assert after == before, (before, after)
         open_still = Communicator(worker, sys.argv[1])
     open_still.close()  # was closed with its worker
+    if sys.argv[1] == "dtrun" and size > 1:
+        interrupted(rank)
     print("ok")
+
+
+class Alarm(Exception):
+    """What the handler of a signal raises."""
+
+
+def raise_alarm(_number, _frame):
+    raise Alarm
+
+
+def interrupted(rank):
+    """A signal handler runs while an operation waits, and may end it."""
+    with dtrun.Worker() as worker, Communicator(worker, "dtrun") as comm:
+        if rank == 0:
+            signal.signal(signal.SIGALRM, raise_alarm)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            begin = time.monotonic()
+            try:
+                comm.barrier()
+            except Alarm:
+                assert time.monotonic() - begin < 2
+            else:
+                raise AssertionError("not interrupted")
+        else:
+            time.sleep(1)
+            try:
+                comm.barrier()
+            except dtrun.Error as error:
+                assert error.code == dtrun.Code.PEER_LOST and "interrupted" in str(error), error
+            else:
+                raise AssertionError("rank 0 was not missed")
 
 
 main()

@@ -2,8 +2,14 @@
 
 #include "base/fd.h"
 #include "collectives/backend_table.h"
+#include "collectives/host_address.h"
 
 #include <catch2/catch.hpp>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 using namespace dtrun;
 using namespace dtrun::collectives;
@@ -87,8 +93,8 @@ TEST_CASE("a backend that is asked for is taken or refused, and all have to ask 
 TEST_CASE("auto begins with what survives a change of the membership, if there may be one",
           "[collectives]") {
     using Order = std::vector<std::string>;
-    CHECK(backend_order(false, false) == Order{"mpi", "gloo"});
-    CHECK(backend_order(false, true) == Order{"gloo", "mpi"});
+    CHECK(backend_order(false, false) == Order{"dtrun", "mpi", "gloo"});
+    CHECK(backend_order(false, true) == Order{"dtrun", "gloo", "mpi"});
     CHECK(backend_order(true, false) == Order{"nccl"});
     CHECK(backend_order(true, true) == Order{"nccl"});
 }
@@ -101,4 +107,36 @@ TEST_CASE("the manual has every backend, with where its arrays are", "[collectiv
                                                  row.on_device() ? "GPU" : "host")));
     CHECK(find_backend("gloo")->title == "Gloo");
     CHECK(find_backend("auto") == nullptr);
+}
+
+TEST_CASE("dtrun's own backend comes first, unless all hosts have InfiniBand, which MPI uses",
+          "[collectives]") {
+    const std::vector<std::string> order{"dtrun", "mpi"};
+    std::vector members{member("s1", true, true), member("s2", true, true)};
+    for (Member& one : members) one.backends.emplace_back("dtrun", Availability{true, ""});
+    CHECK(choose_backend(members, order)->backend == "dtrun");
+    members[0].fabric = true;
+    CHECK(choose_backend(members, order)->backend == "dtrun");
+    members[1].fabric = true;
+    const auto choice = choose_backend(members, order);
+    CHECK(choice->backend == "mpi");
+    CHECK_THAT(choice->why, Contains("InfiniBand"));
+    members[1].host = "s1";  // what stays on a host needs no network
+    CHECK(choose_backend(members, order)->backend == "dtrun");
+}
+
+TEST_CASE("a port of InfiniBand counts once it is active", "[collectives]") {
+    const std::string folder =
+        (std::filesystem::temp_directory_path() / fmt::format("dtrun-fabric-{}", ::getpid())).string();
+    const std::string port = folder + "/mlx5_0/ports/1";
+    CHECK_FALSE(has_infiniband(folder));
+    std::filesystem::create_directories(port);
+    std::ofstream(port + "/link_layer") << "InfiniBand\n";
+    std::ofstream(port + "/state") << "1: DOWN\n";
+    CHECK_FALSE(has_infiniband(folder));
+    std::ofstream(port + "/state") << "4: ACTIVE\n";
+    CHECK(has_infiniband(folder));
+    std::ofstream(port + "/link_layer") << "Ethernet\n";
+    CHECK_FALSE(has_infiniband(folder));
+    std::filesystem::remove_all(folder);
 }

@@ -38,11 +38,13 @@ TEST_CASE("Every operation gives what it should, however ranks are spread over h
     for (const Layout& layout : kLayouts) {
         CheckOptions options;
         options.counts = {0, 1, 1027, 40'003};
-        options.large_bytes = layout.size() <= 4 ? (5 << 20) + 12 : 0;
+        options.large_bytes = layout.size() == 4 ? (5 << 20) + 12 : 0;
         options.thorough = layout.size() == 3;
         if (layout.size() != 3) {
-            options.types = {DType::f32, DType::f16, DType::i64};
-            options.reduces = {Reduce::sum, Reduce::average, Reduce::max};
+            options.types = {DType::f32, DType::f16};
+            options.reduces = {Reduce::average, Reduce::max};
+        } else {
+            options.counts = {0, 1, 1027};
         }
         MemoryStore store;
         const auto results = run_ranks(static_cast<std::uint32_t>(layout.size()),
@@ -60,7 +62,7 @@ TEST_CASE("Every operation gives what it should, however ranks are spread over h
 TEST_CASE("A sum has the same bits on all ranks, whatever its size", "[levels]") {
     for (const Layout& layout : kLayouts) {
         const auto size = static_cast<std::uint32_t>(layout.size());
-        for (const std::size_t count : {3u, 1000u, 20'000u, 700'000u}) {
+        for (const std::size_t count : {3u, 20'000u, 400'000u}) {
             std::vector<std::vector<float>> out(size, std::vector<float>(count));
             MemoryStore store;
             const auto results =

@@ -181,14 +181,6 @@ TEST_CASE("Ranks that disagree wait until they are told, and nothing is overwrit
              group.expect(rank);
              return group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
          }},
-        {"sizes of messages",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) -> Result<void> {
-             std::vector<float> out(10);
-             const Send send{1 - rank, out.data(), rank == 0 ? 40UL : 12UL};
-             const Receive receive{1 - rank, data.data(), 4};
-             auto pending = group.start({&send, 1}, {&receive, 1});
-             return pending ? (*pending)->wait() : std::unexpected(pending.error());
-         }},
     };
     for (const auto& [what, call] : disagreements) {
         MemoryStore store;
@@ -264,4 +256,22 @@ TEST_CASE("A fork of a rank can end without harm", "[tcp]") {
     const auto results =
         run_ranks(2, std::function([&](std::uint32_t rank) { return groups[rank]->barrier(); }));
     CHECK(failures(results) == "");
+}
+
+TEST_CASE("Who receives a message of another size is told at once, and nothing is overwritten",
+          "[tcp]") {
+    MemoryStore store;
+    auto groups = make_groups(2, store);
+    std::vector<float> data(12, 7.0F);
+    const auto results = run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+        std::vector<float> out(10);
+        const Send send{1, out.data(), 40};
+        const Receive receive{0, data.data(), 44};
+        auto pending = rank == 0 ? groups[0]->start({&send, 1}, {})
+                                 : groups[1]->start({}, {&receive, 1});
+        return pending ? (*pending)->wait() : std::unexpected(pending.error());
+    }));
+    REQUIRE_FALSE(results[1].has_value());
+    CHECK(results[1].error().message == "rank 0 has sent 40 B where this one receives 44 B");
+    CHECK(data == std::vector<float>(12, 7.0F));
 }

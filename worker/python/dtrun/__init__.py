@@ -307,7 +307,7 @@ class Worker:
             _library.dtrun_finalize(worker, None if failure is None else failure.encode())
 
     def _close_users(self) -> None:
-        for user in list(self._users):
+        for user in filter(None, [reference() for reference in self._users]):
             user.close()
 
     def __enter__(self) -> "Worker":

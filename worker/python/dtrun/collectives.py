@@ -27,6 +27,8 @@ import ctypes
 import os
 import pathlib
 import threading
+import weakref
+from time import monotonic
 from types import TracebackType
 from typing import Any, List, Optional, Sequence, Tuple, Type
 
@@ -43,6 +45,7 @@ _DTYPES = {("f", 4): 0, ("d", 8): 1, ("e", 2): 2, ("b", 1): 4, ("B", 1): 5, ("i"
 # By the array interface's typestr.
 _DEVICE_DTYPES = {"<f4": 0, "<f8": 1, "<f2": 2, "|i1": 4, "|u1": 5, "<i4": 6, "<i8": 7, "|b1": 5}
 _BFLOAT16 = 3
+_WAIT_MS = 100
 
 
 class _Options(ctypes.Structure):
@@ -53,6 +56,9 @@ class _Options(ctypes.Structure):
         ("operation_timeout_ms", ctypes.c_int64),
         ("interfaces", ctypes.c_char_p),
         ("device_memory", ctypes.c_int),
+        ("unlock", ctypes.c_void_p),
+        ("lock", ctypes.c_void_p),
+        ("interrupted", ctypes.c_void_p),
     ]
 
 
@@ -62,6 +68,7 @@ class _Compression(ctypes.Structure):
         ("format", ctypes.c_int),
         ("stochastic", ctypes.c_int),
         ("error", ctypes.c_void_p),
+        ("policy", ctypes.c_int),
     ]
 
 
@@ -69,8 +76,12 @@ def _load() -> ctypes.CDLL:
     installed = pathlib.Path(__file__).resolve().parents[3] / "libdtrun_collectives.so.0"
     path = os.environ.get("LIBDTRUN_COLLECTIVES_PATH") or (
         str(installed) if installed.exists() else "libdtrun_collectives.so.0")
-    # CDLL gives up the interpreter's lock during a call; the library has a handle of its own on the worker.
-    library = ctypes.CDLL(path)
+    # The library gives up the interpreter's lock during an operation, and takes it now and then to let signal handlers
+    # run. Calls that are no operations go without the lock.
+    library, free = ctypes.PyDLL(path), ctypes.CDLL(path)
+    for name in ("comm_create", "allreduce_start", "allgather_start", "broadcast_start", "reduce_scatter_start",
+                 "request_wait", "comm_abort", "comm_free"):
+        setattr(library, "dtrun_" + name, getattr(free, "dtrun_" + name))
     comm, data, size, number = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     rank, how = ctypes.c_uint32, ctypes.POINTER(_Compression)
     out = ctypes.POINTER(ctypes.c_void_p)
@@ -85,6 +96,8 @@ def _load() -> ctypes.CDLL:
         "allreduce_many": [comm, arrays, sizes, size, number, number, how, arrays],
         "reduce_to": [comm, data, data, size, number, number, rank],
         "reduce_scatter": [comm, data, data, size, number, number],
+        "reduce_scatter_compressed": [comm, data, data, size, number, number, how],
+        "allgather_compressed": [comm, data, data, size, number, how],
         "reduce_scatter_start": [comm, data, data, size, number, number, out],
         "broadcast": [comm, data, size, number, rank],
         "broadcast_start": [comm, data, size, number, rank, out],
@@ -220,8 +233,8 @@ def _operation(op: str, *arrays: _Array) -> int:
     return _OPERATIONS.index(op)
 
 
-def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array],
-                 count: int) -> Optional[_Compression]:
+def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array], count: int,
+                 always: bool) -> Optional[_Compression]:
     if name is None or name == "none":
         return None
     if name not in _FORMATS:
@@ -229,7 +242,7 @@ def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array],
     if error is not None and (error.dtype != 0 or error.count != count):
         raise _invalid(f"error has to be {count} float32, like the array")
     return _Compression(ctypes.sizeof(_Compression), _FORMATS.index(name), int(stochastic),
-                        error.address if error else None)
+                        error.address if error else None, int(always))
 
 
 class Future:
@@ -245,11 +258,18 @@ class Future:
     def result(self, timeout: Optional[float] = None) -> Any:
         """The array it was for, once it is done. :raises TimedOut: it goes on; and those of the operation"""
         seconds = -1 if timeout is None else max(0, timeout)
+        until = monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             raise TimedOut(Code.TIMED_OUT, "the operation goes on")
         try:
-            if self._request is not None:
-                self._wait(-1 if timeout is None else round(seconds * 1000))
+            while self._request is not None:
+                # Signal handlers run between two waits.
+                left = _WAIT_MS if timeout is None else min(_WAIT_MS, max(0, round((until - monotonic()) * 1000)))
+                try:
+                    self._wait(left)
+                except TimedOut:
+                    if timeout is not None and monotonic() >= until:
+                        raise
             if self._error is not None:
                 raise self._error
             return self._value
@@ -293,26 +313,32 @@ class Communicator:
         on_device = device_memory or backend == "nccl"
         options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
                            round((operation_timeout or 0) * 1000), interfaces.encode() or None,
-                           int(on_device))
+                           int(on_device), *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
+                                             for name in ("PyEval_SaveThread", "PyEval_RestoreThread",
+                                                          "PyErr_CheckSignals")))
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
         self._comm: Optional[ctypes.c_void_p] = comm
         self._worker = worker  # outlives us
         self._array: Type[_Array] = _DeviceArray if on_device else _Array
-        worker._users.append(self)
+        worker._users.append(weakref.ref(self))
 
     def _part(self, comm: ctypes.c_void_p) -> "Communicator":
         made = type(self).__new__(type(self))
         made._comm, made._worker, made._array = comm, self._worker, self._array
-        self._worker._users.append(made)
+        self._worker._users.append(weakref.ref(made))
         return made
 
     def close(self) -> None:
         """Waits for what was started; may be called again."""
         comm, self._comm = self._comm, None
         if comm is not None:
-            self._worker._users.remove(self)
+            self._worker._users[:] = [user for user in self._worker._users if user() not in (self, None)]
             _library.dtrun_comm_free(comm)
+
+    def __del__(self) -> None:
+        if getattr(self, "_comm", None) is not None:
+            self.close()
 
     def __enter__(self) -> "Communicator":
         return self
@@ -387,40 +413,43 @@ class Communicator:
                            f"the one has to be {self.size} times the other, of the same type")
 
     def allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
-                  stochastic: bool = False, error: Any = None) -> Any:
+                  stochastic: bool = False, error: Any = None, always: bool = False) -> Any:
         """Of all ranks' arrays, the same bits on every one; in place unless `out` is given.
 
-        :param compression: for float32 with sum or average: "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8"
+        :param compression: for sum or average of float32, float16 and bfloat16 (on a GPU float32 alone): "fp16",
+            "bf16", "fp8-e4m3", "fp8-e5m2", "int8". What stays on a host, and small arrays, travel in full
         :param stochastic: round at random, unbiased
         :param error: float32, as long as the array, zeros at first: for error feedback
+        :param always: compress also on one host and however little it is, to study a format
         """
         given, taken, value = self._same(array, out)
         kept = None if error is None else self._array(error, writable=True)
-        how = _compression(compression, stochastic, kept, given.count)
+        how = _compression(compression, stochastic, kept, given.count, always)
         _check(_library.dtrun_allreduce(self._get(), given.address, taken.address, given.count, given.dtype,
                                         _operation(op, given), how))
         return value
 
     def start_allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
-                        stochastic: bool = False, error: Any = None) -> Future:
+                        stochastic: bool = False, error: Any = None, always: bool = False) -> Future:
         """As allreduce(), which goes on while the caller computes."""
         given, taken, value = self._same(array, out)
         kept = None if error is None else self._array(error, writable=True)
-        how = _compression(compression, stochastic, kept, given.count)
+        how = _compression(compression, stochastic, kept, given.count, always)
         request = ctypes.c_void_p()
         _check(_library.dtrun_allreduce_start(self._get(), given.address, taken.address, given.count,
                                               given.dtype, _operation(op, given), how, ctypes.byref(request)))
         return Future(request, (given, taken, kept), value)
 
     def allreduce_many(self, arrays: Sequence[Any], op: str = "sum", compression: Optional[str] = None,
-                       stochastic: bool = False, errors: Optional[Sequence[Any]] = None) -> None:
+                       stochastic: bool = False, errors: Optional[Sequence[Any]] = None,
+                       always: bool = False) -> None:
         """Many arrays of one type, in place, as fast as one that is as long as all of them."""
         given = [self._array(array, writable=True) for array in arrays]
         if not given:
             return
         if any(array.dtype != given[0].dtype for array in given):
             raise _invalid("the arrays have elements of different types")
-        how = _compression(compression, stochastic, None, 0)
+        how = _compression(compression, stochastic, None, 0, always)
         kept: List[_Array] = []
         if how is not None and errors is not None:
             kept = [self._array(error, writable=True) for error in errors]
@@ -445,12 +474,22 @@ class Communicator:
                                         _operation(op, given), root))
         return value
 
-    def reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Any:
-        """Each rank gets its part of the reduced array, which is `size` times as long as `out`."""
+    def reduce_scatter(self, array: Any, out: Any, op: str = "sum", compression: Optional[str] = None,
+                       stochastic: bool = False, error: Any = None, always: bool = False) -> Any:
+        """Each rank gets its part of the reduced array, which is `size` times as long as `out`.
+
+        Compression is as in allreduce(); `error` is as long as the array.
+        """
         given, taken, value = self._two(array, out)
         self._parts(given, taken, "array and out")
-        _check(_library.dtrun_reduce_scatter(self._get(), given.address, taken.address, taken.count,
-                                             given.dtype, _operation(op, given)))
+        kept = None if error is None else self._array(error, writable=True)
+        how = _compression(compression, stochastic, kept, given.count, always)
+        if how is None:
+            _check(_library.dtrun_reduce_scatter(self._get(), given.address, taken.address, taken.count,
+                                                 given.dtype, _operation(op, given)))
+        else:
+            _check(_library.dtrun_reduce_scatter_compressed(self._get(), given.address, taken.address,
+                                                            taken.count, given.dtype, _operation(op, given), how))
         return value
 
     def start_reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Future:
@@ -473,11 +512,21 @@ class Communicator:
                                               ctypes.byref(request)))
         return Future(request, given, array)
 
-    def allgather(self, array: Any, out: Any) -> Any:
-        """All ranks' arrays, one behind the other, in `out`, which is `size` times as long."""
+    def allgather(self, array: Any, out: Any, compression: Optional[str] = None, stochastic: bool = False,
+                  error: Any = None, always: bool = False) -> Any:
+        """All ranks' arrays, one behind the other, in `out`, which is `size` times as long.
+
+        Compression is as in allreduce(); all ranks get the same bits, also of their own part.
+        """
         given, taken, value = self._two(array, out)
         self._parts(taken, given, "out and array")
-        _check(_library.dtrun_allgather(self._get(), given.address, taken.address, given.count, given.dtype))
+        kept = None if error is None else self._array(error, writable=True)
+        how = _compression(compression, stochastic, kept, given.count, always)
+        if how is None:
+            _check(_library.dtrun_allgather(self._get(), given.address, taken.address, given.count, given.dtype))
+        else:
+            _check(_library.dtrun_allgather_compressed(self._get(), given.address, taken.address, given.count,
+                                                       given.dtype, how))
         return value
 
     def start_allgather(self, array: Any, out: Any) -> Future:
