@@ -70,6 +70,7 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
         if (auto begun = begin(peer); !begun) return begun;
     const auto deadline = std::chrono::steady_clock::now() + directory_.timeout();
     for (std::vector<pollfd> waits;; waits.clear()) {
+        let_in();
         for (const std::uint32_t peer : missing)
             if (auto done = advance(peer); !done) return done;
         std::erase_if(missing, [this](std::uint32_t peer) { return connected(peer); });
@@ -151,7 +152,6 @@ Result<void> Mesh::hear_answer(std::uint32_t peer) {
 }
 
 Result<void> Mesh::accept(std::uint32_t peer) {
-    door_.advance();
     Socket socket = door_.take(directory_, kind_, peer);
     if (!socket) return {};
     Sha256 answer = directory_.proof("answers", kind_, directory_.rank(), peer);

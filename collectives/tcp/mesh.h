@@ -49,6 +49,9 @@ public:
     Result<void> connect(std::span<const std::uint32_t> peers);
     /// The same without waiting for the peer: goes on in advance().
     Result<void> begin(std::uint32_t peer);
+    /// Lets in who has come. Once before advance() of any number of peers: whoever comes in between is not seen by
+    /// those that have had their turn, and nobody would wait for him.
+    void let_in() { door_.advance(); }
     Result<void> advance(std::uint32_t peer);
     bool connected(std::uint32_t peer) const { return links_[peer].state == Link::State::open; }
     std::size_t connections() const;

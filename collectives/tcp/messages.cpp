@@ -103,6 +103,8 @@ Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
 
 Result<bool> Messages::advance() {
     bool any = false;
+    const auto is_open = [this](std::uint32_t peer) { return mesh_.connected(peer); };
+    if (!std::ranges::all_of(active_, is_open)) mesh_.let_in();
     for (std::size_t i = 0; i < active_.size(); ++i) {
         const std::uint32_t peer = active_[i];
         if (!mesh_.connected(peer)) {

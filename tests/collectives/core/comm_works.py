@@ -151,6 +151,7 @@ def interrupted(rank):
         else:
             time.sleep(1)
             try:
+                comm.barrier()  # to which rank 0 had come
                 comm.barrier()
             except dtrun.Error as error:
                 assert error.code == dtrun.Code.PEER_LOST and "interrupted" in str(error), error

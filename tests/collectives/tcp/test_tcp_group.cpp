@@ -7,6 +7,8 @@
 #include <chrono>
 #include <iostream>
 #include <mutex>
+#include <random>
+#include <thread>
 
 using namespace dtrun;
 using namespace dtrun::collectives;
@@ -182,4 +184,19 @@ TEST_CASE("256 ranks meet", "[.bench][tcp]") {
     std::cout << fmt::format("{} ranks: {:.3f} s, {} round trips, {:.1f} a rank\n", kRanks,
                              slowest.load(), store.round_trips(),
                              static_cast<double>(store.round_trips()) / kRanks);
+}
+
+TEST_CASE("Ranks that come in any order, at any time, find each other", "[tcp]") {
+    std::mt19937 random(3);
+    for (int round = 0; round < 60; ++round) {
+        std::vector<std::chrono::microseconds> late;
+        for (int rank = 0; rank < 4; ++rank) late.emplace_back(random() % 300);
+        const auto results = run_ranks(4, std::function([&](const GroupSpec& spec) -> Result<void> {
+                                           std::this_thread::sleep_for(late[spec.rank]);
+                                           auto group = over_tcp::connect(spec);
+                                           if (!group) return std::unexpected(group.error());
+                                           return (*group)->barrier();
+                                       }));
+        REQUIRE(failures(results) == "");
+    }
 }
