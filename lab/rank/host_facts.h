@@ -29,6 +29,10 @@ std::string device_model(std::string_view pci_ids, std::string_view vendor,
 /// Network interfaces of a folder such as /sys/class/net.
 /// \param pci_ids  text of that file
 std::vector<NicRecord> list_nics(const std::string& folder, std::string_view pci_ids);
+/// Speed of the network interface that a text names ("tcp over eth0 (10.0.0.1)") in a folder such as
+/// /sys/class/net, in Mbit/s; kUnknown: it names none, or the speed is not known. Of veth and tun
+/// interfaces, which report a speed that means nothing, it is not.
+double line_rate_of(std::string_view transport, const std::string& folder);
 /// Parses lines of `nvidia-smi --query-gpu=name,memory.total,driver_version
 /// --format=csv,noheader,nounits`
 void parse_gpus(std::string_view csv, HostRecord& facts);

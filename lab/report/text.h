@@ -34,7 +34,7 @@ std::string terminal_summary(const LabReport& report, bool explain);
 /// A table in columns; what is too wide for 80 is written as "column: cell" lines instead.
 std::string plain_text(const Table& table);
 
-/// Every row, training run and failure, with all columns, as RFC 4180 has it. Text that a
+/// Every row, pair of ranks, training run, epoch and failure, with all columns, as RFC 4180 has it. Text that a
 /// spreadsheet would take for a formula begins with a quote.
 std::string write_csv(const LabReport& report);
 
