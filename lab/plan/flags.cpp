@@ -387,6 +387,9 @@ Result<void> check_bench(const BenchDraft& draft) {
                     "--no-sweep without --train or --pairs leaves nothing to do");
     if (bench.in_place && !bench.sweep)
         return fail(Errc::invalid_input, "--in-place is for the sweep; leave out --no-sweep");
+    if (bench.seed + bench.seeds - 1 > kSeedMax)
+        return fail(Errc::invalid_input, "--seeds {}: the last would be above {}", bench.seeds,
+                    kSeedMax);
     if (bench.train) return {};
     for (const auto& [flag, is_given] :
          {std::pair<string_view, bool>{"--data", !bench.data.empty()},

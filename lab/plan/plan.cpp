@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 
 namespace dtrun::lab {
@@ -19,6 +20,8 @@ constexpr std::size_t kSizesMax = 256;
 constexpr string_view kDefaultSizes = "1K..16M:x4";
 /// Duration of a default sweep, starts of programs not counted.
 constexpr double kDefaultSeconds = 40;
+constexpr double kPairMinMs = 10;
+constexpr double kPairMaxMs = 100;
 constexpr std::chrono::milliseconds kRowMin{50};
 constexpr std::chrono::milliseconds kRowMax{1'000};
 
@@ -149,6 +152,14 @@ void add_sweep(std::vector<LabRun>& runs, const BenchCommand& command,
         }
 }
 
+/// Seconds for each of the three measurements of a pair.
+double pair_time(const BenchCommand& command, int ranks, std::size_t backends) {
+    if (command.seconds) return static_cast<double>(command.seconds->count()) / 1e3;
+    const double measurements = 1.5 * ranks * (ranks - 1) * static_cast<double>(backends);
+    const double each_ms = std::round(kDefaultSeconds * 1e3 / std::max(measurements, 1.0));
+    return std::clamp(each_ms, kPairMinMs, kPairMaxMs) / 1e3;
+}
+
 /// Pairs are measured once for each backend, on as many hosts as there are.
 Result<void> add_pairs(std::vector<LabRun>& runs, const BenchCommand& command,
                        const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
@@ -166,20 +177,17 @@ Result<void> add_pairs(std::vector<LabRun>& runs, const BenchCommand& command,
     }
     if (largest.ranks() < 2)
         return fail(Errc::invalid_input, "--pairs ranks: there is only one; give more --slots");
+    const std::string seconds =
+        fmt::format("{}", pair_time(command, largest.ranks(), backends.size()));
     for (const std::string& backend : backends) {
         LabRun& run = runs.emplace_back();
         run.kind = LabRun::Kind::pairs;
         run.backend = backend;
         run.hosts = largest.hosts;
         run.slots = largest.slots;
-        run.words = {"pairs", "--backend", backend};
+        run.words = {"pairs", "--backend", backend, "--seconds", seconds};
         if (command.iters)
             run.words.insert(run.words.end(), {"--iters", std::to_string(*command.iters)});
-        if (command.seconds)
-            run.words.insert(
-                run.words.end(),
-                {"--seconds",
-                 fmt::format("{}", static_cast<double>(command.seconds->count()) / 1e3)});
     }
     return {};
 }

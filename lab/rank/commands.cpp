@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 namespace dtrun::lab::rank {
 
@@ -213,7 +214,13 @@ Result<void> run_train(const RankOptions& options, const Membership& membership,
                     membership.size());
     const std::uint64_t init_unix_ms = unix_ms_now();
     TrainOptions what = options.train;
-    if (what.scaling == Scaling::weak) what.global_batch *= membership.size();
+    if (what.scaling == Scaling::weak) {
+        const std::uint64_t all = std::uint64_t{what.global_batch} * membership.size();
+        if (all > std::numeric_limits<int>::max())
+            return fail(Errc::invalid_input, "a batch of {} for each of {} ranks is too large",
+                        what.global_batch, membership.size());
+        what.global_batch = static_cast<std::uint32_t>(all);
+    }
     auto data = options.data.empty() ? generated_digits() : read_mnist(options.data);
     const auto read = data ? Result<void>() : Result<void>(std::unexpected(data.error()));
     if (auto all = membership.agree("dtrun-bench/data", read); !all) return all;

@@ -138,8 +138,9 @@ std::set<double> line_rates(const LabReport& report) {
 }
 
 /// Draws the speed of the network into a figure of bandwidths of several hosts.
-void add_line_rates(Figure& figure, const LabReport& report) {
-    if (!figure.crosses_hosts || figure.chart.y.label != kBandwidth) return;
+/// \return whether there is one
+bool add_line_rates(Figure& figure, const std::set<double>& rates) {
+    if (!figure.crosses_hosts || figure.chart.y.label != kBandwidth || rates.empty()) return false;
     double low = kUnknown;
     double high = kUnknown;
     for (const Chart::Series& series : figure.chart.series)
@@ -147,7 +148,7 @@ void add_line_rates(Figure& figure, const LabReport& report) {
             low = std::fmin(low, point.x);
             high = std::fmax(high, point.x);
         }
-    for (const double mbit : line_rates(report)) {
+    for (const double mbit : rates) {
         Chart::Series line;
         line.label = rate_text(mbit);
         line.is_ideal = true;
@@ -155,6 +156,7 @@ void add_line_rates(Figure& figure, const LabReport& report) {
         line.points = {{low, rate, kUnknown, ""}, {high, rate, kUnknown, ""}};
         figure.chart.series.insert(figure.chart.series.begin(), std::move(line));
     }
+    return true;
 }
 
 using ByShape = std::map<std::pair<int, int>, Rows>;
@@ -199,9 +201,7 @@ FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styl
     figures.lead =
         "Bus bandwidth is what a link carries, so that numbers of ranks can be compared; of "
         "compressed data it is that of the data they stand for. Small sizes show what a call "
-        "costs, large ones what the link gives. A dashed line is the speed of the network: with "
-        "compression, or with several ranks on a host, of which only some use it, bandwidths may "
-        "be above it.";
+        "costs, large ones what the link gives.";
     Rows in_full;
     std::ranges::copy_if(rows, std::back_inserter(in_full), [](const RowRecord* row) {
         return row->compression.empty() || row->compression == "none";
@@ -316,6 +316,7 @@ FigureGroup comparison_figures(const Comparison& comparison) {
 
 std::vector<FigureGroup> report_figures(const LabReport& report) {
     const Styles styles(report);
+    const std::set<double> rates = line_rates(report);
     std::vector<FigureGroup> all{scaling_figures(report, styles),
                                  weak_scaling_figures(report, styles),
                                  accuracy_figures(report, styles)};
@@ -327,8 +328,14 @@ std::vector<FigureGroup> report_figures(const LabReport& report) {
         group->second.push_back(&row);
     }
     for (const auto& [title, rows] : groups) {
-        all.push_back(sweep_figures(title, rows, styles));
-        for (Figure& figure : all.back().figures) add_line_rates(figure, report);
+        FigureGroup& group = all.emplace_back(sweep_figures(title, rows, styles));
+        bool has_line = false;
+        for (Figure& figure : group.figures) has_line = add_line_rates(figure, rates) || has_line;
+        if (has_line)
+            group.lead +=
+                " A dashed line is the speed of the network; with compression, or with several "
+                "ranks "
+                "on a host, of which only some use it, bandwidths may be above it.";
     }
     std::erase_if(all, [](const FigureGroup& figures) { return figures.figures.empty(); });
     return all;

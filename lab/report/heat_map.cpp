@@ -17,7 +17,7 @@ constexpr double kCellMax = 56;       // few cells need not fill the picture
 constexpr double kTextCell = 36;      // a cell that is narrower has no text
 constexpr double kNameCell = 11;      // a row that is lower has no name
 constexpr double kPalest = 0.06;      // opacity of the best value
-constexpr double kDarkest = 0.62;     // of the worst; text on it stays readable
+constexpr double kStrongest = 0.5;    // of the worst; text on it stays readable
 
 std::string short_name(const std::string& name) {
     return name.size() <= kNameMax ? name : name.substr(0, kNameMax - 1) + "…";
@@ -41,10 +41,11 @@ Span span_of(const HeatMapData& data) {
 
 /// Values that are nearly the same must not look as if they differed: the full range of colours is
 /// for a factor of two at least.
-double opacity_of(double value, const Span& span, bool dark_is_high) {
+double opacity_of(double value, const Span& span, bool strong_is_high) {
     const double range = std::max(span.high - span.low, std::log(2));
-    const double distance = dark_is_high ? std::log(value) - span.low : span.high - std::log(value);
-    return kPalest + (kDarkest - kPalest) * std::clamp(distance / range, 0.0, 1.0);
+    const double distance =
+        strong_is_high ? std::log(value) - span.low : span.high - std::log(value);
+    return kPalest + (kStrongest - kPalest) * std::clamp(distance / range, 0.0, 1.0);
 }
 
 class Painter {
@@ -93,12 +94,13 @@ private:
         const double value = data_.values[row][column];
         if (!(value > 0)) return;
         const double gap = cell_ > kNameCell ? 1.5 : 0.5;
+        const int corner = cell_ > kNameCell ? 2 : 0;
         const std::string shown = data_.text_of(value);
         text_ += fmt::format(
             "<g><rect class=\"heat\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
-            "rx=\"2\" fill-opacity=\"{:.2f}\"/>",
-            x_of(column), y_of(row), cell_ - gap, cell_ - gap,
-            opacity_of(value, span_, data_.dark_is_high));
+            "rx=\"{}\" fill-opacity=\"{:.2f}\"/>",
+            x_of(column), y_of(row), cell_ - gap, cell_ - gap, corner,
+            opacity_of(value, span_, data_.strong_is_high));
         if (cell_ >= kTextCell)
             text_ += fmt::format(
                 "<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>",

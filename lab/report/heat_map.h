@@ -13,7 +13,7 @@ struct HeatMapData {
     std::vector<std::vector<double>> values;  ///< by row; unknown ones stay empty
     std::string unit;                         ///< for what is shown when a cell is pointed at
     std::string (*text_of)(double);           ///< of a value
-    bool dark_is_high = true;                 ///< else low values are dark
+    bool strong_is_high = true;  ///< high values have the strongest colour; else low ones
 };
 
 /// The picture, 480 wide. Cells have their values written in where there is room.

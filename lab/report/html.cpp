@@ -152,7 +152,7 @@ std::string figures_html(const FigureGroup& figures) {
 std::string pairs_section(const PairMatrix& matrix) {
     std::string text = section(pairs_title(matrix), kPairsNote);
     text +=
-        "<p class=\"soft\">Rows send, columns receive; darker is slower.</p>\n"
+        "<p class=\"soft\">Rows send, columns receive; stronger colours are slower.</p>\n"
         "<div class=\"figures\">\n";
     for (const HeatMap& map : heat_maps(matrix))
         text += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",

@@ -45,7 +45,7 @@ private:
 };
 
 std::string number(double value) {
-    return std::isfinite(value) ? fmt::format("{}", value) : "null";
+    return std::isfinite(value) ? fmt::format("{:.7g}", value) : "null";
 }
 
 std::string whole(double value) {

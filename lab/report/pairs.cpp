@@ -76,10 +76,10 @@ Range range_of(const std::vector<double>& values) {
 Table summary_table(const PairMatrix& matrix) {
     Table table;
     table.title = pairs_title(matrix);
-    table.note =
-        std::string(kPairsNote) +
-        " Each line is about what one rank sends to the others: latencies in microseconds, "
-        "bandwidths in GB/s (1e9).";
+    table.note = fmt::format(
+        "{} Each line is about what one rank sends to the others: latencies in microseconds, "
+        "bandwidths in GB/s (1e9).",
+        kPairsNote);
     table.columns = {{"from", false}, {"latency", true},   {"worst", true}, {"to", false},
                      {"", false},     {"bandwidth", true}, {"worst", true}, {"to", false}};
     for (std::size_t from = 0; from < matrix.names.size(); ++from) {
@@ -145,7 +145,7 @@ std::vector<HeatMap> heat_maps(const PairMatrix& matrix) {
                                             .values = values,
                                             .unit = unit,
                                             .text_of = text_of,
-                                            .dark_is_high = high_is_slow})};
+                                            .strong_is_high = high_is_slow})};
     };
     return {draw("Latency in microseconds", matrix.latency_us, "us", latency_text, true),
             draw("Bandwidth in GB/s", matrix.bandwidth_GBps, "GB/s", bandwidth_text, false)};

@@ -30,7 +30,7 @@ extern const char* const kPairsNote;
 /// for each rank instead, which has the range of its pairs.
 std::vector<Table> pair_tables(const LabReport& report);
 
-/// Two heat maps for each matrix: darker is slower.
+/// Two heat maps for each matrix: stronger colours are slower.
 struct HeatMap {
     std::string title;
     std::string svg;
