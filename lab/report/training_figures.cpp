@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace dtrun::lab {
@@ -193,6 +194,24 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
     return figure;
 }
 
+/// A figure without the trainings that end far below the best one, which leave the others no room.
+/// \return nothing if there are none
+std::optional<Figure> close_up(Figure figure) {
+    constexpr double kFar = 0.1;
+    std::vector<Chart::Series>& all = figure.chart.series;
+    double best = kUnknown;
+    for (const Chart::Series& series : all)
+        if (!series.is_ideal && !series.points.empty())
+            best = std::fmax(best, series.points.back().y);
+    const auto left_out = std::erase_if(all, [best](const Chart::Series& series) {
+        return !series.is_ideal && !series.points.empty() && series.points.back().y < best - kFar;
+    });
+    if (left_out == 0) return std::nullopt;
+    figure.title += ", close-up";
+    figure.chart.description += ", close-up";
+    return figure;
+}
+
 }  // namespace
 
 FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
@@ -256,8 +275,12 @@ FigureGroup accuracy_figures(const LabReport& report, const Styles& styles) {
         "a faster step and a less exact one are weighed against each other. Whiskers are 95 % "
         "intervals of the mean over seeds.";
     for (const Place& place : largest_places(report))
-        for (const Over over : {Over::seconds, Over::epochs})
-            add_if_lines(accuracy.figures, accuracy_figure(report, styles, place, over));
+        for (const Over over : {Over::seconds, Over::epochs}) {
+            Figure figure = accuracy_figure(report, styles, place, over);
+            std::optional<Figure> closer = close_up(figure);
+            add_if_lines(accuracy.figures, std::move(figure));
+            if (closer) add_if_lines(accuracy.figures, std::move(*closer));
+        }
     return accuracy;
 }
 

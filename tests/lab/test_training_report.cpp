@@ -159,6 +159,23 @@ TEST_CASE("accuracy is drawn by time and by epochs, with the target", "[lab]") {
                Contains("<h2>Accuracy</h2>") && Contains("<h2>Time to 95 % accuracy</h2>"));
 }
 
+TEST_CASE("trainings that fail leave room for the others in a close-up", "[lab]") {
+    LabReport report = seeds_report();
+    for (TrainRecord& run : report.train)
+        if (run.algorithm == "int8") run.by_epoch.back().accuracy = 0.1;
+    const auto groups = report_figures(report);
+    const FigureGroup* const accuracy = group_of(groups, "Accuracy");
+    REQUIRE(accuracy != nullptr);
+    REQUIRE(accuracy->figures.size() == 4);
+    CHECK(accuracy->figures[1].title == "gloo, 2 hosts x 2 ranks: by time, close-up");
+    CHECK(accuracy->figures[0].chart.series.size() == 4);
+    const Chart& closer = accuracy->figures[1].chart;
+    REQUIRE(closer.series.size() == 3);
+    CHECK(closer.series[0].label == "95 %");
+    CHECK(closer.series[2].label == "in full");
+    CHECK_THAT(chart_svg(closer), !Contains(">80 %</text>"));
+}
+
 TEST_CASE("the tables of several seeds fit 80 columns", "[lab]") {
     LabReport report = seeds_report();
     for (const TrainRecord& run : weak_report().train) report.train.push_back(run);
