@@ -40,8 +40,8 @@ void add_gpu_direct(NameValues& details) {
             details.emplace_back(name, "no: what it sends is in memory of the host");
 }
 
-/// Speed of the interface by which a backend reaches other hosts, in Mbit/s: the one that it names, else,
-/// for TCP, the one that the launcher chose.
+/// Speed of the interface by which a backend reaches other hosts, in Mbit/s: the one that it names,
+/// else, for TCP, the one that the launcher chose.
 double line_rate_here(const std::string& transport) {
     constexpr const char* kInterfaces = "/sys/class/net";
     const double named = line_rate_of(transport, kInterfaces);

@@ -30,8 +30,8 @@ struct PairTimes {
 /// All pairs (a, b) with a < b, in order.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> all_pairs(std::uint32_t ranks);
 
-/// Measures every pair of ranks in both directions, one pair after the other; ranks that have no part
-/// in it wait in the job's store, so that they take neither network nor processors.
+/// Measures every pair of ranks in both directions, one pair after the other; ranks that have no
+/// part in it wait in the job's store, so that they take neither network nor processors.
 /// \param told  called on every rank with the same times
 /// Errc: invalid_input (a single rank); those of the communicator; internal (out of memory)
 Result<void> measure_pairs(const PairsOptions& options, const Membership& membership,

@@ -172,7 +172,8 @@ private:
         return times;
     }
 
-    /// Where a rank's part begins, in bytes: in place, one of input and result is a part of the other.
+    /// Where a rank's part begins, in bytes: in place, one of input and result is a part of the
+    /// other.
     std::size_t part_offset(const Extent& extent) const {
         if (op_ == Op::scatter || op_ == Op::allreduce || op_ == Op::reduce) return 0;
         return comm_.rank() * extent.count * bytes_of(type_);

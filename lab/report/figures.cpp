@@ -127,8 +127,8 @@ std::string rate_text(double mbit) {
                          : fmt::format("{:g} Mbit/s", mbit);
 }
 
-/// Speeds of the network between hosts in Mbit/s, each once: the one that was given, else those that
-/// communicators of several hosts have told.
+/// Speeds of the network between hosts in Mbit/s, each once: the one that was given, else those
+/// that communicators of several hosts have told.
 std::set<double> line_rates(const LabReport& report) {
     if (report.line_rate_mbit > 0) return {report.line_rate_mbit};
     std::set<double> rates;

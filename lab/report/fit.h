@@ -17,8 +17,9 @@ struct CostFit : ShapeRecord {
     double error = kUnknown;  ///< root mean square of the relative deviations from the model
 };
 
-/// Fits medians of three sizes or more, uncompressed and not in place; relative deviations count, so that
-/// small sizes weigh as much as large ones. Where times do not grow with the size there is no fit.
+/// Fits medians of three sizes or more, uncompressed and not in place; relative deviations count,
+/// so that small sizes weigh as much as large ones. Where times do not grow with the size there is
+/// no fit.
 std::vector<CostFit> fit_costs(const LabReport& report);
 
 /// backend | hosts | per host | operation | latency | bandwidth | half of it at | deviation

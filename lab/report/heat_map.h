@@ -5,8 +5,8 @@
 
 namespace dtrun::lab {
 
-/// A square of coloured cells, as an SVG picture that stands inside an HTML page. Colours are the page's,
-/// by the classes heat and tick.
+/// A square of coloured cells, as an SVG picture that stands inside an HTML page. Colours are the
+/// page's, by the classes heat and tick.
 struct HeatMapData {
     std::string description;                  ///< text for readers who cannot see it
     std::vector<std::string> names;           ///< of rows, and of columns

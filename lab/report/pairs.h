@@ -8,7 +8,8 @@
 
 namespace dtrun::lab {
 
-/// What one backend has between every two ranks. Rows send, columns receive; unknown on the diagonal.
+/// What one backend has between every two ranks. Rows send, columns receive; unknown on the
+/// diagonal.
 struct PairMatrix {
     ShapeRecord shape;
     std::vector<std::string> names;  ///< of ranks: "0 s1"

@@ -15,8 +15,8 @@ using Names = std::vector<std::string>;
 /// Adds a name, unless it is there.
 void add_name(Names& names, const std::string& name);
 
-/// Gives each backend one colour in all figures, and each compression one that no backend has, as long as there
-/// are enough. What is not compressed has the colour of its backend.
+/// Gives each backend one colour in all figures, and each compression one that no backend has, as
+/// long as there are enough. What is not compressed has the colour of its backend.
 class Styles {
 public:
     explicit Styles(const LabReport& report);

@@ -47,9 +47,9 @@ struct ScalingPoint {
     double efficiency = kUnknown;  ///< throughput(p) / (p x throughput(1))
 };
 
-/// Runs of an algorithm, and serial ones, in the order of the report. T(1) is the run of one rank with
-/// the same model, data and batch (in weak scaling: batch of a rank): of the same backend, else the
-/// serial one.
+/// Runs of an algorithm, and serial ones, in the order of the report. T(1) is the run of one rank
+/// with the same model, data and batch (in weak scaling: batch of a rank): of the same backend,
+/// else the serial one.
 /// \param algorithm  "parallel" or a compression
 /// \param scaling    "strong" or "weak"
 std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view algorithm,

@@ -13,7 +13,8 @@ Table scaling_table(const LabReport& report);
 Table weak_scaling_table(const LabReport& report);
 /// Algorithm | devices | training time | accuracy, as the lab has it: over all seeds.
 Table compression_table(const LabReport& report);
-/// Algorithm | devices | backend | reached | time | epochs: how long it took to the target accuracy.
+/// Algorithm | devices | backend | reached | time | epochs: how long it took to the target
+/// accuracy.
 Table target_table(const LabReport& report);
 /// Those of the four that have rows.
 std::vector<Table> training_tables(const LabReport& report);
