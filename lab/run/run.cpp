@@ -263,8 +263,9 @@ private:
         show(terminal_summary(report_, command_.explain));
         int status = report_.failed() ? kExitFailed : 0;
         if (report_.interrupted)
-            log::error("interrupted in run {} of {}; {} and {} until then", number_, total_,
+            log::error("interrupted in run {} of {}; {}{} and {} until then", number_, total_,
                        counted(report_.rows.size(), "row"),
+                       report_.pairs.empty() ? "" : ", " + counted(report_.pairs.size(), "pair"),
                        counted(report_.train.size(), "training"));
         if (const auto written = write_reports(); !written) status = complain_of(written.error());
         return report_.interrupted ? plan::kExitSignalBase + signals_.received() : status;
