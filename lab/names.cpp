@@ -97,6 +97,16 @@ Result<Algorithm> parse_algorithm(string_view name) {
     return algorithm;
 }
 
+string_view name_of(Scaling scaling) {
+    return scaling == Scaling::strong ? "strong" : "weak";
+}
+
+Result<Scaling> parse_scaling(string_view name) {
+    for (const Scaling scaling : {Scaling::strong, Scaling::weak})
+        if (name == name_of(scaling)) return scaling;
+    return std::unexpected(unknown("scaling", name, scaling_names()));
+}
+
 string_view name_of(Model model) {
     return model == Model::mlp ? "mlp" : "cnn";
 }
@@ -132,6 +142,11 @@ const Names& compression_names() {
         for (const collectives::FormatRow& row : collectives::kFormats) all.emplace_back(row.name);
         return all;
     }();
+    return names;
+}
+
+const Names& scaling_names() {
+    static const Names names{"strong", "weak"};
     return names;
 }
 

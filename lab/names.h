@@ -61,6 +61,12 @@ struct Algorithm {
 /// "-stochastic" for random rounding. Errc: invalid_input
 Result<Algorithm> parse_algorithm(std::string_view name);
 
+/// What stays the same when there are more ranks: the problem, or each rank's part of it.
+enum class Scaling : std::uint8_t { strong, weak };
+std::string_view name_of(Scaling scaling);
+/// Errc: invalid_input
+Result<Scaling> parse_scaling(std::string_view name);
+
 /// The example networks.
 enum class Model : std::uint8_t { mlp, cnn };
 std::string_view name_of(Model model);
@@ -72,6 +78,7 @@ const std::vector<std::string>& operation_names();
 const std::vector<std::string>& type_names();
 const std::vector<std::string>& compression_names();  ///< "none", and the formats
 const std::vector<std::string>& backend_names();
+const std::vector<std::string>& scaling_names();
 
 // Bounds of numbers, all of them allowed.
 inline constexpr std::uint64_t kBytesMax = 1ull << 40;  ///< of an array
@@ -79,6 +86,7 @@ inline constexpr int kIterationsMax = 1'000'000;
 inline constexpr int kEpochsMax = 100'000;
 inline constexpr int kGlobalBatchMax = 1'000'000;
 inline constexpr int kSeedMax = 1'000'000;
+inline constexpr int kSeedsMax = 1'000;
 inline constexpr double kLossScaleMin = 1e-6;
 inline constexpr double kLossScaleMax = 1e6;
 

@@ -110,9 +110,10 @@ struct CommRecord : ShapeRecord {
     static constexpr const char* kType = "comm";
 
     std::string version, transport, why;
-    double bootstrap_ms = kUnknown;  ///< of the slowest rank
-    bool oversubscribed = false;     ///< a host has more ranks than processors, or than GPUs
-    NameValues details;              ///< "GPUDirect P2P", "no: ..."
+    double bootstrap_ms = kUnknown;    ///< of the slowest rank
+    bool oversubscribed = false;       ///< a host has more ranks than processors, or than GPUs
+    double line_rate_mbit = kUnknown;  ///< of the network interface that it uses between hosts
+    NameValues details;                ///< "GPUDirect P2P", "no: ..."
 
     template <class Comm, class Visit>
     static void fields(Comm& it, Visit&& visit) {
@@ -122,6 +123,7 @@ struct CommRecord : ShapeRecord {
         visit("why", it.why);
         visit("bootstrap_ms", it.bootstrap_ms);
         visit("oversubscribed", it.oversubscribed);
+        visit("line_rate_mbit", it.line_rate_mbit);
         visit("details", it.details);
     }
 };
@@ -131,6 +133,7 @@ struct RowRecord : ShapeRecord {
     static constexpr const char* kType = "row";
 
     std::string op, dtype, compression;
+    bool in_place = false;    ///< the result lies where the input was
     std::uint64_t bytes = 0;  ///< of the whole array, as nccl-tests counts
     std::uint64_t count = 0;
     std::uint64_t iters = 0;
@@ -148,6 +151,7 @@ struct RowRecord : ShapeRecord {
         visit("op", it.op);
         visit("dtype", it.dtype);
         visit("compression", it.compression);
+        visit("in_place", it.in_place);
         visit("bytes", it.bytes);
         visit("count", it.count);
         visit("iters", it.iters);
@@ -165,6 +169,26 @@ struct RowRecord : ShapeRecord {
     }
 };
 
+/// An epoch of a training: what had been reached when its last step ended.
+struct EpochRecord {
+    int epoch = 0;              ///< 1 is the first
+    double seconds = kUnknown;  ///< of all steps so far, without tests; of the slowest rank
+    double accuracy = kUnknown;
+    double loss = kUnknown;            ///< mean over the epoch
+    std::uint64_t ended_unix_ms = 0;   ///< when its last step ended
+    std::uint64_t tested_unix_ms = 0;  ///< when its test ended
+
+    template <class Epoch, class Visit>
+    static void fields(Epoch& it, Visit&& visit) {
+        visit("epoch", it.epoch);
+        visit("seconds", it.seconds);
+        visit("accuracy", it.accuracy);
+        visit("loss", it.loss);
+        visit("ended_unix_ms", it.ended_unix_ms);
+        visit("tested_unix_ms", it.tested_unix_ms);
+    }
+};
+
 /// One training.
 struct TrainRecord : ShapeRecord {
     static constexpr const char* kType = "train";
@@ -172,14 +196,22 @@ struct TrainRecord : ShapeRecord {
     std::string algorithm;  ///< "serial", "parallel", or the compression of its gradients
     std::string model;
     std::string data;
+    std::string scaling = "strong";  ///< or "weak"
     int epochs = 0;
-    int global_batch = 0;
+    int global_batch = 0;  ///< samples of a step, of all ranks
+    int seed = 1;
     double loss_scale = 1;
+    /// Of a step: medians, without the first ones.
     double step_ms = kUnknown, compute_ms = kUnknown, comm_ms = kUnknown;
-    double samples_per_s = kUnknown;
-    double accuracy = kUnknown;  ///< 0..1
+    double samples_per_s = kUnknown;  ///< global_batch / step_ms
+    double accuracy = kUnknown;       ///< at the end, 0..1
     double loss = kUnknown;
-    double seconds = kUnknown;
+    double seconds = kUnknown;  ///< of all steps
+    double train_samples = kUnknown, test_samples = kUnknown;
+    double learning_rate = kUnknown;
+    std::uint64_t init_unix_ms = 0;   ///< when the rank program began to get ready
+    std::uint64_t start_unix_ms = 0;  ///< when the first step began
+    std::vector<EpochRecord> by_epoch;
 
     template <class Train, class Visit>
     static void fields(Train& it, Visit&& visit) {
@@ -187,8 +219,10 @@ struct TrainRecord : ShapeRecord {
         visit("algorithm", it.algorithm);
         visit("model", it.model);
         visit("data", it.data);
+        visit("scaling", it.scaling);
         visit("epochs", it.epochs);
         visit("global_batch", it.global_batch);
+        visit("seed", it.seed);
         visit("loss_scale", it.loss_scale);
         visit("step_ms", it.step_ms);
         visit("compute_ms", it.compute_ms);
@@ -197,6 +231,33 @@ struct TrainRecord : ShapeRecord {
         visit("accuracy", it.accuracy);
         visit("loss", it.loss);
         visit("seconds", it.seconds);
+        visit("train_samples", it.train_samples);
+        visit("test_samples", it.test_samples);
+        visit("learning_rate", it.learning_rate);
+        visit("init_unix_ms", it.init_unix_ms);
+        visit("start_unix_ms", it.start_unix_ms);
+        visit("by_epoch", it.by_epoch);
+    }
+};
+
+/// Messages between two ranks, while all others wait.
+struct PairRecord : ShapeRecord {
+    static constexpr const char* kType = "pair";
+
+    int from = 0, to = 0;  ///< ranks
+    std::string from_host, to_host;
+    double latency_us = kUnknown;      ///< half of the round trip of 4 bytes, median
+    double bandwidth_GBps = kUnknown;  ///< of messages of 1 MiB, one behind the other
+
+    template <class Pair, class Visit>
+    static void fields(Pair& it, Visit&& visit) {
+        ShapeRecord::fields(it, visit);
+        visit("from", it.from);
+        visit("to", it.to);
+        visit("from_host", it.from_host);
+        visit("to_host", it.to_host);
+        visit("latency_us", it.latency_us);
+        visit("bandwidth_GBps", it.bandwidth_GBps);
     }
 };
 

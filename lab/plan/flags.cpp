@@ -115,6 +115,24 @@ Result<void> set_loss_scale(BenchDraft& draft, string_view value) {
     return {};
 }
 
+Result<void> set_pairs(BenchDraft& draft, string_view value) {
+    using Pairs = BenchCommand::Pairs;
+    const auto pairs =
+        cli::choose<Pairs>(value, {{"hosts", Pairs::hosts}, {"ranks", Pairs::ranks}});
+    if (!pairs) return std::unexpected(pairs.error());
+    draft.own.pairs = *pairs;
+    return {};
+}
+
+/// Keeps what `Parse` makes of a value.
+template <auto Member, auto Parse>
+Result<void> set_parsed(BenchDraft& draft, string_view value) {
+    const auto parsed = Parse(value);
+    if (!parsed) return std::unexpected(parsed.error());
+    draft.own.*Member = *parsed;
+    return {};
+}
+
 cli::Rows<BenchDraft> sweep_flags() {
     return {
         {{.names = "--backends --backend",
@@ -171,6 +189,15 @@ cli::Rows<BenchDraft> sweep_flags() {
           .group = native,
           .help = "times before that (default: 5)"},
          cli::set_number<&BenchCommand::warmup, 0, kIterationsMax>},
+        {{.names = "--in-place",
+          .group = native,
+          .help = "measure operations in place, too, where they can be"},
+         cli::set_true<&BenchCommand::in_place>},
+        {{.names = "--pairs",
+          .metavar = "hosts|ranks",
+          .group = native,
+          .help = "latency and bandwidth between every two hosts, or ranks, as a matrix"},
+         set_pairs},
         {{.names = "--no-check",
           .group = native,
           .help = "do not compare results with what they should be"},
@@ -184,7 +211,7 @@ cli::Rows<BenchDraft> train_flags() {
           .group = training,
           .help = "train the example network too, alone and in every shape"},
          cli::set_true<&BenchCommand::train>},
-        {{.names = "--no-sweep", .group = training, .help = "nothing but --train"},
+        {{.names = "--no-sweep", .group = training, .help = "nothing but --train and --pairs"},
          cli::set_to<&BenchCommand::sweep, false>},
         {{.names = "--algorithms",
           .metavar = "NAMES",
@@ -206,13 +233,30 @@ cli::Rows<BenchDraft> train_flags() {
         {{.names = "--global-batch",
           .metavar = "N",
           .group = training,
-          .help = "samples of all ranks in one step (default: 256)"},
+          .help = "samples of all ranks in one step; of each rank in weak scaling (default: 256)"},
          cli::set_number<&BenchCommand::global_batch, 1, kGlobalBatchMax>},
         {{.names = "--seed",
           .metavar = "N",
           .group = training,
           .help = "of weights and of the order of samples (default: 1)"},
          cli::set_number<&BenchCommand::seed, 0, kSeedMax>},
+        {{.names = "--seeds",
+          .metavar = "N",
+          .group = training,
+          .help = "train with so many seeds, from --seed on; 5 give accuracies an interval that "
+                  "says something (default: 1)"},
+         cli::set_number<&BenchCommand::seeds, 1, kSeedsMax>},
+        {{.names = "--target-accuracy",
+          .metavar = "PERCENT",
+          .group = training,
+          .help = "how long it took to this accuracy: 95% or 0.95 (default: not told)"},
+         set_parsed<&BenchCommand::target_accuracy, parse_accuracy>},
+        {{.names = "--scaling",
+          .metavar = "NAMES",
+          .group = training,
+          .help = "strong: ranks share a batch; weak: each has one of that size, and as many "
+                  "samples; strong,weak (default: strong)"},
+         set_known<&BenchCommand::scaling, scaling_names>},
         {{.names = "--loss-scale",
           .metavar = "FACTOR",
           .group = training,
@@ -244,6 +288,18 @@ cli::Rows<BenchDraft> report_flags() {
           .group = output,
           .help = "everything; what --compare reads. - is standard output in all of these"},
          cli::set_text<&BenchCommand::json>},
+        {{.names = "--mllog",
+          .metavar = "FILE",
+          .group = output,
+          .help = "training as lines of MLPerf's log; if there are several, a file for each: "
+                  "FILE-parallel-mpi-2x4-seed1"},
+         cli::set_text<&BenchCommand::mllog>},
+        {{.names = "--line-rate",
+          .metavar = "SPEED",
+          .group = output,
+          .help = "of the network between hosts, drawn beside bandwidths: 25gbit (default: that of "
+                  "the interface, where it is known)"},
+         set_parsed<&BenchCommand::line_rate_mbit, parse_line_rate>},
         {{.names = "--title",
           .metavar = "TEXT",
           .group = output,
@@ -326,10 +382,22 @@ Result<void> check_bench(const BenchDraft& draft) {
     if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun bench starts the ranks itself; leave it out");
-    if (!bench.sweep && !bench.train)
-        return fail(Errc::invalid_input, "--no-sweep without --train leaves nothing to do");
-    if (!bench.sweep || bench.train || bench.data.empty()) return {};
-    return fail(Errc::invalid_input, "--data is for training; add --train");
+    if (!bench.sweep && !bench.train && bench.pairs == BenchCommand::Pairs::none)
+        return fail(Errc::invalid_input,
+                    "--no-sweep without --train or --pairs leaves nothing to do");
+    if (bench.in_place && !bench.sweep)
+        return fail(Errc::invalid_input, "--in-place is for the sweep; leave out --no-sweep");
+    if (bench.seed + bench.seeds - 1 > kSeedMax)
+        return fail(Errc::invalid_input, "--seeds {}: the last would be above {}", bench.seeds,
+                    kSeedMax);
+    if (bench.train) return {};
+    for (const auto& [flag, is_given] :
+         {std::pair<string_view, bool>{"--data", !bench.data.empty()},
+          {"--seeds", bench.seeds != 1},
+          {"--target-accuracy", bench.target_accuracy > 0},
+          {"--mllog", !bench.mllog.empty()}})
+        if (is_given) return fail(Errc::invalid_input, "{} is for training; add --train", flag);
+    return {};
 }
 
 }  // namespace

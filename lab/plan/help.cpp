@@ -23,6 +23,10 @@ Examples:
       one shape, all sizes, and how much compression brings
   dtrun bench -H s1:4,s2:4 --train --data mnist --markdown lab.md
       the tables of the lab: steps, throughput, speed-up, accuracy
+  dtrun bench --no-sweep --train --seeds 5 --target-accuracy 96% --html t.html
+      accuracy over time with intervals, and how long it took to 96 %
+  dtrun bench -H s1,s2,s3,s4 --no-sweep --pairs hosts
+      which of the hosts has a slow cable
   dtrun bench --compare before.json after.json
       what has become faster or slower, beyond noise
 

@@ -17,7 +17,7 @@ struct BenchCommand {
     std::vector<int> slots;             ///< --slots; empty: 1, 2, 4, ... and all of a host
 
     // What is measured in each of these shapes.
-    bool sweep = true;  ///< --no-sweep: nothing but --train
+    bool sweep = true;  ///< --no-sweep: nothing but --train and --pairs
     std::vector<std::string> ops{"allreduce"};
     std::vector<std::uint64_t> sizes;  ///< bytes, rising; empty: 1K..16M:x4
     std::vector<std::string> dtypes{"f32"};
@@ -26,6 +26,11 @@ struct BenchCommand {
     std::optional<int> warmup;          ///< unset: the rank program's own number
     std::optional<std::chrono::milliseconds> seconds;  ///< of one row; unset: about 40 s for all
     bool check = true;                                 ///< --no-check: results are not looked at
+    bool in_place = false;  ///< --in-place: operations that can are measured in place, too
+
+    // Messages between two ranks, for every pair of them.
+    enum class Pairs { none, hosts, ranks };
+    Pairs pairs = Pairs::none;  ///< --pairs: one rank on each host, or all
 
     // Training.
     bool train = false;
@@ -36,15 +41,20 @@ struct BenchCommand {
     std::string model = "mlp";
     int global_batch = 256;
     int seed = 1;
-    std::string loss_scale;  ///< as typed; empty: 1
+    int seeds = 1;  ///< every training is done with this many, from `seed`
+    std::vector<std::string> scaling{"strong"};  ///< strong and weak
+    double target_accuracy = 0;                  ///< 0..1; 0: none
+    std::string loss_scale;                      ///< as typed; empty: 1
 
     // Reports: files, "-" is standard output; empty: none.
     std::string csv;
     std::string json;
     std::string markdown;
     std::string html;
-    std::string title;     ///< --title: of the page and of the Markdown
-    bool explain = false;  ///< which transport each communicator has, and why
+    std::string mllog;  ///< each training as MLPerf's log; several have names made from this one
+    std::string title;  ///< --title: of the page and of the Markdown
+    double line_rate_mbit = 0;  ///< --line-rate: of the network between hosts; 0: as hosts tell
+    bool explain = false;       ///< which transport each communicator has, and why
 
     bool compare = false;            ///< compares two reports and runs nothing
     std::vector<std::string> files;  ///< the two reports

@@ -6,6 +6,8 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <iterator>
 
 namespace dtrun::lab {
@@ -18,6 +20,8 @@ constexpr std::size_t kSizesMax = 256;
 constexpr string_view kDefaultSizes = "1K..16M:x4";
 /// Duration of a default sweep, starts of programs not counted.
 constexpr double kDefaultSeconds = 40;
+constexpr double kPairMinMs = 10;
+constexpr double kPairMaxMs = 100;
 constexpr std::chrono::milliseconds kRowMin{50};
 constexpr std::chrono::milliseconds kRowMax{1'000};
 
@@ -142,13 +146,54 @@ void add_sweep(std::vector<LabRun>& runs, const BenchCommand& command,
                 run.words.insert(run.words.end(), {flag, value});
             };
             if (command.iters) add("--iters", std::to_string(*command.iters));
+            if (command.in_place) add("--in-place", "1");
             if (command.warmup) add("--warmup", std::to_string(*command.warmup));
             if (!command.iters || command.seconds) add("--seconds", seconds);
         }
 }
 
+/// Seconds for each of the three measurements of a pair.
+double pair_time(const BenchCommand& command, int ranks, std::size_t backends) {
+    if (command.seconds) return static_cast<double>(command.seconds->count()) / 1e3;
+    const double measurements = 1.5 * ranks * (ranks - 1) * static_cast<double>(backends);
+    const double each_ms = std::round(kDefaultSeconds * 1e3 / std::max(measurements, 1.0));
+    return std::clamp(each_ms, kPairMinMs, kPairMaxMs) / 1e3;
+}
+
+/// Pairs are measured once for each backend, on as many hosts as there are.
+Result<void> add_pairs(std::vector<LabRun>& runs, const BenchCommand& command,
+                       const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
+    Shape largest{1, 1};
+    for (const Shape& shape : shapes) {
+        largest.hosts = std::max(largest.hosts, shape.hosts);
+        if (shape.hosts == largest.hosts) largest.slots = shape.slots;
+    }
+    if (command.pairs == BenchCommand::Pairs::hosts) {
+        if (largest.hosts < 2)
+            return fail(Errc::invalid_input,
+                        "--pairs hosts: there is only one; name more with -H or --hostfile, or "
+                        "measure its ranks with --pairs ranks");
+        largest.slots = 1;
+    }
+    if (largest.ranks() < 2)
+        return fail(Errc::invalid_input, "--pairs ranks: there is only one; give more --slots");
+    const std::string seconds =
+        fmt::format("{}", pair_time(command, largest.ranks(), backends.size()));
+    for (const std::string& backend : backends) {
+        LabRun& run = runs.emplace_back();
+        run.kind = LabRun::Kind::pairs;
+        run.backend = backend;
+        run.hosts = largest.hosts;
+        run.slots = largest.slots;
+        run.words = {"pairs", "--backend", backend, "--seconds", seconds};
+        if (command.iters)
+            run.words.insert(run.words.end(), {"--iters", std::to_string(*command.iters)});
+    }
+    return {};
+}
+
 LabRun train_run(const BenchCommand& command, const Shape& shape, const std::string& backend,
-                 const std::string& algorithm) {
+                 const std::string& algorithm, const std::string& scaling, int seed) {
     LabRun run;
     run.kind = LabRun::Kind::train;
     run.backend = backend;
@@ -167,12 +212,13 @@ LabRun train_run(const BenchCommand& command, const Shape& shape, const std::str
                  "--global-batch",
                  std::to_string(command.global_batch),
                  "--seed",
-                 std::to_string(command.seed)};
+                 std::to_string(seed)};
     const auto add = [&run](const char* flag, const std::string& value) {
         if (!value.empty()) run.words.insert(run.words.end(), {flag, value});
     };
     add("--loss-scale", command.loss_scale);
     add("--data", command.data);
+    if (scaling != "strong") add("--scaling", scaling);
     return run;
 }
 
@@ -191,15 +237,20 @@ std::vector<std::string> algorithms_of(const BenchCommand& command) {
     return algorithms;
 }
 
-/// The serial run gives T(1) for all others, so no backend is run with a single rank.
+/// The serial run gives T(1) for all others, so no backend is run with a single rank. It is that of
+/// weak scaling too. Seeds come one after the other, so that an interrupted lab has whole ones.
 void add_training(std::vector<LabRun>& runs, const BenchCommand& command,
                   const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
-    runs.push_back(train_run(command, {1, 1}, backends.front(), "serial"));
-    for (const std::string& algorithm : algorithms_of(command))
-        for (const Shape& shape : shapes)
-            for (const std::string& backend : backends)
-                if (shape.ranks() > 1)
-                    runs.push_back(train_run(command, shape, backend, algorithm));
+    for (int seed = command.seed; seed < command.seed + command.seeds; ++seed) {
+        runs.push_back(train_run(command, {1, 1}, backends.front(), "serial", "strong", seed));
+        for (const std::string& scaling : command.scaling)
+            for (const std::string& algorithm : algorithms_of(command))
+                for (const Shape& shape : shapes)
+                    for (const std::string& backend : backends)
+                        if (shape.ranks() > 1)
+                            runs.push_back(
+                                train_run(command, shape, backend, algorithm, scaling, seed));
+    }
 }
 
 }  // namespace
@@ -222,6 +273,42 @@ Result<std::vector<std::uint64_t>> parse_sizes(string_view text) {
     if (sizes.size() > kSizesMax)
         return fail(Errc::invalid_input, "{} sizes; {} are enough", sizes.size(), kSizesMax);
     return sizes;
+}
+
+Result<double> parse_line_rate(string_view text) {
+    std::string lower(text);
+    std::ranges::transform(lower, lower.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    string_view rest = lower;
+    if (rest.ends_with("/s")) rest.remove_suffix(2);
+    double factor = 0;
+    for (const auto& [unit, mbit] : {std::pair<string_view, double>{"gbit", 1'000}, {"mbit", 1}})
+        if (rest.ends_with(unit)) {
+            factor = mbit;
+            rest.remove_suffix(unit.size());
+            break;
+        }
+    double rate = 0;
+    const string_view number = trim(rest);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rate);
+    if (factor == 0 || error != std::errc() || end != number.data() + number.size() ||
+        !(rate * factor >= 1 && rate * factor <= 1e8))
+        return fail(Errc::invalid_input,
+                    "'{}' is not the speed of a network such as 25gbit or 100mbit", text);
+    return rate * factor;
+}
+
+Result<double> parse_accuracy(string_view text) {
+    const bool is_percent = text.ends_with('%');
+    const string_view number = trim(is_percent ? text.substr(0, text.size() - 1) : text);
+    double accuracy = 0;
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), accuracy);
+    if (is_percent) accuracy /= 100;
+    if (error != std::errc() || end != number.data() + number.size() ||
+        !(accuracy > 0 && accuracy <= 1))
+        return fail(Errc::invalid_input, "'{}' is not an accuracy such as 95% or 0.95", text);
+    return accuracy;
 }
 
 std::string short_bytes(double bytes) {
@@ -253,6 +340,9 @@ Result<std::vector<LabRun>> plan_runs(const BenchCommand& command, const LabPlac
     std::vector<LabRun> runs;
     if (backends.empty() || shapes->empty()) return runs;
     if (command.sweep) add_sweep(runs, command, *shapes, backends);
+    if (command.pairs != BenchCommand::Pairs::none)
+        if (auto done = add_pairs(runs, command, *shapes, backends); !done)
+            return std::unexpected(done.error());
     if (command.train) add_training(runs, command, *shapes, backends);
     return runs;
 }

@@ -19,7 +19,7 @@ struct LabPlaces {
 
 /// One run of the rank program.
 struct LabRun {
-    enum class Kind { facts, sweep, train };
+    enum class Kind { facts, sweep, pairs, train };
     Kind kind = Kind::sweep;
     std::string backend;
     std::string algorithm;  ///< train: "serial", "parallel", or a compression
@@ -34,6 +34,12 @@ struct LabRun {
 /// behind ":x", else by 2, and has both of its ends.
 /// \return rising, each once; or invalid_input that quotes the wrong item
 Result<std::vector<std::uint64_t>> parse_sizes(std::string_view text);
+
+/// "25gbit", "100mbit", "2.5Gbit/s": Mbit/s. Errc: invalid_input
+Result<double> parse_line_rate(std::string_view text);
+
+/// "95%" or "0.95": above 0, at most 1. Errc: invalid_input
+Result<double> parse_accuracy(std::string_view text);
 
 /// "64K", "1.5M", "4": a number of bytes in few letters.
 std::string short_bytes(double bytes);

@@ -8,6 +8,9 @@
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
 
 namespace dtrun::lab::rank {
 
@@ -35,6 +38,22 @@ void add_gpu_direct(NameValues& details) {
     for (const char* const name : {"GPUDirect P2P", "GPUDirect RDMA"})
         if (std::ranges::find(details, name, &NameValues::value_type::first) == details.end())
             details.emplace_back(name, "no: what it sends is in memory of the host");
+}
+
+/// Speed of the interface by which a backend reaches other hosts, in Mbit/s: the one that it names,
+/// else, for TCP, the one that the launcher chose.
+double line_rate_here(const std::string& transport) {
+    constexpr const char* kInterfaces = "/sys/class/net";
+    const double named = line_rate_of(transport, kInterfaces);
+    if (std::isfinite(named) || transport.find("tcp") == std::string::npos) return named;
+    for (const char* const variable : {"DTRUN_NETWORK_INTERFACE", "GLOO_SOCKET_IFNAME"}) {
+        const char* const chosen = std::getenv(variable);
+        if (chosen == nullptr) continue;
+        std::string names = chosen;
+        std::ranges::replace(names, ',', ' ');
+        return line_rate_of(names, kInterfaces);
+    }
+    return kUnknown;
 }
 
 void set_shape(ShapeRecord& shape, std::string backend, const Places& places, std::uint32_t ranks) {
@@ -78,6 +97,7 @@ Result<Connected> connect(const std::string& backend, const Membership& membersh
     record.why = comm->why();
     record.bootstrap_ms = slowest_ms;
     record.oversubscribed = oversubscribed(*places, connected.memory);
+    if (places->hosts > 1) record.line_rate_mbit = line_rate_here(record.transport);
     connected.comm = std::move(*comm);
     return connected;
 }
@@ -89,6 +109,7 @@ RowRecord record_of(const Row& row, const Connected& connected, const SweepOptio
     record.op = name_of(row.op);
     record.dtype = name_of(row.type);
     record.compression = name_of(row.format);
+    record.in_place = row.in_place;
     record.bytes = row.extent.bytes;
     record.count = row.extent.count;
     record.iters = row.iters;
@@ -106,13 +127,16 @@ RowRecord record_of(const Row& row, const Connected& connected, const SweepOptio
     return record;
 }
 
-TrainRecord record_of(const Trained& trained, const RankOptions& options, const std::string& data) {
+TrainRecord record_of(const Trained& trained, const RankOptions& options, const DataSet& data) {
     TrainRecord record;
+    record.train_samples = static_cast<double>(data.training.size());
+    record.test_samples = static_cast<double>(data.test.size());
     record.algorithm = options.algorithm.name;
     record.model = name_of(options.train.model);
-    record.data = data;
+    record.data = data.name;
+    record.scaling = name_of(options.train.scaling);
     record.epochs = static_cast<int>(options.train.epochs);
-    record.global_batch = static_cast<int>(options.train.global_batch);
+    record.seed = static_cast<int>(options.train.seed);
     record.loss_scale = options.train.loss_scale;
     record.step_ms = trained.step_ms;
     record.compute_ms = trained.compute_ms;
@@ -121,6 +145,9 @@ TrainRecord record_of(const Trained& trained, const RankOptions& options, const 
     record.accuracy = trained.accuracy;
     record.loss = trained.loss;
     record.seconds = trained.seconds;
+    record.learning_rate = trained.learning_rate;
+    record.start_unix_ms = trained.start_unix_ms;
+    record.by_epoch = trained.by_epoch;
     return record;
 }
 
@@ -158,19 +185,56 @@ Result<void> run_sweep(const RankOptions& options, const Membership& membership,
         [&](const Error& error) { print(line_of(ErrorRecord{error.message})); });
 }
 
+Result<void> run_pairs(const RankOptions& options, const Membership& membership,
+                       const Print& print) {
+    const auto hosts = membership.gather("dtrun-bench/hosts", membership.host());
+    if (!hosts) return std::unexpected(hosts.error());
+    const auto connected = connect(options.backend, membership);
+    if (!connected) return std::unexpected(connected.error());
+    print(line_of(connected->record));
+    return measure_pairs(options.pairs, membership, *connected->comm, connected->memory,
+                         [&](const PairTimes& times) {
+                             PairRecord record;
+                             set_shape(record, connected->comm->backend(), connected->places,
+                                       connected->comm->size());
+                             record.from = static_cast<int>(times.from);
+                             record.to = static_cast<int>(times.to);
+                             record.from_host = (*hosts)[times.from];
+                             record.to_host = (*hosts)[times.to];
+                             record.latency_us = times.latency_us;
+                             record.bandwidth_GBps = times.bandwidth_GBps;
+                             print(line_of(record));
+                         });
+}
+
 Result<void> run_train(const RankOptions& options, const Membership& membership,
                        const Print& print) {
     if (options.algorithm.serial && membership.size() > 1)
         return fail(Errc::invalid_input, "algorithm serial is for one rank; there are {}",
                     membership.size());
+    const std::uint64_t init_unix_ms = unix_ms_now();
+    TrainOptions what = options.train;
+    if (what.scaling == Scaling::weak) {
+        const std::uint64_t all = std::uint64_t{what.global_batch} * membership.size();
+        if (all > std::numeric_limits<int>::max())
+            return fail(Errc::invalid_input, "a batch of {} for each of {} ranks is too large",
+                        what.global_batch, membership.size());
+        what.global_batch = static_cast<std::uint32_t>(all);
+    }
     auto data = options.data.empty() ? generated_digits() : read_mnist(options.data);
     const auto read = data ? Result<void>() : Result<void>(std::unexpected(data.error()));
     if (auto all = membership.agree("dtrun-bench/data", read); !all) return all;
+    const auto finished = [&](const Trained& trained) {
+        TrainRecord record = record_of(trained, options, *data);
+        record.global_batch = static_cast<int>(what.global_batch);
+        record.init_unix_ms = init_unix_ms;
+        return record;
+    };
     if (options.algorithm.serial) {
         SerialReducer reducer;
-        const auto trained = train(options.train, *data, reducer);
+        const auto trained = train(what, *data, reducer);
         if (!trained) return std::unexpected(trained.error());
-        TrainRecord record = record_of(*trained, options, data->name);
+        TrainRecord record = finished(*trained);
         record.backend = "none";
         print(line_of(record));
         return {};
@@ -179,9 +243,9 @@ Result<void> run_train(const RankOptions& options, const Membership& membership,
     if (!connected) return std::unexpected(connected.error());
     print(line_of(connected->record));
     CommReducer reducer(*connected->comm, connected->memory, options.algorithm);
-    const auto trained = train(options.train, *data, reducer);
+    const auto trained = train(what, *data, reducer);
     if (!trained) return std::unexpected(trained.error());
-    TrainRecord record = record_of(*trained, options, data->name);
+    TrainRecord record = finished(*trained);
     set_shape(record, connected->comm->backend(), connected->places, connected->comm->size());
     print(line_of(record));
     return {};

@@ -16,6 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kProgramLimit{10'000};
+constexpr int kSpeedMax = 100'000'000;      // Mbit/s
+constexpr std::string_view kMarks = ",;:";  // behind a word
 
 /// "" if it cannot be read; files of /proc and /sys end without a size.
 std::string text_of(const std::string& path) {
@@ -79,6 +81,25 @@ HostRecord collect_host_facts(const std::string& host) {
     return facts;
 }
 
+double line_rate_of(std::string_view transport, const std::string& folder) {
+    for (std::string_view word : split(transport, ' ')) {
+        while (!word.empty() && kMarks.find(word.back()) != std::string_view::npos)
+            word.remove_suffix(1);
+        if (word.empty() || word.find('/') != std::string_view::npos || word.front() == '.')
+            continue;
+        const fs::path interface = fs::path(folder) / word;
+        std::error_code error;
+        if (!fs::exists(interface / "speed", error)) continue;
+        const std::string kind = text_of((interface / "uevent").string());
+        const bool is_real = fs::exists(interface / "device", error) ||
+                             kind.find("DEVTYPE=bond") != std::string::npos ||
+                             kind.find("DEVTYPE=vlan") != std::string::npos;
+        const auto speed = to_int(trim(text_of((interface / "speed").string())), 1, kSpeedMax);
+        if (is_real && speed) return static_cast<double>(*speed);
+    }
+    return kUnknown;
+}
+
 std::vector<NicRecord> list_nics(const std::string& folder, std::string_view ids) {
     std::vector<NicRecord> physical;
     std::vector<NicRecord> others;
@@ -88,7 +109,7 @@ std::vector<NicRecord> list_nics(const std::string& folder, std::string_view ids
         const fs::path device = entry.path() / "device";
         NicRecord nic;
         nic.name = entry.path().filename().string();
-        if (const auto speed = to_int(trim(text_of(path + "/speed")), 1, 100'000'000))
+        if (const auto speed = to_int(trim(text_of(path + "/speed")), 1, kSpeedMax))
             nic.speed_mbit = static_cast<double>(*speed);
         if (!fs::exists(device, error)) {
             if (nic.name != "lo" && trim(text_of(path + "/operstate")) != "down")

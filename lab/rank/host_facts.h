@@ -9,8 +9,9 @@
 
 namespace dtrun::lab::rank {
 
-/// Looks at this host: files, libraries and nvidia-smi; takes seconds at worst. Libraries are loaded
-/// by processes of their own (version-of NAME of this program), so that they do no harm to this one.
+/// Looks at this host: files, libraries and nvidia-smi; takes seconds at worst. Libraries are
+/// loaded by processes of their own (version-of NAME of this program), so that they do no harm to
+/// this one.
 HostRecord collect_host_facts(const std::string& host);
 
 /// The version of "cuda", or of a backend's library, on this host; "" if it is not there.
@@ -29,6 +30,10 @@ std::string device_model(std::string_view pci_ids, std::string_view vendor,
 /// Network interfaces of a folder such as /sys/class/net.
 /// \param pci_ids  text of that file
 std::vector<NicRecord> list_nics(const std::string& folder, std::string_view pci_ids);
+/// Speed of the network interface that a text names ("tcp over eth0 (10.0.0.1)") in a folder such
+/// as /sys/class/net, in Mbit/s; kUnknown: it names none, or the speed is not known. Of veth and
+/// tun interfaces, which report a speed that means nothing, it is not.
+double line_rate_of(std::string_view transport, const std::string& folder);
 /// Parses lines of `nvidia-smi --query-gpu=name,memory.total,driver_version
 /// --format=csv,noheader,nounits`
 void parse_gpus(std::string_view csv, HostRecord& facts);

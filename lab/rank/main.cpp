@@ -23,6 +23,7 @@ void print_line(const std::string& line) {
 Result<void> run(const RankOptions& options, const Membership& membership, const Print& print) {
     if (options.command == Command::facts) return run_facts(options, membership, print);
     if (options.command == Command::sweep) return run_sweep(options, membership, print);
+    if (options.command == Command::pairs) return run_pairs(options, membership, print);
     return run_train(options, membership, print);
 }
 

@@ -12,10 +12,11 @@ const char* const kUsage =
     "  dtrun-bench-rank facts [--backends NAME,...]\n"
     "  dtrun-bench-rank sweep [--backend NAME] [--ops allreduce,...] [--sizes BYTES,...]\n"
     "      [--dtypes f32,...] [--compress none,fp16,...] [--iters N] [--warmup N] [--seconds S]\n"
-    "      [--check 0|1]\n"
+    "      [--check 0|1] [--in-place 0|1]\n"
     "  dtrun-bench-rank train [--backend NAME] [--algorithm serial|parallel|fp16|int8|...]\n"
     "      [--model mlp|cnn] [--epochs N] [--global-batch N] [--seed N] [--data DIR]\n"
-    "      [--loss-scale X]\n";
+    "      [--loss-scale X] [--scaling strong|weak]\n"
+    "  dtrun-bench-rank pairs [--backend NAME] [--iters N] [--seconds S]\n";
 
 namespace {
 
@@ -70,8 +71,15 @@ Result<void> parse_sweep_flag(std::string_view flag, std::string_view value, Swe
         return parse_number(flag, value, 1, kIterationsMax, sweep.iters.emplace());
     if (flag == "--warmup") return parse_number(flag, value, 0, kIterationsMax, sweep.warmup);
     if (flag == "--check") return parse_number(flag, value, 0, 1, sweep.check);
+    if (flag == "--in-place") return parse_number(flag, value, 0, 1, sweep.in_place);
     if (flag == "--seconds") return parse_real(flag, value, 0, 86'400, sweep.seconds);
     return fail(Errc::invalid_input, "sweep has no option {}", flag);
+}
+
+Result<void> parse_pairs_flag(std::string_view flag, std::string_view value, PairsOptions& pairs) {
+    if (flag == "--iters") return parse_number(flag, value, 1, kIterationsMax, pairs.iters);
+    if (flag == "--seconds") return parse_real(flag, value, 0, 86'400, pairs.seconds);
+    return fail(Errc::invalid_input, "pairs has no option {}", flag);
 }
 
 Result<void> parse_train_flag(std::string_view flag, std::string_view value, RankOptions& options) {
@@ -92,6 +100,12 @@ Result<void> parse_train_flag(std::string_view flag, std::string_view value, Ran
         options.algorithm = std::move(*algorithm);
         return {};
     }
+    if (flag == "--scaling") {
+        const auto scaling = parse_scaling(value);
+        if (!scaling) return std::unexpected(scaling.error());
+        train.scaling = *scaling;
+        return {};
+    }
     if (flag != "--model") return fail(Errc::invalid_input, "train has no option {}", flag);
     const auto model = parse_model(value);
     if (!model) return std::unexpected(model.error());
@@ -109,6 +123,7 @@ Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptio
         options.backend = value;
         return {};
     }
+    if (options.command == Command::pairs) return parse_pairs_flag(flag, value, options.pairs);
     return options.command == Command::sweep ? parse_sweep_flag(flag, value, options.sweep)
                                              : parse_train_flag(flag, value, options);
 }
@@ -116,11 +131,11 @@ Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptio
 Result<Command> parse_command(std::string_view word) {
     constexpr std::pair<std::string_view, Command> kCommands[] = {
         {"--help", Command::help}, {"facts", Command::facts}, {"version-of", Command::version_of},
-        {"sweep", Command::sweep}, {"train", Command::train},
+        {"sweep", Command::sweep}, {"train", Command::train}, {"pairs", Command::pairs},
     };
     for (const auto& [name, command] : kCommands)
         if (name == word) return command;
-    return fail(Errc::invalid_input, "no command \"{}\": facts, sweep or train", word);
+    return fail(Errc::invalid_input, "no command \"{}\": facts, sweep, train or pairs", word);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lab/rank/pairs.h"
 #include "lab/rank/sweep.h"
 #include "lab/rank/trainer.h"
 
@@ -9,7 +10,7 @@
 
 namespace dtrun::lab::rank {
 
-enum class Command { help, facts, version_of, sweep, train };
+enum class Command { help, facts, version_of, sweep, train, pairs };
 
 struct RankOptions {
     Command command = Command::help;
@@ -19,6 +20,7 @@ struct RankOptions {
     std::vector<std::string> backends;
     SweepOptions sweep;
     TrainOptions train;
+    PairsOptions pairs;
     Algorithm algorithm;
     std::string data;  ///< folder with MNIST's files; empty: generated digits
 };

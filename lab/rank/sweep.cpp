@@ -60,8 +60,14 @@ int call(dtrun_comm* comm, Op op, DType type, const dtrun_compression* compressi
 class Measurement {
 public:
     Measurement(const SweepOptions& options, const Comm& comm, Arrays& arrays, Op op, DType type,
-                std::optional<Format> format)
-        : options_(options), comm_(comm), arrays_(arrays), op_(op), type_(type), format_(format) {
+                std::optional<Format> format, bool in_place)
+        : options_(options),
+          comm_(comm),
+          arrays_(arrays),
+          op_(op),
+          type_(type),
+          format_(format),
+          in_place_(in_place) {
         if (!format) return;
         compression_.size = sizeof compression_;
         compression_.format = static_cast<int>(*format);
@@ -91,6 +97,8 @@ public:
 private:
     Result<void> warm_up(const Extent& extent) {
         if (options_.warmup == 0) return {};
+        if (in_place_)
+            if (auto done = clear(extent); !done) return done;
         const auto each = mean_time(extent, 1);
         if (!each) return std::unexpected(each.error());
         const std::size_t rest = plan_iterations(options_.warmup - 1, options_.seconds / 4, *each);
@@ -100,16 +108,22 @@ private:
 
     Result<Row> measure(const Extent& extent) {
         const Check check(op_, type_, format_, comm_.rank(), comm_.size());
-        if (auto done = prepare(check, extent); !done) return std::unexpected(done.error());
+        // In place, zeros are what is timed: a sum of sums would soon be no number.
+        if (auto done = in_place_ ? clear(extent) : prepare(check, extent); !done)
+            return std::unexpected(done.error());
         const auto first = mean_time(extent, 1);
         if (!first) return std::unexpected(first.error());
         auto times = options_.seconds > 0 ? run_for(extent, *first)
                                           : run(extent, plan_iterations(options_.iters, 0, 0));
         if (!times) return std::unexpected(times.error());
         if (auto done = combine(*times, DTRUN_MAX); !done) return std::unexpected(done.error());
-        Row row{op_, type_, format_, extent, times->size(), summarize(*times)};
-        if (options_.check)
-            if (auto done = judge(check, row); !done) return std::unexpected(done.error());
+        Row row{op_, type_, format_, extent, times->size(), summarize(*times), in_place_};
+        if (!options_.check) return row;
+        if (in_place_) {
+            if (auto done = prepare(check, extent); !done) return std::unexpected(done.error());
+            if (const auto once = run(extent, 1); !once) return std::unexpected(once.error());
+        }
+        if (auto done = judge(check, row); !done) return std::unexpected(done.error());
         return row;
     }
 
@@ -151,14 +165,47 @@ private:
         for (double& time : times) {
             const Clock::time_point begin = Clock::now();
             const int code = call(comm_.get(), op_, type_, format_ ? &compression_ : nullptr,
-                                  extent.count, arrays_.in.data(), arrays_.out.data());
+                                  extent.count, in_of(extent), out_of(extent));
             time = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
             if (auto done = checked(code); !done) return std::unexpected(done.error());
         }
         return times;
     }
 
+    /// Where a rank's part begins, in bytes: in place, one of input and result is a part of the
+    /// other.
+    std::size_t part_offset(const Extent& extent) const {
+        if (op_ == Op::scatter || op_ == Op::allreduce || op_ == Op::reduce) return 0;
+        return comm_.rank() * extent.count * bytes_of(type_);
+    }
+    std::size_t in_offset(const Extent& extent) const {
+        return extent.in < extent.out ? part_offset(extent) : 0;
+    }
+    std::size_t out_offset(const Extent& extent) const {
+        return extent.out < extent.in ? part_offset(extent) : 0;
+    }
+    void* in_of(const Extent& extent) const {
+        if (!in_place_) return arrays_.in.data();
+        return static_cast<std::byte*>(arrays_.out.data()) + in_offset(extent);
+    }
+    void* out_of(const Extent& extent) const {
+        return static_cast<std::byte*>(arrays_.out.data()) + (in_place_ ? out_offset(extent) : 0);
+    }
+
+    /// Fills the one array of an operation in place with zeros.
+    Result<void> clear(const Extent& extent) {
+        const std::size_t bytes = std::max(extent.in, extent.out) * bytes_of(type_);
+        std::ranges::fill(arrays_.out.host().first(bytes), std::byte{0});
+        return arrays_.out.push(bytes);
+    }
+
     Result<void> prepare(const Check& check, const Extent& extent) {
+        if (in_place_) {
+            const std::size_t bytes = std::max(extent.in, extent.out) * bytes_of(type_);
+            Check::spoil(arrays_.out.host().first(bytes));
+            check.fill(extent, arrays_.out.host().subspan(in_offset(extent)));
+            return arrays_.out.push(bytes);
+        }
         check.fill(extent, arrays_.in.host());
         const std::size_t out_bytes = extent.out * bytes_of(type_);
         Check::spoil(arrays_.out.host().first(out_bytes));
@@ -170,9 +217,10 @@ private:
         // The root's input of a broadcast is its result as well.
         const bool root = op_ == Op::broadcast && comm_.rank() == 0;
         const Memory& result = root ? arrays_.in : arrays_.out;
+        const std::size_t offset = in_place_ ? out_offset(row.extent) : 0;
         const std::size_t bytes = row.extent.out * bytes_of(type_);
-        if (auto done = result.pull(bytes); !done) return done;
-        const Check::Verdict verdict = check.compare(row.extent, result.host());
+        if (auto done = result.pull(offset + bytes); !done) return done;
+        const Check::Verdict verdict = check.compare(row.extent, result.host().subspan(offset));
         std::vector<double> sums{static_cast<double>(verdict.wrong), verdict.error_squared,
                                  verdict.expected_squared};
         if (auto done = combine(sums, DTRUN_SUM); !done) return done;
@@ -202,6 +250,7 @@ private:
     Op op_;
     DType type_;
     std::optional<Format> format_;
+    bool in_place_;
     dtrun_compression compression_{};
 };
 
@@ -216,6 +265,7 @@ Result<Arrays> allocate(const SweepOptions& options, std::uint32_t ranks, const 
                 in_bytes = std::max(in_bytes, extent.in * bytes_of(type));
                 out_bytes = std::max(out_bytes, extent.out * bytes_of(type));
             }
+    if (options.in_place) out_bytes = std::max(in_bytes, out_bytes);  // the one array
     auto in = Memory::allocate(kind, in_bytes);
     if (!in) return std::unexpected(in.error());
     auto out = Memory::allocate(kind, out_bytes);
@@ -243,6 +293,24 @@ bool makes_sense(Op op, DType type, std::optional<Format> format, std::uint32_t 
     return !format || (op == Op::allreduce && type == DType::f32);
 }
 
+bool has_in_place(Op op) {
+    switch (op) {
+        case Op::allreduce:
+        case Op::allgather:
+        case Op::reduce_scatter:
+        case Op::reduce:
+        case Op::gather:
+        case Op::scatter:
+            return true;
+        case Op::broadcast:
+        case Op::alltoall:
+        case Op::sendrecv:
+        case Op::barrier:
+            break;
+    }
+    return false;
+}
+
 Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKind& memory,
                    const std::function<void(const Row&)>& told,
                    const std::function<void(const Error&)>& refused) {
@@ -253,12 +321,16 @@ Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKi
             for (const std::optional<Format> format : options.formats) {
                 if (!makes_sense(op, type, format, comm.size())) continue;
                 if (op == Op::barrier && type != options.dtypes.front()) continue;
-                Measurement measurement(options, comm, *arrays, op, type, format);
-                const auto done = measurement.measure_all(told);
-                if (done) continue;
-                // All ranks get the same refusal, after which the communicator still works.
-                if (done.error().code != Errc::invalid_input) return done;
-                refused(done.error());
+                for (const bool in_place : {false, true}) {
+                    if (in_place && !(options.in_place && has_in_place(op))) continue;
+                    Measurement measurement(options, comm, *arrays, op, type, format, in_place);
+                    const auto done = measurement.measure_all(told);
+                    if (done) continue;
+                    // All ranks get the same refusal, after which the communicator still works.
+                    if (done.error().code != Errc::invalid_input) return done;
+                    refused(done.error());
+                    break;
+                }
             }
     return {};
 }

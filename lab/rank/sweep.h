@@ -21,6 +21,7 @@ struct SweepOptions {
     std::size_t warmup = 5;  ///< iterations before an operation's sizes, with the largest
     double seconds = 0;      ///< of one size; 0: no limit
     bool check = true;
+    bool in_place = false;  ///< measured in place, too
 };
 
 /// One measurement.
@@ -30,7 +31,8 @@ struct Row {
     std::optional<Format> format;
     Extent extent;
     std::size_t iters;
-    Times us;                 ///< of the slowest rank of each iteration
+    Times us;  ///< of the slowest rank of each iteration
+    bool in_place = false;
     std::uint64_t wrong = 0;  ///< elements, on all ranks
     double rel_err = 0;       ///< relative L2 error of all ranks' results
 };
@@ -42,6 +44,10 @@ std::size_t plan_iterations(std::optional<std::size_t> wanted, double seconds, d
 /// Whether a combination can be measured: only sums of f32 are compressed, and one rank sends
 /// nothing.
 bool makes_sense(Op op, DType type, std::optional<Format> format, std::uint32_t ranks);
+
+/// Whether an operation's result can lie where its input is, or is a part of it. A broadcast always
+/// does, and is not measured twice.
+bool has_in_place(Op op);
 
 /// Measures every combination that makes sense; sizes that are too small for an element of each rank
 /// are left out.

@@ -2,6 +2,7 @@
 
 #include "lab/rank/kernels.h"
 #include "lab/rank/random.h"
+#include "lab/rank/timing.h"
 
 #include <algorithm>
 #include <chrono>
@@ -41,7 +42,8 @@ public:
           part_(options.global_batch, reducer),
           network_(options.model, options.seed, std::max(part_.size(), kTestBatch)),
           order_(data.training.size()),
-          shuffle_(options.seed + 1'000) {
+          shuffle_(options.seed + 1'000),
+          batch_(options.global_batch) {
         std::iota(order_.begin(), order_.end(), 0u);
         for (Tensor* tensor : network_.tensors()) {
             tensors_.push_back(tensor);
@@ -54,29 +56,46 @@ public:
         for (Tensor* tensor : tensors_)
             if (auto sent = reducer_.broadcast(tensor->values); !sent)
                 return fail(sent.error(), "broadcast of the weights");
-        const Clock::time_point begin = Clock::now();
-        for (std::uint32_t epoch = 0; epoch < options_.epochs; ++epoch)
+        trained_.start_unix_ms = unix_ms_now();
+        for (std::uint32_t epoch = 0; epoch < options_.epochs; ++epoch) {
+            const Clock::time_point begin = Clock::now();
             if (auto done = run_epoch(); !done) return std::unexpected(done.error());
-        return summary(seconds_since(begin));
+            seconds_ += seconds_since(begin);
+            if (auto done = test(); !done) return fail(done.error(), "the test");
+        }
+        return summary();
     }
 
 private:
     static constexpr std::size_t kTestBatch = 64;
 
     Result<void> run_epoch() {
-        for (std::size_t i = order_.size(); i > 1; --i)
-            std::swap(order_[i - 1], order_[shuffle_.below(static_cast<std::uint32_t>(i))]);
+        if (options_.scaling == Scaling::strong || next_ == 0) shuffle();
         loss_ = 0;
         for (std::size_t step = 0; step < steps(); ++step)
-            if (auto done = run_step(step); !done)
-                return fail(done.error(), "step {}", steps_done_ + 1);
+            if (auto done = run_step(); !done)
+                return fail(done.error(), "step {}", step_s_.size() + 1);
         return {};
     }
 
-    Result<void> run_step(std::size_t step) {
+    void shuffle() {
+        for (std::size_t i = order_.size(); i > 1; --i)
+            std::swap(order_[i - 1], order_[shuffle_.below(static_cast<std::uint32_t>(i))]);
+        next_ = 0;
+    }
+
+    /// Draws the images of a step for all ranks, so that all of them draw the same.
+    void draw_batch() {
+        for (std::uint32_t& pick : batch_) {
+            if (next_ == order_.size()) shuffle();
+            pick = order_[next_++];
+        }
+    }
+
+    Result<void> run_step() {
         const Clock::time_point begin = Clock::now();
-        const std::span<const std::uint32_t> picks(
-            order_.data() + step * options_.global_batch + part_.begin, part_.size());
+        draw_batch();
+        const std::span<const std::uint32_t> picks(batch_.data() + part_.begin, part_.size());
         // The mean over the ranks is to be the slope of the mean loss of the batch, also when ranks
         // have parts of different sizes.
         const auto scale =
@@ -84,10 +103,9 @@ private:
         loss_ += network_.learn(data_.training, picks, scale);
         const Clock::time_point computed = Clock::now();
         if (auto done = reducer_.average(gradients_); !done) return done;
-        comm_ += seconds_since(computed);
+        comm_s_.push_back(seconds_since(computed));
         update();
-        whole_ += seconds_since(begin);
-        ++steps_done_;
+        step_s_.push_back(seconds_since(begin));
         return {};
     }
 
@@ -99,31 +117,51 @@ private:
                     tensors_[i]->values.data(), velocities_[i].size());
     }
 
-    Result<Trained> summary(double seconds) {
+    /// Tests what has been learnt by the end of an epoch.
+    Result<void> test() {
+        EpochRecord epoch;
+        epoch.epoch = static_cast<int>(trained_.by_epoch.size()) + 1;
+        epoch.ended_unix_ms = unix_ms_now();
         const Part tested(data_.test.size(), reducer_);
         const std::size_t right = network_.test(data_.test, tested.begin, tested.size());
         // One sum over the ranks serves all: each rank's seconds have a place of their own, for the
         // maximum.
-        std::vector<double> sums{static_cast<double>(right), loss_, whole_, comm_};
-        const std::size_t own = sums.size() + reducer_.rank();
-        sums.resize(sums.size() + reducer_.size());
-        sums[own] = seconds;
-        if (auto done = reducer_.sum(sums); !done) return fail(done.error(), "the test");
-        const double slowest = *std::max_element(sums.begin() + 4, sums.end());
-        const double step_count = static_cast<double>(steps_done_);
-        const double per_step_ms = 1e3 / std::max(step_count, 1.0) / reducer_.size();
-        Trained trained;
-        trained.accuracy = sums[0] / static_cast<double>(data_.test.size());
-        trained.loss = sums[1] / static_cast<double>(steps() * options_.global_batch);
-        trained.seconds = slowest;
-        trained.step_ms = sums[2] * per_step_ms;
-        trained.comm_ms = sums[3] * per_step_ms;
-        trained.compute_ms = trained.step_ms - trained.comm_ms;
-        trained.samples_per_s = slowest > 0 ? step_count * options_.global_batch / slowest : 0;
-        return trained;
+        std::vector<double> sums{static_cast<double>(right), loss_};
+        const std::size_t others = sums.size();
+        sums.resize(others + reducer_.size());
+        sums[others + reducer_.rank()] = seconds_;
+        if (auto done = reducer_.sum(sums); !done) return done;
+        epoch.accuracy = sums[0] / static_cast<double>(data_.test.size());
+        epoch.loss = sums[1] / static_cast<double>(steps() * options_.global_batch);
+        epoch.seconds =
+            *std::max_element(sums.begin() + static_cast<std::ptrdiff_t>(others), sums.end());
+        epoch.tested_unix_ms = unix_ms_now();
+        trained_.by_epoch.push_back(epoch);
+        return {};
     }
 
-    std::size_t steps() const { return order_.size() / options_.global_batch; }
+    Result<Trained> summary() {
+        std::vector<double> sums{median_of_steps(step_s_), median_of_steps(comm_s_)};
+        if (auto done = reducer_.sum(sums); !done) return fail(done.error(), "times of steps");
+        const EpochRecord& last = trained_.by_epoch.back();
+        trained_.accuracy = last.accuracy;
+        trained_.loss = last.loss;
+        trained_.seconds = last.seconds;
+        trained_.step_ms = sums[0] * 1e3 / reducer_.size();
+        trained_.comm_ms = sums[1] * 1e3 / reducer_.size();
+        trained_.compute_ms = trained_.step_ms - trained_.comm_ms;
+        if (trained_.step_ms > 0)
+            trained_.samples_per_s = options_.global_batch * 1e3 / trained_.step_ms;
+        trained_.learning_rate = learning_rate(options_.global_batch);
+        return trained_;
+    }
+
+    /// Steps of an epoch.
+    std::size_t steps() const {
+        if (options_.scaling == Scaling::strong) return order_.size() / options_.global_batch;
+        const std::size_t part = options_.global_batch / reducer_.size();
+        return std::max<std::size_t>(order_.size() / part, 1);
+    }
 
     const TrainOptions& options_;
     const DataSet& data_;
@@ -135,17 +173,35 @@ private:
     std::vector<std::vector<float>> velocities_;
     std::vector<std::uint32_t> order_;
     Random shuffle_;
-    double loss_ = 0, whole_ = 0, comm_ = 0;
-    std::size_t steps_done_ = 0;
+    std::vector<std::uint32_t> batch_;  ///< the images of a step
+    std::size_t next_ = 0;              ///< of order_
+    double loss_ = 0;                   ///< of this rank's images of the epoch
+    double seconds_ = 0;                ///< of all steps of this rank
+    std::vector<double> step_s_, comm_s_;
+    Trained trained_;
 };
 
 }  // namespace
+
+double median_of_steps(std::span<const double> times) {
+    const auto later = times.subspan(std::min(kFirstSteps, times.size() / 2));
+    if (later.empty()) return 0;
+    std::vector<double> sorted(later.begin(), later.end());
+    return summarize(sorted).p50;
+}
+
+std::uint64_t unix_ms_now() {
+    using std::chrono::milliseconds;
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(since).count());
+}
 
 Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer& reducer) {
     if (options.global_batch < reducer.size())
         return fail(Errc::invalid_input, "a global batch of {} is too small for {} ranks",
                     options.global_batch, reducer.size());
-    if (options.global_batch > data.training.size() || data.test.size() == 0)
+    const bool too_large = options.global_batch > data.training.size();
+    if ((too_large && options.scaling == Scaling::strong) || data.test.size() == 0)
         return fail(Errc::invalid_input,
                     "a global batch of {} does not fit {} training and {} test images",
                     options.global_batch, data.training.size(), data.test.size());

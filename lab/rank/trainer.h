@@ -2,6 +2,7 @@
 
 #include "lab/rank/images.h"
 #include "lab/rank/network.h"
+#include "lab/records.h"
 
 #include <cstdint>
 #include <span>
@@ -38,7 +39,11 @@ struct TrainOptions {
     Model model = Model::mlp;
     std::uint32_t epochs = 3;
     std::uint32_t global_batch = 64;  ///< images of a step, of all ranks together
-    std::uint64_t seed = 1;           ///< of weights and of the order of images
+    /// weak: an epoch has as many steps as one rank alone would take with its part of a batch, so
+    /// that every rank learns from as many images as that one; images come again in it, in another
+    /// order.
+    Scaling scaling = Scaling::strong;
+    std::uint64_t seed = 1;  ///< of weights and of the order of images
     /// Factor of gradients while they travel. f32 is indifferent to it; in formats so narrow that
     /// small gradients become 0, more of them survive with a larger factor.
     double loss_scale = 1;
@@ -48,17 +53,29 @@ struct TrainOptions {
 struct Trained {
     double accuracy = 0;  ///< part of the test images told right, 0 to 1
     double loss = 0;      ///< mean over the last epoch, while weights still changed
-    double seconds = 0;   ///< of all steps, without the test at the end; of the slowest rank
-    // Means over steps and ranks.
+    double seconds = 0;   ///< of all steps, without tests; of the slowest rank
+    // Means over ranks of medians over steps, without the first ones, in which memory is touched
+    // for the first time and connections are made.
     double step_ms = 0;
     double compute_ms = 0;
-    double comm_ms = 0;  ///< waiting for slower ranks included
-    double samples_per_s = 0;
+    double comm_ms = 0;        ///< waiting for slower ranks included
+    double samples_per_s = 0;  ///< images of a step / step_ms
+    float learning_rate = 0;
+    std::uint64_t start_unix_ms = 0;
+    std::vector<EpochRecord> by_epoch;  ///< each is followed by a test, whose time is not counted
 };
 
+/// The median of times, without the first `kFirstSteps`, or the first half if there are few; 0:
+/// none.
+inline constexpr std::size_t kFirstSteps = 5;
+double median_of_steps(std::span<const double> times);
+
+/// Milliseconds since 1970.
+std::uint64_t unix_ms_now();
+
 /// Trains a network with stochastic gradient descent and momentum 0.9. Each rank takes its part of
-/// each batch, so that the result is that of one rank but for rounding. Images that do not fill a
-/// batch are left out; the order changes with each epoch.
+/// each batch, so that the result is that of one rank but for rounding. In strong scaling, images
+/// that do not fill a batch are left out of an epoch; the order changes with each epoch.
 ///
 /// The learning rate is 0.05 for batches of 64 and grows with them up to 0.1.
 /// Errc: invalid_input (batches that do not fit); those of the reducer

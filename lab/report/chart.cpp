@@ -51,7 +51,7 @@ std::string tick_text(double value, Chart::Unit unit) {
         case Chart::Unit::bytes:
             return short_bytes(value);
         case Chart::Unit::percent:
-            return fmt::format("{:.0f} %", value * 100);
+            return fmt::format("{:.4g} %", value * 100);
         case Chart::Unit::microseconds:
             if (value >= 1e6) return fmt::format("{:g} s", value / 1e6);
             if (value >= 1e3) return fmt::format("{:g} ms", value / 1e3);
@@ -110,6 +110,10 @@ Bounds bounds_of(const std::vector<double>& values, const Chart::Axis& axis, boo
     if (is_x) return {low, high};
     if (can_show(axis.low, axis)) low = std::min(low, axis.low);
     if (can_show(axis.high, axis)) high = std::max(high, axis.high);
+    if (!is_log(axis) && !axis.from_zero) {
+        const double step = nice_step(std::max(high - low, 1e-9) / 5);
+        return {step * std::floor(low / step + 1e-9), step * std::ceil(high / step - 1e-9)};
+    }
     if (!is_log(axis)) {
         const double step = nice_step(std::max(high, 1e-12) / 6);
         return {0, step * std::max(std::ceil(high / step - 1e-9), 1.0)};

@@ -19,6 +19,7 @@ struct Chart {
         Scale scale = Scale::linear;
         Unit unit = Unit::number;
         bool only_values = false;  ///< ticks where points are, as for numbers of ranks
+        bool from_zero = true;     ///< a linear y axis begins at 0, else below the lowest point
         /// The range that a y axis covers at least, so that neighbouring charts share it; unknown:
         /// that of the points.
         double low = kUnknown;

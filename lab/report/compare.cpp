@@ -1,6 +1,7 @@
 #include "lab/report/compare.h"
 
 #include "lab/plan/plan.h"
+#include "lab/report/training.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -18,10 +19,10 @@ ComparedRow named(const RowRecord& row) {
     ComparedRow named;
     static_cast<ShapeRecord&>(named) = row;
     const bool in_full = row.compression.empty() || row.compression == "none";
-    named.what =
-        fmt::format("{} {}{}{} {}", row.op, row.dtype, in_full ? "" : " ",
-                    in_full ? "" : row.compression, short_bytes(static_cast<double>(row.bytes)));
-    named.group = fmt::format("{} of {}", row.op, row.dtype);
+    named.what = fmt::format(
+        "{} {}{}{} {}{}", row.op, row.dtype, in_full ? "" : " ", in_full ? "" : row.compression,
+        short_bytes(static_cast<double>(row.bytes)), row.in_place ? " in place" : "");
+    named.group = subject_of(row);
     if (!in_full) named.compression = row.compression;
     named.bytes = row.bytes;
     return named;
@@ -31,6 +32,7 @@ ComparedRow named(const TrainRecord& run) {
     ComparedRow named;
     static_cast<ShapeRecord&>(named) = run;
     named.what = fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm);
+    if (run.scaling == "weak" && run.ranks > 1) named.what += ", weak";
     if (run.loss_scale != 1) named.what += fmt::format(", loss scale {:g}", run.loss_scale);
     named.group = fmt::format("training {}, {} samples a step", run.model, run.global_batch);
     if (run.algorithm != "parallel") named.compression = run.algorithm;
@@ -48,8 +50,8 @@ std::vector<Measured> measured_in(const LabReport& report) {
     std::vector<Measured> all;
     for (const RowRecord& row : report.rows)
         all.push_back({named(row), row.t_p50_us, noise_of(row)});
-    for (const TrainRecord& run : report.train)
-        all.push_back({named(run), run.step_ms * 1'000, kTrainingNoise});
+    for (const TrainGroup& group : train_groups(report))
+        all.push_back({named(group.run), group.run.step_ms * 1'000, kTrainingNoise});
     std::erase_if(all, [](const Measured& each) { return !(each.time_us > 0); });
     return all;
 }

@@ -1,8 +1,9 @@
 #include "lab/report/figures.h"
 
-#include "collectives/backend_table.h"
 #include "lab/plan/plan.h"
+#include "lab/report/styles.h"
 #include "lab/report/tables.h"
+#include "lab/report/training_figures.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -15,157 +16,6 @@ namespace {
 
 using std::string_view;
 using Rows = std::vector<const RowRecord*>;
-using Names = std::vector<std::string>;
-
-void add_name(Names& names, const std::string& name) {
-    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-}
-
-/// Gives each backend one colour in all figures, and each compression one that no backend has, as long as there
-/// are enough. What is not compressed has the colour of its backend.
-class Styles {
-public:
-    explicit Styles(const LabReport& report) {
-        for (const RowRecord& row : report.rows) {
-            add_name(backends_, row.backend);
-            if (!is_in_full(row.compression)) add_name(compressions_, row.compression);
-        }
-        for (const TrainRecord& run : report.train) {
-            if (run.algorithm == "serial") continue;
-            add_name(backends_, run.backend);
-            if (run.algorithm != "parallel") add_name(compressions_, run.algorithm);
-        }
-    }
-
-    Chart::Series backend(const std::string& name) const {
-        const collectives::BackendRow* const row = collectives::find_backend(name);
-        const auto other = std::ranges::find(backends_, name) - backends_.begin();
-        Chart::Series series;
-        series.label = name;
-        series.color = row != nullptr
-                           ? static_cast<int>(row - collectives::kBackends)
-                           : static_cast<int>(kKnown + other % (Chart::kColors - kKnown));
-        return series;
-    }
-    Chart::Series compression(const std::string& name, const std::string& backend_name) const {
-        Chart::Series series = backend(backend_name);
-        series.label = is_in_full(name) ? "in full" : name;
-        const auto place = std::ranges::find(compressions_, name) - compressions_.begin();
-        if (!is_in_full(name)) series.color = static_cast<int>((kKnown + place) % Chart::kColors);
-        return series;
-    }
-
-private:
-    static constexpr int kKnown = static_cast<int>(collectives::kBackendCount);
-    static_assert(kKnown < Chart::kColors);  // the rest is for others
-
-    static bool is_in_full(string_view name) {
-        return name.empty() || name == "none" || name == "parallel";
-    }
-
-    Names backends_;
-    Names compressions_;
-};
-
-/// Keeps the best shape of each number of ranks in the line, and puts the others beside it.
-void keep_best(Chart::Series& series) {
-    std::map<double, Chart::Point> best;
-    for (Chart::Point& point : series.points) {
-        const auto [entry, added] = best.try_emplace(point.x, point);
-        if (added) continue;
-        if (point.y > entry->second.y) std::swap(point, entry->second);
-        series.loose.push_back(std::move(point));
-    }
-    series.points.clear();
-    for (auto& [x, point] : best) series.points.push_back(std::move(point));
-}
-
-Chart::Axis ranks_axis() {
-    Chart::Axis axis;
-    axis.label = "ranks";
-    axis.only_values = true;
-    return axis;
-}
-
-enum class Scaled { speedup, efficiency };
-
-/// A figure with nothing but the ideal line.
-Figure scaling_frame(const LabReport& report, std::string title, Scaled what) {
-    const bool is_speedup = what == Scaled::speedup;
-    Figure figure;
-    figure.title = std::move(title);
-    figure.chart.description = figure.title;
-    figure.chart.x = ranks_axis();
-    figure.chart.y.label = is_speedup ? "speed-up" : "efficiency";
-    if (!is_speedup) figure.chart.y.unit = Chart::Unit::percent;
-    double most = 1;
-    for (const TrainRecord& run : report.train) most = std::max<double>(most, run.ranks);
-    Chart::Series ideal;
-    ideal.label = "ideal";
-    ideal.is_ideal = true;
-    ideal.points = {{1, 1, kUnknown, ""}, {most, is_speedup ? most : 1, kUnknown, ""}};
-    figure.chart.series.push_back(std::move(ideal));
-    return figure;
-}
-
-Chart::Series scaling_series(const LabReport& report, Chart::Series series, string_view backend,
-                             string_view algorithm, Scaled what) {
-    for (const ScalingPoint& point : scaling_of(report, algorithm)) {
-        const bool is_serial = point.run->algorithm == "serial";
-        if (!std::isfinite(point.speedup) || (!is_serial && point.run->backend != backend))
-            continue;
-        const double y = what == Scaled::speedup ? point.speedup : point.efficiency;
-        const std::string who =
-            is_serial ? "serial" : label_of(backend, algorithm) + ", " + shape_text(*point.run);
-        series.points.push_back(
-            {static_cast<double>(point.run->ranks), y, kUnknown,
-             fmt::format("{}: speed-up {:.2f}, efficiency {}, {} ms a step", who, point.speedup,
-                         percent(point.efficiency, 0), short_number(point.run->step_ms))});
-    }
-    keep_best(series);
-    return series;
-}
-
-void add_if_lines(std::vector<Figure>& figures, Figure figure) {
-    if (figure.chart.has_lines()) figures.push_back(std::move(figure));
-}
-
-FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
-    FigureGroup scaling;
-    scaling.title = "Scalability";
-    scaling.lead =
-        "The same problem on more ranks: with p of them an ideal step takes 1/p of the time. Where "
-        "a "
-        "number of ranks can be had in several shapes, the line goes through the best of them, and "
-        "hollow marks are the others.";
-    Names backends;
-    std::map<std::string, Names> algorithms;
-    for (const TrainRecord& run : report.train) {
-        if (run.algorithm == "serial") continue;
-        add_name(backends, run.backend);
-        add_name(algorithms[run.backend], run.algorithm);
-    }
-    for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {
-        Figure figure = scaling_frame(
-            report, what == Scaled::speedup ? "Speed-up of a training step" : "Parallel efficiency",
-            what);
-        for (const std::string& backend : backends)
-            figure.chart.series.push_back(
-                scaling_series(report, styles.backend(backend), backend, "parallel", what));
-        add_if_lines(scaling.figures, std::move(figure));
-    }
-    for (const std::string& backend : backends) {
-        if (algorithms[backend].size() < 2) continue;
-        Figure figure = scaling_frame(report, backend + ": speed-up with compressed gradients",
-                                      Scaled::speedup);
-        for (const std::string& algorithm : algorithms[backend])
-            figure.chart.series.push_back(scaling_series(report,
-                                                         styles.compression(algorithm, backend),
-                                                         backend, algorithm, Scaled::speedup));
-        add_if_lines(scaling.figures, std::move(figure));
-    }
-    return scaling;
-}
 
 std::string tip_of(const RowRecord& row) {
     return fmt::format("{}, {}, {}: {} us (p99 {}), {} GB/s bus",
@@ -175,6 +25,13 @@ std::string tip_of(const RowRecord& row) {
 }
 
 enum class Measure { bandwidth, time };
+
+constexpr const char* kBandwidth = "bus bandwidth";
+constexpr const char* kTime = "time, p50 and up to p99";
+
+bool cross_hosts(const Rows& rows) {
+    return std::ranges::any_of(rows, [](const RowRecord* row) { return row->hosts > 1; });
+}
 
 const std::string& key_of(const RowRecord& row, bool by_backend) {
     return by_backend ? row.backend : row.compression;
@@ -191,7 +48,8 @@ Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Me
     figure.chart.x.scale = Chart::Scale::logarithmic;
     figure.chart.x.unit = Chart::Unit::bytes;
     figure.chart.y.scale = Chart::Scale::logarithmic;
-    figure.chart.y.label = is_time ? "time, p50 and up to p99" : "bus bandwidth";
+    figure.crosses_hosts = cross_hosts(rows);
+    figure.chart.y.label = is_time ? kTime : kBandwidth;
     figure.chart.y.unit = is_time ? Chart::Unit::microseconds : Chart::Unit::gigabytes_per_second;
     Names keys;
     for (const RowRecord* const row : rows) add_name(keys, key_of(*row, by_backend));
@@ -225,7 +83,8 @@ Figure ranks_figure(const Rows& rows, const Styles& styles) {
     figure.title = fmt::format("By ranks, {}", short_bytes(static_cast<double>(bytes)));
     figure.chart.description = figure.title;
     figure.chart.x = ranks_axis();
-    figure.chart.y.label = "bus bandwidth";
+    figure.crosses_hosts = cross_hosts(rows);
+    figure.chart.y.label = kBandwidth;
     figure.chart.y.unit = Chart::Unit::gigabytes_per_second;
     Names backends;
     for (const RowRecord* const row : rows) add_name(backends, row->backend);
@@ -260,6 +119,44 @@ void share_axis(std::vector<Figure>& figures, const std::string& label) {
             figure.chart.y.low = low;
             figure.chart.y.high = high;
         }
+}
+
+/// "25 Gbit/s"
+std::string rate_text(double mbit) {
+    return mbit >= 1'000 ? fmt::format("{:g} Gbit/s", mbit / 1'000)
+                         : fmt::format("{:g} Mbit/s", mbit);
+}
+
+/// Speeds of the network between hosts in Mbit/s, each once: the one that was given, else those
+/// that communicators of several hosts have told.
+std::set<double> line_rates(const LabReport& report) {
+    if (report.line_rate_mbit > 0) return {report.line_rate_mbit};
+    std::set<double> rates;
+    for (const CommRecord& comm : report.comms)
+        if (comm.hosts > 1 && comm.line_rate_mbit > 0) rates.insert(comm.line_rate_mbit);
+    return rates;
+}
+
+/// Draws the speed of the network into a figure of bandwidths of several hosts.
+/// \return whether there is one
+bool add_line_rates(Figure& figure, const std::set<double>& rates) {
+    if (!figure.crosses_hosts || figure.chart.y.label != kBandwidth || rates.empty()) return false;
+    double low = kUnknown;
+    double high = kUnknown;
+    for (const Chart::Series& series : figure.chart.series)
+        for (const Chart::Point& point : series.points) {
+            low = std::fmin(low, point.x);
+            high = std::fmax(high, point.x);
+        }
+    for (const double mbit : rates) {
+        Chart::Series line;
+        line.label = rate_text(mbit);
+        line.is_ideal = true;
+        const double rate = mbit / 8e3;  // GB/s
+        line.points = {{low, rate, kUnknown, ""}, {high, rate, kUnknown, ""}};
+        figure.chart.series.insert(figure.chart.series.begin(), std::move(line));
+    }
+    return true;
 }
 
 using ByShape = std::map<std::pair<int, int>, Rows>;
@@ -304,8 +201,7 @@ FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styl
     figures.lead =
         "Bus bandwidth is what a link carries, so that numbers of ranks can be compared; of "
         "compressed data it is that of the data they stand for. Small sizes show what a call "
-        "costs, "
-        "large ones what the link gives.";
+        "costs, large ones what the link gives.";
     Rows in_full;
     std::ranges::copy_if(rows, std::back_inserter(in_full), [](const RowRecord* row) {
         return row->compression.empty() || row->compression == "none";
@@ -320,8 +216,7 @@ FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styl
                 size_figure(found, styles, shape_text(*found.front()) + what, measure, true));
         }
     if (in_full.size() < rows.size()) add_compression(figures.figures, rows, styles);
-    for (const char* const label : {"bus bandwidth", "time, p50 and up to p99"})
-        share_axis(figures.figures, label);
+    for (const char* const label : {kBandwidth, kTime}) share_axis(figures.figures, label);
     return figures;
 }
 
@@ -421,15 +316,27 @@ FigureGroup comparison_figures(const Comparison& comparison) {
 
 std::vector<FigureGroup> report_figures(const LabReport& report) {
     const Styles styles(report);
-    std::vector<FigureGroup> all{scaling_figures(report, styles)};
+    const std::set<double> rates = line_rates(report);
+    std::vector<FigureGroup> all{scaling_figures(report, styles),
+                                 weak_scaling_figures(report, styles),
+                                 accuracy_figures(report, styles)};
     std::vector<std::pair<std::string, Rows>> groups;
     for (const RowRecord& row : report.rows) {
-        const std::string title = fmt::format("{} of {}", row.op, row.dtype);
+        const std::string title = subject_of(row);
         auto group = std::ranges::find(groups, title, &std::pair<std::string, Rows>::first);
         if (group == groups.end()) group = groups.insert(groups.end(), {title, {}});
         group->second.push_back(&row);
     }
-    for (const auto& [title, rows] : groups) all.push_back(sweep_figures(title, rows, styles));
+    for (const auto& [title, rows] : groups) {
+        FigureGroup& group = all.emplace_back(sweep_figures(title, rows, styles));
+        bool has_line = false;
+        for (Figure& figure : group.figures) has_line = add_line_rates(figure, rates) || has_line;
+        if (has_line)
+            group.lead +=
+                " A dashed line is the speed of the network; with compression, or with several "
+                "ranks "
+                "on a host, of which only some use it, bandwidths may be above it.";
+    }
     std::erase_if(all, [](const FigureGroup& figures) { return figures.figures.empty(); });
     return all;
 }

@@ -12,6 +12,7 @@ namespace dtrun::lab {
 struct Figure {
     std::string title;
     Chart chart;
+    bool crosses_hosts = false;  ///< data of it went between hosts
 };
 
 /// Figures that belong together, of the same width.

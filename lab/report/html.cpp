@@ -3,6 +3,9 @@
 #include "base/strings.h"
 #include "lab/plan/plan.h"
 #include "lab/report/figures.h"
+#include "lab/report/fit.h"
+#include "lab/report/pairs.h"
+#include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -53,6 +56,8 @@ svg .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
 svg .whisker{stroke:currentColor;stroke-width:1.5;opacity:.45}
 svg .leader{fill:none;stroke:currentColor;opacity:.4}
 svg .label{fill:currentColor;font-weight:600}
+svg .heat{fill:var(--s1)}
+svg .value{fill:var(--ink);font-size:11.5px;font-variant-numeric:tabular-nums}
 svg .ideal,svg .note{color:var(--soft)}
 svg .ideal .line{stroke-width:1.5;stroke-dasharray:7 4}
 svg .hollow{fill:var(--bg);stroke:currentColor;stroke-width:1.5}
@@ -144,6 +149,17 @@ std::string figures_html(const FigureGroup& figures) {
     return text + "</div>\n";
 }
 
+std::string pairs_section(const PairMatrix& matrix) {
+    std::string text = section(pairs_title(matrix), kPairsNote);
+    text +=
+        "<p class=\"soft\">Rows send, columns receive; stronger colours are slower.</p>\n"
+        "<div class=\"figures\">\n";
+    for (const HeatMap& map : heat_maps(matrix))
+        text += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",
+                            html_text(map.title), map.svg);
+    return text + "</div>\n";
+}
+
 std::string card(const std::string& number, const std::string& what) {
     return fmt::format("<div class=\"card\"><b>{}</b><span>{}</span></div>\n", html_text(number),
                        html_text(times_sign(what)));
@@ -171,11 +187,11 @@ std::string cards(const LabReport& report) {
     }
     ScalingPoint best;
     for (const ScalingPoint& point : scaling_of(report, "parallel"))
-        if (point.run->ranks > 1 && !(point.speedup <= best.speedup)) best = point;
-    if (best.run != nullptr && std::isfinite(best.speedup))
+        if (point.run.ranks > 1 && !(point.speedup <= best.speedup)) best = point;
+    if (std::isfinite(best.speedup))
         text += card(fmt::format("{:.2f}×", best.speedup),
-                     fmt::format("most speed-up of training: {}, {}", best.run->backend,
-                                 shape_text(*best.run)));
+                     fmt::format("most speed-up of training: {}, {}", best.run.backend,
+                                 shape_text(best.run)));
     return text.empty() ? "" : "<div class=\"cards\">\n" + text + "</div>\n";
 }
 
@@ -233,16 +249,17 @@ std::string write_html(const LabReport& report) {
         const auto found = std::ranges::find(figures, title, &FigureGroup::title);
         return found == figures.end() ? nullptr : &*found;
     };
-    if (!report.train.empty()) {
-        const Table scaling = scaling_table(report);
-        const FigureGroup* const curves = figures_named("Scalability");
-        body += section("Scaling", scaling.note);
+    for (const Table& table : training_tables(report)) {
+        const FigureGroup* const curves =
+            figures_named(table.title == "Scaling" ? "Scalability" : table.title);
+        body += section(table.title, table.note);
         if (curves != nullptr)
             body += fmt::format("<p class=\"soft\">{}</p>\n", html_text(curves->lead)) +
                     figures_html(*curves);
-        body += table_html(scaling);
-        body += table_section(compression_table(report));
+        body += table_html(table);
     }
+    if (const FigureGroup* const accuracy = figures_named("Accuracy"))
+        body += section(accuracy->title, accuracy->lead) + figures_html(*accuracy);
     for (const Table& table : sweeps) {
         const FigureGroup* const plots = figures_named(table.title);
         body += section(table.title, plots != nullptr ? plots->lead : "");
@@ -250,6 +267,8 @@ std::string write_html(const LabReport& report) {
         body +=
             fmt::format("<p class=\"soft\">{}</p>\n", html_text(table.note)) + table_html(table);
     }
+    body += table_section(fit_table(report));
+    for (const PairMatrix& matrix : pair_matrices(report)) body += pairs_section(matrix);
     body += table_section(environment_table(report));
     body += table_section(transport_table(report));
     body += table_section(explain_table(report));

@@ -159,6 +159,8 @@ Result<RecordReader::Line> RecordReader::take(string_view line) {
         return CommRecord::fields(report_.comms.emplace_back(), members), Line::comm;
     if (type == RowRecord::kType)
         return RowRecord::fields(report_.rows.emplace_back(), members), Line::row;
+    if (type == PairRecord::kType)
+        return PairRecord::fields(report_.pairs.emplace_back(), members), Line::pair;
     if (type == TrainRecord::kType)
         return TrainRecord::fields(report_.train.emplace_back(), members), Line::train;
     if (type != ErrorRecord::kType) return Line::other;

@@ -11,7 +11,7 @@ namespace dtrun::lab {
 
 /// A run that failed, or whose results are missing or cannot be read.
 struct FailureRecord : ShapeRecord {
-    std::string what;  ///< "facts", "sweep", "train" and the algorithm
+    std::string what;  ///< "facts", "sweep", "pairs", "train" and the algorithm
     int exit_code = 0;
     std::string error;
 
@@ -27,15 +27,18 @@ struct FailureRecord : ShapeRecord {
 /// Everything that `dtrun bench` has found.
 struct LabReport {
     static constexpr int kVersion = 1;
-    std::string dtrun;    ///< its version
-    std::string started;  ///< "2025-01-31 13:45:00 UTC"
-    std::string command;  ///< what was typed
-    std::string title;    ///< --title; empty: none
-    double seconds = 0;   ///< that it took
+    std::string dtrun;                  ///< its version
+    std::string started;                ///< "2025-01-31 13:45:00 UTC"
+    std::string command;                ///< what was typed
+    std::string title;                  ///< --title; empty: none
+    double line_rate_mbit = kUnknown;   ///< --line-rate
+    double target_accuracy = kUnknown;  ///< --target-accuracy, 0..1
+    double seconds = 0;                 ///< that it took
     bool interrupted = false;
     std::vector<HostRecord> hosts;
     std::vector<CommRecord> comms;
     std::vector<RowRecord> rows;
+    std::vector<PairRecord> pairs;
     std::vector<TrainRecord> train;
     std::vector<FailureRecord> failures;
     std::vector<std::string> skipped;  ///< backends and runs that were left out, and why: one each
@@ -51,10 +54,13 @@ struct LabReport {
         visit("command", it.command);
         visit("title", it.title);
         visit("seconds", it.seconds);
+        visit("line_rate_mbit", it.line_rate_mbit);
+        visit("target_accuracy", it.target_accuracy);
         visit("interrupted", it.interrupted);
         visit("host_facts", it.hosts);
         visit("comms", it.comms);
         visit("rows", it.rows);
+        visit("pairs", it.pairs);
         visit("train", it.train);
         visit("failures", it.failures);
         visit("skipped", it.skipped);
@@ -67,7 +73,7 @@ public:
     explicit RecordReader(LabReport& report) : report_(report) {}
 
     /// The kind of a line; `other` is what a library prints.
-    enum class Line { host, comm, row, train, error, other };
+    enum class Line { host, comm, row, pair, train, error, other };
     /// Errc: invalid_input (looks like one of ours, but cannot be read)
     Result<Line> take(std::string_view line);
 

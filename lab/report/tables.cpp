@@ -2,9 +2,10 @@
 
 #include "base/strings.h"
 #include "collectives/backend_table.h"
-#include "collectives/codec/format_table.h"
-#include "lab/names.h"
 #include "lab/plan/plan.h"
+#include "lab/report/fit.h"
+#include "lab/report/pairs.h"
+#include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -128,71 +129,7 @@ std::string error_text(double rel_err) {
     return rel_err == 0 ? "0" : fmt::format("{:.1e}", rel_err);
 }
 
-bool has_gpus(const LabReport& report) {
-    return std::ranges::any_of(report.hosts,
-                               [](const HostRecord& host) { return !host.gpus.empty(); });
-}
-
-/// The order of algorithms in tables: serial, uncompressed, 8 bits, 16 bits.
-int order_of(string_view algorithm) {
-    if (algorithm == "serial") return 0;
-    if (algorithm == "parallel") return 1;
-    const auto known = parse_algorithm(algorithm);
-    if (!known) return 2;  // of another version of dtrun
-    const collectives::FormatRow& row = collectives::row_of(*known->format);
-    const auto place = static_cast<int>(&row - collectives::kFormats);
-    constexpr auto kCount = static_cast<int>(std::size(collectives::kFormats));
-    return 3 + place + (row.bits == 16 ? kCount : 0);
-}
-
-/// The name of an algorithm in tables.
-std::string algorithm_text(string_view algorithm) {
-    if (algorithm == "parallel") return "parallel, f32";
-    return std::string(algorithm);
-}
-
-bool same_problem(const TrainRecord& a, const TrainRecord& b) {
-    return a.model == b.model && a.global_batch == b.global_batch && a.data == b.data;
-}
-
-/// The run with one rank that gives T(1) for a run; nullptr if there is none.
-const TrainRecord* alone(const LabReport& report, const TrainRecord& run) {
-    const TrainRecord* found = nullptr;
-    for (const TrainRecord& each : report.train) {
-        if (each.ranks != 1 || !same_problem(each, run)) continue;
-        const bool is_serial = each.algorithm == "serial";
-        const bool is_own = each.backend == run.backend && each.algorithm == run.algorithm;
-        if (is_own && !is_serial) return &each;
-        if (is_serial && found == nullptr) found = &each;
-    }
-    return found;
-}
-
-std::string training_note(const LabReport& report) {
-    if (report.train.empty()) return "";
-    const TrainRecord& first = report.train.front();
-    std::string note = fmt::format("{}, {} samples in a step of all ranks, {} epoch{}", first.model,
-                                   first.global_batch, first.epochs, first.epochs == 1 ? "" : "s");
-    if (!first.data.empty()) note += ", " + first.data;
-    if (first.loss_scale != 1) note += fmt::format(", loss scale {:g}", first.loss_scale);
-    return note + ".";
-}
-
 }  // namespace
-
-std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algorithm) {
-    std::vector<ScalingPoint> points;
-    for (const TrainRecord& run : report.train) {
-        if (run.algorithm != algorithm && run.algorithm != "serial") continue;
-        ScalingPoint& point = points.emplace_back();
-        point.run = &run;
-        const TrainRecord* const one = alone(report, run);
-        if (one == nullptr || !(run.step_ms > 0) || !(one->step_ms > 0)) continue;
-        point.speedup = one->step_ms / run.step_ms;
-        point.efficiency = point.speedup / run.ranks;
-    }
-    return points;
-}
 
 Table environment_table(const LabReport& report) {
     Table table;
@@ -220,66 +157,10 @@ Table environment_table(const LabReport& report) {
     return table;
 }
 
-Table scaling_table(const LabReport& report) {
-    Table table;
-    table.title = "Scaling";
-    table.note = training_note(report);
-    table.columns = {{"backend", false},
-                     {"hosts", true},
-                     {has_gpus(report) ? "ranks (GPUs) per host" : "ranks per host", true},
-                     {"mean time per step", true},
-                     {"mean throughput", true},
-                     {"speed-up", true},
-                     {"efficiency", true},
-                     {"communication", true}};
-    std::vector<ScalingPoint> points = scaling_of(report, "parallel");
-    std::vector<std::string> backends;  // in the order in which they were run
-    for (const ScalingPoint& point : points)
-        if (std::ranges::find(backends, point.run->backend) == backends.end())
-            backends.push_back(point.run->backend);
-    std::ranges::stable_sort(points, {}, [&backends](const ScalingPoint& point) {
-        const auto backend = std::ranges::find(backends, point.run->backend) - backends.begin();
-        return std::tuple(point.run->algorithm != "serial", backend, point.run->hosts,
-                          point.run->slots_per_host);
-    });
-    for (const ScalingPoint& point : points) {
-        const TrainRecord& run = *point.run;
-        table.rows.push_back(
-            {run.algorithm == "serial" ? "serial" : run.backend, std::to_string(run.hosts),
-             std::to_string(run.slots_per_host), short_number(run.step_ms) + " ms",
-             short_number(run.samples_per_s) + " samples/s",
-             std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-",
-             percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
-    }
-    return table;
-}
-
-Table compression_table(const LabReport& report) {
-    Table table;
-    table.title = "Compression";
-    table.note = training_note(report);
-    table.columns = {{"algorithm", false}, {"devices", true}, {"training time", true},
-                     {"accuracy", true},   {"loss", true},    {"backend", false}};
-    std::vector<const TrainRecord*> runs;
-    for (const TrainRecord& run : report.train) runs.push_back(&run);
-    std::ranges::stable_sort(runs, {}, [](const TrainRecord* run) {
-        return std::tuple(order_of(run->algorithm), run->ranks, run->hosts);
-    });
-    for (const TrainRecord* const run : runs)
-        table.rows.push_back(
-            {algorithm_text(run->algorithm),
-             run->hosts == 1
-                 ? std::to_string(run->ranks)
-                 : fmt::format("{} ({} x {})", run->ranks, run->hosts, run->slots_per_host),
-             short_time(run->seconds), percent(run->accuracy), short_number(run->loss),
-             run->algorithm == "serial" ? "none" : run->backend});
-    return table;
-}
-
 std::vector<Table> sweep_tables(const LabReport& report) {
     std::vector<Table> tables;
     for (const RowRecord& row : report.rows) {
-        const std::string title = fmt::format("{} of {}", row.op, row.dtype);
+        const std::string title = subject_of(row);
         auto table = std::ranges::find(tables, title, &Table::title);
         if (table == tables.end()) {
             table = tables.insert(tables.end(), Table{});
@@ -369,9 +250,10 @@ Table skipped_table(const LabReport& report) {
 
 std::vector<Table> all_tables(const LabReport& report) {
     std::vector<Table> tables{environment_table(report)};
-    if (!report.train.empty()) tables.push_back(scaling_table(report));
-    if (!report.train.empty()) tables.push_back(compression_table(report));
+    std::ranges::move(training_tables(report), std::back_inserter(tables));
     std::ranges::move(sweep_tables(report), std::back_inserter(tables));
+    tables.push_back(fit_table(report));
+    std::ranges::move(pair_tables(report), std::back_inserter(tables));
     tables.push_back(transport_table(report));
     tables.push_back(explain_table(report));
     tables.push_back(skipped_table(report));
@@ -414,6 +296,10 @@ std::string percent(double fraction, int decimals) {
 std::string shape_text(const ShapeRecord& shape) {
     return fmt::format("{} host{} x {} rank{}", shape.hosts, shape.hosts == 1 ? "" : "s",
                        shape.slots_per_host, shape.slots_per_host == 1 ? "" : "s");
+}
+
+std::string subject_of(const RowRecord& row) {
+    return fmt::format("{} of {}{}", row.op, row.dtype, row.in_place ? ", in place" : "");
 }
 
 std::string label_of(string_view backend, string_view compression) {

@@ -22,25 +22,9 @@ struct Table {
     bool empty() const { return rows.empty(); }
 };
 
-/// A training run against the one with a single rank.
-struct ScalingPoint {
-    const TrainRecord* run = nullptr;
-    double speedup = kUnknown;     ///< T(1) / T(ranks), of a step; strong scaling
-    double efficiency = kUnknown;  ///< speedup / ranks
-};
-
-/// Runs of an algorithm, and serial ones, in the order of the report. T(1) is the run of one rank
-/// with the same model, batch and data: of the same backend, else the serial one.
-/// \param algorithm  "parallel" or a compression
-std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view algorithm);
-
 /// The hosts' properties, with one column for each kind of host; cells may have several lines.
 Table environment_table(const LabReport& report);
-/// Backend | hosts | ranks per host | time | throughput | speed-up, as the lab has it.
-Table scaling_table(const LabReport& report);
-/// Algorithm | devices | training time | accuracy, as the lab has it.
-Table compression_table(const LabReport& report);
-/// One table for each operation and type of elements.
+/// One table for each operation and type of elements, apart for those in place.
 std::vector<Table> sweep_tables(const LabReport& report);
 /// Communicators: which way data took, and how long it took to make them.
 Table transport_table(const LabReport& report);
@@ -62,6 +46,8 @@ std::string short_time(double seconds);
 std::string percent(double fraction, int decimals = 2);
 /// "2 hosts x 4 ranks"
 std::string shape_text(const ShapeRecord& shape);
+/// "allreduce of f32", "allreduce of f32, in place"
+std::string subject_of(const RowRecord& row);
 /// "mpi", "gloo fp16".
 std::string label_of(std::string_view backend, std::string_view compression);
 

@@ -3,6 +3,9 @@
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "lab/plan/plan.h"
+#include "lab/report/fit.h"
+#include "lab/report/pairs.h"
+#include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -134,6 +137,9 @@ public:
     void operator()(string_view name, Number number) {
         cells_[std::string(name)] = fmt::format("{}", number);
     }
+    /// Lists have lines of their own.
+    template <class Record>
+    void operator()(string_view, const std::vector<Record>&) {}
     void operator()(string_view name, double number) {
         cells_[std::string(name)] = std::isfinite(number) ? fmt::format("{:.12g}", number) : "";
     }
@@ -151,18 +157,53 @@ private:
     std::map<std::string, std::string> cells_;
 };
 
+/// The names of columns, each once.
+class CsvColumns {
+public:
+    template <class Value>
+    void operator()(string_view name, const Value&) {
+        if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+    }
+    template <class Record>
+    void operator()(string_view, const std::vector<Record>&) {}
+
+    template <class Record>
+    void add() {
+        const Record record;
+        Record::fields(record, *this);
+    }
+
+    std::vector<std::string> names{"type"};
+};
+
 std::vector<std::string> csv_columns() {
-    std::vector<std::string> columns{"type"};
-    const auto add = [&columns](string_view name, const auto&) {
-        if (std::ranges::find(columns, name) == columns.end()) columns.emplace_back(name);
-    };
-    const RowRecord row;
-    RowRecord::fields(row, add);
-    const TrainRecord train;
-    TrainRecord::fields(train, add);
-    const FailureRecord failure;
-    FailureRecord::fields(failure, add);
-    return columns;
+    CsvColumns columns;
+    columns.add<RowRecord>();
+    columns.add<PairRecord>();
+    columns.add<TrainRecord>();
+    columns.add<EpochRecord>();
+    columns.add<FailureRecord>();
+    return columns.names;
+}
+
+/// An epoch has the columns of its training, but for what is told at the end.
+std::string csv_epoch(const TrainRecord& run, const EpochRecord& epoch,
+                      const std::vector<std::string>& columns) {
+    TrainRecord known;
+    static_cast<ShapeRecord&>(known) = run;
+    known.algorithm = run.algorithm;
+    known.model = run.model;
+    known.data = run.data;
+    known.scaling = run.scaling;
+    known.epochs = run.epochs;
+    known.global_batch = run.global_batch;
+    known.seed = run.seed;
+    known.loss_scale = run.loss_scale;
+    CsvLine line;
+    TrainRecord::fields(known, line);
+    EpochRecord::fields(epoch, line);
+    line("type", std::string("epoch"));
+    return line.text(columns);
 }
 
 std::string markdown_text(string_view text) {
@@ -202,13 +243,9 @@ std::string markdown_table(const Table& table) {
 
 /// Shortens the names of columns, which leaves room for cells.
 Table with_short_names(Table table) {
-    static const std::map<std::string, std::string> kShort{{"per host", "each"},
-                                                           {"ranks per host", "each"},
-                                                           {"ranks (GPUs) per host", "each"},
-                                                           {"mean time per step", "step"},
-                                                           {"mean throughput", "throughput"},
-                                                           {"efficiency", "eff."},
-                                                           {"communication", "comm."}};
+    static const std::map<std::string, std::string> kShort{
+        {"per host", "each"},      {"ranks per host", "each"}, {"ranks (GPUs) per host", "each"},
+        {"time per step", "step"}, {"efficiency", "eff."},     {"communication", "comm."}};
     for (Table::Column& column : table.columns) {
         const auto known = kShort.find(column.name);
         if (known != kShort.end()) column.name = known->second;
@@ -245,7 +282,7 @@ std::string failure_title(const FailureRecord& failure) {
 }
 
 std::string TerminalRows::row(const RowRecord& row) {
-    std::string what = fmt::format("{} {}", row.op, row.dtype);
+    std::string what = fmt::format("{} {}{}", row.op, row.dtype, row.in_place ? " in place" : "");
     if (row.compression != "none" && !row.compression.empty())
         what += ", compressed to " + row.compression;
     std::string text;
@@ -268,8 +305,11 @@ std::string TerminalRows::row(const RowRecord& row) {
 std::string TerminalRows::train(const TrainRecord& train) {
     constexpr auto kColumns = "{} {:<18} {:<8} {:>9} {:>9} {:>10} {:>9} {:>9}\n";
     std::string text;
+    const bool is_weak = train.scaling == "weak";
     const std::string what =
-        fmt::format("training {}, {} samples a step", train.model, train.global_batch);
+        fmt::format("training {}, {} samples a step{}, seed {}", train.model,
+                    is_weak ? train.global_batch / std::max(train.ranks, 1) : train.global_batch,
+                    is_weak ? " of each rank" : "", train.seed);
     if (what != what_) {
         text = fmt::format("\n# {}\n", what) + fmt::format(kColumns, "#", "algorithm", "backend",
                                                            "hosts x n", "step(ms)", "samples/s",
@@ -300,10 +340,10 @@ std::string plain_text(const Table& table) {
 
 std::string terminal_summary(const LabReport& report, bool explain) {
     std::vector<Table> tables{environment_table(report)};
-    if (!report.train.empty()) {
-        tables.push_back(with_short_names(scaling_table(report)));
-        tables.push_back(compression_table(report));
-    }
+    for (Table& table : training_tables(report))
+        tables.push_back(with_short_names(std::move(table)));
+    tables.push_back(with_short_names(fit_table(report)));
+    for (Table& table : pair_tables(report)) tables.push_back(std::move(table));
     if (explain) tables.push_back(with_short_names(transport_table(report)));
     if (explain) tables.push_back(explain_table(report));
     if (explain) tables.push_back(skipped_table(report));
@@ -327,7 +367,10 @@ std::string write_csv(const LabReport& report) {
         }
     };
     add(RowRecord::kType, report.rows);
+    add(PairRecord::kType, report.pairs);
     add(TrainRecord::kType, report.train);
+    for (const TrainRecord& run : report.train)
+        for (const EpochRecord& epoch : run.by_epoch) text += csv_epoch(run, epoch, columns);
     add(ErrorRecord::kType, report.failures);
     return text;
 }

@@ -21,7 +21,8 @@ private:
     std::string what_;  ///< subject of the last heading
 };
 
-/// ", about 40 s left", once there are runs to judge by. \param spent  seconds, for `done` of `total` runs
+/// ", about 40 s left", once there are runs to judge by. \param spent  seconds, for `done` of
+/// `total` runs
 std::string time_left(std::size_t done, std::size_t total, double spent);
 
 /// "sweep, mpi, 2 hosts x 4 ranks"
@@ -34,8 +35,8 @@ std::string terminal_summary(const LabReport& report, bool explain);
 /// A table in columns; what is too wide for 80 is written as "column: cell" lines instead.
 std::string plain_text(const Table& table);
 
-/// Every row, training run and failure, with all columns, as RFC 4180 has it. Text that a
-/// spreadsheet would take for a formula begins with a quote.
+/// Every row, pair of ranks, training run, epoch and failure, with all columns, as RFC 4180 has it.
+/// Text that a spreadsheet would take for a formula begins with a quote.
 std::string write_csv(const LabReport& report);
 
 /// The tables of the lab.

@@ -6,6 +6,7 @@
 #include "base/suggest.h"
 #include "lab/names.h"
 #include "lab/report/html.h"
+#include "lab/report/mllog.h"
 #include "lab/report/text.h"
 #include "lab/run/child.h"
 #include "lab/run/targets.h"
@@ -70,6 +71,7 @@ public:
         child_.show_errors = options_.verbosity >= log::Level::verbose;
         for (const auto& [flag, path] : report_targets(command_))
             if (path == "-") screen_ = STDERR_FILENO;
+        if (command_.mllog == "-") screen_ = STDERR_FILENO;
     }
 
     int run() {
@@ -78,6 +80,8 @@ public:
         report_.started = now_text();
         report_.command = job_.typed;
         report_.title = command_.title;
+        if (command_.line_rate_mbit > 0) report_.line_rate_mbit = command_.line_rate_mbit;
+        if (command_.target_accuracy > 0) report_.target_accuracy = command_.target_accuracy;
         // Whether hosts and slots are enough does not depend on the backends that there are.
         const bool over = options_.oversubscribe;
         const auto possible = plan_runs(command_, job_.places, {"any"}, over);
@@ -143,12 +147,13 @@ private:
 
     void progress(const LabRun& run) {
         if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
-        const std::string what =
-            run.kind == LabRun::Kind::facts
-                ? "asking hosts what they have"
-                : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
-                              run.algorithm.empty() ? "" : "training " + run.algorithm + ", ",
-                              run.backend, run.hosts, run.slots);
+        const std::string subject = run.kind == LabRun::Kind::pairs ? "pairs, "
+                                    : run.algorithm.empty()         ? ""
+                                                            : "training " + run.algorithm + ", ";
+        const std::string what = run.kind == LabRun::Kind::facts
+                                     ? "asking hosts what they have"
+                                     : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
+                                                   subject, run.backend, run.hosts, run.slots);
         const std::chrono::duration<double> spent = Clock::now() - measured_since_;
         const std::string left =
             run.kind == LabRun::Kind::facts ? "" : time_left(number_ - 1, total_, spent.count());
@@ -205,6 +210,8 @@ private:
             case RecordReader::Line::train:
                 show(lines_.train(report_.train.back()));
                 return true;
+            case RecordReader::Line::pair:  // shown as a matrix at the end
+                return true;
             case RecordReader::Line::comm:
             case RecordReader::Line::error:
             case RecordReader::Line::other:
@@ -256,8 +263,9 @@ private:
         show(terminal_summary(report_, command_.explain));
         int status = report_.failed() ? kExitFailed : 0;
         if (report_.interrupted)
-            log::error("interrupted in run {} of {}; {} and {} until then", number_, total_,
+            log::error("interrupted in run {} of {}; {}{} and {} until then", number_, total_,
                        counted(report_.rows.size(), "row"),
+                       report_.pairs.empty() ? "" : ", " + counted(report_.pairs.size(), "pair"),
                        counted(report_.train.size(), "training"));
         if (const auto written = write_reports(); !written) status = complain_of(written.error());
         return report_.interrupted ? plan::kExitSignalBase + signals_.received() : status;
@@ -273,7 +281,19 @@ private:
             const auto done = write_report_target(path, text);
             if (!done && all) all = fail(done.error(), "{} {}", flag, path);
         }
+        if (const auto logs = write_mllogs(); !logs && all) return logs;
         return all;
+    }
+
+    /// Each training is a log of its own, as MLPerf wants it.
+    Result<void> write_mllogs() const {
+        if (command_.mllog.empty()) return {};
+        for (const TrainRecord& run : report_.train) {
+            const std::string path = mllog_path(command_.mllog, run, report_.train.size() > 1);
+            if (auto done = write_report_target(path, write_mllog(report_, run)); !done)
+                return fail(done.error(), "--mllog {}", path);
+        }
+        return {};
     }
 
     const LabJob& job_;

@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -151,8 +152,63 @@ TEST_CASE("training over hosts learns the same, whatever the gradients travel as
         CHECK(run.accuracy > 0.5);
         CHECK(std::abs(run.accuracy - report.train[0].accuracy) < 0.01);
         CHECK(run.samples_per_s > 0);
+        REQUIRE(run.by_epoch.size() == 1);
+        CHECK(run.by_epoch[0].accuracy == run.accuracy);
+        CHECK(run.by_epoch[0].seconds == run.seconds);
     }
     CHECK_THAT(file_text(folder / "r.md"), Contains("| int8 | 4 (4 x 1) | "));
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("every pair of hosts is measured, and operations in place are right",
+          "[cluster][bench]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Lines names = backends();
+    const auto folder = fresh_directory(cluster, "pairs");
+    const Finished done = cluster.dtrun({"bench",
+                                         "-H",
+                                         "s1,s2,s3",
+                                         "--backends",
+                                         names_of(names),
+                                         "--hosts",
+                                         "3",
+                                         "--slots",
+                                         "1",
+                                         "--ops",
+                                         "allreduce,allgather,reduce_scatter,reduce,gather,scatter",
+                                         "--sizes",
+                                         "4100",
+                                         "--iters",
+                                         "3",
+                                         "--in-place",
+                                         "--pairs",
+                                         "hosts",
+                                         "--json",
+                                         "r.json",
+                                         "--html",
+                                         "r.html"},
+                                        options(folder));
+    INFO(done.out << done.err);
+    REQUIRE(done.exit_code == 0);
+    const LabReport report = report_in(folder / "r.json");
+    CHECK(report.rows.size() == 12 * names.size());
+    for (const RowRecord& row : report.rows) {
+        INFO(row.backend << " " << row.op << (row.in_place ? " in place" : ""));
+        CHECK(row.wrong == 0);
+    }
+    REQUIRE(report.pairs.size() == 6 * names.size());
+    for (const PairRecord& pair : report.pairs) {
+        INFO(pair.backend << " " << pair.from_host << " to " << pair.to_host);
+        CHECK(pair.from != pair.to);
+        CHECK(pair.from_host == fmt::format("s{}", pair.from + 1));
+        CHECK(pair.to_host == fmt::format("s{}", pair.to + 1));
+        CHECK(pair.latency_us > 0);
+        CHECK(pair.bandwidth_GBps > 0);
+    }
+    // The hosts' interfaces are veth, whose speed means nothing.
+    for (const CommRecord& comm : report.comms) CHECK(std::isnan(comm.line_rate_mbit));
+    CHECK_THAT(done.out, Contains("Pairs of hosts, " + names.front() + ": latency"));
+    CHECK(count_of(file_text(folder / "r.html"), "class=\"heat\"") == 12 * names.size());
     CHECK(cluster.wait_all_gone());
 }
 

@@ -16,12 +16,16 @@ DTRUN = os.path.abspath(sys.argv[1])
 FAKE = r'''#!/bin/sh
 # Facts of one host; gloo always works, mpi fails where there are 2 ranks, slow hangs, wrong is wrong.
 [ "$DTRUN_RANK" = 0 ] || exit 0
-verb=$1 backend=
+verb=$1 backend= scaling=strong in_place=
 shift
 while [ $# -gt 0 ]; do
     case $1 in
         --backend) backend=$2 ;;
         --algorithm) algorithm=$2 ;;
+        --seed) seed=$2 ;;
+        --scaling) scaling=$2 ;;
+        --global-batch) batch=$2 ;;
+        --in-place) in_place=1 ;;
         --sizes) sizes=$2 ;;
         --data) echo '{"type":"error","text":"no such folder"}'; exit 1 ;;
     esac
@@ -37,7 +41,20 @@ case $verb in
         echo '{"type":"error","text":"backend mpi: not installed"}'
         exit ;;
     train)
-        echo "{\"type\":\"train\",\"algorithm\":\"$algorithm\",\"backend\":\"$backend\",$shape,\"model\":\"mlp\",\"step_ms\":$((12 / DTRUN_SIZE)),\"accuracy\":0.98,\"loss\":null}"
+        [ "$scaling" = weak ] && batch=$((batch * DTRUN_SIZE))
+        echo "{\"type\":\"train\",\"algorithm\":\"$algorithm\",\"backend\":\"$backend\",$shape,\"model\":\"mlp\",\
+\"step_ms\":$((12 / DTRUN_SIZE)),\"accuracy\":0.98,\"loss\":null,\"seed\":$seed,\"scaling\":\"$scaling\",\
+\"global_batch\":$batch,\"samples_per_s\":$((1000 * DTRUN_SIZE)),\"init_unix_ms\":1700000000000,\
+\"start_unix_ms\":1700000000500,\"by_epoch\":[\
+{\"epoch\":1,\"seconds\":1,\"accuracy\":0.9$seed,\"ended_unix_ms\":1700000001500,\
+\"tested_unix_ms\":1700000001600},\
+{\"epoch\":2,\"seconds\":2,\"accuracy\":0.98,\"ended_unix_ms\":1700000002600,\"tested_unix_ms\":1700000002700}]}"
+        exit ;;
+    pairs)
+        for from in 0 1; do
+            echo "{\"type\":\"pair\",\"backend\":\"$backend\",$shape,\"from\":$from,\"to\":$((1 - from)),\
+\"from_host\":\"h$from\",\"to_host\":\"h$((1 - from))\",\"latency_us\":25,\"bandwidth_GBps\":0.11$from}"
+        done
         exit ;;
 esac
 [ "$backend" = mpi ] && [ "$DTRUN_SIZE" = 2 ] && { echo "mpi: cannot do that" >&2; exit 3; }
@@ -47,7 +64,9 @@ wrong=0
 [ "$backend" = wrong ] && wrong=5
 echo "{\"type\":\"comm\",\"backend\":\"$backend\",$shape,\"transport\":\"thin air\",\"details\":{\"RDMA\":\"no: no card\"}}"
 for bytes in $(echo "$sizes" | tr , ' '); do
-    echo "{\"type\":\"row\",\"backend\":\"$backend\",\"op\":\"allreduce\",\"dtype\":\"f32\",\"compression\":\"none\",$shape,\"bytes\":$bytes,\"t_min_us\":$bytes,\"t_p50_us\":$bytes,\"t_p99_us\":$bytes,\"busbw_GBps\":1,\"wrong\":$wrong}"
+    for placed in false ${in_place:+true}; do
+    echo "{\"type\":\"row\",\"backend\":\"$backend\",\"in_place\":$placed,\"op\":\"allreduce\",\"dtype\":\"f32\",\"compression\":\"none\",$shape,\"bytes\":$bytes,\"t_min_us\":$bytes,\"t_p50_us\":$bytes,\"t_p99_us\":$bytes,\"algbw_GBps\":1,\"busbw_GBps\":1,\"wrong\":$wrong}"
+    done
 done
 [ "$backend" = slow ] && { echo "$$" > "$PIDS/rank"; exec sleep 60; }
 exit 0
@@ -78,12 +97,79 @@ def whole_lab():
     assert report["command"].startswith("dtrun bench --rank-program ./rank --slots 1,2,4 ")
     with open("r.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 9 and rows[0]["t_p50_us"] == "4" and rows[4]["algorithm"] == "serial", rows
+    assert len(rows) == 19 and rows[0]["t_p50_us"] == "4" and rows[4]["algorithm"] == "serial", rows
+    assert [row["type"] for row in rows[9:]] == ["epoch"] * 10 and rows[9]["accuracy"] == "0.91", rows[9]
     with open("r.md") as file:
         assert "| gloo | 1 | 4 | 3.000 ms |" in file.read()
     with open("r.html") as file:
         page = file.read()
     assert "a &amp; b &lt;c&gt;" in page and page.count("<svg") >= 4
+
+
+def seeds_and_targets():
+    """Several seeds are one line with an interval, and each is an MLPerf log of its own."""
+    words = ("--slots", "2", "--no-sweep", "--train", "--backends", "gloo", "--algorithms", "parallel,int8", "--seeds",
+             "3", "--scaling", "strong,weak", "--target-accuracy", "92%", "--json", "s.json", "--html", "s.html",
+             "--mllog", "logs/m.txt")
+    code, text, errors = run(*words)
+    assert code == 200 and "--mllog logs/m.txt: No such file" in errors, errors
+    os.mkdir("logs")
+    code, text, errors = run(*words)
+    assert (code, errors) == (0, ""), (code, errors)
+    for part in ("# training mlp, 256 samples a step, seed 3\n", "Weak scaling\n", "98.00 ± 0.00 %",
+                 "Time to 92 % accuracy\n", "  2  gloo      3 of 3  1.33 ± 1.4 s    1.33\n"):
+        assert part in text, (part, text)
+    assert all(len(line) <= 80 for line in text.split("\n")), text
+    with open("s.json") as file:
+        report = json.load(file)
+    assert [run["seed"] for run in report["train"]] == [1] * 5 + [2] * 5 + [3] * 5
+    assert report["target_accuracy"] == 0.92 and report["train"][2]["global_batch"] == 256
+    assert report["train"][3]["scaling"] == "weak" and report["train"][3]["global_batch"] == 512
+    with open("s.html") as file:
+        page = file.read()
+    for part in ("<h2>Accuracy</h2>", ">92 %<title>", "<h2>Weak scaling</h2>"):
+        assert part in page, part
+    names = [f"m-{what}-seed{seed}.txt" for seed in (1, 2, 3) for what in (
+        "serial", "parallel-gloo-1x2", "int8-gloo-1x2", "parallel-gloo-1x2-weak", "int8-gloo-1x2-weak")]
+    assert sorted(os.listdir("logs")) == sorted(names), os.listdir("logs")
+    lines = mllog_lines("logs/m-int8-gloo-1x2-seed2.txt")
+    assert [line["value"] for line in lines if line["key"] == "eval_accuracy"] == [0.92], lines
+    assert [line["value"] for line in lines if line["key"] == "seed"] == [2]
+    assert lines[-1]["key"] == "time_to_target_s" and lines[-1]["value"] == 1.1, lines[-1]
+    code, text, errors = run("--slots", "1", "--no-sweep", "--train", "--backends", "gloo", "--mllog", "-")
+    assert code == 0 and all(line.startswith(":::MLLOG {") for line in text.splitlines()), text
+    assert "training mlp" in errors, errors
+
+
+def mllog_lines(path):
+    with open(path) as file:
+        text = file.read().splitlines()
+    assert all(line.startswith(":::MLLOG ") for line in text), text
+    lines = [json.loads(line[len(":::MLLOG "):]) for line in text]
+    for line in lines:
+        assert list(line) == ["namespace", "time_ms", "event_type", "key", "value", "metadata"], line
+        assert line["event_type"] in ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"), line
+        assert {"file", "lineno"} <= set(line["metadata"]), line
+    times = [line["time_ms"] for line in lines]
+    assert times == sorted(times), times
+    return lines
+
+
+def pairs_and_places():
+    code, text, errors = run("--slots", "2", "--sizes", "4,64,1K", "--backends", "gloo", "--pairs", "ranks",
+                             "--in-place", "--line-rate", "1gbit", "--json", "p.json", "--html", "p.html")
+    assert (code, errors) == (0, ""), (code, errors)
+    for part in ("# gloo: 1 host x 2 ranks, allreduce f32 in place\n",
+                 "Pairs of ranks, gloo: latency in microseconds\n", "  0 h0          -  0.110\n", "Latency and bandwidth\n"):
+        assert part in text, (part, text)
+    with open("p.json") as file:
+        report = json.load(file)
+    assert [row["in_place"] for row in report["rows"]] == [False, True] * 3 and len(report["pairs"]) == 2
+    assert report["line_rate_mbit"] == 1000
+    with open("p.html") as file:
+        page = file.read()
+    assert page.count('class="heat"') == 4 and "allreduce of f32, in place" in page
+    assert ">1 Gbit/s<" not in page  # there is no network within one host
 
 
 def failures():
@@ -182,5 +268,6 @@ with tempfile.TemporaryDirectory() as directory:
     with open("rank", "w") as rank_file:
         rank_file.write(FAKE)
     os.chmod("rank", 0o755)
-    for part in (whole_lab, failures, left_out, mistakes, comparing, interrupted):
+    for part in (whole_lab, seeds_and_targets, pairs_and_places, failures, left_out, mistakes, comparing,
+                 interrupted):
         part()

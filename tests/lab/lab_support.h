@@ -52,6 +52,41 @@ inline TrainRecord train_record(const std::string& algorithm, const std::string&
     return run;
 }
 
+/// A run whose accuracy rises by epochs.
+inline TrainRecord with_epochs(TrainRecord run, int seed,
+                               std::initializer_list<double> accuracies) {
+    run.seed = seed;
+    run.init_unix_ms = 1'700'000'000'000;
+    run.start_unix_ms = run.init_unix_ms + 500;
+    for (const double accuracy : accuracies) {
+        const int number = static_cast<int>(run.by_epoch.size()) + 1;
+        const auto ended = run.start_unix_ms + static_cast<std::uint64_t>(number) * 2'000;
+        run.by_epoch.push_back({number, 2.0 * number, accuracy, 1.0 / number, ended, ended + 100});
+    }
+    run.epochs = static_cast<int>(run.by_epoch.size());
+    run.accuracy = run.by_epoch.back().accuracy;
+    run.seconds = run.by_epoch.back().seconds;
+    return run;
+}
+
+/// Every pair of `ranks` ranks on as many hosts; messages from or to the last one are slow.
+inline void add_pairs(LabReport& report, int ranks) {
+    for (int from = 0; from < ranks; ++from)
+        for (int to = 0; to < ranks; ++to) {
+            if (from == to) continue;
+            PairRecord& pair = report.pairs.emplace_back();
+            pair.backend = "gloo";
+            pair.hosts = pair.ranks = ranks;
+            pair.from = from;
+            pair.to = to;
+            pair.from_host = "s" + std::to_string(from + 1) + ".example";
+            pair.to_host = "s" + std::to_string(to + 1) + ".example";
+            const bool is_slow = from == ranks - 1 || to == ranks - 1;
+            pair.latency_us = is_slow ? 100 : 25;
+            pair.bandwidth_GBps = is_slow ? 0.05 : 0.117;
+        }
+}
+
 /// Two hosts, two backends, a compression, and training.
 inline LabReport lab_report() {
     LabReport report;

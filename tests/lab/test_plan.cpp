@@ -146,6 +146,59 @@ TEST_CASE("training is run alone once, and then in every shape", "[lab]") {
           "--loss-scale 0.0625 --data /d");
 }
 
+TEST_CASE("every seed trains everything, one after the other", "[lab]") {
+    CHECK(
+        plan_of("bench --train --no-sweep --seeds 2 --seed 7 --algorithms int8", places_of({2})) ==
+        "train mpi serial 1x1, train mpi int8 1x2, train mpi serial 1x1, train mpi int8 1x2");
+    const auto runs = plan_runs(
+        bench_of(
+            "bench --train --no-sweep --seeds 2 --seed 7 --algorithms int8 --scaling strong,weak")
+            .own,
+        places_of({2}), {"mpi"}, false);
+    REQUIRE(runs.has_value());
+    std::vector<std::string> said;
+    for (const LabRun& run : *runs)
+        said.push_back(value_of(run, "--seed") + " " + run.algorithm + " " +
+                       value_of(run, "--scaling"));
+    CHECK(said == std::vector<std::string>{"7 serial ", "7 int8 ", "7 int8 weak", "8 serial ",
+                                           "8 int8 ", "8 int8 weak"});
+}
+
+TEST_CASE("pairs are measured once, on as many hosts as there are", "[lab]") {
+    CHECK(plan_of("bench --no-sweep --pairs hosts", places_of({4, 4, 4}), {"mpi", "gloo"}) ==
+          "pairs mpi 3x1, pairs gloo 3x1");
+    CHECK(plan_of("bench --no-sweep --pairs ranks", places_of({4, 4})) == "pairs mpi 2x4");
+    CHECK(plan_of("bench --no-sweep --pairs ranks --slots 1,2", places_of({4, 4})) ==
+          "pairs mpi 2x2");
+    CHECK(plan_of("bench --pairs hosts", places_of({4})) ==
+          "--pairs hosts: there is only one; name more with -H or --hostfile, or measure its ranks "
+          "with --pairs ranks");
+    CHECK_THAT(plan_of("bench --pairs ranks", places_of({1})),
+               StartsWith("--pairs ranks: there is"));
+    const auto seconds_of = [](std::string_view typed, const LabPlaces& places) {
+        return value_of(plan_runs(bench_of(typed).own, places, {"mpi"}, false)->front(),
+                        "--seconds");
+    };
+    CHECK(seconds_of("bench --no-sweep --pairs hosts", places_of({1, 1})) == "0.1");
+    CHECK(seconds_of("bench --no-sweep --pairs ranks", places_of({16, 16})) == "0.027");
+    CHECK(seconds_of("bench --no-sweep --pairs ranks", places_of({64, 64})) == "0.01");
+    CHECK(seconds_of("bench --no-sweep --pairs ranks --seconds 2", places_of({64, 64})) == "2");
+}
+
+TEST_CASE("speeds of networks and accuracies are written as people write them", "[lab]") {
+    CHECK(*parse_line_rate("25gbit") == 25'000);
+    CHECK(*parse_line_rate("2.5 Gbit/s") == 2'500);
+    CHECK(*parse_line_rate("100mbit") == 100);
+    for (const char* const wrong :
+         {"", "gbit", "1", "0gbit", "-1gbit", "1 kbit", "1gbits", "nangbit"})
+        CHECK_FALSE(parse_line_rate(wrong).has_value());
+    CHECK(*parse_accuracy("95%") == Approx(0.95));
+    CHECK(*parse_accuracy("97.5 %") == Approx(0.975));
+    CHECK(*parse_accuracy("0.95") == 0.95);
+    for (const char* const wrong : {"", "%", "0", "95", "101%", "-1%", "nan"})
+        CHECK_FALSE(parse_accuracy(wrong).has_value());
+}
+
 TEST_CASE("each run is a dtrun torchrun with the user's flags", "[lab]") {
     const BenchDraft command = bench_of(
         "bench -H s1:4,s2:4 -x A=b --ssh-port 2222 --encrypt --mpi pmix --include s1 --verbose "
@@ -191,7 +244,17 @@ TEST_CASE("dtrun bench says what would be right", "[lab][cli]") {
         {"bench -H a --hostfile b", "-H and --hostfile exclude each other"},
         {"bench --include a --exclude b", "--include and --exclude exclude each other"},
         {"bench --mpi mpirun", "--mpi mpirun: dtrun bench starts the ranks itself"},
-        {"bench --no-sweep", "--no-sweep without --train leaves nothing to do"},
+        {"bench --no-sweep", "--no-sweep without --train or --pairs leaves nothing to do"},
+        {"bench --no-sweep --train --in-place",
+         "--in-place is for the sweep; leave out --no-sweep"},
+        {"bench --seeds 5", "--seeds is for training; add --train"},
+        {"bench --mllog f", "--mllog is for training; add --train"},
+        {"bench --target-accuracy 95%", "--target-accuracy is for training; add --train"},
+        {"bench --target-accuracy 95", "--target-accuracy: '95' is not an accuracy such as 95%"},
+        {"bench --train --seeds 5 --seed 999999", "--seeds 5: the last would be above 1000000"},
+        {"bench --scaling weka", "--scaling: 'weka' is not one of strong and weak"},
+        {"bench --pairs all", "--pairs: 'all' is not one of hosts and ranks"},
+        {"bench --line-rate 25", "--line-rate: '25' is not the speed of a network such as 25gbit"},
         {"bench --data d", "--data is for training; add --train"},
         {"bench a.json", "'a.json' is no option; usage: dtrun bench [options]"},
         {"bench --compare a.json", "--compare takes two files that --json has written"},

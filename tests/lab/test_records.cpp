@@ -113,6 +113,10 @@ TEST_CASE("what a rank writes of a training is what the report reads", "[lab]") 
     check_round_trip(&LabReport::train);
 }
 
+TEST_CASE("what a rank writes of a pair of ranks is what the report reads", "[lab]") {
+    check_round_trip(&LabReport::pairs);
+}
+
 TEST_CASE("what a rank could not do is read as one error a line", "[lab]") {
     LabReport report;
     RecordReader reader(report);

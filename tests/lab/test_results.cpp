@@ -1,6 +1,7 @@
 #include "base/strings.h"
 #include "lab/report/compare.h"
 #include "lab/report/text.h"
+#include "lab/report/training.h"
 #include "lab/run/command.h"
 #include "lab/run/run.h"
 #include "tests/lab/lab_support.h"
@@ -158,7 +159,7 @@ TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
     CHECK_THAT(
         text,
         Contains("|  | s1 and s2 |\n|---|---|\n| Hosts | 2 |\n| Processors | EPYC, 2 CPUs |"));
-    CHECK_THAT(text, Contains("| backend | hosts | ranks per host | mean time per step |"));
+    CHECK_THAT(text, Contains("| backend | hosts | ranks per host | time per step |"));
     CHECK_THAT(text,
                Contains("| serial | 1 | 1 | 10.00 ms | 25600 samples/s | 1.00 | 100 % | 20 % |"));
     CHECK_THAT(text, Contains("| mpi | 2 | 2 | 4.000 ms | 64000 samples/s | 2.50 | 62 % | 20 % |"));
@@ -215,7 +216,8 @@ TEST_CASE("CSV has every column, and a line for every result", "[lab]") {
     for (std::size_t i = 0; i + 1 < lines.size(); ++i)
         CHECK(split(lines[i], ',').size() == columns);
     CHECK_THAT(std::string(lines[0]), Contains("t_p99_us,t_max_us,algbw_GBps,busbw_GBps,"));
-    CHECK_THAT(std::string(lines[1]), Contains("row,mpi,2,1,2,allreduce,f32,none,1024,256,20,"));
+    CHECK_THAT(std::string(lines[1]),
+               Contains("row,mpi,2,1,2,allreduce,f32,none,false,1024,256,20,"));
 }
 
 TEST_CASE("the terminal's lines fit 80 columns", "[lab]") {

@@ -83,6 +83,29 @@ TEST_CASE("interfaces without a device count only where there is no other", "[la
     CHECK(list_nics(folder.path() + "/missing", "").empty());
 }
 
+TEST_CASE("the line rate is that of the interface which a transport names", "[lab][rank]") {
+    const dtrun::TempDir folder;
+    namespace fs = std::filesystem;
+    const fs::path root = folder.path();
+    for (const char* name : {"veth1", "bond0", "eth0", "eth1", "lo"})
+        fs::create_directory(root / name);
+    for (const char* name : {"eth0/device", "eth1/device"}) fs::create_directory(root / name);
+    std::ignore = folder.write("veth1/speed", "10000\n");  // which means nothing
+    std::ignore = folder.write("bond0/speed", "50000\n");
+    std::ignore = folder.write("bond0/uevent", "DEVTYPE=bond\nINTERFACE=bond0\n");
+    std::ignore = folder.write("eth0/speed", "1000\n");
+    std::ignore = folder.write("eth1/speed", "-1\n");
+    const auto rate = [&](std::string_view text) { return line_rate_of(text, folder.path()); };
+    CHECK(rate("tcp over eth0 (10.0.0.1)") == 1'000);
+    CHECK(rate("shared memory, eth0: tcp") == 1'000);
+    CHECK(rate("tcp over bond0") == 50'000);
+    for (const char* const text : {"tcp over veth1", "tcp over eth1", "tcp over lo", "tcp", "",
+                                   "tcp over ../eth0", "tcp over 10.0.0.1", "."}) {
+        CAPTURE(text);
+        CHECK(std::isnan(rate(text)));
+    }
+}
+
 TEST_CASE("nvidia-smi is understood", "[lab][rank]") {
     HostRecord facts;
     parse_gpus("Tesla T4, 15360, 570.86.15\nTesla T4, 15360, 570.86.15\n", facts);

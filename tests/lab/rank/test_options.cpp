@@ -27,7 +27,8 @@ std::string error_of(const std::string& line) {
 TEST_CASE("a sweep's options are read", "[lab][rank]") {
     const auto options = parse(
         "sweep --backend gloo --ops allreduce,reduce-scatter --sizes 4,1048576 --dtypes f32,bf16 "
-        "--compress none,fp8-e4m3 --iters 7 --warmup 0 --seconds 0.5 --check 0");
+        "--compress none,fp8-e4m3 --iters 7 --warmup 0 --seconds 0.5 --check 0 "
+        "--in-place 1");
     REQUIRE(options.has_value());
     CHECK(options->command == Command::sweep);
     CHECK(options->backend == "gloo");
@@ -39,12 +40,25 @@ TEST_CASE("a sweep's options are read", "[lab][rank]") {
     CHECK(options->sweep.warmup == 0);
     CHECK(options->sweep.seconds == 0.5);
     CHECK_FALSE(options->sweep.check);
+    CHECK(options->sweep.in_place);
+}
+
+TEST_CASE("options of pairs are read", "[lab][rank]") {
+    const auto options = parse("pairs --backend gloo --iters 50 --seconds 0.02");
+    REQUIRE(options.has_value());
+    CHECK(options->command == Command::pairs);
+    CHECK(options->backend == "gloo");
+    CHECK(options->pairs.iters == 50);
+    CHECK(options->pairs.seconds == 0.02);
+    CHECK(all_pairs(3) ==
+          std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 1}, {0, 2}, {1, 2}});
+    CHECK(all_pairs(1).empty());
 }
 
 TEST_CASE("a training's options are read", "[lab][rank]") {
     const auto options = parse(
         "train --backend mpi --algorithm fp16 --model cnn --epochs 4 --global-batch 256 --seed 9 "
-        "--data /data");
+        "--data /data --scaling weak");
     REQUIRE(options.has_value());
     CHECK(options->command == Command::train);
     CHECK(options->algorithm.format == Format::f16);
@@ -52,19 +66,22 @@ TEST_CASE("a training's options are read", "[lab][rank]") {
     CHECK(options->train.epochs == 4);
     CHECK(options->train.global_batch == 256);
     CHECK(options->train.seed == 9);
+    CHECK(options->train.scaling == Scaling::weak);
     CHECK(options->data == "/data");
     CHECK(parse("")->command == Command::help);
     CHECK(parse("facts --backends gloo,mpi")->backends.size() == 2);
 }
 
 TEST_CASE("wrong options are quoted", "[lab][rank]") {
-    CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep or train");
+    CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep, train or pairs");
     CHECK(error_of("sweep --iters") == "--iters: what?");
     CHECK(error_of("sweep --iters 0") == "--iters \"0\": a number from 1 to 1000000 is wanted");
     CHECK(error_of("sweep --sizes 4,x") == "--sizes: \"x\" is no number of bytes");
     CHECK(error_of("sweep --seconds nan") ==
           "--seconds \"nan\": a number from 0 to 86400 is wanted");
     CHECK(error_of("sweep --epochs 3") == "sweep has no option --epochs");
+    CHECK(error_of("pairs --sizes 4") == "pairs has no option --sizes");
+    CHECK(error_of("train --scaling big") == "no scaling \"big\": strong, weak");
     CHECK(error_of("train --ops allreduce") == "train has no option --ops");
     CHECK(error_of("train --model big") == "no model \"big\": mlp or cnn");
     CHECK(error_of("sweep --ops sum").starts_with("--ops: no operation \"sum\": allreduce, "));

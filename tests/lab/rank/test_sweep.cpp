@@ -71,6 +71,35 @@ TEST_CASE("a sweep with one rank has a right row for every combination", "[lab][
     CHECK(rows == 8 * (kDTypes * 3 - 2) + 1 + 3);
 }
 
+TEST_CASE("what can be done in place is right there, too", "[lab][rank]") {
+    const auto membership = Membership::join();
+    REQUIRE(membership.has_value());
+    const auto comm = Comm::create(*membership, "auto", false);
+    REQUIRE(comm.has_value());
+    SweepOptions options;
+    options.ops.assign(kOps.begin(), kOps.end());
+    options.sizes = {4, 40'000};
+    options.dtypes = {DType::f32, DType::i32};
+    options.formats = {std::nullopt};
+    options.iters = 3;
+    options.in_place = true;
+    std::size_t in_place = 0;
+    std::uint64_t wrong = 0;
+    const auto done = sweep(
+        options, *comm, MemoryKind(),
+        [&](const Row& row) {
+            in_place += row.in_place ? 1 : 0;
+            wrong += row.wrong;
+            CHECK((!row.in_place || has_in_place(row.op)));
+        },
+        [](const dtrun::Error& error) { FAIL(error.message); });
+    CHECK(done.has_value());
+    CHECK(wrong == 0);
+    CHECK(in_place ==
+          6 * 2 * 2);  // allreduce, allgather, reduce_scatter, reduce, gather and scatter
+    CHECK_FALSE(has_in_place(Op::broadcast));
+}
+
 TEST_CASE("a sweep takes about the time that it is given", "[lab][rank]") {
     const auto membership = Membership::join();
     REQUIRE(membership.has_value());

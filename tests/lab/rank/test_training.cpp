@@ -109,7 +109,8 @@ TEST_CASE("training depends on the seed alone and learns", "[lab][rank]") {
     CHECK(one->accuracy == same->accuracy);
     CHECK(one->accuracy > 0.9);
     CHECK(one->step_ms == Approx(one->compute_ms + one->comm_ms));
-    CHECK(one->samples_per_s * one->seconds == Approx(2 * 4'000));
+    CHECK(one->samples_per_s * one->step_ms == Approx(200 * 1'000));
+    CHECK(one->learning_rate == 0.1f);
     options.model = Model::cnn;
     options.epochs = 1;
     const auto cnn = train(options, digits(), serial);
@@ -187,4 +188,59 @@ TEST_CASE("unscaled 8-bit floats learn nothing from small gradients, scaled ones
     CHECK(std::abs(accuracy(0.01, scaled) - usual) < 0.3);
     CHECK(accuracy(0.01, {Format::e4m3_unscaled}) < 15);  // no better than guessing
     CHECK(std::abs(accuracy(128, {Format::e4m3_unscaled}) - usual) < 1);
+}
+
+TEST_CASE("every epoch says what had been learnt by its end", "[lab][rank]") {
+    TrainOptions options = options_of(3);
+    options.epochs = 3;
+    const auto trained = train_in_threads(2, options, digits());
+    REQUIRE(trained.has_value());
+    REQUIRE(trained->by_epoch.size() == 3);
+    std::uint64_t before = trained->start_unix_ms;
+    double seconds = 0;
+    for (const EpochRecord& epoch : trained->by_epoch) {
+        CHECK(epoch.epoch == &epoch - trained->by_epoch.data() + 1);
+        CHECK(epoch.seconds > seconds);
+        CHECK(epoch.ended_unix_ms >= before);
+        CHECK(epoch.tested_unix_ms >= epoch.ended_unix_ms);
+        seconds = epoch.seconds;
+        before = epoch.tested_unix_ms;
+    }
+    CHECK(trained->by_epoch.back().accuracy == trained->accuracy);
+    CHECK(trained->by_epoch.back().loss == trained->loss);
+    CHECK(trained->by_epoch.back().seconds == trained->seconds);
+    CHECK(trained->by_epoch.front().accuracy < trained->accuracy);
+    CHECK(trained->by_epoch.front().loss > trained->loss);
+    // An epoch is the same whether others follow it or not.
+    options.epochs = 1;
+    const auto first = train_in_threads(2, options, digits());
+    CHECK(first->accuracy == trained->by_epoch.front().accuracy);
+}
+
+TEST_CASE("in weak scaling every rank learns from as many images as one alone", "[lab][rank]") {
+    TrainOptions options = options_of(3);
+    options.scaling = Scaling::weak;
+    options.epochs = 2;
+    SerialReducer serial;
+    const auto alone = train(options, digits(), serial);
+    options.scaling = Scaling::strong;  // which is the same for one rank
+    CHECK(train(options, digits(), serial)->accuracy == alone->accuracy);
+    options.scaling = Scaling::weak;
+    options.global_batch = 400;
+    const auto together = train_in_threads(2, options, digits());
+    REQUIRE(together.has_value());
+    // As many steps of twice as many images.
+    CHECK(together->samples_per_s * together->step_ms == Approx(400 * 1'000));
+    CHECK(together->accuracy > alone->accuracy - 0.02);
+    // The batch of many ranks may be larger than the data.
+    options.global_batch = 6'000;
+    options.epochs = 1;
+    CHECK(train_in_threads(3, options, digits()).has_value());
+}
+
+TEST_CASE("the time of a step is the median without the first ones", "[lab][rank]") {
+    CHECK(median_of_steps({}) == 0);
+    CHECK(median_of_steps(std::vector<double>{3}) == 3);
+    CHECK(median_of_steps(std::vector<double>{9, 9, 2, 1}) == 1);
+    CHECK(median_of_steps(std::vector<double>{9, 9, 9, 9, 9, 1, 2, 3, 8, 1}) == 2);
 }

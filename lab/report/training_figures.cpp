@@ -1,0 +1,287 @@
+#include "lab/report/training_figures.h"
+
+#include "lab/report/tables.h"
+#include "lab/report/training.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace dtrun::lab {
+namespace {
+
+using std::string_view;
+
+double most_ranks(const LabReport& report) {
+    double most = 1;
+    for (const TrainRecord& run : report.train) most = std::max<double>(most, run.ranks);
+    return most;
+}
+
+enum class Scaled { speedup, efficiency };
+
+/// A figure with nothing but the ideal line.
+Figure scaling_frame(const LabReport& report, std::string title, Scaled what) {
+    const bool is_speedup = what == Scaled::speedup;
+    Figure figure;
+    figure.title = std::move(title);
+    figure.chart.description = figure.title;
+    figure.chart.x = ranks_axis();
+    figure.chart.y.label = is_speedup ? "speed-up" : "efficiency";
+    if (!is_speedup) figure.chart.y.unit = Chart::Unit::percent;
+    const double most = most_ranks(report);
+    Chart::Series ideal;
+    ideal.label = "ideal";
+    ideal.is_ideal = true;
+    ideal.points = {{1, 1, kUnknown, ""}, {most, is_speedup ? most : 1, kUnknown, ""}};
+    figure.chart.series.push_back(std::move(ideal));
+    return figure;
+}
+
+Chart::Series scaling_series(const LabReport& report, Chart::Series series, string_view backend,
+                             string_view algorithm, Scaled what, string_view scaling = "strong") {
+    for (const ScalingPoint& point : scaling_of(report, algorithm, scaling)) {
+        const bool is_serial = point.run.algorithm == "serial";
+        if (!std::isfinite(point.speedup) || (!is_serial && point.run.backend != backend)) continue;
+        const double y = what == Scaled::speedup ? point.speedup : point.efficiency;
+        const std::string who =
+            is_serial ? "serial" : label_of(backend, algorithm) + ", " + shape_text(point.run);
+        series.points.push_back(
+            {static_cast<double>(point.run.ranks), y, kUnknown,
+             fmt::format("{}: speed-up {:.2f}, efficiency {}, {} ms a step", who, point.speedup,
+                         percent(point.efficiency, 0), short_number(point.run.step_ms))});
+    }
+    keep_best(series);
+    return series;
+}
+
+/// Backends that have trained with several ranks.
+Names backends_of(const LabReport& report, string_view scaling) {
+    Names backends;
+    for (const TrainRecord& run : report.train)
+        if (run.algorithm != "serial" && run.scaling == scaling) add_name(backends, run.backend);
+    return backends;
+}
+
+/// Throughput of weak scaling by ranks; \return with T(1) in `alone`, which gives the ideal line
+Chart::Series throughput_series(const LabReport& report, Chart::Series series, string_view backend,
+                                double& alone) {
+    for (const ScalingPoint& point : scaling_of(report, "parallel", "weak")) {
+        const TrainRecord& run = point.run;
+        const bool is_serial = run.algorithm == "serial";
+        if (!is_serial && run.backend != backend) continue;
+        if (run.ranks == 1) alone = run.samples_per_s;
+        series.points.push_back(
+            {static_cast<double>(run.ranks), run.samples_per_s, kUnknown,
+             fmt::format("{}: {} samples/s, efficiency {}", is_serial ? "serial" : shape_text(run),
+                         short_number(run.samples_per_s), percent(point.efficiency, 0))});
+    }
+    keep_best(series);
+    return series;
+}
+
+Figure throughput_figure(const LabReport& report, const Styles& styles) {
+    Figure figure;
+    figure.title = "Throughput";
+    figure.chart.description = "Throughput of weak scaling by ranks";
+    figure.chart.x = ranks_axis();
+    figure.chart.y.label = "samples/s";
+    double alone = kUnknown;
+    for (const std::string& backend : backends_of(report, "weak"))
+        figure.chart.series.push_back(
+            throughput_series(report, styles.backend(backend), backend, alone));
+    Chart::Series ideal;
+    ideal.label = "ideal";
+    ideal.is_ideal = true;
+    const double most = most_ranks(report);
+    ideal.points = {{1, alone, kUnknown, ""}, {most, most * alone, kUnknown, ""}};
+    figure.chart.series.insert(figure.chart.series.begin(), std::move(ideal));
+    return figure;
+}
+
+enum class Over { seconds, epochs };
+
+/// The accuracy of a training by epochs: the mean of its seeds, with the interval as a whisker.
+Chart::Series accuracy_series(const TrainGroup& group, Chart::Series series, Over over) {
+    std::map<int, std::vector<const EpochRecord*>> epochs;
+    for (const TrainRecord* const run : group.seeds)
+        for (const EpochRecord& epoch : run->by_epoch) epochs[epoch.epoch].push_back(&epoch);
+    for (const auto& [number, found] : epochs) {
+        std::vector<double> accuracies;
+        std::vector<double> seconds;
+        for (const EpochRecord* const epoch : found) {
+            accuracies.push_back(epoch->accuracy);
+            seconds.push_back(epoch->seconds);
+        }
+        const Estimate accuracy = estimate_of(accuracies);
+        const double time = estimate_of(seconds).mean;
+        Chart::Point point;
+        point.x = over == Over::seconds ? time : number;
+        point.y = accuracy.mean;
+        point.low = accuracy.mean - accuracy.interval;
+        point.high = std::fmin(accuracy.mean + accuracy.interval, 1);
+        if (!std::isfinite(accuracy.interval)) point.low = point.high = kUnknown;
+        point.tip = fmt::format("{}, epoch {}: {} after {}", series.label, number,
+                                percent(accuracy.mean), short_time(time));
+        series.points.push_back(std::move(point));
+    }
+    return series;
+}
+
+/// The dashed line of the target accuracy, as long as the others.
+void add_target(Chart& chart, double target) {
+    if (!std::isfinite(target)) return;
+    Chart::Series line;
+    line.label = fmt::format("{:g} %", target * 100);
+    line.is_ideal = true;
+    double low = kUnknown;
+    double high = kUnknown;
+    for (const Chart::Series& series : chart.series)
+        for (const Chart::Point& point : series.points) {
+            low = std::fmin(low, point.x);
+            high = std::fmax(high, point.x);
+        }
+    line.points = {{low, target, kUnknown, ""}, {high, target, kUnknown, ""}};
+    chart.series.insert(chart.series.begin(), std::move(line));
+}
+
+struct Place {
+    std::string backend, scaling;
+    ShapeRecord shape;
+};
+
+/// The largest shape of one host, and that of several, of each backend.
+std::vector<Place> largest_places(const LabReport& report) {
+    std::map<std::tuple<std::string, std::string, bool>, ShapeRecord> largest;
+    std::vector<std::tuple<std::string, std::string, bool>> order;
+    for (const TrainRecord& run : report.train) {
+        if (run.algorithm == "serial") continue;
+        const auto [entry, added] =
+            largest.try_emplace({run.backend, run.scaling, run.hosts == 1}, run);
+        if (added) order.push_back(entry->first);
+        if (run.ranks > entry->second.ranks) entry->second = run;
+    }
+    std::vector<Place> places;
+    for (const auto& key : order)
+        places.push_back({std::get<0>(key), std::get<1>(key), largest[key]});
+    return places;
+}
+
+Figure accuracy_figure(const LabReport& report, const Styles& styles, const Place& place,
+                       Over over) {
+    Figure figure;
+    figure.title = fmt::format("{}{}, {}: by {}", place.backend,
+                               place.scaling == "weak" ? ", weak scaling" : "",
+                               shape_text(place.shape), over == Over::seconds ? "time" : "epochs");
+    figure.chart.description = "Accuracy of " + figure.title;
+    figure.chart.x.label = over == Over::seconds ? "seconds of training" : "epochs";
+    figure.chart.x.only_values = over == Over::epochs;
+    figure.chart.y.label = "test accuracy";
+    figure.chart.y.unit = Chart::Unit::percent;
+    figure.chart.y.from_zero = false;
+    for (const TrainGroup& group : train_groups(report)) {
+        const TrainRecord& run = group.run;
+        const bool is_serial = run.algorithm == "serial";
+        const bool is_here =
+            run.scaling == place.scaling && static_cast<const ShapeRecord&>(run) == place.shape;
+        if (!is_serial && !is_here) continue;
+        figure.chart.series.push_back(
+            accuracy_series(group, styles.compression(run.algorithm, place.backend), over));
+    }
+    add_target(figure.chart, report.target_accuracy);
+    return figure;
+}
+
+/// A figure without the trainings that end far below the best one, which leave the others no room.
+/// \return nothing if there are none
+std::optional<Figure> close_up(Figure figure) {
+    constexpr double kFar = 0.1;
+    std::vector<Chart::Series>& all = figure.chart.series;
+    double best = kUnknown;
+    for (const Chart::Series& series : all)
+        if (!series.is_ideal && !series.points.empty())
+            best = std::fmax(best, series.points.back().y);
+    const auto left_out = std::erase_if(all, [best](const Chart::Series& series) {
+        return !series.is_ideal && !series.points.empty() && series.points.back().y < best - kFar;
+    });
+    if (left_out == 0) return std::nullopt;
+    figure.title += ", close-up";
+    figure.chart.description += ", close-up";
+    return figure;
+}
+
+}  // namespace
+
+FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
+    FigureGroup scaling;
+    scaling.title = "Scalability";
+    scaling.lead =
+        "The same problem on more ranks: with p of them an ideal step takes 1/p of the time. Where "
+        "a "
+        "number of ranks can be had in several shapes, the line goes through the best of them, and "
+        "hollow marks are the others.";
+    Names backends;
+    std::map<std::string, Names> algorithms;
+    for (const TrainRecord& run : report.train) {
+        if (run.algorithm == "serial" || run.scaling != "strong") continue;
+        add_name(backends, run.backend);
+        add_name(algorithms[run.backend], run.algorithm);
+    }
+    for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {
+        Figure figure = scaling_frame(
+            report, what == Scaled::speedup ? "Speed-up of a training step" : "Parallel efficiency",
+            what);
+        for (const std::string& backend : backends)
+            figure.chart.series.push_back(
+                scaling_series(report, styles.backend(backend), backend, "parallel", what));
+        add_if_lines(scaling.figures, std::move(figure));
+    }
+    for (const std::string& backend : backends) {
+        if (algorithms[backend].size() < 2) continue;
+        Figure figure = scaling_frame(report, backend + ": speed-up with compressed gradients",
+                                      Scaled::speedup);
+        for (const std::string& algorithm : algorithms[backend])
+            figure.chart.series.push_back(scaling_series(report,
+                                                         styles.compression(algorithm, backend),
+                                                         backend, algorithm, Scaled::speedup));
+        add_if_lines(scaling.figures, std::move(figure));
+    }
+    return scaling;
+}
+
+FigureGroup weak_scaling_figures(const LabReport& report, const Styles& styles) {
+    FigureGroup weak;
+    weak.title = "Weak scaling";
+    weak.lead =
+        "Each rank has as much to do as one alone: with p of them an ideal step takes as long, and "
+        "throughput is p times as large.";
+    if (!has_scaling(report, "weak")) return weak;
+    add_if_lines(weak.figures, throughput_figure(report, styles));
+    Figure figure = scaling_frame(report, "Efficiency of weak scaling", Scaled::efficiency);
+    for (const std::string& backend : backends_of(report, "weak"))
+        figure.chart.series.push_back(scaling_series(report, styles.backend(backend), backend,
+                                                     "parallel", Scaled::efficiency, "weak"));
+    add_if_lines(weak.figures, std::move(figure));
+    return weak;
+}
+
+FigureGroup accuracy_figures(const LabReport& report, const Styles& styles) {
+    FigureGroup accuracy;
+    accuracy.title = "Accuracy";
+    accuracy.lead =
+        "What the network knows of images that it has not seen, at the end of each epoch. By time, "
+        "a faster step and a less exact one are weighed against each other. Whiskers are 95 % "
+        "intervals of the mean over seeds.";
+    for (const Place& place : largest_places(report))
+        for (const Over over : {Over::seconds, Over::epochs}) {
+            Figure figure = accuracy_figure(report, styles, place, over);
+            std::optional<Figure> closer = close_up(figure);
+            add_if_lines(accuracy.figures, std::move(figure));
+            if (closer) add_if_lines(accuracy.figures, std::move(*closer));
+        }
+    return accuracy;
+}
+
+}  // namespace dtrun::lab

@@ -1,0 +1,219 @@
+#include "base/strings.h"
+#include "lab/report/compare.h"
+#include "lab/report/figures.h"
+#include "lab/report/html.h"
+#include "lab/report/text.h"
+#include "lab/report/training_tables.h"
+#include "tests/lab/lab_support.h"
+
+#include <catch2/catch.hpp>
+
+using namespace dtrun;
+using namespace dtrun::lab;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// Two algorithms of gloo with three seeds each, and a target.
+LabReport seeds_report() {
+    LabReport report;
+    report.target_accuracy = 0.95;
+    int seed = 0;
+    for (const double bonus : {0.0, 0.01, 0.02}) {
+        ++seed;
+        report.train.push_back(with_epochs(train_record("serial", "none", 1, 1, 10), seed,
+                                           {0.9 + bonus, 0.95, 0.96 + bonus}));
+        report.train.push_back(with_epochs(train_record("parallel", "gloo", 2, 2, 4 + seed), seed,
+                                           {0.9 + bonus, 0.95, 0.96 + bonus}));
+        report.train.push_back(with_epochs(train_record("int8", "gloo", 2, 2, 3), seed,
+                                           {0.8, 0.9, seed == 1 ? 0.94 : 0.95}));
+    }
+    return report;
+}
+
+TrainRecord weak_record(const std::string& backend, int hosts, int slots, double step_ms) {
+    TrainRecord run = train_record("parallel", backend, hosts, slots, step_ms);
+    run.scaling = "weak";
+    run.global_batch *= run.ranks;
+    run.samples_per_s = run.global_batch * 1e3 / step_ms;
+    return run;
+}
+
+LabReport weak_report() {
+    LabReport report;
+    report.train = {train_record("serial", "none", 1, 1, 10), weak_record("gloo", 1, 2, 12.5),
+                    weak_record("gloo", 2, 2, 20)};
+    return report;
+}
+
+const FigureGroup* group_of(const std::vector<FigureGroup>& groups, std::string_view title) {
+    const auto found = std::ranges::find(groups, title, &FigureGroup::title);
+    return found == groups.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+TEST_CASE("a mean over seeds has Student's interval", "[lab]") {
+    const Estimate estimate = estimate_of(std::vector{1.0, 2.0, 3.0, kUnknown});
+    CHECK(estimate.mean == 2);
+    CHECK(estimate.count == 3);
+    CHECK(estimate.interval == Approx(4.303 / std::sqrt(3.0)));
+    CHECK(std::isnan(estimate_of(std::vector{1.0}).interval));
+    CHECK(estimate_of(std::vector{1.0}).mean == 1);
+    CHECK(std::isnan(estimate_of({}).mean));
+    CHECK(student_t(1) == Approx(12.706));
+    CHECK(student_t(30) == Approx(2.042));
+    CHECK(student_t(40) == Approx(2.021).epsilon(1e-3));
+    CHECK(student_t(1'000) == Approx(1.962).epsilon(1e-3));
+}
+
+TEST_CASE("trainings that differ by their seed alone are one", "[lab]") {
+    const LabReport report = seeds_report();
+    const auto groups = train_groups(report);
+    REQUIRE(groups.size() == 3);
+    CHECK(seeds_of(groups) == 3);
+    CHECK(groups[1].run.algorithm == "parallel");
+    CHECK(groups[1].run.step_ms == 6);  // the median of 5, 6 and 7
+    CHECK(groups[1].accuracy.mean == Approx(0.97));
+    CHECK(groups[1].accuracy.interval == Approx(4.303 * 0.01 / std::sqrt(3.0)));
+    LabReport other = report;
+    other.train[1].global_batch = 512;
+    CHECK(train_groups(other).size() == 4);
+    CHECK(train_groups(LabReport{}).empty());
+}
+
+TEST_CASE("the time to an accuracy ends with the epoch that reached it", "[lab]") {
+    const LabReport report = seeds_report();
+    CHECK(seconds_to(report.train[0], 0.95) == 4);
+    CHECK(seconds_to(report.train[0], 0.9) == 2);
+    CHECK(std::isnan(seconds_to(report.train[0], 0.99)));
+    const std::string text = write_markdown(report);
+    CHECK_THAT(text, Contains("## Time to 95 % accuracy\n"));
+    CHECK_THAT(text, Contains("| parallel, f32 | 4 (2 x 2) | gloo | 3 of 3 | 4.00 ± 0 s | 2 |"));
+    CHECK_THAT(text, Contains("| int8 | 4 (2 x 2) | gloo | 2 of 3 | 6.00 ± 0 s | 3 |"));
+    CHECK_THAT(text, Contains("| parallel, f32 | 4 (2 x 2) | 6.00 s | 97.00 ± 2.48 % | 0.05000 |"));
+    CHECK_THAT(text, Contains("3 seeds: the mean, and the 95 % interval of it."));
+    LabReport without = report;
+    without.target_accuracy = kUnknown;
+    CHECK_THAT(write_markdown(without), !Contains("Time to"));
+}
+
+TEST_CASE("a seed that failed is told beside the accuracy", "[lab]") {
+    LabReport report = seeds_report();
+    report.train.pop_back();
+    CHECK_THAT(write_markdown(report), Contains(" % (2 seeds) |"));
+}
+
+TEST_CASE("weak scaling compares throughputs of equal parts", "[lab]") {
+    const LabReport report = weak_report();
+    const auto points = scaling_of(report, "parallel", "weak");
+    REQUIRE(points.size() == 3);
+    CHECK(points[0].efficiency == 1);
+    CHECK(points[1].efficiency == Approx(0.8));
+    CHECK(points[1].speedup == Approx(1.6));
+    CHECK(points[2].efficiency ==
+          Approx(points[2].run.samples_per_s / 4 / points[0].run.samples_per_s));
+    CHECK(scaling_of(report, "parallel").size() == 1);  // serial is of both
+    const std::string text = write_markdown(report);
+    CHECK_THAT(text, Contains("## Weak scaling\n\nmlp, 256 samples in a step of each rank"));
+    CHECK_THAT(text, Contains("| gloo | 1 | 2 | 512 | 12.50 ms | 40960 samples/s | 80 % | 20 % |"));
+    CHECK_THAT(text, !Contains("## Scaling"));
+    CHECK_THAT(text, Contains("| parallel, f32, weak | 2 | "));
+    const auto groups = report_figures(report);
+    const FigureGroup* const weak = group_of(groups, "Weak scaling");
+    REQUIRE(weak != nullptr);
+    REQUIRE(weak->figures.size() == 2);
+    const Chart& throughput = weak->figures[0].chart;
+    REQUIRE(throughput.series.size() == 2);
+    CHECK(throughput.series[0].is_ideal);
+    CHECK(throughput.series[0].points[1].y == Approx(4 * 25'600));
+    CHECK(throughput.series[1].points[2].y == Approx(1'024 * 50));
+    CHECK(weak->figures[1].chart.series[1].points[1].y == Approx(0.8));
+    CHECK(group_of(groups, "Scalability") == nullptr);
+}
+
+TEST_CASE("accuracy is drawn by time and by epochs, with the target", "[lab]") {
+    const LabReport report = seeds_report();
+    const auto groups = report_figures(report);
+    const FigureGroup* const accuracy = group_of(groups, "Accuracy");
+    REQUIRE(accuracy != nullptr);
+    REQUIRE(accuracy->figures.size() == 2);
+    CHECK(accuracy->figures[0].title == "gloo, 2 hosts x 2 ranks: by time");
+    const Chart& chart = accuracy->figures[0].chart;
+    REQUIRE(chart.series.size() == 4);
+    CHECK(chart.series[0].label == "95 %");
+    CHECK(chart.series[0].is_ideal);
+    CHECK(chart.series[1].label == "serial");
+    CHECK(chart.series[2].label == "in full");
+    CHECK(chart.series[3].label == "int8");
+    const Chart::Point& first = chart.series[2].points.at(0);
+    CHECK(first.x == 2);
+    CHECK(first.y == Approx(0.91));
+    CHECK(first.low == Approx(0.91 - 4.303 * 0.01 / std::sqrt(3.0)));
+    CHECK(chart.series[3].points.size() == 3);
+    CHECK(accuracy->figures[1].chart.series[2].points.at(2).x == 3);
+    const std::string svg = chart_svg(chart);
+    CHECK_THAT(svg, Contains(">80 %</text>") && !Contains(">0 %</text>"));
+    CHECK_THAT(svg, !Contains("nan"));
+    CHECK_THAT(write_html(report),
+               Contains("<h2>Accuracy</h2>") && Contains("<h2>Time to 95 % accuracy</h2>"));
+}
+
+TEST_CASE("trainings that fail leave room for the others in a close-up", "[lab]") {
+    LabReport report = seeds_report();
+    for (TrainRecord& run : report.train)
+        if (run.algorithm == "int8") run.by_epoch.back().accuracy = 0.1;
+    const auto groups = report_figures(report);
+    const FigureGroup* const accuracy = group_of(groups, "Accuracy");
+    REQUIRE(accuracy != nullptr);
+    REQUIRE(accuracy->figures.size() == 4);
+    CHECK(accuracy->figures[1].title == "gloo, 2 hosts x 2 ranks: by time, close-up");
+    CHECK(accuracy->figures[0].chart.series.size() == 4);
+    const Chart& closer = accuracy->figures[1].chart;
+    REQUIRE(closer.series.size() == 3);
+    CHECK(closer.series[0].label == "95 %");
+    CHECK(closer.series[2].label == "in full");
+    CHECK_THAT(chart_svg(closer), !Contains(">80 %</text>"));
+}
+
+TEST_CASE("the tables of several seeds fit 80 columns", "[lab]") {
+    LabReport report = seeds_report();
+    for (const TrainRecord& run : weak_report().train) report.train.push_back(run);
+    TerminalRows lines;
+    std::string text;
+    for (const TrainRecord& run : report.train) text += lines.train(run);
+    CHECK_THAT(text, Contains("# training mlp, 256 samples a step, seed 2\n"));
+    CHECK_THAT(text, Contains("# training mlp, 256 samples a step of each rank, seed 1\n"));
+    text += terminal_summary(report, false);
+    CHECK_THAT(text, Contains("Weak scaling\n") && Contains("Time to 95 % accuracy\n"));
+    for (const std::string_view line : split(text, '\n')) {
+        CAPTURE(line);
+        const auto wide = std::ranges::count(line, '\xc2');  // the first byte of a plus-minus sign
+        CHECK(static_cast<std::ptrdiff_t>(line.size()) - wide <= 80);
+    }
+}
+
+TEST_CASE("epochs are lines of CSV", "[lab]") {
+    const LabReport report = seeds_report();
+    const std::string csv = write_csv(report);
+    const auto lines = split(csv, '\n');
+    REQUIRE(lines.size() == 1 + 9 + 27 + 1);
+    const auto columns = split(lines[0], ',').size();
+    for (std::size_t i = 0; i + 1 < lines.size(); ++i)
+        CHECK(split(lines[i], ',').size() == columns);
+    CHECK_THAT(std::string(lines[0]), Contains(",seed,") && Contains(",epoch,"));
+    CHECK_THAT(std::string(lines[10]), Catch::StartsWith("epoch,none,1,1,1,"));
+}
+
+TEST_CASE("seeds are compared by their median", "[lab]") {
+    const LabReport before = seeds_report();
+    LabReport after = before;
+    for (TrainRecord& run : after.train) run.step_ms /= 2;
+    const Comparison comparison = compare_reports(before, after);
+    REQUIRE(comparison.rows.size() == 3);
+    CHECK(comparison.rows[1].before_us == 6'000);
+    CHECK(comparison.rows[1].speed == 2);
+    const LabReport weak = weak_report();
+    CHECK(compare_reports(weak, weak).rows.size() == 3);
+    CHECK(compare_reports(weak, weak).rows[1].what == "train mlp 512 parallel, weak");
+}
