@@ -20,10 +20,12 @@ BIN = f"{ROOT}/build/release/bin"
 LIBRARIES = f"{ROOT}/build/release"
 BYTES = 64 << 20
 FORMATS = ("none", "fp16", "bf16", "int8", "fp8-e4m3", "fp8-e5m2")
-#: How much faster than f32 an allreduce has to be on the slow link, by ranks and format.
-TARGETS = {(2, "fp16"): 1.9, (2, "bf16"): 1.9, (2, "int8"): 3.4, (2, "fp8-e4m3"): 3.4, (2, "fp8-e5m2"): 3.4,
-           (4, "fp16"): 1.9, (4, "bf16"): 1.9, (4, "int8"): 3.7, (4, "fp8-e4m3"): 3.7, (4, "fp8-e5m2"): 3.7}
-FUSED_TARGET = 10
+#: Hosts and ranks on each.
+SHAPES = ((2, 1), (4, 1), (2, 4), (4, 4))
+#: How much faster than a ring of f32 over all ranks an allreduce has to be on the slow link, by shape and format.
+TARGETS = {(2, 1, "fp16"): 1.9, (2, 1, "int8"): 3.4, (4, 1, "fp16"): 1.9, (4, 1, "int8"): 3.7,
+           (4, 4, "fp16"): 2.2, (4, 4, "int8"): 4.5}
+FUSED_TARGET = 0.9
 #: Ranks that wait take turns with the kernel, which carries their packets on the same processors.
 YIELD = ["OMPI_MCA_mpi_yield_when_idle=1"]
 
@@ -51,44 +53,75 @@ def shape(cluster, hosts, rate):
         cluster.ask("exec", f"s{number}", *words)
 
 
-def sweep(cluster, hosts, backend, iterations):
-    """Medians in ms by format."""
+def sweep(cluster, shape_of, backend, iterations, sizes, formats, *more):
+    """Medians in ms by format and bytes."""
+    hosts, slots = shape_of
     command = [f"{BIN}/dtrun", "--tag", "none", "--only-ranks", "0", "-H",
-               ",".join(f"s{number}" for number in range(1, hosts + 1)), *YIELD, f"{BIN}/dtrun-bench-rank", "sweep",
-               "--backend", backend, "--ops", "allreduce", "--sizes", str(BYTES), "--compress",
-               ",".join(FORMATS), "--iters", str(iterations), "--warmup", "2"]
+               ",".join(f"s{number}:{slots}" for number in range(1, hosts + 1)), *YIELD,
+               *(["DTRUN_SHARED_MEMORY=no"] if "ring" in more else []), f"{BIN}/dtrun-bench-rank", "sweep",
+               "--backend", backend, "--ops", "allreduce", "--sizes", sizes, "--compress", ",".join(formats),
+               "--iters", str(iterations), "--warmup", "2", *(["--compress-auto", "1"] if "auto" in more else [])]
     out = cluster.ask("exec", "head", *command)
     rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     rows = [row for row in rows if row["type"] == "row"]
     if any(row["wrong"] for row in rows):
         say("some results are wrong")
-    return {row["compression"]: row["t_p50_us"] / 1000 for row in rows}
+    return {(row["compression"], row["bytes"]): row["t_p50_us"] / 1000 for row in rows}
 
 
 def compression(options):
+    """A large allreduce by format, next to the ring of f32 that knows nothing of hosts."""
     cluster = launch.Cluster(4, [ROOT])
     try:
         for backend in options.backends:
-            for hosts in (2, 4):
+            for shape_of in SHAPES:
+                hosts, slots = shape_of
                 shape(cluster, hosts, options.rate)
-                times = [sweep(cluster, hosts, backend, options.iterations) for _ in range(options.rounds)]
+                times = []
+                for _ in range(options.rounds):
+                    run_of = sweep(cluster, shape_of, backend, options.iterations, str(BYTES), FORMATS)
+                    if backend == "dtrun":
+                        ring = sweep(cluster, shape_of, backend, options.iterations, str(BYTES), ["none"], "ring")
+                        run_of["ring", BYTES] = ring["none", BYTES]
+                    times.append({name: ms for (name, _), ms in run_of.items()})
                 shape(cluster, hosts, None)
-                say(f"\n{backend}, {hosts} hosts, {options.rate}, allreduce of {BYTES >> 20} MiB of f32 (sum), "
+                say(f"\n{backend}, {hosts} hosts x {slots}, {options.rate}, allreduce of {BYTES >> 20} MiB of f32 (sum), "
                     f"median of {options.rounds} x {options.iterations}")
-                for name in FORMATS:
-                    ms = statistics.median(run[name] for run in times)
-                    ratio = statistics.median(run["none"] / run[name] for run in times)
-                    target = TARGETS.get((hosts, name), 0)
+                base = "ring" if "ring" in times[0] else "none"
+                for name in times[0]:
+                    ms = statistics.median(run_of[name] for run_of in times)
+                    ratio = statistics.median(run_of[base] / run_of[name] for run_of in times)
+                    target = TARGETS.get((hosts, slots, name), 0) if backend == "dtrun" else 0
                     say(f"  {name:10} {ms:8.1f} ms {ratio:6.2f}x{verdict(ratio, target)}")
+    finally:
+        cluster.down()
+
+
+def automatic(options):
+    """Whether what the library does by itself is ever slower than f32."""
+    cluster = launch.Cluster(4, [ROOT])
+    sizes = ",".join(str(1 << power) for power in range(10, 26, 3))
+    try:
+        for rate in (options.rate, None):
+            for shape_of in ((1, 2), (1, 4), *SHAPES):
+                shape(cluster, shape_of[0], rate)
+                rows = [sweep(cluster, shape_of, "dtrun", options.iterations, sizes, ("none", "fp16", "int8"), "auto")
+                        for _ in range(options.rounds)]
+                shape(cluster, shape_of[0], None)
+                say(f"\nauto, {shape_of[0]} hosts x {shape_of[1]}, {rate or 'unlimited'}: time of f32 / time of the format")
+                for number in sorted({number for _, number in rows[0]}):
+                    ratios = {name: statistics.median(row["none", number] / row[name, number] for row in rows)
+                              for name in ("fp16", "int8")}
+                    say(f"  {number:10} B  " + "  ".join(f"{name} {ratio:5.2f}" for name, ratio in ratios.items()))
     finally:
         cluster.down()
 
 
 def report_fusion(where, backend, out):
     found = json.loads(out)
-    ratio = found["one_by_one_ms"] / found["fused_ms"]
-    say(f"{backend:5} {where}: one by one {found['one_by_one_ms']:.1f} ms, "
-        f"fused {found['fused_ms']:.1f} ms, {ratio:.1f}x{verdict(ratio, FUSED_TARGET)}")
+    ratio = found["whole_ms"] / found["fused_ms"]
+    say(f"{backend:5} {where}: one by one {found['one_by_one_ms']:.2f} ms, fused {found['fused_ms']:.2f} ms, one array of "
+        f"that size {found['whole_ms']:.2f} ms: {ratio:.2f} of its speed{verdict(ratio, FUSED_TARGET)}")
 
 
 def fusion(options):
@@ -114,14 +147,14 @@ def fusion(options):
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench collectives", description=__doc__)
-    parser.add_argument("--only", choices=("direct", "compression", "fusion", "codecs"), action="append",
+    parser.add_argument("--only", choices=("direct", "compression", "auto", "fusion", "codecs"), action="append",
                         help="this part alone; may be given again (default: all)")
     parser.add_argument("--rate", default="1gbit", help="of the slow link, as tc has it (default: 1gbit)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--iterations", type=int, default=7, metavar="N", help="in a round (default: 7)")
-    parser.add_argument("--backends", type=lambda text: text.split(","), default=["gloo", "mpi"])
+    parser.add_argument("--backends", type=lambda text: text.split(","), default=["dtrun", "gloo", "mpi"])
     options = parser.parse_args()
-    parts = options.only or ["codecs", "direct", "fusion", "compression"]
+    parts = options.only or ["codecs", "direct", "fusion", "compression", "auto"]
     if "codecs" in parts:
         say(run([f"{BIN}/codec_bench"]))
     if "direct" in parts:
@@ -130,11 +163,14 @@ def main():
             for mpi in ("openmpi", "mpich"):
                 program = f"{BIN}/mpi_direct_{mpi}"
                 if os.path.exists(program) and (mpi, ranks) != ("mpich", "4"):  # it spins
-                    say(run([f"{BIN}/dtrun", "--tag", "none", "-np", ranks, program]))
+                    for how in ([], ["own"]):
+                        say(run([f"{BIN}/dtrun", "--tag", "none", "-np", ranks, program, *how]))
     if "fusion" in parts:
         fusion(options)
     if "compression" in parts:
         compression(options)
+    if "auto" in parts:
+        automatic(options)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-/// The Gloo backend against Gloo itself, in one program: gloo_direct [ranks [bytes-max [operation]]]
+/// dtrun's own backend against Gloo, in one program: gloo_direct [ranks [bytes-max [operation]]]
 ///
 /// Ranks are processes on the loopback interface. Every way in which Gloo can do an operation and
 /// ours take turns, in batches; a row has the median over batches of the time of one operation, of
 /// the slowest rank, in microseconds, and how much faster ours is than Gloo's best.
+#include "collectives/arrangement.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/group.h"
 
@@ -170,11 +171,15 @@ std::unique_ptr<Group> connect_ours(OurStore& store, std::uint32_t rank, std::ui
     spec.size = size;
     spec.members.resize(size);
     std::iota(spec.members.begin(), spec.members.end(), 0u);
+    spec.topology = Topology(rank, std::vector<std::uint32_t>(size));
     spec.store = &store;
     spec.prefix = "ours/";
     spec.address = "127.0.0.1";
     auto group = entry()->connect(spec);
     require(group.has_value(), group ? "" : group.error().message);
+    static const auto arrangement = arrange(spec, **group);  // of this process, for as long as it lives
+    require(arrangement.has_value(), arrangement ? "" : arrangement.error().message);
+    require((*group)->arrange(*arrangement).has_value(), "it cannot be arranged");
     return std::move(*group);
 }
 

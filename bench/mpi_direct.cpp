@@ -1,9 +1,10 @@
-/// A communicator over MPI against MPI itself, in one program: mpi_direct [single]
+/// A communicator over MPI against MPI itself, in one program: mpi_direct [single|own]
 ///
 ///     dtrun -np 2 build/release/bin/mpi_direct_openmpi
 ///
 /// Batches of both take turns; a row has the median over batches of the time of one operation, of the
-/// slowest rank, in microseconds. With `single` the program begins MPI for one thread only.
+/// slowest rank, in microseconds. With `single` the program begins MPI for one thread only; with `own` the
+/// communicator is over dtrun's own backend.
 #include <dtrun/communicator.h>
 #include <mpi.h>
 
@@ -72,10 +73,11 @@ void measure(const Pair& pair, std::size_t bytes, bool prints) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 1 && std::strcmp(argv[1], "single") == 0) MPI_Init(&argc, &argv);
+    const std::string how = argc > 1 ? argv[1] : "";
+    if (!how.empty()) MPI_Init(&argc, &argv);
     dtrun::Worker worker;
     dtrun::CommunicatorOptions options;
-    options.backend = "mpi";
+    options.backend = how == "own" ? "dtrun" : "mpi";
     dtrun::Communicator ours(worker, options);
     int rank = 0;
     int size = 0;

@@ -396,7 +396,8 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
                 segments.push_back({array.data, array.data, array.count, array.error, type});
             return reduce_compressed(segments, reduce, *compression, number);
         }
-        if (group_->on_device()) return group_->allreduce_many(arrays, type, reduce);
+        if (group_->fuses() && reduce != Reduce::adasum)
+            return group_->allreduce_many(arrays, type, reduce);
         for (std::size_t first = 0; first < arrays.size();) {
             const std::size_t number_fused = fused(arrays.subspan(first), type, reduce);
             auto done = reduce_fused(arrays.subspan(first, number_fused), type, reduce);

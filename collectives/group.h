@@ -127,6 +127,8 @@ public:
     virtual Result<void> alltoall(const void* in, void* out, std::size_t bytes) = 0;
     virtual Result<void> barrier() = 0;
 
+    /// Whether allreduce_many() takes many small arrays as one; else the communicator copies them together.
+    virtual bool fuses() const { return on_device(); }
     /// The same as allreduce() of each, without a wait in between where a backend can do that.
     virtual Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
         for (const Array& array : arrays)

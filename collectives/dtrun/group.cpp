@@ -105,6 +105,13 @@ Result<void> DtrunGroup::allreduce(const void* in, void* out, std::size_t count,
     });
 }
 
+Result<void> DtrunGroup::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
+    std::size_t count = 0;
+    for (const Array& array : arrays) count += array.count;
+    return run(Operation::allreduce_many, count, both(type, reduce),
+               [&] { return allreduce_arrays(arrays, type, reduce); });
+}
+
 Result<void> DtrunGroup::reduce(const void* in, void* out, std::size_t count, DType type,
                                 Reduce reduce, std::uint32_t root) {
     return run(Operation::reduce, count, both(type, reduce) + (std::uint64_t{root} << 8), [&] {

@@ -5,6 +5,7 @@
 #include "collectives/tcp/group.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,6 +27,8 @@ public:
     GroupFacts facts() const override;
     Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
                            Reduce reduce) override;
+    bool fuses() const override { return way_ != Way::tcp; }
+    Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) override;
     Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                         std::uint32_t root) override;
     Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
@@ -46,6 +49,7 @@ public:
 private:
     enum class Operation : std::uint64_t {
         allreduce = 1,
+        allreduce_many,
         reduce,
         reduce_scatter,
         broadcast,
@@ -71,6 +75,11 @@ private:
                                  Reduce reduce);
     Result<void> allreduce_large(const void* in, void* out, std::size_t count, DType type,
                                  Reduce reduce);
+    Result<void> allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce);
+    Result<void> allreduce_elements(
+        std::size_t count, DType type, Reduce reduce, const HostGroup::Fill& fill,
+        const HostGroup::Take& take,
+        const std::function<std::byte*(HostGroup::Slice slice)>& room);
     Result<void> reduce_scatter_levels(const void* in, void* out, std::size_t count, DType type,
                                        Reduce reduce);
     Result<void> reduce_scatter_part(const std::byte* in, std::byte* out, std::size_t count,

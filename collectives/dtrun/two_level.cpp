@@ -57,6 +57,57 @@ Result<void> DtrunGroup::allreduce_small(const void* in, void* out, std::size_t 
 
 Result<void> DtrunGroup::allreduce_large(const void* in, void* out, std::size_t count, DType type,
                                          Reduce reduce) {
+    const std::size_t element = bytes_of(type);
+    const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
+        copy_bytes(to, at_byte(in, at * element), n * element);
+    };
+    const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
+        copy_bytes(at_byte(out, at * element), from, n * element);
+    };
+    // Each slice is added up where it belongs, also if `in` is there: what is read is read before.
+    const auto room = [&](HostGroup::Slice slice) { return at_byte(out, slice.at * element); };
+    return allreduce_elements(count, type, reduce, fill, take, room);
+}
+
+/// The arrays as one sequence of elements, which nobody copies together: they go to shared memory and come from there
+/// one by one.
+Result<void> DtrunGroup::allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce) {
+    const std::size_t element = bytes_of(type);
+    std::vector<std::size_t> ends;
+    ends.reserve(arrays.size());
+    std::size_t total = 0;
+    for (const Array& array : arrays) ends.push_back(total += array.count);
+    // Calls part(place in an array, offset from `at`, bytes) for what [at, at + n) consists of.
+    const auto in_arrays = [&](std::size_t at, std::size_t n, auto part) {
+        auto i = static_cast<std::size_t>(std::ranges::upper_bound(ends, at) - ends.begin());
+        for (std::size_t done = 0; done < n; ++i) {
+            const std::size_t offset = at + done - (ends[i] - arrays[i].count);
+            const std::size_t here = std::min(n - done, arrays[i].count - offset);
+            part(at_byte(arrays[i].data, offset * element), done * element, here * element);
+            done += here;
+        }
+    };
+    const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
+        in_arrays(at, n, [to](const std::byte* place, std::size_t offset, std::size_t bytes) {
+            copy_bytes(to + offset, place, bytes);
+        });
+    };
+    const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
+        in_arrays(at, n, [from](std::byte* place, std::size_t offset, std::size_t bytes) {
+            copy_bytes(place, from + offset, bytes);
+        });
+    };
+    const auto room = [&](HostGroup::Slice slice) {
+        scratch_.resize(std::max(scratch_.size(), slice.count * element));
+        return scratch_.data();
+    };
+    return allreduce_elements(total, type, reduce, fill, take, room);
+}
+
+/// \param room  where a slice is added up
+Result<void> DtrunGroup::allreduce_elements(
+    std::size_t count, DType type, Reduce reduce, const HostGroup::Fill& fill,
+    const HostGroup::Take& take, const std::function<std::byte*(HostGroup::Slice slice)>& room) {
     const Reduce inner = without_average(reduce);
     const std::size_t element = bytes_of(type);
     const std::uint32_t rails = topology_.rails();
@@ -68,26 +119,23 @@ Result<void> DtrunGroup::allreduce_large(const void* in, void* out, std::size_t 
             const std::size_t begin = n * rail / rails;
             slices.push_back({at + begin, n * (rail + 1) / rails - begin});
         }
-        const HostGroup::Slice own = on_rail() ? slices[topology_.place()] : HostGroup::Slice{};
-        std::byte* const sums = at_byte(out, own.at * element);
+        const bool adds = topology_.place() < rails;
+        const HostGroup::Slice own = adds ? slices[topology_.place()] : HostGroup::Slice{};
+        std::byte* const sums = room(own);
         if (host_ != nullptr) {
-            const auto fill = [&](std::size_t from, std::size_t number, std::byte* to) {
-                copy_bytes(to, at_byte(in, from * element), number * element);
-            };
             auto done = host_->sum_slices(slices, type, inner, fill, sums);
             if (!done) return done;
         } else {
-            copy_bytes(sums, at_byte(in, own.at * element), own.count * element);
+            fill(own.at, own.count, sums);
         }
-        if (on_rail()) {
+        if (on_rail())
             if (auto done = rail_->allreduce(sums, sums, own.count, type, inner); !done)
                 return done;
-            if (reduce == Reduce::average) divide(sums, own.count, type, spec_.size);
+        if (adds && reduce == Reduce::average) divide(sums, own.count, type, spec_.size);
+        if (host_ == nullptr) {
+            take(own.at, own.count, sums);
+            continue;
         }
-        if (host_ == nullptr) continue;
-        const auto take = [&](std::size_t to, std::size_t number, const std::byte* from) {
-            copy_bytes(at_byte(out, to * element), from, number * element);
-        };
         if (auto done = host_->share_slices(slices, type, sums, take); !done) return done;
     }
     return {};

@@ -31,6 +31,12 @@ std::uint32_t Directory::name_of(std::uint32_t peer) const {
     return peer < spec_.members.size() ? spec_.members[peer] : peer;
 }
 
+Result<void> Directory::still_wanted() const {
+    const auto asked = spec_.store->find(card_key(spec_, spec_.rank));
+    if (asked) return {};
+    return std::unexpected(asked.error());
+}
+
 void Directory::wait_forever() {
     spec_.timeout = kForever;
 }

@@ -42,6 +42,8 @@ public:
     /// Waits for the cards of `peers`. Errc: timed_out (names who has not come), closed, cancelled (once
     /// `ended`), invalid_input (a peer told why it cannot come, or uses the other IP)
     Result<void> fetch(std::span<const std::uint32_t> peers, const std::atomic<bool>& ended);
+    /// Whether it makes sense to wait on for peers. Errc: closed (the job or its membership is over), cancelled
+    Result<void> still_wanted() const;
     /// From now on peers may come as late as they like.
     void wait_forever();
     std::chrono::milliseconds timeout() const { return spec_.timeout; }

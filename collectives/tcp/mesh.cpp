@@ -81,9 +81,12 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
             return fail(Errc::timed_out, "rank {} has not connected",
                         directory_.name_of(missing.front()));
         for (const std::uint32_t peer : missing) add_to(waits, peer);
-        constexpr std::int64_t kAgainMs = 60'000;
-        const int ms = static_cast<int>(std::min<std::int64_t>(left.count(), kAgainMs));
+        constexpr std::int64_t kSliceMs = 1'000;
+        const int ms = static_cast<int>(std::min<std::int64_t>(left.count(), kSliceMs));
         if (auto waited = wait(waits, ms); !waited) return waited;
+        const auto woken = [](const pollfd& one) { return one.revents != 0; };
+        if (std::ranges::none_of(waits, woken))
+            if (auto there = directory_.still_wanted(); !there) return there;
     }
 }
 

@@ -55,7 +55,7 @@ Result<void> set_backends(BenchDraft& draft, string_view value) {
                 return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
             }))
             return fail(Errc::invalid_input,
-                        "'{}' is not the name of a backend such as mpi, gloo "
+                        "'{}' is not the name of a backend such as dtrun, mpi "
                         "or nccl",
                         item);
     draft.own.backends = std::move(*items);
@@ -138,7 +138,7 @@ cli::Rows<BenchDraft> sweep_flags() {
         {{.names = "--backends --backend",
           .metavar = "NAMES",
           .group = native,
-          .help = "such as mpi,gloo,nccl,oneccl (default: those that every host has)"},
+          .help = "such as dtrun,mpi,gloo,nccl (default: those that every host has)"},
          set_backends},
         {{.names = "--hosts",
           .metavar = "COUNTS",
@@ -189,6 +189,10 @@ cli::Rows<BenchDraft> sweep_flags() {
           .group = native,
           .help = "times before that (default: 5)"},
          cli::set_number<&BenchCommand::warmup, 0, kIterationsMax>},
+        {{.names = "--compress-auto",
+          .group = native,
+          .help = "compress as programs do by default: between hosts, from some size on"},
+         cli::set_true<&BenchCommand::compress_auto>},
         {{.names = "--in-place",
           .group = native,
           .help = "measure operations in place, too, where they can be"},
@@ -385,6 +389,8 @@ Result<void> check_bench(const BenchDraft& draft) {
     if (!bench.sweep && !bench.train && bench.pairs == BenchCommand::Pairs::none)
         return fail(Errc::invalid_input,
                     "--no-sweep without --train or --pairs leaves nothing to do");
+    if (bench.compress_auto && !bench.sweep)
+        return fail(Errc::invalid_input, "--compress-auto is for the sweep; leave out --no-sweep");
     if (bench.in_place && !bench.sweep)
         return fail(Errc::invalid_input, "--in-place is for the sweep; leave out --no-sweep");
     if (bench.seed + bench.seeds - 1 > kSeedMax)

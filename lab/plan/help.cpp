@@ -18,7 +18,7 @@ Examples:
       what this machine can do, within about a minute
   dtrun bench -H s1:4,s2:4,s3:4,s4:4 --html report.html
       1 to 16 ranks on 1 to 4 hosts
-  dtrun bench -H s1:4,s2:4 --backends mpi,gloo --hosts 2 --slots 4 \
+  dtrun bench -H s1:4,s2:4 --backends dtrun,mpi --hosts 2 --slots 4 \
       --sizes 4..64M:x4 --compress none,fp16,int8
       one shape, all sizes, and how much compression brings
   dtrun bench -H s1:4,s2:4 --train --data mnist --markdown lab.md

@@ -147,6 +147,7 @@ void add_sweep(std::vector<LabRun>& runs, const BenchCommand& command,
             };
             if (command.iters) add("--iters", std::to_string(*command.iters));
             if (command.in_place) add("--in-place", "1");
+            if (command.compress_auto) add("--compress-auto", "1");
             if (command.warmup) add("--warmup", std::to_string(*command.warmup));
             if (!command.iters || command.seconds) add("--seconds", seconds);
         }

@@ -29,6 +29,7 @@ CommReducer::CommReducer(const Comm& comm, const MemoryKind& memory, const Algor
       compressed_(algorithm.format.has_value()) {
     compression_.size = sizeof compression_;
     compression_.stochastic = algorithm.stochastic;
+    compression_.policy = 1;  // what it does to a training is what is to be seen, on one host, too
     if (algorithm.format) compression_.format = static_cast<int>(*algorithm.format);
 }
 

@@ -12,7 +12,7 @@ const char* const kUsage =
     "  dtrun-bench-rank facts [--backends NAME,...]\n"
     "  dtrun-bench-rank sweep [--backend NAME] [--ops allreduce,...] [--sizes BYTES,...]\n"
     "      [--dtypes f32,...] [--compress none,fp16,...] [--iters N] [--warmup N] [--seconds S]\n"
-    "      [--check 0|1] [--in-place 0|1]\n"
+    "      [--check 0|1] [--in-place 0|1] [--compress-auto 0|1]\n"
     "  dtrun-bench-rank train [--backend NAME] [--algorithm serial|parallel|fp16|int8|...]\n"
     "      [--model mlp|cnn] [--epochs N] [--global-batch N] [--seed N] [--data DIR]\n"
     "      [--loss-scale X] [--scaling strong|weak]\n"
@@ -72,6 +72,7 @@ Result<void> parse_sweep_flag(std::string_view flag, std::string_view value, Swe
     if (flag == "--warmup") return parse_number(flag, value, 0, kIterationsMax, sweep.warmup);
     if (flag == "--check") return parse_number(flag, value, 0, 1, sweep.check);
     if (flag == "--in-place") return parse_number(flag, value, 0, 1, sweep.in_place);
+    if (flag == "--compress-auto") return parse_number(flag, value, 0, 1, sweep.compress_auto);
     if (flag == "--seconds") return parse_real(flag, value, 0, 86'400, sweep.seconds);
     return fail(Errc::invalid_input, "sweep has no option {}", flag);
 }

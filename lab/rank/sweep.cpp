@@ -71,6 +71,7 @@ public:
         if (!format) return;
         compression_.size = sizeof compression_;
         compression_.format = static_cast<int>(*format);
+        compression_.policy = options.compress_auto ? 0 : 1;
     }
 
     /// Every size.

@@ -123,4 +123,11 @@ inline LabReport lab_report() {
     return report;
 }
 
+/// How often a text has a part.
+inline std::size_t count(std::string_view text, std::string_view part) {
+    std::size_t times = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; ++at) ++times;
+    return times;
+}
+
 }  // namespace dtrun

@@ -13,12 +13,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::size_t count(std::string_view text, std::string_view part) {
-    std::size_t times = 0;
-    for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; ++at) ++times;
-    return times;
-}
-
 /// Whether every element that is opened is closed, in order.
 bool is_balanced(std::string_view text) {
     std::vector<std::string> open;

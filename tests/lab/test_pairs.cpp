@@ -14,12 +14,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::size_t count(std::string_view text, std::string_view part) {
-    std::size_t times = 0;
-    for (std::size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; ++at) ++times;
-    return times;
-}
-
 void check_width(const std::string& text) {
     for (const std::string_view line : split(text, '\n')) {
         CAPTURE(line);

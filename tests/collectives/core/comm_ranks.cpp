@@ -300,6 +300,19 @@ void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::s
     std::fflush(stdout);
 }
 
+/// Adds up 32 MiB several times, and nothing else, for who counts bytes: "FORMAT TIMES".
+void add_up(Worker& worker, const CommunicatorOptions& options, const std::string& format,
+            int times) {
+    Communicator comm(worker, options);
+    std::vector<float> values(8 << 20, 1);
+    const Compression compression{format == "int8"   ? Format::int8
+                                  : format == "fp16" ? Format::f16
+                                                     : Format::none};
+    for (int i = 0; i < times; ++i)
+        comm.allreduce(values.data(), values.data(), values.size(), Reduce::average, compression);
+    REQUIRE(values.back() == 1.0F);
+}
+
 /// Ranks come and go: whenever the membership changes, there is a new communicator.
 void go_through_generations(Worker& worker, const CommunicatorOptions& options) {
     for (int round = 0;; ++round) {
@@ -335,6 +348,8 @@ int main(int argc, char** argv) try {
     const std::string mode = argv[1];
     if (mode == "works")
         works(worker, options);
+    else if (mode == "adds")
+        add_up(worker, options, argv[3], std::atoi(argv[4]));
     else if (mode == "elastic")
         go_through_generations(worker, options);
     else

@@ -1,6 +1,7 @@
 // A rank for dtrun to start: every operation of a backend against the reference, over the real
 // network, between all of the ranks, all but one, ...
 // group_ranks BACKEND [thorough]
+#include "collectives/arrangement.h"
 #include "collectives/backends.h"
 #include "collectives/host_address.h"
 #include "collectives/worker_store.h"
@@ -8,6 +9,8 @@
 #include "worker/include/dtrun.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include <cstdio>
 #include <numeric>
@@ -17,14 +20,34 @@ using namespace dtrun::collectives;
 
 namespace {
 
+/// A number for the host of each rank.
+Result<std::vector<std::uint32_t>> meet_hosts(dtrun_worker* worker, WorkerStore& store) {
+    const KeyStore::Pair own(fmt::format("group_ranks/host/{}", dtrun_rank(worker)),
+                             dtrun_host_name(worker));
+    if (auto said = store.set({&own, 1}); !said) return std::unexpected(said.error());
+    std::vector<std::string> keys;
+    for (std::uint32_t rank = 0; rank < dtrun_world_size(worker); ++rank)
+        keys.push_back(fmt::format("group_ranks/host/{}", rank));
+    const auto names = store.get(keys, std::chrono::seconds(30));
+    if (!names) return std::unexpected(names.error());
+    std::vector<std::uint32_t> hosts;
+    for (const std::string& name : *names)
+        hosts.push_back(
+            static_cast<std::uint32_t>(std::ranges::find(*names, name) - names->begin()));
+    return hosts;
+}
+
 /// Between the ranks below `size`, of which this is one.
 Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, WorkerStore& store,
-                           std::uint32_t size, bool thorough) {
+                           std::vector<std::uint32_t> hosts, std::uint32_t size,
+                           bool thorough) {
     GroupSpec spec;
     spec.rank = dtrun_rank(worker);
     spec.size = size;
     spec.members.resize(spec.size);
     std::iota(spec.members.begin(), spec.members.end(), 0u);
+    hosts.resize(size);
+    spec.topology = Topology(spec.rank, std::move(hosts));
     spec.store = &store;
     spec.prefix = fmt::format("group_ranks/{}/", size);
     spec.generation = dtrun_generation(worker);
@@ -33,6 +56,9 @@ Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, Wo
     spec.local_rank = dtrun_local_rank(worker);
     auto group = plugin.connect(spec);
     if (!group) return std::unexpected(group.error());
+    const auto arrangement = arrange(spec, **group);
+    if (!arrangement) return std::unexpected(arrangement.error());
+    if (auto done = (*group)->arrange(*arrangement); !done) return done;
     CheckOptions options;
     options.thorough = thorough;
     // Sizes have been tried with all ranks.
@@ -47,9 +73,11 @@ Result<void> check(dtrun_worker* worker, const std::string& backend, bool thorou
     WorkerStore store(worker);
     const auto plugin = load_backend(backend);
     if (!plugin) return std::unexpected(plugin.error());
+    const auto hosts = meet_hosts(worker, store);
+    if (!hosts) return std::unexpected(hosts.error());
     // All of them first, because MPI begins with all.
     for (std::uint32_t size = dtrun_world_size(worker); size > dtrun_rank(worker); --size) {
-        auto checked = check_between(worker, **plugin, store, size, thorough);
+        auto checked = check_between(worker, **plugin, store, *hosts, size, thorough);
         if (!checked) return checked;
     }
     return {};

@@ -38,11 +38,12 @@ TEST_CASE("Every operation gives what it should, however ranks are spread over h
     for (const Layout& layout : kLayouts) {
         CheckOptions options;
         options.counts = {0, 1, 1027, 40'003};
-        options.large_bytes = layout.size() == 4 ? (5 << 20) + 12 : 0;
+        options.large_bytes = layout == Layout{0, 1, 0, 1} ? (5 << 20) + 12 : 0;
+        options.messages = layout.size() < 5;
         options.thorough = layout.size() == 3;
         if (layout.size() != 3) {
-            options.types = {DType::f32, DType::f16};
-            options.reduces = {Reduce::average, Reduce::max};
+            options.types = {DType::f16};
+            options.reduces = {Reduce::average};
         } else {
             options.counts = {0, 1, 1027};
         }

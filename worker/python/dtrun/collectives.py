@@ -30,11 +30,11 @@ import threading
 import weakref
 from time import monotonic
 from types import TracebackType
-from typing import Any, List, Optional, Sequence, Tuple, Type
+from typing import Any, Optional, Sequence, Tuple, Type
 
 from . import Code, Error, TimedOut, Worker
 
-__all__ = ["Communicator", "Future"]
+__all__ = ["Bucket", "Communicator", "Future"]
 
 _OPERATIONS = ("sum", "product", "min", "max", "average", "adasum")
 _FORMATS = ("none", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", "fp8-e4m3-unscaled",
@@ -292,6 +292,35 @@ class Future:
             _library.dtrun_request_wait(self._request, -1, None)
 
 
+class Bucket:
+    """Many arrays of one type that are reduced together, time and again, as one as long as all of them."""
+
+    def __init__(self, comm: "Communicator", arrays: Sequence[Any], errors: Optional[Sequence[Any]] = None) -> None:
+        """:param errors: float32, each as long as its array, zeros at first: for error feedback"""
+        given = [comm._array(array, writable=True) for array in arrays]
+        if any(array.dtype != given[0].dtype for array in given):
+            raise _invalid("the arrays have elements of different types")
+        kept = [comm._array(error, writable=True) for error in errors or ()]
+        if kept and [(e.count, e.dtype) for e in kept] != [(a.count, 0) for a in given]:
+            raise _invalid("errors have to be float32, each as long as its array")
+        number = len(given)
+        self._kind = next((array for array in given if array.is_bool), given[0] if given else None)
+        self._comm, self._keep = comm, (given, kept)
+        self._pointers = (ctypes.c_void_p * number)(*[array.address for array in given])
+        self._counts = (ctypes.c_size_t * number)(*[array.count for array in given])
+        self._feedback = (ctypes.c_void_p * number)(*[error.address for error in kept]) if kept else None
+
+    def allreduce(self, op: str = "sum", compression: Optional[str] = None, stochastic: bool = False,
+                  always: bool = False) -> None:
+        """In place; compression is as in Communicator.allreduce()."""
+        if self._kind is None:
+            return
+        how = _compression(compression, stochastic, None, 0, always)
+        _check(_library.dtrun_allreduce_many(self._comm._get(), self._pointers, self._counts, len(self._counts),
+                                             self._kind.dtype, _operation(op, self._kind), how,
+                                             self._feedback if how is not None else None))
+
+
 class Communicator:
     """A group of ranks that communicate. Use it in a `with` statement inside the worker's, or call close().
 
@@ -444,23 +473,11 @@ class Communicator:
                        stochastic: bool = False, errors: Optional[Sequence[Any]] = None,
                        always: bool = False) -> None:
         """Many arrays of one type, in place, as fast as one that is as long as all of them."""
-        given = [self._array(array, writable=True) for array in arrays]
-        if not given:
-            return
-        if any(array.dtype != given[0].dtype for array in given):
-            raise _invalid("the arrays have elements of different types")
-        how = _compression(compression, stochastic, None, 0, always)
-        kept: List[_Array] = []
-        if how is not None and errors is not None:
-            kept = [self._array(error, writable=True) for error in errors]
-            if [(e.count, e.dtype) for e in kept] != [(a.count, 0) for a in given]:
-                raise _invalid("errors have to be float32, each as long as its array")
-        number = len(given)
-        pointers = (ctypes.c_void_p * number)(*[array.address for array in given])
-        counts = (ctypes.c_size_t * number)(*[array.count for array in given])
-        feedback = (ctypes.c_void_p * number)(*[error.address for error in kept]) if kept else None
-        _check(_library.dtrun_allreduce_many(self._get(), pointers, counts, number, given[0].dtype,
-                                             _operation(op, *given), how, feedback))
+        self.bucket(arrays, errors).allreduce(op, compression, stochastic, always)
+
+    def bucket(self, arrays: Sequence[Any], errors: Optional[Sequence[Any]] = None) -> "Bucket":
+        """Arrays that are reduced together again and again, as gradients are: looked at once."""
+        return Bucket(self, arrays, errors)
 
     def reduce(self, array: Any, op: str = "sum", root: int = 0, out: Any = None) -> Any:
         """To the root, in place there unless `out` is given."""
