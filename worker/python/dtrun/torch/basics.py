@@ -97,9 +97,17 @@ def _number(name: str, default: float) -> float:
         raise ValueError(f"{name} is not a number: {text!r}") from None
 
 
+def shared_worker() -> Worker:
+    """The process's membership of the job, which everything in this package shares; it ends with the process."""
+    if _job.worker is None or _job.process != os.getpid():
+        _job.worker = Worker(elastic=os.environ.get("HOROVOD_ELASTIC") == "1")
+        _job.process = os.getpid()
+        atexit.register(_at_exit)
+    return _job.worker
+
+
 def _communicator() -> Communicator:
-    assert _job.worker is not None
-    return Communicator(_job.worker)
+    return Communicator(shared_worker())
 
 
 def _make(communicator: Communicator) -> Coordinator:
@@ -129,13 +137,10 @@ def init(comm: Optional[Sequence[int]] = None, process_sets: Union[None, str, Se
         raise ValueError("init(comm=...) is not there: use init() and add_process_set(ranks)")
     if _job.coordinator is not None:
         return
-    if _job.worker is None or _job.process != os.getpid():
-        _job.worker = Worker(elastic=os.environ.get("HOROVOD_ELASTIC") == "1")
-        _job.process = os.getpid()
-        atexit.register(_at_exit)
+    member = shared_worker()
     _job.inits += 1
-    _job.rank, _job.size = _job.worker.rank, _job.worker.world_size
-    _job.place = _find_place(_job.worker)
+    _job.rank, _job.size = member.rank, member.world_size
+    _job.place = _find_place(member)
     _job.coordinator = _make(_communicator())
     global_process_set.ranks = list(range(_job.size))
     global_process_set.process_set_id = 0

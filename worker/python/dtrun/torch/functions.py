@@ -112,6 +112,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state: it has no fixed structure")
+    if not optimizer.state:  # Horovod's users rely on gradients that are there from the first step on
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            if p.requires_grad and p.grad is None:
+                p.grad = torch.zeros_like(p)
     is_root = process_set.rank() == (process_set.ranks or []).index(root_rank)
     tensors: List[torch.Tensor] = []
     outline = _take_tensors(optimizer.state_dict(), tensors) if is_root else None

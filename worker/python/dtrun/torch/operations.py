@@ -315,8 +315,8 @@ def _reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str], op: int
                    process_set: ProcessSet) -> Handle:
     if not tensors:
         raise ValueError("there are no tensors to reduce")
-    if op not in (Average, Sum):
-        raise ValueError("reducescatter is for Average and Sum")
+    if op == Adasum:
+        raise NotImplementedError("Adasum is for allreduce: reducescatter is for Average, Sum, Min, Max, Product")
     _check_reducible(tensors, op)
     coordinator = process_set.coordinator()
     sources = [_source(tensor) for tensor in tensors]
