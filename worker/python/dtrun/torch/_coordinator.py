@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
@@ -194,6 +194,10 @@ class Coordinator:
         count = self._counts[operation] = self._counts.get(operation, 0) + 1
         return f"{operation}.noname.{count}"
 
+    def count_anew(self) -> None:
+        """Begins with the numbers of name() again, on all ranks at the same point of the program."""
+        self._counts.clear()
+
     def submit(self, task: Task, keep: Any) -> int:
         """Starts an operation. :param keep: owns the memory that the task points to"""
         if self._abandoned:
@@ -250,7 +254,3 @@ class Coordinator:
                 self.finish(handle)
             except HorovodInternalError:
                 pass  # who has dropped the handle does not want to know
-
-
-def shapes(tensors: Sequence[torch.Tensor]) -> Tuple[torch.Size, ...]:
-    return tuple(tensor.shape for tensor in tensors)

@@ -246,9 +246,9 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
     ranks = process_set.ranks or []
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} has been added before")
-    if not ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0 or ranks[-1] >= _job.size:
+    if len(set(ranks)) != len(ranks) or any(not 0 <= rank < _job.size for rank in ranks):
         raise ValueError(f"a process set of {_job.size} ranks is some of 0 to {_job.size - 1}, not {ranks}")
-    if any(known.ranks == ranks for known in _job.sets.values()):
+    if any(known.ranks == ranks for number, known in _job.sets.items() if number != 0):
         raise ValueError(f"there is a process set of ranks {ranks} already")
     if _job.splitter is None:
         _job.splitter = _communicator()

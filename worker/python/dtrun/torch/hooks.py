@@ -9,8 +9,6 @@ Everything that the hook sends goes through a communicator of dtrun; torch's pro
 with, and remains what its other operations use.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
@@ -137,11 +135,12 @@ class HookState:
         self._sent_bytes += in_full + values * bits // 8 + 4 * blocks
 
 
-def compress_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future:
+# torch looks at these annotations, which therefore must not be strings.
+def compress_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """For DistributedDataParallel.register_comm_hook(). A dtrun.Error becomes the exception of backward()."""
     buffer = bucket.buffer()
     if buffer.device.type != "cpu":
-        raise ValueError("dtrun.torch.hooks is for models in host memory; with GPUs use torch's own hooks over NCCL")
+        raise ValueError("dtrun.torch.hooks are for models in host memory; with GPUs use torch's own hooks over NCCL")
     full: List[torch.Tensor] = []
     compressed: List[torch.Tensor] = []
     errors: List[torch.Tensor] = []
