@@ -6,8 +6,8 @@
 namespace dtrun::collectives {
 namespace {
 
-// An announcement is a word: a request's number or the length of a request, and these bits. What they
-// announce follows: the request, a word with the number of extras, the extras.
+// An announcement is a word: a request's number or the length of a request, and these bits. What
+// they announce follows: the request, a word with the number of extras, the extras.
 constexpr std::uint32_t kInFull = 1u << 31;
 constexpr std::uint32_t kHasExtras = 1u << 30;
 constexpr std::uint32_t kValue = kHasExtras - 1;

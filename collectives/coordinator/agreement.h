@@ -15,8 +15,8 @@ namespace dtrun::collectives {
 struct Decision {
     std::shared_ptr<const Request> request;
     std::string failure;  ///< "" if it is to be done
-    /// By rank: what it has added to its announcement (rows of its tensors, or its splits); empty for
-    /// a rank that has joined.
+    /// By rank: what it has added to its announcement (rows of its tensors, or its splits); empty
+    /// for a rank that has joined.
     std::vector<std::vector<std::int64_t>> extras;
     std::vector<bool> present;      ///< by rank; false: it has joined, and takes part with zeros
     std::uint32_t last_joined = 0;  ///< for join: the rank that came last

@@ -1,5 +1,5 @@
-// The C interface of <dtrun_coordinator.h>: arguments are checked, no exception leaves it, and what has
-// failed becomes a code and a text.
+// The C interface of <dtrun_coordinator.h>: arguments are checked, no exception leaves it, and what
+// has failed becomes a code and a text.
 #include "collectives/codec/format_table.h"
 #include "collectives/coordinator/coordinator.h"
 #include "collectives/include/dtrun_coordinator.h"

@@ -21,11 +21,11 @@ struct CoordinatorOptions {
     std::chrono::microseconds delay{0};  ///< before a cycle, so that more is known in it
 };
 
-/// The implementation of dtrun_coordinator. Its thread goes through cycles: ranks tell each other in
-/// one small allgather what is new, and then do what all of them have.
+/// The implementation of dtrun_coordinator. Its thread goes through cycles: ranks tell each other
+/// in one small allgather what is new, and then do what all of them have.
 ///
-/// A rank with nothing pending enters no cycle, and those that have wait for it in theirs. A cycle in
-/// which nobody had anything new is followed by a short sleep, which what is submitted ends.
+/// A rank with nothing pending enters no cycle, and those that have wait for it in theirs. A cycle
+/// in which nobody had anything new is followed by a short sleep, which what is submitted ends.
 ///
 /// Thread: all functions from any; `comm` is used by the coordinator's thread alone.
 class Coordinator {

@@ -183,8 +183,8 @@ Result<Outcome> Performer::alltoall(const Job& job) {
     return outcome;
 }
 
-/// In step s each rank sends to the rank s behind it and receives from the rank s before it. Both ends
-/// know both numbers of rows, and none sends nothing.
+/// In step s each rank sends to the rank s behind it and receives from the rank s before it. Both
+/// ends know both numbers of rows, and none sends nothing.
 Result<void> Performer::exchange_rows(const std::byte* in, std::byte* out, std::size_t row_elements,
                                       DType type, const std::vector<std::int64_t>& sent,
                                       const std::vector<std::int64_t>& received) {

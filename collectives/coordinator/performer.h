@@ -50,8 +50,8 @@ struct Job {
 
 /// Does what has been decided, over a communicator.
 ///
-/// Thread: one. Errors of all: those of the communicator; after invalid_input it can go on, since all
-/// ranks get the same.
+/// Thread: one. Errors of all: those of the communicator; after invalid_input it can go on, since
+/// all ranks get the same.
 class Performer {
 public:
     /// \param comm  outlives it

@@ -1,13 +1,13 @@
-/* Named operations that each rank may ask for in its own order, as a training loop does whose layers
- * finish in another order on every rank: what all ranks have asked for is done, small allreduces
- * together. It is what dtrun.torch, Horovod's interface, stands on.
+/* Named operations that each rank may ask for in its own order, as a training loop does whose
+ * layers finish in another order on every rank: what all ranks have asked for is done, small
+ * allreduces together. It is what dtrun.torch, Horovod's interface, stands on.
  *
  * C99; link with dtrun_collectives and dtrun. There is no master: a thread of each rank tells the
- * others what is new at it, and comes to the same decisions as theirs. While nothing is pending at a
- * rank, that thread sleeps.
+ * others what is new at it, and comes to the same decisions as theirs. While nothing is pending at
+ * a rank, that thread sleeps.
  *
- * Functions return DTRUN_OK or another dtrun_code; dtrun_coordinator_error_text() says what happened.
- * Any thread may call them. Arrays are in host memory.
+ * Functions return DTRUN_OK or another dtrun_code; dtrun_coordinator_error_text() says what
+ * happened. Any thread may call them. Arrays are in host memory.
  */
 #ifndef DTRUN_COORDINATOR_H
 #define DTRUN_COORDINATOR_H
@@ -26,7 +26,7 @@ typedef enum dtrun_operation {
     DTRUN_OP_ALLTOALL = 3,       /* of rows, as many to each rank as it likes */
     DTRUN_OP_REDUCE_SCATTER = 4, /* of rows; the first ranks get one more if they do not divide */
     DTRUN_OP_BARRIER = 5,
-    DTRUN_OP_JOIN = 6 /* this rank has no more data: it takes part with zeros until all have joined */
+    DTRUN_OP_JOIN = 6 /* this rank has no more data: it adds zeros until all have joined */
 } dtrun_operation;
 
 /* One rank's part of a group of ranks that agree about operations. */
@@ -59,7 +59,7 @@ typedef struct dtrun_task {
     double postscale; /* ... and for what comes out; 0 counts as 1 */
     int format;       /* dtrun_format, of allreduce of f32 with sum or average */
     int stochastic;
-    const dtrun_tensor* tensors; /* what all ranks have to have before any is done; barrier, join: none */
+    const dtrun_tensor* tensors; /* none is done before all ranks have all; barrier, join: none */
     size_t number;
     const int64_t* splits; /* of all-to-all: rows for each rank; NULL: the same for each */
 } dtrun_task;
@@ -73,7 +73,7 @@ DTRUN_API int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator
 DTRUN_API void dtrun_coordinator_free(dtrun_coordinator* coordinator);
 
 /* Returns at once; arrays stay untouched until the operation is over.
- * Errors: INVALID (an argument; the name is in use), FORKED, and that which has ended the coordinator */
+ * Errors: INVALID (an argument; the name is in use), FORKED, and what has ended the coordinator */
 DTRUN_API int dtrun_coordinator_submit(dtrun_coordinator* coordinator, const dtrun_task* task,
                                        uint64_t* handle);
 /* 1: the operation is over. A look into memory. */
@@ -81,8 +81,8 @@ DTRUN_API int dtrun_coordinator_poll(dtrun_coordinator* coordinator, uint64_t ha
 /* Waits for an operation and returns what has become of it; then its handle is not valid any more.
  * done     1: it is over; 0, with TIMED_OUT: it goes on, wait again
  * outcome  NULL, or set to what the caller frees, if it is over and well
- * Errors: INVALID (ranks disagree about it: the text has both wishes; a joined rank has no data for it;
- * no such handle), PEER_LOST, CANCELLED, TIMED_OUT, INTERNAL, FORKED */
+ * Errors: INVALID (ranks disagree about it: the text has both wishes; a joined rank has no data
+ * for it; no such handle), PEER_LOST, CANCELLED, TIMED_OUT, INTERNAL, FORKED */
 DTRUN_API int dtrun_coordinator_wait(dtrun_coordinator* coordinator, uint64_t handle,
                                      int64_t timeout_ms, int* done, dtrun_outcome** outcome);
 /* The message of this thread's last failed call; valid until the next failed one. */

@@ -3,9 +3,10 @@
     dtrun -np 2 python3 bit_compressors.py
     dtrun -np 4 -H s1:2,s2:2 python3 bit_compressors.py --epochs 4
 
-A compressor is a class with compress() and decompress(), as Horovod's are. Bit16Compressor is right. Bit8Compressor has
-the two faults that everybody's first one has: sums of bytes overflow unless each rank leaves room for the others, which
-costs bits; and what rounding takes away is gone for good. The table shows what that is worth.
+A compressor is a class with compress() and decompress(), as Horovod's are. Bit16Compressor is right.
+Bit8Compressor has the two faults that everybody's first one has: sums of bytes overflow unless each rank
+leaves room for the others, which costs bits; and what rounding takes away is gone for good. The table shows
+what that is worth.
 """
 import time
 

@@ -1,6 +1,6 @@
 """A rank of torch_test.py: checks one thing and prints ok.
 
-    torch_ranks.py operations|disagrees|optimizer|killed|hooks FORMAT|resumes FORMAT|backend
+    torch_ranks.py operations|disagrees|optimizer|killed|elastic FILE|hooks FORMAT|resumes FORMAT|backend|shim
 """
 
 import copy
@@ -147,8 +147,8 @@ def disagrees(hvd):
 
 def model_of(seed):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(),
-                               torch.nn.Linear(64, 10))
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64),
+                               torch.nn.ReLU(), torch.nn.Linear(64, 10))
 
 
 def batch(generator):
@@ -205,6 +205,40 @@ def killed(hvd):
             check(False, "nobody was missed")
         except hvd.HorovodInternalError as error:
             check(f"rank {last} on " in str(error), error)
+
+
+def elastic(hvd, marker):
+    """The last rank dies once, and the others go on at the last commit. :param marker: a file that says it has"""
+    model = model_of(1 + hvd.rank())
+    made = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05),
+                                    named_parameters=model.named_parameters())
+    generator = torch.Generator().manual_seed(hvd.rank())
+
+    @hvd.elastic.run
+    def train_on(state):
+        while state.step < 30:
+            inputs, targets = batch(generator)
+            made.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            made.step()
+            state.step += 1
+            if state.step == 12 and hvd.rank() == hvd.size() - 1 and not os.path.exists(marker):
+                with open(marker, "w", encoding="ascii"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            if state.step % 5 == 0:
+                state.commit()
+
+    train_on(hvd.elastic.TorchState(model=model, optimizer=made, step=0))
+    digests = hvd.allgather_object(hashlib.sha1(weights(model).numpy().tobytes()).hexdigest())
+    check(len(set(digests)) == 1, digests)
+
+
+def shim():
+    import horovod
+    import horovod.torch as hvd
+    import horovod.torch.elastic  # noqa: F401
+    hvd.init()
+    check(horovod.__version__ and same(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), hvd.size() * 1.0)))
 
 
 # ---- torch's DistributedDataParallel ----
@@ -300,10 +334,12 @@ def main():
         globals()[mode](*([format] if format else []))
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
+    elif mode == "shim":
+        shim()
     else:
         import dtrun.torch as hvd
         hvd.init()
-        globals()[mode](hvd)
+        globals()[mode](hvd, *([format] if format else []))
         if mode != "killed":
             hvd.barrier()
     print("ok", flush=True)

@@ -12,6 +12,7 @@ backend of torch.distributed (dtrun.torch.backend). Nothing is compiled: it stan
 
 from __future__ import annotations
 
+from . import elastic
 from ._coordinator import HorovodInternalError
 from .basics import (ProcessSet, add_process_set, ccl_built, cross_rank, cross_size, cuda_built, ddl_built,
                      get_process_set_ids_and_ranks, global_process_set, gloo_built, gloo_enabled, init,
@@ -21,6 +22,7 @@ from .basics import (ProcessSet, add_process_set, ccl_built, cross_rank, cross_s
 from .compression import Compression, Compressor
 from .differentiable import (allgather, allreduce, alltoall, broadcast, grouped_allgather, grouped_allreduce,
                              grouped_reducescatter, reducescatter)
+from .elastic import HostsUpdatedInterrupt
 from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .operations import (Adasum, Average, Max, Min, Product, Sum, allgather_async, allreduce_, allreduce_async,
                          allreduce_async_, alltoall_async, barrier, broadcast_, broadcast_async, broadcast_async_,

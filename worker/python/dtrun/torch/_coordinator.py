@@ -1,4 +1,4 @@
-"""The coordinator of <dtrun_coordinator.h>: named operations on tensors that each rank asks for in its own order."""
+"""<dtrun_coordinator.h> for tensors: named operations that each rank asks for in its own order."""
 
 from __future__ import annotations
 
@@ -161,7 +161,10 @@ class Coordinator:
     """One rank's part of a group of ranks that agree about operations."""
 
     def __init__(self, communicator: Communicator, fused_bytes: int, delay: float) -> None:
-        """:param communicator: is used up: nothing else may use it. :param delay: seconds, see Horovod's cycle time"""
+        """
+        :param communicator: is used up: nothing else may use it
+        :param delay: seconds to wait for more before others are told
+        """
         self.rank, self.size = communicator.rank, communicator.size
         self.backend = communicator.backend
         comm, worker = communicator._get(), communicator._worker

@@ -56,7 +56,8 @@ class TensorCommunicator:
         self._do("broadcast", tensor.data_ptr(), tensor.numel(), dtype_of(tensor, BROADCAST), root)
 
     def allgather(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        self._do("allgather", source.data_ptr(), target.data_ptr(), source.numel(), dtype_of(source, BROADCAST))
+        self._do("allgather", source.data_ptr(), target.data_ptr(), source.numel(),
+                 dtype_of(source, BROADCAST))
 
     def gather(self, source: torch.Tensor, target: Optional[torch.Tensor], root: int) -> None:
         out = None if target is None else target.data_ptr()

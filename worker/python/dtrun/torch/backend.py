@@ -3,8 +3,8 @@
     import dtrun.torch.backend                     # registers it
     torch.distributed.init_process_group("dtrun")
 
-Its ranks are those that dtrun has started. Operations of a group are done one after the other, in a thread; messages
-between two ranks arrive in the order in which they are sent, whatever their tags are.
+Its ranks are those that dtrun has started. Operations of a group are done one after the other, in a thread;
+messages between two ranks arrive in the order in which they are sent, whatever their tags are.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from . import _tensors as t
 from .basics import shared_worker
 
 if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
-    raise ImportError(f"the backend \"dtrun\" of torch.distributed needs torch 2 or newer, not {torch.__version__}: "
-                      "use dtrun.torch, or dtrun.torch.hooks over gloo")
+    raise ImportError("the backend \"dtrun\" of torch.distributed needs torch 2 or newer, not "
+                      f"{torch.__version__}: use dtrun.torch, or dtrun.torch.hooks over gloo")
 
 from torch._C._distributed_c10d import _create_work_from_future  # noqa: E402
 
@@ -59,8 +59,8 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         super().__init__(rank, size)
         worker = shared_worker()
         if (worker.rank, worker.world_size) != (rank, size):
-            raise ValueError(f"the backend \"dtrun\" is for groups of all {worker.world_size} ranks that dtrun has "
-                             f"started, in their order, not for rank {rank} of {size}: make smaller groups with "
+            raise ValueError(f"the backend \"dtrun\" is for groups of all {worker.world_size} ranks that dtrun "
+                             f"has started, in their order, not for rank {rank} of {size}: make smaller groups with "
                              "new_group(ranks, backend=\"gloo\")")
         self._rank, self._size = rank, size
         comm = Communicator(worker)

@@ -127,7 +127,8 @@ def _find_place(worker: Worker) -> _Place:
                   len(set(counts.values())) == 1)
 
 
-def init(comm: Optional[Sequence[int]] = None, process_sets: Union[None, str, Sequence[ProcessSet]] = None) -> None:
+def init(comm: Optional[Sequence[int]] = None,
+         process_sets: Union[None, str, Sequence[ProcessSet]] = None) -> None:
     """Takes this process's place among the ranks; all of them call it. Called again, it does nothing.
 
     :param comm: must be None: the ranks are those that dtrun, or another launcher, has started

@@ -5,8 +5,8 @@
     model = DistributedDataParallel(model)              # over any backend, "gloo" say
     state = hooks.register(model, "int8")
 
-Everything that the hook sends goes through a communicator of dtrun; torch's process group is what the model was made
-with, and remains what its other operations use.
+Everything that the hook sends goes through a communicator of dtrun; torch's process group is what the model was
+made with, and remains what its other operations use.
 """
 
 import time

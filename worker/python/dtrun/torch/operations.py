@@ -21,7 +21,8 @@ class Handle:
 
     __slots__ = ("_coordinator", "_number", "_result", "__weakref__")
 
-    def __init__(self, coordinator: Coordinator, task: Task, keep: Any, result: Callable[[Outcome], Any]) -> None:
+    def __init__(self, coordinator: Coordinator, task: Task, keep: Any,
+                 result: Callable[[Outcome], Any]) -> None:
         """:param result: makes what synchronize() returns"""
         self._number: Optional[int] = None
         self._coordinator = coordinator
@@ -311,8 +312,8 @@ def _rows(tensor: torch.Tensor, rank: int, size: int) -> int:
     return tensor.shape[0] // size + (1 if rank < tensor.shape[0] % size else 0)
 
 
-def _reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str], op: int, prescale: float, postscale: float,
-                   process_set: ProcessSet) -> Handle:
+def _reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str], op: int, prescale: float,
+                   postscale: float, process_set: ProcessSet) -> Handle:
     if not tensors:
         raise ValueError("there are no tensors to reduce")
     if op == Adasum:

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: an optimizer of torch whose gradients are averaged over all ranks while they are computed."""
+"""DistributedOptimizer: gradients are averaged over all ranks while the others are still computed."""
 
 from __future__ import annotations
 
@@ -256,9 +256,9 @@ class _Distributed:
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
-                              "optimizer.synchronize(). This can cause training slowdown. You may want to consider "
-                              "using optimizer.skip_synchronize() context if you use optimizer.synchronize() in "
-                              "your code.")
+                              "optimizer.synchronize(). This can cause training slowdown. You may want to "
+                              "consider using optimizer.skip_synchronize() context if you use "
+                              "optimizer.synchronize() in your code.")
             self.synchronize()
         self._synchronized = False
         return super().step(closure)  # type: ignore[misc]
@@ -272,6 +272,7 @@ class _Distributed:
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         self._started = {}
+        self._arrived = {group: 0 for group in self._arrived}
         self._synchronized = False
         self._should_synchronize = True
         self.set_backward_passes_per_step(self.backward_passes_per_step)
@@ -364,8 +365,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Opt
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     if num_groups != 0:
-        warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed", DeprecationWarning,
-                      stacklevel=2)
+        warnings.warn("Parameter `num_groups` has been replaced by `groups` and will be removed",
+                      DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     names = _names_of(optimizer, named_parameters)
     if op == Adasum and size() > 1:

@@ -16,7 +16,10 @@ _USAGE = "usage: python3 -m dtrun.torch.shim (PROGRAM.py | -m MODULE) [ARGUMENT.
 
 
 def put_in_front() -> str:
-    """Makes `import horovod` find dtrun's, here and in Python programs that this process starts; returns where it is."""
+    """Makes `import horovod` find dtrun's, here and in Python programs that this one starts.
+
+    :return: the folder
+    """
     folder = str(pathlib.Path(__file__).resolve().parents[2] / "horovod_shim")
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -57,7 +57,7 @@ class _Normalize(torch.autograd.Function):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.BatchNorm for (N, C) or (N, C, ...), whose mean and variance are those of all ranks' batches together.
+    """torch.nn.BatchNorm for (N, C) or (N, C, ...) with the mean and variance of all ranks' batches together.
 
     Its parameters are those of torch.nn.BatchNorm1d; so are its results if one rank had everything.
     """
