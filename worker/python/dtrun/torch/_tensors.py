@@ -46,7 +46,8 @@ class TensorCommunicator:
 
     def reduce(self, tensor: torch.Tensor, reduce: int, root: int) -> None:
         out = tensor.data_ptr() if self.rank == root else None
-        self._do("reduce_to", tensor.data_ptr(), out, tensor.numel(), dtype_of(tensor, ALLREDUCE), reduce, root)
+        self._do("reduce_to", tensor.data_ptr(), out, tensor.numel(), dtype_of(tensor, ALLREDUCE), reduce,
+                 root)
 
     def reduce_scatter(self, source: torch.Tensor, target: torch.Tensor, reduce: int) -> None:
         self._do("reduce_scatter", source.data_ptr(), target.data_ptr(), target.numel(),
@@ -72,7 +73,7 @@ class TensorCommunicator:
                  dtype_of(source, BROADCAST))
 
     def exchange(self, sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:
-        """sources[i] goes to rank i, targets[i] comes from it; both ends know the sizes, and none sends nothing."""
+        """sources[i] goes to rank i, targets[i] comes from it. Both ends know the sizes; none sends nothing."""
         for step in range(self.size):
             to, source = (self.rank + step) % self.size, (self.rank - step) % self.size
             out, into = sources[to], targets[source]

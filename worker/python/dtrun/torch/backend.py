@@ -60,8 +60,8 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         worker = shared_worker()
         if (worker.rank, worker.world_size) != (rank, size):
             raise ValueError(f"the backend \"dtrun\" is for groups of all {worker.world_size} ranks that dtrun "
-                             f"has started, in their order, not for rank {rank} of {size}: make smaller groups with "
-                             "new_group(ranks, backend=\"gloo\")")
+                             f"has started, in their order, not for rank {rank} of {size}: make smaller groups "
+                             "with new_group(ranks, backend=\"gloo\")")
         self._rank, self._size = rank, size
         comm = Communicator(worker)
         self._comm = t.TensorCommunicator(comm)

@@ -140,7 +140,8 @@ def compress_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
     """For DistributedDataParallel.register_comm_hook(). A dtrun.Error becomes the exception of backward()."""
     buffer = bucket.buffer()
     if buffer.device.type != "cpu":
-        raise ValueError("dtrun.torch.hooks are for models in host memory; with GPUs use torch's own hooks over NCCL")
+        raise ValueError("dtrun.torch.hooks are for models in host memory; with GPUs use torch's own hooks over "
+                         "NCCL")
     full: List[torch.Tensor] = []
     compressed: List[torch.Tensor] = []
     errors: List[torch.Tensor] = []

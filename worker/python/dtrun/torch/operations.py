@@ -35,7 +35,8 @@ class Handle:
     def wait(self) -> Any:
         number, self._number = self._number, None
         if number is None:
-            raise ValueError("the operation has been waited for already: each handle is good for one synchronize()")
+            raise ValueError("the operation has been waited for already: each handle is good for one "
+                             "synchronize()")
         return self._result(self._coordinator.wait(number))
 
     def __del__(self) -> None:
