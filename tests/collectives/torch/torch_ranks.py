@@ -1,6 +1,7 @@
 """A rank of torch_test.py: checks one thing and prints ok.
 
-    torch_ranks.py operations|disagrees|optimizer|killed|elastic FILE|hooks FORMAT|resumes FORMAT|backend|shim
+    torch_ranks.py operations|disagrees|optimizer|killed|elastic FILE|hooks FORMAT|loses FORMAT|
+                   resumes FORMAT|backend|shim
 """
 
 import copy
@@ -277,6 +278,22 @@ def hooks(format):
     check(stats.steps == 50 and stats.ratio >= {"none": 1.0, "fp16": 1.7, "bf16": 1.7}.get(format, 2.5), stats)
 
 
+def loses(format):
+    from dtrun.torch import hooks as hooks_
+    model, last = distributed_model(), torch.distributed.get_world_size() - 1
+    hooks_.register(model, format)
+    train(model, 3)
+    if torch.distributed.get_rank() == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        train(model, 1)
+        check(False, "nobody was missed")
+    except RuntimeError as error:
+        check(f"rank {last} on " in str(error), error)
+    print("ok", flush=True)
+    os._exit(0)  # torch's own process group waits for the one that is gone
+
+
 def resumes(format):
     from dtrun.torch import hooks as hooks_
     model = distributed_model()
@@ -327,7 +344,7 @@ def backend():
 
 def main():
     mode, format = sys.argv[1], (sys.argv[2:] or [None])[0]
-    if mode in ("hooks", "resumes", "backend"):
+    if mode in ("hooks", "loses", "resumes", "backend"):
         if mode == "backend":
             import dtrun.torch.backend  # noqa: F401
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

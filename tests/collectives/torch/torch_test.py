@@ -57,6 +57,7 @@ with tempfile.TemporaryDirectory() as folder:
 check("a script that imports horovod.torch runs unchanged", 2, ["-m", "dtrun.torch.shim", *rank("shim")])
 for format in ("none", "fp16", "bf16", "int8", "e4m3"):
     check(f"DDP with the hook {format} keeps all ranks alike", 2, rank("hooks", format))
+check("a hook names a rank that is killed", 3, rank("loses", "int8"), ["--keep-going"], 137, [2])
 check("DDP with the hook int8 resumes as if it had not been interrupted", 2, rank("resumes", "int8"))
 if int(probe.stdout.split(".", maxsplit=1)[0]) >= 2:
     check("DDP trains over the backend dtrun of torch.distributed", 3, rank("backend"))

@@ -97,6 +97,13 @@ class TensorCommunicator:
         self._do("comm_barrier")
 
 
+def _value(done: torch.futures.Future) -> Any:
+    value, error = done.value()
+    if error is not None:
+        raise error
+    return value
+
+
 class InOrder:
     """A thread that does what it is given in that order, and completes torch's futures."""
 
@@ -107,10 +114,12 @@ class InOrder:
         self._thread.start()
 
     def submit(self, job: Callable[[], Any]) -> torch.futures.Future:
-        """:return: gets what `job` returns, or the exception that it raises"""
+        """:return: gets what `job` returns, or fails with the text of the exception that it raises"""
         future: torch.futures.Future = torch.futures.Future()
+        # What then() raises is an error for torch's own code, too; set_exception() is one for Python's alone.
+        result = future.then(_value)
         self._jobs.put((future, job))
-        return future
+        return result
 
     def close(self) -> None:
         """Waits for what was given."""
@@ -123,9 +132,8 @@ class InOrder:
             if job is None:
                 return
             try:
-                result = job[1]()
+                result = (job[1](), None)
             except Exception as error:  # whoever waits for the future gets it
-                job[0].set_exception(error)
-            else:
-                job[0].set_result(result)
-            del job
+                result = (None, error)
+            job[0].set_result(result)
+            del job, result

@@ -137,7 +137,7 @@ class HookState:
 
 # torch looks at these annotations, which therefore must not be strings.
 def compress_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For DistributedDataParallel.register_comm_hook(). A dtrun.Error becomes the exception of backward()."""
+    """For DistributedDataParallel.register_comm_hook(). A dtrun.Error's text is in what backward() raises."""
     buffer = bucket.buffer()
     if buffer.device.type != "cpu":
         raise ValueError("dtrun.torch.hooks are for models in host memory; with GPUs use torch's own hooks over "
