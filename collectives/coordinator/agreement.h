@@ -1,0 +1,75 @@
+#pragma once
+
+#include "collectives/coordinator/request.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// Something that all ranks do, or are told together that they cannot.
+struct Decision {
+    std::shared_ptr<const Request> request;
+    std::string failure;  ///< "" if it is to be done
+    /// By rank: what it has added to its announcement (rows of its tensors, or its splits); empty
+    /// for a rank that has joined.
+    std::vector<std::vector<std::int64_t>> extras;
+    std::vector<bool> present;      ///< by rank; false: it has joined, and takes part with zeros
+    std::uint32_t last_joined = 0;  ///< for join: the rank that came last
+};
+
+/// Decides what is ready on all ranks. It is fed the same messages on every rank, and so every rank
+/// comes to the same decisions, in the same order, without a master.
+///
+/// A request is sent in full once; afterwards by the number that it then got, which is the same on
+/// all ranks because all of them see all messages in the same order.
+class Agreement {
+public:
+    /// \param size          number of ranks
+    /// \param requests_max  how many requests are kept by number until all are forgotten
+    explicit Agreement(std::uint32_t size, std::size_t requests_max = 1u << 16);
+
+    /// Appends an announcement of this rank to its message for the next take().
+    /// \param encoded  the request's encode()
+    /// \param extras   see Decision
+    void announce(std::string& message, const std::string& encoded,
+                  std::span<const std::int64_t> extras) const;
+
+    /// \param messages  of all ranks, by rank
+    /// \return in the order in which they are to be done; invalid_input: a message makes no sense
+    Result<std::vector<Decision>> take(std::span<const std::string_view> messages);
+
+private:
+    struct Open {
+        Decision decision;
+        std::uint32_t first_rank = 0;
+        std::uint64_t order = 0;
+        std::uint32_t announced = 0;
+    };
+    using Known = std::shared_ptr<const Request>;
+
+    Result<void> take_one(std::uint32_t rank, std::string_view& message);
+    Result<Known> request_of(std::uint32_t word, std::string_view& message);
+    void add(std::uint32_t rank, const Known& request, std::vector<std::int64_t> extras);
+    void join(std::uint32_t rank);
+    bool is_ready(const Open& open) const;
+    void collect(std::vector<Decision>& decisions);
+    void forget_if_many();
+
+    const std::uint32_t size_;
+    const std::size_t requests_max_;
+    std::vector<Known> requests_;                             ///< by number
+    std::unordered_map<std::string, std::uint32_t> numbers_;  ///< by encode()
+    std::unordered_map<std::string, Open> open_;              ///< by name
+    std::vector<std::string> maybe_ready_;
+    std::vector<bool> joined_;
+    std::uint32_t joined_number_ = 0;
+    std::uint32_t last_joined_ = 0;
+    std::uint64_t next_order_ = 0;
+};
+
+}  // namespace dtrun::collectives

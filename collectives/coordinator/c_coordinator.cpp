@@ -1,0 +1,261 @@
+// The C interface of <dtrun_coordinator.h>: arguments are checked, no exception leaves it, and what
+// has failed becomes a code and a text.
+#include "collectives/codec/format_table.h"
+#include "collectives/coordinator/coordinator.h"
+#include "collectives/include/dtrun_coordinator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+using dtrun::Errc;
+using dtrun::Result;
+using namespace dtrun::collectives;
+
+struct dtrun_coordinator {
+    std::unique_ptr<Coordinator> coordinator;
+    pid_t process = ::getpid();  ///< a forked child has neither its thread nor its connections
+};
+
+struct dtrun_outcome {
+    Outcome outcome;
+};
+
+namespace {
+
+thread_local char error_text[2'048];
+
+int keep_error(int code, std::string_view text) noexcept {
+    const std::size_t size = std::min(text.size(), sizeof error_text - 1);
+    std::memcpy(error_text, text.data(), size);
+    error_text[size] = '\0';
+    return code;
+}
+
+int code_of(Errc code) {
+    switch (code) {
+        case Errc::invalid_input:
+            return DTRUN_INVALID;
+        case Errc::timed_out:
+            return DTRUN_TIMED_OUT;
+        case Errc::closed:
+            return DTRUN_PEER_LOST;
+        case Errc::cancelled:
+            return DTRUN_CANCELLED;
+        default:
+            return DTRUN_INTERNAL;
+    }
+}
+
+/// Body of a function: Result<void>().
+template <class Body>
+int guarded(const dtrun_coordinator* coordinator, Body body) noexcept {
+    if (coordinator == nullptr) return keep_error(DTRUN_INVALID, "coordinator is NULL");
+    if (coordinator->process != ::getpid())
+        return keep_error(DTRUN_FORKED, "only the process that made the coordinator can use it");
+    try {
+        const Result<void> done = body();
+        return done ? DTRUN_OK : keep_error(code_of(done.error().code), done.error().message);
+    } catch (const std::exception& error) {
+        return keep_error(DTRUN_INTERNAL, error.what());
+    }
+}
+
+Result<TensorSpec> spec_of(const dtrun_tensor& given) {
+    if (given.dtype < 0 || given.dtype >= static_cast<int>(kDTypes))
+        return dtrun::fail(Errc::invalid_input, "there is no dtype {}", given.dtype);
+    TensorSpec spec;
+    spec.type = static_cast<DType>(given.dtype);
+    if (given.dimensions > 0) spec.shape.assign(given.shape, given.shape + given.dimensions);
+    if (std::ranges::any_of(spec.shape, [](std::int64_t length) { return length < 0; }))
+        return dtrun::fail(Errc::invalid_input, "a dimension is negative");
+    return spec;
+}
+
+/// How many rows go to each rank.
+Result<std::vector<std::int64_t>> splits_of(const dtrun_task& task, std::int64_t rows,
+                                            std::uint32_t size) {
+    if (task.splits == nullptr) {
+        if (rows % size == 0) return std::vector<std::int64_t>(size, rows / size);
+        return dtrun::fail(Errc::invalid_input,
+                           "{} rows cannot be split evenly over {} ranks: give splits", rows, size);
+    }
+    std::vector<std::int64_t> splits(task.splits, task.splits + size);
+    const auto sum = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
+    if (sum == rows && std::ranges::none_of(splits, [](std::int64_t s) { return s < 0; }))
+        return splits;
+    return dtrun::fail(Errc::invalid_input, "splits add up to {} rows, the tensor has {}", sum,
+                       rows);
+}
+
+Result<void> check(const Request& request, std::uint32_t size) {
+    const Operation operation = request.operation;
+    const bool has_data = operation != Operation::barrier && operation != Operation::join;
+    const auto refuse = [](std::string_view why) {
+        return dtrun::fail(Errc::invalid_input, "{}", why);
+    };
+    if (has_data == request.tensors.empty())
+        return refuse(has_data ? "there are no tensors" : "barrier and join have no tensors");
+    if (operation == Operation::alltoall && request.tensors.size() > 1)
+        return refuse("all-to-all is for one tensor");
+    if (request.root >= size)
+        return dtrun::fail(Errc::invalid_input, "there is no rank {} among {}", request.root, size);
+    const bool by_rows = has_own_rows(operation) || operation == Operation::reduce_scatter;
+    for (const TensorSpec& tensor : request.tensors) {
+        if (by_rows && tensor.shape.empty())
+            return dtrun::fail(Errc::invalid_input,
+                               "{} needs a tensor with at least one dimension, not a scalar",
+                               name_of(operation));
+        if (request.reduce == Reduce::adasum &&
+            (operation != Operation::allreduce || !is_float(tensor.type)))
+            return refuse("Adasum is for allreduce of floating point");
+        if (request.format != 0 &&
+            (operation != Operation::allreduce || tensor.type != DType::f32 ||
+             (request.reduce != Reduce::sum && request.reduce != Reduce::average)))
+            return refuse("only allreduce of f32 with sum or average can be compressed");
+    }
+    return {};
+}
+
+Result<void> add_tensors(const dtrun_task& given, std::uint32_t size, Task& task) {
+    for (std::size_t i = 0; i < given.number; ++i) {
+        const dtrun_tensor& tensor = given.tensors[i];
+        auto spec = spec_of(tensor);
+        if (!spec) return std::unexpected(spec.error());
+        task.buffers.push_back({tensor.in, tensor.out, tensor.error});
+        if (has_own_rows(task.request.operation) && !spec->shape.empty()) {
+            const std::int64_t rows = spec->shape.front();
+            if (task.request.operation == Operation::alltoall) {
+                auto splits = splits_of(given, rows, size);
+                if (!splits) return std::unexpected(splits.error());
+                task.extras = std::move(*splits);
+            } else {
+                task.extras.push_back(rows);
+            }
+            spec->shape.front() = Request::kOwnRows;
+        }
+        task.request.tensors.push_back(std::move(*spec));
+    }
+    return {};
+}
+
+Result<Task> task_of(const dtrun_task& given, std::uint32_t size) {
+    if (given.name == nullptr || *given.name == '\0')
+        return dtrun::fail(Errc::invalid_input, "the operation has no name");
+    if (given.operation < 0 || given.operation >= static_cast<int>(kOperations))
+        return dtrun::fail(Errc::invalid_input, "there is no operation {}", given.operation);
+    if (given.reduce < DTRUN_SUM || given.reduce > DTRUN_ADASUM)
+        return dtrun::fail(Errc::invalid_input, "there is no reduction {}", given.reduce);
+    if (given.format != 0 && find_format(given.format) == nullptr)
+        return dtrun::fail(Errc::invalid_input, "there is no format {}", given.format);
+    Task task;
+    task.request.name = given.name;
+    task.request.operation = static_cast<Operation>(given.operation);
+    task.request.reduce = static_cast<Reduce>(given.reduce);
+    task.request.root = given.root;
+    if (given.prescale != 0) task.request.prescale = given.prescale;
+    if (given.postscale != 0) task.request.postscale = given.postscale;
+    task.request.format = given.format;
+    task.request.stochastic = given.format != 0 && given.stochastic != 0;
+    if (auto done = add_tensors(given, size, task); !done) return std::unexpected(done.error());
+    if (auto done = check(task.request, size); !done) return std::unexpected(done.error());
+    task.encoded = encode(task.request);
+    return task;
+}
+
+/// Limits timeouts to a year, since the largest ones would overflow a clock.
+std::chrono::milliseconds span_of(std::int64_t ms) {
+    constexpr std::int64_t kYearMs = 365LL * 24 * 3'600'000;
+    return std::chrono::milliseconds(ms < 0 ? kYearMs : std::min(ms, kYearMs));
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* dtrun_coordinator_error_text(void) {
+    return error_text;
+}
+
+int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* options,
+                             dtrun_coordinator** coordinator) {
+    if (comm == nullptr || coordinator == nullptr)
+        return keep_error(DTRUN_INVALID, "comm or coordinator is NULL");
+    dtrun_coordinator_options given{};
+    if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof given));
+    CoordinatorOptions own;
+    if (given.fused_bytes != 0) own.fused_bytes = given.fused_bytes;
+    if (given.delay_us > 0) own.delay = std::chrono::microseconds(given.delay_us);
+    try {
+        auto made = std::make_unique<dtrun_coordinator>();
+        made->coordinator = std::make_unique<Coordinator>(Comm(comm), own);
+        *coordinator = made.release();
+        return DTRUN_OK;
+    } catch (const std::exception& error) {
+        return keep_error(DTRUN_INTERNAL, error.what());
+    }
+}
+
+void dtrun_coordinator_free(dtrun_coordinator* coordinator) {
+    if (coordinator == nullptr) return;
+    if (coordinator->process != ::getpid()) static_cast<void>(coordinator->coordinator.release());
+    delete coordinator;
+}
+
+int dtrun_coordinator_submit(dtrun_coordinator* coordinator, const dtrun_task* task,
+                             uint64_t* handle) {
+    return guarded(coordinator, [&]() -> Result<void> {
+        if (task == nullptr || handle == nullptr)
+            return dtrun::fail(Errc::invalid_input, "task or handle is NULL");
+        dtrun_task given{};
+        std::memcpy(&given, task, std::min(task->size, sizeof given));
+        auto own = task_of(given, coordinator->coordinator->size());
+        if (!own) return std::unexpected(own.error());
+        const auto submitted = coordinator->coordinator->submit(std::move(*own));
+        if (!submitted) return std::unexpected(submitted.error());
+        *handle = *submitted;
+        return {};
+    });
+}
+
+int dtrun_coordinator_poll(dtrun_coordinator* coordinator, uint64_t handle) {
+    return coordinator == nullptr || coordinator->process != ::getpid() ||
+           coordinator->coordinator->poll(handle);
+}
+
+int dtrun_coordinator_wait(dtrun_coordinator* coordinator, uint64_t handle, int64_t timeout_ms,
+                           int* done, dtrun_outcome** outcome) {
+    if (done != nullptr) *done = 1;
+    if (outcome != nullptr) *outcome = nullptr;
+    return guarded(coordinator, [&]() -> Result<void> {
+        auto result = coordinator->coordinator->wait(handle, span_of(timeout_ms));
+        if (!result) {
+            if (done != nullptr) *done = 0;
+            return dtrun::fail(Errc::timed_out, "the operation goes on");
+        }
+        if (!*result) return std::unexpected(result->error());
+        if (outcome != nullptr) *outcome = new dtrun_outcome{std::move(**result)};
+        return {};
+    });
+}
+
+void* dtrun_outcome_data(dtrun_outcome* outcome, size_t index) {
+    return index < outcome->outcome.data.size() ? outcome->outcome.data[index].get() : nullptr;
+}
+
+int64_t dtrun_outcome_rows(dtrun_outcome* outcome, size_t index, uint32_t rank) {
+    const auto& rows = outcome->outcome.rows;
+    return index < rows.size() && rank < rows[index].size() ? rows[index][rank] : 0;
+}
+
+uint32_t dtrun_outcome_last_joined(dtrun_outcome* outcome) {
+    return outcome->outcome.last_joined;
+}
+
+void dtrun_outcome_free(dtrun_outcome* outcome) {
+    delete outcome;
+}
+
+}  // extern "C"

@@ -1,0 +1,219 @@
+#include "collectives/coordinator/coordinator.h"
+
+#include "collectives/quiet_thread.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace dtrun::collectives {
+namespace {
+
+/// A message up to that length travels in the first and only allgather of a cycle.
+constexpr std::size_t kInlineBytes = 252;
+struct Frame {
+    std::uint32_t bytes;
+    char head[kInlineBytes];
+};
+
+/// How long to sleep after a cycle in which nobody had anything new: from, and doubled up to.
+constexpr std::chrono::microseconds kPauseMin{50};
+constexpr std::chrono::microseconds kPauseMax{1'000};
+
+}  // namespace
+
+Coordinator::Coordinator(Comm comm, CoordinatorOptions options)
+    : comm_(std::move(comm)),
+      options_(options),
+      rank_(dtrun_comm_rank(comm_.get())),
+      size_(dtrun_comm_size(comm_.get())),
+      agreement_(size_),
+      performer_(comm_.get()) {
+    thread_ = quiet_thread([this] { run(); });
+}
+
+Coordinator::~Coordinator() {
+    bool pending = false;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+        pending = !waiting_.empty();
+    }
+    work_.notify_all();
+    if (pending) dtrun_comm_abort(comm_.get(), "it was shut down while operations were pending");
+    thread_.join();
+}
+
+Result<Coordinator::Handle> Coordinator::submit(Task task) {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return fail(broken_->code, "{}", broken_->message);
+    const auto [at, is_new] = waiting_.try_emplace(task.request.name);
+    if (!is_new)
+        return fail(Errc::invalid_input,
+                    "\"{}\" is pending already: give each operation a name of its own, or wait for "
+                    "the earlier one",
+                    task.request.name);
+    const Handle handle = next_handle_++;
+    at->second = {std::move(task), handle};
+    results_.try_emplace(handle);
+    fresh_.push_back(&at->second);
+    if (fresh_.size() == 1) work_.notify_one();
+    return handle;
+}
+
+bool Coordinator::poll(Handle handle) const {
+    const std::lock_guard lock(mutex_);
+    const auto at = results_.find(handle);
+    return at == results_.end() || at->second.has_value();
+}
+
+std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    auto at = results_.end();
+    const bool over = done_.wait_for(lock, timeout, [&] {
+        at = results_.find(handle);
+        return at == results_.end() || at->second.has_value();
+    });
+    if (!over) return std::nullopt;
+    if (at == results_.end())
+        return fail(Errc::invalid_input, "there is no operation {}: wait for each once", handle);
+    auto result = std::move(at->second);
+    results_.erase(at);
+    return result;
+}
+
+bool Coordinator::wait_for_work(std::chrono::microseconds pause) {
+    std::unique_lock lock(mutex_);
+    work_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    const auto has_news = [this] { return stopping_ || !fresh_.empty(); };
+    if (pause.count() > 0) work_.wait_for(lock, pause, has_news);
+    if (options_.delay.count() > 0 && !fresh_.empty())
+        work_.wait_for(lock, options_.delay, [this] { return stopping_; });
+    return !stopping_;
+}
+
+std::string Coordinator::take_fresh() {
+    std::string message;
+    const std::lock_guard lock(mutex_);
+    for (const Waiting* const waiting : fresh_)
+        agreement_.announce(message, waiting->task.encoded, waiting->task.extras);
+    fresh_.clear();
+    return message;
+}
+
+Result<std::vector<std::string>> Coordinator::exchange(const std::string& own) {
+    Frame frame{static_cast<std::uint32_t>(own.size()), {}};
+    std::memcpy(frame.head, own.data(), std::min(own.size(), kInlineBytes));
+    std::vector<Frame> frames(size_);
+    if (const int code =
+            dtrun_allgather(comm_.get(), &frame, frames.data(), sizeof frame, DTRUN_U8))
+        return comm_error(code);
+    std::vector<std::string> messages(size_);
+    std::vector<std::size_t> sizes(size_);
+    std::size_t all = 0;
+    bool is_long = false;
+    for (std::uint32_t rank = 0; rank < size_; ++rank) {
+        all += sizes[rank] = frames[rank].bytes;
+        is_long = is_long || sizes[rank] > kInlineBytes;
+        if (sizes[rank] <= kInlineBytes) messages[rank].assign(frames[rank].head, sizes[rank]);
+    }
+    if (!is_long) return messages;
+    std::string rest(all, '\0');
+    if (const int code =
+            dtrun_allgatherv(comm_.get(), own.data(), rest.data(), sizes.data(), DTRUN_U8))
+        return comm_error(code);
+    std::size_t at = 0;
+    for (std::uint32_t rank = 0; rank < size_; ++rank) {
+        messages[rank] = rest.substr(at, sizes[rank]);
+        at += sizes[rank];
+    }
+    return messages;
+}
+
+void Coordinator::run() {
+    std::chrono::microseconds pause{0};
+    while (wait_for_work(pause)) {
+        Result<void> done;
+        try {
+            const auto messages = exchange(take_fresh());
+            if (!messages) return fail_all(messages.error());
+            const bool news =
+                std::ranges::any_of(*messages, [](const auto& m) { return !m.empty(); });
+            pause =
+                news ? std::chrono::microseconds{0} : std::clamp(pause * 2, kPauseMin, kPauseMax);
+            const std::vector<std::string_view> views(messages->begin(), messages->end());
+            auto decisions = agreement_.take(views);
+            if (!decisions) return fail_all(decisions.error());
+            done = perform(std::move(*decisions));
+        } catch (const std::exception& error) {
+            done = fail(Errc::internal, "{}", error.what());
+            dtrun_comm_abort(comm_.get(), error.what());
+        }
+        if (!done) return fail_all(done.error());
+    }
+    fail_all({Errc::cancelled, "it was shut down while this operation was pending"});
+}
+
+Result<void> Coordinator::perform(std::vector<Decision> decisions) {
+    std::vector<Job> jobs;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const Decision& decision : decisions) {
+            const auto own = waiting_.find(decision.request->name);
+            const bool present = decision.present[rank_] && own != waiting_.end();
+            jobs.push_back({&decision, present ? &own->second.task : nullptr});
+        }
+    }
+    const std::vector<Batch> batches = plan_batches(decisions, options_.fused_bytes);
+    // A request is over with the last batch that has one of its tensors.
+    std::vector<std::size_t> parts_left(decisions.size(), 0);
+    std::vector<std::optional<Error>> failed(decisions.size());
+    for (const Batch& batch : batches)
+        for (const Part& part : batch.parts) ++parts_left[part.decision];
+    const auto finish_if_own = [&](std::size_t i, Result<Outcome> result) {
+        if (jobs[i].task != nullptr) finish(decisions[i].request->name, std::move(result));
+    };
+    for (const Batch& batch : batches) {
+        if (batch.parts.empty()) {
+            const Decision& decision = decisions[batch.decision];
+            Result<Outcome> result = fail(Errc::invalid_input, "{}", decision.failure);
+            if (decision.failure.empty()) result = performer_.perform(jobs[batch.decision]);
+            if (!result && result.error().code != Errc::invalid_input)
+                return std::unexpected(result.error());
+            finish_if_own(batch.decision, std::move(result));
+            continue;
+        }
+        const auto done = performer_.reduce(jobs, batch.parts);
+        if (!done && done.error().code != Errc::invalid_input) return done;
+        for (const Part& part : batch.parts) {
+            if (!done) failed[part.decision] = done.error();
+            if (--parts_left[part.decision] > 0) continue;
+            if (failed[part.decision])
+                finish_if_own(part.decision, std::unexpected(*failed[part.decision]));
+            else
+                finish_if_own(part.decision, Outcome{});
+        }
+    }
+    return {};
+}
+
+void Coordinator::finish(const std::string& name, Result<Outcome> result) {
+    const std::lock_guard lock(mutex_);
+    const auto at = waiting_.find(name);
+    const Handle handle = at->second.handle;
+    waiting_.erase(at);
+    results_.at(handle) = std::move(result);
+    done_.notify_all();
+}
+
+void Coordinator::fail_all(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    broken_ = error;
+    for (const auto& [name, waiting] : waiting_)
+        results_.at(waiting.handle) = std::unexpected(error);
+    waiting_.clear();
+    fresh_.clear();
+    done_.notify_all();
+}
+
+}  // namespace dtrun::collectives

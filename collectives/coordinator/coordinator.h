@@ -1,0 +1,80 @@
+#pragma once
+
+#include "collectives/coordinator/fusion.h"
+#include "collectives/coordinator/performer.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace dtrun::collectives {
+
+struct CoordinatorOptions {
+    std::size_t fused_bytes = 64u << 20;
+    std::chrono::microseconds delay{0};  ///< before a cycle, so that more is known in it
+};
+
+/// The implementation of dtrun_coordinator. Its thread goes through cycles: ranks tell each other
+/// in one small allgather what is new, and then do what all of them have.
+///
+/// A rank with nothing pending enters no cycle, and those that have wait for it in theirs. A cycle
+/// in which nobody had anything new is followed by a short sleep, which what is submitted ends.
+///
+/// Thread: all functions from any; `comm` is used by the coordinator's thread alone.
+class Coordinator {
+public:
+    using Handle = std::uint64_t;
+
+    Coordinator(Comm comm, CoordinatorOptions options);
+    ~Coordinator();  ///< see dtrun_coordinator_free()
+    Coordinator(const Coordinator&) = delete;
+    Coordinator& operator=(const Coordinator&) = delete;
+
+    std::uint32_t size() const { return size_; }
+    Result<Handle> submit(Task task);
+    bool poll(Handle handle) const;
+    /// \return nothing: the time has passed
+    std::optional<Result<Outcome>> wait(Handle handle, std::chrono::milliseconds timeout);
+
+private:
+    struct Waiting {
+        Task task;
+        Handle handle = 0;
+    };
+
+    void run();
+    /// Waits until there is a reason for a cycle. \return false: the coordinator ends
+    bool wait_for_work(std::chrono::microseconds pause);
+    std::string take_fresh();
+    Result<std::vector<std::string>> exchange(const std::string& own);
+    Result<void> perform(std::vector<Decision> decisions);
+    void finish(const std::string& name, Result<Outcome> result);
+    void fail_all(const Error& error);
+
+    Comm comm_;
+    const CoordinatorOptions options_;
+    const std::uint32_t rank_;
+    const std::uint32_t size_;
+    Agreement agreement_;  ///< of the thread alone
+    Performer performer_;  ///< likewise
+
+    mutable std::mutex mutex_;
+    std::condition_variable work_;
+    std::condition_variable done_;
+    std::unordered_map<std::string, Waiting> waiting_;  ///< by name; tasks do not move in it
+    std::vector<Waiting*> fresh_;                       ///< not announced yet
+    std::unordered_map<Handle, std::optional<Result<Outcome>>> results_;
+    Handle next_handle_ = 1;
+    bool stopping_ = false;
+    std::optional<Error> broken_;
+    std::thread thread_;
+};
+
+}  // namespace dtrun::collectives

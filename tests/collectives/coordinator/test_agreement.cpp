@@ -1,0 +1,221 @@
+#include "collectives/coordinator/agreement.h"
+#include "collectives/coordinator/fusion.h"
+
+#include <catch2/catch.hpp>
+
+using namespace dtrun::collectives;
+
+namespace {
+
+Request allreduce_of(std::string name, std::vector<std::int64_t> shape, DType type = DType::f32) {
+    Request request;
+    request.name = std::move(name);
+    request.tensors = {{type, std::move(shape)}};
+    return request;
+}
+
+Request without_data(std::string name, Operation operation) {
+    Request request;
+    request.name = std::move(name);
+    request.operation = operation;
+    return request;
+}
+
+/// Ranks that all see each other's messages.
+class Ranks {
+public:
+    explicit Ranks(std::uint32_t size, std::size_t requests_max = 1'000) : messages_(size) {
+        for (std::uint32_t rank = 0; rank < size; ++rank) ranks_.emplace_back(size, requests_max);
+    }
+
+    void announce(std::uint32_t rank, const Request& request,
+                  std::vector<std::int64_t> extras = {}) {
+        ranks_[rank].announce(messages_[rank], encode(request), extras);
+    }
+    std::size_t bytes(std::uint32_t rank) const { return messages_[rank].size(); }
+
+    /// What all ranks have decided, which must be the same.
+    std::vector<Decision> cycle() {
+        const std::vector<std::string_view> views(messages_.begin(), messages_.end());
+        std::vector<std::vector<Decision>> all;
+        for (Agreement& rank : ranks_) {
+            auto decided = rank.take(views);
+            REQUIRE(decided.has_value());
+            all.push_back(std::move(*decided));
+        }
+        for (const auto& decisions : all) {
+            REQUIRE(decisions.size() == all.front().size());
+            for (std::size_t i = 0; i < decisions.size(); ++i)
+                CHECK(decisions[i].request->name == all.front()[i].request->name);
+        }
+        for (std::string& message : messages_) message.clear();
+        return all.front();
+    }
+
+private:
+    std::vector<Agreement> ranks_;
+    std::vector<std::string> messages_;
+};
+
+std::vector<std::string> names(const std::vector<Decision>& decisions) {
+    std::vector<std::string> list;
+    for (const Decision& decision : decisions) list.push_back(decision.request->name);
+    return list;
+}
+
+}  // namespace
+
+TEST_CASE("Nothing is decided before all ranks have announced it", "[collectives]") {
+    Ranks ranks(3);
+    ranks.announce(0, allreduce_of("a", {4}));
+    ranks.announce(2, allreduce_of("a", {4}));
+    CHECK(ranks.cycle().empty());
+    ranks.announce(1, allreduce_of("a", {4}));
+    CHECK(names(ranks.cycle()) == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("Decisions have the order in which the lowest rank has asked", "[collectives]") {
+    Ranks ranks(2);
+    for (const char* name : {"c", "a", "b"}) ranks.announce(0, allreduce_of(name, {4}));
+    for (const char* name : {"a", "b", "c"}) ranks.announce(1, allreduce_of(name, {4}));
+    CHECK(names(ranks.cycle()) == std::vector<std::string>{"c", "a", "b"});
+}
+
+TEST_CASE("A request that was sent once takes four bytes", "[collectives]") {
+    Ranks ranks(2);
+    for (int step = 0; step < 2; ++step) {
+        for (std::uint32_t rank = 0; rank < 2; ++rank)
+            ranks.announce(rank, allreduce_of("layer1.weight", {64, 3, 7, 7}));
+        if (step == 1) CHECK(ranks.bytes(0) == 4);
+        CHECK(ranks.cycle().size() == 1);
+    }
+}
+
+TEST_CASE("Requests that were forgotten are sent again", "[collectives]") {
+    Ranks ranks(2, 2);
+    for (int step = 0; step < 10; ++step) {
+        const Request request = allreduce_of("noname." + std::to_string(step / 2), {4});
+        for (std::uint32_t rank = 0; rank < 2; ++rank) ranks.announce(rank, request);
+        CHECK(ranks.cycle().size() == 1);
+    }
+}
+
+TEST_CASE("Ranks that disagree are told both wishes, once all have come", "[collectives]") {
+    Ranks ranks(3);
+    ranks.announce(0, allreduce_of("a", {17, 17}));
+    ranks.announce(1, allreduce_of("a", {17, 18}));
+    CHECK(ranks.cycle().empty());
+    ranks.announce(2, allreduce_of("a", {17, 17}));
+    const auto decisions = ranks.cycle();
+    REQUIRE(decisions.size() == 1);
+    CHECK(
+        decisions.front().failure ==
+        "shapes for \"a\" differ between ranks: rank 0 has f32 [17, 17], rank 1 has f32 [17, 18]");
+}
+
+TEST_CASE("Differences are named by what they are", "[collectives]") {
+    const Request one = allreduce_of("a", {3});
+    Request other = allreduce_of("a", {3}, DType::i32);
+    CHECK(difference(one, 0, one, 1).empty());
+    CHECK(difference(one, 0, other, 1) ==
+          "types for \"a\" differ between ranks: rank 0 has f32 [3], rank 1 has i32 [3]");
+    other = one;
+    other.reduce = Reduce::max;
+    CHECK(difference(one, 0, other, 2) ==
+          "operations for \"a\" differ between ranks: rank 0 has allreduce (sum) of f32 [3], rank "
+          "2 has "
+          "allreduce (max) of f32 [3]");
+    Request first = one, second = one;
+    first.operation = second.operation = Operation::broadcast;
+    second.root = 1;
+    CHECK(difference(first, 0, second, 1) ==
+          "roots for \"a\" differ between ranks: rank 0 has 0, rank 1 has 1");
+}
+
+TEST_CASE("Ranks that have joined are not waited for", "[collectives]") {
+    Ranks ranks(3);
+    ranks.announce(1, without_data("join", Operation::join));
+    ranks.announce(0, allreduce_of("a", {4}));
+    ranks.announce(2, allreduce_of("a", {4}));
+    auto decisions = ranks.cycle();
+    REQUIRE(names(decisions) == std::vector<std::string>{"a"});
+    CHECK(decisions.front().present == std::vector<bool>{true, false, true});
+    CHECK(decisions.front().failure.empty());
+
+    ranks.announce(0, without_data("join", Operation::join));
+    CHECK(ranks.cycle().empty());
+    ranks.announce(2, without_data("join", Operation::join));
+    decisions = ranks.cycle();
+    REQUIRE(names(decisions) == std::vector<std::string>{"join"});
+    CHECK(decisions.front().last_joined == 2);
+
+    // Then all take part again.
+    ranks.announce(0, allreduce_of("a", {4}));
+    CHECK(ranks.cycle().empty());
+}
+
+TEST_CASE("What cannot be done with zeros fails when a rank has joined", "[collectives]") {
+    Ranks ranks(2);
+    ranks.announce(0, without_data("join", Operation::join));
+    Request gather = allreduce_of("rows", {Request::kOwnRows, 3});
+    gather.operation = Operation::allgather;
+    ranks.announce(1, gather, {5});
+    const auto decisions = ranks.cycle();
+    REQUIRE(decisions.size() == 1);
+    CHECK(decisions.front().failure ==
+          "allgather of f32 [any, 3] cannot be done for \"rows\" since rank 0 has joined and has "
+          "no data");
+}
+
+TEST_CASE("Each rank's rows reach all ranks", "[collectives]") {
+    Ranks ranks(2);
+    Request gather = allreduce_of("rows", {Request::kOwnRows, 3});
+    gather.operation = Operation::allgather;
+    ranks.announce(0, gather, {5});
+    ranks.announce(1, gather, {7});
+    const auto decisions = ranks.cycle();
+    REQUIRE(decisions.size() == 1);
+    CHECK(decisions.front().extras == std::vector<std::vector<std::int64_t>>{{5}, {7}});
+}
+
+TEST_CASE("A message that makes no sense is refused", "[collectives]") {
+    Agreement agreement(1);
+    for (const std::string& message :
+         {std::string("abc"), std::string("\x05\0\0\0", 4), std::string("\xff\xff\xff\xff", 4)}) {
+        const std::string_view view = message;
+        CHECK_FALSE(agreement.take({&view, 1}).has_value());
+    }
+}
+
+TEST_CASE("A request survives being sent", "[collectives]") {
+    Request request = allreduce_of("a", {4, 0, 5}, DType::bf16);
+    request.prescale = 0.25;
+    request.format = 5;
+    request.stochastic = true;
+    request.tensors.push_back({DType::i64, {}});
+    const auto decoded = decode_request(encode(request));
+    REQUIRE(decoded.has_value());
+    CHECK(*decoded == request);
+    const std::string bytes = encode(request);
+    for (std::size_t length = 0; length + request.name.size() < bytes.size(); ++length)
+        CHECK_FALSE(decode_request(bytes.substr(0, length)).has_value());
+}
+
+TEST_CASE("Allreduces of one kind are fused up to a size", "[collectives]") {
+    std::vector<Decision> decisions(5);
+    const auto set = [&](std::size_t i, Request request) {
+        decisions[i].request = std::make_shared<const Request>(std::move(request));
+    };
+    set(0, allreduce_of("a", {100}));
+    set(1, allreduce_of("b", {100}, DType::f64));
+    set(2, without_data("c", Operation::barrier));
+    set(3, allreduce_of("d", {100}));
+    set(4, allreduce_of("e", {100}));
+    const auto batches = plan_batches(decisions, 800);
+    REQUIRE(batches.size() == 4);
+    CHECK(batches[0].parts.size() == 2);
+    CHECK(batches[0].parts[1].decision == 3);
+    CHECK(batches[1].parts.size() == 1);
+    CHECK((batches[2].parts.empty() && batches[2].decision == 2));
+    CHECK(batches[3].parts.front().decision == 4);
+}

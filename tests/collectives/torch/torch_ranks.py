@@ -1,0 +1,366 @@
+"""A rank of torch_test.py: checks one thing and prints ok.
+
+    torch_ranks.py operations|disagrees|optimizer|killed|elastic FILE|hooks FORMAT|loses FORMAT|
+                   resumes FORMAT|backend|shim
+"""
+
+import copy
+import hashlib
+import os
+import signal
+import sys
+import warnings
+
+import torch
+
+warnings.simplefilter("ignore")
+
+
+def check(condition, *what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def same(one, other, within=0.0):
+    return one.shape == other.shape and bool(((one.double() - other.double()).abs() <= within).all())
+
+
+# ---- Horovod's interface ----
+
+def reductions(hvd):
+    rank, size = hvd.rank(), hvd.size()
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+        given = (torch.arange(30).reshape(5, 6) + rank).to(dtype)
+        everything = sum(torch.arange(30).reshape(5, 6) + other for other in range(size))
+        check(same(hvd.allreduce(given, op=hvd.Sum), everything.to(dtype)), dtype)
+        check(same(given, (torch.arange(30).reshape(5, 6) + rank).to(dtype)), "the input is not changed")
+        check(same(hvd.allreduce(given, op=hvd.Max), (torch.arange(30).reshape(5, 6) + size - 1).to(dtype)))
+    ones = torch.ones(7)
+    check(same(hvd.allreduce(ones, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4), 2.0 * size * ones))
+    hvd.allreduce_(ones, op=hvd.Average)
+    check(same(ones, torch.ones(7)))
+    gaps = torch.arange(12.0).reshape(3, 4).t()
+    hvd.allreduce_(gaps, op=hvd.Sum)
+    check(same(gaps, torch.arange(12.0).reshape(3, 4).t() * size), "elements with gaps between them")
+    for compression in (hvd.Compression.fp16, hvd.Compression.bf16, hvd.Compression.int8, hvd.Compression.fp8):
+        given = torch.linspace(-1, 1, 4096)
+        check(same(hvd.allreduce(given, compression=compression), given, 0.08), compression)
+    group = [torch.full((3,), float(rank)), torch.full((2, 2), 1), torch.full((1,), 2.0)]
+    summed = hvd.grouped_allreduce(group, op=hvd.Sum)
+    check([t.flatten()[0].item() for t in summed] == [sum(range(size)), size, 2.0 * size])
+
+
+def order(hvd):
+    """Every rank submits in its own order."""
+    names = list(range(40))
+    shift = hvd.rank() * 7
+    handles = {i: hvd.allreduce_async(torch.full((i + 1,), float(i)), name=f"layer.{i}", op=hvd.Sum)
+               for i in names[shift:] + names[:shift]}
+    for i in reversed(names):
+        check(same(hvd.synchronize(handles[i]), torch.full((i + 1,), float(i * hvd.size()))), i)
+
+
+def copies(hvd):
+    rank, size = hvd.rank(), hvd.size()
+    own = torch.full((rank + 1, 2), float(rank))
+    check(same(hvd.allgather(own), torch.cat([torch.full((r + 1, 2), float(r)) for r in range(size)])))
+    check(same(hvd.allgather(torch.empty(0, 3)), torch.empty(0, 3)))
+    shorts = hvd.grouped_allgather([torch.tensor([rank], dtype=torch.int16), torch.tensor([True])])
+    check(shorts[0].tolist() == list(range(size)) and shorts[1].tolist() == [True] * size)
+    for root in range(size):
+        check(same(hvd.broadcast(torch.full((3,), float(rank)), root), torch.full((3,), float(root))))
+    splits = torch.tensor([rank + other for other in range(size)], dtype=torch.int32)
+    output, received = hvd.alltoall(torch.full((int(splits.sum()), 2), float(rank)), splits)
+    check(received.tolist() == [other + rank for other in range(size)])
+    check(same(output, torch.cat([torch.full((other + rank, 2), float(other)) for other in range(size)])))
+    check(same(hvd.alltoall(torch.arange(2.0 * size)), torch.tensor([2.0 * rank, 2.0 * rank + 1] * size)))
+    rows = 2 * size + 1
+    part = hvd.reducescatter(torch.arange(float(rows)), op=hvd.Sum)
+    first = rank * 2 + min(rank, 1)
+    check(same(part, torch.arange(float(rows))[first:first + 2 + (rank == 0)] * size), part)
+    check(hvd.allgather_object({"rank": rank}) == [{"rank": other} for other in range(size)])
+    check(hvd.broadcast_object([rank], root_rank=size - 1) == [size - 1])
+
+
+def gradients(hvd):
+    size = hvd.size()
+    for made in (lambda x: hvd.allreduce(x, op=hvd.Sum), lambda x: hvd.alltoall(x),
+                 lambda x: hvd.reducescatter(x, op=hvd.Sum), lambda x: hvd.allgather(x)):
+        x = torch.ones(2 * size, 3, requires_grad=True)
+        made(x).sum().backward()
+        check(x.grad.shape == x.shape and bool((x.grad == x.grad[0, 0]).all()), x.grad)
+
+
+def subsets(hvd):
+    rank, size = hvd.rank(), hvd.size()
+    if size < 2:
+        return
+    firsts = hvd.add_process_set([0, 1])
+    check(firsts.included() == (rank < 2) and firsts.size() == 2)
+    if firsts.included():
+        check(same(hvd.allreduce(torch.ones(3), op=hvd.Sum, process_set=firsts), torch.full((3,), 2.0)))
+    else:
+        try:
+            hvd.allreduce(torch.ones(3), process_set=firsts)
+            check(False, "a rank that is not in the set was let in")
+        except ValueError as error:
+            check("is not in the process set" in str(error), error)
+    check(hvd.remove_process_set(firsts) and not hvd.remove_process_set(hvd.global_process_set))
+
+
+def joins(hvd):
+    size = hvd.size()
+    for step in range(hvd.rank() + 1):
+        reduced = hvd.allreduce(torch.ones(5), name=f"step{step}", op=hvd.Sum)
+        check(same(reduced, torch.full((5,), float(size - step))), reduced)
+    check(hvd.join() == size - 1)
+    check(same(hvd.allreduce(torch.ones(5), op=hvd.Sum), torch.full((5,), float(size))))
+
+
+def operations(hvd):
+    for part in (reductions, order, copies, gradients, subsets, joins):
+        part(hvd)
+    hvd.shutdown()
+    check(not hvd.is_initialized())
+    hvd.init()
+    hvd.barrier()
+
+
+def disagrees(hvd):
+    rank = hvd.rank()
+    try:
+        hvd.allreduce(torch.ones(3 + rank % 2), name="shape")
+        check(False, "ranks that disagree were not told")
+    except hvd.HorovodInternalError as error:
+        for has in ("shapes for", "rank 0 has f32 [3]", "rank 1 has f32 [4]"):
+            check(has in str(error), error)
+    if rank == 0:  # the others do not have it before this is over
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
+        try:
+            hvd.allreduce_async(torch.ones(2), name="twice")
+            check(False, "a name was used twice")
+        except ValueError as error:
+            check("pending already" in str(error), error)
+    hvd.barrier()
+    hvd.synchronize(handle if rank == 0 else hvd.allreduce_async(torch.ones(2), name="twice"))
+    check(same(hvd.allreduce(torch.ones(4), op=hvd.Sum), torch.full((4,), float(hvd.size()))), "it goes on")
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64),
+                               torch.nn.ReLU(), torch.nn.Linear(64, 10))
+
+
+def batch(generator):
+    inputs = torch.randn(8, 64, generator=generator)
+    return inputs, inputs[:, :10].argmax(1)
+
+
+def weights(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def train_alone(size, steps, passes):
+    """What the ranks do together, by one process: the mean of all ranks' gradients."""
+    model = model_of(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    generators = [torch.Generator().manual_seed(100 + rank) for rank in range(size)]
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for generator in generators * passes:
+            inputs, targets = batch(generator)
+            (torch.nn.functional.cross_entropy(model(inputs), targets) / size).backward()
+        optimizer.step()
+    return weights(model)
+
+
+def optimizer(hvd):
+    for options in ({}, {"groups": 2}, {"backward_passes_per_step": 2}, {"gradient_predivide_factor": 2.0}):
+        model = model_of(1 + hvd.rank())
+        passes = options.get("backward_passes_per_step", 1)
+        made = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+                                        named_parameters=model.named_parameters(), **options)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(made, root_rank=0)
+        generator = torch.Generator().manual_seed(100 + hvd.rank())
+        for _ in range(10):
+            made.zero_grad()
+            for _ in range(passes):
+                inputs, targets = batch(generator)
+                torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            made.step()
+        check(same(weights(model), train_alone(hvd.size(), 10, passes), 1e-5), options)
+        digests = hvd.allgather_object(hashlib.sha1(weights(model).numpy().tobytes()).hexdigest())
+        check(len(set(digests)) == 1, digests)
+
+
+def killed(hvd):
+    hvd.allreduce(torch.ones(2))
+    last = hvd.size() - 1
+    if hvd.rank() == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for attempt in range(2):
+        try:
+            hvd.allreduce(torch.ones(2))
+            check(False, "nobody was missed")
+        except hvd.HorovodInternalError as error:
+            check(f"rank {last} on " in str(error), error)
+
+
+def elastic(hvd, marker):
+    """The last rank dies once, and the others go on at the last commit. :param marker: a file that says it has"""
+    model = model_of(1 + hvd.rank())
+    made = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05),
+                                    named_parameters=model.named_parameters())
+    generator = torch.Generator().manual_seed(hvd.rank())
+
+    @hvd.elastic.run
+    def train_on(state):
+        while state.step < 30:
+            inputs, targets = batch(generator)
+            made.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            made.step()
+            state.step += 1
+            if state.step == 12 and hvd.rank() == hvd.size() - 1 and not os.path.exists(marker):
+                with open(marker, "w", encoding="ascii"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            if state.step % 5 == 0:
+                state.commit()
+
+    train_on(hvd.elastic.TorchState(model=model, optimizer=made, step=0))
+    digests = hvd.allgather_object(hashlib.sha1(weights(model).numpy().tobytes()).hexdigest())
+    check(len(set(digests)) == 1, digests)
+
+
+def shim():
+    import horovod
+    import horovod.torch as hvd
+    import horovod.torch.elastic  # noqa: F401
+    hvd.init()
+    check(horovod.__version__ == "0.28.1")
+    check(same(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), hvd.size() * 1.0)))
+
+
+# ---- torch's DistributedDataParallel ----
+
+def distributed_model(seed=1):
+    return torch.nn.parallel.DistributedDataParallel(model_of(seed))
+
+
+def train(model, steps, made=None, generator=None):
+    made = made or torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    generator = generator or torch.Generator().manual_seed(100 + torch.distributed.get_rank())
+    for _ in range(steps):
+        inputs, targets = batch(generator)
+        made.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        made.step()
+    return weights(model)
+
+
+def alike(values):
+    digest = hashlib.sha1(values.numpy().tobytes()).digest()
+    everybody = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everybody, digest)
+    return len(set(everybody)) == 1
+
+
+def hooks(format):
+    from dtrun.torch import hooks as hooks_
+    model, plain = distributed_model(), distributed_model()
+    state = hooks_.register(model, format, min_numel=1024)
+    trained, expected = train(model, 50), train(plain, 50)
+    check(alike(trained), "all ranks have the same weights")
+    check(same(trained, expected, {"none": 1e-6, "fp16": 1e-2, "bf16": 1e-2}.get(format, 5e-2)), format)
+    stats = state.stats()
+    check(stats.steps == 50 and stats.ratio >= {"none": 1.0, "fp16": 1.7, "bf16": 1.7}.get(format, 2.5), stats)
+
+
+def loses(format):
+    from dtrun.torch import hooks as hooks_
+    model, last = distributed_model(), torch.distributed.get_world_size() - 1
+    hooks_.register(model, format)
+    train(model, 3)
+    if torch.distributed.get_rank() == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        train(model, 1)
+        check(False, "nobody was missed")
+    except RuntimeError as error:
+        check(f"rank {last} on " in str(error), error)
+    print("ok", flush=True)
+    os._exit(0)  # torch's own process group waits for the one that is gone
+
+
+def resumes(format):
+    from dtrun.torch import hooks as hooks_
+    model = distributed_model()
+    made = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    generator = torch.Generator().manual_seed(100 + torch.distributed.get_rank())
+    state = hooks_.register(model, format, min_numel=1024)
+    train(model, 10, made, generator)
+    saved = {"model": {k: v.clone() for k, v in model.state_dict().items()}, "hook": state.state_dict(),
+             "generator": generator.get_state()}
+    saved["optimizer"] = copy.deepcopy(made.state_dict())
+    expected = train(model, 10, made, generator)
+
+    again = distributed_model(2)
+    resumed = hooks_.register(again, format, min_numel=1024)
+    train(again, 1)  # which has DDP arrange its buckets as they were
+    again.load_state_dict(saved["model"])
+    made = torch.optim.SGD(again.parameters(), lr=0.05, momentum=0.9)
+    made.load_state_dict(saved["optimizer"])
+    generator.set_state(saved["generator"])
+    resumed.load_state_dict(saved["hook"])
+    check(same(train(again, 10, made, generator), expected), "the same bits as without an interruption")
+
+
+def backend():
+    dist = torch.distributed
+    rank, size = dist.get_rank(), dist.get_world_size()
+    values = torch.full((4,), float(rank))
+    dist.all_reduce(values)
+    check(same(values, torch.full((4,), float(sum(range(size))))))
+    parts = [torch.zeros(2) for _ in range(size)]
+    dist.all_gather(parts, torch.full((2,), float(rank)))
+    check([part[0].item() for part in parts] == list(range(size)))
+    taken = torch.zeros(size)
+    dist.all_to_all_single(taken, torch.arange(float(size)) + 10 * rank)
+    check(taken.tolist() == [10.0 * other + rank for other in range(size)])
+    own = torch.zeros(1)
+    dist.scatter(own, [torch.tensor([float(r)]) for r in range(size)] if rank == 0 else None, 0)
+    check(own.item() == rank)
+    if size > 1:  # everybody receives first
+        before = torch.zeros(3)
+        receive = dist.irecv(before, (rank - 1) % size)
+        dist.isend(torch.full((3,), float(rank)), (rank + 1) % size).wait()
+        receive.wait()
+        check(before[0].item() == (rank - 1) % size)
+    dist.barrier()
+    check(alike(train(distributed_model(1 + rank), 10)))
+
+
+def main():
+    mode, format = sys.argv[1], (sys.argv[2:] or [None])[0]
+    if mode in ("hooks", "loses", "resumes", "backend"):
+        if mode == "backend":
+            import dtrun.torch.backend  # noqa: F401
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        torch.distributed.init_process_group("dtrun" if mode == "backend" else "gloo")
+        globals()[mode](*([format] if format else []))
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    elif mode == "shim":
+        shim()
+    else:
+        import dtrun.torch as hvd
+        hvd.init()
+        globals()[mode](hvd, *([format] if format else []))
+        if mode != "killed":
+            hvd.barrier()
+    print("ok", flush=True)
+
+
+main()

@@ -1,0 +1,65 @@
+"""dtrun.torch in ranks on this machine:
+
+    torch_test.py DTRUN PYTHON BACKEND
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
+from skip import skip  # noqa: E402
+
+DTRUN, PYTHON, BACKEND = sys.argv[1:]
+HERE = os.path.dirname(os.path.abspath(__file__))
+failed = []
+
+
+def environment():
+    outer = ("SLURM", "PMI", "OMPI_", "HYDRA", "DTRUN_", "MPI", "UCX_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+    return dict(kept, OMP_NUM_THREADS="1", DTRUN_BACKEND=BACKEND)
+
+
+def check(name, ranks, program, options=(), code=0, oks=None):
+    begin = time.monotonic()
+    done = subprocess.run([DTRUN, "-np", str(ranks), *options, PYTHON, *program], env=environment(),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=150,
+                          text=True, check=False)
+    found = len(re.findall(r"^(?:\[\d+\]<\w+>: ?)?ok$", done.stdout, re.M))
+    good = done.returncode == code and found in ([ranks] if oks is None else oks)
+    print(f"{'ok' if good else 'FAILED'} {name} ({time.monotonic() - begin:.1f} s)", flush=True)
+    if not good:
+        failed.append(name)
+        print(f"exit status {done.returncode}, {found} times ok\n{done.stdout}", flush=True)
+
+
+def rank(mode, *arguments):
+    return [f"{HERE}/torch_ranks.py", mode, *arguments]
+
+
+probe = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], stdout=subprocess.PIPE,
+                       stderr=subprocess.DEVNULL, text=True, check=False)
+if probe.returncode != 0:
+    skip(f"{PYTHON} has no torch")
+for number in (1, 2, 4):
+    check(f"operations give on {number} ranks what Horovod's give", number, rank("operations"))
+for number in (1, 3):
+    check(f"{number} ranks with DistributedOptimizer train as one process does", number, rank("optimizer"))
+check("ranks that disagree are told both wishes, and go on", 2, rank("disagrees"))
+check("a rank that is killed is named to the others", 3, rank("killed"), ["--keep-going"], 137, [2])
+with tempfile.TemporaryDirectory() as folder:
+    check("an elastic job goes on at its last commit", 3, rank("elastic", f"{folder}/died"),
+          ["--min-np", "1", "-H", "localhost:3"], oks=[2, 3])
+check("a script that imports horovod.torch runs unchanged", 2, ["-m", "dtrun.torch.shim", *rank("shim")])
+for format in ("none", "fp16", "bf16", "int8", "e4m3"):
+    check(f"DDP with the hook {format} keeps all ranks alike", 2, rank("hooks", format))
+check("a hook names a rank that is killed", 3, rank("loses", "int8"), ["--keep-going"], 137, [2])
+check("DDP with the hook int8 resumes as if it had not been interrupted", 2, rank("resumes", "int8"))
+if int(probe.stdout.split(".", maxsplit=1)[0]) >= 2:
+    check("DDP trains over the backend dtrun of torch.distributed", 3, rank("backend"))
+if failed:
+    sys.exit("failed: " + ", ".join(failed))

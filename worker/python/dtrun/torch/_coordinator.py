@@ -1,0 +1,259 @@
+"""<dtrun_coordinator.h> for tensors: named operations that each rank asks for in its own order."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+
+from .. import Code, Error
+from ..collectives import Communicator, _library
+
+ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCE_SCATTER, BARRIER, JOIN = range(7)
+
+#: How often a wait looks for signals such as Ctrl-C, in milliseconds.
+_LOOK_MS = 100
+
+_DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4,
+           torch.uint8: 5, torch.int32: 6, torch.int64: 7, torch.bool: 5}
+#: What has no arithmetic here is still moved, as elements of the same size.
+_BY_SIZE = {1: 5, 2: 2, 4: 6, 8: 7}
+
+
+class HorovodInternalError(RuntimeError):
+    """An operation has failed: ranks disagree about it, or one is gone. The text says which."""
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("fused_bytes", ctypes.c_size_t), ("delay_us", ctypes.c_int64)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("input", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("error", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("dimensions", ctypes.c_uint32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+    ]
+
+
+class _Task(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("operation", ctypes.c_int),
+        ("reduce", ctypes.c_int),
+        ("root", ctypes.c_uint32),
+        ("prescale", ctypes.c_double),
+        ("postscale", ctypes.c_double),
+        ("format", ctypes.c_int),
+        ("stochastic", ctypes.c_int),
+        ("tensors", ctypes.POINTER(_Tensor)),
+        ("number", ctypes.c_size_t),
+        ("splits", ctypes.POINTER(ctypes.c_int64)),
+    ]
+
+
+def _declare() -> None:
+    pointer, handle = ctypes.c_void_p, ctypes.c_uint64
+    signatures = {
+        "coordinator_create": ([pointer, ctypes.POINTER(_Options), ctypes.POINTER(pointer)], ctypes.c_int),
+        "coordinator_free": ([pointer], None),
+        "coordinator_submit": ([pointer, ctypes.POINTER(_Task), ctypes.POINTER(handle)], ctypes.c_int),
+        "coordinator_poll": ([pointer, handle], ctypes.c_int),
+        "coordinator_wait": ([pointer, handle, ctypes.c_int64, ctypes.POINTER(ctypes.c_int),
+                              ctypes.POINTER(pointer)], ctypes.c_int),
+        "coordinator_error_text": ([], ctypes.c_char_p),
+        "outcome_data": ([pointer, ctypes.c_size_t], pointer),
+        "outcome_rows": ([pointer, ctypes.c_size_t, ctypes.c_uint32], ctypes.c_int64),
+        "outcome_last_joined": ([pointer], ctypes.c_uint32),
+        "outcome_free": ([pointer], None),
+    }
+    for name, (arguments, result) in signatures.items():
+        function = getattr(_library, "dtrun_" + name)
+        function.argtypes, function.restype = arguments, result
+
+
+_declare()
+
+
+def _text() -> str:
+    return _library.dtrun_coordinator_error_text().decode(errors="replace")
+
+
+def dtype_of(tensor: torch.Tensor, operation: int) -> int:
+    """The element type by which the library knows a tensor's. :raises ValueError: it cannot reduce that type"""
+    number = _DTYPES.get(tensor.dtype)
+    if number is not None:
+        return number
+    if operation in (ALLREDUCE, REDUCE_SCATTER):
+        raise ValueError(f"dtrun.torch cannot reduce tensors of type {tensor.dtype}: convert them first")
+    number = _BY_SIZE.get(tensor.element_size())
+    if number is None:
+        raise ValueError(f"dtrun.torch cannot send tensors of type {tensor.dtype}: use torch.view_as_real()")
+    return number
+
+
+class Task:
+    """An operation that can be submitted many times, with other memory each time.
+
+    :param tensors: models of the tensors: their shapes and types
+    :param splits: of all-to-all: rows for each rank
+    """
+
+    __slots__ = ("task", "tensors", "_keep")
+
+    def __init__(self, name: str, operation: int, tensors: Sequence[torch.Tensor] = (), reduce: int = 0,
+                 root: int = 0, prescale: float = 1.0, postscale: float = 1.0, format: int = 0,
+                 stochastic: bool = False, splits: Optional[Sequence[int]] = None) -> None:
+        self.tensors = (_Tensor * len(tensors))()
+        keep: List[Any] = [name.encode()]
+        for place, tensor in zip(self.tensors, tensors):
+            shape = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+            keep.append(shape)
+            place.dtype, place.dimensions = dtype_of(tensor, operation), tensor.dim()
+            place.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+        rows = None if splits is None else (ctypes.c_int64 * len(splits))(*splits)
+        self._keep = keep
+        self.task = _Task(ctypes.sizeof(_Task), keep[0], operation, reduce, root, prescale, postscale, format,
+                          int(stochastic), self.tensors, len(tensors), rows)
+
+    def point(self, index: int, source: torch.Tensor, target: Optional[torch.Tensor]) -> None:
+        """Says where a tensor's elements are, and where the result goes; both are contiguous."""
+        place = self.tensors[index]
+        place.input = source.data_ptr()
+        place.out = None if target is None else target.data_ptr()
+
+
+class Outcome:
+    """What an operation has made. Tensors that are made of it keep it alive."""
+
+    def __init__(self, pointer: ctypes.c_void_p) -> None:
+        self._pointer = pointer
+        weakref.finalize(self, _library.dtrun_outcome_free, pointer)
+
+    def rows(self, index: int, size: int) -> List[int]:
+        """How many rows each rank has sent."""
+        return [_library.dtrun_outcome_rows(self._pointer, index, rank) for rank in range(size)]
+
+    def last_joined(self) -> int:
+        return _library.dtrun_outcome_last_joined(self._pointer)
+
+    def tensor(self, index: int, size: int, model: torch.Tensor) -> torch.Tensor:
+        """All ranks' rows, one behind the other, in the library's own memory."""
+        shape = [sum(self.rows(index, size)), *model.shape[1:]]
+        elements = 1
+        for length in shape:
+            elements *= length
+        if elements == 0:
+            return torch.empty(shape, dtype=model.dtype)
+        address = _library.dtrun_outcome_data(self._pointer, index)
+        memory = (ctypes.c_char * (elements * model.element_size())).from_address(address)
+        memory.outcome = self  # type: ignore[attr-defined]  # an array of ctypes has a dictionary
+        return torch.frombuffer(memory, dtype=model.dtype, count=elements).view(shape)
+
+
+class Coordinator:
+    """One rank's part of a group of ranks that agree about operations."""
+
+    def __init__(self, communicator: Communicator, fused_bytes: int, delay: float) -> None:
+        """
+        :param communicator: is used up: nothing else may use it
+        :param delay: seconds to wait for more before others are told
+        """
+        self.rank, self.size = communicator.rank, communicator.size
+        self.backend = communicator.backend
+        comm, worker = communicator._get(), communicator._worker
+        options = _Options(ctypes.sizeof(_Options), fused_bytes, round(delay * 1e6))
+        made = ctypes.c_void_p()
+        code = _library.dtrun_coordinator_create(comm, ctypes.byref(options), ctypes.byref(made))
+        if code != 0:
+            raise Error(Code(code), _text())
+        communicator._comm = None
+        worker._users.remove(communicator)
+        worker._users.append(self)
+        self._worker = worker
+        self._pointer: Optional[ctypes.c_void_p] = made
+        self._counts: Dict[str, int] = {}
+        self._kept: Dict[int, Any] = {}  # memory of what is under way
+        self._abandoned: List[int] = []
+
+    def close(self) -> None:
+        """Ends it; what is pending fails. May be called again."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._worker._users.remove(self)
+            _library.dtrun_coordinator_free(pointer)
+            self._kept.clear()
+
+    def name(self, operation: str, given: Optional[str]) -> str:
+        """The name of an operation: ranks give those without one numbers in the order of their calls."""
+        if given is not None:
+            return f"{operation}.{given}"
+        count = self._counts[operation] = self._counts.get(operation, 0) + 1
+        return f"{operation}.noname.{count}"
+
+    def count_anew(self) -> None:
+        """Begins with the numbers of name() again, on all ranks at the same point of the program."""
+        self._counts.clear()
+
+    def submit(self, task: Task, keep: Any) -> int:
+        """Starts an operation. :param keep: owns the memory that the task points to"""
+        if self._abandoned:
+            self._forget_abandoned()
+        if self._pointer is None:
+            raise HorovodInternalError("dtrun.torch was shut down: call init() first")
+        handle = ctypes.c_uint64()
+        code = _library.dtrun_coordinator_submit(self._pointer, ctypes.byref(task.task), ctypes.byref(handle))
+        if code != 0:
+            raise (ValueError if code == Code.INVALID else HorovodInternalError)(_text())
+        self._kept[handle.value] = keep
+        return handle.value
+
+    def poll(self, handle: int) -> bool:
+        return self._pointer is None or bool(_library.dtrun_coordinator_poll(self._pointer, handle))
+
+    def wait(self, handle: int) -> Outcome:
+        """Waits for an operation, once. :raises HorovodInternalError: what has become of it"""
+        done, outcome = ctypes.c_int(), ctypes.c_void_p()
+        while self._pointer is not None:
+            code = _library.dtrun_coordinator_wait(self._pointer, handle, _LOOK_MS, ctypes.byref(done),
+                                                   ctypes.byref(outcome))
+            if not done.value:
+                continue
+            self._kept.pop(handle, None)
+            if code != 0:
+                raise HorovodInternalError(_text())
+            return Outcome(outcome)
+        raise HorovodInternalError("dtrun.torch was shut down while the operation was pending")
+
+    def finish(self, handle: int) -> None:
+        """wait() for an operation of whose outcome nothing is needed."""
+        done = ctypes.c_int()
+        while self._pointer is not None:
+            code = _library.dtrun_coordinator_wait(self._pointer, handle, _LOOK_MS, ctypes.byref(done), None)
+            if done.value:
+                self._kept.pop(handle, None)
+                if code != 0:
+                    raise HorovodInternalError(_text())
+                return
+        raise HorovodInternalError("dtrun.torch was shut down while the operation was pending")
+
+    def abandon(self, handle: int) -> None:
+        """Nobody will wait for it. Its memory stays until it is over."""
+        self._abandoned.append(handle)
+
+    def _forget_abandoned(self) -> None:
+        abandoned, self._abandoned = self._abandoned, []
+        for handle in abandoned:
+            if not self.poll(handle):
+                self._abandoned.append(handle)
+                continue
+            try:
+                self.finish(handle)
+            except HorovodInternalError:
+                pass  # who has dropped the handle does not want to know
