@@ -148,6 +148,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
     spec.size = static_cast<std::uint32_t>(plan.ranks.size());
     for (const Rank& rank : plan.ranks) spec.members.push_back(rank.world);
     spec.prefix = plan.prefix;
+    spec.gpu = plan.options.gpu;
     spec.generation = dtrun_generation(worker.get());
     spec.timeout = plan.options.timeout;
     const bool one_host =

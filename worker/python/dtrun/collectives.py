@@ -15,7 +15,9 @@ protocol is an array (NumPy's, torch's through .numpy(), array.array), as long a
 behind the other; an ml_dtypes.bfloat16 array is one too. Other threads run while a call waits.
 
 A communicator with device_memory=True takes what has __cuda_array_interface__ instead: torch's tensors on a
-GPU, CuPy's arrays. Work in other streams than the default one must have ended before a call.
+GPU, CuPy's arrays. Operations come after what was given before to the stream that is torch's current one, that the
+array's interface names, or that `stream` names; when they return, or a future has its result, they are over on
+the GPU.
 
 The library is the one that was installed with this package, else the loader's (LIBDTRUN_COLLECTIVES_PATH
 names another).
@@ -26,6 +28,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import sys
 import threading
 from types import TracebackType
 from typing import Any, List, Optional, Sequence, Tuple, Type
@@ -53,6 +56,7 @@ class _Options(ctypes.Structure):
         ("operation_timeout_ms", ctypes.c_int64),
         ("interfaces", ctypes.c_char_p),
         ("device_memory", ctypes.c_int),
+        ("device_plus_one", ctypes.c_int),
     ]
 
 
@@ -80,6 +84,7 @@ def _load() -> ctypes.CDLL:
         "comm_split": [comm, ctypes.c_int32, ctypes.c_int32, out],
         "comm_split_by_host": [comm, out],
         "comm_barrier": [comm],
+        "comm_set_stream": [comm, ctypes.c_void_p],
         "allreduce": [comm, data, data, size, number, number, how],
         "allreduce_start": [comm, data, data, size, number, number, how, out],
         "allreduce_many": [comm, arrays, sizes, size, number, number, how, arrays],
@@ -136,7 +141,7 @@ def _invalid(text: str) -> Error:
 class _Array:
     """Where an array's elements are, how many, of which type."""
 
-    __slots__ = ("address", "count", "dtype", "is_bool", "keep")
+    __slots__ = ("address", "count", "dtype", "is_bool", "keep", "stream")
 
     def __init__(self, array: Any, writable: bool) -> None:
         bfloat16 = False
@@ -158,6 +163,7 @@ class _Array:
         self.dtype = dtype
         self.is_bool = view.format == "?"
         self.count = view.nbytes // itemsize
+        self.stream: Optional[int] = None
         self.keep = view
         self.address = self._address(view) if self.count else None
 
@@ -200,7 +206,29 @@ class _DeviceArray(_Array):
         self.is_bool = code == "|b1"
         self.count = step // itemsize
         self.keep = array
+        self.stream = _stream_of(array, about)
         self.address = address if self.count else None
+
+
+def _stream_of(array: Any, about: dict) -> Optional[int]:
+    """In which stream of the GPU the array is worked on, or None: torch's current one, or the interface's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch.cuda.current_stream(array.device).cuda_stream
+    return about.get("stream")
+
+
+def _check_streams(*arrays: _Array) -> None:
+    if any((array.stream or 0) != (arrays[0].stream or 0) for array in arrays):
+        raise _invalid("the arrays are worked on in different streams: let one wait for the others, and say which "
+                       "by the communicator's `stream`")
+
+
+def _handle_of(stream: Any) -> Optional[int]:
+    """A stream's handle: of a number, of torch's Stream, of CuPy's."""
+    for name in ("cuda_stream", "ptr"):
+        stream = getattr(stream, name, stream)
+    return stream if stream is None else int(stream)
 
 
 class _PyBuffer(ctypes.Structure):
@@ -281,7 +309,7 @@ class Communicator:
 
     def __init__(self, worker: Worker, backend: str = "auto", timeout: float = 300,
                  operation_timeout: Optional[float] = None, interfaces: str = "",
-                 device_memory: bool = False) -> None:
+                 device_memory: bool = False, device: Optional[int] = None) -> None:
         """All ranks of the worker call it.
 
         :param backend: "auto", or a backend's name, as docs/COLLECTIVES.md lists them
@@ -289,21 +317,25 @@ class Communicator:
         :param operation_timeout: of one operation; None: none
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
         :param device_memory: arrays are in memory of the current GPU, as they are with "nccl"
+        :param device: the number of another GPU than docs/COLLECTIVES.md says
         """
+        if device is not None and device < 0:
+            raise _invalid(f"device is the number of a GPU, from 0 on, not {device}")
         on_device = device_memory or backend == "nccl"
         options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
                            round((operation_timeout or 0) * 1000), interfaces.encode() or None,
-                           int(on_device))
+                           int(on_device), 0 if device is None else device + 1)
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
         self._comm: Optional[ctypes.c_void_p] = comm
         self._worker = worker  # outlives us
-        self._array: Type[_Array] = _DeviceArray if on_device else _Array
+        self._kind: Type[_Array] = _DeviceArray if on_device else _Array
+        self._stream: Optional[int] = None
         worker._users.append(self)
 
     def _part(self, comm: ctypes.c_void_p) -> "Communicator":
         made = type(self).__new__(type(self))
-        made._comm, made._worker, made._array = comm, self._worker, self._array
+        made._comm, made._worker, made._kind, made._stream = comm, self._worker, self._kind, self._stream
         self._worker._users.append(made)
         return made
 
@@ -326,6 +358,25 @@ class Communicator:
             raise Error(Code.CLOSED, "the communicator is closed")
         self._worker._get()  # raises once that is closed, too
         return self._comm
+
+    @property
+    def stream(self) -> Optional[int]:
+        """The stream of the GPU in which arrays are worked on, as an address; None: as the arrays say."""
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        """:param stream: an address (0: the default stream), torch's Stream, CuPy's Stream, or None"""
+        self._stream = _handle_of(stream)
+
+    def _array(self, array: Any, writable: bool) -> _Array:
+        """What the library needs to know of an array, after it was told in which stream this is worked on."""
+        made = self._kind(array, writable)
+        if self._kind is _DeviceArray:
+            if self._stream is not None:
+                made.stream = self._stream
+            _check(_library.dtrun_comm_set_stream(self._get(), made.stream or None))
+        return made
 
     def split(self, colour: int, key: int = 0) -> Optional["Communicator"]:
         """Ranks of the same colour, ordered by key; None with a negative colour."""
@@ -373,6 +424,7 @@ class Communicator:
         taken = self._array(out, writable=True)
         if taken.dtype != given.dtype:
             raise _invalid("array and out have elements of different types")
+        _check_streams(given, taken)
         return given, taken, out
 
     def _same(self, array: Any, out: Any) -> Tuple[_Array, _Array, Any]:
@@ -420,6 +472,7 @@ class Communicator:
             return
         if any(array.dtype != given[0].dtype for array in given):
             raise _invalid("the arrays have elements of different types")
+        _check_streams(*given)
         how = _compression(compression, stochastic, None, 0)
         kept: List[_Array] = []
         if how is not None and errors is not None:
