@@ -42,40 +42,51 @@ __global__ void __launch_bounds__(kThreads)
     store_values<aligned>(values, place, x);
 }
 
-/// Adds up what all ranks have sent of a block. Several ranks' codes are loaded before the first of
-/// them is added, so that the memory is kept busy.
+template <bool first>
+__device__ void add_to(float (&sum)[kEach], const float (&x)[kEach]) {
+#pragma unroll
+    for (unsigned k = 0; k < kEach; k++) sum[k] = first ? x[k] : __fadd_rn(sum[k], x[k]);
+}
+
+/// This rank's own values of a block, which nobody has encoded.
+template <bool aligned>
+__device__ void load_own(const CudaPiece& piece, const Place& place, float (&x)[kEach]) {
+    load_values<aligned>(piece.own, place, x);
+    if (piece.own_before == nullptr) return;
+    float added[kEach];
+    load_values<aligned>(piece.own_before, place, added);
+    add_to<false>(x, added);
+}
+
+/// Adds up what all ranks have sent of a block, in their order. Several ranks' codes are loaded before
+/// the first of them is added, so that the memory is kept busy.
 template <Format format, bool aligned>
 __device__ void sum_of_block(const CudaPiece& piece, const Place& place, float (&sum)[kEach]) {
     constexpr unsigned at_once = !aligned ? 1 : value_bytes(format) == 1 ? 4 : 2;
     const auto* const encoded =
         reinterpret_cast<const unsigned char*>(piece.encoded) + place.block * block_bytes(format);
-    for (std::uint32_t first = 0; first < piece.ranks; first += at_once) {
+    float x[kEach];
+    for (std::uint32_t rank = 0; rank < piece.ranks;) {
+        if (rank == piece.own_rank) {
+            load_own<aligned>(piece, place, x);
+            rank == 0 ? add_to<true>(sum, x) : add_to<false>(sum, x);
+            rank++;
+            continue;
+        }
+        const std::uint32_t end =
+            rank < piece.own_rank ? min(piece.own_rank, piece.ranks) : piece.ranks;
         Codes<format> codes[at_once];
 #pragma unroll
-        for (unsigned i = 0; i < at_once; i++) {
-            const std::uint32_t rank = first + i;
-            if (rank < piece.ranks && rank != piece.own_rank)
-                load_block<format, aligned>(encoded + rank * piece.stride, place, codes[i]);
-        }
+        for (unsigned i = 0; i < at_once; i++)
+            if (rank + i < end)
+                load_block<format, aligned>(encoded + (rank + i) * piece.stride, place, codes[i]);
 #pragma unroll
         for (unsigned i = 0; i < at_once; i++) {
-            const std::uint32_t rank = first + i;
-            if (rank >= piece.ranks) break;
-            float x[kEach];
-            if (rank != piece.own_rank) {
-                decode_block<format>(codes[i], x);
-            } else {
-                load_values<aligned>(piece.own, place, x);
-                float added[kEach] = {};
-                if (piece.own_before != nullptr)
-                    load_values<aligned>(piece.own_before, place, added);
-                for (unsigned k = 0; piece.own_before != nullptr && k < kEach; k++)
-                    x[k] = __fadd_rn(x[k], added[k]);
-            }
-#pragma unroll
-            for (unsigned k = 0; k < kEach; k++)
-                sum[k] = rank == 0 ? x[k] : __fadd_rn(sum[k], x[k]);
+            if (rank + i >= end) continue;
+            decode_block<format>(codes[i], x);
+            rank + i == 0 ? add_to<true>(sum, x) : add_to<false>(sum, x);
         }
+        rank = min(rank + at_once, end);
     }
 }
 
