@@ -4,11 +4,11 @@
     torchrun --nproc-per-node 2 ddp_hook.py [--model mlp|transformer|tiny] [--steps 60] [--json FILE]
     dtrun -np 2 python3 ddp_hook.py ...
 
-Formats: none, and fp16, bf16 and powersgd by torch's own hooks; int8 and e4m3 by dtrun.torch, where it can be imported.
-All of them take turns in one process, so that they see the same machine. A step without synchronisation (`no_sync`) is
-the computation alone; what a step takes longer is what its communication shows of itself. Runs on a GPU with NCCL, and
-without one on the processor with gloo, which shows that it works and no more. Ranks that share a GPU are time-sliced:
-their figures are not to be quoted.
+Formats: none, and fp16, bf16 and powersgd by torch's own hooks; int8 and e4m3 by dtrun.torch, where it can be
+imported. All of them are measured in one process, so that they see the same machine. A step without
+synchronisation (`no_sync`) is the computation alone; what a step takes longer is what its communication shows of
+itself. Runs on a GPU with NCCL, and without one on the processor with gloo, which shows that it works and no more.
+Ranks that share a GPU are time-sliced: their figures are not to be quoted.
 """
 
 from __future__ import annotations
@@ -61,27 +61,22 @@ def make_model(name: str) -> Tuple[nn.Module, Tuple[int, ...]]:
     return nn.Sequential(nn.TransformerEncoder(layer, 12), nn.Linear(768, 8)), (4, 256, 768)
 
 
-def register(ddp: DistributedDataParallel, name: str) -> bool:
-    """Has DDP compress; False if nobody can do that here."""
+def register(ddp: DistributedDataParallel, name: str) -> str:
+    """Has DDP compress; "", or why nobody can do that here."""
     if name == "none":
-        return True
-    if name == "fp16":
-        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        return True
-    if name == "bf16":
-        ddp.register_comm_hook(None, default_hooks.bf16_compress_hook)
-        return True
-    if name == "powersgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
-        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        return True
+        return ""
     try:
-        import dtrun.torch as ours
-        ours_state = ours.Compression(name)
-    except (ImportError, AttributeError):
-        return False
-    ddp.register_comm_hook(ours_state, ours.compress_hook)
-    return True
+        if name in ("fp16", "bf16"):
+            ddp.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
+        elif name == "powersgd":
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+            ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        else:
+            import dtrun.torch as ours
+            ddp.register_comm_hook(ours.Compression(name), ours.compress_hook)
+    except (ImportError, AttributeError, TypeError) as error:  # TypeError: torch's bf16 is for NCCL
+        return str(error)
+    return ""
 
 
 class Training:
@@ -92,7 +87,7 @@ class Training:
         self.device = torch.device("cpu" if gpu is None else f"cuda:{gpu}")
         network, shape = make_model(model)
         self.ddp = DistributedDataParallel(network.to(self.device), device_ids=None if gpu is None else [gpu])
-        self.possible = register(self.ddp, name)
+        self.absent = register(self.ddp, name)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-3)
         self.input = torch.randn(*shape, device=self.device)
 
@@ -106,7 +101,7 @@ class Training:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self._wait()
-        self.loss = float(loss)
+        self.loss = loss.item()
         return (time.perf_counter() - began) * 1e3
 
     def _wait(self) -> None:
@@ -116,8 +111,8 @@ class Training:
 
 def measure(model: str, name: str, gpu: Optional[int], steps: int) -> Dict[str, Any]:
     training = Training(model, name, gpu)
-    if not training.possible:
-        return {"format": name, "absent": "no dtrun.torch here"}
+    if training.absent:
+        return {"format": name, "absent": training.absent}
     for _ in range(WARM_UP):
         training.step()
     times = [training.step() for _ in range(steps)]

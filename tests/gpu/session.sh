@@ -1,5 +1,5 @@
 #!/bin/bash
-# session.sh PHASE...: runs a part of what needs a GPU, from a bundle (`./dev gpu-bundle`), in some nine minutes each:
+# session.sh PHASE...: runs a part of what needs a GPU, from a bundle (`./dev gpu-bundle`), in some ten minutes each:
 #
 #   1  is it right, and how fast are the codecs
 #   2  profiles of the kernels; streams and overlap

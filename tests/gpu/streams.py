@@ -3,10 +3,11 @@
 
     dtrun -np N python3 streams.py [--rounds 200] [--json FILE]
 
-First, in each round a side stream is busy for a while, then fills an array, and a collective is called at once: a
-result that is older than the fill is stale, and a failure. Second, ten buckets are computed one after the other, each
-followed by start_allreduce(): the time of all together against that of the computation and the collectives alone. With
-as many GPUs as ranks the whole may take 1.15 times the longer of the two; ranks that share a GPU are only watched.
+First, in each round a side stream is busy for a while, then fills an array, and a collective is called at once:
+a result that is older than the fill is stale, and a failure. Second, ten buckets are computed one after the other,
+each followed by start_allreduce(): the time of all together against that of the computation and the collectives
+alone. With as many GPUs as ranks the whole may take 1.15 times the longer of the two; ranks that share a GPU are
+only watched.
 
 Ends with 77 where there is no torch or no GPU.
 """
@@ -65,7 +66,7 @@ def median_ms(torch: Any, body: Callable[[], None]) -> float:
 
 
 def overlap(torch: Any, comm: Communicator) -> Dict[str, float]:
-    """Milliseconds of computation, of collectives, and of both where each bucket is reduced as soon as it is there."""
+    """Milliseconds of computation, of collectives, and of both: each bucket is reduced as soon as it is there."""
     buckets = [torch.zeros(BUCKET_FLOATS, device="cuda") for _ in range(BUCKETS)]
     matrix = torch.randn(4096, 4096, device="cuda")
 
@@ -118,7 +119,8 @@ def main() -> int:
         torch.cuda.set_device(gpu)
         with Communicator(worker, device_memory=True, device=gpu) as comm:
             found: Dict[str, Any] = {
-                "ranks": comm.size, "gpus": gpus, "gpu": torch.cuda.get_device_name(gpu), "rounds": arguments.rounds,
+                "ranks": comm.size, "gpus": gpus, "gpu": torch.cuda.get_device_name(gpu),
+                "rounds": arguments.rounds,
                 "stale_by_itself": stale_rounds(torch, comm, arguments.rounds, explicit=False),
                 "stale_when_told": stale_rounds(torch, comm, arguments.rounds, explicit=True)}
             found.update(overlap(torch, comm))

@@ -324,7 +324,7 @@ int run_all(const Library& library, const Options& options) {
         if (!ok) return report(ok);
     }
     std::fflush(stdout);
-    const bool one_gpu = library->device_count() < static_cast<int>(options.ranks);
+    const bool one_gpu = *library->device_count() < static_cast<int>(options.ranks);
     const int code = run_several(options, one_gpu, std::chrono::seconds(120));
     options.note(fmt::format(R"("kind": "outcome", "ranks": {}, "one_gpu": {}, "exit": {})",
                              options.ranks, one_gpu, code));
