@@ -407,21 +407,21 @@ TEST_CASE("without memory to compress in all ranks refuse, and do it once there 
 
 TEST_CASE("averages of halves are exact where NCCL's own are not", "[nccl][compressed]") {
     const Library library = fake();
-    constexpr std::uint16_t kOne = 0x3f80;  // in bf16
+    constexpr std::uint16_t kValue = 0x3fe0;  // 1.75 in bf16; three times that is exact
     const auto averages = [&](const std::string& codecs) {
         Settings settings;
         settings.codecs = codecs;
         std::vector<std::vector<std::uint16_t>> all(3);
         const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
             const DeviceMemory memory = device_memory(*library);
-            void* const data = memory.allocate(3 * sizeof kOne);
+            void* const data = memory.allocate(3 * sizeof kValue);
             std::vector<std::uint16_t>& values = all[spec.rank];
-            values.assign(3, kOne);
-            memory.copy_in(data, values.data(), 3 * sizeof kOne);
+            values.assign(3, kValue);
+            memory.copy_in(data, values.data(), 3 * sizeof kValue);
             auto ok = group.allreduce(data, data, 3, DType::bf16, Reduce::average);
             const Array many{data, 3};
             if (ok) ok = group.allreduce_many({&many, 1}, DType::bf16, Reduce::average);
-            memory.copy_out(values.data(), data, 3 * sizeof kOne);
+            memory.copy_out(values.data(), data, 3 * sizeof kValue);
             memory.release(data);
             return ok;
         };
@@ -430,8 +430,8 @@ TEST_CASE("averages of halves are exact where NCCL's own are not", "[nccl][compr
         CHECK(all[2] == all[0]);
         return all[0];
     };
-    CHECK(averages(FAKE_NCCL) == std::vector<std::uint16_t>(3, kOne));
-    CHECK(averages("/nowhere/libcodec.so") != std::vector<std::uint16_t>(3, kOne));
+    CHECK(averages(FAKE_NCCL) == std::vector<std::uint16_t>(3, kValue));
+    CHECK(averages("/nowhere/libcodec.so") != std::vector<std::uint16_t>(3, kValue));
 }
 
 TEST_CASE("only sums and averages of the GPU's memory are compressed", "[nccl][compressed]") {
