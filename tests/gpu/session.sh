@@ -11,12 +11,12 @@ set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 here=$root/tests/gpu
 OUT=${OUT:-$PWD/gpu-results}
-mkdir -p "$OUT"
-OUT=$(cd "$OUT" && pwd)
+mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || { echo "session.sh: OUT=$OUT is no folder to write to" >&2; exit 2; }
 export OUT
 export DTRUN_CODEC_CUDA_LIBRARY=${DTRUN_CODEC_CUDA_LIBRARY:-$root/lib/dtrun/backends/libdtrun_codec_cuda.so}
-export LIBDTRUN_PATH=${LIBDTRUN_PATH:-$(echo "$root"/lib/libdtrun.so.0)}
-export LIBDTRUN_COLLECTIVES_PATH=${LIBDTRUN_COLLECTIVES_PATH:-$(echo "$root"/lib/libdtrun_collectives.so.0)}
+export LIBDTRUN_PATH=${LIBDTRUN_PATH:-$root/lib/libdtrun.so.0}
+export LIBDTRUN_COLLECTIVES_PATH=${LIBDTRUN_COLLECTIVES_PATH:-$root/lib/libdtrun_collectives.so.0}
+export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # libdtrun_collectives needs libdtrun
 export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 python=${PYTHON:-python3}
 gates_open=1
@@ -83,7 +83,7 @@ survivor() { # rank 1 kills itself: how long does rank 0 take to end?
 ranks() { # ranks N COMMAND...: under dtrun, on this host
     local number=$1
     shift
-    LD_LIBRARY_PATH=$root/extra${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$root/bin/dtrun" -np "$number" "$@"
+    LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$root/extra "$root/bin/dtrun" -np "$number" "$@"
 }
 
 phase_1() {
