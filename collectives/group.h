@@ -168,7 +168,7 @@ struct Availability {
 
 /// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
 struct BackendPlugin {
-    static constexpr std::uint32_t kAbi = 2;
+    static constexpr std::uint32_t kAbi = 3;
     std::uint32_t abi = kAbi;
     const char* name = nullptr;
     Availability (*probe)() = nullptr;

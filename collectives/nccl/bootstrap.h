@@ -46,6 +46,8 @@ Result<Communicators> bootstrap(const NcclLibrary& library, const GroupSpec& spe
 void report_failure(const GroupSpec& spec, const Error& error);
 
 /// Aborts both communicators, with whatever runs on them.
-void abort_all(const NcclLibrary& library, Communicators& communicators);
+/// \return whether that has ended in time; else it goes on in a thread, and their memory is lost
+bool abort_all(const NcclLibrary& library, Communicators& communicators,
+               std::chrono::milliseconds within);
 
 }  // namespace dtrun::collectives::nccl

@@ -1,5 +1,6 @@
 #include "collectives/nccl/group.h"
 
+#include "base/milliseconds.h"
 #include "collectives/nccl/network.h"
 #include "collectives/quiet_thread.h"
 
@@ -175,6 +176,7 @@ NcclGroup::NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec
       device_(device),
       scratch_bytes_(std::max(kScratchBytes, size_ * kScratchBytesOfRankMin)),
       close_within_(settings.close_within),
+      abort_within_(settings.abort_within),
       marks_(library_, device),
       compressed_values_(settings.compressed_values),
       codecs_path_(settings.codecs),
@@ -207,7 +209,7 @@ NcclGroup::~NcclGroup() {
 /// rank may be gone.
 void NcclGroup::close() noexcept {
     if (!state() || staging_ == nullptr) {
-        abort_all(*library_, communicators_);
+        abort_all(*library_, communicators_, abort_within_);
         return;
     }
     const Alarm alarm(close_within_, [this] { abort(); });
@@ -243,7 +245,7 @@ void NcclGroup::abort() noexcept {
     }
     const GpuScope scope(library_->gpu, device_);
     const std::lock_guard lock(ending_);
-    abort_all(*library_, given_up);
+    abort_all(*library_, given_up, abort_within_);
 }
 
 std::unexpected<Error> NcclGroup::broken(Error error) {
@@ -257,7 +259,10 @@ std::unexpected<Error> NcclGroup::broken(Error error) {
     }
     {
         const std::lock_guard lock(ending_);
-        abort_all(*library_, given_up);
+        if (!abort_all(*library_, given_up, abort_within_))
+            error.message +=
+                fmt::format(" (and NCCL's abort has not ended within {}: end the process)",
+                            in_seconds(abort_within_));
     }
     // The caller may free its data once it has the error.
     const auto since = Clock::now();

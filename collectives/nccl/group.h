@@ -124,6 +124,7 @@ private:
     const int device_;
     const std::size_t scratch_bytes_;
     const std::chrono::milliseconds close_within_;
+    const std::chrono::milliseconds abort_within_;
     GpuStream* stream_ = nullptr;
     Marks marks_;
     std::shared_ptr<Mark> followed_;  ///< of the operation under way

@@ -19,6 +19,8 @@ struct Settings {
     bool blocking_operations = true;
     /// How long ranks wait for each other when a group is closed.
     std::chrono::milliseconds close_within{5'000};
+    /// How long an abort may take, which in some versions of NCCL hangs; then it is left to itself.
+    std::chrono::milliseconds abort_within{10'000};
     /// The file with the codecs for the GPU; "": beside the plug-in.
     std::string codecs;
     /// Values per round of a compressed allreduce, of all ranks' pieces together.

@@ -1,9 +1,7 @@
-#include "collectives/nccl/settings.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 
 #include <dlfcn.h>
 #include <atomic>
-#include <map>
 #include <thread>
 
 namespace dtrun::collectives::nccl {
@@ -196,26 +194,6 @@ TEST_CASE("no operation leaves an error behind that the caller would take for it
         return ok;
     };
     CHECK(failures(on_fake(1, body, library)) == "");
-}
-
-TEST_CASE("calls inside NCCL can be interrupted whatever its environment says", "[nccl]") {
-    const auto settings = [](std::map<std::string, std::string> variables, bool can_split) {
-        return settings_from(
-            [&](const char* name) { return variables.contains(name) ? variables[name] : ""; },
-            can_split);
-    };
-    CHECK(settings({}, true)->blocking_operations);
-    CHECK_FALSE(settings({{"NCCL_COMM_SPLIT_SHARE_RESOURCES", "0"}}, true)->blocking_operations);
-    CHECK(settings({{"NCCL_COMM_SPLIT_SHARE_RESOURCES", "1"}}, true)->blocking_operations);
-    CHECK_FALSE(settings({{"NCCL_COMM_BLOCKING", "0"}}, true)->blocking_operations);
-    CHECK(settings({{"NCCL_COMM_BLOCKING", "1"}}, true)->blocking_operations);
-    CHECK(settings({{"NCCL_COMM_BLOCKING", "1"}}, false).error().message ==
-          "with NCCL_COMM_BLOCKING=1 and an NCCL older than 2.18 no call of NCCL could be "
-          "interrupted when a rank is lost: unset it");
-    const auto neither =
-        settings({{"NCCL_COMM_BLOCKING", "1"}, {"NCCL_COMM_SPLIT_SHARE_RESOURCES", "0"}}, true);
-    REQUIRE_FALSE(neither.has_value());
-    CHECK(neither.error().message.find("NCCL_COMM_SPLIT_SHARE_RESOURCES=0") != std::string::npos);
 }
 
 }  // namespace dtrun::collectives::nccl
