@@ -63,7 +63,8 @@ about() { # the machine, as figures mean nothing without it
     date -u +%Y-%m-%dT%H:%M:%SZ
     head -3 "$root/MANIFEST"
     $python -c 'import torch; print("torch", torch.__version__, "CUDA", torch.version.cuda, "NCCL",
-        torch.cuda.nccl.version() if torch.cuda.is_available() else "none")' || echo "no torch: phases 2 and 3 skip what needs it"
+        torch.cuda.nccl.version() if torch.cuda.is_available() else "none")' ||
+        echo "no torch: phases 2 and 3 skip what needs it"
     for file in "$root"/bin/*; do ldd "$file" 2>/dev/null | grep 'not found' && echo "  ($file)"; done
     return 0
 }
