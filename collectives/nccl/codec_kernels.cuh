@@ -90,8 +90,9 @@ __device__ void sum_of_block(const CudaPiece& piece, const Place& place, float (
     }
 }
 
+/// Three blocks of threads share a multiprocessor: with two, the memory waits.
 template <Format format, Rounding rounding, bool aligned>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 3)
     combine_kernel(std::uint64_t mixed_seed, const __grid_constant__ CudaPiece piece,
                    unsigned char* out, float* error, float* values) {
     const Place place = find_place(piece.count);

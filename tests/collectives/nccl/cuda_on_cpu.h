@@ -19,7 +19,7 @@
 #define __global__
 #define __device__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 // NOLINTBEGIN: these names are CUDA's.
 struct alignas(16) float4 {
