@@ -1,5 +1,6 @@
 // The C interface: arguments are checked, no exception leaves it, and what has failed becomes a code
 // and a text.
+#include "collectives/caller_stream.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/communicator.h"
 #include "collectives/host_address.h"
@@ -98,6 +99,7 @@ struct dtrun_comm {
     std::unique_ptr<Communicator> communicator;
     InterpreterLock lock;
     Owner owner;
+    CallerStream stream;
 };
 
 struct dtrun_request {
@@ -248,7 +250,9 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
         if (!checked) return checked;
         Communicator& communicator = *comm->communicator;
         const InterpreterLock::Released released(comm->lock);
+        const auto mark = communicator.mark(comm->stream.get());
         const auto turn = communicator.work().wait_for_turn();
+        communicator.follow(mark);
         return body(communicator);
     });
 }
@@ -264,9 +268,11 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
         auto owner = std::make_unique<dtrun_request>();
         auto* const made = owner.get();
         Communicator& communicator = *comm->communicator;
-        communicator.work().start([made, &communicator, body] {
+        const auto mark = communicator.mark(comm->stream.get());
+        communicator.work().start([made, &communicator, mark, body] {
             Result<void> done = dtrun::fail(Errc::internal, "out of memory");
             try {
+                communicator.follow(mark);
                 done = body(communicator);
             } catch (const std::exception& error) {
                 done = dtrun::fail(Errc::internal, "{}", error.what());
@@ -283,7 +289,7 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
 Result<void> hand_out(Result<std::unique_ptr<Communicator>> made, const InterpreterLock& lock,
                       dtrun_comm** comm) {
     if (!made) return std::unexpected(made.error());
-    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made), lock, {}};
+    *comm = *made == nullptr ? nullptr : new dtrun_comm{std::move(*made), lock, {}, {}};
     return {};
 }
 
@@ -315,6 +321,7 @@ int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, d
             own.operation_timeout = span_of(given.operation_timeout_ms);
         if (given.interfaces != nullptr) own.interfaces = split_names(given.interfaces);
         own.device = given.device_memory != 0;
+        own.gpu = given.device_plus_one - 1;
         const InterpreterLock lock{given.unlock, given.lock, given.interrupted};
         if (lock.interrupted != nullptr) own.interrupted = &InterpreterLock::is_interrupted;
         return hand_out(Communicator::create(worker, std::move(own)), lock, comm);
@@ -333,6 +340,15 @@ void dtrun_comm_free(dtrun_comm* comm) {
     // A forked child does not have its threads, so the destructor would wait for ever.
     if (is_forked(comm)) static_cast<void>(comm->communicator.release());
     delete comm;
+}
+
+int dtrun_comm_set_stream(dtrun_comm* comm, void* stream) {
+    if (is_forked(comm)) return refuse_forked();
+    return guarded([&]() -> Result<void> {
+        const auto checked = check(comm);
+        if (checked) comm->stream.set(stream);
+        return checked;
+    });
 }
 
 void dtrun_comm_abort(dtrun_comm* comm, const char* why) {

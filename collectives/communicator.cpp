@@ -158,6 +158,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
             numbers.emplace(rank.host, static_cast<std::uint32_t>(numbers.size())).first->second);
     spec.topology = Topology(plan.rank, std::move(hosts));
     spec.prefix = plan.prefix;
+    spec.gpu = plan.options.gpu;
     spec.generation = dtrun_generation(worker.get());
     spec.timeout = plan.options.timeout;
     spec.interrupted = plan.options.interrupted;

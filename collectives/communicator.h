@@ -21,6 +21,7 @@ namespace dtrun::collectives {
 struct CommunicatorOptions {
     std::string backend = "auto";
     bool device = false;  ///< arrays are in memory of the GPU
+    int gpu = -1;         ///< which one; -1: as <dtrun_collectives.h> says
     std::chrono::milliseconds timeout{300'000};
     std::chrono::milliseconds operation_timeout{0};  ///< 0: none
     std::vector<std::string> interfaces;             ///< or an address of this host
@@ -51,6 +52,8 @@ public:
 
     /// The queue that orders all operations.
     WorkQueue& work() { return work_; }
+    std::shared_ptr<void> mark(void* stream) { return group_->mark(stream); }  ///< see Group
+    void follow(std::shared_ptr<void> mark) { group_->follow(std::move(mark)); }
 
     Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                            const Compression* compression);

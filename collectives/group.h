@@ -35,6 +35,7 @@ struct GroupSpec {
     std::vector<std::string> interfaces;
     std::string address;  ///< of this host, at which the other members reach it; "" unknown
     std::uint32_t local_rank = 0;  ///< of this process on its host: its GPU, among other things
+    int gpu = -1;                  ///< of this process, that was asked for by its number; -1: none
     std::uint64_t generation = 0;  ///< of the job's membership; MPI does not survive a change
     /// Asked now and then by a thread that waits in an operation: true ends it. May be empty.
     std::function<bool()> interrupted{};
@@ -160,6 +161,15 @@ public:
     /// The member whose connection broke first here, after an error.
     virtual std::optional<std::uint32_t> lost() const { return std::nullopt; }
 
+    /// Sets a mark behind what the caller has given `stream` of the GPU, a cudaStream_t (nullptr: the
+    /// legacy default stream). By any thread, at any time.
+    /// \return nullptr if the data are not on_device()
+    virtual std::shared_ptr<void> mark(void* stream) {
+        static_cast<void>(stream);
+        return nullptr;
+    }
+    /// What follows comes after the mark; nullptr: after the legacy default stream as it is then.
+    virtual void follow(std::shared_ptr<void> mark) { static_cast<void>(mark); }
     /// Announces the next call, by a number that is the same on all ranks. A backend that can keeps
     /// calls with different numbers apart, so that ranks that disagree wait instead of corrupting
     /// data.

@@ -4,9 +4,12 @@
  * operations are called by all its ranks in the same order with the same arguments, the data aside.
  * Functions return DTRUN_OK or another dtrun_code; dtrun_comm_error_text() says what happened.
  *
- * Data are in host memory or, if the options say so, in memory of one GPU: the one that was current
- * when the communicator was made or, if that was GPU 0 (the default), the one whose number is the
- * rank's local rank, which becomes current. `in` and `out` may be the same where a
+ * Data are in host memory or, if the options say so, in memory of one GPU: the one that the options
+ * name or, if they name none, the one that was current when the communicator was made or, if that
+ * was GPU 0 (the default), the one whose number is the rank's local rank, which becomes current.
+ * Operations come after what the caller's stream (dtrun_comm_set_stream()) was given before the
+ * call, also those that are started and run later; an operation that has returned, or been waited
+ * for, is over on the GPU, so that whatever any stream is given then comes after it. `in` and `out` may be the same where a
  * function says so, and do not overlap otherwise. `count` is a number of elements and may be 0;
  * then the pointer may be NULL.
  *
@@ -76,6 +79,8 @@ typedef struct dtrun_comm_options {
      * where the launcher reached this host. */
     const char* interfaces;
     int device_memory; /* 0: arrays are in host memory (default); 1: in memory of the GPU */
+    /* 1 + the number of the GPU among those that this process sees; 0: none is named, see above */
+    int device_plus_one;
     /* For a language with a lock around its interpreter, as in dtrun_options: operations of dtrun_comm_split() and
      * of all that follows "operations" call `unlock` first and `lock` with its result last. While they wait they call
      * `interrupted`, with the lock, some ten times a second; not 0: the operation ends, with CANCELLED here and
@@ -114,6 +119,11 @@ DTRUN_API int dtrun_comm_split(dtrun_comm* parent, int32_t colour, int32_t key, 
 DTRUN_API int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm);
 /* Waits for operations that were started. NULL is allowed. */
 DTRUN_API void dtrun_comm_free(dtrun_comm* comm);
+/* Says in which stream of the GPU (a cudaStream_t or hipStream_t) this thread works on the arrays
+ * that it gives to its following calls, until it says otherwise: they come after what that stream
+ * has been given. NULL, and what holds for who never calls this: the legacy default stream. Does
+ * nothing for arrays in host memory. */
+DTRUN_API int dtrun_comm_set_stream(dtrun_comm* comm, void* stream);
 /* Interrupts operations of all threads, with CANCELLED on this rank and PEER_LOST on the others;
  * may be called from any thread. With "mpi", which cannot be interrupted, it ends the ranks. */
 DTRUN_API void dtrun_comm_abort(dtrun_comm* comm, const char* why);

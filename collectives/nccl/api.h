@@ -110,8 +110,13 @@ inline constexpr int kGpuNotReady = 600;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kMemcpyDefault = 4;
+/// What cudaStreamIsCapturing() returns for the default stream while another one is captured.
+inline constexpr int kGpuCaptureImplicit = 908;
+inline constexpr int kNotCaptured = 0;         ///< a cudaStreamCaptureStatus
+inline constexpr int kCaptureModeRelaxed = 2;  ///< a cudaStreamCaptureMode
 
-/// cudaPointerAttributes, with room for what later versions have behind it.
+/// cudaPointerAttributes, with room for what later versions have behind it. HIP's begins with the
+/// same members, but numbers its types in another way in each version.
 struct PointerAttributes {
     static constexpr int kDevice = 2;
     static constexpr int kManaged = 3;
@@ -148,7 +153,10 @@ struct GpuFunctions {
     int (*memcpy_async)(void*, const void*, std::size_t, int, GpuStream*) = nullptr;
     int (*get_last_error)() = nullptr;
     const char* (*get_error_string)(int) = nullptr;
-    /// CUDA only: HIP has another structure.
+    // nullptr in libraries that lack them.
+    int (*peek_at_last_error)() = nullptr;
+    int (*stream_is_capturing)(GpuStream*, int*) = nullptr;
+    int (*exchange_capture_mode)(int*) = nullptr;
     int (*pointer_get_attributes)(PointerAttributes*, const void*) = nullptr;
 };
 

@@ -2,12 +2,17 @@
 
 #include "base/interfaces.h"
 #include "base/milliseconds.h"
+#include "collectives/quiet_thread.h"
 
 #include <unistd.h>
 #include <algorithm>
 #include <charconv>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 namespace dtrun::collectives::nccl {
 namespace {
@@ -72,7 +77,7 @@ Result<Communicators> Bootstrap::run(int device) {
     if (ok && settings_.blocking_operations && library_.nccl.comm_split != nullptr)
         ok = split(made);
     if (ok) return made;
-    abort_all(library_, made);
+    abort_all(library_, made, settings_.abort_within);
     return std::unexpected(ok.error());
 }
 
@@ -325,11 +330,25 @@ void report_failure(const GroupSpec& spec, const Error& error) {
     static_cast<void>(spec.store->set({&failed, 1}));
 }
 
-void abort_all(const NcclLibrary& library, Communicators& communicators) {
-    // Aborting `parent` ends a split that still makes `work`.
-    if (communicators.parent != nullptr) library.nccl.comm_abort(communicators.parent);
-    if (communicators.work != nullptr) library.nccl.comm_abort(communicators.work);
-    communicators = {};
+bool abort_all(const NcclLibrary& library, Communicators& communicators, milliseconds within) {
+    struct Progress {
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool ended = false;
+    };
+    const Communicators given_up = std::exchange(communicators, {});
+    if (given_up.parent == nullptr && given_up.work == nullptr) return true;
+    const auto progress = std::make_shared<Progress>();
+    quiet_thread([progress, given_up, abort = library.nccl.comm_abort] {
+        // Aborting `parent` ends a split that still makes `work`.
+        for (NcclComm* const comm : {given_up.parent, given_up.work})
+            if (comm != nullptr) abort(comm);
+        const std::lock_guard lock(progress->mutex);
+        progress->ended = true;
+        progress->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(progress->mutex);
+    return progress->changed.wait_for(lock, within, [&] { return progress->ended; });
 }
 
 }  // namespace dtrun::collectives::nccl

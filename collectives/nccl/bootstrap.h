@@ -2,6 +2,7 @@
 
 #include "collectives/group.h"
 #include "collectives/nccl/library.h"
+#include "collectives/nccl/settings.h"
 
 #include <chrono>
 #include <optional>
@@ -9,21 +10,6 @@
 #include <vector>
 
 namespace dtrun::collectives::nccl {
-
-struct Settings {
-    /// Most ranks per unique id, since all of them connect to the root of the id.
-    std::uint32_t ranks_per_id = 256;
-    /// Whether operations run on a blocking communicator, whose calls return once work is in the
-    /// stream. The first, non-blocking one, which can be aborted while it is made, starts a thread
-    /// for each operation.
-    bool blocking_operations = true;
-    /// How long ranks wait for each other when a group is closed.
-    std::chrono::milliseconds close_within{5'000};
-    /// The file with the codecs for the GPU; "": beside the plug-in.
-    std::string codecs;
-    /// Values per round of a compressed allreduce, of all ranks' pieces together.
-    std::size_t compressed_values = 16 << 20;
-};
 
 /// Communicators that were made together and are given up together.
 struct Communicators {
@@ -60,6 +46,8 @@ Result<Communicators> bootstrap(const NcclLibrary& library, const GroupSpec& spe
 void report_failure(const GroupSpec& spec, const Error& error);
 
 /// Aborts both communicators, with whatever runs on them.
-void abort_all(const NcclLibrary& library, Communicators& communicators);
+/// \return whether that has ended in time; else it goes on in a thread, and their memory is lost
+bool abort_all(const NcclLibrary& library, Communicators& communicators,
+               std::chrono::milliseconds within);
 
 }  // namespace dtrun::collectives::nccl

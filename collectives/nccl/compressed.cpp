@@ -26,7 +26,6 @@ constexpr std::size_t aligned(std::size_t bytes) {
 NcclGroup::Compressed::Compressed(NcclGroup& group, std::span<const Segment> segments,
                                   Reduce reduce, const Compression& compression, std::uint64_t call)
     : group_(group),
-      codecs_(*group.codecs_),
       rank_(group.rank_),
       size_(group.size_),
       divisor_(reduce == Reduce::average ? group.size_ : 1),
@@ -37,7 +36,6 @@ NcclGroup::Compressed::Compressed(NcclGroup& group, std::span<const Segment> seg
         if (segment.count == 0) continue;
         segments_.push_back(segment);
         ends_.push_back(count_ += segment.count);
-        any_error_ = any_error_ || segment.error != nullptr;
     }
     blocks_ = divide_up(count_, kBlock);
     const std::size_t longest = divide_up(blocks_, size_);
@@ -47,9 +45,10 @@ NcclGroup::Compressed::Compressed(NcclGroup& group, std::span<const Segment> seg
     stride_ = encoded_bytes(compression_.format, chunk_);
 }
 
+/// The same on all ranks, though some may keep no errors.
 std::size_t NcclGroup::Compressed::workspace_bytes() const {
     const std::size_t spread = segments_.size() > 1 ? aligned(size_ * chunk_ * sizeof(float)) : 0;
-    return 3 * aligned(size_ * stride_) + spread * (any_error_ ? 2 : 1);
+    return 3 * aligned(size_ * stride_) + 2 * spread;
 }
 
 Result<void> NcclGroup::Compressed::enqueue() {
@@ -66,9 +65,10 @@ Result<void> NcclGroup::Compressed::enqueue() {
 }
 
 Result<void> NcclGroup::Compressed::do_round(std::size_t round) {
-    for (std::uint32_t owner = 0; owner < size_; ++owner)
-        if (auto ok = gather(owner, round); !ok) return ok;
-    auto ok = encode_values();
+    spread_.clear();
+    for (std::uint32_t owner = 0; owner < size_; ++owner) cut(owner, round);
+    auto ok = gather();
+    if (ok) ok = encode_values();
     if (ok) ok = send_values();
     if (ok) ok = combine();
     if (ok) ok = gather_sums();
@@ -99,30 +99,35 @@ std::vector<Segment> NcclGroup::Compressed::segments_of(std::size_t at, std::siz
     return found;
 }
 
-/// Prepares a rank's chunk. Within one segment it is used in place, and `out` takes its values plus
-/// errors. Across several segments it is copied together, since blocks ignore segments.
-Result<void> NcclGroup::Compressed::gather(std::uint32_t owner, std::size_t round) {
+/// Finds a rank's chunk. Within one segment it is used in place, errors too. Across several segments
+/// it is gathered, since blocks ignore segments.
+void NcclGroup::Compressed::cut(std::uint32_t owner, std::size_t round) {
     Chunk& chunk = chunks_[owner];
     const std::size_t end = piece(owner + 1);
     chunk = {};
     chunk.at = std::min(piece(owner) + round * chunk_, end);
     chunk.count = std::min(chunk_, end - chunk.at);
-    if (chunk.count == 0) return {};
-    std::vector<Segment> parts = segments_of(chunk.at, chunk.count);
+    if (chunk.count == 0) return;
+    const std::vector<Segment> parts = segments_of(chunk.at, chunk.count);
     if (parts.size() == 1) {
         const Segment& only = parts.front();
+        chunk.values = only.in;
         chunk.place = only.out;
-        chunk.error = only.error;
-        chunk.values = only.error == nullptr ? only.in : only.out;
-        if (only.error == nullptr) return {};
-    } else {
-        chunk.values = chunk.place = values_ + owner * chunk_;
-        if (std::ranges::any_of(parts, [](const Segment& part) { return part.error != nullptr; }))
-            chunk.error = errors_ + owner * chunk_;
-        chunk.spread = parts;
+        chunk.before = chunk.error = only.error;
+        return;
     }
-    return launched(
-        codecs_.gather(parts.data(), parts.size(), chunk.place, chunk.error, group_.stream_));
+    std::size_t begin = owner * chunk_;
+    chunk.values = chunk.place = values_ + begin;
+    for (const Segment& part : parts) {
+        if (part.error != nullptr) chunk.error = errors_ + owner * chunk_;
+        spread_.push_back({part, begin});
+        begin += part.count;
+    }
+}
+
+Result<void> NcclGroup::Compressed::gather() {
+    if (spread_.empty()) return {};
+    return launched(codecs().gather(spread_.data(), spread_.size(), values_, group_.stream_));
 }
 
 std::uint32_t NcclGroup::Compressed::neighbours(std::uint32_t first, std::uint32_t end) const {
@@ -130,10 +135,12 @@ std::uint32_t NcclGroup::Compressed::neighbours(std::uint32_t first, std::uint32
     for (; next < end; ++next) {
         const Chunk& before = chunks_[next - 1];
         const Chunk& one = chunks_[next];
-        const bool errors = before.error == nullptr ? one.error == nullptr
-                                                    : one.error == before.error + before.count;
-        if (one.count == 0 || before.count != chunk_ || !errors ||
-            one.values != before.values + before.count || one.place != before.place + before.count)
+        const auto follows = [&before](const float* a, const float* b) {
+            return a == nullptr ? b == nullptr : b == a + before.count;
+        };
+        if (one.count == 0 || before.count != chunk_ || !follows(before.values, one.values) ||
+            !follows(before.place, one.place) || !follows(before.before, one.before) ||
+            !follows(before.error, one.error))
             break;
     }
     return next - first;
@@ -153,9 +160,9 @@ Result<void> NcclGroup::Compressed::encode_values() {
             continue;
         }
         const std::uint32_t number = neighbours(owner, owner < rank_ ? rank_ : size_);
-        auto ok = launched(codecs_.encode(compression_.format, compression_.rounding,
-                                          seed(first.at), first.values, values_of(owner, number),
-                                          box(to_owners_, owner), first.error, group_.stream_));
+        auto ok = launched(codecs().encode(
+            compression_.format, compression_.rounding, seed(first.at), first.values, first.before,
+            values_of(owner, number), box(to_owners_, owner), first.error, group_.stream_));
         if (!ok) return ok;
         owner += number;
     }
@@ -187,9 +194,11 @@ Result<void> NcclGroup::Compressed::send_values() {
 Result<void> NcclGroup::Compressed::combine() {
     const Chunk& mine = chunks_[rank_];
     if (mine.count == 0) return {};
-    const CudaPiece piece{from_peers_, stride_, size_, rank_, mine.values, divisor_, mine.count};
-    return launched(codecs_.combine(compression_.format, compression_.rounding, seed(mine.at),
-                                    piece, box(sums_, rank_), mine.error, nullptr, group_.stream_));
+    const CudaPiece piece{from_peers_, stride_,     size_,    rank_,
+                          mine.values, mine.before, divisor_, mine.count};
+    return launched(codecs().combine(compression_.format, compression_.rounding, seed(mine.at),
+                                     piece, box(sums_, rank_), mine.error, nullptr,
+                                     group_.stream_));
 }
 
 /// Gathers parts of one length, though some pieces are a block shorter: NCCL is faster at that.
@@ -209,8 +218,8 @@ Result<void> NcclGroup::Compressed::decode_sums() {
             continue;
         }
         const std::uint32_t number = neighbours(owner, size_);
-        auto ok = launched(codecs_.decode(compression_.format, box(sums_, owner),
-                                          values_of(owner, number), first.place, group_.stream_));
+        auto ok = launched(codecs().decode(compression_.format, box(sums_, owner),
+                                           values_of(owner, number), first.place, group_.stream_));
         if (!ok) return ok;
         owner += number;
     }
@@ -218,13 +227,9 @@ Result<void> NcclGroup::Compressed::decode_sums() {
 }
 
 Result<void> NcclGroup::Compressed::scatter() {
-    for (const Chunk& chunk : chunks_) {
-        if (chunk.spread.empty()) continue;
-        auto ok = launched(codecs_.scatter(chunk.spread.data(), chunk.spread.size(), chunk.place,
-                                           chunk.error, group_.stream_));
-        if (!ok) return ok;
-    }
-    return {};
+    if (spread_.empty()) return {};
+    return launched(
+        codecs().scatter(spread_.data(), spread_.size(), values_, errors_, group_.stream_));
 }
 
 /// A seed that differs for every call, rank and place.
@@ -239,7 +244,7 @@ std::size_t NcclGroup::Compressed::encoded(const Chunk& chunk) const {
 Result<void> NcclGroup::Compressed::launched(int code) const {
     if (code == kGpuSuccess) return {};
     return group_.broken(
-        {Errc::internal, fmt::format("nccl: {}: {}", kName, codecs_.error_text(code))});
+        {Errc::internal, fmt::format("nccl: {}: {}", kName, codecs().error_text(code))});
 }
 
 // ---- the operation ------------------------------------------------------------------------------
@@ -259,17 +264,10 @@ Result<void> NcclGroup::allreduce_compressed(std::span<const Segment> segments, 
     }
     if (count == 0) return state();
     if (size_ == 1) return copy_segments(segments);
-    if (library_->rccl) return fail(Errc::invalid_input, "nccl: {}: only on NVIDIA's GPUs", kName);
-    return perform(kName, [&]() -> Result<void> {
-        if (codecs_ == nullptr) {
-            const auto opened = open_codecs(codecs_path_);
-            if (!opened) return fail(opened.error(), "nccl: {}", kName);
-            codecs_ = *opened;
-        }
-        Compressed compressed(*this, segments, reduce, compression, call);
-        if (auto ok = reserve(compressed.workspace_bytes()); !ok) return ok;
-        return compressed.enqueue();
-    });
+    Compressed compressed(*this, segments, reduce, compression, call);
+    if (auto ok = agree_on_codecs(compressed.workspace_bytes()); !ok)
+        return fail(ok.error(), "nccl: {}", kName);
+    return perform(kName, [&] { return compressed.enqueue(); });
 }
 
 /// A single rank's result is its input.
@@ -286,6 +284,7 @@ Result<void> NcclGroup::copy_segments(std::span<const Segment> segments) {
 
 /// Allocates memory for a compressed allreduce. It is kept, since freeing it waits until the GPU
 /// has done all its work.
+/// Errc: invalid_input (no memory, and nothing is broken)
 Result<void> NcclGroup::reserve(std::size_t bytes) {
     if (bytes <= workspace_bytes_) return {};
     const GpuFunctions& gpu = library_->gpu;
@@ -297,9 +296,75 @@ Result<void> NcclGroup::reserve(std::size_t bytes) {
     workspace_bytes_ = 0;
     if (const int code = gpu.malloc(&workspace_, bytes); code != kGpuSuccess) {
         workspace_ = nullptr;
-        return broken_gpu("memory to compress in", code);
+        gpu.get_last_error();
+        return fail(Errc::invalid_input, "{} MiB of GPU {}'s memory to compress in: {}",
+                    (bytes >> 20) + 1, device_, library_->gpu_error(code));
     }
     workspace_bytes_ = bytes;
+    return {};
+}
+
+// ---- what all ranks need to have ----------------------------------------------------------------
+
+namespace {
+
+/// What a rank tells the others of its codecs.
+struct Standing {
+    enum class Kind : char { ready, no_codecs, no_memory };
+    Kind kind = Kind::ready;
+    char why[255] = "";
+
+    void lacks(Kind what, const std::string& text) {
+        kind = what;
+        text.copy(why, sizeof why - 1);
+    }
+};
+
+/// The rank that says why not, this one if it is among those that lack something.
+std::uint32_t who_lacks(const std::vector<Standing>& all, std::uint32_t self) {
+    if (all[self].kind != Standing::Kind::ready) return self;
+    const auto found = std::ranges::find_if(
+        all, [](const Standing& one) { return one.kind != Standing::Kind::ready; });
+    return static_cast<std::uint32_t>(found - all.begin());
+}
+
+}  // namespace
+
+/// Asks all ranks, when something has changed: were one of them to find out by itself that it has no
+/// codecs, the others would wait for it inside NCCL.
+Result<void> NcclGroup::agree_on_codecs(std::size_t bytes) {
+    if (!codecs_lacking_.empty()) return fail(Errc::invalid_input, "{}", codecs_lacking_);
+    if (codecs_ != nullptr && bytes <= workspace_agreed_) return {};
+    std::vector<Standing> all(size_);
+    Standing& own = all[rank_];
+    if (auto opened = open_codecs(); !opened) {
+        own.lacks(Standing::Kind::no_codecs, opened.error().message);
+    } else if (auto ok = perform(kName, [&] { return reserve(bytes); }); !ok) {
+        if (ok.error().code != Errc::invalid_input) return ok;
+        own.lacks(Standing::Kind::no_memory, ok.error().message);
+    }
+    if (auto ok = allgather_on_host(&own, all.data(), sizeof own); !ok) return ok;
+    const std::uint32_t rank = who_lacks(all, rank_);
+    if (rank == size_) {
+        workspace_agreed_ = std::max(workspace_agreed_, bytes);
+        return {};
+    }
+    std::string why = all[rank].why;
+    if (rank != rank_) why = fmt::format("rank {}: {}", rank, why);
+    const auto no_codecs = [](const Standing& one) {
+        return one.kind == Standing::Kind::no_codecs;
+    };
+    if (std::ranges::any_of(all, no_codecs)) codecs_lacking_ = why;
+    return fail(Errc::invalid_input, "{}", why);
+}
+
+Result<void> NcclGroup::open_codecs() {
+    if (codecs_ != nullptr) return {};
+    if (library_->rccl) return fail(Errc::invalid_input, "only on NVIDIA's GPUs");
+    const GpuScope scope(library_->gpu, device_);
+    const auto opened = nccl::open_codecs(codecs_path_);
+    if (!opened) return std::unexpected(opened.error());
+    codecs_ = *opened;
     return {};
 }
 

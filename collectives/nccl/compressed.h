@@ -36,14 +36,15 @@ private:
     struct Chunk {
         std::size_t at = 0;
         std::size_t count = 0;
-        const float* values = nullptr;  ///< this rank's values, with the errors of the last call
+        const float* values = nullptr;  ///< of this rank
+        const float* before = nullptr;  ///< errors of the last call that are not in `values` yet
         float* place = nullptr;         ///< where the result goes
-        float* error = nullptr;
-        std::vector<Segment> spread;  ///< parts of segments, if in several
+        float* error = nullptr;         ///< where this call's errors go
     };
 
     Result<void> do_round(std::size_t round);
-    Result<void> gather(std::uint32_t owner, std::size_t round);
+    void cut(std::uint32_t owner, std::size_t round);
+    Result<void> gather();
     Result<void> encode_values();
     Result<void> send_values();
     Result<void> combine();
@@ -63,8 +64,9 @@ private:
     /// Turns a codec's return code into a result; an error breaks the group.
     Result<void> launched(int code) const;
 
+    const CudaCodecs& codecs() const { return *group_.codecs_; }
+
     NcclGroup& group_;
-    const CudaCodecs& codecs_;
     const std::uint32_t rank_;
     const std::uint32_t size_;
     const std::uint32_t divisor_;
@@ -73,12 +75,12 @@ private:
     std::vector<Segment> segments_;  ///< the non-empty ones
     std::vector<std::size_t> ends_;  ///< end of each in the whole sequence
     std::size_t count_ = 0;
-    bool any_error_ = false;
     std::size_t blocks_ = 0;
     std::size_t rounds_ = 0;
     std::size_t chunk_ = 0;   ///< values of a whole chunk
     std::size_t stride_ = 0;  ///< bytes of one, encoded
     std::vector<Chunk> chunks_;
+    std::vector<CudaSegment> spread_;  ///< parts of segments in chunks that have several
     // In the workspace, for each rank: what goes to owners, comes from peers, and the sums, encoded;
     // values and errors of chunks that are spread.
     std::byte* to_owners_ = nullptr;

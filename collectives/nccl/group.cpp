@@ -1,5 +1,6 @@
 #include "collectives/nccl/group.h"
 
+#include "base/milliseconds.h"
 #include "collectives/nccl/network.h"
 #include "collectives/quiet_thread.h"
 
@@ -27,33 +28,16 @@ constexpr std::size_t kScratchBytesOfRankMin = 16;
 /// In larger groups, facts() looks only at the ranks nearby.
 constexpr std::uint32_t kPlacesMax = 256;
 
-/// Makes a GPU the current one of this thread, and the one before it again at the end.
-class DeviceScope {
-public:
-    DeviceScope(const GpuFunctions& gpu, int device) : gpu_(gpu) {
-        if (gpu_.get_device(&before_) != kGpuSuccess || before_ == device) return;
-        gpu_.set_device(device);
-        changed_ = true;
-    }
-    ~DeviceScope() {
-        if (changed_) gpu_.set_device(before_);
-    }
-    DeviceScope(const DeviceScope&) = delete;
-    DeviceScope& operator=(const DeviceScope&) = delete;
-
-private:
-    const GpuFunctions& gpu_;
-    int before_ = 0;
-    bool changed_ = false;
-};
-
-/// A GPU that this thread has chosen itself, else the one of the rank's number on its host.
+/// The GPU that was asked for, else one that this thread has chosen itself, else the one of the rank's number on its host.
 Result<int> choose_device(const NcclLibrary& library, const GroupSpec& spec) {
     const auto count = library.device_count();
     if (!count) return std::unexpected(count.error());
-    int device = 0;
-    library.gpu.get_device(&device);
-    if (device == 0) device = static_cast<int>(spec.local_rank) % *count;
+    if (spec.gpu >= *count)
+        return fail(Errc::invalid_input, "there is no GPU {} on this host, which has {}: 0 to {}",
+                    spec.gpu, *count, *count - 1);
+    int device = spec.gpu;
+    if (device < 0) library.gpu.get_device(&device);
+    if (spec.gpu < 0 && device == 0) device = static_cast<int>(spec.local_rank) % *count;
     int code = library.gpu.set_device(device);
     // Before CUDA 12 only this runtime library knows the choice until a call uses the GPU, and NCCL
     // and the codecs have runtime libraries of their own.
@@ -141,7 +125,7 @@ public:
 
     void poll() override {
         if (batch_ == nullptr || batch_->event != nullptr || batch_->outcome) return;
-        const DeviceScope device(group_.library_->gpu, group_.device_);
+        const GpuScope scope(group_.library_->gpu, group_.device_);
         // A failure is kept, for wait().
         if (group_.begin()) static_cast<void>(group_.launch_messages());
         group_.end();
@@ -192,6 +176,8 @@ NcclGroup::NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec
       device_(device),
       scratch_bytes_(std::max(kScratchBytes, size_ * kScratchBytesOfRankMin)),
       close_within_(settings.close_within),
+      abort_within_(settings.abort_within),
+      marks_(library_, device),
       compressed_values_(settings.compressed_values),
       codecs_path_(settings.codecs),
       communicators_(communicators) {}
@@ -199,7 +185,6 @@ NcclGroup::NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec
 Result<void> NcclGroup::prepare() {
     const GpuFunctions& gpu = library_->gpu;
     int code = gpu.stream_create_with_flags(&stream_, kStreamNonBlocking);
-    if (code == kGpuSuccess) code = gpu.event_create_with_flags(&event_, kEventDisableTiming);
     if (code == kGpuSuccess) code = gpu.malloc(&scratch_, scratch_bytes_);
     if (code == kGpuSuccess) code = gpu.host_alloc(&staging_, scratch_bytes_, 0);
     if (code != kGpuSuccess)
@@ -209,14 +194,14 @@ Result<void> NcclGroup::prepare() {
 }
 
 NcclGroup::~NcclGroup() {
-    const DeviceScope device(library_->gpu, device_);
+    const GpuScope scope(library_->gpu, device_);
+    followed_ = std::make_shared<Mark>();  // the end waits for nobody's stream
     close();
     const GpuFunctions& gpu = library_->gpu;
     queued_.reset();
     if (workspace_ != nullptr) gpu.free(workspace_);
     if (staging_ != nullptr) gpu.host_free(staging_);
     if (scratch_ != nullptr) gpu.free(scratch_);
-    if (event_ != nullptr) gpu.event_destroy(event_);
     if (stream_ != nullptr) gpu.stream_destroy(stream_);
 }
 
@@ -224,7 +209,7 @@ NcclGroup::~NcclGroup() {
 /// rank may be gone.
 void NcclGroup::close() noexcept {
     if (!state() || staging_ == nullptr) {
-        abort_all(*library_, communicators_);
+        abort_all(*library_, communicators_, abort_within_);
         return;
     }
     const Alarm alarm(close_within_, [this] { abort(); });
@@ -258,9 +243,9 @@ void NcclGroup::abort() noexcept {
             std::swap(given_up, communicators_);
         }
     }
-    const DeviceScope device(library_->gpu, device_);
+    const GpuScope scope(library_->gpu, device_);
     const std::lock_guard lock(ending_);
-    abort_all(*library_, given_up);
+    abort_all(*library_, given_up, abort_within_);
 }
 
 std::unexpected<Error> NcclGroup::broken(Error error) {
@@ -274,7 +259,10 @@ std::unexpected<Error> NcclGroup::broken(Error error) {
     }
     {
         const std::lock_guard lock(ending_);
-        abort_all(*library_, given_up);
+        if (!abort_all(*library_, given_up, abort_within_))
+            error.message +=
+                fmt::format(" (and NCCL's abort has not ended within {}: end the process)",
+                            in_seconds(abort_within_));
     }
     // The caller may free its data once it has the error.
     const auto since = Clock::now();
@@ -325,11 +313,11 @@ Result<void> NcclGroup::run(const char* what, const Enqueue& enqueue) {
 }
 
 Result<void> NcclGroup::perform(const char* what, const std::function<Result<void>()>& body) {
-    const DeviceScope device(library_->gpu, device_);
+    const GpuScope scope(library_->gpu, device_);
     auto ok = begin();
     if (!ok) return ok;
     ok = launch_messages();
-    if (ok) ok = after_default_stream();
+    if (ok) ok = after_caller();
     if (ok) ok = body();
     if (ok) ok = wait(what, [this] { return library_->gpu.stream_query(stream_); });
     end();
@@ -366,16 +354,12 @@ Result<void> NcclGroup::copy(const char* what, void* to, const void* from, std::
     return {};
 }
 
-/// Orders the stream after the default one, so that callers who use only that need not wait for it.
-Result<void> NcclGroup::after_default_stream() {
-    const GpuFunctions& gpu = library_->gpu;
-    int code = gpu.stream_query(nullptr);
-    if (code == kGpuSuccess) return {};
-    if (code == kGpuNotReady) {
-        gpu.get_last_error();  // clears "not ready", which callers would take for a failure
-        code = gpu.event_record(event_, nullptr);
-    }
-    if (code == kGpuSuccess) code = gpu.stream_wait_event(stream_, event_, 0);
+/// Orders the stream after the caller's, so that the caller need not wait for that.
+Result<void> NcclGroup::after_caller() {
+    const auto mark = followed_ != nullptr ? followed_ : marks_.set(nullptr);
+    if (mark->error) return std::unexpected(*mark->error);
+    if (mark->event == nullptr) return {};
+    const int code = library_->gpu.stream_wait_event(stream_, mark->event, 0);
     if (code != kGpuSuccess) return broken_gpu("work that was given to the GPU before", code);
     return {};
 }
@@ -385,7 +369,7 @@ Result<void> NcclGroup::wait(const char* what, const std::function<int()>& query
     for (unsigned turn = 1;; ++turn) {
         const int code = query();
         if (code == kGpuSuccess) {
-            if (turn > 1) library_->gpu.get_last_error();  // "not ready"
+            if (turn > 1) forget_not_ready(library_->gpu);
             return {};
         }
         if (code != kGpuNotReady) return broken_gpu(what, code);
@@ -407,11 +391,13 @@ Result<void> NcclGroup::check(const char* what, const void* data, std::size_t by
     PointerAttributes found;
     const int code = ask(&found, data);
     if (code != kGpuSuccess) library_->gpu.get_last_error();
-    if (code != kGpuSuccess ||
-        (found.type != PointerAttributes::kDevice && found.type != PointerAttributes::kManaged))
+    const bool known = library_->rccl ? found.device_pointer != nullptr
+                                      : found.type == PointerAttributes::kDevice ||
+                                            found.type == PointerAttributes::kManaged;
+    if (code != kGpuSuccess || !known)
         return fail(Errc::invalid_input,
                     "nccl: {}: data are not in the GPU's memory, and NCCL takes no other", what);
-    if (found.type == PointerAttributes::kDevice && found.device != device_)
+    if (!library_->rccl && found.type == PointerAttributes::kDevice && found.device != device_)
         return fail(Errc::invalid_input,
                     "nccl: {}: data are in memory of GPU {}, and the communicator is on GPU {}",
                     what, found.device, device_);
@@ -448,9 +434,9 @@ Result<std::unique_ptr<Pending>> NcclGroup::start(std::span<const Send> sends,
 
 Result<void> NcclGroup::launch_messages() {
     if (queued_ == nullptr) return {};
+    if (auto ok = after_caller(); !ok) return ok;
     const std::shared_ptr<Batch> batch = std::exchange(queued_, nullptr);
     const NcclFunctions& nccl = library_->nccl;
-    if (auto ok = after_default_stream(); !ok) return ok;
     auto ok = put("messages", [&](NcclComm* comm, GpuStream* stream) {
         return grouped([&] {
             NcclResult result = NcclResult::success;
@@ -474,7 +460,7 @@ Result<void> NcclGroup::launch_messages() {
 }
 
 Result<void> NcclGroup::finish(Batch& batch) {
-    const DeviceScope device(library_->gpu, device_);
+    const GpuScope scope(library_->gpu, device_);
     auto ok = begin();
     if (!ok) return ok;
     if (batch.event == nullptr) ok = launch_messages();

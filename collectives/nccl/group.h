@@ -5,6 +5,7 @@
 #include "collectives/nccl/codec_cuda.h"
 #include "collectives/nccl/facts.h"
 #include "collectives/nccl/library.h"
+#include "collectives/nccl/streams.h"
 
 #include <atomic>
 #include <functional>
@@ -17,8 +18,9 @@ namespace dtrun::collectives::nccl {
 
 /// A group of ranks with a GPU each, over NCCL or RCCL.
 ///
-/// Operations run in a stream of the group's own and have ended when they return. They come after
-/// what the default stream was given before; work in other streams must have ended.
+/// Operations run in a stream of the group's own and have ended when they return, so that whatever
+/// the caller gives any stream then comes after them. They come after a mark() in the caller's
+/// stream, or after what the default stream was given before.
 ///
 /// Messages of start() are sent when the caller waits or polls, together with all that were started
 /// until then: NCCL runs one group of messages after the other, and ranks that each wait for the
@@ -59,6 +61,12 @@ public:
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     void abort() noexcept override;
+    std::shared_ptr<void> mark(void* stream) override {
+        return marks_.set(static_cast<GpuStream*>(stream));
+    }
+    void follow(std::shared_ptr<void> mark) override {
+        followed_ = std::static_pointer_cast<Mark>(std::move(mark));
+    }
 
 private:
     class Compressed;
@@ -81,7 +89,7 @@ private:
     void end() noexcept;
     Result<void> put(const char* what, const Enqueue& enqueue);
     Result<void> copy(const char* what, void* to, const void* from, std::size_t bytes);
-    Result<void> after_default_stream();
+    Result<void> after_caller();
     Result<void> launch_messages();
     Result<void> finish(Batch& batch);
     Result<void> wait(const char* what, const std::function<int()>& query);
@@ -91,6 +99,15 @@ private:
     Result<void> state();
     Result<void> copy_segments(std::span<const Segment> segments);
     Result<void> reserve(std::size_t bytes);
+    /// Whether all ranks have codecs, and this much memory for them. All ranks call it.
+    /// Errc: invalid_input (names a rank that has not, and nothing is broken); as an operation
+    Result<void> agree_on_codecs(std::size_t workspace_bytes);
+    Result<void> open_codecs();
+    /// Whether an average is better made of a sum and a division. All ranks call it.
+    Result<bool> averages_by_division(DType type, Reduce reduce);
+    Result<void> run_reduction(const char* what, DType type, Reduce reduce,
+                               std::span<const Array> results,
+                               const std::function<Result<void>(NcclOp op)>& enqueue);
     NcclResult copy_own_part(void* to, const void* from, std::size_t bytes) const;
     NcclResult grouped(const std::function<NcclResult()>& calls) const;
 
@@ -107,16 +124,20 @@ private:
     const int device_;
     const std::size_t scratch_bytes_;
     const std::chrono::milliseconds close_within_;
+    const std::chrono::milliseconds abort_within_;
     GpuStream* stream_ = nullptr;
-    GpuEvent* event_ = nullptr;  ///< of the default stream
-    void* scratch_ = nullptr;    ///< memory of the GPU, for barrier() and allgather_on_host()
-    void* staging_ = nullptr;    ///< pinned memory of the host, of the same size
+    Marks marks_;
+    std::shared_ptr<Mark> followed_;  ///< of the operation under way
+    void* scratch_ = nullptr;         ///< memory of the GPU, for barrier() and allgather_on_host()
+    void* staging_ = nullptr;         ///< pinned memory of the host, of the same size
     const std::size_t compressed_values_;
     const std::string codecs_path_;
     const CudaCodecs* codecs_ = nullptr;  ///< once they are needed
     void* workspace_ = nullptr;           ///< memory of the GPU, for what is compressed
     std::size_t workspace_bytes_ = 0;
-    std::shared_ptr<Batch> queued_;  ///< messages that have not been launched
+    std::size_t workspace_agreed_ = 0;  ///< which all ranks have
+    std::string codecs_lacking_;        ///< why not all ranks have codecs, once that is known
+    std::shared_ptr<Batch> queued_;     ///< messages that have not been launched
 
     std::atomic<bool> aborted_{false};
     std::mutex ending_;            ///< serializes aborts, as communicators may share resources

@@ -91,7 +91,10 @@ std::string bind_gpu(void* library, bool hip, GpuFunctions& gpu) {
     binder.required("MemcpyAsync", gpu.memcpy_async);
     binder.required("GetLastError", gpu.get_last_error);
     binder.required("GetErrorString", gpu.get_error_string);
-    if (!hip) binder.required("PointerGetAttributes", gpu.pointer_get_attributes);
+    binder.optional("PeekAtLastError", gpu.peek_at_last_error);
+    binder.optional("StreamIsCapturing", gpu.stream_is_capturing);
+    binder.optional("ThreadExchangeStreamCaptureMode", gpu.exchange_capture_mode);
+    binder.optional("PointerGetAttributes", gpu.pointer_get_attributes);
     return binder.missing();
 }
 

@@ -30,11 +30,12 @@ Availability probe() {
 Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     const auto opened = library();
     if (!opened) return std::unexpected(opened.error());
-    Settings settings;
-    // Users who set this want one kind of communicator and no other.
-    settings.blocking_operations = environment_text("NCCL_COMM_BLOCKING").empty();
-    settings.codecs = environment_text("DTRUN_CODEC_CUDA_LIBRARY");
-    return NcclGroup::connect(*opened, spec, settings);
+    const auto settings = settings_from(environment_text, (*opened)->nccl.comm_split != nullptr);
+    if (!settings) {
+        report_failure(spec, settings.error());
+        return std::unexpected(settings.error());
+    }
+    return NcclGroup::connect(*opened, spec, *settings);
 }
 
 }  // namespace

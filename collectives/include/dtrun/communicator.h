@@ -126,6 +126,7 @@ struct CommunicatorOptions {
     std::chrono::milliseconds operation_timeout{0};  ///< 0: none
     std::string interfaces;                          ///< or an address, separated by commas
     bool device_memory = false;
+    int device = -1;  ///< number of the GPU; -1: as <dtrun_collectives.h> says
 };
 
 /// A group of ranks that communicate; <dtrun_collectives.h> says more about each function. `count`
@@ -147,6 +148,7 @@ public:
         given.operation_timeout_ms = options.operation_timeout.count();
         given.interfaces = options.interfaces.empty() ? nullptr : options.interfaces.c_str();
         given.device_memory = options.device_memory ? 1 : 0;
+        given.device_plus_one = options.device + 1;
         dtrun_comm* comm = nullptr;
         check(dtrun_comm_create(worker.handle(), &given, &comm));
         comm_.reset(comm);
@@ -164,6 +166,8 @@ public:
         check(dtrun_comm_split_by_host(handle(), &comm));
         return Communicator(comm);
     }
+    /// In which stream of the GPU this thread works on its arrays. \param stream  a cudaStream_t
+    void set_stream(void* stream) { check(dtrun_comm_set_stream(handle(), stream)); }
     void abort(const std::string& why) noexcept { dtrun_comm_abort(handle(), why.c_str()); }
 
     std::uint32_t rank() const { return dtrun_comm_rank(handle()); }

@@ -4,6 +4,7 @@
 #include "collectives/nccl/codec_cuda.h"
 #include "tests/collectives/nccl/fake_gpu.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -48,12 +49,19 @@ int check() {
 }
 
 int encode_fake(Format format, Rounding rounding, std::uint64_t seed, const float* values,
-                std::size_t count, std::byte* out, float* error, void* stream) {
+                const float* before, std::size_t count, std::byte* out, float* error,
+                void* stream) {
     return Kernel(stream)
         .uses(values, count * sizeof(float))
+        .uses(before, count * sizeof(float), true)
         .uses(out, encoded_bytes(format, count))
         .uses(error, count * sizeof(float), true)
-        .launch([=] { encode(format, rounding, seed, values, count, out, error); });
+        .launch([=] {
+            std::vector<float> sum(values, values + count);
+            for (std::size_t i = 0; before != nullptr && i < count; ++i) sum[i] += before[i];
+            if (error != nullptr) std::fill(error, error + count, 0.0F);
+            encode(format, rounding, seed, sum.data(), count, out, error);
+        });
 }
 
 int decode_fake(Format format, const std::byte* in, std::size_t count, float* values,
@@ -64,20 +72,14 @@ int decode_fake(Format format, const std::byte* in, std::size_t count, float* va
         .launch([=] { decode(format, in, count, values); });
 }
 
-int decode_add_fake(Format format, const std::byte* in, std::size_t count, float* sums,
-                    void* stream) {
-    return Kernel(stream)
-        .uses(in, encoded_bytes(format, count))
-        .uses(sums, count * sizeof(float))
-        .launch([=] { decode_add(format, in, count, sums); });
-}
-
 std::vector<float> sum_of(Format format, const CudaPiece& piece) {
     std::vector<float> sum(piece.count);
     std::vector<float> part(piece.count);
     for (std::uint32_t rank = 0; rank < piece.ranks; ++rank) {
         if (rank == piece.own_rank)
-            part.assign(piece.own, piece.own + piece.count);
+            for (std::size_t i = 0; i < piece.count; ++i)
+                part[i] =
+                    piece.own_before == nullptr ? piece.own[i] : piece.own[i] + piece.own_before[i];
         else
             decode(format, piece.encoded + rank * piece.stride, piece.count, part.data());
         if (rank == 0)
@@ -97,7 +99,7 @@ int combine_fake(Format format, Rounding rounding, std::uint64_t seed, const Cud
     kernel.uses(values, bytes, true);
     for (std::uint32_t rank = 0; rank < piece.ranks; ++rank) {
         if (rank == piece.own_rank)
-            kernel.uses(piece.own, bytes);
+            kernel.uses(piece.own, bytes).uses(piece.own_before, bytes, true);
         else
             kernel.uses(piece.encoded + rank * piece.stride, encoded_bytes(format, piece.count));
     }
@@ -107,52 +109,46 @@ int combine_fake(Format format, Rounding rounding, std::uint64_t seed, const Cud
         encode(format, rounding, seed, sum.data(), piece.count, out);
         decode(format, out, piece.count, back.data());
         for (std::size_t i = 0; error != nullptr && i < piece.count; ++i) {
-            error[i] += (sum[i] - back[i]) * static_cast<float>(piece.divisor);
+            error[i] = 0.0F + (sum[i] - back[i]) * static_cast<float>(piece.divisor);
             if (!std::isfinite(error[i])) error[i] = 0;
         }
         if (values != nullptr) std::copy(back.begin(), back.end(), values);
     });
 }
 
-/// The segments are the caller's, and gone when the kernel runs.
-int gather_fake(const Segment* segments, std::size_t number, float* values, float* errors,
-                void* stream) {
-    Kernel kernel(stream);
-    std::size_t count = 0;
+/// The memory of segments, and of an array that has all of them.
+Kernel& uses(Kernel& kernel, const CudaSegment* segments, std::size_t number, const float* all) {
     for (std::size_t i = 0; i < number; ++i) {
-        const std::size_t bytes = segments[i].count * sizeof(float);
-        kernel.uses(segments[i].in, bytes).uses(segments[i].error, bytes, true);
-        count += segments[i].count;
+        const Segment& one = segments[i].segment;
+        const std::size_t bytes = one.count * sizeof(float);
+        kernel.uses(one.in, bytes).uses(one.out, bytes).uses(one.error, bytes, true);
+        kernel.uses(all + segments[i].begin, bytes);
     }
-    kernel.uses(values, count * sizeof(float)).uses(errors, count * sizeof(float), true);
-    return kernel.launch([=, all = std::vector<Segment>(segments, segments + number)] {
-        std::size_t at = 0;
-        for (const Segment& one : all)
-            for (std::size_t i = 0; i < one.count; ++i, ++at) {
-                values[at] = one.error == nullptr ? one.in[i] : one.in[i] + one.error[i];
-                if (errors != nullptr) errors[at] = 0;
-            }
-    });
+    return kernel;
 }
 
-int scatter_fake(const Segment* segments, std::size_t number, const float* values,
+/// The segments are the caller's, and gone when the kernel runs.
+int gather_fake(const CudaSegment* segments, std::size_t number, float* values, void* stream) {
+    Kernel kernel(stream);
+    return uses(kernel, segments, number, values)
+        .launch([=, all = std::vector<CudaSegment>(segments, segments + number)] {
+            for (const auto& [one, begin] : all)
+                for (std::size_t i = 0; i < one.count; ++i)
+                    values[begin + i] = one.error == nullptr ? one.in[i] : one.in[i] + one.error[i];
+        });
+}
+
+int scatter_fake(const CudaSegment* segments, std::size_t number, const float* values,
                  const float* errors, void* stream) {
     Kernel kernel(stream);
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < number; ++i) {
-        const std::size_t bytes = segments[i].count * sizeof(float);
-        kernel.uses(segments[i].out, bytes).uses(segments[i].error, bytes, true);
-        count += segments[i].count;
-    }
-    kernel.uses(values, count * sizeof(float)).uses(errors, count * sizeof(float), true);
-    return kernel.launch([=, all = std::vector<Segment>(segments, segments + number)] {
-        std::size_t at = 0;
-        for (const Segment& one : all)
-            for (std::size_t i = 0; i < one.count; ++i, ++at) {
-                one.out[i] = values[at];
-                if (one.error != nullptr) one.error[i] = errors[at];
-            }
-    });
+    return uses(kernel, segments, number, values)
+        .launch([=, all = std::vector<CudaSegment>(segments, segments + number)] {
+            for (const auto& [one, begin] : all)
+                for (std::size_t i = 0; i < one.count; ++i) {
+                    one.out[i] = values[begin + i];
+                    if (one.error != nullptr) one.error[i] = errors[begin + i];
+                }
+        });
 }
 
 int divide_fake(void* data, std::size_t count, DType type, std::uint32_t divisor, void* stream) {
@@ -167,8 +163,8 @@ const char* text_of(int error) {
 }
 
 constexpr CudaCodecs kCodecs = {
-    CudaCodecs::kAbi, check,       encode_fake,  decode_fake, decode_add_fake,
-    combine_fake,     gather_fake, scatter_fake, divide_fake, text_of,
+    CudaCodecs::kAbi, check,        encode_fake, decode_fake, combine_fake,
+    gather_fake,      scatter_fake, divide_fake, text_of,
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/collectives/nccl/fake_comm.h"
 
+#include "collectives/codec/numbers.h"
 #include "collectives/codec/reduce.h"
 
 #include <chrono>
@@ -49,6 +50,30 @@ Reduce reduce_of(NcclOp op) {
             break;
     }
     return Reduce::sum;
+}
+
+/// As NCCL's average does it with halves: 1/n is rounded to the type, too.
+void multiply_by_share(std::vector<std::byte>& values, DType type, int size) {
+    using namespace dtrun::collectives;
+    const bool is_bf16 = type == DType::bf16;
+    const auto down = [&](float x) { return is_bf16 ? bf16_of(x) : half_of(x); };
+    const auto up = [&](std::uint16_t x) { return is_bf16 ? float_of_bf16(x) : float_of_half(x); };
+    const float share = up(down(1.0F / static_cast<float>(size)));
+    for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, values.data() + i, sizeof bits);
+        bits = down(up(bits) * share);
+        std::memcpy(values.data() + i, &bits, sizeof bits);
+    }
+}
+
+std::vector<std::byte> sum_of(const std::vector<std::vector<std::byte>>& parts, std::size_t count,
+                              DType type, Reduce op) {
+    std::vector<std::byte> sum = parts.front();
+    for (std::size_t peer = 1; peer < parts.size(); ++peer)
+        dtrun::collectives::reduce_into(sum.data(), sum.data(), parts[peer].data(), count, type,
+                                        op);
+    return sum;
 }
 
 /// One collective operation.
@@ -110,10 +135,12 @@ std::vector<std::byte> Collective::combine(const std::vector<Outgoing>& out, con
     copy(parts[static_cast<std::size_t>(rank_)].data(), own, bytes);
     const DType type = dtype_of(task_.type);
     const Reduce op = reduce_of(task_.op);
-    std::vector<std::byte> sum = parts.front();
-    for (std::size_t peer = 1; peer < parts.size(); ++peer)
-        dtrun::collectives::reduce_into(sum.data(), sum.data(), parts[peer].data(), count, type,
-                                        op);
+    const bool halves = type == DType::f16 || type == DType::bf16;
+    if (op == Reduce::average && halves) {
+        for (auto& part : parts) multiply_by_share(part, type, size_);
+        return sum_of(parts, count, type, Reduce::sum);
+    }
+    auto sum = sum_of(parts, count, type, op);
     if (op == Reduce::average)
         dtrun::collectives::divide(sum.data(), count, type, static_cast<std::uint32_t>(size_));
     return sum;

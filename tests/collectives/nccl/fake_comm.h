@@ -47,7 +47,8 @@ struct Task {
 /// What a communicator shares with those that were split of it.
 struct Shared {
     std::atomic<bool> aborted{false};
-    std::unique_ptr<Mesh> mesh;
+    std::shared_ptr<Shared> other;  ///< whose flag the mesh looks at, if not this one's
+    std::shared_ptr<Mesh> mesh;
     std::atomic<int> operations{0};
 };
 

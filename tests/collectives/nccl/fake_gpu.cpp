@@ -2,15 +2,19 @@
 
 #include "collectives/nccl/api.h"
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <utility>
 
 // The functions of the CUDA runtime that the nccl plug-in uses. Settings of the environment:
 //   FAKE_GPU_COUNT    GPUs (default 8)
 //   FAKE_GPU_ERROR    what cudaGetDeviceCount() returns instead
 //   FAKE_GPU_NO_PEER  no GPU reaches another's memory
+//   FAKE_GPU_MEMORY   the most bytes that cudaMalloc() gives at once
 
 using dtrun::collectives::nccl::GpuEvent;
 using dtrun::collectives::nccl::GpuStream;
@@ -39,6 +43,7 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kNoDevice = 100;
+constexpr int kOutOfMemory = 2;
 constexpr int kInvalidDevice = 101;
 constexpr int kNotReady = 600;
 
@@ -76,7 +81,7 @@ Stream& default_stream() {
     return stream;
 }
 
-/// Holds the default stream up, for tests.
+/// Holds a stream up, for tests. One at a time.
 struct Gate {
     std::mutex mutex;
     std::condition_variable changed;
@@ -85,6 +90,17 @@ struct Gate {
 Gate& gate() {
     static Gate one;
     return one;
+}
+
+/// The stream that is being captured, for tests; nullptr: none.
+std::atomic<GpuStream*> captured = nullptr;
+std::atomic<int> queries_of_captures = 0;  ///< which would have ended the capture
+thread_local int capture_mode = 0;         ///< global
+thread_local int last_error = kSuccess;
+
+int note(int code) {
+    if (code != kSuccess) last_error = code;
+    return code;
 }
 
 }  // namespace
@@ -126,7 +142,9 @@ void Stream::run() {
 }
 
 Stream& stream_of(void* handle) {
-    return handle == nullptr ? default_stream() : static_cast<GpuStream*>(handle)->stream;
+    // 1 is another name of the legacy default stream, as in CUDA.
+    const bool is_default = reinterpret_cast<std::uintptr_t>(handle) <= 1;
+    return is_default ? default_stream() : static_cast<GpuStream*>(handle)->stream;
 }
 
 bool is_device_memory(const void* data, std::size_t bytes) {
@@ -189,7 +207,18 @@ int cudaStreamDestroy(GpuStream* stream) {
 }
 
 int cudaStreamQuery(GpuStream* stream) {
-    return stream_of(stream).idle() ? kSuccess : kNotReady;
+    if (captured != nullptr && (capture_mode != 2 || stream == captured)) ++queries_of_captures;
+    return note(stream_of(stream).idle() ? kSuccess : kNotReady);
+}
+
+int cudaStreamIsCapturing(GpuStream* stream, int* status) {
+    *status = stream != nullptr && stream == captured ? 1 : 0;
+    return kSuccess;
+}
+
+int cudaThreadExchangeStreamCaptureMode(int* mode) {
+    std::swap(*mode, capture_mode);
+    return kSuccess;
 }
 
 int cudaEventCreateWithFlags(GpuEvent** event, unsigned) {
@@ -215,7 +244,7 @@ int cudaEventRecord(GpuEvent* event, GpuStream* stream) {
 int cudaEventQuery(GpuEvent* event) {
     if (event->last == nullptr) return kSuccess;
     const std::lock_guard lock(event->last->mutex);
-    return event->last->reached ? kSuccess : kNotReady;
+    return note(event->last->reached ? kSuccess : kNotReady);
 }
 
 int cudaStreamWaitEvent(GpuStream* stream, GpuEvent* event, unsigned) {
@@ -228,6 +257,8 @@ int cudaStreamWaitEvent(GpuStream* stream, GpuEvent* event, unsigned) {
 }
 
 int cudaMalloc(void** data, std::size_t bytes) {
+    const char* const most = std::getenv("FAKE_GPU_MEMORY");
+    if (most != nullptr && bytes > std::strtoull(most, nullptr, 10)) return note(kOutOfMemory);
     *data = std::malloc(bytes == 0 ? 1 : bytes);
     const std::lock_guard lock(memory_mutex);
     all_memory()[static_cast<std::byte*>(*data)] = {bytes, device};
@@ -265,7 +296,11 @@ int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
 }
 
 int cudaGetLastError() {
-    return kSuccess;
+    return std::exchange(last_error, kSuccess);
+}
+
+int cudaPeekAtLastError() {
+    return last_error;
 }
 
 const char* cudaGetErrorString(int code) {
@@ -276,6 +311,8 @@ const char* cudaGetErrorString(int code) {
             return "invalid argument";
         case kNoDevice:
             return "no CUDA-capable device is detected";
+        case kOutOfMemory:
+            return "out of memory";
         case kInvalidDevice:
             return "invalid device ordinal";
         case 35:
@@ -292,13 +329,13 @@ int cudaPointerGetAttributes(PointerAttributes* attributes, const void* data) {
     return kSuccess;
 }
 
-/// Not of CUDA: the default stream does nothing more until fakeOpenGate().
-void fakeCloseGate() {
+/// Not of CUDA: the stream does nothing more until fakeOpenGate().
+void fakeCloseGate(GpuStream* stream) {
     {
         const std::lock_guard lock(gate().mutex);
         gate().closed = true;
     }
-    default_stream().enqueue([] {
+    stream_of(stream).enqueue([] {
         std::unique_lock lock(gate().mutex);
         gate().changed.wait(lock, [] { return !gate().closed; });
     });
@@ -308,6 +345,12 @@ void fakeOpenGate() {
     const std::lock_guard lock(gate().mutex);
     gate().closed = false;
     gate().changed.notify_all();
+}
+
+/// Not of CUDA: captures a stream; nullptr: no more. \return calls that have disturbed the last one
+int fakeCapture(GpuStream* stream) {
+    captured = stream;
+    return queries_of_captures.exchange(0);
 }
 
 }  // extern "C"

@@ -15,7 +15,11 @@
 //   FAKE_NCCL_DIE=RANK:N        its Nth operation hangs up, as if its process had died
 //   FAKE_NCCL_STALL=RANK:N      its Nth operation never ends
 //   FAKE_NCCL_BLOCK=RANK:N      its Nth call does not return until the communicator is aborted
+//   FAKE_NCCL_HANG_ABORT=RANK:1 its aborts do not return, as some versions' do
 //   NCCL_HOSTID                 as the real one: ranks with different ones may share a GPU
+//   NCCL_COMM_SPLIT_SHARE_RESOURCES=0
+//                               as the real one: who aborts a communicator does not abort the ones
+//                               that were split of it
 
 namespace dtrun::collectives::nccl {
 
@@ -107,7 +111,7 @@ void join(State& state, const UniqueId& id, int device) {
             if (state.shared->aborted) return;
             ::usleep(1'000);
         }
-        state.shared->mesh = std::make_unique<Mesh>(root, self, state.shared->aborted);
+        state.shared->mesh = std::make_shared<Mesh>(root, self, state.shared->aborted);
         refuse_shared_gpu(state);
     } catch (const Aborted&) {
     } catch (const Broken& broken) {
@@ -202,6 +206,12 @@ NcclResult ncclCommSplit(NcclComm* comm, int colour, int key, NcclComm** made, N
     auto child = std::make_shared<State>();
     State& parent = *comm->state;
     child->shared = parent.shared;
+    const char* const share = std::getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    if (share != nullptr && std::strcmp(share, "0") == 0) {
+        child->shared = std::make_shared<Shared>();
+        child->shared->other = parent.shared;
+        child->shared->mesh = parent.shared->mesh;
+    }
     child->rank = parent.rank;
     child->size = parent.size;
     child->blocking = config->blocking != 0;
@@ -225,6 +235,7 @@ NcclResult ncclCommDestroy(NcclComm* comm) {
 
 NcclResult ncclCommAbort(NcclComm* comm) {
     comm->state->shared->aborted = true;
+    while (wanted("FAKE_NCCL_HANG_ABORT", comm->state->rank, 1)) ::usleep(1'000);
     if (comm->state->background.joinable()) comm->state->background.join();
     delete comm;
     return NcclResult::success;

@@ -24,6 +24,8 @@ struct Runtime {
     int (*malloc)(void**, std::size_t) = nullptr;
     int (*free)(void*) = nullptr;
     int (*memcpy)(void*, const void*, std::size_t, int) = nullptr;
+    int (*create_stream)(void**, unsigned) = nullptr;
+    int (*memcpy_async)(void*, const void*, std::size_t, int, void*) = nullptr;
 
     Runtime() {
         void* const library = ::dlopen(std::getenv("DTRUN_CUDART_LIBRARY"), RTLD_NOW);
@@ -31,6 +33,10 @@ struct Runtime {
         malloc = reinterpret_cast<decltype(malloc)>(::dlsym(library, "cudaMalloc"));
         free = reinterpret_cast<decltype(free)>(::dlsym(library, "cudaFree"));
         memcpy = reinterpret_cast<decltype(memcpy)>(::dlsym(library, "cudaMemcpy"));
+        create_stream = reinterpret_cast<decltype(create_stream)>(
+            ::dlsym(library, "cudaStreamCreateWithFlags"));
+        memcpy_async =
+            reinterpret_cast<decltype(memcpy_async)>(::dlsym(library, "cudaMemcpyAsync"));
     }
 };
 
@@ -144,6 +150,23 @@ void many(Communicator& comm, const Runtime& gpu) {
     same_bits_everywhere(comm, gpu, b);
 }
 
+/// Sums of what a stream of the caller's copies into an array just before.
+void streams(Communicator& comm, const Runtime& gpu) {
+    constexpr std::size_t kCount = 200'000;
+    void* stream = nullptr;
+    REQUIRE(gpu.create_stream(&stream, 1) == 0);
+    comm.set_stream(stream);
+    const Floats data(gpu, std::vector<float>(kCount));
+    for (int round = 1; round <= 20; ++round) {
+        const Floats next(gpu, std::vector<float>(kCount, static_cast<float>(round)));
+        REQUIRE(gpu.memcpy_async(data.data(), next.data(), kCount * sizeof(float), 4, stream) == 0);
+        comm.start_allreduce(data.data(), data.data(), kCount).get();
+        REQUIRE(data.get().back() == static_cast<float>(round) * static_cast<float>(comm.size()));
+    }
+    comm.set_stream(nullptr);
+    REQUIRE(dtrun_comm_set_stream(nullptr, stream) == DTRUN_INVALID);
+}
+
 }  // namespace
 
 int main() try {
@@ -155,6 +178,10 @@ int main() try {
     REQUIRE(comm.backend() == std::string("nccl"));
     compression(comm, gpu);
     many(comm, gpu);
+    streams(comm, gpu);
+    options.device = static_cast<int>(comm.rank());
+    Communicator chosen(worker, options);
+    REQUIRE(chosen.facts().find("GPU: " + std::to_string(comm.rank())) != std::string::npos);
     auto half = comm.split(static_cast<int>(comm.rank() % 2));
     REQUIRE(half.has_value());
     many(*half, gpu);

@@ -10,6 +10,10 @@ from dtrun.collectives import Communicator
 
 RUNTIME = ctypes.CDLL(os.environ["DTRUN_CUDART_LIBRARY"])
 RUNTIME.cudaMalloc.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
+RUNTIME.cudaStreamCreateWithFlags.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint]
+RUNTIME.cudaMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+                                    ctypes.c_void_p]
+RUNTIME.fakeCloseGate.argtypes = [ctypes.c_void_p]
 RUNTIME.cudaMemcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
@@ -43,6 +47,40 @@ def refused(body, why):
         raise AssertionError("not refused")
 
 
+def behind_gate(comm, stream, named_by):
+    """The sum of ones that come into the array late, in the stream, over the zeros that are there."""
+    zeros, ones = OnGpu(numpy.zeros(1000, "float32")), OnGpu(numpy.ones(1000, "float32"))
+    RUNTIME.fakeCloseGate(stream)
+    RUNTIME.cudaMemcpyAsync(zeros._pointer, ones._pointer, zeros.nbytes, 4, stream)
+    if named_by == "array":
+        zeros.__cuda_array_interface__["stream"] = stream.value
+    else:
+        comm.stream = stream.value
+    future = comm.start_allreduce(zeros)
+    assert comm.stream == (None if named_by == "array" else stream.value)
+    comm.stream = None
+    try:
+        future.result(timeout=0.05)
+        raise AssertionError("it did not wait for the stream")
+    except dtrun.TimedOut:
+        pass
+    RUNTIME.fakeOpenGate()
+    assert (future.result().get() == comm.size).all()
+
+
+def streams(comm):
+    stream, other = ctypes.c_void_p(), ctypes.c_void_p()
+    for made in (stream, other):
+        assert RUNTIME.cudaStreamCreateWithFlags(ctypes.byref(made), 1) == 0
+    behind_gate(comm, stream, "array")
+    behind_gate(comm, stream, "communicator")
+    one, two = (OnGpu([1.0], stream=made.value) for made in (stream, other))
+    refused(lambda: comm.allreduce(one, out=two), "different streams")
+    comm.stream = stream.value
+    comm.allreduce(one, out=two)
+    comm.stream = None
+
+
 def main():
     with dtrun.Worker() as worker, Communicator(worker, device_memory=True) as comm:
         assert comm.backend == "nccl"
@@ -72,6 +110,10 @@ def main():
         constant.__cuda_array_interface__["data"] = (constant.__cuda_array_interface__["data"][0], True)
         refused(lambda: comm.broadcast(constant), "read-only")
         refused(lambda: Communicator(worker, "gloo", device_memory=True), "memory of the host")
+        streams(comm)
+        with Communicator(worker, device_memory=True, device=7 - rank) as chosen:
+            assert f"GPU: {7 - rank} " in chosen.facts, chosen.facts
+        refused(lambda: Communicator(worker, device_memory=True, device=-1), "from 0 on")
         comm.barrier()
     print("ok")
 

@@ -355,6 +355,85 @@ TEST_CASE("without codecs for the GPU compression is refused, and nothing is bro
           "insufficient for CUDA runtime version");
 }
 
+TEST_CASE("where one rank has no codecs for its GPU, all refuse and name it",
+          "[nccl][compressed]") {
+    const Library library = fake();
+    std::vector<std::string> told(3);
+    MemoryStore store;
+    const auto results = run_ranks(3, [&](std::uint32_t rank) -> Result<void> {
+        Settings settings;
+        settings.codecs = rank == 1 ? "/nowhere/libcodec.so" : FAKE_NCCL;
+        auto group = NcclGroup::connect(library, thread_spec(rank, 3, store), settings);
+        if (!group) return std::unexpected(group.error());
+        const Numbers data(library, {1, 2, 3});
+        const Segment segment{data.data(), data.data(), 3};
+        for (int again = 0; again < 2; ++again) {
+            const auto refused = (*group)->allreduce_compressed({&segment, 1}, Reduce::sum, {}, 1);
+            if (refused || refused.error().code != Errc::invalid_input)
+                return fail(Errc::internal, "not refused: {}", outcome(refused));
+            told[rank] = refused.error().message;
+        }
+        return sum(**group, data);
+    });
+    CHECK(failures(results) == "");
+    CHECK(told[1].starts_with("nccl: compressed allreduce: /nowhere/"));
+    CHECK(told[0].starts_with("nccl: compressed allreduce: rank 1: /nowhere/"));
+    CHECK(told[2] == told[0]);
+}
+
+TEST_CASE("without memory to compress in all ranks refuse, and do it once there is some",
+          "[nccl][compressed]") {
+    const Library library = fake();
+    const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+        const Numbers data(library, Values(200'000, 1));
+        const Segment segment{data.data(), data.data(), data.count()};
+        const auto reduce = [&] {
+            return group.allreduce_compressed({&segment, 1}, Reduce::average, {}, 1);
+        };
+        if (auto ok = group.barrier(); !ok) return ok;
+        if (spec.rank == 0) ::setenv("FAKE_GPU_MEMORY", "100000", 1);
+        if (auto ok = group.barrier(); !ok) return ok;
+        const auto refused = reduce();
+        if (auto ok = group.barrier(); !ok) return ok;
+        if (spec.rank == 0) ::unsetenv("FAKE_GPU_MEMORY");
+        if (auto ok = group.barrier(); !ok) return ok;
+        if (refused || refused.error().code != Errc::invalid_input ||
+            refused.error().message.find("to compress in: out of memory") == std::string::npos)
+            return fail(Errc::internal, "not refused: {}", outcome(refused));
+        return reduce();
+    };
+    CHECK(failures(on_fake(2, body, library)) == "");
+}
+
+TEST_CASE("averages of halves are exact where NCCL's own are not", "[nccl][compressed]") {
+    const Library library = fake();
+    constexpr std::uint16_t kValue = 0x3fe0;  // 1.75 in bf16; three times that is exact
+    const auto averages = [&](const std::string& codecs) {
+        Settings settings;
+        settings.codecs = codecs;
+        std::vector<std::vector<std::uint16_t>> all(3);
+        const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
+            const DeviceMemory memory = device_memory(*library);
+            void* const data = memory.allocate(3 * sizeof kValue);
+            std::vector<std::uint16_t>& values = all[spec.rank];
+            values.assign(3, kValue);
+            memory.copy_in(data, values.data(), 3 * sizeof kValue);
+            auto ok = group.allreduce(data, data, 3, DType::bf16, Reduce::average);
+            const Array many{data, 3};
+            if (ok) ok = group.allreduce_many({&many, 1}, DType::bf16, Reduce::average);
+            memory.copy_out(values.data(), data, 3 * sizeof kValue);
+            memory.release(data);
+            return ok;
+        };
+        CHECK(failures(on_fake(3, body, library, settings)) == "");
+        CHECK(all[1] == all[0]);
+        CHECK(all[2] == all[0]);
+        return all[0];
+    };
+    CHECK(averages(FAKE_NCCL) == std::vector<std::uint16_t>(3, kValue));
+    CHECK(averages("/nowhere/libcodec.so") != std::vector<std::uint16_t>(3, kValue));
+}
+
 TEST_CASE("only sums and averages of the GPU's memory are compressed", "[nccl][compressed]") {
     const Library library = fake();
     const auto body = [&](Group& group, const GroupSpec&) -> Result<void> {

@@ -2,7 +2,11 @@
 // on the one GPU, which NCCL takes for two hosts (NCCL_HOSTID); that is nothing NCCL supports, so it
 // has a deadline of its own. Exit code 77: no GPU here.
 //
-//   test_nccl_gpu [--largest BYTES]    all of that
+//   test_nccl_gpu [--largest BYTES] [--ranks N] [--require-two] [--json FILE]
+//                                      all of that, with N processes (default 2); --require-two:
+//                                      a failure of several ranks on one GPU, and a GPU without
+//                                      codecs, are failures of the test; --json: each result is a
+//                                      line of the file
 //   test_nccl_gpu --rank R --size N --folder DIR [--die-after K]
 //                                      one of several ranks; or allreduce over and over until
 //                                      rank 1 kills itself after K times
@@ -21,6 +25,7 @@
 #include <unistd.h>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -49,10 +54,20 @@ Result<Library> open_library() {
 
 struct Options {
     std::size_t largest = 256 << 20;  ///< bytes of an allreduce
+    std::uint32_t ranks = 2;          ///< processes of the second part
+    bool require = false;             ///< nothing may be left out
+    std::string json;
     std::uint32_t rank = 0;
     std::uint32_t size = 0;  ///< 0: all that this program does
     std::string folder;
     int die_after = 0;
+
+    /// Adds a line to the file of results. Several processes may, as long as one at a time does.
+    void note(const std::string& members) const {
+        if (json.empty()) return;
+        std::ofstream file(json, std::ios::app);
+        file << "{" << members << "}\n";
+    }
 };
 
 /// One NCCL communicator of one rank, as a program without dtrun would use it.
@@ -109,13 +124,13 @@ Result<double> shortest(const Library& library, std::size_t bytes,
 }
 
 Result<void> measure(Group& group, const GroupSpec& spec, const Library& library,
-                     std::size_t largest) {
+                     const Options& options) {
     std::optional<Bare> bare;
     if (spec.size == 1) bare.emplace(library);
     if (spec.rank == 0)
         fmt::print("{:>12} {:>12} {:>14} {:>14} {:>14}\n", "bytes", "time (us)", "algbw (GB/s)",
                    "busbw (GB/s)", "of NCCL itself");
-    for (std::size_t bytes = 4; bytes <= largest; bytes *= 8) {
+    for (std::size_t bytes = 4; bytes <= options.largest; bytes *= 8) {
         const std::size_t count = bytes / sizeof(float);
         const auto ours = shortest(library, bytes, [&](void* data) {
             return group.allreduce(data, data, count, DType::f32, Reduce::sum);
@@ -132,13 +147,18 @@ Result<void> measure(Group& group, const GroupSpec& spec, const Library& library
         const double algorithm = static_cast<double>(bytes) / *ours / 1e9;
         fmt::print("{:>12} {:>12.1f} {:>14.2f} {:>14.2f} {:>14}\n", bytes, *ours * 1e6, algorithm,
                    algorithm * 2 * (spec.size - 1) / spec.size, ratio);
+        options.note(fmt::format(R"("kind": "allreduce", "ranks": {}, "bytes": {}, "us": {:.2f}{})",
+                                 spec.size, bytes, *ours * 1e6,
+                                 ratio.empty() ? "" : ", \"of_nccl\": " + ratio));
     }
     return {};
 }
 
 /// What the codecs make of an allreduce: the same bits on all ranks, near the sum, and how long.
 Result<void> check_compressed(Group& group, const GroupSpec& spec, const Library& library,
-                              std::size_t bytes) {
+                              const Options& options) {
+    const std::size_t bytes =
+        std::min<std::size_t>(options.largest, 64 << 20) / sizeof(float) * sizeof(float);
     const std::size_t count = bytes / sizeof(float);
     std::vector<float> values(count);
     std::vector<float> should(count);
@@ -157,9 +177,11 @@ Result<void> check_compressed(Group& group, const GroupSpec& spec, const Library
         const Segment all{array, array, count};
         memory.copy_in(array, values.data(), bytes);
         auto ok = group.allreduce_compressed({&all, 1}, Reduce::sum, compression, 1);
-        if (!ok && ok.error().code == Errc::invalid_input && spec.rank == 0)
-            fmt::print("SKIPPED: {}\n", ok.error().message);
-        if (!ok) return ok.error().code == Errc::invalid_input ? Result<void>() : ok;
+        if (!ok && ok.error().code == Errc::invalid_input && !options.require) {
+            if (spec.rank == 0) fmt::print("SKIPPED: {}\n", ok.error().message);
+            return {};
+        }
+        if (!ok) return ok;
         std::vector<float> got(count);
         memory.copy_out(got.data(), array, bytes);
         double wrong = 0;
@@ -181,12 +203,16 @@ Result<void> check_compressed(Group& group, const GroupSpec& spec, const Library
         if (spec.rank == 0)
             fmt::print("compressed allreduce: {} of {} bytes in {:.1f} us\n", name_of(format),
                        bytes, *time * 1e6);
+        if (spec.rank == 0)
+            options.note(fmt::format(
+                R"("kind": "compressed", "format": "{}", "ranks": {}, "bytes": {}, "us": {:.2f})",
+                name_of(format), spec.size, bytes, *time * 1e6));
     }
     return {};
 }
 
 Result<void> run_rank(const Library& library, const GroupSpec& spec, bool blocking,
-                      std::size_t largest) {
+                      const Options& options) {
     const auto begun = Clock::now();
     Settings settings;
     settings.blocking_operations = blocking;
@@ -199,14 +225,12 @@ Result<void> run_rank(const Library& library, const GroupSpec& spec, bool blocki
                    (*group)->facts().version, spec.size, spec.size == 1 ? "" : "s",
                    std::chrono::duration<double, std::milli>(Clock::now() - begun).count(),
                    blocking ? "in the caller's thread" : "in NCCL's threads");
-    CheckOptions options;
-    options.memory = device_memory(*library);
-    options.large_bytes = std::min(options.large_bytes, largest);
-    if (auto ok = check_group(**group, spec, options); !ok) return ok;
-    if (auto ok = measure(**group, spec, library, largest); !ok) return ok;
-    const std::size_t compressed = std::min<std::size_t>(largest, 64 << 20) / sizeof(float);
-    if (auto ok = check_compressed(**group, spec, library, compressed * sizeof(float)); !ok)
-        return ok;
+    CheckOptions checks;
+    checks.memory = device_memory(*library);
+    checks.large_bytes = std::min(checks.large_bytes, options.largest);
+    if (auto ok = check_group(**group, spec, checks); !ok) return ok;
+    if (auto ok = measure(**group, spec, library, options); !ok) return ok;
+    if (auto ok = check_compressed(**group, spec, library, options); !ok) return ok;
     if (spec.rank == 0)
         for (const auto& [name, value] : (*group)->facts().details)
             fmt::print("{}: {}\n", name, value);
@@ -220,7 +244,7 @@ Result<void> run_one_of(const Library& library, const Options& options) {
     if (options.die_after == 0) {
         for (const bool blocking : {true, false}) {
             spec.prefix += "next/";
-            if (auto ok = run_rank(library, spec, blocking, options.largest); !ok) return ok;
+            if (auto ok = run_rank(library, spec, blocking, options); !ok) return ok;
         }
         return {};
     }
@@ -237,32 +261,40 @@ Result<void> run_one_of(const Library& library, const Options& options) {
     return ok;
 }
 
-/// Two processes, with a GPU each if there are two.
-int run_two(const char* program, const Options& options, bool one_gpu,
-            std::chrono::seconds timeout) {
+/// The program as one of several ranks. \return 0 if it could not be started
+pid_t start_rank(const Options& options, std::uint32_t rank, const std::string& folder) {
+    std::vector<std::string> words{"test_nccl_gpu",
+                                   "--rank",
+                                   std::to_string(rank),
+                                   "--size",
+                                   std::to_string(options.ranks),
+                                   "--folder",
+                                   folder,
+                                   "--largest",
+                                   std::to_string(options.largest)};
+    if (options.require) words.emplace_back("--require-two");
+    if (!options.json.empty()) words.insert(words.end(), {"--json", options.json});
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    pid_t process = 0;
+    const int failed =
+        ::posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, pointers.data(), environ);
+    return failed == 0 ? process : 0;
+}
+
+/// Several processes, with a GPU each if there are as many.
+int run_several(const Options& options, bool one_gpu, std::chrono::seconds timeout) {
     const TempDir folder;
-    pid_t ranks[2] = {};
-    for (int rank = 0; rank < 2; ++rank) {
+    std::vector<pid_t> ranks;
+    for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
         if (one_gpu) ::setenv("NCCL_HOSTID", fmt::format("dtrun-test-{}", rank).c_str(), 1);
-        const std::string number = std::to_string(rank);
-        const std::string largest = std::to_string(options.largest);
-        const char* const words[] = {program,
-                                     "--rank",
-                                     number.c_str(),
-                                     "--size",
-                                     "2",
-                                     "--folder",
-                                     folder.path().c_str(),
-                                     "--largest",
-                                     largest.c_str(),
-                                     nullptr};
-        if (::posix_spawn(&ranks[rank], "/proc/self/exe", nullptr, nullptr,
-                          const_cast<char* const*>(words), environ) != 0)
-            return 1;
+        ranks.push_back(start_rank(options, rank, folder.path()));
+        if (ranks.back() == 0) return 1;
     }
     const auto deadline = Clock::now() + timeout;
     int worst = 0;
-    int left = 2;
+    std::size_t left = ranks.size();
     while (left > 0) {
         for (pid_t& rank : ranks) {
             int status = 0;
@@ -285,32 +317,41 @@ int report(const Result<void>& result) {
     return result.error().code == Errc::closed ? 3 : 1;
 }
 
-int run_all(const char* program, const Library& library, const Options& options) {
+int run_all(const Library& library, const Options& options) {
     for (const bool blocking : {true, false}) {
         MemoryStore store;
-        const auto ok = run_rank(library, thread_spec(0, 1, store), blocking, options.largest);
+        const auto ok = run_rank(library, thread_spec(0, 1, store), blocking, options);
         if (!ok) return report(ok);
     }
     std::fflush(stdout);
-    const bool one_gpu = library->device_count() == 1;
-    const int two = run_two(program, options, one_gpu, std::chrono::seconds(120));
-    if (two == 0) return 0;
-    // By NCCL's own word two ranks on one GPU may hang: what one rank has shown counts.
-    fmt::print("two ranks on {}: did not work (exit code {})\n", one_gpu ? "one GPU" : "two GPUs",
-               two);
-    return one_gpu ? 0 : 1;
+    const bool one_gpu = *library->device_count() < static_cast<int>(options.ranks);
+    const int code = run_several(options, one_gpu, std::chrono::seconds(120));
+    options.note(fmt::format(R"("kind": "outcome", "ranks": {}, "one_gpu": {}, "exit": {})",
+                             options.ranks, one_gpu, code));
+    if (code == 0) return 0;
+    // By NCCL's own word ranks that share a GPU may hang: what one rank has shown counts.
+    fmt::print("{} ranks on {}: did not work (exit code {})\n", options.ranks,
+               one_gpu ? "one GPU" : "a GPU each", code);
+    return one_gpu && !options.require ? 0 : 1;
 }
 
 Options read_options(int count, char** words) {
     Options options;
-    for (int i = 1; i + 1 < count; i += 2) {
+    for (int i = 1; i < count; ++i) {
         const std::string_view option = words[i];
-        const char* const value = words[i + 1];
-        if (option == "--largest") options.largest = std::strtoull(value, nullptr, 10);
-        if (option == "--rank") options.rank = static_cast<std::uint32_t>(std::atoi(value));
-        if (option == "--size") options.size = static_cast<std::uint32_t>(std::atoi(value));
+        if (option == "--require-two") {
+            options.require = true;
+            continue;
+        }
+        const char* const value = i + 1 < count ? words[++i] : "";
+        const auto number = std::strtoull(value, nullptr, 10);
+        if (option == "--largest") options.largest = number;
+        if (option == "--ranks") options.ranks = static_cast<std::uint32_t>(number);
+        if (option == "--json") options.json = value;
+        if (option == "--rank") options.rank = static_cast<std::uint32_t>(number);
+        if (option == "--size") options.size = static_cast<std::uint32_t>(number);
         if (option == "--folder") options.folder = value;
-        if (option == "--die-after") options.die_after = std::atoi(value);
+        if (option == "--die-after") options.die_after = static_cast<int>(number);
     }
     return options;
 }
@@ -324,7 +365,7 @@ int run(int count, char** words) {
         return kNoGpu;
     }
     const Options options = read_options(count, words);
-    if (options.size == 0) return run_all(words[0], *library, options);
+    if (options.size == 0) return run_all(*library, options);
     return report(run_one_of(*library, options));
 }
 

@@ -83,6 +83,28 @@ TEST_CASE("each rank of a host has the GPU of its number, or the one it has chos
     CHECK(chosen(5, 1) == 5);
 }
 
+TEST_CASE("a GPU that is asked for by its number is taken, also the first one", "[nccl]") {
+    const Library library = fake();
+    const auto connect = [&](int gpu) {
+        MemoryStore store;
+        GroupSpec spec = thread_spec(0, 1, store);
+        spec.local_rank = 3;
+        spec.gpu = gpu;
+        return NcclGroup::connect(library, spec, {});
+    };
+    for (const int gpu : {0, 6}) {
+        const auto group = connect(gpu);
+        REQUIRE(group.has_value());
+        int device = -1;
+        library->gpu.get_device(&device);
+        CHECK(device == gpu);
+    }
+    const auto missing = connect(8);
+    REQUIRE_FALSE(missing.has_value());
+    CHECK(missing.error().message == "there is no GPU 8 on this host, which has 8: 0 to 7");
+    library->gpu.set_device(0);
+}
+
 TEST_CASE("operations leave the thread's current GPU as it was", "[nccl]") {
     const Library library = fake();
     const auto body = [&](Group& group, const GroupSpec& spec) -> Result<void> {
@@ -308,37 +330,6 @@ TEST_CASE("data of the host and of another GPU are refused, and nothing is broke
         return sum(group, numbers);
     };
     CHECK(failures(on_fake(2, body, library)) == "");
-}
-
-TEST_CASE("an operation comes after what the default stream was given", "[nccl]") {
-    const Library library = fake();
-    void* const handle = ::dlopen(FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
-    const auto close_gate = reinterpret_cast<void (*)()>(::dlsym(handle, "fakeCloseGate"));
-    const auto open_gate = reinterpret_cast<void (*)()>(::dlsym(handle, "fakeOpenGate"));
-    REQUIRE(close_gate != nullptr);
-    REQUIRE(open_gate != nullptr);
-    const auto body = [&](Group& group, const GroupSpec&) -> Result<void> {
-        const Numbers numbers(library, {0});
-        const Numbers late(library, {5});
-        close_gate();
-        library->gpu.memcpy_async(numbers.data(), late.data(), sizeof(float), kMemcpyDefault,
-                                  nullptr);
-        std::atomic<bool> done{false};
-        Result<void> result;
-        std::thread operation([&] {
-            result = sum(group, numbers);
-            done = true;
-        });
-        std::this_thread::sleep_for(milliseconds(50));
-        const bool early = done;
-        open_gate();
-        operation.join();
-        if (early || numbers.values() != std::vector<float>{5})
-            return fail(Errc::internal, "{} too early", numbers.values().front());
-        return result;
-    };
-    CHECK(failures(on_fake(1, body, library)) == "");
-    ::dlclose(handle);
 }
 
 TEST_CASE("messages of several start() go out together, so that none waits for another", "[nccl]") {

@@ -73,15 +73,23 @@ TEST_CASE("a process that is killed in an operation ends it in the others", "[nc
 TEST_CASE("the program for a real GPU works, by the fake one", "[nccl]") {
     const TempDir output;
     const std::string path = output.path() + "/output";
-    const int code = end_of(start({"--largest", "70000"}, path));
+    const std::string json = output.path() + "/results";
+    const int code = end_of(
+        start({"--largest", "70000", "--ranks", "3", "--require-two", "--json", json}, path));
     const std::string text = text_of(path);
     INFO(text);
     CHECK(code == 0);
     CHECK(text.find("NCCL 2.28.9, 1 rank, connected in") != std::string::npos);
-    CHECK(text.find("NCCL 2.28.9, 2 ranks, connected in") != std::string::npos);
+    CHECK(text.find("NCCL 2.28.9, 3 ranks, connected in") != std::string::npos);
     CHECK(text.find("compressed allreduce: int8") != std::string::npos);
     CHECK(text.find("SKIPPED") == std::string::npos);
     CHECK(text.find("did not work") == std::string::npos);
+    const std::string results = text_of(json);
+    INFO(results);
+    CHECK(results.find(R"({"kind": "outcome", "ranks": 3, "one_gpu": false, "exit": 0})") !=
+          std::string::npos);
+    CHECK(results.find(R"("kind": "compressed", "format": "int8", "ranks": 3)") !=
+          std::string::npos);
 }
 
 }  // namespace dtrun::collectives::nccl

@@ -15,7 +15,9 @@ protocol is an array (NumPy's, torch's through .numpy(), array.array), as long a
 behind the other; an ml_dtypes.bfloat16 array is one too. Other threads run while a call waits.
 
 A communicator with device_memory=True takes what has __cuda_array_interface__ instead: torch's tensors on a
-GPU, CuPy's arrays. Work in other streams than the default one must have ended before a call.
+GPU, CuPy's arrays. Operations come after what was given before to the stream that is torch's current one, that the
+array's interface names, or that `stream` names; when they return, or a future has its result, they are over on
+the GPU.
 
 The library is the one that was installed with this package, else the loader's (LIBDTRUN_COLLECTIVES_PATH
 names another).
@@ -26,6 +28,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import sys
 import threading
 import weakref
 from time import monotonic
@@ -56,6 +59,7 @@ class _Options(ctypes.Structure):
         ("operation_timeout_ms", ctypes.c_int64),
         ("interfaces", ctypes.c_char_p),
         ("device_memory", ctypes.c_int),
+        ("device_plus_one", ctypes.c_int),
         ("unlock", ctypes.c_void_p),
         ("lock", ctypes.c_void_p),
         ("interrupted", ctypes.c_void_p),
@@ -91,6 +95,7 @@ def _load() -> ctypes.CDLL:
         "comm_split": [comm, ctypes.c_int32, ctypes.c_int32, out],
         "comm_split_by_host": [comm, out],
         "comm_barrier": [comm],
+        "comm_set_stream": [comm, ctypes.c_void_p],
         "allreduce": [comm, data, data, size, number, number, how],
         "allreduce_start": [comm, data, data, size, number, number, how, out],
         "allreduce_many": [comm, arrays, sizes, size, number, number, how, arrays],
@@ -149,7 +154,7 @@ def _invalid(text: str) -> Error:
 class _Array:
     """Where an array's elements are, how many, of which type."""
 
-    __slots__ = ("address", "count", "dtype", "is_bool", "keep")
+    __slots__ = ("address", "count", "dtype", "is_bool", "keep", "stream")
 
     def __init__(self, array: Any, writable: bool) -> None:
         bfloat16 = False
@@ -171,6 +176,7 @@ class _Array:
         self.dtype = dtype
         self.is_bool = view.format == "?"
         self.count = view.nbytes // itemsize
+        self.stream: Optional[int] = None
         self.keep = view
         self.address = self._address(view) if self.count else None
 
@@ -213,7 +219,29 @@ class _DeviceArray(_Array):
         self.is_bool = code == "|b1"
         self.count = step // itemsize
         self.keep = array
+        self.stream = _stream_of(array, about)
         self.address = address if self.count else None
+
+
+def _stream_of(array: Any, about: dict) -> Optional[int]:
+    """In which stream of the GPU the array is worked on, or None: torch's current one, or the interface's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch.cuda.current_stream(array.device).cuda_stream
+    return about.get("stream")
+
+
+def _check_streams(*arrays: _Array) -> None:
+    if any((array.stream or 0) != (arrays[0].stream or 0) for array in arrays):
+        raise _invalid("the arrays are worked on in different streams: let one wait for the others, and say which "
+                       "by the communicator's `stream`")
+
+
+def _handle_of(stream: Any) -> Optional[int]:
+    """A stream's handle: of a number, of torch's Stream, of CuPy's."""
+    for name in ("cuda_stream", "ptr"):
+        stream = getattr(stream, name, stream)
+    return stream if stream is None else int(stream)
 
 
 class _PyBuffer(ctypes.Structure):
@@ -300,12 +328,13 @@ class Bucket:
         given = [comm._array(array, writable=True) for array in arrays]
         if any(array.dtype != given[0].dtype for array in given):
             raise _invalid("the arrays have elements of different types")
+        _check_streams(*given)
         kept = [comm._array(error, writable=True) for error in errors or ()]
         if kept and [(e.count, e.dtype) for e in kept] != [(a.count, 0) for a in given]:
             raise _invalid("errors have to be float32, each as long as its array")
         number = len(given)
         self._kind = next((array for array in given if array.is_bool), given[0] if given else None)
-        self._comm, self._keep = comm, (given, kept)
+        self._comm, self._keep, self._sample = comm, (given, kept), next(iter(arrays), None)
         self._pointers = (ctypes.c_void_p * number)(*[array.address for array in given])
         self._counts = (ctypes.c_size_t * number)(*[array.count for array in given])
         self._feedback = (ctypes.c_void_p * number)(*[error.address for error in kept]) if kept else None
@@ -315,6 +344,8 @@ class Bucket:
         """In place; compression is as in Communicator.allreduce()."""
         if self._kind is None:
             return
+        if self._comm._kind is _DeviceArray:
+            self._comm._array(self._sample, writable=True)  # in the stream in which it is worked on now
         how = _compression(compression, stochastic, None, 0, always)
         _check(_library.dtrun_allreduce_many(self._comm._get(), self._pointers, self._counts, len(self._counts),
                                              self._kind.dtype, _operation(op, self._kind), how,
@@ -330,7 +361,7 @@ class Communicator:
 
     def __init__(self, worker: Worker, backend: str = "auto", timeout: float = 300,
                  operation_timeout: Optional[float] = None, interfaces: str = "",
-                 device_memory: bool = False) -> None:
+                 device_memory: bool = False, device: Optional[int] = None) -> None:
         """All ranks of the worker call it.
 
         :param backend: "auto", or a backend's name, as docs/COLLECTIVES.md lists them
@@ -338,23 +369,27 @@ class Communicator:
         :param operation_timeout: of one operation; None: none
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
         :param device_memory: arrays are in memory of the current GPU, as they are with "nccl"
+        :param device: the number of another GPU than docs/COLLECTIVES.md says
         """
+        if device is not None and device < 0:
+            raise _invalid(f"device is the number of a GPU, from 0 on, not {device}")
         on_device = device_memory or backend == "nccl"
         options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
                            round((operation_timeout or 0) * 1000), interfaces.encode() or None,
-                           int(on_device), *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
-                                             for name in ("PyEval_SaveThread", "PyEval_RestoreThread",
-                                                          "PyErr_CheckSignals")))
+                           int(on_device), 0 if device is None else device + 1,
+                           *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
+                             for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")))
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
         self._comm: Optional[ctypes.c_void_p] = comm
         self._worker = worker  # outlives us
-        self._array: Type[_Array] = _DeviceArray if on_device else _Array
+        self._kind: Type[_Array] = _DeviceArray if on_device else _Array
+        self._stream: Optional[int] = None
         worker._users.append(weakref.ref(self))
 
     def _part(self, comm: ctypes.c_void_p) -> "Communicator":
         made = type(self).__new__(type(self))
-        made._comm, made._worker, made._array = comm, self._worker, self._array
+        made._comm, made._worker, made._kind, made._stream = comm, self._worker, self._kind, self._stream
         self._worker._users.append(weakref.ref(made))
         return made
 
@@ -381,6 +416,25 @@ class Communicator:
             raise Error(Code.CLOSED, "the communicator is closed")
         self._worker._get()  # raises once that is closed, too
         return self._comm
+
+    @property
+    def stream(self) -> Optional[int]:
+        """The stream of the GPU in which arrays are worked on, as an address; None: as the arrays say."""
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        """:param stream: an address (0: the default stream), torch's Stream, CuPy's Stream, or None"""
+        self._stream = _handle_of(stream)
+
+    def _array(self, array: Any, writable: bool) -> _Array:
+        """What the library needs to know of an array, after it was told in which stream this is worked on."""
+        made = self._kind(array, writable)
+        if self._kind is _DeviceArray:
+            if self._stream is not None:
+                made.stream = self._stream
+            _check(_library.dtrun_comm_set_stream(self._get(), made.stream or None))
+        return made
 
     def split(self, colour: int, key: int = 0) -> Optional["Communicator"]:
         """Ranks of the same colour, ordered by key; None with a negative colour."""
@@ -428,6 +482,7 @@ class Communicator:
         taken = self._array(out, writable=True)
         if taken.dtype != given.dtype:
             raise _invalid("array and out have elements of different types")
+        _check_streams(given, taken)
         return given, taken, out
 
     def _same(self, array: Any, out: Any) -> Tuple[_Array, _Array, Any]:

@@ -1,0 +1,54 @@
+"""session.sh over a bundle of programs that only pretend: what it makes of ends, gates and time limits."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def bundle(folder: pathlib.Path, codec: str) -> pathlib.Path:
+    """A bundle whose test_codec_cuda is the shell text `codec`."""
+    for name in ("bin", "lib", "python", "tests", "tools"):
+        (folder / name).mkdir(parents=True)
+    shutil.copytree(HERE, folder / "tests" / "gpu")
+    (folder / "MANIFEST").write_text("commit 0\n")
+    programs = {"bin/test_codec_cuda": codec, "bin/test_nccl_gpu": 'case "$*" in *--rank*) exit 3 ;; esac; exit 0',
+                "bin/dtrun": "exit 77", "tools/nvidia-smi": "echo a GPU that is none", "tools/ncu": "exit 0"}
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    return folder / "tests" / "gpu" / "session.sh"
+
+
+def outcomes(codec: str, phase: str) -> dict:
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        script = bundle(folder / "bundle", codec)
+        path = f"{folder}/bundle/tools:/usr/bin:/bin"
+        environment = {"PATH": path, "OUT": f"{folder}/out", "HOME": os.environ.get("HOME", "/")}
+        done = subprocess.run([script, phase], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False)
+        print(done.stdout)
+        steps = json.loads((folder / "out" / "summary.json").read_text())
+        return {"status": done.returncode, **{step["step"]: step["outcome"] for step in steps}}
+
+
+def main() -> None:
+    good = outcomes("exit 0", "1")
+    assert good["status"] == 0, good
+    assert (good["about"], good["codec-check"], good["nccl"], good["survivor"]) == ("ok",) * 4, good
+    assert good["memcheck"] == "skipped", good
+    wrong = outcomes('case "$*" in *check-only*) exit 1 ;; esac', "1")
+    assert (wrong["status"], wrong["codec-check"], wrong["codec-rates"]) == (1, "FAILED", "gated"), wrong
+    slow = outcomes('case "$*" in *measure-only*) kill -9 $$ ;; esac', "1")
+    assert (slow["status"], slow["codec-rates"], slow["nccl"]) == (1, "timeout", "ok"), slow
+    second = outcomes("exit 0", "2")
+    assert (second["profile"], second["streams"], second["status"]) == ("ok", "skipped", 0), second
+    print("ok")
+
+
+main()
