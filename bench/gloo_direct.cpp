@@ -177,7 +177,8 @@ std::unique_ptr<Group> connect_ours(OurStore& store, std::uint32_t rank, std::ui
     spec.address = "127.0.0.1";
     auto group = entry()->connect(spec);
     require(group.has_value(), group ? "" : group.error().message);
-    static const auto arrangement = arrange(spec, **group);  // of this process, for as long as it lives
+    static const auto arrangement =
+        arrange(spec, **group);  // of this process, for as long as it lives
     require(arrangement.has_value(), arrangement ? "" : arrangement.error().message);
     require((*group)->arrange(*arrangement).has_value(), "it cannot be arranged");
     return std::move(*group);

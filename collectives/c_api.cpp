@@ -297,7 +297,8 @@ int split(dtrun_comm* parent, dtrun_comm** comm,
           const std::function<Result<std::unique_ptr<Communicator>>(Communicator&)>& how) {
     auto checked = check(parent);
     if (checked && comm == nullptr) checked = dtrun::fail(Errc::invalid_input, "comm is NULL");
-    return operate(parent, checked, [&](Communicator& from) { return hand_out(how(from), parent->lock, comm); });
+    return operate(parent, checked,
+                   [&](Communicator& from) { return hand_out(how(from), parent->lock, comm); });
 }
 
 }  // namespace
@@ -469,13 +470,12 @@ int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size
                                const dtrun_compression* compression) {
     const auto how = compression_of(compression);
     if (!how) return keep_error(DTRUN_INVALID, how.error().message);
-    return operate(
-        comm,
-        first_failure(check(comm), check(dtype, in, count, "in"),
-                      check(dtype, out, count, "out", ranks_of(comm))),
-        [&](Communicator& communicator) {
-            return communicator.allgather(in, out, count, type_of(dtype), pointer(*how));
-        });
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in"),
+                                 check(dtype, out, count, "out", ranks_of(comm))),
+                   [&](Communicator& communicator) {
+                       return communicator.allgather(in, out, count, type_of(dtype), pointer(*how));
+                   });
 }
 
 int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts, int dtype) {

@@ -379,9 +379,8 @@ Result<void> Communicator::allreduce(const void* in, void* out, std::size_t coun
 Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
                                           const Compression* compression) {
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
-    Call call{.operation = "allreduce of many arrays",
-              .type = type,
-              .reduce = static_cast<int>(reduce)};
+    Call call{
+        .operation = "allreduce of many arrays", .type = type, .reduce = static_cast<int>(reduce)};
     std::vector<std::size_t> counts;
     for (const Array& array : arrays) {
         call.count += array.count;

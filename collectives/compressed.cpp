@@ -342,8 +342,7 @@ Result<void> Exchange::send_values(std::size_t chunk) {
         encode_values(to, chunk);
         const std::size_t bytes = encoded_bytes(format_, range_of(to, chunk).count);
         if (bytes != 0) sends.push_back({rank_of(to), box(Box::to_owner, chunk, to), bytes});
-        if (mine != 0)
-            receives.push_back({rank_of(from), box(Box::from_peer, chunk, from), mine});
+        if (mine != 0) receives.push_back({rank_of(from), box(Box::from_peer, chunk, from), mine});
     }
     auto pending = group_.start(sends, receives);
     if (!pending) return std::unexpected(pending.error());

@@ -123,7 +123,8 @@ private:
             const std::uint32_t host = topology_.host_of(ranks[i]);
             if (host == topology_.host()) continue;
             std::byte* const to = sent_.data() + i * bytes;
-            encode_with_error(compression_, seed_of(call_, topology_.rank(), ranks[i] * count_ + at_),
+            encode_with_error(compression_,
+                              seed_of(call_, topology_.rank(), ranks[i] * count_ + at_),
                               sums_.data() + i * n_, n_, to, values_, ranks[i] * count_ + at_);
             sends.push_back({topology_.ranks_of(host)[topology_.place()], to, bytes});
         }
@@ -140,8 +141,8 @@ private:
             std::copy_n(sums_.data() + mine[k] * n_, n_, sum);
             for (std::uint32_t host = 0; host < topology_.hosts(); ++host)
                 if (host != topology_.host())
-                    decode_add(compression_.format,
-                               come_.data() + (host * mine.size() + k) * bytes, n_, sum);
+                    decode_add(compression_.format, come_.data() + (host * mine.size() + k) * bytes,
+                               n_, sum);
             if (reduce_ == Reduce::average) divide(sum, n_, DType::f32, topology_.size());
         }
         return {};

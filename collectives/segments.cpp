@@ -2,6 +2,7 @@
 
 #include "collectives/codec/codec.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/host/copy.h"
 
 #include <algorithm>
 
@@ -31,23 +32,25 @@ void Segments::for_each(std::size_t at, std::size_t n, F part) const {
 
 const float* Segments::take(std::size_t at, std::size_t n, float* room) const {
     const float* there = nullptr;
-    for_each(at, n, [&](const TypedSegment& segment, std::size_t from, std::size_t to, std::size_t k) {
-        float* const error = segment.error != nullptr ? segment.error + from : nullptr;
-        const float* values = read(segment, from, k, room + to);
-        if (error != nullptr) {
-            reduce_into(room + to, values, error, k, DType::f32, Reduce::sum);
-            std::fill_n(error, k, 0.0F);
-        } else if (k == n) {
-            there = values;
-        } else if (values != room + to) {
-            std::copy_n(values, k, room + to);
-        }
-    });
+    for_each(at, n,
+             [&](const TypedSegment& segment, std::size_t from, std::size_t to, std::size_t k) {
+                 float* const error = segment.error != nullptr ? segment.error + from : nullptr;
+                 const float* values = read(segment, from, k, room + to);
+                 if (error != nullptr) {
+                     reduce_into(room + to, values, error, k, DType::f32, Reduce::sum);
+                     std::fill_n(error, k, 0.0F);
+                 } else if (k == n) {
+                     there = values;
+                 } else if (values != room + to) {
+                     std::copy_n(values, k, room + to);
+                 }
+             });
     return there != nullptr ? there : room;
 }
 
 /// \return where k values of a segment are, which is `room` if they have another type
-const float* Segments::read(const TypedSegment& segment, std::size_t from, std::size_t k, float* room) {
+const float* Segments::read(const TypedSegment& segment, std::size_t from, std::size_t k,
+                            float* room) {
     if (segment.type == DType::f32) return static_cast<const float*>(segment.in) + from;
     const auto* bytes = static_cast<const std::byte*>(segment.in) + from * bytes_of(segment.type);
     decode(format_of(segment.type), bytes, k, room);
@@ -68,9 +71,10 @@ bool Segments::has_errors(std::size_t at, std::size_t n) const {
 }
 
 void Segments::put_errors(std::size_t at, std::size_t n, const float* errors) const {
-    for_each(at, n, [&](const TypedSegment& segment, std::size_t to, std::size_t from, std::size_t k) {
-        if (segment.error != nullptr) std::copy_n(errors + from, k, segment.error + to);
-    });
+    for_each(at, n,
+             [&](const TypedSegment& segment, std::size_t to, std::size_t from, std::size_t k) {
+                 if (segment.error != nullptr) std::copy_n(errors + from, k, segment.error + to);
+             });
 }
 
 float* Segments::place(std::size_t at, std::size_t n) const {
@@ -82,15 +86,16 @@ float* Segments::place(std::size_t at, std::size_t n) const {
 }
 
 void Segments::put(std::size_t at, std::size_t n, const float* values) const {
-    for_each(at, n, [&](const TypedSegment& segment, std::size_t to, std::size_t from, std::size_t k) {
-        if (segment.type == DType::f32) {
-            float* const place = static_cast<float*>(segment.out) + to;
-            if (place != values + from) std::copy_n(values + from, k, place);
-            return;
-        }
-        encode(format_of(segment.type), Rounding::nearest, 0, values + from, k,
-               static_cast<std::byte*>(segment.out) + to * bytes_of(segment.type));
-    });
+    for_each(at, n,
+             [&](const TypedSegment& segment, std::size_t to, std::size_t from, std::size_t k) {
+                 if (segment.type == DType::f32) {
+                     float* const place = static_cast<float*>(segment.out) + to;
+                     copy_from_other(place, values + from, k * sizeof(float));
+                     return;
+                 }
+                 encode(format_of(segment.type), Rounding::nearest, 0, values + from, k,
+                        static_cast<std::byte*>(segment.out) + to * bytes_of(segment.type));
+             });
 }
 
 }  // namespace dtrun::collectives

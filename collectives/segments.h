@@ -31,7 +31,8 @@ private:
     template <class F>
     void for_each(std::size_t at, std::size_t n, F part) const;
     std::size_t find(std::size_t at) const;
-    static const float* read(const TypedSegment& segment, std::size_t from, std::size_t k, float* room);
+    static const float* read(const TypedSegment& segment, std::size_t from, std::size_t k,
+                             float* room);
     static Format format_of(DType type);
 
     std::span<const TypedSegment> segments_;

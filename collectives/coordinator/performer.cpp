@@ -78,7 +78,7 @@ Result<void> Performer::reduce(std::span<const Job> jobs, std::span<const Part> 
         errors.push_back(own.error);
         has_errors = has_errors || own.error != nullptr;
     }
-    const dtrun_compression how{sizeof how, first.format, first.stochastic ? 1 : 0, nullptr};
+    const dtrun_compression how{sizeof how, first.format, first.stochastic ? 1 : 0, nullptr, 0};
     auto done = checked(dtrun_allreduce_many(comm_, arrays.data(), counts.data(), arrays.size(),
                                              static_cast<int>(type), static_cast<int>(first.reduce),
                                              first.format != 0 ? &how : nullptr,

@@ -76,10 +76,9 @@ private:
     Result<void> allreduce_large(const void* in, void* out, std::size_t count, DType type,
                                  Reduce reduce);
     Result<void> allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce);
-    Result<void> allreduce_elements(
-        std::size_t count, DType type, Reduce reduce, const HostGroup::Fill& fill,
-        const HostGroup::Take& take,
-        const std::function<std::byte*(HostGroup::Slice slice)>& room);
+    Result<void> allreduce_elements(std::size_t count, DType type, Reduce reduce,
+                                    const HostGroup::Fill& fill, const HostGroup::Take& take,
+                                    const std::function<std::byte*(HostGroup::Slice slice)>& room);
     Result<void> reduce_scatter_levels(const void* in, void* out, std::size_t count, DType type,
                                        Reduce reduce);
     Result<void> reduce_scatter_part(const std::byte* in, std::byte* out, std::size_t count,

@@ -1,6 +1,7 @@
 #include "collectives/dtrun/group.h"
 
 #include "collectives/codec/reduce.h"
+#include "collectives/host/copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -62,7 +63,7 @@ Result<void> DtrunGroup::allreduce_large(const void* in, void* out, std::size_t 
         copy_bytes(to, at_byte(in, at * element), n * element);
     };
     const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
-        copy_bytes(at_byte(out, at * element), from, n * element);
+        copy_from_other(at_byte(out, at * element), from, n * element);
     };
     // Each slice is added up where it belongs, also if `in` is there: what is read is read before.
     const auto room = [&](HostGroup::Slice slice) { return at_byte(out, slice.at * element); };
@@ -71,7 +72,8 @@ Result<void> DtrunGroup::allreduce_large(const void* in, void* out, std::size_t 
 
 /// The arrays as one sequence of elements, which nobody copies together: they go to shared memory and come from there
 /// one by one.
-Result<void> DtrunGroup::allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce) {
+Result<void> DtrunGroup::allreduce_arrays(std::span<const Array> arrays, DType type,
+                                          Reduce reduce) {
     const std::size_t element = bytes_of(type);
     std::vector<std::size_t> ends;
     ends.reserve(arrays.size());
@@ -94,7 +96,7 @@ Result<void> DtrunGroup::allreduce_arrays(std::span<const Array> arrays, DType t
     };
     const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
         in_arrays(at, n, [from](std::byte* place, std::size_t offset, std::size_t bytes) {
-            copy_bytes(place, from + offset, bytes);
+            copy_from_other(place, from + offset, bytes);
         });
     };
     const auto room = [&](HostGroup::Slice slice) {
@@ -300,7 +302,7 @@ Result<void> DtrunGroup::allgather_levels(const void* in, std::byte* out,
         const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
             std::size_t place = 0;
             while (place + 1 < parts.size() && at >= parts[place + 1].at) ++place;
-            copy_bytes(out + offsets[ranks[place]] + (at - parts[place].at), from, n);
+            copy_from_other(out + offsets[ranks[place]] + (at - parts[place].at), from, n);
         };
         auto done = host_->share_slices(parts, DType::u8, out + offsets[spec_.rank], take);
         if (!done) return done;
@@ -354,8 +356,8 @@ Result<void> DtrunGroup::allgather_levels(const void* in, std::byte* out,
             const std::size_t end = begin + bytes[rank];
             const std::size_t first = std::max(begin, at), last = std::min(end, at + n);
             if (first < last && topology_.host_of(rank) != topology_.host())
-                copy_bytes(out + offsets[rank] + (first - begin), from + (first - at),
-                           last - first);
+                copy_from_other(out + offsets[rank] + (first - begin), from + (first - at),
+                                last - first);
             begin = end;
         }
     };

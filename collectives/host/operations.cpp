@@ -1,6 +1,7 @@
 #include "collectives/host/host_group.h"
 
 #include "collectives/codec/reduce.h"
+#include "collectives/host/copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -153,8 +154,8 @@ Result<void> HostGroup::reduce_large(const void* in, void* out, std::size_t coun
             const std::uint32_t place = (place_ + turn) % places_;
             if (auto come = await(place); !come) return come;
             const Piece theirs(n, places_, place);
-            std::memcpy(to + theirs.begin * element, slot(place) + theirs.begin * element,
-                        theirs.count * element);
+            copy_from_other(to + theirs.begin * element, slot(place) + theirs.begin * element,
+                            theirs.count * element);
         }
         if (root)
             finish();
@@ -239,8 +240,13 @@ Result<void> HostGroup::share_slices(std::span<const Slice> slices, DType type, 
 }
 
 Result<void> HostGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
-    for (std::size_t at = 0; at < bytes; at += slot_bytes_) {
-        const std::size_t n = std::min(slot_bytes_, bytes - at);
+    // The root copies the next part in while the others copy this one out.
+    constexpr std::size_t kStepBytesMin = 16UL << 10;
+    constexpr std::size_t kStepBytesMax = 128UL << 10;
+    const std::size_t step = std::min(
+        slot_bytes_, std::clamp(bytes / 8 / kPageBytes * kPageBytes, kStepBytesMin, kStepBytesMax));
+    for (std::size_t at = 0; at < bytes; at += step) {
+        const std::size_t n = std::min(step, bytes - at);
         const bool tiny = n <= Line::kBytes;
         if (auto claimed = claim(); !claimed) return claimed;
         const Line& line = page(root).posted[step_ & 1];
@@ -250,7 +256,7 @@ Result<void> HostGroup::broadcast(void* data, std::size_t bytes, std::uint32_t r
             post();
         } else {
             if (auto come = await(root); !come) return come;
-            std::memcpy(at_byte(data, at), tiny ? line.data.data() : slot(root), n);
+            copy_from_other(at_byte(data, at), tiny ? line.data.data() : slot(root), n);
         }
         finish();
     }
@@ -266,7 +272,7 @@ Result<void> HostGroup::allgatherv(const void* in, void* out, std::span<const st
     }
     // `in` may be this rank's part of `out`.
     const auto take = [&](std::size_t to, std::size_t n, const std::byte* from) {
-        copy_bytes(at_byte(out, to), from, n);
+        copy_from_other(at_byte(out, to), from, n);
     };
     return share_slices(slices, DType::u8, in, take);
 }
@@ -285,7 +291,7 @@ Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std
         for (std::uint32_t place = 0; place < places_; ++place) {
             if (place == root) continue;
             if (auto come = await(place); !come) return come;
-            std::memcpy(at_byte(out, place * bytes + at), slot(place), n);
+            copy_from_other(at_byte(out, place * bytes + at), slot(place), n);
         }
         finish();
     }
@@ -305,7 +311,7 @@ Result<void> HostGroup::scatter(const void* in, void* out, std::size_t bytes, st
             copy_bytes(at_byte(out, at), at_byte(in, root * bytes + at), n);
         } else {
             if (auto come = await(root); !come) return come;
-            std::memcpy(at_byte(out, at), slot(root) + place_ * piece, n);
+            copy_from_other(at_byte(out, at), slot(root) + place_ * piece, n);
         }
         finish();
     }
@@ -325,7 +331,7 @@ Result<void> HostGroup::alltoall(const void* in, void* out, std::size_t bytes) {
         for (std::uint32_t turn = 1; turn < places_; ++turn) {
             const std::uint32_t place = (place_ + turn) % places_;
             if (auto come = await(place); !come) return come;
-            std::memcpy(at_byte(out, place * bytes + at), slot(place) + place_ * piece, n);
+            copy_from_other(at_byte(out, place * bytes + at), slot(place) + place_ * piece, n);
         }
         finish_all();
     }

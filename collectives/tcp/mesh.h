@@ -107,7 +107,7 @@ private:
     Door& door_;
     Alarm& alarm_;
     const Kind kind_;
-    const int tries_;   ///< to read before a wait
+    const int tries_;  ///< to read before a wait
     const std::function<bool()> interrupted_;
     std::mutex mutex_;  ///< guards sockets against shut()
     bool shut_ = false;

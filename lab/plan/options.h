@@ -27,7 +27,7 @@ struct BenchCommand {
     std::optional<std::chrono::milliseconds> seconds;  ///< of one row; unset: about 40 s for all
     bool check = true;                                 ///< --no-check: results are not looked at
     bool compress_auto = false;  ///< --compress-auto: only where a program would do it by default
-    bool in_place = false;  ///< --in-place: operations that can are measured in place, too
+    bool in_place = false;       ///< --in-place: operations that can are measured in place, too
 
     // Messages between two ranks, for every pair of them.
     enum class Pairs { none, hosts, ranks };

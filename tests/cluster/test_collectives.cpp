@@ -41,7 +41,8 @@ std::filesystem::path plugins() {
 /// Backends whose plug-in was built; in CI, all have to be.
 Lines backends() {
     Lines found;
-    for (const auto& [name, file] : {std::pair{"dtrun", "dtrun"}, {"gloo", "gloo"}, {"mpi", "mpi_openmpi"}}) {
+    for (const auto& [name, file] :
+         {std::pair{"dtrun", "dtrun"}, {"gloo", "gloo"}, {"mpi", "mpi_openmpi"}}) {
         if (std::filesystem::exists(plugins() / fmt::format("libdtrun_backend_{}.so", file)))
             found.emplace_back(name);
         else
@@ -111,8 +112,9 @@ TEST_CASE("every byte leaves a host once, however many ranks it has and however 
     const auto sent = [&](int hosts) {
         std::vector<double> bytes;
         for (int host = 1; host <= hosts; ++host)
-            bytes.push_back(std::stod(cluster.run(fmt::format("s{}", host),
-                                                 {"cat", "/sys/class/net/eth0/statistics/tx_bytes"})
+            bytes.push_back(std::stod(cluster
+                                          .run(fmt::format("s{}", host),
+                                               {"cat", "/sys/class/net/eth0/statistics/tx_bytes"})
                                           .out));
         return bytes;
     };
@@ -131,9 +133,9 @@ TEST_CASE("every byte leaves a host once, however many ranks it has and however 
             const Finished once =
                 run(cluster, words, {program("comm_ranks"), "adds", "dtrun", format, "1"});
             const std::vector<double> between = sent(hosts);
-            const Finished more = run(cluster, words,
-                                      {program("comm_ranks"), "adds", "dtrun", format,
-                                       std::to_string(1 + kTimes)});
+            const Finished more =
+                run(cluster, words,
+                    {program("comm_ranks"), "adds", "dtrun", format, std::to_string(1 + kTimes)});
             const std::vector<double> after = sent(hosts);
             INFO(hosts << " hosts, " << format << ": " << once.err << more.err);
             REQUIRE(once.exit_code == 0);

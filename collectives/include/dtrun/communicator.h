@@ -203,8 +203,8 @@ public:
                            const Compression& compression) {
         const dtrun_compression given = given_of(compression);
         dtrun_request* request = nullptr;
-        check(dtrun_allreduce_start(handle(), in, out, count, DTypeOf<T>::value, code(reduce), &given,
-                                    &request));
+        check(dtrun_allreduce_start(handle(), in, out, count, DTypeOf<T>::value, code(reduce),
+                                    &given, &request));
         return Future(request);
     }
 

@@ -38,8 +38,7 @@ Result<std::vector<std::uint32_t>> meet_hosts(dtrun_worker* worker, WorkerStore&
 
 /// Between the ranks below `size`, of which this is one.
 Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, WorkerStore& store,
-                           std::vector<std::uint32_t> hosts, std::uint32_t size,
-                           bool thorough) {
+                           std::vector<std::uint32_t> hosts, std::uint32_t size, bool thorough) {
     GroupSpec spec;
     spec.rank = dtrun_rank(worker);
     spec.size = size;

@@ -127,7 +127,8 @@ TEST_CASE("dtrun's own backend comes first, unless all hosts have InfiniBand, wh
 
 TEST_CASE("a port of InfiniBand counts once it is active", "[collectives]") {
     const std::string folder =
-        (std::filesystem::temp_directory_path() / fmt::format("dtrun-fabric-{}", ::getpid())).string();
+        (std::filesystem::temp_directory_path() / fmt::format("dtrun-fabric-{}", ::getpid()))
+            .string();
     const std::string port = folder + "/mlx5_0/ports/1";
     CHECK_FALSE(has_infiniband(folder));
     std::filesystem::create_directories(port);

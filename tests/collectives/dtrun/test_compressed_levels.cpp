@@ -121,10 +121,10 @@ TEST_CASE("Error feedback makes up for what compression between hosts has lost",
                 const TypedSegment all{in.data(), out.data(), kCount,
                                        feedback ? error.data() : nullptr};
                 for (int step = 0; step < kSteps; ++step) {
-                    auto done = allreduce.run(*it.group, it.arrangement.topology,
-                                              it.arrangement.host.get(), {&all, 1}, Reduce::average,
-                                              {.format = Format::e4m3},
-                                              static_cast<std::uint64_t>(step));
+                    auto done =
+                        allreduce.run(*it.group, it.arrangement.topology, it.arrangement.host.get(),
+                                      {&all, 1}, Reduce::average, {.format = Format::e4m3},
+                                      static_cast<std::uint64_t>(step));
                     if (!done) return done;
                     for (std::size_t i = 0; i < kCount && rank == 0; ++i)
                         total[i] += static_cast<double>(out[i]);
@@ -149,9 +149,10 @@ TEST_CASE("A compressed reduce-scatter and allgather give each rank what it shou
             std::vector<Values> gathered(size, Values(count * size));
             on_levels(layout, [&](std::uint32_t rank, LevelsRank& it) -> Result<void> {
                 const Values in = gaussian(count * size, rank);
-                auto done = compressed_reduce_scatter(
-                    *it.group, it.arrangement.topology, it.arrangement.host.get(), in.data(),
-                    parts[rank].data(), count, DType::f32, Reduce::sum, {.format = Format::int8}, 3);
+                auto done = compressed_reduce_scatter(*it.group, it.arrangement.topology,
+                                                      it.arrangement.host.get(), in.data(),
+                                                      parts[rank].data(), count, DType::f32,
+                                                      Reduce::sum, {.format = Format::int8}, 3);
                 if (!done) return done;
                 return compressed_allgather(*it.group, it.arrangement.topology, parts[rank].data(),
                                             gathered[rank].data(), count, DType::f32,

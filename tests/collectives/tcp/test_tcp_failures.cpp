@@ -263,14 +263,15 @@ TEST_CASE("Who receives a message of another size is told at once, and nothing i
     MemoryStore store;
     auto groups = make_groups(2, store);
     std::vector<float> data(12, 7.0F);
-    const auto results = run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
-        std::vector<float> out(10);
-        const Send send{1, out.data(), 40};
-        const Receive receive{0, data.data(), 44};
-        auto pending = rank == 0 ? groups[0]->start({&send, 1}, {})
-                                 : groups[1]->start({}, {&receive, 1});
-        return pending ? (*pending)->wait() : std::unexpected(pending.error());
-    }));
+    const auto results =
+        run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+                      std::vector<float> out(10);
+                      const Send send{1, out.data(), 40};
+                      const Receive receive{0, data.data(), 44};
+                      auto pending = rank == 0 ? groups[0]->start({&send, 1}, {})
+                                               : groups[1]->start({}, {&receive, 1});
+                      return pending ? (*pending)->wait() : std::unexpected(pending.error());
+                  }));
     REQUIRE_FALSE(results[1].has_value());
     CHECK(results[1].error().message == "rank 0 has sent 40 B where this one receives 44 B");
     CHECK(data == std::vector<float>(12, 7.0F));
