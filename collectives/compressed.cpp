@@ -95,13 +95,11 @@ public:
           rounding_(compression.rounding),
           call_(call),
           cut_(values.count(), topology.rails(), topology.hosts(), compression.format, chunks),
-          message_bytes_(
-              round_up(encoded_bytes(compression.format, cut_.chunk_values_max()), kAlignment)),
+          message_bytes_(encoded_bytes(compression.format, cut_.chunk_values_max())),
           messages_(messages) {
-        // Each slot has three boxes for each peer, and one for this rank's own sum. Behind them are sums of the
-        // host, a slice in each slot, and a slice of the result.
-        boxes_bytes_ = kSlots * (3 * std::size_t{hosts_} + 1) * message_bytes_;
-        const std::size_t slices = host != nullptr ? kSlots + 1 : 0;
+        // Each slot has three boxes for each peer. Behind them are sums of the host, a slice in each slot.
+        boxes_bytes_ = round_up(kSlots * 3 * std::size_t{hosts_} * message_bytes_, kAlignment);
+        const std::size_t slices = host != nullptr ? kSlots : 0;
         const std::size_t needed = boxes_bytes_ + slices * slice_values_max() * sizeof(float);
         if (messages_.size() < needed) messages_.resize(needed);
     }
@@ -114,11 +112,11 @@ private:
     using Slots = std::array<std::unique_ptr<Pending>, kSlots>;
 
     std::byte* box(Box which, std::size_t chunk, std::uint32_t peer) const {
-        const std::size_t slot = (chunk % kSlots) * (3 * std::size_t{hosts_} + 1);
-        return messages_.data() +
-               (slot + static_cast<std::size_t>(which) * hosts_ + peer) * message_bytes_;
+        const std::size_t slot = (chunk % kSlots) * 3 + static_cast<std::size_t>(which);
+        return messages_.data() + (slot * hosts_ + peer) * message_bytes_;
     }
-    std::byte* own_sum(std::size_t chunk) const { return box(Box::sum_of_peer, chunk, hosts_); }
+    /// All hosts' sums are one behind the other, this one's among them.
+    std::byte* own_sum(std::size_t chunk) const { return box(Box::sum_of_peer, chunk, me_); }
 
     /// What a peer of this rail owns of a chunk.
     Cut::Range range_of(std::uint32_t peer, std::size_t chunk) const {
@@ -136,7 +134,6 @@ private:
                number * slice_values_max();
     }
     float* host_sums(std::size_t chunk) const { return slice(chunk % kSlots); }
-    float* results() const { return slice(kSlots); }
     std::size_t place_in_slice(std::uint32_t peer, std::size_t chunk) const;
     std::vector<HostGroup::Slice> slices_of(std::size_t chunk) const;
     template <class Part>
@@ -154,7 +151,7 @@ private:
     void add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t chunk);
     void encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
                       float error_factor);
-    void decode_sum(std::uint32_t peer, std::size_t chunk, const std::byte* from);
+    void decode_to_place(Cut::Range range, const std::byte* from);
     /// Calls strip(offset in the range, values, offset in its encoded bytes).
     template <class F>
     void strips(Cut::Range range, F strip);
@@ -244,14 +241,28 @@ Result<void> Exchange::sum_on_host(std::size_t chunk) {
     return host_->sum_slices(slices_of(chunk), DType::f32, Reduce::sum, fill, host_sums(chunk));
 }
 
+/// Hands the sums out as they have come, encoded: every rank decodes them to where they belong.
 Result<void> Exchange::share_on_host(std::size_t chunk) {
+    const std::size_t unit = encoded_bytes(format_, kBlock);
+    const std::size_t blocks = cut_.chunk_values_max() / kBlock;  // of a peer
+    const std::size_t all = blocks * hosts_;
+    std::vector<HostGroup::Slice> slices;
+    for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail)
+        slices.push_back({rail * all, all});
     const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
-        in_ranges(at, n, chunk, [&](std::size_t first, std::size_t number, std::size_t offset) {
-            values_.put(first, number, reinterpret_cast<const float*>(from) + offset);
-        });
-        poll();
+        const auto rail = static_cast<std::uint32_t>(at / all);
+        for (std::size_t done = 0; done < n;) {
+            const std::size_t block = (at + done) % all;
+            const Cut::Range range =
+                range_of(rail, static_cast<std::uint32_t>(block / blocks), chunk);
+            const std::size_t here = std::min(n - done, blocks - block % blocks);
+            const std::size_t begin = std::min(block % blocks * kBlock, range.count);
+            const std::size_t end = std::min(begin + here * kBlock, range.count);
+            decode_to_place({range.at + begin, end - begin}, from + done * unit);
+            done += here;
+        }
     };
-    return host_->share_slices(slices_of(chunk), DType::f32, results(), take);
+    return host_->share_slices(slices, unit, box(Box::sum_of_peer, chunk, 0), take);
 }
 
 // ---- between hosts --------------------------------------------------------------------------
@@ -316,13 +327,10 @@ void Exchange::encode_sum(std::size_t chunk) {
     });
 }
 
-/// Puts a peer's sum where it belongs: on a host with several ranks they all take it from there.
-void Exchange::decode_sum(std::uint32_t peer, std::size_t chunk, const std::byte* from) {
-    const Cut::Range range = range_of(peer, chunk);
-    float* const shared = host_ != nullptr ? results() + place_in_slice(peer, chunk) : nullptr;
+/// Puts encoded values where they belong.
+void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
     strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
         const std::size_t at = range.at + offset;
-        if (shared != nullptr) return decode(format_, from + encoded_at, n, shared + offset);
         if (float* place = values_.place(at, n))
             return decode(format_, from + encoded_at, n, place);
         decode(format_, from + encoded_at, n, room_.data());
@@ -371,8 +379,7 @@ Result<void> Exchange::send_sum(std::size_t chunk) {
     auto pending = group_.start(sends, receives);
     if (!pending) return std::unexpected(pending.error());
     from_owners_[chunk % kSlots] = std::move(*pending);
-    // With one rank on the host the result has its place already.
-    if (host_ == nullptr) decode_sum(me_, chunk, own_sum(chunk));
+    if (host_ == nullptr) decode_to_place(mine, own_sum(chunk));
     return {};
 }
 
@@ -380,9 +387,9 @@ Result<void> Exchange::receive_sums(std::size_t chunk) {
     std::unique_ptr<Pending>& sums = from_owners_[chunk % kSlots];
     if (auto arrived = sums->wait(); !arrived) return arrived;
     sums.reset();
-    if (host_ != nullptr) decode_sum(me_, chunk, own_sum(chunk));
+    if (host_ != nullptr) return {};  // which all its ranks decode
     for (std::uint32_t peer = 0; peer < hosts_; ++peer)
-        if (peer != me_) decode_sum(peer, chunk, box(Box::sum_of_peer, chunk, peer));
+        if (peer != me_) decode_to_place(range_of(peer, chunk), box(Box::sum_of_peer, chunk, peer));
     return {};
 }
 

@@ -171,7 +171,7 @@ private:
                 std::copy_n(reinterpret_cast<const float*>(data) + (first - from), last - first,
                             result + (first - begin));
         };
-        return host_->share_slices(slices, DType::f32, results_.data(), take);
+        return host_->share_slices(slices, sizeof(float), results_.data(), take);
     }
 
     Group& group_;

@@ -138,7 +138,7 @@ Result<void> DtrunGroup::allreduce_elements(
             take(own.at, own.count, sums);
             continue;
         }
-        if (auto done = host_->share_slices(slices, type, sums, take); !done) return done;
+        if (auto done = host_->share_slices(slices, element, sums, take); !done) return done;
     }
     return {};
 }
@@ -261,7 +261,7 @@ Result<void> DtrunGroup::reduce_scatter_part(const std::byte* in, std::byte* out
         copy_bytes(place, results, n * element);
         return {};
     }
-    return host_->share_slices(parts, type, results, take);
+    return host_->share_slices(parts, element, results, take);
 }
 
 Result<void> DtrunGroup::broadcast_levels(void* data, std::size_t bytes, std::uint32_t root) {
@@ -304,7 +304,7 @@ Result<void> DtrunGroup::allgather_levels(const void* in, std::byte* out,
             while (place + 1 < parts.size() && at >= parts[place + 1].at) ++place;
             copy_from_other(out + offsets[ranks[place]] + (at - parts[place].at), from, n);
         };
-        auto done = host_->share_slices(parts, DType::u8, out + offsets[spec_.rank], take);
+        auto done = host_->share_slices(parts, 1, out + offsets[spec_.rank], take);
         if (!done) return done;
     }
 
@@ -361,7 +361,7 @@ Result<void> DtrunGroup::allgather_levels(const void* in, std::byte* out,
             begin = end;
         }
     };
-    if (host_ != nullptr) return host_->share_slices(slices, DType::u8, packed, unpack);
+    if (host_ != nullptr) return host_->share_slices(slices, 1, packed, unpack);
     unpack(slices[0].at, slices[0].count, packed);
     return {};
 }

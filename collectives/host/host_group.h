@@ -72,8 +72,9 @@ public:
     Result<void> sum_slices(std::span<const Slice> slices, DType type, Reduce reduce,
                             const Fill& fill, void* sums);
     /// Gives each slice, which the rank of its place has, to all others.
-    /// \param own  this rank's slice
-    Result<void> share_slices(std::span<const Slice> slices, DType type, const void* own,
+    /// \param unit  bytes of an element, which is not cut
+    /// \param own   this rank's slice
+    Result<void> share_slices(std::span<const Slice> slices, std::size_t unit, const void* own,
                               const Take& take);
 
     /// This process goes on for the one that joined, which it is a fork of; for tests.

@@ -212,10 +212,9 @@ Result<void> HostGroup::sum_slices(std::span<const Slice> slices, DType type, Re
 
 // ---- the others -----------------------------------------------------------------------------
 
-Result<void> HostGroup::share_slices(std::span<const Slice> slices, DType type, const void* own,
-                                     const Take& take) {
-    const std::size_t element = bytes_of(type);
-    const std::size_t step = slot_bytes_ / element;
+Result<void> HostGroup::share_slices(std::span<const Slice> slices, std::size_t unit,
+                                     const void* own, const Take& take) {
+    const std::size_t step = slot_bytes_ / unit;
     std::size_t longest = 0;
     for (const Slice& slice : slices) longest = std::max(longest, slice.count);
     const auto in_step = [&](const Slice& slice, std::size_t at) {
@@ -224,9 +223,9 @@ Result<void> HostGroup::share_slices(std::span<const Slice> slices, DType type, 
     for (std::size_t at = 0; at < longest; at += step) {
         if (auto claimed = claim(); !claimed) return claimed;
         const std::size_t mine = place_ < slices.size() ? in_step(slices[place_], at) : 0;
-        if (mine > 0) std::memcpy(own_slot(), at_byte(own, at * element), mine * element);
+        if (mine > 0) std::memcpy(own_slot(), at_byte(own, at * unit), mine * unit);
         post();
-        if (mine > 0) take(slices[place_].at + at, mine, at_byte(own, at * element));
+        if (mine > 0) take(slices[place_].at + at, mine, at_byte(own, at * unit));
         for (std::uint32_t turn = 1; turn < places_; ++turn) {
             const std::uint32_t place = (place_ + turn) % places_;
             const std::size_t n = place < slices.size() ? in_step(slices[place], at) : 0;
@@ -274,7 +273,7 @@ Result<void> HostGroup::allgatherv(const void* in, void* out, std::span<const st
     const auto take = [&](std::size_t to, std::size_t n, const std::byte* from) {
         copy_from_other(at_byte(out, to), from, n);
     };
-    return share_slices(slices, DType::u8, in, take);
+    return share_slices(slices, 1, in, take);
 }
 
 Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
