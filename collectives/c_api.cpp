@@ -3,6 +3,7 @@
 #include "collectives/caller_stream.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/communicator.h"
+#include "collectives/handles.h"
 #include "collectives/host_address.h"
 #include "collectives/include/dtrun_collectives.h"
 
@@ -101,6 +102,10 @@ struct dtrun_comm {
     Owner owner;
     CallerStream stream;
 };
+
+void dtrun::collectives::forget_interpreter(dtrun_comm* comm) {
+    comm->lock = {};
+}
 
 struct dtrun_request {
     Owner owner;

@@ -2,6 +2,7 @@
 // has failed becomes a code and a text.
 #include "collectives/codec/format_table.h"
 #include "collectives/coordinator/coordinator.h"
+#include "collectives/handles.h"
 #include "collectives/include/dtrun_coordinator.h"
 
 #include <unistd.h>
@@ -190,6 +191,7 @@ int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* 
     if (given.delay_us > 0) own.delay = std::chrono::microseconds(given.delay_us);
     try {
         auto made = std::make_unique<dtrun_coordinator>();
+        forget_interpreter(comm);  // it is used by a thread of our own from now on
         made->coordinator = std::make_unique<Coordinator>(Comm(comm), own);
         *coordinator = made.release();
         return DTRUN_OK;

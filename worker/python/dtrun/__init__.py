@@ -25,6 +25,7 @@ import ctypes
 import enum
 import os
 import pathlib
+import weakref
 from types import TracebackType
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
 
@@ -290,7 +291,8 @@ class Worker:
         :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
         """
         self._worker: Optional[ctypes.c_void_p] = None
-        self._users: List[Any] = []  # are closed before it, in the order in which all ranks made them
+        # Are closed before it, in the order in which all ranks made them.
+        self._users: List["weakref.ref[Any]"] = []
         worker = ctypes.c_void_p()
         options = _options(timeout, elastic)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
@@ -305,6 +307,13 @@ class Worker:
         worker, self._worker = self._worker, None
         if worker is not None:
             _library.dtrun_finalize(worker, None if failure is None else failure.encode())
+
+    def _add_user(self, user: Any) -> None:
+        """What is closed before this worker, unless nobody has it any more by then."""
+        self._users.append(weakref.ref(user))
+
+    def _drop_user(self, user: Any) -> None:
+        self._users[:] = [reference for reference in self._users if reference() not in (user, None)]
 
     def _close_users(self) -> None:
         for user in filter(None, [reference() for reference in self._users]):

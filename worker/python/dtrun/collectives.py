@@ -30,7 +30,6 @@ import os
 import pathlib
 import sys
 import threading
-import weakref
 from time import monotonic
 from types import TracebackType
 from typing import Any, Optional, Sequence, Tuple, Type
@@ -385,19 +384,19 @@ class Communicator:
         self._worker = worker  # outlives us
         self._kind: Type[_Array] = _DeviceArray if on_device else _Array
         self._stream: Optional[int] = None
-        worker._users.append(weakref.ref(self))
+        worker._add_user(self)
 
     def _part(self, comm: ctypes.c_void_p) -> "Communicator":
         made = type(self).__new__(type(self))
         made._comm, made._worker, made._kind, made._stream = comm, self._worker, self._kind, self._stream
-        self._worker._users.append(weakref.ref(made))
+        self._worker._add_user(made)
         return made
 
     def close(self) -> None:
         """Waits for what was started; may be called again."""
         comm, self._comm = self._comm, None
         if comm is not None:
-            self._worker._users[:] = [user for user in self._worker._users if user() not in (self, None)]
+            self._worker._drop_user(self)
             _library.dtrun_comm_free(comm)
 
     def __del__(self) -> None:

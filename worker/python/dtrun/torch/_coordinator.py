@@ -174,8 +174,8 @@ class Coordinator:
         if code != 0:
             raise Error(Code(code), _text())
         communicator._comm = None
-        worker._users.remove(communicator)
-        worker._users.append(self)
+        worker._drop_user(communicator)
+        worker._add_user(self)
         self._worker = worker
         self._pointer: Optional[ctypes.c_void_p] = made
         self._counts: Dict[str, int] = {}
@@ -186,7 +186,7 @@ class Coordinator:
         """Ends it; what is pending fails. May be called again."""
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
-            self._worker._users.remove(self)
+            self._worker._drop_user(self)
             _library.dtrun_coordinator_free(pointer)
             self._kept.clear()
 
