@@ -105,6 +105,12 @@ std::string backend_wish(std::string wish) {
     return wish.empty() ? "auto" : wish;
 }
 
+/// Whether formats are studied: then compression is not left to what gains by it.
+bool compresses_always() {
+    const char* const wish = std::getenv("DTRUN_COMPRESS");
+    return wish != nullptr && std::string_view(wish) == "always";
+}
+
 /// The order in which backends are tried, the same on all ranks: that of rank 0, as not every rank need have
 /// said that it can rejoin.
 std::vector<std::string> common_order(const Member& first, bool device) {
@@ -194,7 +200,8 @@ Communicator::Communicator(SharedWorker worker, Plan plan)
       choice_(std::move(plan.choice)),
       ranks_(std::move(plan.ranks)),
       rank_(plan.rank),
-      apart_(Topology::apart(rank_, size())) {}
+      apart_(Topology::apart(rank_, size())),
+      insists_(compresses_always()) {}
 
 Result<void> Communicator::join(const GroupSpec& spec) {
     if (choice_.backend == "none") {
@@ -342,7 +349,7 @@ const Compression* Communicator::worth(const Compression* compression, std::size
     // Below that, to encode and to take turns costs more than the wire does.
     constexpr std::size_t kValuesMin = 16UL << 10;
     if (compression == nullptr || group_->on_device()) return compression;
-    const bool insists = compression->policy == CompressionPolicy::always ||
+    const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
                          row_of(compression->format).use == FormatRow::Use::study;
     const bool gains = arrangement_.topology.hosts() > 1 && count >= kValuesMin;
     return insists || gains ? compression : nullptr;

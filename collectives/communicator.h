@@ -138,6 +138,7 @@ private:
     std::string facts_;
     Arrangement arrangement_;
     Topology apart_;  ///< every rank by itself
+    bool insists_;    ///< on compression, whatever the policy
     std::unique_ptr<Group> group_;
     CompressedAllreduce compressed_;
     std::vector<std::byte> fusion_;

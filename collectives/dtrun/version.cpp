@@ -1,6 +1,6 @@
 #include "collectives/backend_facts.h"
 
-#include "dtrun_version.h"
+#include <dtrun_version.h>
 
 namespace dtrun::collectives {
 

@@ -1,8 +1,8 @@
 #include "collectives/tcp/group.h"
 
+#include <dtrun_version.h>
 #include "collectives/codec/reduce.h"
 #include "collectives/first_loss.h"
-#include "dtrun_version.h"
 
 #include <sched.h>
 

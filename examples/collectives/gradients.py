@@ -20,7 +20,8 @@ def main() -> None:
         in_8_bits = gradients.copy()
         error = numpy.zeros_like(gradients)  # what 8 bits lose now is made good next time
         exact_ms = mean(gradients)
-        compressed_ms = mean(in_8_bits, compression="int8", error=error)
+        # Always: by itself the library would not compress what stays on one host.
+        compressed_ms = mean(in_8_bits, compression="int8", error=error, always=True)
         wrong = numpy.linalg.norm(in_8_bits - gradients) / numpy.linalg.norm(gradients)
         if comm.rank == 0:
             print(f"{comm.size} ranks over {comm.backend}: {exact_ms:.2f} ms, in 8 bits {compressed_ms:.2f} ms "

@@ -138,7 +138,7 @@ cli::Rows<BenchDraft> sweep_flags() {
         {{.names = "--backends --backend",
           .metavar = "NAMES",
           .group = native,
-          .help = "such as dtrun,mpi,gloo,nccl (default: those that every host has)"},
+          .help = "such as dtrun,mpi,gloo,nccl,oneccl (default: those that every host has)"},
          set_backends},
         {{.names = "--hosts",
           .metavar = "COUNTS",

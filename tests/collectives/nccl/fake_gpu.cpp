@@ -96,10 +96,10 @@ Gate& gate() {
 std::atomic<GpuStream*> captured = nullptr;
 std::atomic<int> queries_of_captures = 0;  ///< which would have ended the capture
 thread_local int capture_mode = 0;         ///< global
-thread_local int last_error = kSuccess;
+thread_local int gpu_error = kSuccess;
 
 int note(int code) {
-    if (code != kSuccess) last_error = code;
+    if (code != kSuccess) gpu_error = code;
     return code;
 }
 
@@ -296,11 +296,11 @@ int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
 }
 
 int cudaGetLastError() {
-    return std::exchange(last_error, kSuccess);
+    return std::exchange(gpu_error, kSuccess);
 }
 
 int cudaPeekAtLastError() {
-    return last_error;
+    return gpu_error;
 }
 
 const char* cudaGetErrorString(int code) {

@@ -218,7 +218,7 @@ NcclResult ncclCommSplit(NcclComm* comm, int colour, int key, NcclComm** made, N
     return launch(comm, [&parent, child, made] {
         const Task barrier{Kind::all_reduce, nullptr, nullptr, 0, NcclType::u8};
         perform(parent, {barrier});
-        *made = new NcclComm{child};
+        *made = child->shared->split = new NcclComm{child};
     });
 }
 
@@ -235,6 +235,10 @@ NcclResult ncclCommDestroy(NcclComm* comm) {
 
 NcclResult ncclCommAbort(NcclComm* comm) {
     comm->state->shared->aborted = true;
+    // Who is left alone leaves what it has made, and that is no leak of the product.
+    static auto& left_alone = *new std::vector<std::shared_ptr<Shared>>;
+    if (wanted("FAKE_NCCL_HANG_ABORT", comm->state->rank, 1))
+        left_alone.push_back(comm->state->shared);
     while (wanted("FAKE_NCCL_HANG_ABORT", comm->state->rank, 1)) ::usleep(1'000);
     if (comm->state->background.joinable()) comm->state->background.join();
     delete comm;

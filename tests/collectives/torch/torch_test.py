@@ -21,7 +21,7 @@ failed = []
 def environment():
     outer = ("SLURM", "PMI", "OMPI_", "HYDRA", "DTRUN_", "MPI", "UCX_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
-    return dict(kept, OMP_NUM_THREADS="1", DTRUN_BACKEND=BACKEND)
+    return dict(kept, OMP_NUM_THREADS="1", DTRUN_BACKEND=BACKEND, DTRUN_COMPRESS="always")
 
 
 def check(name, ranks, program, options=(), code=0, oks=None):
