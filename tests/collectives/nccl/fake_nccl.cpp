@@ -126,6 +126,7 @@ NcclResult init(NcclComm** comm, int size, const UniqueId& id, int rank, const N
         return refuse(NcclResult::invalid_argument, "no unique id, or no such rank");
     *comm = new NcclComm{std::make_shared<State>()};
     State& state = *(*comm)->state;
+    state.shared->comms.push_back(*comm);
     state.rank = rank;
     state.size = size;
     state.blocking = config->blocking != 0;
@@ -218,7 +219,8 @@ NcclResult ncclCommSplit(NcclComm* comm, int colour, int key, NcclComm** made, N
     return launch(comm, [&parent, child, made] {
         const Task barrier{Kind::all_reduce, nullptr, nullptr, 0, NcclType::u8};
         perform(parent, {barrier});
-        *made = child->shared->split = new NcclComm{child};
+        *made = new NcclComm{child};
+        child->shared->comms.push_back(*made);
     });
 }
 
