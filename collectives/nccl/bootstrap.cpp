@@ -160,11 +160,12 @@ Result<void> Bootstrap::init(Communicators& made, std::vector<UniqueId>& ids) {
 Result<void> Bootstrap::split(Communicators& made) {
     NcclConfig config;
     config.blocking = 1;
-    // NCCL writes to `work` when it is done, even if nobody waits any more.
     made.parent = std::exchange(made.work, nullptr);
-    const NcclResult begun =
-        library_.nccl.comm_split(made.parent, 0, static_cast<int>(spec_.rank), &made.work, &config);
+    made.splitting = std::make_shared<NcclComm*>(nullptr);
+    const NcclResult begun = library_.nccl.comm_split(made.parent, 0, static_cast<int>(spec_.rank),
+                                                      made.splitting.get(), &config);
     if (auto ok = settle(made.parent, begun, "ncclCommSplit"); !ok) return ok;
+    made.work = *std::exchange(made.splitting, nullptr);
     if (made.work == nullptr) return fail(Errc::internal, "ncclCommSplit has made nothing");
     return {};
 }
@@ -340,9 +341,10 @@ bool abort_all(const NcclLibrary& library, Communicators& communicators, millise
     if (given_up.parent == nullptr && given_up.work == nullptr) return true;
     const auto progress = std::make_shared<Progress>();
     quiet_thread([progress, given_up, abort = library.nccl.comm_abort] {
-        // Aborting `parent` ends a split that still makes `work`.
-        for (NcclComm* const comm : {given_up.parent, given_up.work})
-            if (comm != nullptr) abort(comm);
+        if (given_up.parent != nullptr) abort(given_up.parent);
+        // That ends a split, which may have made `work` until then.
+        NcclComm* const work = given_up.splitting != nullptr ? *given_up.splitting : given_up.work;
+        if (work != nullptr) abort(work);
         const std::lock_guard lock(progress->mutex);
         progress->ended = true;
         progress->changed.notify_all();

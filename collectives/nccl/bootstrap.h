@@ -5,6 +5,7 @@
 #include "collectives/nccl/settings.h"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ namespace dtrun::collectives::nccl {
 struct Communicators {
     NcclComm* work = nullptr;    ///< on which operations run
     NcclComm* parent = nullptr;  ///< of which `work` was split, or nullptr
+    /// Where NCCL writes the one that is split off, at some time or never: it may outlive whoever waits for that.
+    std::shared_ptr<NcclComm*> splitting{};
 };
 
 std::uint32_t ids_for(std::uint32_t size, const Settings& settings, bool scalable);

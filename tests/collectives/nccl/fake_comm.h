@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <memory>
-#include <vector>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace fake {
 
@@ -51,7 +51,8 @@ struct Shared {
     std::shared_ptr<Shared> other;  ///< whose flag the mesh looks at, if not this one's
     std::shared_ptr<Mesh> mesh;
     std::atomic<int> operations{0};
-    std::vector<NcclComm*> comms;  ///< that share it, so that they are found if one of them is left alone
+    std::vector<NcclComm*>
+        comms;  ///< that share it, so that they are found if one of them is left alone
 };
 
 /// A communicator, which its operations keep alive.
