@@ -6,6 +6,7 @@
 #include "collectives/handles.h"
 #include "collectives/host_address.h"
 #include "collectives/include/dtrun_collectives.h"
+#include "collectives/interpreter_lock.h"
 
 #include <pthread.h>
 
@@ -41,58 +42,6 @@ public:
 private:
     unsigned forks_;
 };
-
-}  // namespace
-
-namespace {
-
-/// The lock of the caller's interpreter, which other threads have while an operation waits.
-struct InterpreterLock {
-    void* (*unlock)(void) = nullptr;
-    void (*lock)(void* state) = nullptr;
-    int (*interrupted)(void) = nullptr;
-
-    class Released;
-    /// Asks the interpreter of the calling thread, if that is in an operation.
-    static bool is_interrupted();
-};
-
-class InterpreterLock::Released {
-public:
-    explicit Released(const InterpreterLock& lock) : lock_(lock), outer_(here_) {
-        if (lock_.unlock == nullptr || lock_.lock == nullptr) return;
-        state_ = lock_.unlock();
-        here_ = this;
-    }
-    ~Released() {
-        if (here_ != this) return;
-        here_ = outer_;
-        lock_.lock(state_);
-    }
-    Released(const Released&) = delete;
-    Released& operator=(const Released&) = delete;
-
-    static Released* here() { return here_; }
-    bool ask() {
-        if (lock_.interrupted == nullptr) return false;
-        lock_.lock(state_);
-        const bool is = lock_.interrupted() != 0;
-        state_ = lock_.unlock();
-        return is;
-    }
-
-private:
-    const InterpreterLock& lock_;
-    Released* outer_;
-    void* state_ = nullptr;
-    static thread_local Released* here_;  ///< of the operation that this thread is in
-};
-
-thread_local InterpreterLock::Released* InterpreterLock::Released::here_ = nullptr;
-
-bool InterpreterLock::is_interrupted() {
-    return Released::here() != nullptr && Released::here()->ask();
-}
 
 }  // namespace
 

@@ -150,4 +150,26 @@ private:
     WorkQueue work_;
 };
 
+template <class Body>
+Result<void> Communicator::perform(const Call& call, Body body) {
+    if (broken_) return fail(broken_->code, "the communicator is broken: {}", broken_->message);
+    const std::uint64_t number = watch_->begin(call);
+    group_->expect(call.collective ? number : 0);
+    Result<void> done;
+    try {
+        done = body(number);
+    } catch (const std::exception& error) {  // out of memory; the others are in the middle of it
+        group_->abort();
+        done = fail(Errc::internal, "{}", error.what());
+    }
+    watch_->end();
+    if (done) return done;
+    if (done.error().code == Errc::invalid_input) {
+        watch_->withdraw(call);
+        return done;
+    }
+    broken_ = watch_->explain(done.error(), group_->lost());
+    return std::unexpected(*broken_);
+}
+
 }  // namespace dtrun::collectives

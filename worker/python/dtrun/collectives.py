@@ -28,25 +28,19 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-import sys
 import threading
 from time import monotonic
 from types import TracebackType
 from typing import Any, Optional, Sequence, Tuple, Type
 
 from . import Code, Error, TimedOut, Worker
+from ._arrays import _Array, _check_streams, _DeviceArray, _handle_of, _invalid
 
 __all__ = ["Bucket", "Communicator", "Future"]
 
 _OPERATIONS = ("sum", "product", "min", "max", "average", "adasum")
 _FORMATS = ("none", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", "fp8-e4m3-unscaled",
             "fp8-e5m2-unscaled")
-# By the buffer protocol's format and size; NumPy has no bfloat16 of its own.
-_DTYPES = {("f", 4): 0, ("d", 8): 1, ("e", 2): 2, ("b", 1): 4, ("B", 1): 5, ("i", 4): 6,
-           ("l", 8): 7, ("q", 8): 7, ("l", 4): 6, ("?", 1): 5}
-# By the array interface's typestr.
-_DEVICE_DTYPES = {"<f4": 0, "<f8": 1, "<f2": 2, "|i1": 4, "|u1": 5, "<i4": 6, "<i8": 7, "|b1": 5}
-_BFLOAT16 = 3
 _WAIT_MS = 100
 
 
@@ -144,112 +138,6 @@ def _check(code: int) -> None:
         return
     text = _library.dtrun_comm_error_text().decode(errors="replace")
     raise (TimedOut if code == Code.TIMED_OUT else Error)(Code(code), text)
-
-
-def _invalid(text: str) -> Error:
-    return Error(Code.INVALID, text)
-
-
-class _Array:
-    """Where an array's elements are, how many, of which type."""
-
-    __slots__ = ("address", "count", "dtype", "is_bool", "keep", "stream")
-
-    def __init__(self, array: Any, writable: bool) -> None:
-        bfloat16 = False
-        try:
-            view = memoryview(array)
-        except ValueError:  # NumPy has no format for it
-            bfloat16 = getattr(getattr(array, "dtype", None), "name", "") == "bfloat16"
-            if not bfloat16:
-                raise
-            view = memoryview(array.view("uint16"))
-        if not view.c_contiguous:
-            raise _invalid("the elements of the array do not lie one behind the other; copy it")
-        if writable and view.readonly:
-            raise _invalid("the array is read-only")
-        itemsize = view.itemsize
-        dtype = _BFLOAT16 if bfloat16 else _DTYPES.get((view.format.lstrip("@=<"), itemsize))
-        if dtype is None:
-            raise _invalid(f"no collectives for elements of format {view.format!r}")
-        self.dtype = dtype
-        self.is_bool = view.format == "?"
-        self.count = view.nbytes // itemsize
-        self.stream: Optional[int] = None
-        self.keep = view
-        self.address = self._address(view) if self.count else None
-
-    @staticmethod
-    def _address(view: memoryview) -> int:
-        if not view.readonly:
-            return ctypes.addressof(ctypes.c_char.from_buffer(view))
-        buffer = _PyBuffer()
-        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
-        address = buffer.buf
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
-        return address  # `keep` holds the memory
-
-
-class _DeviceArray(_Array):
-    """The same in memory of a GPU."""
-
-    __slots__ = ()
-
-    def __init__(self, array: Any, writable: bool) -> None:
-        about = getattr(array, "__cuda_array_interface__", None)
-        if about is None:
-            raise _invalid("the communicator is for arrays in memory of a GPU, with __cuda_array_interface__")
-        code = about["typestr"]
-        itemsize, expected = int(code[2:]), []
-        step = itemsize
-        for length in reversed(about["shape"]):
-            expected.insert(0, step)
-            step *= length
-        if about.get("strides") not in (None, tuple(expected)):
-            raise _invalid("the elements of the array do not lie one behind the other; copy it")
-        address, readonly = about["data"]
-        if writable and readonly:
-            raise _invalid("the array is read-only")
-        bfloat16 = code == "<V2" and "bfloat16" in str(getattr(array, "dtype", ""))
-        dtype = _BFLOAT16 if bfloat16 else _DEVICE_DTYPES.get(code)
-        if dtype is None:
-            raise _invalid(f"no collectives for elements of type {code!r}")
-        self.dtype = dtype
-        self.is_bool = code == "|b1"
-        self.count = step // itemsize
-        self.keep = array
-        self.stream = _stream_of(array, about)
-        self.address = address if self.count else None
-
-
-def _stream_of(array: Any, about: dict) -> Optional[int]:
-    """In which stream of the GPU the array is worked on, or None: torch's current one, or the interface's."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return torch.cuda.current_stream(array.device).cuda_stream
-    return about.get("stream")
-
-
-def _check_streams(*arrays: _Array) -> None:
-    if any((array.stream or 0) != (arrays[0].stream or 0) for array in arrays):
-        raise _invalid("the arrays are worked on in different streams: let one wait for the others, and say which "
-                       "by the communicator's `stream`")
-
-
-def _handle_of(stream: Any) -> Optional[int]:
-    """A stream's handle: of a number, of torch's Stream, of CuPy's."""
-    for name in ("cuda_stream", "ptr"):
-        stream = getattr(stream, name, stream)
-    return stream if stream is None else int(stream)
-
-
-class _PyBuffer(ctypes.Structure):
-    _fields_ = [
-        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
-    ]
 
 
 def _operation(op: str, *arrays: _Array) -> int:

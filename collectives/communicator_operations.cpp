@@ -1,0 +1,325 @@
+#include "collectives/communicator.h"
+
+#include "collectives/codec/format_table.h"
+#include "collectives/compressed_parts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace dtrun::collectives {
+namespace {
+
+/// Arrays below kAloneBytesMin are fused up to kFusedBytesMax; larger ones lose nothing by going
+/// alone.
+constexpr std::size_t kFusedBytesMax = 32u << 20;
+constexpr std::size_t kAloneBytesMin = 4u << 20;
+
+}  // namespace
+
+Result<void> Communicator::check_root(std::uint32_t root) const {
+    if (root < size()) return {};
+    return fail(Errc::invalid_input, "there is no rank {} among {}", root, size());
+}
+
+Result<void> Communicator::check_compression(DType type, Reduce reduce,
+                                             const Compression* compression) const {
+    if (reduce == Reduce::adasum && !is_float(type))
+        return fail(Errc::invalid_input, "Adasum is for floating point, not {}", name_of(type));
+    if (reduce == Reduce::adasum && group_->on_device())
+        return fail(Errc::invalid_input, "Adasum is for host memory: use mpi or gloo");
+    if (compression == nullptr) return {};
+    if (reduce != Reduce::sum && reduce != Reduce::average)
+        return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
+                    name_of(reduce));
+    return check_values(type, compression);
+}
+
+Result<void> Communicator::check_values(DType type, const Compression* compression) const {
+    if (compression == nullptr || type == DType::f32) return {};
+    if (group_->on_device())
+        return fail(Errc::invalid_input, "on a GPU only f32 can be compressed, not {}",
+                    name_of(type));
+    if (type == DType::f16 || type == DType::bf16) return {};
+    return fail(Errc::invalid_input, "only f32, f16 and bf16 can be compressed, not {}",
+                name_of(type));
+}
+
+Result<void> Communicator::check_on_host(const Compression* compression) const {
+    if (compression == nullptr || !group_->on_device()) return {};
+    return fail(Errc::invalid_input, "on a GPU only allreduce can be compressed");
+}
+
+const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
+    // Below that, to encode and to take turns costs more than the wire does.
+    constexpr std::size_t kValuesMin = 16UL << 10;
+    if (compression == nullptr || group_->on_device()) return compression;
+    const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
+                         row_of(compression->format).use == FormatRow::Use::study;
+    const bool gains = arrangement_.topology.hosts() > 1 && count >= kValuesMin;
+    return insists || gains ? compression : nullptr;
+}
+
+Communicator::Levels Communicator::levels() const {
+    if (arrangement_.topology.one_host()) return {apart_, nullptr};
+    return {arrangement_.topology, arrangement_.host.get()};
+}
+
+Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t count, DType type,
+                                      Reduce reduce) {
+    if (reduce == Reduce::adasum)
+        return adasum_allreduce(*group_, rank_, size(), in, out, count, type);
+    return group_->allreduce(in, out, count, type, reduce);
+}
+
+Result<void> Communicator::allreduce(const void* in, void* out, std::size_t count, DType type,
+                                     Reduce reduce, const Compression* compression) {
+    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    compression = worth(compression, count);
+    const Call call{.operation = "allreduce",
+                    .count = count,
+                    .type = type,
+                    .reduce = static_cast<int>(reduce),
+                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    return perform(call, [&](std::uint64_t number) {
+        if (compression == nullptr) return reduce_one(in, out, count, type, reduce);
+        const TypedSegment all{in, out, count, compression->error, type};
+        return reduce_compressed({&all, 1}, reduce, *compression, number);
+    });
+}
+
+Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
+                                          const Compression* compression) {
+    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    Call call{
+        .operation = "allreduce of many arrays", .type = type, .reduce = static_cast<int>(reduce)};
+    std::vector<std::size_t> counts;
+    for (const Array& array : arrays) {
+        call.count += array.count;
+        counts.push_back(array.count);
+    }
+    call.parts = digest(counts);
+    compression = worth(compression, call.count);
+    call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
+    return perform(call, [&](std::uint64_t number) -> Result<void> {
+        if (compression != nullptr) {
+            std::vector<TypedSegment> segments;
+            for (const Array& array : arrays)
+                segments.push_back({array.data, array.data, array.count, array.error, type});
+            return reduce_compressed(segments, reduce, *compression, number);
+        }
+        if (group_->fuses() && reduce != Reduce::adasum)
+            return group_->allreduce_many(arrays, type, reduce);
+        for (std::size_t first = 0; first < arrays.size();) {
+            const std::size_t number_fused = fused(arrays.subspan(first), type, reduce);
+            auto done = reduce_fused(arrays.subspan(first, number_fused), type, reduce);
+            if (!done) return done;
+            first += number_fused;
+        }
+        return {};
+    });
+}
+
+/// How many of the first arrays are fused into one operation.
+std::size_t Communicator::fused(std::span<const Array> arrays, DType type, Reduce reduce) const {
+    if (reduce == Reduce::adasum) return 1;  // which looks at each by itself
+    const auto small = [type](const Array& array) {
+        return array.count * bytes_of(type) < kAloneBytesMin;
+    };
+    std::size_t number = 0;
+    std::size_t bytes = 0;
+    for (; number < arrays.size() && small(arrays[number]); ++number) {
+        bytes += arrays[number].count * bytes_of(type);
+        if (bytes > kFusedBytesMax) break;
+    }
+    return std::max<std::size_t>(number, 1);
+}
+
+Result<void> Communicator::reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce) {
+    if (arrays.size() == 1) {
+        const Array& array = arrays.front();
+        return reduce_one(array.data, array.data, array.count, type, reduce);
+    }
+    std::size_t count = 0;
+    for (const Array& array : arrays) count += array.count;
+    const std::size_t element = bytes_of(type);
+    fusion_.resize(std::max(fusion_.size(), count * element));
+    std::byte* at = fusion_.data();
+    for (const Array& array : arrays) {
+        if (array.count > 0) std::memcpy(at, array.data, array.count * element);
+        at += array.count * element;
+    }
+    auto done = group_->allreduce(fusion_.data(), fusion_.data(), count, type, reduce);
+    if (!done) return done;
+    at = fusion_.data();
+    for (const Array& array : arrays) {
+        if (array.count > 0) std::memcpy(array.data, at, array.count * element);
+        at += array.count * element;
+    }
+    return {};
+}
+
+Result<void> Communicator::reduce_compressed(std::span<const TypedSegment> segments, Reduce reduce,
+                                             const Compression& compression, std::uint64_t call) {
+    if (group_->on_device()) {
+        std::vector<Segment> floats;
+        for (const TypedSegment& one : segments)
+            floats.push_back({static_cast<const float*>(one.in), static_cast<float*>(one.out),
+                              one.count, one.error});
+        return group_->allreduce_compressed(floats, reduce, compression, call);
+    }
+    const auto [topology, host] = levels();
+    return compressed_.run(*group_, topology, host, segments, reduce, compression, call);
+}
+
+Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, DType type,
+                                  Reduce reduce, std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
+    const Call call{.operation = "reduce",
+                    .count = count,
+                    .type = type,
+                    .reduce = static_cast<int>(reduce),
+                    .root = root};
+    return perform(
+        call, [&](std::uint64_t) { return group_->reduce(in, out, count, type, reduce, root); });
+}
+
+Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                          Reduce reduce, const Compression* compression) {
+    if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
+    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
+    if (auto checked = check_on_host(compression); !checked) return checked;
+    compression = worth(compression, count * size());
+    const Call call{.operation = "reduce-scatter",
+                    .count = count,
+                    .type = type,
+                    .reduce = static_cast<int>(reduce),
+                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    return perform(call, [&](std::uint64_t number) {
+        if (compression == nullptr) return group_->reduce_scatter(in, out, count, type, reduce);
+        const auto [topology, host] = levels();
+        return compressed_reduce_scatter(*group_, topology, host, in, out, count, type, reduce,
+                                         *compression, number);
+    });
+}
+
+Result<void> Communicator::broadcast(void* data, std::size_t count, DType type,
+                                     std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    const Call call{.operation = "broadcast", .count = count, .type = type, .root = root};
+    return perform(
+        call, [&](std::uint64_t) { return group_->broadcast(data, count * bytes_of(type), root); });
+}
+
+Result<void> Communicator::allgather(const void* in, void* out, std::size_t count, DType type,
+                                     const Compression* compression) {
+    if (auto checked = check_values(type, compression); !checked) return checked;
+    if (auto checked = check_on_host(compression); !checked) return checked;
+    compression = worth(compression, count * size());
+    const Call call{.operation = "allgather",
+                    .count = count,
+                    .type = type,
+                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
+    return perform(call, [&](std::uint64_t number) {
+        if (compression == nullptr) return group_->allgather(in, out, count * bytes_of(type));
+        return compressed_allgather(*group_, levels().topology, in, out, count, type, *compression,
+                                    number);
+    });
+}
+
+Result<void> Communicator::allgatherv(const void* in, void* out,
+                                      std::span<const std::size_t> counts, DType type) {
+    std::vector<std::size_t> bytes;
+    for (const std::size_t count : counts) bytes.push_back(count * bytes_of(type));
+    const Call call{.operation = "allgatherv",
+                    .count = std::accumulate(counts.begin(), counts.end(), std::size_t{0}),
+                    .type = type,
+                    .parts = digest(counts)};
+    return perform(call, [&](std::uint64_t) { return group_->allgatherv(in, out, bytes); });
+}
+
+Result<void> Communicator::gather(const void* in, void* out, std::size_t count, DType type,
+                                  std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    const Call call{.operation = "gather", .count = count, .type = type, .root = root};
+    return perform(
+        call, [&](std::uint64_t) { return group_->gather(in, out, count * bytes_of(type), root); });
+}
+
+Result<void> Communicator::scatter(const void* in, void* out, std::size_t count, DType type,
+                                   std::uint32_t root) {
+    if (auto checked = check_root(root); !checked) return checked;
+    const Call call{.operation = "scatter", .count = count, .type = type, .root = root};
+    return perform(call, [&](std::uint64_t) {
+        return group_->scatter(in, out, count * bytes_of(type), root);
+    });
+}
+
+Result<void> Communicator::alltoall(const void* in, void* out, std::size_t count, DType type) {
+    const Call call{.operation = "all-to-all", .count = count, .type = type};
+    return perform(
+        call, [&](std::uint64_t) { return group_->alltoall(in, out, count * bytes_of(type)); });
+}
+
+Result<void> Communicator::barrier() {
+    return perform({.operation = "barrier"}, [&](std::uint64_t) { return group_->barrier(); });
+}
+
+Result<void> Communicator::message(const Call& call, std::span<const Send> sends,
+                                   std::span<const Receive> receives) {
+    const auto check = [this](std::uint32_t peer) -> Result<void> {
+        if (auto checked = check_root(peer); !checked) return checked;
+        if (peer == rank_)
+            return fail(Errc::invalid_input, "rank {} has no need to write to itself", rank_);
+        return {};
+    };
+    for (const Send& send : sends)
+        if (auto checked = check(send.peer); !checked) return checked;
+    for (const Receive& receive : receives)
+        if (auto checked = check(receive.peer); !checked) return checked;
+    return perform(call, [&](std::uint64_t) -> Result<void> {
+        const auto pending = group_->start(sends, receives);
+        if (!pending) return std::unexpected(pending.error());
+        return (*pending)->wait();
+    });
+}
+
+Result<void> Communicator::send(const void* data, std::size_t count, DType type, std::uint32_t to) {
+    const Send send{to, data, count * bytes_of(type)};
+    return message({.operation = "send",
+                    .count = count,
+                    .type = type,
+                    .root = to,
+                    .collective = false,
+                    .sends = {to, count}},
+                   {&send, 1}, {});
+}
+
+Result<void> Communicator::receive(void* data, std::size_t count, DType type, std::uint32_t from) {
+    const Receive receive{from, data, count * bytes_of(type)};
+    return message({.operation = "recv",
+                    .count = count,
+                    .type = type,
+                    .root = from,
+                    .collective = false,
+                    .receives = {from, count}},
+                   {}, {&receive, 1});
+}
+
+Result<void> Communicator::sendrecv(const void* out, std::size_t out_count, std::uint32_t to,
+                                    void* in, std::size_t in_count, std::uint32_t from,
+                                    DType type) {
+    const Send send{to, out, out_count * bytes_of(type)};
+    const Receive receive{from, in, in_count * bytes_of(type)};
+    return message({.operation = "sendrecv",
+                    .count = in_count,
+                    .type = type,
+                    .root = from,
+                    .collective = false,
+                    .sends = {to, out_count},
+                    .receives = {from, in_count}},
+                   {&send, 1}, {&receive, 1});
+}
+
+}  // namespace dtrun::collectives
