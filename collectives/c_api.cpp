@@ -1,5 +1,6 @@
 // The C interface: arguments are checked, no exception leaves it, and what has failed becomes a code
 // and a text.
+#include "collectives/c_errors.h"
 #include "collectives/caller_stream.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/communicator.h"
@@ -65,53 +66,9 @@ struct dtrun_request {
 
 namespace {
 
-thread_local char error_text[2'048];
-
-int keep_error(int code, std::string_view text) noexcept {
-    const std::size_t size = std::min(text.size(), sizeof error_text - 1);
-    std::memcpy(error_text, text.data(), size);
-    error_text[size] = '\0';
-    return code;
-}
-
-int code_of(Errc code) {
-    switch (code) {
-        case Errc::invalid_input:
-            return DTRUN_INVALID;
-        case Errc::not_found:
-            return DTRUN_NOT_FOUND;
-        case Errc::timed_out:
-            return DTRUN_TIMED_OUT;
-        case Errc::denied:
-            return DTRUN_REFUSED;
-        case Errc::closed:
-        case Errc::unreachable:
-            return DTRUN_PEER_LOST;
-        case Errc::cancelled:
-            return DTRUN_CANCELLED;
-        case Errc::internal:
-            break;
-    }
-    return DTRUN_INTERNAL;
-}
-
-int code_of(const Result<void>& done) {
-    return done ? DTRUN_OK : keep_error(code_of(done.error().code), done.error().message);
-}
-
-/// Body of a function: Result<void>().
-template <class Body>
-int guarded(Body body) noexcept {
-    try {
-        return code_of(body());
-    } catch (const std::exception& error) {
-        return keep_error(DTRUN_INTERNAL, error.what());
-    }
-}
-
 int refuse_forked() {
-    return keep_error(DTRUN_FORKED,
-                      "only the process that made the communicator can use it, no forked child");
+    return ThreadError::keep(
+        DTRUN_FORKED, "only the process that made the communicator can use it, no forked child");
 }
 
 bool is_forked(const dtrun_comm* comm) {
@@ -260,7 +217,7 @@ int split(dtrun_comm* parent, dtrun_comm** comm,
 extern "C" {
 
 const char* dtrun_comm_error_text(void) {
-    return error_text;
+    return ThreadError::text();
 }
 
 int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, dtrun_comm** comm) {
@@ -339,7 +296,7 @@ const char* dtrun_comm_facts(const dtrun_comm* comm) {
 int dtrun_allreduce(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                     int reduce, const dtrun_compression* compression) {
     const auto how = compression_of(compression);
-    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in"),
                                  check(dtype, out, count, "out"), check_reduce(reduce)),
@@ -353,7 +310,7 @@ int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* co
                          int dtype, int reduce, const dtrun_compression* compression,
                          float* const* errors) {
     const auto how = compression_of(compression);
-    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     Result<void> checked =
         first_failure(check(comm), check(dtype, arrays, number, "arrays"),
                       check(dtype, counts, number, "counts"), check_reduce(reduce));
@@ -394,7 +351,7 @@ int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t cou
 int dtrun_reduce_scatter_compressed(dtrun_comm* comm, const void* in, void* out, size_t count,
                                     int dtype, int reduce, const dtrun_compression* compression) {
     const auto how = compression_of(compression);
-    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
                                  check(dtype, out, count, "out"), check_reduce(reduce)),
@@ -423,7 +380,7 @@ int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, i
 int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                                const dtrun_compression* compression) {
     const auto how = compression_of(compression);
-    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in"),
                                  check(dtype, out, count, "out", ranks_of(comm))),
@@ -515,7 +472,7 @@ int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t co
                           int reduce, const dtrun_compression* compression,
                           dtrun_request** request) {
     const auto how = compression_of(compression);
-    if (!how) return keep_error(DTRUN_INVALID, how.error().message);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return begin(comm, request,
                  first_failure(check(comm), check(dtype, in, count, "in"),
                                check(dtype, out, count, "out"), check_reduce(reduce)),
@@ -556,7 +513,7 @@ int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size
 
 int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
     if (request == nullptr || (done == nullptr && timeout_ms >= 0))
-        return keep_error(DTRUN_INVALID, "request or done is NULL");
+        return ThreadError::keep(DTRUN_INVALID, "request or done is NULL");
     if (!request->owner.is_this_process()) {
         if (done != nullptr) *done = 1;
         return refuse_forked();
@@ -567,7 +524,7 @@ int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
     if (timeout_ms < 0)
         request->changed.wait(lock, over);
     else if (!request->changed.wait_for(lock, span_of(timeout_ms), over))
-        return keep_error(DTRUN_TIMED_OUT, "the operation goes on");
+        return ThreadError::keep(DTRUN_TIMED_OUT, "the operation goes on");
     if (done != nullptr) *done = 1;
     const int code = code_of(*request->result);
     lock.unlock();

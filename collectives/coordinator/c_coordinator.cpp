@@ -1,5 +1,6 @@
 // The C interface of <dtrun_coordinator.h>: arguments are checked, no exception leaves it, and what
 // has failed becomes a code and a text.
+#include "collectives/c_errors.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/coordinator/coordinator.h"
 #include "collectives/handles.h"
@@ -26,42 +27,14 @@ struct dtrun_outcome {
 
 namespace {
 
-thread_local char error_text[2'048];
-
-int keep_error(int code, std::string_view text) noexcept {
-    const std::size_t size = std::min(text.size(), sizeof error_text - 1);
-    std::memcpy(error_text, text.data(), size);
-    error_text[size] = '\0';
-    return code;
-}
-
-int code_of(Errc code) {
-    switch (code) {
-        case Errc::invalid_input:
-            return DTRUN_INVALID;
-        case Errc::timed_out:
-            return DTRUN_TIMED_OUT;
-        case Errc::closed:
-            return DTRUN_PEER_LOST;
-        case Errc::cancelled:
-            return DTRUN_CANCELLED;
-        default:
-            return DTRUN_INTERNAL;
-    }
-}
-
 /// Body of a function: Result<void>().
 template <class Body>
 int guarded(const dtrun_coordinator* coordinator, Body body) noexcept {
-    if (coordinator == nullptr) return keep_error(DTRUN_INVALID, "coordinator is NULL");
+    if (coordinator == nullptr) return ThreadError::keep(DTRUN_INVALID, "coordinator is NULL");
     if (coordinator->process != ::getpid())
-        return keep_error(DTRUN_FORKED, "only the process that made the coordinator can use it");
-    try {
-        const Result<void> done = body();
-        return done ? DTRUN_OK : keep_error(code_of(done.error().code), done.error().message);
-    } catch (const std::exception& error) {
-        return keep_error(DTRUN_INTERNAL, error.what());
-    }
+        return ThreadError::keep(DTRUN_FORKED,
+                                 "only the process that made the coordinator can use it");
+    return dtrun::collectives::guarded(body);
 }
 
 Result<TensorSpec> spec_of(const dtrun_tensor& given) {
@@ -177,13 +150,13 @@ std::chrono::milliseconds span_of(std::int64_t ms) {
 extern "C" {
 
 const char* dtrun_coordinator_error_text(void) {
-    return error_text;
+    return ThreadError::text();
 }
 
 int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* options,
                              dtrun_coordinator** coordinator) {
     if (comm == nullptr || coordinator == nullptr)
-        return keep_error(DTRUN_INVALID, "comm or coordinator is NULL");
+        return ThreadError::keep(DTRUN_INVALID, "comm or coordinator is NULL");
     dtrun_coordinator_options given{};
     if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof given));
     CoordinatorOptions own;
@@ -196,7 +169,7 @@ int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* 
         *coordinator = made.release();
         return DTRUN_OK;
     } catch (const std::exception& error) {
-        return keep_error(DTRUN_INTERNAL, error.what());
+        return ThreadError::keep(DTRUN_INTERNAL, error.what());
     }
 }
 

@@ -1,4 +1,5 @@
 #include "tests/collectives/dtrun/levels_fixture.h"
+#include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/group_checks.h"
 
 #include <catch2/catch.hpp>
@@ -141,54 +142,16 @@ TEST_CASE("abort() ends a call that waits in memory, there and at the others", "
 
 TEST_CASE("Ranks of a host that disagree wait until they are told, and nothing is overwritten",
           "[levels]") {
-    struct Disagreement {
-        const char* what;
-        std::function<Result<void>(Group&, std::uint32_t rank, std::vector<float>&)> call;
+    struct Connected {
+        std::vector<LevelsRank> ranks;
+        Group& group(std::uint32_t rank) { return *ranks[rank].group; }
     };
-    const Disagreement disagreements[] = {
-        {"counts",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             return group.allreduce(data.data(), data.data(), rank == 0 ? 10 : 100'000, DType::f32,
-                                    Reduce::sum);
-         }},
-        {"operations",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             return rank == 0
-                        ? group.broadcast(data.data(), 400, 1)
-                        : group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
-         }},
-        {"what was announced",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             group.expect(rank);
-             return group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
-         }},
-    };
-    for (const auto& [what, call] : disagreements) {
-        MemoryStore store;
-        std::vector<Result<void>> connected;
-        auto ranks = connect_all({0, 0}, store, connected);
-        REQUIRE(failures(connected) == "");
-        std::latch ended(2);
-        const auto results = run_ranks(
-            3, std::function([&](std::uint32_t rank) -> Result<void> {
-                if (rank == 2) {  // who watches, and grows impatient
-                    std::this_thread::sleep_for(50ms);
-                    const bool waited = !ended.try_wait();
-                    ranks[0].group->abort();
-                    ranks[1].group->abort();
-                    return waited ? Result<void>() : fail(Errc::internal, "they did not wait");
-                }
-                std::vector<float> data(100'001, 7.0F);
-                const auto done = call(*ranks[rank].group, rank, data);
-                ended.count_down();
-                if (data.back() != 7.0F) return fail(Errc::internal, "overwritten");
-                return done;
-            }));
-        INFO(what);
-        CHECK(failures({results[2]}) == "");
-        CHECK_FALSE(results[0].has_value());
-        CHECK_FALSE(results[1].has_value());
-    }
+    check_disagreements([](MemoryStore& store) {
+        std::vector<Result<void>> results;
+        Connected connected{connect_all({0, 0}, store, results)};
+        REQUIRE(failures(results) == "");
+        return connected;
+    });
 }
 
 TEST_CASE("A fork of a rank can end without harm, also in shared memory", "[levels]") {

@@ -1,4 +1,5 @@
 #include "collectives/tcp/group.h"
+#include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/thread_ranks.h"
 
 #include <catch2/catch.hpp>
@@ -160,56 +161,11 @@ TEST_CASE("A rank that has said all it had to may leave", "[tcp]") {
 }
 
 TEST_CASE("Ranks that disagree wait until they are told, and nothing is overwritten", "[tcp]") {
-    struct Disagreement {
-        const char* what;
-        std::function<Result<void>(Group&, std::uint32_t rank, std::vector<float>&)> call;
+    struct Connected {
+        std::vector<std::unique_ptr<Group>> groups;
+        Group& group(std::uint32_t rank) { return *groups[rank]; }
     };
-    const Disagreement disagreements[] = {
-        {"counts",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             return group.allreduce(data.data(), data.data(), rank == 0 ? 10 : 100'000, DType::f32,
-                                    Reduce::sum);
-         }},
-        {"operations",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             return rank == 0
-                        ? group.broadcast(data.data(), 400, 1)
-                        : group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
-         }},
-        {"what was announced",
-         [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             group.expect(rank);
-             return group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
-         }},
-    };
-    for (const auto& [what, call] : disagreements) {
-        MemoryStore store;
-        auto groups = make_groups(2, store);
-        std::latch ended(2);
-        const auto results = run_ranks(
-            3, std::function([&](std::uint32_t rank) -> Result<void> {
-                if (rank == 2) {  // who watches, and grows impatient
-                    std::this_thread::sleep_for(50ms);
-                    const bool waited = !ended.try_wait();
-                    groups[0]->abort();
-                    groups[1]->abort();
-                    return waited ? Result<void>() : fail(Errc::internal, "they did not wait");
-                }
-                std::vector<float> data(100'001, 7.0F);
-                const auto done = call(*groups[rank], rank, data);
-                ended.count_down();
-                if (data.back() != 7.0F) return fail(Errc::internal, "overwritten");
-                return done;
-            }));
-        INFO(what);
-        CHECK(failures({results[2]}) == "");
-        REQUIRE_FALSE(results[0].has_value());
-        REQUIRE_FALSE(results[1].has_value());
-        CHECK(results[0].error().code == Errc::cancelled);
-        // Rank 0's end may have reached it first.
-        const Errc second = results[1].error().code;
-        CHECK((second == Errc::cancelled || second == Errc::closed));
-    }
+    check_disagreements([](MemoryStore& store) { return Connected{make_groups(2, store)}; });
 }
 
 TEST_CASE("Who has not come is named", "[tcp]") {
