@@ -104,10 +104,12 @@ def automatic(options):
     try:
         for rate in (options.rate, None):
             for shape_of in ((1, 2), (1, 4), *SHAPES):
-                shape(cluster, shape_of[0], rate)
+                if rate:
+                    shape(cluster, shape_of[0], rate)
                 rows = [sweep(cluster, shape_of, "dtrun", options.iterations, sizes, ("none", "fp16", "int8"), "auto")
                         for _ in range(options.rounds)]
-                shape(cluster, shape_of[0], None)
+                if rate:
+                    shape(cluster, shape_of[0], None)
                 say(f"\nauto, {shape_of[0]} hosts x {shape_of[1]}, {rate or 'unlimited'}: time of f32 / time of the format")
                 for number in sorted({number for _, number in rows[0]}):
                     ratios = {name: statistics.median(row["none", number] / row[name, number] for row in rows)

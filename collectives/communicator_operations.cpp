@@ -51,12 +51,13 @@ Result<void> Communicator::check_on_host(const Compression* compression) const {
 }
 
 const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
-    // Below that, to encode and to take turns costs more than the wire does.
-    constexpr std::size_t kValuesMin = 16UL << 10;
+    // Below that, to encode and to take turns costs more than the wire does. Each rail has its slice.
+    constexpr std::size_t kRailValuesMin = 16UL << 10;
     if (compression == nullptr || group_->on_device()) return compression;
     const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
                          row_of(compression->format).use == FormatRow::Use::study;
-    const bool gains = arrangement_.topology.hosts() > 1 && count >= kValuesMin;
+    const bool gains = arrangement_.topology.hosts() > 1 &&
+                       count >= kRailValuesMin * arrangement_.topology.rails();
     return insists || gains ? compression : nullptr;
 }
 
