@@ -1,3 +1,4 @@
+#include "collectives/tcp/door.h"
 #include "collectives/tcp/group.h"
 #include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/thread_ranks.h"
@@ -7,6 +8,7 @@
 #include <latch>
 #include <mutex>
 
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -231,4 +233,38 @@ TEST_CASE("Who receives a message of another size is told at once, and nothing i
     REQUIRE_FALSE(results[1].has_value());
     CHECK(results[1].error().message == "rank 0 has sent 40 B where this one receives 44 B");
     CHECK(data == std::vector<float>(12, 7.0F));
+}
+
+TEST_CASE("Who comes in a rank's name without knowing what ranks know is turned away", "[tcp]") {
+    MemoryStore store;
+    const auto results = run_ranks(
+        3, std::function([&](std::uint32_t rank) -> Result<void> {
+            const std::string card = "test/tcp/1";
+            if (rank == 2) {  // a stranger, who says that he is rank 0, before that one comes
+                const auto values = store.get({&card, 1}, 10s);
+                if (!values) return std::unexpected(values.error());
+                const auto address =
+                    over_tcp::parse_address(values->front().substr(0, values->front().rfind(' ')));
+                if (!address) return std::unexpected(address.error());
+                const auto socket = over_tcp::Socket::connect(*address);
+                if (!socket) return std::unexpected(socket.error());
+                over_tcp::Greeting greeting;
+                greeting.kind = static_cast<std::uint32_t>(over_tcp::Kind::streams);
+                greeting.to = 1;
+                std::this_thread::sleep_for(50ms);
+                const iovec part{&greeting, sizeof greeting};
+                const auto sent = socket->send({&part, 1});
+                const KeyStore::Pair come("stranger", "");
+                if (auto told = store.set({&come, 1}); !told) return told;
+                std::this_thread::sleep_for(200ms);
+                return sent ? Result<void>() : std::unexpected(sent.error());
+            }
+            const std::string stranger = "stranger";
+            if (rank == 0)
+                if (auto come = store.get({&stranger, 1}, 10s); !come)
+                    return std::unexpected(come.error());
+            auto group = over_tcp::connect(thread_spec(rank, 2, store));
+            return group ? (*group)->barrier() : std::unexpected(group.error());
+        }));
+    CHECK(failures(results) == "");
 }
