@@ -12,9 +12,10 @@ inline constexpr std::size_t kPageBytes = 4'096;
 
 /// The first page of a host's shared memory.
 struct alignas(kPageBytes) HostPage {
-    std::array<char, 32> nonce;  ///< by which the memory is known to be the right one
-    std::atomic<std::uint32_t>
-        ended;  ///< the place of whoever ended the group, plus 1; 0: it goes on
+    /// By which the memory is known to be the right one.
+    std::array<char, 32> nonce;
+    /// The place of whoever ended the group, plus 1; 0: it goes on.
+    std::atomic<std::uint32_t> ended;
 };
 
 /// What a rank says to the others of its host: that it has come to a step, and data if they are few, so that
