@@ -7,9 +7,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dtrun::collectives::over_tcp {
 namespace {
@@ -22,6 +26,27 @@ Result<Fd> open_socket(int family) {
     Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return fail(Errc::internal, "socket: {}", std::strerror(errno));
     return fd;
+}
+
+/// How fast TCP sends, where the system's way does harm here. BBR keeps a few packets under way on a network with
+/// short delays, and a receiver that computes instead of reading acknowledges them 40 ms later: on 4 hosts with 4
+/// ranks each at 1 Gbit/s, an allreduce of 4 MiB in 8 bits then waited 90 ms for the wire instead of 20.
+void choose_congestion_control(int fd) {
+    const char* const wish = std::getenv("DTRUN_TCP_CONGESTION");
+    std::array<char, 16> current{};  // as long as the kernel's names can be
+    socklen_t bytes = current.size();
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, current.data(), &bytes) != 0) return;
+    const std::string_view is(current.data(), ::strnlen(current.data(), bytes));
+    std::vector<std::string_view> wanted;
+    if (wish != nullptr)
+        wanted = {wish};
+    else if (is.starts_with("bbr"))
+        wanted = {"cubic", "reno"};
+    // Where the system does not have or allow it, the connection stays as it is.
+    for (const std::string_view name : wanted)
+        if (::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                         static_cast<socklen_t>(name.size())) == 0)
+            return;
 }
 
 bool has_to_wait(int error) {
@@ -100,6 +125,7 @@ void Socket::prepare() const {
     constexpr int kOn = 1;
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
     ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
+    choose_congestion_control(fd_.get());
 }
 
 std::size_t Socket::send_room() const {

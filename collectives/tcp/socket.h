@@ -40,7 +40,8 @@ public:
     /// Shuts both directions down: whoever waits at either end is woken up. The other end gets POLLPRI,
     /// which it does not get from a mere close.
     void shut() const noexcept;
-    /// Sends without delay, and enlarges the send buffer as far as the system allows, within reason.
+    /// Sends without delay, enlarges the send buffer as far as the system allows, within reason, and takes the
+    /// congestion control that DTRUN_TCP_CONGESTION names, or cubic instead of BBR.
     void prepare() const;
     std::size_t send_room() const;
 

@@ -75,7 +75,7 @@ constexpr VariableGroup kGroups[] = {
 /// Settings of the collectives, which are the program's.
 constexpr std::string_view kForPrograms =
     "DTRUN_BACKEND DTRUN_BACKEND_DIR DTRUN_COMPRESS DTRUN_SHARED_MEMORY DTRUN_NETWORK_INTERFACE "
-    "DTRUN_MPI_LIBRARY "
+    "DTRUN_TCP_CONGESTION DTRUN_MPI_LIBRARY "
     "DTRUN_NCCL_LIBRARY DTRUN_CUDART_LIBRARY DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY";
 
 bool matches(std::string_view name, std::string_view pattern) {

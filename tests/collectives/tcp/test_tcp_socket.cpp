@@ -1,0 +1,59 @@
+#include "collectives/tcp/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+using namespace dtrun::collectives::over_tcp;
+
+namespace {
+
+std::string congestion_control(const Socket& socket) {
+    std::array<char, 16> name{};
+    socklen_t bytes = name.size();
+    REQUIRE(::getsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes) == 0);
+    return name.data();
+}
+
+/// A connection to ourselves, before and after prepare().
+struct Made {
+    std::string before, after;
+
+    Made() {
+        auto listening = Socket::listen("127.0.0.1");
+        REQUIRE(listening.has_value());
+        auto socket = Socket::connect(listening->local_address());
+        REQUIRE(socket.has_value());
+        pollfd writable{socket->fd(), POLLOUT, 0};
+        REQUIRE(::poll(&writable, 1, 10'000) == 1);
+        before = congestion_control(*socket);
+        socket->prepare();
+        after = congestion_control(*socket);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("A connection takes the congestion control that was asked for, if the system has it",
+          "[tcp]") {
+    setenv("DTRUN_TCP_CONGESTION", "reno", 1);
+    CHECK(Made().after == "reno");
+    setenv("DTRUN_TCP_CONGESTION", "nosuch", 1);
+    const Made without;
+    CHECK(without.after == without.before);
+    unsetenv("DTRUN_TCP_CONGESTION");
+}
+
+TEST_CASE("A connection keeps the system's congestion control unless that is BBR", "[tcp]") {
+    const Made made;
+    if (made.before == "bbr")
+        CHECK((made.after == "cubic" || made.after == "reno"));
+    else
+        CHECK(made.after == made.before);
+}
