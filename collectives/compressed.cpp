@@ -1,5 +1,6 @@
 #include "collectives/compressed.h"
 
+#include "collectives/codec/format_table.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/segments.h"
 
@@ -422,7 +423,10 @@ Result<void> CompressedAllreduce::run(Group& group, const Topology& topology, Ho
         return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
                     name_of(reduce));
     if (topology.hosts() > 1) {
-        const Segments values(segments);
+        // A tensor's gradients may be a hundred times another's, which would leave those one bit of eight.
+        const Segments values(segments, row_of(compression.format).is_scaled()
+                                            ? Segments::Blocks::apart
+                                            : Segments::Blocks::shared);
         if (host != nullptr) host->begin(call);
         Exchange exchange(group, topology, host, values, reduce, compression, call, chunks_,
                           messages_);

@@ -8,10 +8,32 @@
 
 namespace dtrun::collectives {
 
-Segments::Segments(std::span<const TypedSegment> segments) : segments_(segments) {
-    std::size_t end = 0;
+namespace {
+
+/// Segments that are as large as this begin a block and end one; for smaller ones a gap would be as much as they are.
+constexpr std::size_t kLargeMin = 8 * kBlock;
+constexpr std::array<float, kBlock> kZeros{};
+
+}  // namespace
+
+Segments::Segments(std::span<const TypedSegment> segments, Blocks blocks) {
+    segments_.reserve(segments.size());
     ends_.reserve(segments.size());
-    for (const TypedSegment& segment : segments) ends_.push_back(end += segment.count);
+    bool after_large = false;
+    for (const TypedSegment& segment : segments) {
+        if (segment.count == 0) continue;
+        const bool large = segment.count >= kLargeMin;
+        const std::size_t begun = count() % kBlock;
+        if (blocks == Blocks::apart && begun != 0 && (large || after_large))
+            add({kZeros.data(), nowhere_.data(), kBlock - begun});
+        after_large = large;
+        add(segment);
+    }
+}
+
+void Segments::add(const TypedSegment& segment) {
+    segments_.push_back(segment);
+    ends_.push_back(count() + segment.count);
 }
 
 std::size_t Segments::find(std::size_t at) const {

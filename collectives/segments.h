@@ -2,6 +2,7 @@
 
 #include "collectives/compressed.h"
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -11,8 +12,15 @@ namespace dtrun::collectives {
 /// Segments as one sequence of values. The segments outlive it.
 class Segments {
 public:
-    explicit Segments(std::span<const TypedSegment> segments);
+    enum class Blocks {
+        shared,  ///< segments follow each other without a gap
+        apart,   ///< no block of the codec has values of a large segment and of another one
+    };
+    explicit Segments(std::span<const TypedSegment> segments, Blocks blocks = Blocks::shared);
+    Segments(const Segments&) = delete;
+    Segments& operator=(const Segments&) = delete;
 
+    /// With the gaps.
     std::size_t count() const { return ends_.empty() ? 0 : ends_.back(); }
 
     /// This rank's values with the errors of the last call, which are 0 from now on.
@@ -34,9 +42,11 @@ private:
     static const float* read(const TypedSegment& segment, std::size_t from, std::size_t k,
                              float* room);
     static Format format_of(DType type);
+    void add(const TypedSegment& segment);
 
-    std::span<const TypedSegment> segments_;
-    std::vector<std::size_t> ends_;  ///< of each segment in the sequence
+    std::vector<TypedSegment> segments_;  ///< and gaps, which are zeros that go nowhere
+    std::vector<std::size_t> ends_;       ///< of each segment in the sequence
+    std::array<float, kBlock> nowhere_;
 };
 
 }  // namespace dtrun::collectives

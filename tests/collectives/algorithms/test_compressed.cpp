@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <span>
 
 namespace dtrun::collectives {
 namespace {
@@ -201,38 +203,66 @@ TEST_CASE("error feedback makes up for what compression has lost", "[collectives
         }
 }
 
+/// Reduces arrays of `counts` values, which lie one behind the other, in place in one call.
+std::vector<Result<void>> reduce_together(std::vector<Values>& data, std::vector<Values>& errors,
+                                          const std::vector<std::size_t>& counts,
+                                          const Setting& setting) {
+    const auto size = static_cast<std::uint32_t>(data.size());
+    LocalNetwork network(size);
+    return run_ranks(size, std::function([&](std::uint32_t rank) -> Result<void> {
+                         const auto group = network.connect(rank);
+                         std::vector<Segment> segments;
+                         std::size_t at = 0;
+                         for (const std::size_t count : counts) {
+                             float* here = data[rank].data() + at;
+                             segments.push_back({here, here, count, errors[rank].data() + at});
+                             at += count;
+                         }
+                         return CompressedAllreduce(kSmallChunks)
+                             .run(*group, rank, size, segments, setting.reduce, setting.compression,
+                                  setting.call);
+                     }));
+}
+
 TEST_CASE("tensors that are reduced together give the bits of one that consists of them",
           "[collectives][compressed]") {
-    constexpr std::uint32_t kSize = 3;
-    const std::vector<std::size_t> counts{700, 0, 1, 5000, 255, 0, 4096, 31};
-    std::size_t all = 0;
-    for (const std::size_t count : counts) all += count;
-    const std::vector<Values> in = gaussian(kSize, all);
-    const Setting setting{.compression = {.format = Format::int8}};
-    std::vector<Values> errors_of_one = gaussian(kSize, all, 9);
+    // Small ones, or in a format without scales, so that no gaps are between them.
+    const auto [format, counts] = GENERATE(table<Format, std::vector<std::size_t>>({
+        {Format::f16, {700, 0, 1, 5000, 255, 0, 4096, 31}},
+        {Format::int8, {700, 0, 1, 1500, 255, 0, 2047, 31}},
+    }));
+    const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    const std::vector<Values> in = gaussian(3, all);
+    const Setting setting{.compression = {.format = format}};
+    std::vector<Values> errors_of_one = gaussian(3, all, 9);
     std::vector<Values> errors = errors_of_one;
     const std::vector<Values> one = reduce_once(in, setting, &errors_of_one);
-
-    LocalNetwork network(kSize);
     std::vector<Values> data = in;
-    const auto results =
-        run_ranks(kSize, std::function([&](std::uint32_t rank) -> Result<void> {
-                      const auto group = network.connect(rank);
-                      std::vector<Segment> segments;
-                      std::size_t at = 0;
-                      for (const std::size_t count : counts) {
-                          float* here = data[rank].data() + at;
-                          segments.push_back({here, here, count, errors[rank].data() + at});
-                          at += count;
-                      }
-                      return CompressedAllreduce(kSmallChunks)
-                          .run(*group, rank, kSize, segments, setting.reduce, setting.compression,
-                               setting.call);
-                  }));
-    REQUIRE(failures(results) == "");
-    for (std::uint32_t rank = 0; rank < kSize; ++rank) {
+    REQUIRE(failures(reduce_together(data, errors, counts, setting)) == "");
+    for (std::size_t rank = 0; rank < data.size(); ++rank) {
         CHECK(same_bits(data[rank], one[rank]));
         CHECK(same_bits(errors[rank], errors_of_one[rank]));
+    }
+}
+
+TEST_CASE("a large tensor shares no scale with what is beside it", "[collectives][compressed]") {
+    for (const Format format : {Format::int8, Format::e4m3, Format::e5m2}) {
+        INFO(name_of(format));
+        // A vector of large values on both sides of a matrix of small ones, none a multiple of a block.
+        const std::vector<std::size_t> counts{100, 3001, 77};
+        std::vector<Values> in = gaussian(3, 3178);
+        for (Values& one : in)
+            for (std::size_t i = 0; i < one.size(); ++i)
+                if (i < 100 || i >= 3101) one[i] *= 10'000;
+        std::vector<Values> data = in;
+        std::vector<Values> errors(3, Values(3178));
+        REQUIRE(failures(reduce_together(data, errors, counts,
+                                         {.compression = {.format = format}})) == "");
+        const std::vector<double> sum = sum_of(in);
+        CHECK(relative_error(std::span(data[0]).subspan(100, 3001),
+                             std::span(sum).subspan(100, 3001)) < bound(format));
+        CHECK(same_bits(data[0], data[1]));
+        CHECK(same_bits(data[0], data[2]));
     }
 }
 
