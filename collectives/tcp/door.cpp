@@ -1,12 +1,14 @@
 #include "collectives/tcp/door.h"
 
+#include <cerrno>
+#include <iterator>
 #include <utility>
 
 namespace dtrun::collectives::over_tcp {
 namespace {
 
-/// Strangers that say nothing may not use up this process's descriptors; the oldest go first.
-constexpr std::size_t kCallersMax = 4'096;
+/// Strangers that say nothing may not use up this process's descriptors. A peer speaks at once.
+constexpr std::size_t kSilentMax = 256;
 
 }  // namespace
 
@@ -17,28 +19,58 @@ Result<std::unique_ptr<Door>> Door::open(const std::string& ip) {
 }
 
 void Door::advance() {
-    while (Socket socket = listener_.accept()) {
-        if (callers_.size() == kCallersMax) callers_.pop_front();
-        callers_.push_back({std::move(socket), {}, 0});
+    full_ = false;
+    while (let_one_in()) {
     }
-    for (auto caller = callers_.begin(); caller != callers_.end();) {
-        const std::size_t left = sizeof(Greeting) - caller->heard;
+    hear();
+}
+
+/// \return whether there may be another one
+bool Door::let_one_in() {
+    Socket socket = listener_.accept();
+    if (socket) {
+        silent_.push_back({std::move(socket), {}, 0});
+        if (silent_.size() <= kSilentMax) return true;
+        hear();
+        if (silent_.size() > kSilentMax) turn_one_away();
+        return true;
+    }
+    if (errno != EMFILE && errno != ENFILE) return false;
+    pollfd waiting{listener_.fd(), POLLIN, 0};
+    if (::poll(&waiting, 1, 0) <= 0)
+        return false;  // there is nobody, which the system did not look at
+    hear();
+    full_ = !turn_one_away();
+    return !full_;
+}
+
+/// Makes room, for which whoever has said nothing for longest has to go.
+bool Door::turn_one_away() {
+    if (silent_.empty()) return false;
+    silent_.pop_front();
+    return true;
+}
+
+void Door::hear() {
+    for (auto caller = silent_.begin(); caller != silent_.end();) {
+        const auto next = std::next(caller);
         const auto come =
-            left == 0 ? Result<std::size_t>(0)
-                      : caller->socket.receive(
-                            reinterpret_cast<std::byte*>(&caller->greeting) + caller->heard, left);
+            caller->socket.receive(reinterpret_cast<std::byte*>(&caller->greeting) + caller->heard,
+                                   sizeof(Greeting) - caller->heard);
         if (come) caller->heard += *come;
-        const bool wrong = !come || (caller->heard == sizeof(Greeting) &&
-                                     caller->greeting.magic != Greeting::kMagic);
-        caller = wrong ? callers_.erase(caller) : std::next(caller);
+        const bool done = caller->heard == sizeof(Greeting);
+        if (!come || (done && caller->greeting.magic != Greeting::kMagic))
+            silent_.erase(caller);
+        else if (done)
+            callers_.splice(callers_.end(), silent_, caller);
+        caller = next;
     }
 }
 
 Socket Door::take(const Directory& directory, Kind kind, std::uint32_t peer) {
     for (auto caller = callers_.begin(); caller != callers_.end();) {
         const Greeting& greeting = caller->greeting;
-        if (caller->heard < sizeof(Greeting) || greeting.from != peer ||
-            greeting.kind != static_cast<std::uint32_t>(kind)) {
+        if (greeting.from != peer || greeting.kind != static_cast<std::uint32_t>(kind)) {
             ++caller;
             continue;
         }
@@ -52,9 +84,9 @@ Socket Door::take(const Directory& directory, Kind kind, std::uint32_t peer) {
 }
 
 void Door::add_to(std::vector<pollfd>& waits) const {
-    waits.push_back({listener_.fd(), POLLIN, 0});
-    for (const Caller& caller : callers_)
-        if (caller.heard < sizeof(Greeting)) waits.push_back({caller.socket.fd(), POLLIN, 0});
+    if (!full_)
+        waits.push_back({listener_.fd(), POLLIN, 0});  // else it would be ready all the time
+    for (const Caller& caller : silent_) waits.push_back({caller.socket.fd(), POLLIN, 0});
 }
 
 }  // namespace dtrun::collectives::over_tcp

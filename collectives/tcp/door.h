@@ -53,8 +53,13 @@ private:
     };
 
     explicit Door(Socket listener) : listener_(std::move(listener)) {}
+    bool let_one_in();
+    void hear();
+    bool turn_one_away();
 
     Socket listener_;
+    bool full_ = false;         ///< this process has no descriptor left for whoever is next
+    std::list<Caller> silent_;  ///< have not said everything, in the order in which they came
     std::list<Caller> callers_;
 };
 
