@@ -47,7 +47,7 @@ public:
         : count_(count), size_(rails * hosts), blocks_(round_up(count, kBlock) / kBlock) {
         const std::size_t longest = round_up(blocks_, size_) / size_ * kBlock;
         const std::size_t bytes =
-            std::max(chunks.step_bytes / (hosts - 1), chunks.message_bytes_min);
+            std::max(chunks.step_bytes / rails / (hosts - 1), chunks.message_bytes_min);
         const std::size_t aim = std::max(bytes * kBlock / encoded_bytes(format, kBlock), kBlock);
         const std::size_t about = std::max<std::size_t>((longest + aim - 1) / aim, 1);
         chunk_ = std::max(round_up((longest + about - 1) / about, kBlock), kBlock);
@@ -92,6 +92,7 @@ public:
           on_rail_(topology.place() < topology.rails()),
           values_(values),
           average_(reduce == Reduce::average),
+          past_caches_(values.count() * sizeof(float) >= kPastCachesBytes),
           format_(compression.format),
           rounding_(compression.rounding),
           call_(call),
@@ -167,6 +168,7 @@ private:
     const bool on_rail_;  ///< false: this rank only adds and copies
     const Segments& values_;
     const bool average_;
+    const bool past_caches_;  ///< results are too large for them
     const Format format_;
     const Rounding rounding_;
     const std::uint64_t call_;
@@ -333,7 +335,7 @@ void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
     strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
         const std::size_t at = range.at + offset;
         if (float* place = values_.place(at, n))
-            return decode(format_, from + encoded_at, n, place);
+            return decode(format_, from + encoded_at, n, place, past_caches_);
         decode(format_, from + encoded_at, n, room_.data());
         values_.put(at, n, room_.data());
     });

@@ -41,10 +41,10 @@ class CompressedAllreduce {
 public:
     /// How pieces are cut into chunks.
     struct Chunks {
-        /// Bytes of one chunk that a rank sends to all others together: few compared with a whole
-        /// call, many compared with the fixed cost of a message.
+        /// Bytes of one chunk that a host's ranks send to all others together: few compared with a whole
+        /// call and with its caches, many compared with the fixed cost of a message.
         std::size_t step_bytes = 512 << 10;
-        std::size_t message_bytes_min = 16 << 10;  ///< least part of that for each other rank
+        std::size_t message_bytes_min = 16 << 10;  ///< least part of that for one other rank
     };
 
     CompressedAllreduce() = default;

@@ -7,16 +7,14 @@
 
 namespace dtrun::collectives {
 
-/// From this many bytes of f32 on, results are written past the caches (non-temporal stores).
-/// Otherwise they would evict everything else, and lines would be read before being overwritten.
-inline constexpr std::size_t kStreamBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kStreamBlocks = 16;  ///< blocks that are streamed from one buffer
 
 /// Copies a buffer to any address, past the caches.
 template <class V>
 static inline void stream(unsigned char* to, const unsigned char* from, std::size_t bytes) {
     constexpr std::size_t line = 64;
-    std::size_t i = (line - reinterpret_cast<std::uintptr_t>(to) % line) % line;
+    const std::size_t before = (line - reinterpret_cast<std::uintptr_t>(to) % line) % line;
+    std::size_t i = before < bytes ? before : bytes;
     __builtin_memcpy(to, from, i);
     for (; i + line <= bytes; i += line) V::stream_line(to + i, from + i);
     __builtin_memcpy(to + i, from + i, bytes - i);
@@ -35,7 +33,7 @@ public:
           error_(error) {}
 
     void run() const {
-        if (whole_ * kBlock * sizeof(float) < kStreamBytes) {
+        if (whole_ * kBlock * sizeof(float) < kPastCachesBytes) {
             in_caches();
         } else {
             streamed();
@@ -121,9 +119,10 @@ private:
 template <class V, class Codec>
 class ArrayDecoder {
 public:
-    static void decode(const unsigned char* in, std::size_t count, float* values) {
+    static void decode(const unsigned char* in, std::size_t count, float* values,
+                       bool past_caches) {
         const std::size_t whole = count / kBlock;
-        if (count * sizeof(float) < kStreamBytes) {
+        if (!past_caches && count * sizeof(float) < kPastCachesBytes) {
             for (std::size_t i = 0; i < whole; i++) {
                 Codec::decode(in + i * Codec::kBytes, values + i * kBlock);
             }
@@ -187,9 +186,11 @@ struct ArrayCodec {
         });
     }
 
-    static void decode(Format format, const unsigned char* in, std::size_t count, float* values) {
-        with_format(format,
-                    [&]<class Codec>(Codec) { ArrayDecoder<V, Codec>::decode(in, count, values); });
+    static void decode(Format format, const unsigned char* in, std::size_t count, float* values,
+                       bool past_caches) {
+        with_format(format, [&]<class Codec>(Codec) {
+            ArrayDecoder<V, Codec>::decode(in, count, values, past_caches);
+        });
     }
 
     static void decode_add(Format format, const unsigned char* in, std::size_t count, float* sums) {

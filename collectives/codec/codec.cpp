@@ -66,9 +66,11 @@ void encode(Format format, Rounding rounding, std::uint64_t seed, const float* v
                            reinterpret_cast<unsigned char*>(out), error);
 }
 
-void decode(Format format, const std::byte* in, std::size_t count, float* values) {
+void decode(Format format, const std::byte* in, std::size_t count, float* values,
+            bool past_caches) {
     const DefaultArithmetic arithmetic;
-    codec_kernels().decode(format, reinterpret_cast<const unsigned char*>(in), count, values);
+    codec_kernels().decode(format, reinterpret_cast<const unsigned char*>(in), count, values,
+                           past_caches);
 }
 
 void decode_add(Format format, const std::byte* in, std::size_t count, float* sums) {

@@ -34,7 +34,9 @@ void encode(Format format, Rounding rounding, std::uint64_t seed, const float* v
             std::size_t count, std::byte* out, float* error = nullptr);
 
 /// values[i] = decoded value. All that encode() can write, and any other bytes, may be decoded.
-void decode(Format format, const std::byte* in, std::size_t count, float* values);
+/// \param past_caches  the values are a part of a result that is too large for the caches
+void decode(Format format, const std::byte* in, std::size_t count, float* values,
+            bool past_caches = false);
 
 /// sums[i] += decoded value
 void decode_add(Format format, const std::byte* in, std::size_t count, float* sums);

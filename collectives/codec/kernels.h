@@ -9,7 +9,8 @@ namespace dtrun::collectives {
 struct CodecKernels {
     void (*encode)(Format format, Rounding rounding, std::uint64_t seed, const float* values,
                    std::size_t count, unsigned char* out, float* error);
-    void (*decode)(Format format, const unsigned char* in, std::size_t count, float* values);
+    void (*decode)(Format format, const unsigned char* in, std::size_t count, float* values,
+                   bool past_caches);
     void (*decode_add)(Format format, const unsigned char* in, std::size_t count, float* sums);
 };
 

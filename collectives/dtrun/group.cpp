@@ -108,8 +108,10 @@ Result<void> DtrunGroup::allreduce(const void* in, void* out, std::size_t count,
 Result<void> DtrunGroup::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
     std::size_t count = 0;
     for (const Array& array : arrays) count += array.count;
-    return run(Operation::allreduce_many, count, both(type, reduce),
-               [&] { return allreduce_arrays(arrays, type, reduce); });
+    return run(Operation::allreduce_many, count, both(type, reduce), [&] {
+        if (way_ == Way::memory) return host_->allreduce_many(arrays, type, reduce);
+        return allreduce_arrays(arrays, type, reduce);
+    });
 }
 
 Result<void> DtrunGroup::reduce(const void* in, void* out, std::size_t count, DType type,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/group.h"
+#include "collectives/host/copy.h"
 #include "collectives/host/layout.h"
 #include "collectives/host/shared_memory.h"
 
@@ -45,6 +46,7 @@ public:
 
     // The same as those of Group; average divides by `places`. Errc: closed, cancelled
     Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce);
+    Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce);
     Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                         std::uint32_t root);
     Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
@@ -119,8 +121,9 @@ private:
                              Reduce reduce, std::optional<std::uint32_t> root);
     Result<void> reduce_small(const void* in, void* out, std::size_t count, DType type,
                               Reduce reduce, std::optional<std::uint32_t> root);
-    Result<void> reduce_large(const void* in, void* out, std::size_t count, DType type,
-                              Reduce reduce, std::optional<std::uint32_t> root);
+    template <class Runs>
+    Result<void> reduce_large(const Runs& runs, std::size_t count, DType type, Reduce reduce,
+                              std::optional<std::uint32_t> root, const ResultCopy& copy);
     Result<void> reduce_to(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                            std::optional<std::uint32_t> root);
 

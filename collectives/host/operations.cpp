@@ -1,7 +1,7 @@
 #include "collectives/host/host_group.h"
 
 #include "collectives/codec/reduce.h"
-#include "collectives/host/copy.h"
+#include "collectives/host/array_runs.h"
 
 #include <algorithm>
 #include <cstring>
@@ -54,7 +54,24 @@ Result<void> HostGroup::reduce_to(const void* in, void* out, std::size_t count, 
     if (bytes <= Line::kBytes) return reduce_tiny(in, out, count, type, reduce, root);
     if (bytes <= slot_bytes_ && bytes * (places_ - 1) <= kOneStepBytesMax)
         return reduce_small(in, out, count, type, reduce, root);
-    return reduce_large(in, out, count, type, reduce, root);
+    // The whole array is one run.
+    const std::size_t element = bytes_of(type);
+    const auto runs = [&](std::size_t at, std::size_t n, const auto& part) {
+        part(at_byte(in, at * element), out == nullptr ? nullptr : at_byte(out, at * element),
+             std::size_t{0}, n * element);
+    };
+    return reduce_large(runs, count, type, reduce, root, ResultCopy(bytes, in != out));
+}
+
+Result<void> HostGroup::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
+    const ArrayRuns all(arrays, bytes_of(type));
+    const auto runs = [&](std::size_t at, std::size_t n, const auto& part) {
+        all(at, n, [&](std::byte* place, std::size_t offset, std::size_t bytes) {
+            part(place, place, offset, bytes);
+        });
+    };
+    return reduce_large(runs, all.count(), type, reduce, std::nullopt,
+                        ResultCopy(all.count() * bytes_of(type), false));
 }
 
 /// All that a rank has to say is in one cache line.
@@ -112,34 +129,44 @@ Result<void> HostGroup::reduce_small(const void* in, void* out, std::size_t coun
 }
 
 /// In one step everybody gives, and adds up one piece; in the next one the pieces are handed out.
-Result<void> HostGroup::reduce_large(const void* in, void* out, std::size_t count, DType type,
-                                     Reduce reduce, std::optional<std::uint32_t> root) {
+/// \param runs  calls part(in, out, offset in bytes, bytes) for what elements [at, at + n) consist of
+template <class Runs>
+Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType type, Reduce reduce,
+                                     std::optional<std::uint32_t> root, const ResultCopy& copy) {
     const std::size_t element = bytes_of(type);
     const std::size_t chunk = slot_bytes_ / element;
     for (std::size_t at = 0; at < count; at += chunk) {
         const std::size_t n = std::min(chunk, count - at);
-        const std::byte* mine = at_byte(in, at * element);
         const Piece piece(n, places_, place_);
         const std::size_t begin = piece.begin * element;
-        const std::size_t end = begin + piece.count * element;
+        const std::size_t end = piece.begin + piece.count;
 
         if (auto claimed = claim(); !claimed) return claimed;
-        std::memcpy(own_slot(), mine, begin);
-        std::memcpy(own_slot() + end, mine + end, n * element - end);
+        const auto give = [&](std::size_t first, std::size_t number) {
+            runs(at + first, number,
+                 [to = own_slot() + first * element](const std::byte* in, std::byte*,
+                                                     std::size_t offset, std::size_t bytes) {
+                     std::memcpy(to + offset, in, bytes);
+                 });
+        };
+        give(0, piece.begin);
+        give(end, n - end);
         post();
         // The sum goes where the next step will post it; all have finished with that slot once they are here.
         std::byte* const sums = slot_of(place_, step_ + 1);
-        const auto given = [&](std::uint32_t place) {
-            return (place == place_ ? mine : slot(place)) + begin;
-        };
         if (auto come = await_others(); !come) return come;
         finish_all();
-        if (places_ == 1)
-            std::memcpy(sums + begin, given(0), end - begin);
-        else
-            reduce_into(sums + begin, given(0), given(1), piece.count, type, reduce);
-        for (std::uint32_t place = 2; place < places_; ++place)
-            reduce_into(sums + begin, sums + begin, given(place), piece.count, type, reduce);
+        runs(at + piece.begin, piece.count,
+             [&](const std::byte* in, std::byte*, std::size_t offset, std::size_t bytes) {
+                 std::byte* const to = sums + begin + offset;
+                 const auto given = [&](std::uint32_t place) {
+                     return place == place_ ? in : slot(place) + begin + offset;
+                 };
+                 if (places_ == 1) std::memcpy(to, in, bytes);
+                 for (std::uint32_t place = 1; place < places_; ++place)
+                     reduce_into(to, place == 1 ? given(0) : to, given(place), bytes / element,
+                                 type, reduce);
+             });
         if (reduce == Reduce::average) divide(sums + begin, piece.count, type, places_);
 
         if (auto claimed = claim(); !claimed) return claimed;
@@ -148,14 +175,16 @@ Result<void> HostGroup::reduce_large(const void* in, void* out, std::size_t coun
             finish();
             continue;
         }
-        std::byte* const to = at_byte(out, at * element);
-        std::memcpy(to + begin, sums + begin, end - begin);
-        for (std::uint32_t turn = 1; turn < places_; ++turn) {
+        for (std::uint32_t turn = 0; turn < places_; ++turn) {
             const std::uint32_t place = (place_ + turn) % places_;
-            if (auto come = await(place); !come) return come;
+            if (turn > 0)
+                if (auto come = await(place); !come) return come;
             const Piece theirs(n, places_, place);
-            copy_from_other(to + theirs.begin * element, slot(place) + theirs.begin * element,
-                            theirs.count * element);
+            runs(at + theirs.begin, theirs.count,
+                 [&, from = slot(place) + theirs.begin * element](
+                     const std::byte*, std::byte* out, std::size_t offset, std::size_t bytes) {
+                     copy(out, from + offset, bytes);
+                 });
         }
         if (root)
             finish();
@@ -244,6 +273,7 @@ Result<void> HostGroup::broadcast(void* data, std::size_t bytes, std::uint32_t r
     constexpr std::size_t kStepBytesMax = 128UL << 10;
     const std::size_t step = std::min(
         slot_bytes_, std::clamp(bytes / 8 / kPageBytes * kPageBytes, kStepBytesMin, kStepBytesMax));
+    const ResultCopy copy(bytes, true);
     for (std::size_t at = 0; at < bytes; at += step) {
         const std::size_t n = std::min(step, bytes - at);
         const bool tiny = n <= Line::kBytes;
@@ -255,7 +285,7 @@ Result<void> HostGroup::broadcast(void* data, std::size_t bytes, std::uint32_t r
             post();
         } else {
             if (auto come = await(root); !come) return come;
-            copy_from_other(at_byte(data, at), tiny ? line.data.data() : slot(root), n);
+            copy(at_byte(data, at), tiny ? line.data.data() : slot(root), n);
         }
         finish();
     }
@@ -269,14 +299,16 @@ Result<void> HostGroup::allgatherv(const void* in, void* out, std::span<const st
         slices.push_back({at, one});
         at += one;
     }
+    const ResultCopy copy(at, true);
     // `in` may be this rank's part of `out`.
     const auto take = [&](std::size_t to, std::size_t n, const std::byte* from) {
-        copy_from_other(at_byte(out, to), from, n);
+        copy(at_byte(out, to), from, n);
     };
     return share_slices(slices, 1, in, take);
 }
 
 Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
+    const ResultCopy copy(bytes * places_, true);
     for (std::size_t at = 0; at < bytes; at += slot_bytes_) {
         const std::size_t n = std::min(slot_bytes_, bytes - at);
         if (auto claimed = claim(); !claimed) return claimed;
@@ -290,7 +322,7 @@ Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std
         for (std::uint32_t place = 0; place < places_; ++place) {
             if (place == root) continue;
             if (auto come = await(place); !come) return come;
-            copy_from_other(at_byte(out, place * bytes + at), slot(place), n);
+            copy(at_byte(out, place * bytes + at), slot(place), n);
         }
         finish();
     }
@@ -319,6 +351,7 @@ Result<void> HostGroup::scatter(const void* in, void* out, std::size_t bytes, st
 
 Result<void> HostGroup::alltoall(const void* in, void* out, std::size_t bytes) {
     const std::size_t piece = slot_bytes_ / places_ / kCacheLine * kCacheLine;
+    const ResultCopy copy(bytes * places_, true);
     for (std::size_t at = 0; at < bytes; at += piece) {
         const std::size_t n = std::min(piece, bytes - at);
         if (auto claimed = claim(); !claimed) return claimed;
@@ -330,7 +363,7 @@ Result<void> HostGroup::alltoall(const void* in, void* out, std::size_t bytes) {
         for (std::uint32_t turn = 1; turn < places_; ++turn) {
             const std::uint32_t place = (place_ + turn) % places_;
             if (auto come = await(place); !come) return come;
-            copy_from_other(at_byte(out, place * bytes + at), slot(place) + place_ * piece, n);
+            copy(at_byte(out, place * bytes + at), slot(place) + place_ * piece, n);
         }
         finish_all();
     }
