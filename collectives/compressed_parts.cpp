@@ -46,13 +46,8 @@ public:
           reduce_(reduce),
           compression_(compression),
           call_(call) {
-        for (std::uint32_t rail = 0; rail < topology.rails(); ++rail) {
-            carried_.emplace_back();
-            for (std::uint32_t host_number = 0; host_number < topology.hosts(); ++host_number)
-                for (const std::uint32_t rank : topology.ranks_of(host_number))
-                    if (topology.place_of(rank) % topology.rails() == rail)
-                        carried_[rail].push_back(rank);
-        }
+        for (std::uint32_t rail = 0; rail < topology.rails(); ++rail)
+            carried_.push_back(topology.carried_by(rail));
     }
 
     /// \param result  n values: this rank's sum

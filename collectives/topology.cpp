@@ -29,4 +29,12 @@ Topology Topology::apart(std::uint32_t rank, std::uint32_t size) {
     return {rank, std::move(hosts)};
 }
 
+std::vector<std::uint32_t> Topology::carried_by(std::uint32_t rail) const {
+    std::vector<std::uint32_t> carried;
+    for (const auto& ranks : ranks_)
+        for (const std::uint32_t rank : ranks)
+            if (place_of_[rank] % rails_ == rail) carried.push_back(rank);
+    return carried;
+}
+
 }  // namespace dtrun::collectives

@@ -36,6 +36,10 @@ public:
     std::span<const std::uint32_t> ranks_of(std::uint32_t host) const { return ranks_[host]; }
     std::uint32_t places() const { return static_cast<std::uint32_t>(ranks_[host()].size()); }
 
+    /// Ranks whose own parts of an array a rail carries, those of one host behind those of another. Each rank is
+    /// carried by one rail, also where it is on none.
+    std::vector<std::uint32_t> carried_by(std::uint32_t rail) const;
+
     bool one_host() const { return hosts() == 1; }
     /// No host has two ranks.
     bool is_apart() const { return hosts() == size(); }

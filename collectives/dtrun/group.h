@@ -81,14 +81,10 @@ private:
                                     const std::function<std::byte*(HostGroup::Slice slice)>& room);
     Result<void> reduce_scatter_levels(const void* in, void* out, std::size_t count, DType type,
                                        Reduce reduce);
-    Result<void> reduce_scatter_part(const std::byte* in, std::byte* out, std::size_t count,
-                                     std::size_t at, std::size_t n, DType type, Reduce reduce);
     Result<void> broadcast_levels(void* data, std::size_t bytes, std::uint32_t root);
     Result<void> allgather_levels(const void* in, std::byte* out,
                                   std::span<const std::size_t> bytes);
     Result<void> barrier_levels();
-    /// Ranks whose parts a rail carries, those of one host behind those of another.
-    std::vector<std::uint32_t> ranks_on_rail(std::uint32_t rail) const;
     bool on_rail() const { return rail_ != nullptr; }
 
     GroupSpec spec_;

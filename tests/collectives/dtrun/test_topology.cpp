@@ -18,6 +18,12 @@ TEST_CASE("Hosts are numbered by their lowest rank, and places within them", "[l
     CHECK_FALSE(topology.is_apart());
 }
 
+TEST_CASE("Each rank is carried by one rail, with the others of its host beside it", "[levels]") {
+    const Topology topology(3, {7, 2, 7, 2, 2});  // hosts of ranks 0, 2 and of 1, 3, 4
+    CHECK(topology.carried_by(0) == std::vector<std::uint32_t>{0, 1, 4});
+    CHECK(topology.carried_by(1) == std::vector<std::uint32_t>{2, 3});
+}
+
 TEST_CASE("Ranks that are apart have a host each, and one rank is both", "[levels]") {
     CHECK(Topology::apart(1, 3).is_apart());
     CHECK(Topology::apart(1, 3).hosts() == 3);
