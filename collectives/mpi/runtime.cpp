@@ -1,5 +1,6 @@
 #include "collectives/mpi/runtime.h"
 
+#include "base/environment.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/mpi/interfaces.h"
 
@@ -105,7 +106,7 @@ void Runtime::prepare(std::span<const std::string> interfaces) {
     if (interfaces.empty()) return;
     for (const Setting& setting :
          interface_settings(kMpiLibrary, interfaces, environment, "/sys/class/net")) {
-        ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
+        set_variable(setting.name, setting.value, IfSet::replace);
         settings_ +=
             fmt::format("{}{}={}", settings_.empty() ? "" : " ", setting.name, setting.value);
     }

@@ -1,7 +1,8 @@
 #include "collectives/nccl/network.h"
 
+#include "base/environment.h"
+
 #include <algorithm>
-#include <cstdlib>
 
 namespace dtrun::collectives::nccl {
 
@@ -38,9 +39,8 @@ Result<SocketSettings> choose_sockets(std::span<const std::string> wanted,
 
 void export_sockets(const SocketSettings& settings) {
     if (settings.interfaces.empty()) return;
-    constexpr int kKeep = 0;
-    ::setenv("NCCL_SOCKET_IFNAME", settings.interfaces.c_str(), kKeep);
-    if (settings.ipv6) ::setenv("NCCL_SOCKET_FAMILY", "AF_INET6", kKeep);
+    set_variable("NCCL_SOCKET_IFNAME", settings.interfaces, IfSet::keep);
+    if (settings.ipv6) set_variable("NCCL_SOCKET_FAMILY", "AF_INET6", IfSet::keep);
 }
 
 }  // namespace dtrun::collectives::nccl

@@ -1,5 +1,6 @@
 #include "collectives/oneccl/library.h"
 
+#include "base/environment.h"
 #include "collectives/shared_library.h"
 
 #include <dlfcn.h>
@@ -161,8 +162,7 @@ Result<std::string> find_libfabric(const std::string& beside) {
     if (environment_text("CCL_ATL_TRANSPORT") == "mpi") return std::string();
     if (std::string given = environment_text("CCL_OFI_LIBRARY_PATH"); !given.empty()) return given;
     // A library below libfabric would catch the program's fatal signals, and leave files behind.
-    constexpr int kKeep = 0;
-    ::setenv("IPATH_NO_BACKTRACE", "1", kKeep);
+    set_variable("IPATH_NO_BACKTRACE", "1", IfSet::keep);
     const std::string root = environment_text("CCL_ROOT");
     for (const std::string& path :
          {(fs::path(beside).parent_path() / "libfabric.so.1").string(),

@@ -1,13 +1,12 @@
 #include "collectives/oneccl/runtime.h"
 
+#include "base/environment.h"
+
 #include <chrono>
 #include <cstdlib>
 
 namespace dtrun::collectives::oneccl {
 namespace {
-
-constexpr int kKeep = 0;
-constexpr int kOverwrite = 1;
 
 /// A turn takes that long only where a communicator is being made.
 constexpr std::chrono::seconds kTurnEndsWithin{10};
@@ -31,20 +30,20 @@ Result<std::shared_ptr<const Library>> Runtime::library() {
 void Runtime::prepare(const Library& library, const Network& network) {
     const std::lock_guard lock(mutex_);
     // The waiting thread does the work: no thread of oneCCL touches arrays, or takes a processor.
-    ::setenv("CCL_WORKER_OFFLOAD", "0", kOverwrite);
+    set_variable("CCL_WORKER_OFFLOAD", "0", IfSet::replace);
     // By default oneCCL would begin MPI.
-    ::setenv("CCL_ATL_TRANSPORT", "ofi", kKeep);
+    set_variable("CCL_ATL_TRANSPORT", "ofi", IfSet::keep);
     // oneCCL warns of each setting that is not the default.
-    ::setenv("CCL_LOG_LEVEL", "error", kKeep);
+    set_variable("CCL_LOG_LEVEL", "error", IfSet::keep);
     if (!library.libfabric.empty())
-        ::setenv("CCL_OFI_LIBRARY_PATH", library.libfabric.c_str(), kKeep);
-    if (!network.data.empty()) ::setenv("FI_TCP_IFACE", network.data.c_str(), kKeep);
+        set_variable("CCL_OFI_LIBRARY_PATH", library.libfabric, IfSet::keep);
+    if (!network.data.empty()) set_variable("FI_TCP_IFACE", network.data, IfSet::keep);
     if (!meeting_is_ours_) meeting_is_ours_ = std::getenv("CCL_KVS_IFACE") == nullptr;
     if (!*meeting_is_ours_) return;
     if (network.meeting.empty())
-        ::unsetenv("CCL_KVS_IFACE");
+        unset_variable("CCL_KVS_IFACE");
     else
-        ::setenv("CCL_KVS_IFACE", network.meeting.c_str(), kOverwrite);
+        set_variable("CCL_KVS_IFACE", network.meeting, IfSet::replace);
 }
 
 std::string Runtime::settings() {
