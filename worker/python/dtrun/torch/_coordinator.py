@@ -9,7 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 
 from .. import Code, Error
-from ..collectives import Communicator, _library
+from .._collectives_library import _library
+from ..collectives import Communicator
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCE_SCATTER, BARRIER, JOIN = range(7)
 

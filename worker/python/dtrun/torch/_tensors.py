@@ -9,7 +9,8 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 
 import torch
 
-from ..collectives import Communicator, _check, _Compression, _library
+from .._collectives_library import _check, _Compression, _library
+from ..collectives import Communicator
 from ._coordinator import ALLREDUCE, BROADCAST, dtype_of
 
 SUM, PRODUCT, MIN, MAX, AVERAGE = range(5)

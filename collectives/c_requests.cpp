@@ -1,0 +1,112 @@
+// Operations of the C interface that are started, and awaited later.
+#include "collectives/c_arguments.h"
+#include "collectives/c_calls.h"
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+
+using dtrun::Errc;
+using dtrun::Result;
+using namespace dtrun::collectives;
+
+namespace {
+
+/// Starts an asynchronous operation.
+template <class Body>
+int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked,
+          Body body) noexcept {
+    if (is_forked(comm)) return refuse_forked();
+    return guarded([&]() -> Result<void> {
+        if (request == nullptr) return dtrun::fail(Errc::invalid_input, "request is NULL");
+        if (!checked) return checked;
+        auto owner = std::make_unique<dtrun_request>();
+        auto* const made = owner.get();
+        Communicator& communicator = *comm->communicator;
+        const auto mark = communicator.mark(comm->stream.get());
+        communicator.work().start([made, &communicator, mark, body] {
+            Result<void> done = dtrun::fail(Errc::internal, "out of memory");
+            try {
+                communicator.follow(mark);
+                done = body(communicator);
+            } catch (const std::exception& error) {
+                done = dtrun::fail(Errc::internal, "{}", error.what());
+            }
+            const std::lock_guard lock(made->mutex);
+            made->result = std::move(done);
+            made->changed.notify_all();
+        });
+        *request = owner.release();
+        return {};
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                          int reduce, const dtrun_compression* compression,
+                          dtrun_request** request) {
+    const auto how = compression_of(compression);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
+    return begin(comm, request,
+                 first_failure(check(comm), check(dtype, in, count, "in"),
+                               check(dtype, out, count, "out"), check_reduce(reduce)),
+                 [=, how = *how](Communicator& communicator) {
+                     return communicator.allreduce(in, out, count, type_of(dtype),
+                                                   reduce_of(reduce), pointer(how));
+                 });
+}
+
+int dtrun_allgather_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                          dtrun_request** request) {
+    return begin(comm, request,
+                 first_failure(check(comm), check(dtype, in, count, "in"),
+                               check(dtype, out, count, "out", ranks_of(comm))),
+                 [=](Communicator& communicator) {
+                     return communicator.allgather(in, out, count, type_of(dtype));
+                 });
+}
+
+int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root,
+                          dtrun_request** request) {
+    return begin(comm, request, first_failure(check(comm), check(dtype, data, count, "data")),
+                 [=](Communicator& communicator) {
+                     return communicator.broadcast(data, count, type_of(dtype), root);
+                 });
+}
+
+int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
+                               int reduce, dtrun_request** request) {
+    return begin(comm, request,
+                 first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
+                               check(dtype, out, count, "out"), check_reduce(reduce)),
+                 [=](Communicator& communicator) {
+                     return communicator.reduce_scatter(in, out, count, type_of(dtype),
+                                                        reduce_of(reduce));
+                 });
+}
+
+int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
+    if (request == nullptr || (done == nullptr && timeout_ms >= 0))
+        return ThreadError::keep(DTRUN_INVALID, "request or done is NULL");
+    if (!request->owner.is_this_process()) {
+        if (done != nullptr) *done = 1;
+        return refuse_forked();
+    }
+    std::unique_lock lock(request->mutex);
+    const auto over = [request] { return request->result.has_value(); };
+    if (done != nullptr) *done = 0;
+    if (timeout_ms < 0)
+        request->changed.wait(lock, over);
+    else if (!request->changed.wait_for(lock, span_of(timeout_ms), over))
+        return ThreadError::keep(DTRUN_TIMED_OUT, "the operation goes on");
+    if (done != nullptr) *done = 1;
+    const int code = code_of(*request->result);
+    lock.unlock();
+    delete request;
+    return code;
+}
+
+}  // extern "C"
