@@ -1,6 +1,5 @@
 #include "lab/rank/trainer.h"
 
-#include "lab/rank/kernels.h"
 #include "lab/rank/random.h"
 #include "lab/rank/timing.h"
 
@@ -35,26 +34,21 @@ struct Part {
 
 class Training {
 public:
-    Training(const TrainOptions& options, const DataSet& data, Reducer& reducer)
+    Training(const TrainOptions& options, const DataSet& data, Reducer& reducer, Learner& learner)
         : options_(options),
           data_(data),
           reducer_(reducer),
+          learner_(learner),
           part_(options.global_batch, reducer),
-          network_(options.model, options.seed, std::max(part_.size(), kTestBatch)),
           order_(data.training.size()),
           shuffle_(options.seed + 1'000),
           batch_(options.global_batch) {
         std::iota(order_.begin(), order_.end(), 0u);
-        for (Tensor* tensor : network_.tensors()) {
-            tensors_.push_back(tensor);
-            gradients_.emplace_back(tensor->slopes);
-            velocities_.emplace_back(tensor->values.size());
-        }
     }
 
     Result<Trained> run() {
-        for (Tensor* tensor : tensors_)
-            if (auto sent = reducer_.broadcast(tensor->values); !sent)
+        for (const std::span<float> weights : learner_.weights())
+            if (auto sent = reducer_.broadcast(weights); !sent)
                 return fail(sent.error(), "broadcast of the weights");
         trained_.start_unix_ms = unix_ms_now();
         for (std::uint32_t epoch = 0; epoch < options_.epochs; ++epoch) {
@@ -67,15 +61,12 @@ public:
     }
 
 private:
-    static constexpr std::size_t kTestBatch = 64;
-
     Result<void> run_epoch() {
         if (options_.scaling == Scaling::strong || next_ == 0) shuffle();
-        loss_ = 0;
         for (std::size_t step = 0; step < steps(); ++step)
             if (auto done = run_step(); !done)
                 return fail(done.error(), "step {}", step_s_.size() + 1);
-        return {};
+        return learner_.finish();
     }
 
     void shuffle() {
@@ -100,21 +91,21 @@ private:
         // have parts of different sizes.
         const auto scale =
             static_cast<float>(options_.loss_scale * reducer_.size() / options_.global_batch);
-        loss_ += network_.learn(data_.training, picks, scale);
+        if (auto done = learner_.learn(picks, scale); !done) return done;
+        // Without this, time that a GPU computes would be taken for communication.
+        if (auto done = learner_.finish(); !done) return done;
         const Clock::time_point computed = Clock::now();
-        if (auto done = reducer_.average(gradients_); !done) return done;
+        if (auto done = reducer_.average(learner_.gradients()); !done) return done;
         comm_s_.push_back(seconds_since(computed));
-        update();
+        // What a GPU still has to do of it is part of the next step.
+        if (auto done = update(); !done) return done;
         step_s_.push_back(seconds_since(begin));
         return {};
     }
 
-    void update() {
+    Result<void> update() {
         const auto scale = static_cast<float>(options_.loss_scale);
-        const Descent descent{learning_rate(options_.global_batch) / scale, kMomentum};
-        for (std::size_t i = 0; i < tensors_.size(); ++i)
-            descend(descent, tensors_[i]->slopes.data(), velocities_[i].data(),
-                    tensors_[i]->values.data(), velocities_[i].size());
+        return learner_.descend({learning_rate(options_.global_batch) / scale, kMomentum});
     }
 
     /// Tests what has been learnt by the end of an epoch.
@@ -123,10 +114,13 @@ private:
         epoch.epoch = static_cast<int>(trained_.by_epoch.size()) + 1;
         epoch.ended_unix_ms = unix_ms_now();
         const Part tested(data_.test.size(), reducer_);
-        const std::size_t right = network_.test(data_.test, tested.begin, tested.size());
+        const auto right = learner_.test(tested.begin, tested.size());
+        if (!right) return std::unexpected(right.error());
+        const auto loss = learner_.take_loss();
+        if (!loss) return std::unexpected(loss.error());
         // One sum over the ranks serves all: each rank's seconds have a place of their own, for the
         // maximum.
-        std::vector<double> sums{static_cast<double>(right), loss_};
+        std::vector<double> sums{static_cast<double>(*right), *loss};
         const std::size_t others = sums.size();
         sums.resize(others + reducer_.size());
         sums[others + reducer_.rank()] = seconds_;
@@ -166,16 +160,12 @@ private:
     const TrainOptions& options_;
     const DataSet& data_;
     Reducer& reducer_;
+    Learner& learner_;
     const Part part_;
-    Network network_;
-    std::vector<Tensor*> tensors_;
-    std::vector<std::span<float>> gradients_;
-    std::vector<std::vector<float>> velocities_;
     std::vector<std::uint32_t> order_;
     Random shuffle_;
     std::vector<std::uint32_t> batch_;  ///< the images of a step
     std::size_t next_ = 0;              ///< of order_
-    double loss_ = 0;                   ///< of this rank's images of the epoch
     double seconds_ = 0;                ///< of all steps of this rank
     std::vector<double> step_s_, comm_s_;
     Trained trained_;
@@ -196,7 +186,8 @@ std::uint64_t unix_ms_now() {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(since).count());
 }
 
-Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer& reducer) {
+Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer& reducer,
+                      const MakeLearner& make) {
     if (options.global_batch < reducer.size())
         return fail(Errc::invalid_input, "a global batch of {} is too small for {} ranks",
                     options.global_batch, reducer.size());
@@ -205,7 +196,10 @@ Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer&
         return fail(Errc::invalid_input,
                     "a global batch of {} does not fit {} training and {} test images",
                     options.global_batch, data.training.size(), data.test.size());
-    return Training(options, data, reducer).run();
+    const Part part(options.global_batch, reducer);
+    const auto learner = make({options.model, options.seed, part.size(), data});
+    if (!learner) return std::unexpected(learner.error());
+    return Training(options, data, reducer, **learner).run();
 }
 
 }  // namespace dtrun::lab::rank

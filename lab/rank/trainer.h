@@ -1,7 +1,6 @@
 #pragma once
 
-#include "lab/rank/images.h"
-#include "lab/rank/network.h"
+#include "lab/rank/learner.h"
 #include "lab/records.h"
 
 #include <cstdint>
@@ -11,13 +10,14 @@
 namespace dtrun::lab::rank {
 
 /// What data-parallel training asks of communication. All ranks call the same in the same order.
+/// Weights and gradients are in the memory of their learner, sums in the host's.
 class Reducer {
 public:
     virtual ~Reducer() = default;
     virtual std::uint32_t rank() const = 0;
     virtual std::uint32_t size() const = 0;
-    /// Sets all ranks' values to those of rank 0.
-    virtual Result<void> broadcast(std::span<float> values) = 0;
+    /// Sets all ranks' weights to those of rank 0.
+    virtual Result<void> broadcast(std::span<float> weights) = 0;
     /// Gradients become their mean over all ranks, however exact that is. The same arrays are
     /// given every time.
     virtual Result<void> average(std::span<const std::span<float>> gradients) = 0;
@@ -78,7 +78,9 @@ std::uint64_t unix_ms_now();
 /// that do not fill a batch are left out of an epoch; the order changes with each epoch.
 ///
 /// The learning rate is 0.05 for batches of 64 and grows with them up to 0.1.
-/// Errc: invalid_input (batches that do not fit); those of the reducer
-Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer& reducer);
+/// \param make  of the learner, which computes where the reducer expects weights and gradients
+/// Errc: invalid_input (batches that do not fit); those of the reducer and of the learner
+Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer& reducer,
+                      const MakeLearner& make = learner_on_cpu);
 
 }  // namespace dtrun::lab::rank
