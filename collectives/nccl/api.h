@@ -139,6 +139,7 @@ struct GpuFunctions {
     int (*stream_create_with_flags)(GpuStream**, unsigned) = nullptr;
     int (*stream_destroy)(GpuStream*) = nullptr;
     int (*stream_query)(GpuStream*) = nullptr;
+    int (*stream_synchronize)(GpuStream*) = nullptr;
     int (*stream_wait_event)(GpuStream*, GpuEvent*, unsigned) = nullptr;
     int (*event_create_with_flags)(GpuEvent**, unsigned) = nullptr;
     int (*event_destroy)(GpuEvent*) = nullptr;

@@ -78,6 +78,7 @@ std::string bind_gpu(void* library, bool hip, GpuFunctions& gpu) {
     binder.required("StreamCreateWithFlags", gpu.stream_create_with_flags);
     binder.required("StreamDestroy", gpu.stream_destroy);
     binder.required("StreamQuery", gpu.stream_query);
+    binder.required("StreamSynchronize", gpu.stream_synchronize);
     binder.required("StreamWaitEvent", gpu.stream_wait_event);
     binder.required("EventCreateWithFlags", gpu.event_create_with_flags);
     binder.required("EventDestroy", gpu.event_destroy);

@@ -12,23 +12,23 @@ namespace dtrun::lab::rank {
 
 namespace {
 
+using Kind = LayerShape::Kind;
+
+LayerShape dense(std::size_t inputs, std::size_t neurons, bool rectified) {
+    return {Kind::dense, {1, 1, inputs}, 1, neurons, rectified};
+}
+
+std::unique_ptr<Layer> make_layer(const LayerShape& shape, Random& random) {
+    if (shape.kind == Kind::pool) return std::make_unique<Pool>(shape.in);
+    if (shape.kind == Kind::convolution)
+        return std::make_unique<Convolution>(shape.in, shape.kernel, shape.channels, random);
+    return std::make_unique<Dense>(shape.inputs(), shape.channels, shape.rectified, random);
+}
+
 std::vector<std::unique_ptr<Layer>> make_layers(Model model, std::uint64_t seed) {
     Random random(seed);
     std::vector<std::unique_ptr<Layer>> layers;
-    if (model == Model::mlp) {
-        layers.push_back(std::make_unique<Dense>(kImageBytes, 128, true, random));
-        layers.push_back(std::make_unique<Dense>(128, kDigits, false, random));
-        return layers;
-    }
-    ImageShape shape{kImageSide, kImageSide, 1};
-    for (const std::size_t channels : {8, 16}) {
-        auto convolution = std::make_unique<Convolution>(shape, 5, channels, random);
-        auto pool = std::make_unique<Pool>(convolution->shape());
-        shape = pool->shape();
-        layers.push_back(std::move(convolution));
-        layers.push_back(std::move(pool));
-    }
-    layers.push_back(std::make_unique<Dense>(shape.size(), kDigits, false, random));
+    for (const LayerShape& shape : layers_of(model)) layers.push_back(make_layer(shape, random));
     return layers;
 }
 
@@ -44,6 +44,28 @@ double lose(const float* scores, std::size_t label, float scale, float* slopes) 
 }
 
 }  // namespace
+
+ImageShape LayerShape::out() const {
+    if (kind == Kind::pool) return {in.height / kernel, in.width / kernel, channels};
+    return {in.height - kernel + 1, in.width - kernel + 1, channels};
+}
+
+std::size_t LayerShape::inputs() const {
+    return kind == Kind::pool ? 0 : kernel * kernel * in.channels;
+}
+
+std::vector<LayerShape> layers_of(Model model) {
+    if (model == Model::mlp) return {dense(kImageBytes, 128, true), dense(128, kDigits, false)};
+    std::vector<LayerShape> layers;
+    ImageShape shape{kImageSide, kImageSide, 1};
+    for (const std::size_t channels : {8, 16}) {
+        layers.push_back({Kind::convolution, shape, 5, channels, true});
+        layers.push_back({Kind::pool, layers.back().out(), 2, channels, false});
+        shape = layers.back().out();
+    }
+    layers.push_back(dense(shape.size(), kDigits, false));
+    return layers;
+}
 
 Network::Network(Model model, std::uint64_t seed, std::size_t batch)
     : layers_(make_layers(model, seed)), batch_(batch) {

@@ -2,6 +2,7 @@
 
 #include "lab/names.h"
 #include "lab/rank/images.h"
+#include "lab/rank/kernels.h"
 
 #include <cstdint>
 #include <memory>
@@ -32,9 +33,31 @@ public:
     virtual std::span<Tensor> tensors() { return {}; }
 };
 
-/// A small network that tells digits: plain f32, the same numbers from the same seed.
-///
+/// What a layer is, without its numbers.
+struct LayerShape {
+    enum class Kind {
+        dense,        ///< every neuron sees all values before it
+        convolution,  ///< a neuron of each channel for each square of the image; weights are shared
+        pool,         ///< the largest of each square
+    };
+    Kind kind = Kind::dense;
+    ImageShape in;
+    std::size_t kernel = 1;    ///< side of a square
+    std::size_t channels = 0;  ///< of what it gives; of dense: neurons
+    bool rectified = false;
+
+    ImageShape out() const;
+    /// Values that a neuron sees: rows of its weights, of which each channel has a column. Neurons
+    /// have a bias, too. 0: nothing is learnt
+    std::size_t inputs() const;
+    /// Neurons of a channel.
+    std::size_t positions() const { return out().height * out().width; }
+};
+
 /// mlp: 784 - 128 - 10. cnn: 5 x 5 convolutions to 8 and 16 channels, each with pooling, and 10.
+std::vector<LayerShape> layers_of(Model model);
+
+/// A small network that tells digits: plain f32, the same numbers from the same seed.
 class Network {
 public:
     /// \param seed   of the initial weights

@@ -125,6 +125,11 @@ bool Stream::idle() {
     return works_.empty() && !working_;
 }
 
+void Stream::wait_until_idle() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return works_.empty() && !working_; });
+}
+
 void Stream::run() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -138,6 +143,7 @@ void Stream::run() {
         work = nullptr;
         lock.lock();
         working_ = false;
+        if (works_.empty()) idle_.notify_all();
     }
 }
 
@@ -209,6 +215,11 @@ int cudaStreamDestroy(GpuStream* stream) {
 int cudaStreamQuery(GpuStream* stream) {
     if (captured != nullptr && (capture_mode != 2 || stream == captured)) ++queries_of_captures;
     return note(stream_of(stream).idle() ? kSuccess : kNotReady);
+}
+
+int cudaStreamSynchronize(GpuStream* stream) {
+    stream_of(stream).wait_until_idle();
+    return kSuccess;
 }
 
 int cudaStreamIsCapturing(GpuStream* stream, int* status) {

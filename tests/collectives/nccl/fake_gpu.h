@@ -21,12 +21,14 @@ public:
 
     void enqueue(std::function<void()> work);
     bool idle();
+    void wait_until_idle();
 
 private:
     void run();
 
     std::mutex mutex_;
     std::condition_variable changed_;
+    std::condition_variable idle_;
     std::deque<std::function<void()>> works_;
     bool working_ = false;
     bool stopping_ = false;

@@ -1,9 +1,45 @@
-# libdtrun_codec_cuda.so, where there is a CUDA toolkit; nothing else needs one. It is compiled by a
-# command of its own: CMake's language CUDA would have to be known to every folder that links it.
-set(DTRUN_WITH_CUDA AUTO CACHE STRING "codecs as CUDA kernels: AUTO, ON or OFF")
+# Code for GPUs, where there is a CUDA toolkit; nothing else needs one. It is compiled by commands of its own:
+# CMake's language CUDA would have to be known to every folder that links a library of it.
+#
+# DTRUN_CUDA_FOUND says whether there is one, DTRUN_CUDA_WHY which, or why not.
+set(DTRUN_WITH_CUDA AUTO CACHE STRING "CUDA kernels, of codecs and of the lab's trainer: AUTO, ON or OFF")
 set_property(CACHE DTRUN_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(DTRUN_CUDA_FOUND OFF)
+
+# dtrun_cuda_library(TARGET SOURCE PART): the library libTARGET.so of one .cu file, beside the plug-ins, with the
+# CUDA runtime inside; a row PART of the table that ends a build.
+function(dtrun_cuda_library target source part)
+    if(NOT DTRUN_CUDA_FOUND)
+        dtrun_part("${part}" no "${DTRUN_CUDA_WHY}")
+        return()
+    endif()
+    dtrun_part("${part}" yes "${DTRUN_CUDA_WHY}")
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${target}.o)
+    add_custom_command(
+        OUTPUT ${object}
+        COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${DTRUN_NVCC} ${DTRUN_NVCC_FLAGS} -MD -MT ${object} -MF ${object}.d
+                -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+        DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+        DEPFILE ${object}.d
+        COMMENT "Compiling ${part}" VERBATIM)
+    add_library(${target} MODULE ${object})
+    target_link_libraries(${target} PRIVATE ${DTRUN_CUDART_STATIC} Threads::Threads ${CMAKE_DL_LIBS} rt)
+    target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs $<$<CONFIG:Release>:-s>)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
+    install(TARGETS ${target} COMPONENT collectives
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT collectives)
+endfunction()
+
+# dtrun_no_cuda(WHY): not found, which is an error if it was asked for. The caller returns.
+function(dtrun_no_cuda why)
+    if(DTRUN_WITH_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "DTRUN_WITH_CUDA=ON: ${why}")
+    endif()
+    set(DTRUN_CUDA_WHY "${why}" PARENT_SCOPE)
+endfunction()
+
 if(DTRUN_WITH_CUDA STREQUAL "OFF")
-    dtrun_part("CUDA codecs" no "DTRUN_WITH_CUDA is OFF")
+    set(DTRUN_CUDA_WHY "DTRUN_WITH_CUDA is OFF")
     return()
 endif()
 
@@ -25,10 +61,7 @@ if(DTRUN_NVCC)
 endif()
 if(NOT DTRUN_NVCC OR NOT dtrun_nvcc_result EQUAL 0 OR NOT DTRUN_CUDART_STATIC
    OR NOT DTRUN_CUDA_INCLUDE)
-    if(DTRUN_WITH_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "DTRUN_WITH_CUDA=ON: no CUDA toolkit (nvcc and libcudart_static.a)")
-    endif()
-    dtrun_part("CUDA codecs" no "no CUDA toolkit here (nvcc and libcudart_static.a)")
+    dtrun_no_cuda("no CUDA toolkit here (nvcc and libcudart_static.a)")
     return()
 endif()
 
@@ -59,14 +92,14 @@ set(dtrun_nvcc_flags -std=c++20 -O3 -fmad=false -I${CMAKE_SOURCE_DIR}
 # Whether this nvcc and the compiler behind it take our flags: an old one has no C++20, and none takes every
 # new g++.
 if(dtrun_nvcc_result EQUAL 0 AND NOT DTRUN_NVCC_WORKS STREQUAL DTRUN_NVCC)
-    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/nvcc_works.cu
+    file(WRITE ${CMAKE_BINARY_DIR}/generated/nvcc_works.cu
          "#include <cuda_runtime_api.h>\n#include <cstddef>\n#include <memory>\n"
          "template <class T> concept Any = true;\n"
          "template <Any T> __global__ void kernel(T* data) { *data = 0; }\n"
          "void start(float* data) { kernel<<<1, 1>>>(data); }\n")
     execute_process(COMMAND ${DTRUN_NVCC} ${dtrun_nvcc_flags} -c nvcc_works.cu -o nvcc_works.o
                             -gencode=arch=compute_${dtrun_gpu_oldest},code=sm_${dtrun_gpu_oldest}
-                    WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} RESULT_VARIABLE dtrun_nvcc_result
+                    WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/generated RESULT_VARIABLE dtrun_nvcc_result
                     OUTPUT_VARIABLE dtrun_nvcc_error ERROR_VARIABLE dtrun_nvcc_error)
     if(dtrun_nvcc_result EQUAL 0)
         set(DTRUN_NVCC_WORKS ${DTRUN_NVCC} CACHE INTERNAL "the nvcc that was tried and compiles our code")
@@ -75,30 +108,10 @@ endif()
 if(NOT dtrun_nvcc_result EQUAL 0)
     string(REGEX MATCH "[^\n]*(error|unsupported|not )[^\n]*" dtrun_nvcc_error "${dtrun_nvcc_error}")
     set(dtrun_nvcc_error "${DTRUN_NVCC} does not compile them (12.0 or newer does): ${dtrun_nvcc_error}")
-    if(DTRUN_WITH_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "DTRUN_WITH_CUDA=ON: ${dtrun_nvcc_error}")
-    endif()
-    dtrun_part("CUDA codecs" no "${dtrun_nvcc_error}")
+    dtrun_no_cuda("${dtrun_nvcc_error}")
     return()
 endif()
 list(JOIN dtrun_gpu_generations ", " dtrun_gpu_generations)
-dtrun_part("CUDA codecs" yes "${DTRUN_NVCC}, sm_${dtrun_gpu_generations}")
-
-set(dtrun_codec_cuda_object ${CMAKE_CURRENT_BINARY_DIR}/codec_cuda.o)
-add_custom_command(
-    OUTPUT ${dtrun_codec_cuda_object}
-    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${DTRUN_NVCC} ${dtrun_nvcc_flags} ${dtrun_gpu_flags}
-            -MD -MT ${dtrun_codec_cuda_object} -MF ${dtrun_codec_cuda_object}.d
-            -c ${CMAKE_CURRENT_SOURCE_DIR}/codec_cuda.cu -o ${dtrun_codec_cuda_object}
-    DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/codec_cuda.cu
-    DEPFILE ${dtrun_codec_cuda_object}.d
-    COMMENT "Compiling CUDA codecs" VERBATIM)
-add_library(dtrun_codec_cuda MODULE ${dtrun_codec_cuda_object})
-target_link_libraries(dtrun_codec_cuda PRIVATE ${DTRUN_CUDART_STATIC} Threads::Threads
-                      ${CMAKE_DL_LIBS} rt)
-target_link_options(dtrun_codec_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs
-                    $<$<CONFIG:Release>:-s>)
-set_target_properties(dtrun_codec_cuda PROPERTIES LINKER_LANGUAGE CXX
-                      LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
-install(TARGETS dtrun_codec_cuda COMPONENT collectives
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT collectives)
+set(DTRUN_CUDA_WHY "${DTRUN_NVCC}, sm_${dtrun_gpu_generations}")
+set(DTRUN_CUDA_FOUND ON)
+set(DTRUN_NVCC_FLAGS ${dtrun_nvcc_flags} ${dtrun_gpu_flags})

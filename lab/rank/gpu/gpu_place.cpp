@@ -1,0 +1,60 @@
+#include "lab/rank/gpu/gpu_place.h"
+
+#include <dlfcn.h>
+#include <dtrun_collectives.h>
+#include <cstdlib>
+#include <filesystem>
+
+namespace dtrun::lab::rank {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where libdtrun_collectives looks for its plug-ins, and kernels lie with them.
+fs::path plugin_folder() {
+    const char* const given = std::getenv("DTRUN_BACKEND_DIR");
+    if (given != nullptr && *given != '\0') return given;
+    Dl_info info{};
+    if (::dladdr(reinterpret_cast<const void*>(&dtrun_comm_create), &info) == 0) return {};
+    std::error_code ignored;
+    return fs::canonical(info.dli_fname, ignored).parent_path() / "dtrun" / "backends";
+}
+
+}  // namespace
+
+Result<const TrainKernels*> open_train_kernels(const std::string& path) {
+    const fs::path file =
+        path.empty() ? plugin_folder() / "libdtrun_train_cuda.so" : fs::path(path);
+    std::error_code error;
+    if (path.empty() && !fs::exists(file, error))
+        return fail(Errc::not_found,
+                    "training on a GPU needs {}, which a dtrun that was built with a CUDA toolkit "
+                    "has (DTRUN_TRAIN_CUDA_LIBRARY names one that is elsewhere)",
+                    file.string());
+    void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) return fail(Errc::not_found, "{}", ::dlerror());
+    const auto entry =
+        reinterpret_cast<const TrainKernels* (*)()>(::dlsym(library, "dtrun_train_cuda"));
+    if (entry == nullptr)
+        return fail(Errc::not_found, "{} has no kernels of dtrun's trainer", file.string());
+    const TrainKernels* const kernels = entry();
+    if (kernels->abi != TrainKernels::kAbi)
+        return fail(Errc::not_found, "{} is of another version of dtrun", file.string());
+    if (const int code = kernels->check(); code != 0)
+        return fail(Errc::not_found, "the kernels of training do not run on this GPU: {}",
+                    kernels->error_text(code));
+    return kernels;
+}
+
+Result<GpuPlace> GpuPlace::open(const collectives::Device& device, const std::string& path) {
+    if (device.is_amd())
+        return fail(Errc::not_found, "training on a GPU needs one of NVIDIA's, this is AMD's");
+    const auto kernels = open_train_kernels(path);
+    if (!kernels) return std::unexpected(kernels.error());
+    auto stream = device.make_stream();
+    if (!stream) return std::unexpected(stream.error());
+    return GpuPlace{device, std::move(*stream), *kernels};
+}
+
+}  // namespace dtrun::lab::rank
