@@ -1,6 +1,7 @@
 #include "launcher/cli/horovod_rows.h"
 
 #include "launcher/cli/horovod_flags.h"
+#include "launcher/cli/setters.h"
 
 #include <string>
 #include <utility>
@@ -50,8 +51,16 @@ Rows<RunDraft> horovod_tuning_flags() {
     return flags;
 }
 
-Rows<RunDraft> horovod_refused_flags() {
+Rows<RunDraft> other_horovod_flags() {
     return {
+        {{.names = "--horovod-shim",
+          .group = environment,
+          .in = {Taker::join, Taker::fronts},
+          .needs_agents = true,
+          .help =
+              "import horovod.torch gives ranks dtrun.torch, on hosts without Horovod and dtrun "
+              "too; docs/TORCH.md has what it can do (default: Horovod, if it is installed)"},
+         set_true<&plan::Options::horovod_shim>},
         {{.names = "--jsrun", .group = horovod, .refused = kNoJsrun}},
     };
 }

@@ -7,7 +7,7 @@ namespace dtrun::cli {
 /// The flags of horovodrun for each of horovod_settings(), in the order of that table.
 Rows<RunDraft> horovod_tuning_flags();
 
-/// The flags of horovodrun that dtrun refuses.
-Rows<RunDraft> horovod_refused_flags();
+/// --horovod-shim, and the flags of horovodrun that dtrun refuses.
+Rows<RunDraft> other_horovod_flags();
 
 }  // namespace dtrun::cli

@@ -551,7 +551,7 @@ const FlagTable<RunDraft>& run_flags() {
     static const FlagTable<RunDraft> table(
         "dtrun", {host_flags(), binding_flags(), environment_flags(), reaching_flags(),
                   output_flags(), ending_flags(), elastic_flags(), look_flags(), show_flags(),
-                  other_flags(), horovod_flags(), horovod_refused_flags(), foreign_flags()});
+                  other_flags(), horovod_flags(), other_horovod_flags(), foreign_flags()});
     return table;
 }
 

@@ -19,7 +19,7 @@ constexpr std::string_view kStart =
     "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
     "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
     "else echo \"@$m dtrun-agent-wanted $(uname -m)\"; fi; "
-    "read -r id n h || exit 1; "
+    "read -r id n h z || exit 1; "
     "if [ \"$id\" = go ]; then :; elif [ \"$a\" ]; then head -c \"$n\" >/dev/null; else put :; fi; "
     "exec \"$a\" --node \"$m\"";
 

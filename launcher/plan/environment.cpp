@@ -209,7 +209,8 @@ std::string environment_help() {
         "  3. --env-file FILE\n"
         "  4. -x VAR, -x VAR=VALUE\n"
         "  5. VAR=VALUE before the program\n"
-        "  6. its place in the job: DTRUN_RANK, RANK, HOROVOD_RANK, ...\n";
+        "  6. its place in the job: DTRUN_RANK, RANK, HOROVOD_RANK, ...\n"
+        "  7. at the end of PYTHONPATH a folder by which `import dtrun` works\n";
     constexpr std::pair<NameRule, std::string_view> kTitles[] = {
         {NameRule::host_bound, "Not sent to other hosts, unless given by 3 to 5:"},
         {NameRule::stale, "Not inherited at all, unless given by 3 to 5:"},

@@ -217,6 +217,7 @@ struct Options {
     std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own
     /// With several hosts the working directory comes first in PYTHONPATH, as with DeepSpeed.
     bool directory_in_pythonpath = false;
+    bool horovod_shim = false;     ///< --horovod-shim: dtrun's package `horovod` before all others
     bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
     std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
     std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id

@@ -27,10 +27,11 @@ inline constexpr std::string_view kFindAgent =
     "[ -z \"$(bad \"$a\")\" ] && return; "
     "a=$(command -v dtrun-agent) && is \"$a\" \"$1\" && return; a=; return 1; }; ";
 
-/// Defines `put WORDS`, which runs WORDS, reads the agent of `n` bytes, build `id` and SHA-256 `h` from
-/// standard input, and sets `a` to its path. The agent gets its name when all of it is on the disk,
-/// and files in the cache that were not used for a month are removed. The umask, which ranks inherit, is
-/// as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
+/// Defines `put WORDS`, which runs WORDS, reads `n` bytes with SHA-256 `h` from standard input, which are
+/// the agent of build `id` and, from byte `z` on, the archive of its Python package, and sets `a` to the
+/// agent's path. The archive is stored beside it, for the agent to unpack. The agent gets its name when all
+/// of it is on the disk, and what in the cache was not used for a month is removed. The umask, which ranks
+/// inherit, is as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
     "put() { w=$(umask); umask 077; a=$d/agent-$id; t=$d/.new.$(uname -n).$$; "
     "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
@@ -42,8 +43,13 @@ inline constexpr std::string_view kStoreAgent =
     "[ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in $t\"; "
     "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${s%% *}\" = \"$h\" ] || [ -z \"$s\" ] || "
     "f \"the agent was damaged on its way\"; "
-    "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" \\) "
-    "-atime +30 -mtime +30 -exec rm -f {} + 2>/dev/null; "
+    "[ \"$z\" = \"$n\" ] || { p=$d/package-$id.tar.gz; e=$({ tail -c +$((z + 1)) \"$t\" >\"$t.p\" "
+    "&& "
+    "head -c \"$z\" \"$t\" >\"$t.a\" && mv -f \"$t.p\" \"$p\" && mv -f \"$t.a\" \"$t\"; } 2>&1) || "
+    "{ rm -f \"$t.p\" \"$t.a\"; f \"cannot store the agent: $e\"; }; }; "
+    "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" -o -name "
+    "\"package-*\" \\) "
+    "-atime +30 -mtime +30 -exec rm -rf {} + 2>/dev/null; "
     "sync \"$t\" 2>/dev/null; cksum <\"$t\" >\"$d/.sum-$id\" 2>/dev/null; "
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
     "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\"); "

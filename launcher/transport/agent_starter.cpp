@@ -21,12 +21,12 @@ constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after i
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
 // Runs on the host. It first looks for the agent of this build; else it says what machine this is, is
-// told which agent to expect (build id, size, SHA-256), and stores it. Nothing else is sent before the
+// told which agent to expect (build id, size, SHA-256, size without the package), and stores it. Nothing else is sent before the
 // agent has said that it runs, so that `head` cannot read too far.
 constexpr std::string_view kStart =
     "has \"$i\" && exec \"$a\" $o; "
     "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
-    "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h || exit 1; "
+    "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h z || exit 1; "
     "has \"$id\" && exec \"$a\" $o; put echo dtrun-agent-send; exec \"$a\" $o";
 
 /// What ssh says when it has not got as far as running a command: it then exits with 255.
@@ -74,9 +74,15 @@ Result<const AgentCopy*> AgentCopies::get(const std::string& machine) {
     if (!agent) return fail(Errc::internal, "{}", agent.error().message);
     auto bytes = read_file(agent->path, kAgentBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
+    const std::size_t of_agent = bytes->size();
+    if (!agent->package.empty()) {
+        const auto package = read_file(agent->package, kAgentBytesMax);
+        if (!package) return std::unexpected(package.error());
+        *bytes += *package;
+    }
     AgentCopy copy;
     copy.announcement =
-        fmt::format("{} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)));
+        fmt::format("{} {} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)), of_agent);
     copy.bytes = std::move(*bytes);
     return &copies_.emplace(machine, std::move(copy)).first->second;
 }

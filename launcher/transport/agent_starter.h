@@ -46,8 +46,9 @@ private:
 
 /// The agent for a kind of machine, ready to be sent.
 struct AgentCopy {
-    std::string bytes;
-    std::string announcement;  ///< "<build id> <bytes> <SHA-256>\n", goes first
+    std::string bytes;  ///< of the agent, and behind them those of its package
+    std::string
+        announcement;  ///< "<build id> <bytes> <SHA-256> <bytes of the agent>\n", goes first
 };
 
 /// The agents that hosts have asked for. Each is read and hashed once, however many hosts lack it.

@@ -130,6 +130,7 @@ struct Bootstrap {
     Debugger debugger = Debugger::none;  ///< a rank of the job waits for one
     HostId debug_host{};                 ///< the rank's host
     Rank debug_rank{};                   ///< which
+    bool horovod_shim = false;           ///< ranks find dtrun's package `horovod` before all others
     std::vector<CarriedLimit> limits;    ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`,
@@ -159,7 +160,8 @@ struct Bootstrap {
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
         f("kill_hung", m.kill_hung), f("binding", m.binding);
-        f("wraps", m.wraps), f("limits", m.limits), f("programs", m.programs);
+        f("wraps", m.wraps), f("limits", m.limits), f("horovod_shim", m.horovod_shim),
+            f("programs", m.programs);
         f("terminal", m.terminal), f("terminal_rank", m.terminal_rank);
         f("terminal_size", m.terminal_size), f("debugger", m.debugger);
         f("debug_host", m.debug_host), f("debug_rank", m.debug_rank);

@@ -30,6 +30,7 @@ constexpr const char* kAgent =
     "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; umask "
     ">\"$HOME/umask\"; "
     "fi\n";
+constexpr const char* kPackage = "the archive of a package";
 constexpr uid_t kNobody = 65'534;
 
 void write_file(const fs::path& file, const std::string& text, mode_t mode = 0644) {
@@ -52,12 +53,17 @@ public:
 
     fs::path cache() const { return home / ".cache/dtrun"; }
     fs::path agent() const { return cache() / fmt::format("agent-{}", kBuild); }
+    fs::path package() const { return cache() / fmt::format("package-{}.tar.gz", kBuild); }
 
     /// What a command says when it is answered with the agent, whole or not.
     std::string run(const std::string& command, std::string_view sent = kAgent) const {
-        const std::string agent = kAgent;
-        write_file(home / "in",
-                   fmt::format("{} {} {}\n{}", kBuild, agent.size(), hex(sha256(agent)), sent));
+        return run(command, kAgent, std::string_view(kAgent).size(), sent);
+    }
+    /// The same for any bytes, of which so many are the agent's.
+    std::string run(const std::string& command, std::string_view expected, std::size_t of_agent,
+                    std::string_view sent) const {
+        write_file(home / "in", fmt::format("{} {} {} {}\n{}", kBuild, expected.size(),
+                                            hex(sha256(expected)), of_agent, sent));
         write_file(home / "command", command);
         const std::string line = fmt::format(
             "cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
@@ -93,6 +99,23 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
     CHECK(host.start() == runs);
     CHECK(read_file(host.home / "umask").value() == "0027\n");
     CHECK((fs::status(host.cache()).permissions() & fs::perms::mask) == fs::perms::owner_all);
+}
+
+TEST_CASE("the package that comes behind an agent is stored beside it", "[agent]") {
+    const HostHere host;
+    const std::string agent = kAgent;
+    const std::string both = agent + kPackage;
+    for (const std::string& command :
+         {remote_agent_command({"/nowhere", kBuild}), node_agent_command({"/nowhere", kBuild})}) {
+        CHECK_THAT(host.run(command, both, agent.size(), both),
+                   Contains("wanted") && Contains("runs"));
+        CHECK(read_file(host.agent()).value() == agent);
+        CHECK(read_file(host.package()).value() == kPackage);
+        CHECK_THAT(host.run(command, both, agent.size(), both), !Contains("wanted"));
+        const auto left = std::ranges::distance(fs::directory_iterator(host.cache()), {});
+        CHECK(left == 3);  // and the agent's sum
+        fs::remove_all(host.cache());
+    }
 }
 
 TEST_CASE("an agent that a crash or a full disk has left damaged is replaced", "[agent]") {
@@ -182,13 +205,17 @@ TEST_CASE("agents that nobody has used for a month go when another one comes", "
     write_file(host.cache() / "agent-01", "");
     write_file(host.cache() / "agent-02", "");
     write_file(host.cache() / ".new.n.1", "");
-    const std::string age =
-        fmt::format("cd {} && touch -d '40 days ago' agent-01 .new.n.1", host.cache().native());
+    write_file(host.cache() / "package-01/lib/file", "");
+    write_file(host.cache() / "package-02/lib/file", "");
+    const std::string age = fmt::format(
+        "cd {} && touch -d '40 days ago' agent-01 .new.n.1 package-01", host.cache().native());
     REQUIRE(std::system(age.c_str()) == 0);
     REQUIRE_THAT(host.start(), Contains("runs"));
     CHECK_FALSE(fs::exists(host.cache() / "agent-01"));
     CHECK_FALSE(fs::exists(host.cache() / ".new.n.1"));
+    CHECK_FALSE(fs::exists(host.cache() / "package-01"));
     CHECK(fs::exists(host.cache() / "agent-02"));
+    CHECK(fs::exists(host.cache() / "package-02/lib/file"));
     CHECK(fs::exists(host.agent()));
 }
 

@@ -59,6 +59,7 @@ asio::awaitable<int> Agent::run() {
     log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
     for (const CarriedLimit& limit : bootstrap_.limits) carry_soft_limit(limit.name, limit.value);
     preflight_ = check_host(bootstrap_, parts_.host_env);
+    find_package();
     reserved_ports_ = parts_.reserve_ports(bootstrap_.reserve_ports);
     reserved_ports_.listen_on_first(io_.get_executor());
 
@@ -137,6 +138,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     co_await prepare_services(join);
     // What told us to end may have come first.
     if (!ending_.leaving) link_->send(encode(join));
+    if (!package_problem_.empty()) tell_user(package_problem_);
     if (!ending_.leaving) keep_ready();
     co_return Result<void>{};
 }

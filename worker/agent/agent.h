@@ -53,6 +53,8 @@ struct AgentParts {
                                                      std::function<void(std::string)> stays)>
         make_runner;
     std::function<Services(const ServiceParts&)> make_services;
+    /// As carried_package.h's. Empty: there is none.
+    std::function<Result<std::string>()> find_package;
     /// As ranks::check_health(). Empty: every host is healthy.
     std::function<asio::awaitable<Result<void>>(ranks::RankCommand command)> check_health;
     /// As ranks::take_stacks(). Empty: nothing is known of any rank.
@@ -114,6 +116,7 @@ private:
     asio::awaitable<void> check_health();
     asio::awaitable<void> prepare_services(Join& join);
     void keep_ready();
+    void find_package();
     asio::awaitable<void> say_goodbye();
     asio::awaitable<void> shut_down();
     asio::awaitable<void> watch_lifeline();
@@ -184,7 +187,9 @@ private:
     const std::uint64_t descriptor_limit_ =
         descriptor_limit();  ///< of ranks: as it was given to us
     contracts::ContractFacts facts_;
-    std::string interface_;  ///< over which the head was reached
+    std::string package_;          ///< folder of the Python package that came with us; empty: none
+    std::string package_problem_;  ///< why there is none, if the user should know
+    std::string interface_;        ///< over which the head was reached
     ReservedPorts reserved_ports_;
     std::unique_ptr<Link> link_;
     std::unique_ptr<Connections> connections_;

@@ -7,6 +7,7 @@
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
+#include "worker/agent/carried_package.h"
 #include "worker/agent/visible_devices.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/rank_macros.h"
@@ -23,6 +24,26 @@ constexpr std::uint64_t kDescriptorsOfRank = 16;
 constexpr std::uint64_t kDescriptors = 600;  // all others
 
 }  // namespace
+
+/// A job needs the package only if it has asked for its part: else its ranks may know nothing of Python.
+void Agent::find_package() {
+    if (!parts_.find_package) return;
+    auto found = parts_.find_package();
+    if (found) {
+        package_ = std::move(*found);
+        return;
+    }
+    const std::string why = "dtrun's Python package: " + found.error().message;
+    if (bootstrap_.horovod_shim && preflight_.problem == HostProblem::none) {
+        preflight_.problem = HostProblem::other;
+        preflight_.problem_text =
+            why +
+            "; dtrun-package.tar.gz and the folder package belong beside dtrun-agent, where "
+            "dtrun was built or installed (--horovod-shim)";
+    } else if (found.error().code != Errc::not_found) {
+        package_problem_ = why;
+    }
+}
 
 /// Has processes kept ready for what ranks are expected to be here, before the first are known.
 void Agent::keep_ready() {
@@ -222,6 +243,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         for (const auto& [name, value] : bootstrap_.programs[index].env) env[name] = value;
         env["PWD"] = command.directory;
     }
+    if (!package_.empty()) add_to_python_path(package_, bootstrap_.horovod_shim, env);
     if (bootstrap_.rank_macros)
         command.argv = ranks::RankMacros::of_program(world, slot).replace(std::move(command.argv));
     command.wants_input = wants_input(slot.rank);

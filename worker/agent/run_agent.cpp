@@ -5,6 +5,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/carried_package.h"
 #include "worker/agent/guard.h"
 #include "worker/ranks/health_check.h"
 #include "worker/ranks/stack_taker.h"
@@ -14,6 +15,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <filesystem>
 #include <memory>
 
 namespace dtrun::agent {
@@ -64,6 +66,11 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     };
     parts.ask_gpus = [gpus](std::vector<ranks::RunningRank> ranks, contracts::Environment env) {
         return (*gpus)->ask(std::move(ranks), std::move(env));
+    };
+    parts.find_package = []() -> Result<std::string> {
+        std::error_code error;
+        const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+        return agent::find_package(own.native(), kPackageDigest);
     };
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

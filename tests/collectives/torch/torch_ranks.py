@@ -238,8 +238,12 @@ def shim():
     import horovod
     import horovod.torch as hvd
     import horovod.torch.elastic  # noqa: F401
+    from horovod.common.exceptions import HorovodInternalError
+    from horovod.torch.compression import Compression
+    from horovod.torch.mpi_ops import Sum
     hvd.init()
     check(horovod.__version__ == "0.28.1")
+    check(HorovodInternalError is hvd.HorovodInternalError and Compression is hvd.Compression and Sum == hvd.Sum)
     check(same(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), hvd.size() * 1.0)))
 
 

@@ -1,0 +1,92 @@
+// dtrun's Python package on hosts where nothing was installed: it comes with the agent.
+#include "tests/cluster/support/ranks.h"
+#include "tests/support/skip.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+namespace {
+
+constexpr const char* kPython = "/usr/bin/python3";
+constexpr const char* kHosts = "s1:1,s2:1";
+constexpr const char* kSum = R"(
+import array, dtrun
+from dtrun.collectives import Communicator
+with dtrun.Worker() as worker, Communicator(worker) as comm:
+    numbers = array.array("f", [worker.rank + 1.0] * 1000)
+    comm.allreduce(numbers, op="sum")
+    print(worker.rank, comm.backend, numbers[999], dtrun.__file__)
+)";
+constexpr const char* kHorovod = R"(
+import horovod.torch as hvd, torch
+hvd.init()
+print(hvd.rank(), hvd.allreduce(torch.full((3,), float(hvd.rank())), op=hvd.Sum).tolist(), hvd.__name__)
+)";
+
+Lines python(Lines words, const std::string& program) {
+    words.insert(words.end(), {kPython, "-c", program});
+    return words;
+}
+
+}  // namespace
+
+TEST_CASE("ranks import dtrun on hosts where nothing was installed", "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    for (const char* const host : {"s1", "s2"})
+        REQUIRE(cluster.run(host, {kPython, "-c", "import dtrun"}).exit_code != 0);
+    for (const char* const when : {"first", "again"}) {
+        const Finished done = cluster.dtrun(python({"-H", kHosts, "--tag", "none"}, kSum));
+        INFO(when << ": " << done.out << done.err);
+        CHECK(done.exit_code == 0);
+        for (const char* const rank : {"0", "1"})
+            CHECK_THAT(done.out,
+                       Contains(fmt::format("{} dtrun 3.0 /root/.cache/dtrun/package-", rank)));
+    }
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("ranks on dtrun's own machine import the dtrun beside it", "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const Finished done = cluster.dtrun(python({"-np", "2", "--tag", "none"}, kSum));
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, " dtrun 3.0 ") == 2);
+    CHECK(count_of(done.out, "/bin/package/lib/dtrun/python/dtrun/__init__.py") == 2);
+}
+
+TEST_CASE("a dtrun that the user has put into PYTHONPATH wins", "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const auto own = cluster.scratch() / "own";
+    std::filesystem::create_directories(own);
+    REQUIRE(cluster
+                .run("head",
+                     {"sh", "-c", fmt::format("echo 'print(__file__)' >{}/dtrun.py", own.native())})
+                .exit_code == 0);
+    const Finished done = cluster.dtrun(python(
+        {"-H", kHosts, "-x", "PYTHONPATH=" + own.native(), "--tag", "none"}, "import dtrun"));
+    INFO(done.out << done.err);
+    CHECK(count_of(done.out, (own / "dtrun.py").native()) == 2);
+}
+
+TEST_CASE("with --horovod-shim a script for Horovod runs where Horovod is not",
+          "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    if (cluster.run("head", {kPython, "-c", "import torch"}).exit_code != 0) {
+        skip_case("no torch");
+        return;
+    }
+    const Finished done =
+        cluster.dtrun(python({"--horovod-shim", "-H", kHosts, "--tag", "none"}, kHorovod));
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    for (const char* const rank : {"0", "1"})
+        CHECK_THAT(done.out, Contains(fmt::format("{} [1.0, 1.0, 1.0] horovod.torch", rank)));
+    CHECK(cluster.wait_all_gone());
+}

@@ -1,0 +1,133 @@
+// The Python package that comes to a host with the agent, as files in a folder of this test.
+#include "worker/agent/carried_package.h"
+
+#include "base/crypto.h"
+#include "base/fd.h"
+#include "base/ids.h"
+#include "tests/support/temp_dir.h"
+#include "worker/agent/archive.h"
+
+#include <sys/stat.h>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+namespace dtrun {
+
+using namespace agent;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+constexpr std::size_t kMax = 1u << 20;
+
+/// A cache directory to which an agent and its archive were copied.
+class Cache {
+public:
+    explicit Cache(const std::string& tar_words = "--format=gnu pythonpath lib") {
+        fs::create_directories(file("made/pythonpath/dtrun"));
+        fs::create_directories(file("made/lib"));
+        std::ofstream(file("made/pythonpath/dtrun/__init__.py")) << "text";
+        std::ofstream(file("made/lib/large")) << std::string(100'000, 'x');
+        const std::string command = fmt::format("tar -C {0}/made -czf {0}/package-77.tar.gz {1}",
+                                                folder_.path(), tar_words);
+        REQUIRE(std::system(command.c_str()) == 0);
+        digest = hex(sha256(archive()));
+    }
+
+    fs::path file(const std::string& name) const { return folder_.at(name); }
+    std::string archive() const { return read_file(file("package-77.tar.gz")).value(); }
+    Result<std::string> find(const std::string& agent = "agent-77") const {
+        return find_package(file(agent), digest);
+    }
+
+    std::string digest;
+
+private:
+    TempDir folder_;
+};
+
+}  // namespace
+
+TEST_CASE("the package that was copied with an agent is unpacked once", "[package]") {
+    const Cache cache;
+    const auto found = cache.find();
+    REQUIRE(found.has_value());
+    CHECK(*found == cache.file("package-77").native());
+    CHECK(read_file(*found + "/pythonpath/dtrun/__init__.py").value() == "text");
+    CHECK(read_file(*found + "/lib/large").value() == std::string(100'000, 'x'));
+    fs::remove(cache.file("package-77.tar.gz"));
+    CHECK(cache.find().value() == *found);
+}
+
+TEST_CASE("agents that unpack a package at the same time leave one, whole", "[package]") {
+    const Cache cache;
+    std::vector<std::jthread> agents;
+    std::array<bool, 8> found{};
+    for (bool& whole : found)
+        agents.emplace_back([&] {
+            const auto folder = cache.find();
+            whole = folder && read_file(*folder + "/lib/large").value().size() == 100'000;
+        });
+    agents.clear();
+    CHECK(std::ranges::count(found, true) == std::ssize(found));
+    for (const auto& entry : fs::directory_iterator(cache.file(".")))
+        CHECK_THAT(entry.path().native(), !Contains(".new."));
+}
+
+TEST_CASE("a package is touched when it is used, since others go after a month", "[package]") {
+    const Cache cache;
+    const fs::path folder = cache.find().value();
+    fs::last_write_time(folder, fs::file_time_type::clock::now() - std::chrono::hours(24 * 20));
+    REQUIRE(cache.find().has_value());
+    CHECK(fs::file_time_type::clock::now() - fs::last_write_time(folder) < std::chrono::hours(1));
+}
+
+TEST_CASE("an archive that is damaged is named with what to remove", "[package]") {
+    const Cache cache;
+    std::ofstream(cache.file("package-77.tar.gz"), std::ios::app) << "more";
+    const auto found = cache.find();
+    REQUIRE_FALSE(found.has_value());
+    CHECK(found.error().code == Errc::invalid_input);
+    CHECK_THAT(found.error().message,
+               Contains("package-77.tar.gz: damaged; remove it, and agent-77"));
+    CHECK_FALSE(fs::exists(cache.file("package-77")));
+}
+
+TEST_CASE("an agent without a package, or that was built without one, has none", "[package]") {
+    const Cache cache;
+    CHECK(cache.find("agent-78").error().code == Errc::not_found);
+    CHECK(cache.find("dtrun-agent").error().code == Errc::not_found);
+    CHECK(find_package(cache.file("agent-77"), "").error().code == Errc::not_found);
+    fs::create_directory(cache.file("package"));
+    CHECK(cache.find("dtrun-agent").value() == cache.file("package").native());
+}
+
+TEST_CASE("an archive with anything but plain files is refused", "[package]") {
+    CHECK(read_archive(Cache().archive(), kMax).value().size() == 2);
+    CHECK_FALSE(read_archive(Cache().archive(), 1000).has_value());
+    CHECK_FALSE(read_archive(Cache().archive().substr(0, 150), kMax).has_value());
+    CHECK_FALSE(read_archive("no archive", kMax).has_value());
+    CHECK_FALSE(
+        read_archive(Cache("--format=gnu -P --transform=s,lib,../lib, lib").archive(), kMax));
+    CHECK_FALSE(read_archive(Cache("--format=pax lib").archive(), kMax));
+}
+
+TEST_CASE("the package comes last in PYTHONPATH, and horovod's first", "[package]") {
+    contracts::Environment env;
+    add_to_python_path("/p", false, env);
+    CHECK(env["PYTHONPATH"] == "/p/pythonpath");
+    env["PYTHONPATH"] = "/mine:/other";
+    add_to_python_path("/p", false, env);
+    CHECK(env["PYTHONPATH"] == "/mine:/other:/p/pythonpath");
+    env["PYTHONPATH"] = "/mine";
+    add_to_python_path("/p", true, env);
+    CHECK(env["PYTHONPATH"] == "/p/lib/dtrun/python/horovod_shim:/mine:/p/pythonpath");
+}
+
+}  // namespace dtrun

@@ -1,0 +1,26 @@
+# cmake -P package.cmake, with the definitions of worker/CMakeLists.txt: makes the folder `package` and its archive,
+# and a source file with the archive's digest.
+set(new ${FOLDER}.new)
+file(REMOVE_RECURSE ${new})
+file(COPY ${SOURCE}/carried/dtrun DESTINATION ${new}/pythonpath PATTERN __pycache__ EXCLUDE)
+file(COPY ${SOURCE}/python/ DESTINATION ${new}/lib/dtrun/python PATTERN __pycache__ EXCLUDE
+     PATTERN README.md EXCLUDE)
+file(MAKE_DIRECTORY ${new}/lib/dtrun/backends)
+foreach(library ${CLIENT}:libdtrun.so.0 ${COLLECTIVES}:libdtrun_collectives.so.0
+                ${BACKEND}:dtrun/backends/libdtrun_backend_dtrun.so)
+    string(REPLACE ":" ";" names ${library})
+    list(GET names 0 from)
+    list(GET names 1 to)
+    execute_process(COMMAND ${STRIP} --strip-unneeded -o ${new}/lib/${to} ${from} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+
+# The same content gives the same bytes: no times, neither of files nor of gzip.
+execute_process(COMMAND ${CMAKE_COMMAND} -E env SOURCE_DATE_EPOCH=0
+                        ${CMAKE_COMMAND} -E tar czf ${ARCHIVE}.new --format=gnutar --mtime=2000-01-01 pythonpath lib
+                WORKING_DIRECTORY ${new} COMMAND_ERROR_IS_FATAL ANY)
+file(SHA256 ${ARCHIVE}.new digest)
+file(REMOVE_RECURSE ${FOLDER})
+file(RENAME ${new} ${FOLDER})
+file(RENAME ${ARCHIVE}.new ${ARCHIVE})
+configure_file(${SOURCE}/carried/package_digest.cpp.in ${DIGEST} @ONLY)
+file(TOUCH ${DIGEST})

@@ -1,0 +1,1 @@
+"""What programs import of Horovod beside a framework's module."""
