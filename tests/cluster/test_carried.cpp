@@ -75,6 +75,33 @@ TEST_CASE("a dtrun that the user has put into PYTHONPATH wins", "[cluster][pytho
     CHECK(count_of(done.out, (own / "dtrun.py").native()) == 2);
 }
 
+TEST_CASE("ranks of a user who is not root import dtrun, too", "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const Finished done =
+        cluster.dtrun(python({"-H", "dtuser@s1:1,dtuser@s2:1", "--tag", "none"}, kSum));
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, " dtrun 3.0 /home/dtuser/.cache/dtrun/package-") == 2);
+}
+
+TEST_CASE("a package that is damaged on a host is told, and ranks run without it",
+          "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const Lines words{"-H", "s1:1,s2:1", "true"};
+    REQUIRE(cluster.dtrun(words).exit_code == 0);
+    const auto damage =
+        "cd /root/.cache/dtrun; rm -r package-*[0-9a-f]; for f in package-*; do echo no >$f; done";
+    REQUIRE(cluster.run("s1", {"sh", "-c", damage}).exit_code == 0);
+    const Finished done = cluster.dtrun(words);
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.err, Contains("s1") && Contains("damaged; remove it, and agent-"));
+    CHECK_THAT(cluster.dtrun({"--horovod-shim", "-H", "s1:1,s2:1", "true"}).err,
+               Contains("damaged; remove it") && Contains("--horovod-shim"));
+    cluster.run("s1", {"rm", "-r", "/root/.cache/dtrun"});
+    CHECK(cluster.dtrun(words).err.empty());
+}
+
 TEST_CASE("with --horovod-shim a script for Horovod runs where Horovod is not",
           "[cluster][python]") {
     Cluster& cluster = Cluster::shared(2);
