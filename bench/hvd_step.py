@@ -67,4 +67,5 @@ def main():
             print(f"{name}\t{seconds * 1e3:.3f}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
