@@ -43,32 +43,33 @@ def choice(*names):
     return parse
 
 
-def command(options, part):
-    """Of one job, in which all ways take turns."""
+def command(options):
+    """Of the job in which all ways take turns."""
     environment = {"PYTHONPATH": f"{ROOT}/worker/python", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
                    "LIBDTRUN_PATH": f"{BUILD}/worker/client/libdtrun.so.0",
                    "LIBDTRUN_COLLECTIVES_PATH": f"{BUILD}/lib/libdtrun_collectives.so.0"}
     hosts = ",".join(f"s{number}:{options.slots}" for number in range(1, options.hosts + 1))
-    how = {"steps": ["--nets", ",".join(options.nets), "--rounds", options.rounds, "--steps", options.steps],
-           "accuracy": ["--seeds", options.seeds, "--epochs", options.epochs]}[part]
+    how = {name: getattr(options, name) for name in ("rounds", "steps", "seeds", "epochs")}
     return [f"{BUILD}/bin/dtrun", "--tag", "none", "--quiet", "-H", hosts,
-            *(f"{name}={value}" for name, value in environment.items()),
-            PYTHON, f"{HERE}/ddp_rank.py", part, ",".join(options.ways), *map(str, how)]
+            *(f"{name}={value}" for name, value in environment.items()), PYTHON, f"{HERE}/ddp_rank.py",
+            ",".join(options.parts), ",".join(options.ways), "--nets", ",".join(options.nets),
+            *(word for name, value in how.items() for word in (f"--{name}", str(value)))]
 
 
-def run(cluster, options, part):
+def run(cluster, options):
     """What the ranks have found, as far as they came."""
     records = []
-    with subprocess.Popen([launch.CLUSTER, "exec", "head", *command(options, part)], env=cluster.environment,
+    with subprocess.Popen([launch.CLUSTER, "exec", "head", *command(options)], env=cluster.environment,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as job:
         for line in job.stdout:
-            if line.startswith("{"):
-                records.append(json.loads(line))
-                record = records[-1]
-                turn = f"{record['net']}, round {record['round'] + 1}" if part == "steps" else f"seed {record['seed']}"
-                say(f"{part}, {turn}: {record['way']}")
+            if not line.startswith("{"):
+                continue
+            record = json.loads(line)
+            records.append(record)
+            turn = f"seed {record['seed']}" if "seed" in record else f"{record['net']}, round {record['round']}"
+            say(f"{record['part']}, {turn}: {record['way']}")
     if job.returncode != 0:
-        say(f"{part}: the job ended with {job.returncode}; the tables have what it had found by then")
+        say(f"the job ended with {job.returncode}; the tables have what it had found by then")
     return records
 
 
@@ -82,8 +83,8 @@ def parse_arguments():
     parser.add_argument("--ways", type=choice(*WAYS, *MORE_WAYS), default=list(WAYS), metavar="NAME,..",
                         help=f"of {', '.join(WAYS)}; and {', '.join(MORE_WAYS)}, which has no hook")
     parser.add_argument("--nets", type=choice(*NETS), default=["gradients", "small"], metavar="NAME,..",
-                        help="of steps: gradients (ResNet-50's, next to no computing), small (78 thousand weights), "
-                             "resnet50 (which is computed); default: gradients,small")
+                        help="of steps: gradients (ResNet-50's, next to no computing), small (78 thousand "
+                             "weights), resnet50 (which is computed); default: gradients,small")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of steps (default: 5)")
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="of a way in a round (default: 20)")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="of accuracy (default: 5)")
@@ -93,6 +94,7 @@ def parse_arguments():
     parser.add_argument("--json", metavar="FILE", help="write every step and every test there")
     options = parser.parse_args()
     options.rate = None if options.rate == "none" else options.rate
+    options.parts = [options.only] if options.only else list(PARTS)
     return options
 
 
@@ -112,7 +114,7 @@ def main():
         machine = launch.Machine(cluster)
         if options.rate:
             collectives.shape(cluster, options.hosts, options.rate)
-        records = [record for part in PARTS if options.only in (None, part) for record in run(cluster, options, part)]
+        records = run(cluster, options)
         facts = machine.facts()
     finally:
         cluster.down()

@@ -37,10 +37,11 @@ class Gradients(nn.Module):
 
     def __init__(self, rank: int) -> None:
         super().__init__()
-        random = torch.Generator().manual_seed(rank)
-        shapes = resnet50()
+        shapes = [torch.Size(shape) for shape in resnet50()]
         self.weights = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes])
-        self.noise = [torch.randn(shape, generator=random) for shape in shapes]
+        # All layers have the same noise, which so stays in the processor's cache.
+        noise = torch.randn(max(shape.numel() for shape in shapes), generator=torch.Generator().manual_seed(rank))
+        self.noise = [noise[:shape.numel()].view(shape) for shape in shapes]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for weight, noise in zip(self.weights, self.noise):
@@ -69,7 +70,7 @@ STEP_NETS = {"gradients": _gradients, "resnet50": _resnet50, "small": _small}
 
 
 def reader(seed: int, width: int = 1024) -> nn.Module:
-    """A net that reads digits, nearly all of whose 1.6 million weights are in one layer, which costs little to compute.
+    """A net that reads digits, nearly all of whose 1.6 million weights are in one layer, which costs little.
 
     So a step is mostly communication, as with large nets on fast processors, and yet it learns within a minute.
     """

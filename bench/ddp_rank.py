@@ -1,6 +1,6 @@
 """A rank of `./dev bench ddp`. Rank 0 prints a line of JSON for each round, net and way.
 
-    ddp_rank.py steps|accuracy WAY,.. [OPTIONS]
+    ddp_rank.py PART,.. WAY,.. [OPTIONS]        PART is steps or accuracy
 """
 import argparse
 import json
@@ -19,8 +19,8 @@ import ddp_nets  # noqa: E402
 from ddp_ways import WARMUP, Way  # noqa: E402
 
 SENT_FILE = "/sys/class/net/eth0/statistics/tx_bytes"
-#: Of `accuracy`: samples of a rank in a step, pictures of all ranks together, and how often in an epoch it is tested.
-BATCH, TRAIN_PICTURES, TEST_PICTURES, TESTS_IN_EPOCH = 32, 8192, 4096, 2
+#: Of `accuracy`: samples of a rank in a step, and how often in an epoch the net is tested.
+BATCH, TESTS_IN_EPOCH = 32, 2
 RATE, MOMENTUM = 0.02, 0.9
 
 
@@ -96,18 +96,18 @@ def steps(chosen: argparse.Namespace) -> None:
             way = Way(net, name)
             found = measure(way, loss_of, chosen.steps)
             way.close()
-            say(part="steps", net=net_name, round=number, way=name, **found)
+            say(part="steps", net=net_name, round=number + 1, way=name, **found)
 
 
 # ---- how well, and how soon, a net learns ----
 
 class Digits:
-    """This rank's share of the pictures, the same for every seed and way."""
+    """This rank's share of the pictures, the same for every seed and way; half as many again to test with."""
 
-    def __init__(self) -> None:
+    def __init__(self, pictures: int) -> None:
         rank, world = dist.get_rank(), dist.get_world_size()
-        self.train = ddp_nets.digits.drawn(TRAIN_PICTURES // world, 1 + rank)
-        self.test = ddp_nets.digits.drawn(TEST_PICTURES // world, 1001 + rank)
+        self.train = ddp_nets.digits.drawn(pictures // world, 1 + rank)
+        self.test = ddp_nets.digits.drawn(pictures // 2 // world, 1001 + rank)
 
     def batches(self, seed: int) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         """Of one epoch, shuffled."""
@@ -135,7 +135,8 @@ def train(way: Way, data: Digits, seed: int, epochs: int) -> Dict[str, Any]:
     steps_in_epoch = data.steps_in_epoch()
     every = max(1, steps_in_epoch // TESTS_IN_EPOCH)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * steps_in_epoch)
-    tests, seconds, done = [], 0.0, 0
+    tests: List[Tuple[int, float, float]] = []
+    seconds, done = 0.0, 0
     for epoch in range(epochs):
         for pictures, labels in data.batches(1000 * seed + epoch):
             begin = time.perf_counter()
@@ -151,7 +152,7 @@ def train(way: Way, data: Digits, seed: int, epochs: int) -> Dict[str, Any]:
 
 
 def accuracy(chosen: argparse.Namespace) -> None:
-    data = Digits()
+    data = Digits(chosen.pictures)
     for number, name in turns(chosen.ways, chosen.seeds):
         way = Way(ddp_nets.reader(number + 1), name)
         found = train(way, data, number + 1, chosen.epochs)
@@ -164,18 +165,20 @@ def main() -> None:
         return text.split(",")
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=("steps", "accuracy"))
+    parser.add_argument("parts", type=words)
     parser.add_argument("ways", type=words)
     parser.add_argument("--nets", type=words, default=["gradients"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--pictures", type=int, default=8192, help="of all ranks together")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    {"steps": steps, "accuracy": accuracy}[chosen.part](chosen)
+    for part in chosen.parts:
+        {"steps": steps, "accuracy": accuracy}[part](chosen)
     dist.destroy_process_group()
 
 

@@ -51,7 +51,8 @@ class Missed:
 def _step_ratios(rounds, other_rounds):
     """How many times faster, each round against the same round of the other way."""
     other = {record["round"]: statistics.median(record["ms"]) for record in other_rounds}
-    return [other[record["round"]] / statistics.median(record["ms"]) for record in rounds if record["round"] in other]
+    return [other[record["round"]] / statistics.median(record["ms"]) for record in rounds
+            if record["round"] in other]
 
 
 def _step_row(name, rounds, by_way, hosts, dominated):
@@ -69,8 +70,8 @@ def _step_row(name, rounds, by_way, hosts, dominated):
             missed.unless(speed >= SPEED_TARGETS[name], f"{SPEED_TARGETS[name]:g}x")
     if RIVAL in by_way and name.startswith("dtrun") and name != "dtrun f32":
         missed.unless(statistics.median(_step_ratios(rounds, by_way[RIVAL])) >= 1, RIVAL)
-    return (f"  {name:11} {step:8.1f} {times:>7} {exposed:8.1f} {middle(lambda record: record['cpu_ms']) / hosts:8.1f} "
-            f"{middle(lambda record: record['bytes']) / hosts * 1e-6:8.2f}{missed}")
+    cpu_ms, sent = (middle(lambda record: record[value]) / hosts for value in ("cpu_ms", "bytes"))
+    return f"  {name:11} {step:8.1f} {times:>7} {exposed:8.1f} {cpu_ms:8.1f} {sent * 1e-6:8.2f}{missed}"
 
 
 def steps(records, hosts):
@@ -103,11 +104,13 @@ def accuracy(records, target):
         final = [record["tests"][-1][2] for record in seeds]
         more = [record["tests"][-1][2] - base[record["seed"]] for record in seeds if record["seed"] in base]
         reached = [seconds for seconds in (_time_to(record, target) for record in seeds) if seconds is not None]
-        time = _with_interval(reached, 1) if len(reached) == len(seeds) else f"{len(reached)} of {len(seeds)} got there"
+        all_reached = len(reached) == len(seeds)
+        time = _with_interval(reached, 1) if all_reached else f"{len(reached)} of {len(seeds)} got there"
         missed = Missed()
         if more and name.startswith("dtrun"):
             missed.unless(statistics.mean(more) >= -ACCURACY_TARGET, f"{ACCURACY_TARGET} points")
-        lines.append(f"  {name:11} {_with_interval(final):>14} {_with_interval(more) if more else '':>14} {time:>14}{missed}")
+        points = _with_interval(more) if more else ""
+        lines.append(f"  {name:11} {_with_interval(final):>14} {points:>14} {time:>14}{missed}")
     return lines
 
 

@@ -22,12 +22,13 @@ class Way:
 
     def __init__(self, net: torch.nn.Module, name: str) -> None:
         group, register = _WAYS[name]
-        # Over gloo torch's PowerSGD mixes up the messages of buckets: what follows an allreduce is started whenever
-        # that ends, which need not be the same order on all ranks. With one bucket there is one order.
+        # Over gloo torch's PowerSGD mixes up the messages of buckets: what follows an allreduce is started
+        # whenever that ends, which need not be the same order on all ranks. With one bucket there is one order.
         bucket_mb = _ONE_BUCKET_MB if register is _powersgd else None
-        # All ranks have made the same net: it need not be sent.
+        # All ranks have made the same net: it need not be sent. A gradient is a view of its bucket, so that DDP
+        # does not copy it there and back.
         self.model: Any = DistributedDataParallel(net, init_sync=False, process_group=group(),
-                                                  bucket_cap_mb=bucket_mb)
+                                                  bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
         self.state: Optional[hooks.HookState] = register(self.model) if register else None
 
     def clear_stats(self) -> None:
