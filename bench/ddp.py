@@ -88,7 +88,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of steps (default: 5)")
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="of a way in a round (default: 20)")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="of accuracy (default: 5)")
-    parser.add_argument("--epochs", type=int, default=6, metavar="N", help="of accuracy (default: 6)")
+    parser.add_argument("--epochs", type=int, default=3, metavar="N", help="of accuracy (default: 3)")
     parser.add_argument("--target", type=float, default=98, metavar="P",
                         help="per cent, the time to which is told (default: 98)")
     parser.add_argument("--json", metavar="FILE", help="write every step and every test there")

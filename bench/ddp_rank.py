@@ -20,7 +20,7 @@ from ddp_ways import WARMUP, Way  # noqa: E402
 
 SENT_FILE = "/sys/class/net/eth0/statistics/tx_bytes"
 #: Of `accuracy`: samples of a rank in a step, and how often in an epoch the net is tested.
-BATCH, TESTS_IN_EPOCH = 32, 2
+BATCH, TESTS_IN_EPOCH = 16, 4
 RATE, MOMENTUM = 0.02, 0.9
 
 
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--pictures", type=int, default=8192, help="of all ranks together")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
