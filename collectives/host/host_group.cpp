@@ -32,7 +32,9 @@ constexpr long kSleepNs = 50'000'000;
 
 std::size_t slot_bytes_for(std::uint32_t places) {
     const std::size_t even = kSlotsBytes / 2 / places / kPageBytes * kPageBytes;
-    return std::clamp(even, kSlotBytesMin, kSlotBytesMax);
+    // A slot has at least a line for each rank.
+    return std::max(std::clamp(even, kSlotBytesMin, kSlotBytesMax),
+                    (places * kCacheLine + kPageBytes - 1) / kPageBytes * kPageBytes);
 }
 
 std::size_t bytes_per_rank(std::size_t slot_bytes) {
@@ -118,7 +120,7 @@ RankPage& HostGroup::page(std::uint32_t place) const {
                                         place * bytes_per_rank(slot_bytes_));
 }
 
-std::byte* HostGroup::slot_of(std::uint32_t place, std::uint32_t step) const {
+std::byte* HostGroup::slot_of(std::uint32_t place, std::uint64_t step) const {
     return reinterpret_cast<std::byte*>(&page(place)) + sizeof(RankPage) + (step & 1) * slot_bytes_;
 }
 
@@ -126,16 +128,13 @@ std::byte* HostGroup::slot_of(std::uint32_t place, std::uint32_t step) const {
 
 Result<void> HostGroup::claim() {
     ++step_;
-    const std::uint32_t needed = step_ - 2;
-    const auto is_past = [needed](std::uint32_t step) {
-        return static_cast<std::int32_t>(step - needed) >= 0;
-    };
-    if (is_past(known_)) return {};
+    const std::uint64_t needed = step_ - 2;
+    if (known_ >= needed) return {};
     for (std::uint32_t place = 0; place < places_; ++place) {
         if (place == place_) continue;
-        const std::atomic<std::uint32_t>& finished = page(place).finished;
+        const std::atomic<std::uint64_t>& finished = page(place).finished;
         auto waited =
-            wait(place, [&] { return is_past(finished.load(std::memory_order_acquire)); });
+            wait(place, [&] { return finished.load(std::memory_order_acquire) >= needed; });
         if (!waited) return waited;
     }
     known_ = needed;
@@ -182,6 +181,8 @@ Result<void> HostGroup::wait(std::uint32_t place, const Ready& ready) {
     RankPage& whose = page(place);
     for (;;) {
         whose.sleepers.fetch_add(1);
+        std::atomic_thread_fence(
+            std::memory_order_seq_cst);  // who posts from now on sees the sleeper
         const std::uint32_t heard = whose.bell.load();
         const bool sleeps = !ready() && host().ended.load() == 0 && whose.left.load() == 0;
         if (sleeps) {
@@ -208,7 +209,7 @@ std::optional<Error> HostGroup::look_around(std::uint32_t place) {
         return Error{Errc::closed, "it has given up"};
     }
     if (Clock::now() > deadline_)
-        return Error{Errc::timed_out, fmt::format("rank {} of this host has not come", place)};
+        return Error{Errc::timed_out, fmt::format("place {} of this host has not come", place)};
     return std::nullopt;
 }
 
@@ -230,7 +231,7 @@ Error HostGroup::give_up_for(std::uint32_t place) {
 
 /// Wakes up whoever sleeps on what a rank says.
 void HostGroup::tell(RankPage& page) {
-    if (page.sleepers.load(std::memory_order_relaxed) != 0) ring(page);
+    if (page.sleepers.load(std::memory_order_seq_cst) != 0) ring(page);
 }
 
 void HostGroup::ring(RankPage& page) noexcept {

@@ -42,7 +42,11 @@ public:
 
     /// An operation begins. Ranks that are in different ones wait, and nothing is mixed up.
     /// \param call  a number that differs for operations that must not be mixed up
-    void begin(std::uint64_t call) { call_ = static_cast<std::uint32_t>(call ^ (call >> 32)); }
+    void begin(std::uint64_t call) {
+        // All calls until now are in it: also those in which nobody waits for whoever was in another one, as when
+        // each rank broadcasts what it has itself, are found out by the next one.
+        call_ = (call_ ^ static_cast<std::uint32_t>(call ^ (call >> 32))) * 0x9e3779b1U;
+    }
 
     // The same as those of Group; average divides by `places`. Errc: closed, cancelled
     Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce);
@@ -91,7 +95,7 @@ private:
               std::size_t slot_bytes);
 
     RankPage& page(std::uint32_t place) const;
-    std::byte* slot_of(std::uint32_t place, std::uint32_t step) const;
+    std::byte* slot_of(std::uint32_t place, std::uint64_t step) const;
     HostPage& host() const { return *reinterpret_cast<HostPage*>(memory_.data()); }
 
     // A step: claim(), fill the slot, post(), await(), read, and then one of the two ends.
@@ -103,7 +107,7 @@ private:
     void finish();                             ///< some have not
     std::byte* own_slot() const { return slot_of(place_, step_); }
     const std::byte* slot(std::uint32_t place) const { return slot_of(place, step_); }
-    std::uint64_t word() const { return std::uint64_t{step_} << 32 | call_; }
+    std::uint64_t word() const { return step_ << 32 | call_; }
     RankPage& own() const { return page(place_); }
 
     template <class Ready>
@@ -132,8 +136,8 @@ private:
     const std::uint32_t places_;
     const std::size_t slot_bytes_;
     std::uint32_t call_ = 0;
-    std::uint32_t step_ = 1;
-    std::uint32_t known_ = 0;  ///< all are known to have finished this step
+    std::uint64_t step_ = 1;
+    std::uint64_t known_ = 0;  ///< all are known to have finished this step
     int loops_ = 0;            ///< looks before the processor is given to others
     std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
     std::function<bool()> interrupted_;

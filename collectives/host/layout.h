@@ -14,7 +14,7 @@ inline constexpr std::size_t kPageBytes = 4'096;
 struct alignas(kPageBytes) HostPage {
     /// By which the memory is known to be the right one.
     std::array<char, 32> nonce;
-    /// The place of whoever ended the group, plus 1; 0: it goes on.
+    /// The place of whoever ended the group, or was lost, plus 1; 0: it goes on.
     std::atomic<std::uint32_t> ended;
 };
 
@@ -22,7 +22,7 @@ struct alignas(kPageBytes) HostPage {
 /// one cache line has all of it.
 struct alignas(kCacheLine) Line {
     static constexpr std::size_t kBytes = kCacheLine - sizeof(std::uint64_t);
-    std::atomic<std::uint64_t> word;  ///< the step's number, and the call's
+    std::atomic<std::uint64_t> word;  ///< the lower half of the step's number, and the call's
     std::array<std::byte, kBytes> data;
 };
 
@@ -30,7 +30,7 @@ struct alignas(kCacheLine) Line {
 struct alignas(kPageBytes) RankPage {
     std::array<Line, 2> posted;  ///< by the parity of the step
     /// The last step of which this rank needs nothing any more. It is behind where all know better.
-    alignas(kCacheLine) std::atomic<std::uint32_t> finished;
+    alignas(kCacheLine) std::atomic<std::uint64_t> finished;
     /// Ranks that sleep until this one says something, and what they sleep on.
     alignas(kCacheLine) std::atomic<std::uint32_t> sleepers;
     std::atomic<std::uint32_t> bell;

@@ -154,6 +154,29 @@ TEST_CASE("Ranks of a host that disagree wait until they are told, and nothing i
     });
 }
 
+TEST_CASE(
+    "Ranks of a host that broadcast what each has itself are found out by their next operation",
+    "[levels]") {
+    MemoryStore store;
+    std::vector<Result<void>> connected;
+    auto ranks = connect_all({0, 0}, store, connected);
+    REQUIRE(failures(connected) == "");
+    const auto results = run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+                                       auto value = static_cast<int>(rank);
+                                       Group& group = *ranks[rank].group;
+                                       // Nobody waits in it: both are the root.
+                                       auto done = group.broadcast(&value, sizeof value, rank);
+                                       if (!done) return done;
+                                       std::jthread watch([&] {
+                                           std::this_thread::sleep_for(200ms);
+                                           group.abort();
+                                       });
+                                       return group.barrier();
+                                   }));
+    CHECK_FALSE(results[0].has_value());
+    CHECK_FALSE(results[1].has_value());
+}
+
 TEST_CASE("A fork of a rank can end without harm, also in shared memory", "[levels]") {
     MemoryStore store;
     std::vector<Result<void>> connected;
