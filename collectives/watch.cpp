@@ -121,6 +121,8 @@ Call Watch::SharedCall::load() const {
 }
 
 std::uint64_t Watch::begin(const Call& call) {
+    // Whoever reads what follows sees that the last operation has ended.
+    std::atomic_thread_fence(std::memory_order_release);
     std::uint64_t number = number_.load(std::memory_order_relaxed);
     if (call.collective) {
         number_.store(++number, std::memory_order_relaxed);
