@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 namespace dtrun::collectives {
 
 /// The lock of the caller's interpreter, which other threads have while an operation waits.
@@ -29,8 +31,9 @@ public:
     Released& operator=(const Released&) = delete;
 
     static Released* here() { return here_; }
+    /// Signals are the main thread's to handle. Others do not ask: an interpreter that ends would end them.
     bool ask() {
-        if (lock_.interrupted == nullptr) return false;
+        if (lock_.interrupted == nullptr || ::gettid() != ::getpid()) return false;
         lock_.lock(state_);
         const bool is = lock_.interrupted() != 0;
         state_ = lock_.unlock();
