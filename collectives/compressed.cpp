@@ -158,6 +158,10 @@ private:
     template <class F>
     void strips(Cut::Range range, F strip);
     void poll();
+    /// Before messages that are under way are waited for.
+    Result<void> failed_in_memory(const Error& error) {
+        return std::unexpected(group_.failed_in_memory(error));
+    }
 
     Group& group_;
     const Topology& topology_;
@@ -403,7 +407,7 @@ Result<void> Exchange::run() {
         const bool adds = on_rail_ && step >= kUnderWay && step - kUnderWay < chunks;
         const bool ends = step >= 2 * kUnderWay;
         if (begins && host_ != nullptr)
-            if (auto ok = sum_on_host(step); !ok) return ok;
+            if (auto ok = sum_on_host(step); !ok) return failed_in_memory(ok.error());
         if (begins && on_rail_)
             if (auto ok = send_values(step); !ok) return ok;
         if (adds)
@@ -411,7 +415,8 @@ Result<void> Exchange::run() {
         if (ends && on_rail_)
             if (auto ok = receive_sums(step - 2 * kUnderWay); !ok) return ok;
         if (ends && host_ != nullptr)
-            if (auto ok = share_on_host(step - 2 * kUnderWay); !ok) return ok;
+            if (auto ok = share_on_host(step - 2 * kUnderWay); !ok)
+                return failed_in_memory(ok.error());
     }
     return {};
 }

@@ -54,10 +54,13 @@ public:
     Result<void> run(std::size_t at, std::size_t n, float* result) {
         at_ = at;
         n_ = n;
-        if (auto done = sum_on_host(); !done) return done;
+        if (auto done = sum_on_host(); !done)
+            return std::unexpected(group_.failed_in_memory(done.error()));
         if (topology_.place() < topology_.rails())
             if (auto done = exchange(); !done) return done;
-        return hand_out(result);
+        if (auto done = hand_out(result); !done)
+            return std::unexpected(group_.failed_in_memory(done.error()));
+        return {};
     }
 
 private:

@@ -144,12 +144,16 @@ public:
                                               const Compression& compression, std::uint64_t call) {
         static_cast<void>(segments), static_cast<void>(reduce);
         static_cast<void>(compression), static_cast<void>(call);
-        return fail(Errc::invalid_input, "compression is for host memory: use mpi or gloo");
+        return fail(Errc::invalid_input, "compression is for host memory: copy the data there");
     }
     /// An allgather in host memory, for the communicator's own small messages.
     virtual Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) {
         return allgather(in, out, bytes);
     }
+
+    /// The host's memory, which the communicator works with by itself, has failed: ends the group.
+    /// \return what the operation fails with
+    virtual Error failed_in_memory(const Error& error) { return error; }
 
     /// Starts messages between pairs of ranks, which are not mixed up with other calls' messages.
     /// None may go to this rank itself. The caller leaves the data alone until wait() has returned.
@@ -184,7 +188,7 @@ struct Availability {
 
 /// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
 struct BackendPlugin {
-    static constexpr std::uint32_t kAbi = 3;
+    static constexpr std::uint32_t kAbi = 4;
     std::uint32_t abi = kAbi;
     const char* name = nullptr;
     Availability (*probe)() = nullptr;

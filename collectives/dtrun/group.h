@@ -42,6 +42,7 @@ public:
     Result<void> barrier() override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
+    Error failed_in_memory(const Error& error) override { return failed(error); }
     void abort() noexcept override;
     std::optional<std::uint32_t> lost() const override { return lost_; }
     void expect(std::uint64_t call) override { expected_ = call; }

@@ -169,3 +169,31 @@ TEST_CASE("A compressed reduce-scatter and allgather give each rank what it shou
             if (count > 1) CHECK(relative_error(gathered[0], sum) <= 2e-2);
         }
 }
+
+TEST_CASE("A rank that leaves its host's memory ends a compressed allreduce everywhere",
+          "[levels][compressed]") {
+    MemoryStore store;
+    std::vector<Result<void>> connected;
+    auto ranks = connect_all({0, 0, 1, 1}, store, connected);
+    REQUIRE(failures(connected) == "");
+    const auto results = run_ranks(
+        4, std::function([&](std::uint32_t rank) -> Result<void> {
+            if (rank == 1) {  // says nothing over TCP, where others wait for its host's sums
+                ranks[rank].arrangement.host.reset();
+                return {};
+            }
+            Values data(1 << 16, 1.0F);
+            const TypedSegment all{data.data(), data.data(), data.size()};
+            const LevelsRank& it = ranks[rank];
+            it.group->expect(7);
+            return CompressedAllreduce(kSmallChunks)
+                .run(*it.group, it.arrangement.topology, it.arrangement.host.get(), {&all, 1},
+                     Reduce::sum, {.format = Format::int8}, 7);
+        }));
+    for (const std::uint32_t rank : {0U, 2U, 3U}) {
+        INFO("rank " << rank);
+        REQUIRE_FALSE(results[rank].has_value());
+        CHECK(results[rank].error().code == Errc::closed);
+        CHECK(ranks[rank].group->lost() == 1U);
+    }
+}
