@@ -30,6 +30,12 @@ bool is_name(const std::string& name) {
            name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == name.npos;
 }
 
+/// Our own backend needs nothing that a machine may lack: where it cannot be loaded, something is wrong with the
+/// installation, and to go on with another one would hide it.
+Errc unloadable(const std::string& name) {
+    return name == kOwnBackend ? Errc::internal : Errc::not_found;
+}
+
 }  // namespace
 
 Result<const BackendPlugin*> load_backend(const std::string& name) {
@@ -46,13 +52,13 @@ Result<const BackendPlugin*> load_backend(const std::string& name) {
     if (!fs::exists(path, error))
         return fail(Errc::not_found, "this dtrun was built without it (no {})", path.string());
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) return fail(Errc::not_found, "{}", ::dlerror());
+    if (library == nullptr) return fail(unloadable(name), "{}", ::dlerror());
     using Entry = const BackendPlugin* (*)();
     const auto entry = reinterpret_cast<Entry>(::dlsym(library, "dtrun_backend_plugin"));
     if (entry == nullptr) return fail(Errc::not_found, "{} is no plug-in of dtrun", path.string());
     const BackendPlugin* const plugin = entry();
     if (plugin->abi != BackendPlugin::kAbi)
-        return fail(Errc::not_found, "{} is of another version of dtrun", path.string());
+        return fail(unloadable(name), "{} is of another version of dtrun", path.string());
     return plugin;
 }
 

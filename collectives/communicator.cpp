@@ -76,6 +76,8 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
         count_made(worker, -1, &number);
         return error;
     }
+    if (code == DTRUN_CANCELLED)  // another rank has given up, or has ended
+        return fail(Errc::closed, "{}", dtrun_error_text());
     if (code != DTRUN_OK) return worker_error(code);
     std::vector<Member> members;
     Result<void> done;
@@ -120,6 +122,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
     auto shared = SharedWorker::of(worker);
     if (!shared) return std::unexpected(shared.error());
     options.backend = backend_wish(std::move(options.backend));
+    if (options.backend == "auto" && !options.device)
+        if (const auto own = load_backend(std::string(kOwnBackend));
+            !own && own.error().code == Errc::internal)
+            return fail(own.error(), "dtrun's libraries do not fit together: install it anew");
     if (options.interfaces.empty()) options.interfaces = interfaces_from_environment();
     auto prefix = next_prefix(shared->get());
     if (!prefix) return std::unexpected(prefix.error());
