@@ -7,15 +7,16 @@
 namespace dtrun::collectives::over_tcp {
 namespace {
 
-/// Strangers that say nothing may not use up this process's descriptors. A peer speaks at once.
-constexpr std::size_t kSilentMax = 256;
+/// Strangers that say nothing may not use up this process's descriptors: no more than this beside the peers, who
+/// speak at once.
+constexpr std::size_t kStrangersMax = 256;
 
 }  // namespace
 
-Result<std::unique_ptr<Door>> Door::open(const std::string& ip) {
+Result<std::unique_ptr<Door>> Door::open(const std::string& ip, std::uint32_t size) {
     auto listener = Socket::listen(ip);
     if (!listener) return std::unexpected(listener.error());
-    return std::unique_ptr<Door>(new Door(std::move(*listener)));
+    return std::unique_ptr<Door>(new Door(std::move(*listener), size + kStrangersMax));
 }
 
 void Door::advance() {
@@ -30,9 +31,9 @@ bool Door::let_one_in() {
     Socket socket = listener_.accept();
     if (socket) {
         silent_.push_back({std::move(socket), {}, 0});
-        if (silent_.size() <= kSilentMax) return true;
+        if (silent_.size() <= silent_max_) return true;
         hear();
-        if (silent_.size() > kSilentMax) turn_one_away();
+        if (silent_.size() > silent_max_) turn_one_away();
         return true;
     }
     if (errno != EMFILE && errno != ENFILE) return false;

@@ -34,7 +34,8 @@ static_assert(sizeof(Greeting) == 56, "what is on the wire has no gaps");
 /// Thread: one at a time. Nothing waits.
 class Door {
 public:
-    static Result<std::unique_ptr<Door>> open(const std::string& ip);
+    /// \param size  of the group, whose ranks may all come at once
+    static Result<std::unique_ptr<Door>> open(const std::string& ip, std::uint32_t size);
 
     sockaddr_storage address() const { return listener_.local_address(); }
     /// Lets in who has come, and hears what they say.
@@ -52,12 +53,14 @@ private:
         std::size_t heard = 0;  ///< bytes of the greeting
     };
 
-    explicit Door(Socket listener) : listener_(std::move(listener)) {}
+    Door(Socket listener, std::size_t silent_max)
+        : listener_(std::move(listener)), silent_max_(silent_max) {}
     bool let_one_in();
     void hear();
     bool turn_one_away();
 
     Socket listener_;
+    const std::size_t silent_max_;
     bool full_ = false;         ///< this process has no descriptor left for whoever is next
     std::list<Caller> silent_;  ///< have not said everything, in the order in which they came
     std::list<Caller> callers_;

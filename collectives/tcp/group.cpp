@@ -38,7 +38,7 @@ Result<std::unique_ptr<TcpGroup>> connect_tcp(const GroupSpec& spec) {
     }
     std::unique_ptr<Door> door;
     if (spec.size > 1) {
-        auto opened = Door::open(address->ip);
+        auto opened = Door::open(address->ip, spec.size);
         if (!opened) {
             Directory::refuse(spec, opened.error().message);
             return std::unexpected(opened.error());

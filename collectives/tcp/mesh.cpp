@@ -66,8 +66,10 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
         if (!connected(peer)) missing.push_back(peer);
     if (missing.empty()) return {};
     if (auto fetched = directory_.fetch(missing, alarm_.ended()); !fetched) return fetched;
-    for (const std::uint32_t peer : missing)
+    for (const std::uint32_t peer : missing) {
         if (auto begun = begin(peer); !begun) return begun;
+        if (auto greeted = advance(peer); !greeted) return greeted;
+    }
     const auto deadline = std::chrono::steady_clock::now() + directory_.timeout();
     for (std::vector<pollfd> waits;; waits.clear()) {
         let_in();
@@ -128,7 +130,9 @@ Result<void> Mesh::greet(std::uint32_t peer) {
     pollfd writable{link.socket.fd(), POLLOUT, 0};
     if (::poll(&writable, 1, 0) <= 0) return {};
     if (auto made = link.socket.connected(); !made)
-        return std::unexpected(lost(peer, made.error()));
+        return std::unexpected(lost(
+            peer, {Errc::closed, fmt::format("rank {} cannot be reached: {}",
+                                             directory_.name_of(peer), made.error().message)}));
     Greeting greeting;
     greeting.kind = static_cast<std::uint32_t>(kind_);
     greeting.from = directory_.rank();
@@ -137,6 +141,7 @@ Result<void> Mesh::greet(std::uint32_t peer) {
     const iovec part{&greeting, sizeof greeting};
     const auto sent = link.socket.send({&part, 1});
     if (!sent) return std::unexpected(lost(peer, sent.error()));
+    if (*sent == 0) return {};  // the next turn will
     link.state = Link::State::greets;
     return {};
 }

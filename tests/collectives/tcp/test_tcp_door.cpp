@@ -67,9 +67,9 @@ private:
 }  // namespace
 
 TEST_CASE("Of many strangers that say nothing at a door, the oldest are turned away", "[tcp]") {
-    const auto door = Door::open("127.0.0.1");
+    const auto door = Door::open("127.0.0.1", 4);
     REQUIRE(door.has_value());
-    const std::vector<Socket> strangers = callers(**door, 260);
+    const std::vector<Socket> strangers = callers(**door, 264);
     (*door)->advance();
     const auto away = std::ranges::count_if(strangers, was_turned_away);
     CHECK(away == 4);
@@ -77,7 +77,7 @@ TEST_CASE("Of many strangers that say nothing at a door, the oldest are turned a
 }
 
 TEST_CASE("Without descriptors strangers are turned away, and whoever has spoken stays", "[tcp]") {
-    const auto door = Door::open("127.0.0.1");
+    const auto door = Door::open("127.0.0.1", 4);
     REQUIRE(door.has_value());
     const std::vector<Socket> all = callers(**door, 20);
     greet(all[0]);
@@ -91,7 +91,7 @@ TEST_CASE("Without descriptors strangers are turned away, and whoever has spoken
 }
 
 TEST_CASE("A door without a descriptor for whoever is next does not wake up for them", "[tcp]") {
-    const auto door = Door::open("127.0.0.1");
+    const auto door = Door::open("127.0.0.1", 4);
     REQUIRE(door.has_value());
     const std::vector<Socket> all = callers(**door, 2);
     greet(all[0]);
