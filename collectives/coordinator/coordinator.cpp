@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace dtrun::collectives {
@@ -24,7 +25,8 @@ constexpr std::chrono::microseconds kPauseMax{1'000};
 
 Coordinator::Coordinator(Comm comm, CoordinatorOptions options)
     : comm_(std::move(comm)),
-      options_(options),
+      delay_(options.delay),
+      fused_bytes_(options.fused_bytes),
       rank_(dtrun_comm_rank(comm_.get())),
       size_(dtrun_comm_size(comm_.get())),
       agreement_(size_),
@@ -87,8 +89,8 @@ bool Coordinator::wait_for_work(std::chrono::microseconds pause) {
     work_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
     const auto has_news = [this] { return stopping_ || !fresh_.empty(); };
     if (pause.count() > 0) work_.wait_for(lock, pause, has_news);
-    if (options_.delay.count() > 0 && !fresh_.empty())
-        work_.wait_for(lock, options_.delay, [this] { return stopping_; });
+    if (delay_.count() > 0 && !fresh_.empty())
+        work_.wait_for(lock, delay_, [this] { return stopping_; });
     return !stopping_;
 }
 
@@ -130,11 +132,25 @@ Result<std::vector<std::string>> Coordinator::exchange(const std::string& own) {
     return messages;
 }
 
+/// Ranks have to fuse alike, whatever their environment says: the least of them all counts.
+Result<void> Coordinator::agree_on_fusion() {
+    auto bytes = static_cast<std::int64_t>(
+        std::min<std::size_t>(fused_bytes_, std::numeric_limits<std::int64_t>::max()));
+    if (const int code =
+            dtrun_allreduce(comm_.get(), &bytes, &bytes, 1, DTRUN_I64, DTRUN_MIN, nullptr))
+        return comm_error(code);
+    fused_bytes_ = static_cast<std::size_t>(bytes);
+    fusion_agreed_ = true;
+    return {};
+}
+
 void Coordinator::run() {
     std::chrono::microseconds pause{0};
     while (wait_for_work(pause)) {
         Result<void> done;
         try {
+            if (!fusion_agreed_)
+                if (const auto agreed = agree_on_fusion(); !agreed) return fail_all(agreed.error());
             const auto messages = exchange(take_fresh());
             if (!messages) return fail_all(messages.error());
             const bool news =
@@ -164,7 +180,7 @@ Result<void> Coordinator::perform(std::vector<Decision> decisions) {
             jobs.push_back({&decision, present ? &own->second.task : nullptr});
         }
     }
-    const std::vector<Batch> batches = plan_batches(decisions, options_.fused_bytes);
+    const std::vector<Batch> batches = plan_batches(decisions, fused_bytes_);
     // A request is over with the last batch that has one of its tensors.
     std::vector<std::size_t> parts_left(decisions.size(), 0);
     std::vector<std::optional<Error>> failed(decisions.size());

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,8 +16,8 @@
 namespace dtrun::collectives {
 
 struct CoordinatorOptions {
-    std::size_t fused_bytes = 64u << 20;
-    std::chrono::microseconds delay{0};  ///< before a cycle, so that more is known in it
+    std::size_t fused_bytes = 64u << 20;  ///< the least of all ranks' counts
+    std::chrono::microseconds delay{0};   ///< before a cycle, so that more is known in it
 };
 
 /// The implementation of dtrun_coordinator. Its thread goes through cycles: ranks tell each other
@@ -52,6 +51,7 @@ private:
     void run();
     /// Waits until there is a reason for a cycle. \return false: the coordinator ends
     bool wait_for_work(std::chrono::microseconds pause);
+    Result<void> agree_on_fusion();
     std::string take_fresh();
     Result<std::vector<std::string>> exchange(const std::string& own);
     Result<void> perform(std::vector<Decision> decisions);
@@ -59,7 +59,9 @@ private:
     void fail_all(const Error& error);
 
     Comm comm_;
-    const CoordinatorOptions options_;
+    const std::chrono::microseconds delay_;
+    std::size_t fused_bytes_;     ///< of the thread alone, as soon as it runs
+    bool fusion_agreed_ = false;  ///< likewise
     const std::uint32_t rank_;
     const std::uint32_t size_;
     Agreement agreement_;  ///< of the thread alone

@@ -35,9 +35,10 @@ typedef struct dtrun_coordinator dtrun_coordinator;
 typedef struct dtrun_outcome dtrun_outcome;
 
 typedef struct dtrun_coordinator_options {
-    size_t size;        /* sizeof(dtrun_coordinator_options) */
-    size_t fused_bytes; /* allreduces are put together up to that; 0: 64 MiB */
-    int64_t delay_us;   /* wait for more before others are told, 0 (default): not at all */
+    size_t size; /* sizeof(dtrun_coordinator_options) */
+    size_t
+        fused_bytes; /* allreduces are put together up to that, the least of all ranks'; 0: 64 MiB */
+    int64_t delay_us; /* wait for more before others are told, 0 (default): not at all */
 } dtrun_coordinator_options;
 
 typedef struct dtrun_tensor {
