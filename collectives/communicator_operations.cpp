@@ -27,7 +27,7 @@ Result<void> Communicator::check_compression(DType type, Reduce reduce,
     if (reduce == Reduce::adasum && !is_float(type))
         return fail(Errc::invalid_input, "Adasum is for floating point, not {}", name_of(type));
     if (reduce == Reduce::adasum && group_->on_device())
-        return fail(Errc::invalid_input, "Adasum is for host memory: use mpi or gloo");
+        return fail(Errc::invalid_input, "Adasum is for host memory: copy the data there");
     if (compression == nullptr) return {};
     if (reduce != Reduce::sum && reduce != Reduce::average)
         return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
@@ -53,6 +53,7 @@ Result<void> Communicator::check_on_host(const Compression* compression) const {
 const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
     // Below that, to encode and to take turns costs more than the wire does. Each rail has its slice.
     constexpr std::size_t kRailValuesMin = 16UL << 10;
+    if (size() == 1) return nullptr;
     if (compression == nullptr || group_->on_device()) return compression;
     const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
                          row_of(compression->format).use == FormatRow::Use::study;

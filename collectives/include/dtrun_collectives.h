@@ -1,4 +1,5 @@
-/* Collective operations of a job's ranks, over MPI, Gloo, NCCL or oneCCL, with one interface.
+/* Collective operations of a job's ranks, over shared memory and TCP of dtrun's own, MPI, Gloo, NCCL
+ * or oneCCL, with one interface.
  *
  * C99; link with dtrun_collectives and dtrun. A communicator is made by all ranks together; its
  * operations are called by all its ranks in the same order with the same arguments, the data aside.
