@@ -24,6 +24,13 @@ std::string config(std::string_view text) {
 
 }  // namespace
 
+TEST_CASE("--horovod-shim is asked for, and not with mpirun, which starts ranks without an agent",
+          "[launcher][horovod]") {
+    CHECK_FALSE(options_of("prog").horovod_shim);
+    CHECK(options_of("--horovod-shim prog").horovod_shim);
+    CHECK_THAT(error_of("--mpi mpirun --horovod-shim prog"), Catch::Contains("--horovod-shim"));
+}
+
 TEST_CASE("each tuning flag of horovodrun becomes its variable", "[launcher][horovod]") {
     const auto [typed, expected] = GENERATE(table<std::string, std::string>({
         {"--fusion-threshold-mb 10", "HOROVOD_FUSION_THRESHOLD=10485760"},

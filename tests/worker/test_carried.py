@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from typing import Dict, List
+from typing import Dict
 
 STAND_IN = pathlib.Path(sys.argv.pop()) / "dtrun/__init__.py"
 EDITABLE = """
@@ -33,7 +33,8 @@ def write(path: pathlib.Path, text: str) -> None:
 def package(folder: pathlib.Path, whose: str) -> str:
     """A dtrun that says whose it is. :return: the folder for sys.path"""
     write(folder / "dtrun/__init__.py", f"WHOSE = {whose!r}\n")
-    write(folder / "dtrun/part.py", f"from . import WHOSE as OF_PACKAGE\nif __name__ == '__main__':\n    print({whose!r})\n")
+    write(folder / "dtrun/part.py",
+          f"from . import WHOSE as OF_PACKAGE\nif __name__ == '__main__':\n    print({whose!r})\n")
     return str(folder)
 
 
@@ -95,13 +96,14 @@ class Carried(unittest.TestCase):
 
     def test_a_library_that_cannot_be_loaded_is_named_with_what_to_do(self) -> None:
         write(self.folder / "package-1/lib/dtrun/python/dtrun/__init__.py", "raise OSError('GLIBC_9 not found')")
+        expected = "ImportError: .*GLIBC_9 not found.*: install on this host a dtrun that was built for it"
         said = self.run_python("-c", "import dtrun").stdout
-        self.assertRegex(said, r"ImportError: .*GLIBC_9 not found.*: install on this host a dtrun that was built for it")
+        self.assertRegex(said, expected)
 
     def test_an_error_of_the_installed_one_is_its_own(self) -> None:
         write(self.folder / "own/dtrun/__init__.py", "raise OSError('mine')")
-        said: List[str] = self.run_python("-c", "import dtrun", path=f"{self.last}:{self.folder}/own").stdout.split("\n")
-        self.assertEqual(said[-2], "OSError: mine")
+        said = self.run_python("-c", "import dtrun", path=f"{self.last}:{self.folder}/own").stdout
+        self.assertEqual(said.splitlines()[-1], "OSError: mine")
 
 
 if __name__ == "__main__":

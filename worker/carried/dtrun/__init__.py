@@ -1,9 +1,9 @@
 """Stands for dtrun in ranks of a job: the folder that has this is the last one of their PYTHONPATH.
 
-The launcher has carried dtrun's Python package to this host together with its agent, so that `import dtrun` works
-where nothing was installed. Python looks into PYTHONPATH before it looks for what is installed; therefore this module
-first asks everybody else for a dtrun. If there is one, it wins; else the one that was carried is imported. In both
-cases that module takes the place of this one, of which nothing is left.
+The launcher has carried dtrun's Python package to this host together with its agent, so that `import dtrun`
+works where nothing was installed. Python looks into PYTHONPATH before it looks for what is installed; therefore
+this module first asks everybody else for a dtrun. If there is one, it wins; else the one that was carried is
+imported. In both cases that module takes the place of this one, of which nothing is left.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def _import() -> None:
     try:
         _become(_find_carried())
     except OSError as error:
-        raise ImportError(f"dtrun came to this host with the job, and its library cannot be loaded here ({error}): "
-                          "install on this host a dtrun that was built for it", name="dtrun") from error
+        raise ImportError("dtrun came to this host with the job, and its library cannot be loaded here "
+                          f"({error}): install on this host a dtrun that was built for it",
+                          name="dtrun") from error
 
 
 _import()
