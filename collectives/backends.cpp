@@ -50,7 +50,11 @@ Result<const BackendPlugin*> load_backend(const std::string& name) {
     const fs::path path = folder / fmt::format("libdtrun_backend_{}.so", variant);
     std::error_code error;
     if (!fs::exists(path, error))
-        return fail(Errc::not_found, "this dtrun was built without it (no {})", path.string());
+        return fail(
+            Errc::not_found,
+            "this dtrun was built without it, or is the one that came with the job, which has less "
+            "than an installed one (no {})",
+            path.string());
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) return fail(unloadable(name), "{}", ::dlerror());
     using Entry = const BackendPlugin* (*)();

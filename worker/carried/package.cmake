@@ -6,8 +6,12 @@ file(COPY ${SOURCE}/carried/dtrun DESTINATION ${new}/pythonpath PATTERN __pycach
 file(COPY ${SOURCE}/python/ DESTINATION ${new}/lib/dtrun/python PATTERN __pycache__ EXCLUDE
      PATTERN README.md EXCLUDE)
 file(MAKE_DIRECTORY ${new}/lib/dtrun/backends)
-foreach(library ${CLIENT}:libdtrun.so.0 ${COLLECTIVES}:libdtrun_collectives.so.0
-                ${BACKEND}:dtrun/backends/libdtrun_backend_dtrun.so)
+set(libraries ${CLIENT}:libdtrun.so.0 ${COLLECTIVES}:libdtrun_collectives.so.0)
+string(REGEX MATCHALL "[^/]+" plugins ${PLUGINS})
+foreach(plugin ${plugins})
+    list(APPEND libraries ${PLUGIN_FOLDER}/lib${plugin}.so:dtrun/backends/lib${plugin}.so)
+endforeach()
+foreach(library ${libraries})
     string(REPLACE ":" ";" names ${library})
     list(GET names 0 from)
     list(GET names 1 to)
