@@ -59,7 +59,8 @@ Greeted greet(std::string script, std::chrono::milliseconds patience = std::chro
 }
 
 const std::string kReadyLine = fmt::format("echo {}{} x", kAgentReady, kProtocolVersion);
-const std::string kWantedLine = fmt::format("echo {}{}; read -r id n h z; ", kAgentWanted, kMachine);
+const std::string kWantedLine =
+    fmt::format("echo {}{}; read -r id n h z; ", kAgentWanted, kMachine);
 
 }  // namespace
 
