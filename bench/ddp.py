@@ -61,16 +61,21 @@ def run(cluster, options):
     records = []
     with subprocess.Popen([launch.CLUSTER, "exec", "head", *command(options)], env=cluster.environment,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as job:
-        for line in job.stdout:
-            if not line.startswith("{"):
-                continue
-            record = json.loads(line)
-            records.append(record)
-            turn = f"seed {record['seed']}" if "seed" in record else f"{record['net']}, round {record['round']}"
-            say(f"{record['part']}, {turn}: {record['way']}")
+        try:
+            for line in job.stdout:
+                if line.startswith("{"):
+                    records.append(json.loads(line))
+                    say_turn(records[-1])
+        except KeyboardInterrupt:
+            job.terminate()
     if job.returncode != 0:
         say(f"the job ended with {job.returncode}; the tables have what it had found by then")
     return records
+
+
+def say_turn(record):
+    turn = f"seed {record['seed']}" if "seed" in record else f"{record['net']}, round {record['round']}"
+    say(f"{record['part']}, {turn}: {record['way']}")
 
 
 def parse_arguments():
