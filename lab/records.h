@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,12 @@ struct GpuRecord {
         visit("memory_bytes", it.memory_bytes);
     }
 };
+
+/// Whether networks compute on GPUs when this backend reduces their gradients.
+constexpr bool computes_on_gpu(std::string_view backend) {
+    const collectives::BackendRow* const row = collectives::find_backend(backend);
+    return row != nullptr && row->on_device();
+}
 
 /// Facts of a host. Texts are empty where the host lacks something, or does not tell.
 struct HostRecord {
@@ -193,7 +200,9 @@ struct EpochRecord {
 struct TrainRecord : ShapeRecord {
     static constexpr const char* kType = "train";
 
-    std::string algorithm;  ///< "serial", "parallel", or the compression of its gradients
+    /// "serial", "parallel", or the compression of its gradients. A serial training is of no
+    /// backend, "none", or, on a GPU, of that with which others compute there.
+    std::string algorithm;
     std::string model;
     std::string data;
     std::string scaling = "strong";  ///< or "weak"
@@ -212,6 +221,10 @@ struct TrainRecord : ShapeRecord {
     std::uint64_t init_unix_ms = 0;   ///< when the rank program began to get ready
     std::uint64_t start_unix_ms = 0;  ///< when the first step began
     std::vector<EpochRecord> by_epoch;
+
+    bool is_serial() const { return algorithm == "serial"; }
+    /// The network computes where the arrays of the backend are.
+    bool is_on_gpu() const { return computes_on_gpu(backend); }
 
     template <class Train, class Visit>
     static void fields(Train& it, Visit&& visit) {

@@ -42,7 +42,11 @@ Result<Device> Device::open(std::uint32_t local_rank) {
     const auto count = (*library)->device_count();
     if (!count) return std::unexpected(count.error());
     const int device = static_cast<int>(local_rank) % *count;
-    if (const int code = (*library)->gpu.set_device(device); code != nccl::kGpuSuccess)
+    int code = (*library)->gpu.set_device(device);
+    // Before CUDA 12 only this runtime library knows the choice until a call uses the GPU, and kernels have
+    // runtime libraries of their own.
+    if (code == nccl::kGpuSuccess) code = (*library)->gpu.free(nullptr);
+    if (code != nccl::kGpuSuccess)
         return fail(Errc::internal, "GPU {}: {}", device, (*library)->gpu_error(code));
     return Device(std::move(*library), *count);
 }

@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "lab/names.h"
+#include "lab/records.h"
 #include "launcher/cli/flags.h"
 
 #include <fmt/ranges.h>
@@ -223,7 +224,7 @@ LabRun train_run(const BenchCommand& command, const Shape& shape, const std::str
     return run;
 }
 
-/// Algorithms besides "serial", which is always run, once. Unless --algorithms names them,
+/// Algorithms besides "serial", which is always run. Unless --algorithms names them,
 /// "parallel" is among them, for speed-up.
 std::vector<std::string> algorithms_of(const BenchCommand& command) {
     std::vector<std::string> algorithms = command.algorithms;
@@ -238,12 +239,25 @@ std::vector<std::string> algorithms_of(const BenchCommand& command) {
     return algorithms;
 }
 
-/// The serial run gives T(1) for all others, so no backend is run with a single rank. It is that of
-/// weak scaling too. Seeds come one after the other, so that an interrupted lab has whole ones.
+/// Backends of serial runs: one for all that compute on processors, and each that does on GPUs.
+std::vector<std::string> serial_backends(const std::vector<std::string>& backends) {
+    std::vector<std::string> serial;
+    bool has_cpu = false;
+    for (const std::string& backend : backends) {
+        const bool on_gpu = computes_on_gpu(backend);
+        if (on_gpu || !has_cpu) serial.push_back(backend);
+        has_cpu |= !on_gpu;
+    }
+    return serial;
+}
+
+/// A serial run gives T(1) for all others that compute on the same, so no backend is run with a
+/// single rank. It is that of weak scaling too. Seeds come one after the other, so that an interrupted lab has whole ones.
 void add_training(std::vector<LabRun>& runs, const BenchCommand& command,
                   const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
     for (int seed = command.seed; seed < command.seed + command.seeds; ++seed) {
-        runs.push_back(train_run(command, {1, 1}, backends.front(), "serial", "strong", seed));
+        for (const std::string& backend : serial_backends(backends))
+            runs.push_back(train_run(command, {1, 1}, backend, "serial", "strong", seed));
         for (const std::string& scaling : command.scaling)
             for (const std::string& algorithm : algorithms_of(command))
                 for (const Shape& shape : shapes)

@@ -33,10 +33,8 @@ CommReducer::CommReducer(const Comm& comm, const MemoryKind& memory, const Algor
     if (algorithm.format) compression_.format = static_cast<int>(*algorithm.format);
 }
 
-Result<void> CommReducer::broadcast(std::span<float> values) {
-    return through(memory_, values, [&](void* data) {
-        return dtrun_broadcast(comm_.get(), data, values.size(), DTRUN_F32, 0);
-    });
+Result<void> CommReducer::broadcast(std::span<float> weights) {
+    return checked(dtrun_broadcast(comm_.get(), weights.data(), weights.size(), DTRUN_F32, 0));
 }
 
 Result<void> CommReducer::sum(std::span<double> values) {
@@ -46,17 +44,11 @@ Result<void> CommReducer::sum(std::span<double> values) {
     });
 }
 
-/// Allocates, once, the copies of gradients on a GPU and the buffers for error feedback.
+/// Allocates, once, the buffers for error feedback.
 Result<void> CommReducer::prepare(std::span<const std::span<float>> gradients) {
     for (const std::span<float> gradient : gradients) {
         counts_.push_back(gradient.size());
         arrays_.push_back(gradient.data());
-        if (memory_.on_device()) {
-            auto copy = Memory::allocate(memory_, gradient.size_bytes());
-            if (!copy) return std::unexpected(copy.error());
-            arrays_.back() = copy->data();
-            copies_.push_back(std::move(*copy));
-        }
         if (!feedback_) continue;
         auto error = Memory::allocate(memory_, gradient.size_bytes());
         if (!error) return std::unexpected(error.error());
@@ -70,20 +62,9 @@ Result<void> CommReducer::prepare(std::span<const std::span<float>> gradients) {
 Result<void> CommReducer::average(std::span<const std::span<float>> gradients) {
     if (arrays_.empty())
         if (auto done = prepare(gradients); !done) return done;
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-        std::memcpy(copies_[i].host().data(), gradients[i].data(), gradients[i].size_bytes());
-        if (auto done = copies_[i].push(gradients[i].size_bytes()); !done) return done;
-    }
-    if (auto done = checked(dtrun_allreduce_many(
-            comm_.get(), arrays_.data(), counts_.data(), counts_.size(), DTRUN_F32, DTRUN_AVERAGE,
-            compressed_ ? &compression_ : nullptr, feedback_ ? error_arrays_.data() : nullptr));
-        !done)
-        return done;
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-        if (auto done = copies_[i].pull(gradients[i].size_bytes()); !done) return done;
-        std::memcpy(gradients[i].data(), copies_[i].host().data(), gradients[i].size_bytes());
-    }
-    return {};
+    return checked(dtrun_allreduce_many(
+        comm_.get(), arrays_.data(), counts_.data(), counts_.size(), DTRUN_F32, DTRUN_AVERAGE,
+        compressed_ ? &compression_ : nullptr, feedback_ ? error_arrays_.data() : nullptr));
 }
 
 }  // namespace dtrun::lab::rank

@@ -10,7 +10,7 @@
 namespace dtrun::lab::rank {
 
 /// Training over a communicator. Gradients of all tensors are one call; with error feedback each
-/// has a buffer of its own.
+/// has a buffer of its own. Weights and gradients are in the memory of the communicator's backend.
 class CommReducer final : public Reducer {
 public:
     /// comm and memory outlive it
@@ -18,7 +18,7 @@ public:
 
     std::uint32_t rank() const override { return comm_.rank(); }
     std::uint32_t size() const override { return comm_.size(); }
-    Result<void> broadcast(std::span<float> values) override;
+    Result<void> broadcast(std::span<float> weights) override;
     Result<void> average(std::span<const std::span<float>> gradients) override;
     Result<void> sum(std::span<double> values) override;
 
@@ -30,8 +30,7 @@ private:
     const bool feedback_;
     const bool compressed_;
     dtrun_compression compression_{};
-    /// Each gradient's copy, if on a GPU, and its buffer for error feedback.
-    std::vector<Memory> copies_, errors_;
+    std::vector<Memory> errors_;  ///< of each gradient, for error feedback
     std::vector<void*> arrays_;
     std::vector<float*> error_arrays_;
     std::vector<std::size_t> counts_;

@@ -2,6 +2,7 @@
 
 #include "collectives/backend_table.h"
 #include "lab/rank/comm_reducer.h"
+#include "lab/rank/gpu/gpu_learner.h"
 #include "lab/rank/host_facts.h"
 #include "lab/record_json.h"
 
@@ -63,19 +64,55 @@ void set_shape(ShapeRecord& shape, std::string backend, const Places& places, st
     shape.ranks = static_cast<int>(ranks);
 }
 
+/// The memory that a backend works on. All ranks find it, or none.
+Result<MemoryKind> find_memory(const std::string& backend, const Membership& membership,
+                               std::uint32_t local_rank) {
+    const collectives::BackendRow* const row = collectives::find_backend(backend);
+    if (row == nullptr || !row->on_device()) return MemoryKind();
+    auto device = collectives::Device::open(local_rank);
+    const auto found = device ? Result<void>() : Result<void>(std::unexpected(device.error()));
+    if (auto all = membership.agree("dtrun-bench/gpu", found); !all)
+        return fail(all.error(), "backend {}", backend);
+    return MemoryKind(std::move(*device));
+}
+
+/// Where a network learns whose gradients are in this memory; nullopt: on this processor. All ranks
+/// find it, or none.
+Result<std::optional<GpuPlace>> find_gpu_place(const MemoryKind& memory,
+                                               const Membership& membership) {
+    if (!memory.on_device()) return std::nullopt;
+    const char* const kernels = std::getenv("DTRUN_TRAIN_CUDA_LIBRARY");
+    auto place = GpuPlace::open(memory.device(), kernels == nullptr ? "" : kernels);
+    const auto found = place ? Result<void>() : Result<void>(std::unexpected(place.error()));
+    if (auto all = membership.agree("dtrun-bench/kernels", found); !all)
+        return std::unexpected(all.error());
+    return std::move(*place);
+}
+
+/// \param gpu  outlives the learners
+MakeLearner learner_at(const std::optional<GpuPlace>& gpu) {
+    return gpu ? learner_on_gpu(*gpu) : MakeLearner(learner_on_cpu);
+}
+
+/// In weak scaling every rank has the batch that is asked for.
+Result<TrainOptions> options_for(TrainOptions what, std::uint32_t ranks) {
+    if (what.scaling != Scaling::weak) return what;
+    const std::uint64_t all = std::uint64_t{what.global_batch} * ranks;
+    if (all > std::numeric_limits<int>::max())
+        return fail(Errc::invalid_input, "a batch of {} for each of {} ranks is too large",
+                    what.global_batch, ranks);
+    what.global_batch = static_cast<std::uint32_t>(all);
+    return what;
+}
+
 Result<Connected> connect(const std::string& backend, const Membership& membership) {
     Connected connected;
     const auto places = find_places(membership);
     if (!places) return std::unexpected(places.error());
     connected.places = *places;
-    const collectives::BackendRow* const row = collectives::find_backend(backend);
-    if (row != nullptr && row->on_device()) {
-        auto device = collectives::Device::open(places->local_rank);
-        const auto found = device ? Result<void>() : Result<void>(std::unexpected(device.error()));
-        if (auto all = membership.agree("dtrun-bench/gpu", found); !all)
-            return fail(all.error(), "backend {}", backend);
-        connected.memory = MemoryKind(std::move(*device));
-    }
+    auto memory = find_memory(backend, membership, places->local_rank);
+    if (!memory) return std::unexpected(memory.error());
+    connected.memory = std::move(*memory);
     const Clock::time_point begin = Clock::now();
     auto comm = Comm::create(membership, backend, connected.memory.on_device());
     if (!comm) return std::unexpected(comm.error());
@@ -213,37 +250,42 @@ Result<void> run_train(const RankOptions& options, const Membership& membership,
         return fail(Errc::invalid_input, "algorithm serial is for one rank; there are {}",
                     membership.size());
     const std::uint64_t init_unix_ms = unix_ms_now();
-    TrainOptions what = options.train;
-    if (what.scaling == Scaling::weak) {
-        const std::uint64_t all = std::uint64_t{what.global_batch} * membership.size();
-        if (all > std::numeric_limits<int>::max())
-            return fail(Errc::invalid_input, "a batch of {} for each of {} ranks is too large",
-                        what.global_batch, membership.size());
-        what.global_batch = static_cast<std::uint32_t>(all);
-    }
+    const auto what = options_for(options.train, membership.size());
+    if (!what) return std::unexpected(what.error());
     auto data = options.data.empty() ? generated_digits() : read_mnist(options.data);
     const auto read = data ? Result<void>() : Result<void>(std::unexpected(data.error()));
     if (auto all = membership.agree("dtrun-bench/data", read); !all) return all;
     const auto finished = [&](const Trained& trained) {
         TrainRecord record = record_of(trained, options, *data);
-        record.global_batch = static_cast<int>(what.global_batch);
+        record.global_batch = static_cast<int>(what->global_batch);
         record.init_unix_ms = init_unix_ms;
         return record;
     };
     if (options.algorithm.serial) {
+        const auto found = find_memory(options.backend, membership, 0);
+        if (!found) return std::unexpected(found.error());
+        const auto gpu = find_gpu_place(*found, membership);
+        if (!gpu) return std::unexpected(gpu.error());
         SerialReducer reducer;
-        const auto trained = train(what, *data, reducer);
+        const auto trained = train(*what, *data, reducer, learner_at(*gpu));
         if (!trained) return std::unexpected(trained.error());
         TrainRecord record = finished(*trained);
-        record.backend = "none";
+        record.backend = found->on_device() ? options.backend : "none";
         print(line_of(record));
         return {};
     }
     const auto connected = connect(options.backend, membership);
     if (!connected) return std::unexpected(connected.error());
     print(line_of(connected->record));
+    const auto gpu = find_gpu_place(connected->memory, membership);
+    if (!gpu) return std::unexpected(gpu.error());
+    if (*gpu)
+        if (auto done =
+                checked(dtrun_comm_set_stream(connected->comm->get(), (*gpu)->stream.get()));
+            !done)
+            return done;
     CommReducer reducer(*connected->comm, connected->memory, options.algorithm);
-    const auto trained = train(what, *data, reducer);
+    const auto trained = train(*what, *data, reducer, learner_at(*gpu));
     if (!trained) return std::unexpected(trained.error());
     TrainRecord record = finished(*trained);
     set_shape(record, connected->comm->backend(), connected->places, connected->comm->size());

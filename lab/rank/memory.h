@@ -19,6 +19,8 @@ public:
     explicit MemoryKind(collectives::Device device) : device_(std::move(device)) {}
 
     bool on_device() const { return device_.has_value(); }
+    /// Only if on_device().
+    const collectives::Device& device() const { return *device_; }
     /// GPUs of the host; 0: memory is the host's.
     int gpus() const { return device_ ? device_->count() : 0; }
 

@@ -82,7 +82,7 @@ void add_settings(Log& log, const TrainRecord& run) {
     log.text(at, "opt_name", "sgd");
     log.point(at, "opt_base_learning_rate", number(run.learning_rate));
     log.text(at, "dtrun_algorithm", run.algorithm);
-    log.text(at, "dtrun_backend", run.algorithm == "serial" ? "none" : run.backend);
+    log.text(at, "dtrun_backend", run.is_serial() && !run.is_on_gpu() ? "none" : run.backend);
     log.text(at, "dtrun_scaling", run.scaling);
     log.point(at, "dtrun_hosts", std::to_string(run.hosts));
     log.point(at, "dtrun_ranks", std::to_string(run.ranks));
@@ -131,8 +131,10 @@ std::string mllog_path(const std::string& file, const TrainRecord& run, bool sev
     if (!several || file == "-") return file;
     const std::filesystem::path path(file);
     std::string name = path.stem().string() + "-" + run.algorithm;
-    if (run.algorithm != "serial")
+    if (!run.is_serial())
         name += fmt::format("-{}-{}x{}", run.backend, run.hosts, run.slots_per_host);
+    else if (run.is_on_gpu())
+        name += "-gpu";
     if (run.scaling != "strong") name += "-" + run.scaling;
     name += fmt::format("-seed{}", run.seed);
     return (path.parent_path() / (name + path.extension().string())).string();

@@ -22,7 +22,7 @@ Styles::Styles(const LabReport& report) {
         if (!is_in_full(row.compression)) add_name(compressions_, row.compression);
     }
     for (const TrainRecord& run : report.train) {
-        if (run.algorithm == "serial") continue;
+        if (run.is_serial()) continue;
         add_name(backends_, run.backend);
         if (run.algorithm != "parallel") add_name(compressions_, run.algorithm);
     }

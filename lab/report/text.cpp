@@ -317,7 +317,7 @@ std::string TerminalRows::train(const TrainRecord& train) {
         what_ = what;
     }
     return text + fmt::format(kColumns, " ", train.algorithm,
-                              train.algorithm == "serial" ? "none" : train.backend,
+                              train.is_serial() && !train.is_on_gpu() ? "none" : train.backend,
                               fmt::format("{} x {}", train.hosts, train.slots_per_host),
                               short_number(train.step_ms), short_number(train.samples_per_s),
                               percent(train.accuracy), short_time(train.seconds));

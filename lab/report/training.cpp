@@ -55,7 +55,8 @@ const TrainRecord* alone(const std::vector<TrainGroup>& groups, const TrainRecor
     const TrainRecord* found = nullptr;
     for (const TrainGroup& each : groups) {
         if (each.run.ranks != 1 || !same_problem(each.run, run)) continue;
-        const bool is_serial = each.run.algorithm == "serial";
+        if (each.run.is_on_gpu() != run.is_on_gpu()) continue;
+        const bool is_serial = each.run.is_serial();
         const bool is_own = each.run.backend == run.backend && each.run.algorithm == run.algorithm;
         if (is_own && !is_serial) return &each.run;
         if (is_serial && found == nullptr) found = &each.run;
@@ -125,8 +126,7 @@ std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algori
     const std::vector<TrainGroup> groups = train_groups(report);
     for (const TrainGroup& group : groups) {
         const TrainRecord& run = group.run;
-        const bool is_serial = run.algorithm == "serial";
-        if (!is_serial && (run.algorithm != algorithm || run.scaling != scaling)) continue;
+        if (!run.is_serial() && (run.algorithm != algorithm || run.scaling != scaling)) continue;
         ScalingPoint& point = points.emplace_back();
         point.run = run;
         const TrainRecord* const one = alone(groups, run);
@@ -142,8 +142,12 @@ std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algori
 
 bool has_scaling(const LabReport& report, string_view scaling) {
     return std::ranges::any_of(report.train, [scaling](const TrainRecord& run) {
-        return run.algorithm != "serial" && run.scaling == scaling;
+        return !run.is_serial() && run.scaling == scaling;
     });
+}
+
+std::string serial_name(const TrainRecord& run) {
+    return run.is_on_gpu() ? "serial, GPU" : "serial";
 }
 
 }  // namespace dtrun::lab

@@ -49,11 +49,14 @@ struct ScalingPoint {
 
 /// Runs of an algorithm, and serial ones, in the order of the report. T(1) is the run of one rank
 /// with the same model, data and batch (in weak scaling: batch of a rank): of the same backend,
-/// else the serial one.
+/// else the serial one that computes on the same, a processor or a GPU.
 /// \param algorithm  "parallel" or a compression
 /// \param scaling    "strong" or "weak"
 std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view algorithm,
                                      std::string_view scaling = "strong");
+
+/// "serial", or "serial, GPU": what takes the backend's place in tables and figures.
+std::string serial_name(const TrainRecord& run);
 
 /// Whether the report has trainings with several ranks, of strong or weak scaling.
 bool has_scaling(const LabReport& report, std::string_view scaling);

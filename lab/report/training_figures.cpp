@@ -40,14 +40,20 @@ Figure scaling_frame(const LabReport& report, std::string title, Scaled what) {
     return figure;
 }
 
+/// Whether a run has a place in the figure of a backend: serial ones if they compute on the same.
+bool belongs_to(const TrainRecord& run, string_view backend) {
+    return run.is_serial() ? run.is_on_gpu() == computes_on_gpu(backend) : run.backend == backend;
+}
+
 Chart::Series scaling_series(const LabReport& report, Chart::Series series, string_view backend,
                              string_view algorithm, Scaled what, string_view scaling = "strong") {
     for (const ScalingPoint& point : scaling_of(report, algorithm, scaling)) {
-        const bool is_serial = point.run.algorithm == "serial";
-        if (!std::isfinite(point.speedup) || (!is_serial && point.run.backend != backend)) continue;
+        const bool is_serial = point.run.is_serial();
+        if (!std::isfinite(point.speedup) || !belongs_to(point.run, backend)) continue;
         const double y = what == Scaled::speedup ? point.speedup : point.efficiency;
-        const std::string who =
-            is_serial ? "serial" : label_of(backend, algorithm) + ", " + shape_text(point.run);
+        const std::string who = is_serial
+                                    ? serial_name(point.run)
+                                    : label_of(backend, algorithm) + ", " + shape_text(point.run);
         series.points.push_back(
             {static_cast<double>(point.run.ranks), y, kUnknown,
              fmt::format("{}: speed-up {:.2f}, efficiency {}, {} ms a step", who, point.speedup,
@@ -61,7 +67,7 @@ Chart::Series scaling_series(const LabReport& report, Chart::Series series, stri
 Names backends_of(const LabReport& report, string_view scaling) {
     Names backends;
     for (const TrainRecord& run : report.train)
-        if (run.algorithm != "serial" && run.scaling == scaling) add_name(backends, run.backend);
+        if (!run.is_serial() && run.scaling == scaling) add_name(backends, run.backend);
     return backends;
 }
 
@@ -70,28 +76,30 @@ Chart::Series throughput_series(const LabReport& report, Chart::Series series, s
                                 double& alone) {
     for (const ScalingPoint& point : scaling_of(report, "parallel", "weak")) {
         const TrainRecord& run = point.run;
-        const bool is_serial = run.algorithm == "serial";
-        if (!is_serial && run.backend != backend) continue;
+        if (!belongs_to(run, backend)) continue;
         if (run.ranks == 1) alone = run.samples_per_s;
         series.points.push_back(
             {static_cast<double>(run.ranks), run.samples_per_s, kUnknown,
-             fmt::format("{}: {} samples/s, efficiency {}", is_serial ? "serial" : shape_text(run),
+             fmt::format("{}: {} samples/s, efficiency {}",
+                         run.is_serial() ? serial_name(run) : shape_text(run),
                          short_number(run.samples_per_s), percent(point.efficiency, 0))});
     }
     keep_best(series);
     return series;
 }
 
-Figure throughput_figure(const LabReport& report, const Styles& styles) {
+/// Of the backends whose ranks compute on GPUs, or of the others: one may be a hundred times the other.
+Figure throughput_figure(const LabReport& report, const Styles& styles, bool on_gpu) {
     Figure figure;
-    figure.title = "Throughput";
+    figure.title = on_gpu ? "Throughput of GPUs" : "Throughput";
     figure.chart.description = "Throughput of weak scaling by ranks";
     figure.chart.x = ranks_axis();
     figure.chart.y.label = "samples/s";
     double alone = kUnknown;
     for (const std::string& backend : backends_of(report, "weak"))
-        figure.chart.series.push_back(
-            throughput_series(report, styles.backend(backend), backend, alone));
+        if (computes_on_gpu(backend) == on_gpu)
+            figure.chart.series.push_back(
+                throughput_series(report, styles.backend(backend), backend, alone));
     Chart::Series ideal;
     ideal.label = "ideal";
     ideal.is_ideal = true;
@@ -157,7 +165,7 @@ std::vector<Place> largest_places(const LabReport& report) {
     std::map<std::tuple<std::string, std::string, bool>, ShapeRecord> largest;
     std::vector<std::tuple<std::string, std::string, bool>> order;
     for (const TrainRecord& run : report.train) {
-        if (run.algorithm == "serial") continue;
+        if (run.is_serial()) continue;
         const auto [entry, added] =
             largest.try_emplace({run.backend, run.scaling, run.hosts == 1}, run);
         if (added) order.push_back(entry->first);
@@ -183,10 +191,9 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
     figure.chart.y.from_zero = false;
     for (const TrainGroup& group : train_groups(report)) {
         const TrainRecord& run = group.run;
-        const bool is_serial = run.algorithm == "serial";
         const bool is_here =
             run.scaling == place.scaling && static_cast<const ShapeRecord&>(run) == place.shape;
-        if (!is_serial && !is_here) continue;
+        if (run.is_serial() ? !belongs_to(run, place.backend) : !is_here) continue;
         figure.chart.series.push_back(
             accuracy_series(group, styles.compression(run.algorithm, place.backend), over));
     }
@@ -225,7 +232,7 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     Names backends;
     std::map<std::string, Names> algorithms;
     for (const TrainRecord& run : report.train) {
-        if (run.algorithm == "serial" || run.scaling != "strong") continue;
+        if (run.is_serial() || run.scaling != "strong") continue;
         add_name(backends, run.backend);
         add_name(algorithms[run.backend], run.algorithm);
     }
@@ -258,7 +265,8 @@ FigureGroup weak_scaling_figures(const LabReport& report, const Styles& styles) 
         "Each rank has as much to do as one alone: with p of them an ideal step takes as long, and "
         "throughput is p times as large.";
     if (!has_scaling(report, "weak")) return weak;
-    add_if_lines(weak.figures, throughput_figure(report, styles));
+    for (const bool on_gpu : {false, true})
+        add_if_lines(weak.figures, throughput_figure(report, styles, on_gpu));
     Figure figure = scaling_frame(report, "Efficiency of weak scaling", Scaled::efficiency);
     for (const std::string& backend : backends_of(report, "weak"))
         figure.chart.series.push_back(scaling_series(report, styles.backend(backend), backend,

@@ -44,7 +44,7 @@ std::string devices_text(const TrainRecord& run) {
 }
 
 std::string backend_text(const TrainRecord& run) {
-    return run.algorithm == "serial" ? "none" : run.backend;
+    return run.is_serial() && !run.is_on_gpu() ? "none" : run.backend;
 }
 
 std::string training_note(const LabReport& report, const std::string& batch) {
@@ -78,7 +78,7 @@ std::vector<ScalingPoint> sorted_points(const LabReport& report, string_view sca
             backends.push_back(point.run.backend);
     std::ranges::stable_sort(points, {}, [&backends](const ScalingPoint& point) {
         const auto backend = std::ranges::find(backends, point.run.backend) - backends.begin();
-        return std::tuple(point.run.algorithm != "serial", backend, point.run.hosts,
+        return std::tuple(!point.run.is_serial(), backend, point.run.hosts,
                           point.run.slots_per_host);
     });
     return points;
@@ -143,7 +143,7 @@ Table scaling_table(const LabReport& report) {
     for (const ScalingPoint& point : sorted_points(report, "strong")) {
         const TrainRecord& run = point.run;
         table.rows.push_back(
-            {run.algorithm == "serial" ? "serial" : run.backend, std::to_string(run.hosts),
+            {run.is_serial() ? serial_name(run) : run.backend, std::to_string(run.hosts),
              std::to_string(run.slots_per_host), short_number(run.step_ms) + " ms",
              short_number(run.samples_per_s) + " samples/s",
              std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-",
@@ -172,7 +172,7 @@ Table weak_scaling_table(const LabReport& report) {
                      {"communication", true}};
     for (const ScalingPoint& point : points) {
         const TrainRecord& run = point.run;
-        table.rows.push_back({run.algorithm == "serial" ? "serial" : run.backend,
+        table.rows.push_back({run.is_serial() ? serial_name(run) : run.backend,
                               std::to_string(run.hosts), std::to_string(run.slots_per_host),
                               std::to_string(run.global_batch), short_number(run.step_ms) + " ms",
                               short_number(run.samples_per_s) + " samples/s",

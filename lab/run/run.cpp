@@ -120,7 +120,8 @@ private:
             ++number_;
             if (each.hosts >= hosts_end_)
                 ++too_many_hosts;
-            else if (each.kind == LabRun::Kind::train && training_fails_)
+            else if (each.kind == LabRun::Kind::train &&
+                     training_fails_[computes_on_gpu(each.backend)])
                 ++trainings;
             else
                 carry_out(each);
@@ -191,7 +192,7 @@ private:
         const std::string error = failure_text(ended->status, said, ended->errors);
         if (run.kind == LabRun::Kind::facts && !report_.hosts.empty()) return skip(error);
         if (is_of_hosts(ended->status)) hosts_end_ = std::min(hosts_end_, run.hosts);
-        training_fails_ = training_fails_ || run.algorithm == "serial";
+        if (run.algorithm == "serial") training_fails_[computes_on_gpu(run.backend)] = true;
         add(run, ended->status, error);
     }
 
@@ -308,7 +309,7 @@ private:
     std::size_t total_ = 0;
     Deadline measured_since_{};                        ///< the first of `total_` runs
     int hosts_end_ = std::numeric_limits<int>::max();  ///< runs on this many hosts or more fail
-    bool training_fails_ = false;
+    bool training_fails_[2] = {};  ///< the serial one on a processor, and on a GPU
     bool has_progress_ = false;
 };
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # session.sh PHASE...: runs parts of what needs a GPU, from a bundle (`./dev gpu-bundle`), some ten minutes each:
 #
-#   1  is it right, and how fast are the codecs
+#   1  is it right, and how fast are the codecs and the lab's trainer
 #   2  profiles of the kernels; streams and overlap
 #   3  training steps with and without compression
 #
@@ -14,6 +14,7 @@ OUT=${OUT:-$PWD/gpu-results}
 mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || { echo "session.sh: OUT=$OUT is no folder to write to" >&2; exit 2; }
 export OUT
 export DTRUN_CODEC_CUDA_LIBRARY=${DTRUN_CODEC_CUDA_LIBRARY:-$root/lib/dtrun/backends/libdtrun_codec_cuda.so}
+export DTRUN_TRAIN_CUDA_LIBRARY=${DTRUN_TRAIN_CUDA_LIBRARY:-$root/lib/dtrun/backends/libdtrun_train_cuda.so}
 export LIBDTRUN_PATH=${LIBDTRUN_PATH:-$root/lib/libdtrun.so.0}
 export LIBDTRUN_COLLECTIVES_PATH=${LIBDTRUN_COLLECTIVES_PATH:-$root/lib/libdtrun_collectives.so.0}
 export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # libdtrun_collectives needs libdtrun
@@ -87,6 +88,11 @@ ranks() { # ranks N COMMAND...: under dtrun, on this host
     LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$root/extra "$root/bin/dtrun" -np "$number" "$@"
 }
 
+lab() { # lab JSON: the lab's trainer over NCCL, with a rank on each GPU; its words for dtrun are its own
+    LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$root/extra "$root/bin/dtrun" bench --no-sweep --train --backends nccl \
+        --algorithms parallel,int8 --epochs 5 --json "$1"
+}
+
 phase_1() {
     step --gate about 60 about
     step --gate codec-check 150 "$root/bin/test_codec_cuda" --check-only --json "$OUT/codec-check.json"
@@ -101,6 +107,9 @@ phase_1() {
     rm -f "$OUT/nccl.jsonl"
     step nccl 150 "$root/bin/test_nccl_gpu" --largest 268435456 --require-two --json "$OUT/nccl.jsonl"
     step survivor 60 survivor
+    step train-check 90 "$root/bin/test_train_gpu" --json "$OUT/train-check.jsonl"
+    optional compute-sanitizer train-memcheck 90 compute-sanitizer --tool memcheck --error-exitcode 9 \
+        "$root/bin/test_train_gpu" --quick
 }
 
 phase_2() {
@@ -121,9 +130,10 @@ phase_3() {
         step "ddp-$model-dtrun" 150 ranks 2 $python "$here/ddp_hook.py" --model "$model" --steps 60 \
             --json "$OUT/ddp-$model-dtrun.json"
     done
+    step lab 120 lab "$OUT/lab.json"
 }
 
-export -f about survivor ranks
+export -f about survivor ranks lab
 export root python
 
 [ $# -gt 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }

@@ -119,5 +119,8 @@ TEST_CASE("logs of several trainings have names of their own", "[lab]") {
     CHECK(mllog_path("log", weak, true) == "log-int8-gloo-2x2-weak-seed7");
     TrainRecord serial = run;
     serial.algorithm = "serial";
+    serial.backend = "none";
     CHECK(mllog_path("log", serial, true) == "log-serial-seed7");
+    serial.backend = "nccl";
+    CHECK(mllog_path("log", serial, true) == "log-serial-gpu-seed7");
 }

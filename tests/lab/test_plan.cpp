@@ -135,6 +135,13 @@ TEST_CASE("training is run alone once, and then in every shape", "[lab]") {
           "train mpi serial 1x1, train mpi parallel 1x2, train mpi int8 1x2");
     CHECK(plan_of("bench --train --no-sweep --algorithms serial,fp8-e4m3-noef", places_of({2})) ==
           "train mpi serial 1x1, train mpi fp8-e4m3-noef 1x2");
+    // What computes on a GPU is compared with a GPU that is alone.
+    CHECK(plan_of("bench --train --no-sweep --algorithms parallel", places_of({2}),
+                  {"nccl", "mpi", "gloo"}) ==
+          "train nccl serial 1x1, train mpi serial 1x1, train nccl parallel 1x2, "
+          "train mpi parallel 1x2, train gloo parallel 1x2");
+    CHECK(plan_of("bench --train --no-sweep --algorithms parallel", places_of({1}), {"nccl"}) ==
+          "train nccl serial 1x1");
     const auto runs = plan_runs(
         bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64 "
                  "--loss-scale 0.0625")

@@ -132,6 +132,39 @@ TEST_CASE("weak scaling compares throughputs of equal parts", "[lab]") {
     CHECK(group_of(groups, "Scalability") == nullptr);
 }
 
+TEST_CASE("a GPU is compared with a GPU that is alone, a processor with a processor", "[lab]") {
+    LabReport report;
+    report.train = {
+        train_record("serial", "none", 1, 1, 10),  train_record("serial", "nccl", 1, 1, 0.5),
+        train_record("parallel", "gloo", 1, 2, 5), train_record("parallel", "nccl", 1, 2, 0.4),
+        weak_record("gloo", 1, 2, 12.5),           weak_record("nccl", 1, 2, 0.625)};
+    const auto points = scaling_of(report, "parallel");
+    REQUIRE(points.size() == 4);
+    CHECK(points[1].speedup == 1);
+    CHECK(points[2].speedup == Approx(2));
+    CHECK(points[3].speedup == Approx(1.25));
+    const std::string text = write_markdown(report);
+    CHECK_THAT(text, Contains("| serial | 1 | 1 | 10.00 ms |"));
+    CHECK_THAT(text, Contains("| serial, GPU | 1 | 1 | 0.5000 ms |"));
+    CHECK_THAT(text, Contains("| serial | 1 | ") && Contains(" | nccl |"));
+    const auto groups = report_figures(report);
+    const FigureGroup* const scaling = group_of(groups, "Scalability");
+    REQUIRE(scaling != nullptr);
+    const Chart& speedup = scaling->figures[0].chart;
+    REQUIRE(speedup.series.size() == 3);
+    for (const std::size_t backend : {1u, 2u}) CHECK(speedup.series[backend].points.size() == 2);
+    const FigureGroup* const weak = group_of(groups, "Weak scaling");
+    REQUIRE(weak != nullptr);
+    REQUIRE(weak->figures.size() == 3);
+    CHECK(weak->figures[0].title == "Throughput");
+    CHECK(weak->figures[1].title == "Throughput of GPUs");
+    CHECK(weak->figures[1].chart.series[0].points[1].y == Approx(2 * 256 / 0.5e-3));
+    // A processor's time says nothing of a GPU's.
+    std::erase_if(report.train, [](const TrainRecord& run) { return run.algorithm == "serial"; });
+    report.train.push_back(train_record("serial", "none", 1, 1, 10));
+    CHECK(std::isnan(scaling_of(report, "parallel")[1].speedup));
+}
+
 TEST_CASE("accuracy is drawn by time and by epochs, with the target", "[lab]") {
     const LabReport report = seeds_report();
     const auto groups = report_figures(report);

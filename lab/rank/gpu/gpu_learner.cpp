@@ -52,6 +52,10 @@ public:
         for (const LayerShape& shape : layers_of(spec.model)) add_layer(shape);
         plan_memory();
     }
+    /// Memory is not given back while kernels use it.
+    ~GpuLearner() override { static_cast<void>(place_.stream.wait()); }
+    GpuLearner(const GpuLearner&) = delete;
+    GpuLearner& operator=(const GpuLearner&) = delete;
 
     /// Allocates all memory, and copies the images and the first weights.
     Result<void> prepare(const LearnerSpec& spec) {
@@ -85,7 +89,9 @@ public:
 
     Result<void> learn(std::span<const std::uint32_t> picks, float scale) override {
         assert(picks.size() <= batch_);
-        picks_on_host_.assign(picks.begin(), picks.end());  // as it is until it has been copied
+        if (!picks_on_host_.empty())  // those of the last call may still be on their way
+            if (auto done = finish(); !done) return done;
+        picks_on_host_.assign(picks.begin(), picks.end());
         put({picks_.offset, picks.size()}, picks_on_host_.data());
         run(kernels_.to_floats(at(training_.pixels), at(picks_), picks.size(), kImageBytes,
                                at(layer_values_.front()), stream()));
@@ -103,8 +109,9 @@ public:
     }
 
     Result<void> finish() override {
-        if (auto done = begun("copying"); !done) return done;
-        return place_.stream.wait();
+        if (auto done = place_.stream.wait(); !done) return done;
+        picks_on_host_.clear();
+        return begun("copying");
     }
 
     Result<double> take_loss() override {

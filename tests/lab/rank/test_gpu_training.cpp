@@ -60,8 +60,8 @@ TEST_CASE("a network on a GPU learns what the processor's learns, but for roundi
     REQUIRE(apart.has_value());
     INFO(name_of(model) << ": loss " << apart->loss << ", gradients " << apart->gradients
                         << ", weights " << apart->weights << ", told apart " << apart->told_apart);
-    CHECK(apart->loss < 1e-5);
-    CHECK(apart->gradients < 1e-4);
+    CHECK(apart->loss < 1e-7);
+    CHECK(apart->gradients < 1e-5);
     CHECK(apart->weights < 1e-5);
     CHECK(apart->told_apart <= 1);
 }
@@ -88,6 +88,7 @@ TEST_CASE("losses are counted once, and gradients do not grow from step to step"
     const auto learner = learner_on_gpu(place)({Model::mlp, 1, 8, few_digits()});
     REQUIRE(learner.has_value());
     const std::vector<std::uint32_t> picks{1, 2, 3, 4, 5, 6, 7, 8};
+    const std::vector<std::uint32_t> others{9, 10, 11};
     REQUIRE((*learner)->learn(picks, 1).has_value());
     const double once = *(*learner)->take_loss();
     CHECK(once > 0);
@@ -95,8 +96,12 @@ TEST_CASE("losses are counted once, and gradients do not grow from step to step"
     const std::span<float> weights = (*learner)->gradients().front();
     std::vector<float> first(weights.size()), second(weights.size());
     REQUIRE(place.device.copy(first.data(), weights.data(), weights.size_bytes()).has_value());
-    for (int i = 0; i < 2; ++i) REQUIRE((*learner)->learn(picks, 1).has_value());
-    CHECK(*(*learner)->take_loss() == 2 * once);
+    // The images of a call are its own, also when the next call comes before it is done.
+    REQUIRE((*learner)->learn(others, 1).has_value());
+    const double of_others = *(*learner)->take_loss();
+    REQUIRE((*learner)->learn(others, 1).has_value());
+    REQUIRE((*learner)->learn(picks, 1).has_value());
+    CHECK(*(*learner)->take_loss() == Approx(once + of_others));
     REQUIRE(place.device.copy(second.data(), weights.data(), weights.size_bytes()).has_value());
     CHECK(first == second);
 }
