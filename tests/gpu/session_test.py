@@ -17,8 +17,8 @@ def bundle(folder: pathlib.Path, codec: str) -> pathlib.Path:
     shutil.copytree(HERE, folder / "tests" / "gpu")
     (folder / "MANIFEST").write_text("commit 0\n")
     programs = {"bin/test_codec_cuda": codec, "bin/test_nccl_gpu": 'case "$*" in *--rank*) exit 3 ;; esac; exit 0',
-                "bin/test_train_gpu": "exit 0", "bin/dtrun": "exit 77", "tools/nvidia-smi": "echo a GPU that is none",
-                "tools/ncu": "exit 0"}
+                "bin/test_train_gpu": "exit 0", "bin/dtrun": "exit 77",
+                "tools/nvidia-smi": "echo a GPU that is none", "tools/ncu": "exit 0"}
     for name, text in programs.items():
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)
