@@ -69,7 +69,8 @@ def _step_row(name, rounds, by_way, hosts, dominated):
         if dominated and name in SPEED_TARGETS:
             missed.unless(speed >= SPEED_TARGETS[name], f"{SPEED_TARGETS[name]:g}x")
     if RIVAL in by_way and name.startswith("dtrun") and name != "dtrun f32":
-        missed.unless(statistics.median(_step_ratios(rounds, by_way[RIVAL])) >= 1, RIVAL)
+        against = statistics.median(_step_ratios(rounds, by_way[RIVAL]))
+        missed.unless(against >= 1, f"{against:.2f}x {RIVAL}")
     cpu_ms, sent = (middle(lambda record: record[value]) / hosts for value in ("cpu_ms", "bytes"))
     return f"  {name:11} {step:8.1f} {times:>7} {exposed:8.1f} {cpu_ms:8.1f} {sent * 1e-6:8.2f}{missed}"
 

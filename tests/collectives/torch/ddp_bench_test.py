@@ -46,7 +46,7 @@ class Tables(unittest.TestCase):
 
     def test_a_way_that_is_too_slow_is_marked(self):
         found = step_records("torch f32", 100) + step_records("torch fp16", 40) + step_records("dtrun int8", 50)
-        self.assertIn("missed: 3x, torch fp16", "\n".join(ddp_table.steps(found, 4)))
+        self.assertIn("missed: 3x, 0.80x torch fp16", "\n".join(ddp_table.steps(found, 4)))
         small = [dict(record, net="small") for record in found]
         self.assertNotIn("3x", "\n".join(ddp_table.steps(small, 4)))
 
