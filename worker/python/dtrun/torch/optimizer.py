@@ -53,7 +53,7 @@ class _Gradient:
         self.name, self.op, self.scales = name, op, scales
         self.compression, self.process_set = compression, process_set
         self._task: Optional[c.Task] = None
-        self._shape: Optional[torch.Size] = None
+        self._made_for: Optional[Tuple[torch.Size, torch.dtype]] = None
 
     def _format(self, gradient: torch.Tensor) -> int:
         format = wire_format(self.compression, gradient, self.op in (Average, Sum))
@@ -70,8 +70,8 @@ class _Gradient:
                                         wire_format=self._format(compressed))
             return _Started(lambda: self.compression.decompress(synchronize(handle), ctx))
         coordinator = self.process_set.coordinator()
-        if self._task is None or self._shape != gradient.shape:
-            self._shape = gradient.shape
+        if self._task is None or self._made_for != (gradient.shape, gradient.dtype):
+            self._made_for = gradient.shape, gradient.dtype
             self._task = c.Task(coordinator.name("allreduce", self.name), c.ALLREDUCE, [gradient],
                                 o._reduction(self.op), 0, *self.scales, self._format(gradient))
         self._task.point(0, gradient, gradient)
