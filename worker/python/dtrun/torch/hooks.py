@@ -89,15 +89,19 @@ class HookState:
                 "errors": {self._names[p]: error.clone() for p, error in self._errors.items()}}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """:raises ValueError: it has a parameter that the model has not"""
+        """:raises ValueError: it has a parameter that the model has not, or that has another size there"""
         parameters = {name: p for p, name in self._names.items()}
         missing = sorted(set(state["errors"]) - set(parameters))
         if missing:
             raise ValueError(f"the checkpoint has errors of {', '.join(missing)}, which the model does not have")
+        for name, error in state["errors"].items():
+            if error.numel() != parameters[name].numel():
+                raise ValueError(f"the checkpoint has {error.numel()} errors of {name}, which has "
+                                 f"{parameters[name].numel()} values: it is of another model")
         self.step = self._first_step = state["step"]
         self._errors = {}
         for name, error in state["errors"].items():
-            self._errors[parameters[name]] = error.detach().clone().to(torch.float32)
+            self._errors[parameters[name]] = error.detach().to("cpu", torch.float32).reshape(-1).clone()
 
     def close(self) -> None:
         """Waits for what is under way, and ends the communicator."""
