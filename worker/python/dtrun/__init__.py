@@ -275,6 +275,13 @@ def version() -> str:
     return _library.dtrun_version().decode()
 
 
+def _failure_of(error: Optional[BaseException]) -> Optional[str]:
+    """What has made a program fail that ends by this exception; None: it has not failed, as with sys.exit(0)."""
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return None
+    return f"{type(error).__name__}: {error}"
+
+
 class Worker:
     """One process's membership of a job.
 
@@ -303,7 +310,7 @@ class Worker:
 
         :param failure: why this rank has failed; None: all went well
         """
-        self._close_users()
+        self._close_users(failure)
         worker, self._worker = self._worker, None
         if worker is not None:
             _library.dtrun_finalize(worker, None if failure is None else failure.encode())
@@ -315,8 +322,10 @@ class Worker:
     def _drop_user(self, user: Any) -> None:
         self._users[:] = [reference for reference in self._users if reference() not in (user, None)]
 
-    def _close_users(self) -> None:
+    def _close_users(self, failure: Optional[str] = None) -> None:
         for user in filter(None, [reference() for reference in self._users]):
+            if failure is not None:
+                user.give_up(failure)
             user.close()
 
     def __enter__(self) -> "Worker":
@@ -324,7 +333,7 @@ class Worker:
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
-        self.close(None if kind is None else f"{kind.__name__}: {error}")
+        self.close(_failure_of(error))
 
     def _get(self) -> ctypes.c_void_p:
         if self._worker is None:

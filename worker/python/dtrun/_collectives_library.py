@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+from typing import Tuple
 
 from . import Code, Error, TimedOut
 
@@ -34,7 +35,7 @@ class _Compression(ctypes.Structure):
     ]
 
 
-def _load() -> ctypes.CDLL:
+def _load() -> Tuple[ctypes.PyDLL, ctypes.CDLL]:
     installed = pathlib.Path(__file__).resolve().parents[3] / "libdtrun_collectives.so.0"
     path = os.environ.get("LIBDTRUN_COLLECTIVES_PATH") or (
         str(installed) if installed.exists() else "libdtrun_collectives.so.0")
@@ -92,10 +93,11 @@ def _load() -> ctypes.CDLL:
     library.dtrun_comm_free.argtypes = [comm]
     library.dtrun_comm_free.restype = None
     library.dtrun_comm_error_text.restype = ctypes.c_char_p
-    return library
+    return library, free
 
 
-_library = _load()
+#: The one keeps the interpreter's lock unless the library itself gives it up; the other does not keep it.
+_library, _free_library = _load()
 
 
 def _check(code: int) -> None:

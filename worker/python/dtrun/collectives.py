@@ -25,22 +25,28 @@ names another).
 
 from __future__ import annotations
 
+import atexit
 import ctypes
-import threading
-from time import monotonic
+import os
+import sys
+import weakref
 from types import TracebackType
-from typing import Any, Optional, Sequence, Tuple, Type
+from typing import Any, Optional, Sequence, Set, Tuple, Type
 
-from . import Code, Error, TimedOut, Worker
+from . import Code, Error, Worker, _failure_of
 from ._arrays import _Array, _check_streams, _DeviceArray, _handle_of, _invalid
 from ._collectives_library import _check, _Compression, _library, _Options
+from ._future import Future
+from ._threads_inside import ThreadsInside
 
 __all__ = ["Bucket", "Communicator", "Future"]
 
 _OPERATIONS = ("sum", "product", "min", "max", "average", "adasum")
 _FORMATS = ("none", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", "fp8-e4m3-unscaled",
             "fp8-e5m2-unscaled")
-_WAIT_MS = 100
+#: How long the end of the program waits for threads whose operations were ended.
+_GIVE_UP_SECONDS = 5
+_communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
 def _operation(op: str, *arrays: _Array) -> int:
@@ -61,53 +67,6 @@ def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array],
         raise _invalid(f"error has to be {count} float32, like the array")
     return _Compression(ctypes.sizeof(_Compression), _FORMATS.index(name), int(stochastic),
                         error.address if error else None, int(always))
-
-
-class Future:
-    """An operation that goes on; its arrays stay untouched until result() has returned."""
-
-    def __init__(self, request: ctypes.c_void_p, keep: Any, value: Any) -> None:
-        self._request: Optional[ctypes.c_void_p] = request
-        self._lock = threading.Lock()  # of one that waits
-        self._error: Optional[Error] = None
-        self._keep = keep
-        self._value = value
-
-    def result(self, timeout: Optional[float] = None) -> Any:
-        """The array it was for, once it is done. :raises TimedOut: it goes on; and those of the operation"""
-        seconds = -1 if timeout is None else max(0, timeout)
-        until = monotonic() + seconds
-        if not self._lock.acquire(timeout=seconds):
-            raise TimedOut(Code.TIMED_OUT, "the operation goes on")
-        try:
-            while self._request is not None:
-                # Signal handlers run between two waits.
-                left = _WAIT_MS if timeout is None else min(_WAIT_MS, max(0, round((until - monotonic()) * 1000)))
-                try:
-                    self._wait(left)
-                except TimedOut:
-                    if timeout is not None and monotonic() >= until:
-                        raise
-            if self._error is not None:
-                raise self._error
-            return self._value
-        finally:
-            self._lock.release()
-
-    def _wait(self, ms: int) -> None:
-        done = ctypes.c_int()
-        code = _library.dtrun_request_wait(self._request, ms, ctypes.byref(done))
-        try:
-            _check(code)
-        except Error as error:
-            if not done.value:
-                raise
-            self._error = error
-        self._request = self._keep = None
-
-    def __del__(self) -> None:
-        if self._request is not None:
-            _library.dtrun_request_wait(self._request, -1, None)
 
 
 class Bucket:
@@ -137,9 +96,9 @@ class Bucket:
         if self._comm._kind is _DeviceArray:
             self._comm._array(self._sample, writable=True)  # in the stream in which it is worked on now
         how = _compression(compression, stochastic, None, 0, always)
-        _check(_library.dtrun_allreduce_many(self._comm._get(), self._pointers, self._counts, len(self._counts),
-                                             self._kind.dtype, _operation(op, self._kind), how,
-                                             self._feedback if how is not None else None))
+        self._comm._do(_library.dtrun_allreduce_many, self._pointers, self._counts, len(self._counts),
+                       self._kind.dtype, _operation(op, self._kind), how,
+                       self._feedback if how is not None else None)
 
 
 class Communicator:
@@ -171,24 +130,42 @@ class Communicator:
                              for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")))
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
+        self._take(comm, worker, _DeviceArray if on_device else _Array, None)
+
+    def _take(self, comm: ctypes.c_void_p, worker: Worker, kind: Type[_Array], stream: Optional[int]) -> None:
         self._comm: Optional[ctypes.c_void_p] = comm
         self._worker = worker  # outlives us
-        self._kind: Type[_Array] = _DeviceArray if on_device else _Array
-        self._stream: Optional[int] = None
+        self._kind, self._stream = kind, stream
+        self._inside = ThreadsInside()
+        self._started: Set[int] = set()  # futures of operations that go on, by id()
+        self._process = os.getpid()
         worker._add_user(self)
+        _communicators.add(self)
 
     def _part(self, comm: ctypes.c_void_p) -> "Communicator":
         made = type(self).__new__(type(self))
-        made._comm, made._worker, made._kind, made._stream = comm, self._worker, self._kind, self._stream
-        self._worker._add_user(made)
+        made._take(comm, self._worker, self._kind, self._stream)
         return made
 
     def close(self) -> None:
-        """Waits for what was started; may be called again."""
+        """Waits for what was started, also by other threads; may be called again."""
         comm, self._comm = self._comm, None
         if comm is not None:
             self._worker._drop_user(self)
+            if self._process == os.getpid():  # a forked child does not have the other threads
+                self._inside.wait_for_others()
             _library.dtrun_comm_free(comm)
+
+    def give_up(self, why: str, also_started: bool = True) -> None:
+        """Ends what is under way, if something is, as nobody here will wait for it.
+
+        :param also_started: also what goes on without a thread of this program
+        """
+        if self._comm is None or self._process != os.getpid():
+            return
+        if self._inside.has_others() or (also_started and self._started):
+            _library.dtrun_comm_abort(self._comm, why.encode())
+            self._inside.wait_for_others(_GIVE_UP_SECONDS)
 
     def __del__(self) -> None:
         if getattr(self, "_comm", None) is not None:
@@ -199,7 +176,15 @@ class Communicator:
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
+        failure = _failure_of(error)
+        if failure is not None:
+            self.give_up(failure)  # others need not wait for this rank, nor it for them
         self.close()
+
+    def _do(self, function: Any, *arguments: Any) -> None:
+        """Calls a function of the library for this communicator. :raises Error:"""
+        with self._inside:
+            _check(function(self._get(), *arguments))
 
     def _get(self) -> ctypes.c_void_p:
         if self._comm is None:
@@ -231,12 +216,12 @@ class Communicator:
         if not all(-2**31 <= number < 2**31 for number in (colour, key)):
             raise _invalid(f"colour and key have 32 bits; {colour} and {key} have not")
         comm = ctypes.c_void_p()
-        _check(_library.dtrun_comm_split(self._get(), colour, key, ctypes.byref(comm)))
+        self._do(_library.dtrun_comm_split, colour, key, ctypes.byref(comm))
         return self._part(comm) if comm.value is not None else None
 
     def split_by_host(self) -> "Communicator":
         comm = ctypes.c_void_p()
-        _check(_library.dtrun_comm_split_by_host(self._get(), ctypes.byref(comm)))
+        self._do(_library.dtrun_comm_split_by_host, ctypes.byref(comm))
         return self._part(comm)
 
     def abort(self, why: str) -> None:
@@ -299,8 +284,8 @@ class Communicator:
         given, taken, value = self._same(array, out)
         kept = None if error is None else self._array(error, writable=True)
         how = _compression(compression, stochastic, kept, given.count, always)
-        _check(_library.dtrun_allreduce(self._get(), given.address, taken.address, given.count, given.dtype,
-                                        _operation(op, given), how))
+        self._do(_library.dtrun_allreduce, given.address, taken.address, given.count, given.dtype,
+                 _operation(op, given), how)
         return value
 
     def start_allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
@@ -309,10 +294,9 @@ class Communicator:
         given, taken, value = self._same(array, out)
         kept = None if error is None else self._array(error, writable=True)
         how = _compression(compression, stochastic, kept, given.count, always)
-        request = ctypes.c_void_p()
-        _check(_library.dtrun_allreduce_start(self._get(), given.address, taken.address, given.count,
-                                              given.dtype, _operation(op, given), how, ctypes.byref(request)))
-        return Future(request, (given, taken, kept), value)
+        future = Future(self, (given, taken, kept), value)
+        return future.begin(_library.dtrun_allreduce_start, given.address, taken.address, given.count, given.dtype,
+                            _operation(op, given), how)
 
     def allreduce_many(self, arrays: Sequence[Any], op: str = "sum", compression: Optional[str] = None,
                        stochastic: bool = False, errors: Optional[Sequence[Any]] = None,
@@ -328,12 +312,12 @@ class Communicator:
         """To the root, in place there unless `out` is given."""
         if self.rank != root:
             given = self._array(array, writable=False)
-            _check(_library.dtrun_reduce_to(self._get(), given.address, None, given.count, given.dtype,
-                                            _operation(op, given), root))
+            self._do(_library.dtrun_reduce_to, given.address, None, given.count, given.dtype,
+                     _operation(op, given), root)
             return None
         given, taken, value = self._same(array, out)
-        _check(_library.dtrun_reduce_to(self._get(), given.address, taken.address, given.count, given.dtype,
-                                        _operation(op, given), root))
+        self._do(_library.dtrun_reduce_to, given.address, taken.address, given.count, given.dtype,
+                 _operation(op, given), root)
         return value
 
     def reduce_scatter(self, array: Any, out: Any, op: str = "sum", compression: Optional[str] = None,
@@ -347,32 +331,29 @@ class Communicator:
         kept = None if error is None else self._array(error, writable=True)
         how = _compression(compression, stochastic, kept, given.count, always)
         if how is None:
-            _check(_library.dtrun_reduce_scatter(self._get(), given.address, taken.address, taken.count,
-                                                 given.dtype, _operation(op, given)))
+            self._do(_library.dtrun_reduce_scatter, given.address, taken.address, taken.count, given.dtype,
+                     _operation(op, given))
         else:
-            _check(_library.dtrun_reduce_scatter_compressed(self._get(), given.address, taken.address,
-                                                            taken.count, given.dtype, _operation(op, given), how))
+            self._do(_library.dtrun_reduce_scatter_compressed, given.address, taken.address, taken.count,
+                     given.dtype, _operation(op, given), how)
         return value
 
     def start_reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Future:
         given, taken, value = self._two(array, out)
         self._parts(given, taken, "array and out")
-        request = ctypes.c_void_p()
-        _check(_library.dtrun_reduce_scatter_start(self._get(), given.address, taken.address, taken.count,
-                                                   given.dtype, _operation(op, given), ctypes.byref(request)))
-        return Future(request, (given, taken), value)
+        future = Future(self, (given, taken), value)
+        return future.begin(_library.dtrun_reduce_scatter_start, given.address, taken.address, taken.count,
+                            given.dtype, _operation(op, given))
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         given = self._array(array, writable=True)
-        _check(_library.dtrun_broadcast(self._get(), given.address, given.count, given.dtype, root))
+        self._do(_library.dtrun_broadcast, given.address, given.count, given.dtype, root)
         return array
 
     def start_broadcast(self, array: Any, root: int = 0) -> Future:
         given = self._array(array, writable=True)
-        request = ctypes.c_void_p()
-        _check(_library.dtrun_broadcast_start(self._get(), given.address, given.count, given.dtype, root,
-                                              ctypes.byref(request)))
-        return Future(request, given, array)
+        future = Future(self, given, array)
+        return future.begin(_library.dtrun_broadcast_start, given.address, given.count, given.dtype, root)
 
     def allgather(self, array: Any, out: Any, compression: Optional[str] = None, stochastic: bool = False,
                   error: Any = None, always: bool = False) -> Any:
@@ -385,19 +366,17 @@ class Communicator:
         kept = None if error is None else self._array(error, writable=True)
         how = _compression(compression, stochastic, kept, given.count, always)
         if how is None:
-            _check(_library.dtrun_allgather(self._get(), given.address, taken.address, given.count, given.dtype))
+            self._do(_library.dtrun_allgather, given.address, taken.address, given.count, given.dtype)
         else:
-            _check(_library.dtrun_allgather_compressed(self._get(), given.address, taken.address, given.count,
-                                                       given.dtype, how))
+            self._do(_library.dtrun_allgather_compressed, given.address, taken.address, given.count, given.dtype,
+                     how)
         return value
 
     def start_allgather(self, array: Any, out: Any) -> Future:
         given, taken, value = self._two(array, out)
         self._parts(taken, given, "out and array")
-        request = ctypes.c_void_p()
-        _check(_library.dtrun_allgather_start(self._get(), given.address, taken.address, given.count,
-                                              given.dtype, ctypes.byref(request)))
-        return Future(request, (given, taken), value)
+        future = Future(self, (given, taken), value)
+        return future.begin(_library.dtrun_allgather_start, given.address, taken.address, given.count, given.dtype)
 
     def allgatherv(self, array: Any, out: Any, counts: Sequence[int]) -> Any:
         """The same for arrays of different lengths. :param counts: of each rank"""
@@ -405,7 +384,7 @@ class Communicator:
         if len(counts) != self.size or counts[self.rank] != given.count or sum(counts) != taken.count:
             raise _invalid("counts has to be the length of each rank's array, and out as long as all of them")
         lengths = (ctypes.c_size_t * len(counts))(*counts)
-        _check(_library.dtrun_allgatherv(self._get(), given.address, taken.address, lengths, given.dtype))
+        self._do(_library.dtrun_allgatherv, given.address, taken.address, lengths, given.dtype)
         return value
 
     def gather(self, array: Any, out: Any = None, root: int = 0) -> Any:
@@ -416,7 +395,7 @@ class Communicator:
             taken = self._array(out, writable=True)
             self._parts(taken, given, "out and array")
             address = taken.address
-        _check(_library.dtrun_gather(self._get(), given.address, address, given.count, given.dtype, root))
+        self._do(_library.dtrun_gather, given.address, address, given.count, given.dtype, root)
         return out
 
     def scatter(self, out: Any, array: Any = None, root: int = 0) -> Any:
@@ -427,7 +406,7 @@ class Communicator:
             given = self._array(array, writable=False)
             self._parts(given, taken, "array and out")
             address = given.address
-        _check(_library.dtrun_scatter(self._get(), address, taken.address, taken.count, taken.dtype, root))
+        self._do(_library.dtrun_scatter, address, taken.address, taken.count, taken.dtype, root)
         return out
 
     def alltoall(self, array: Any, out: Any) -> Any:
@@ -435,25 +414,34 @@ class Communicator:
         given, taken, value = self._same(array, out)
         if given.count % self.size:
             raise _invalid(f"{given.count} elements are not one part for each of {self.size} ranks")
-        _check(_library.dtrun_alltoall(self._get(), given.address, taken.address, given.count // self.size,
-                                       given.dtype))
+        self._do(_library.dtrun_alltoall, given.address, taken.address, given.count // self.size, given.dtype)
         return value
 
     def send(self, array: Any, to: int) -> None:
         given = self._array(array, writable=False)
-        _check(_library.dtrun_send(self._get(), given.address, given.count, given.dtype, to))
+        self._do(_library.dtrun_send, given.address, given.count, given.dtype, to)
 
     def recv(self, array: Any, source: int) -> Any:
         taken = self._array(array, writable=True)
-        _check(_library.dtrun_recv(self._get(), taken.address, taken.count, taken.dtype, source))
+        self._do(_library.dtrun_recv, taken.address, taken.count, taken.dtype, source)
         return array
 
     def sendrecv(self, array: Any, to: int, out: Any, source: int) -> Any:
         """Both at once."""
         given, taken, value = self._two(array, out)
-        _check(_library.dtrun_sendrecv(self._get(), given.address, given.count, to, taken.address, taken.count,
-                                       source, given.dtype))
+        self._do(_library.dtrun_sendrecv, given.address, given.count, to, taken.address, taken.count, source,
+                 given.dtype)
         return value
 
     def barrier(self) -> None:
-        _check(_library.dtrun_comm_barrier(self._get()))
+        self._do(_library.dtrun_comm_barrier)
+
+
+def _end_operations() -> None:
+    """At the end of the program: a thread that came out of the library later would find no interpreter."""
+    failure = _failure_of(getattr(sys, "last_value", None))
+    for comm in list(_communicators):
+        comm.give_up(failure or "the program ends", also_started=failure is not None)
+
+
+atexit.register(_end_operations)

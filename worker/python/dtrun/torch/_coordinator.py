@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Deque, Dict, List, Optional, Sequence, Set
 
 import torch
 
 from .. import Code, Error
-from .._collectives_library import _library
+from .._collectives_library import _free_library, _library
+from .._threads_inside import ThreadsInside
 from ..collectives import Communicator
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCE_SCATTER, BARRIER, JOIN = range(7)
@@ -74,6 +76,8 @@ def _declare() -> None:
         "outcome_last_joined": ([pointer], ctypes.c_uint32),
         "outcome_free": ([pointer], None),
     }
+    for name in ("coordinator_wait", "coordinator_free"):  # which wait: other threads run meanwhile
+        setattr(_library, "dtrun_" + name, getattr(_free_library, "dtrun_" + name))
     for name, (arguments, result) in signatures.items():
         function = getattr(_library, "dtrun_" + name)
         function.argtypes, function.restype = arguments, result
@@ -135,7 +139,8 @@ class Outcome:
 
     def __init__(self, pointer: ctypes.c_void_p) -> None:
         self._pointer = pointer
-        weakref.finalize(self, _library.dtrun_outcome_free, pointer)
+        # At the end of the process tensors may still be there: the memory ends with it.
+        weakref.finalize(self, _library.dtrun_outcome_free, pointer).atexit = False
 
     def rows(self, index: int, size: int) -> List[int]:
         """How many rows each rank has sent."""
@@ -156,6 +161,34 @@ class Outcome:
         memory = (ctypes.c_char * (elements * model.element_size())).from_address(address)
         memory.outcome = self  # type: ignore[attr-defined]  # an array of ctypes has a dictionary
         return torch.frombuffer(memory, dtype=model.dtype, count=elements).view(shape)
+
+
+class _Record:
+    """What the library is told of an operation, and tells of it."""
+
+    __slots__ = ("handle", "done", "outcome", "codes", "keep")
+
+    def __init__(self, keep: Any) -> None:
+        self.handle = ctypes.c_uint64()  # 0: it is not started
+        self.done = ctypes.c_int()
+        self.outcome = ctypes.c_void_p()
+        self.codes: Deque[int] = collections.deque(maxlen=1)
+        self.keep = keep  # owns the memory
+
+
+class Pending:
+    """An operation that was submitted. When it is dropped, nobody waits for the operation."""
+
+    __slots__ = ("_coordinator", "record", "is_consumed")
+
+    def __init__(self, coordinator: Coordinator, keep: Any) -> None:
+        self.is_consumed = False
+        self._coordinator, self.record = coordinator, _Record(keep)
+        coordinator._kept.add(self.record)
+
+    def __del__(self) -> None:
+        if not self.is_consumed:
+            self._coordinator.abandon(self.record)
 
 
 class Coordinator:
@@ -180,16 +213,21 @@ class Coordinator:
         self._worker = worker
         self._pointer: Optional[ctypes.c_void_p] = made
         self._counts: Dict[str, int] = {}
-        self._kept: Dict[int, Any] = {}  # memory of what is under way
-        self._abandoned: List[int] = []
+        self._inside = ThreadsInside()
+        self._kept: Set[_Record] = set()  # what is under way
+        self._abandoned: List[_Record] = []
 
     def close(self) -> None:
         """Ends it; what is pending fails. May be called again."""
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
             self._worker._drop_user(self)
+            self._inside.wait_for_others()  # which look at the pointer ten times a second
             _library.dtrun_coordinator_free(pointer)
             self._kept.clear()
+
+    def give_up(self, why: str) -> None:
+        """For the worker, when its program has failed: close() ends what is pending anyway."""
 
     def name(self, operation: str, given: Optional[str]) -> str:
         """The name of an operation: ranks give those without one numbers in the order of their calls."""
@@ -202,59 +240,69 @@ class Coordinator:
         """Begins with the numbers of name() again, on all ranks at the same point of the program."""
         self._counts.clear()
 
-    def submit(self, task: Task, keep: Any) -> int:
+    def submit(self, task: Task, keep: Any) -> Pending:
         """Starts an operation. :param keep: owns the memory that the task points to"""
         if self._abandoned:
             self._forget_abandoned()
-        if self._pointer is None:
-            raise HorovodInternalError("dtrun.torch was shut down: call init() first")
-        handle = ctypes.c_uint64()
-        code = _library.dtrun_coordinator_submit(self._pointer, ctypes.byref(task.task), ctypes.byref(handle))
-        if code != 0:
-            raise (ValueError if code == Code.INVALID else HorovodInternalError)(_text())
-        self._kept[handle.value] = keep
-        return handle.value
-
-    def poll(self, handle: int) -> bool:
-        return self._pointer is None or bool(_library.dtrun_coordinator_poll(self._pointer, handle))
-
-    def wait(self, handle: int) -> Outcome:
-        """Waits for an operation, once. :raises HorovodInternalError: what has become of it"""
-        done, outcome = ctypes.c_int(), ctypes.c_void_p()
-        while self._pointer is not None:
-            code = _library.dtrun_coordinator_wait(self._pointer, handle, _LOOK_MS, ctypes.byref(done),
-                                                   ctypes.byref(outcome))
-            if not done.value:
-                continue
-            self._kept.pop(handle, None)
+        # It is there before the operation: if a signal handler raises, memory stays as long as it is written to.
+        pending = Pending(self, keep)
+        with self._inside:
+            if self._pointer is None:
+                raise HorovodInternalError("dtrun.torch was shut down: call init() first")
+            code = _library.dtrun_coordinator_submit(self._pointer, task.task, pending.record.handle)
             if code != 0:
-                raise HorovodInternalError(_text())
-            return Outcome(outcome)
-        raise HorovodInternalError("dtrun.torch was shut down while the operation was pending")
+                raise (ValueError if code == Code.INVALID else HorovodInternalError)(_text())
+        return pending
 
-    def finish(self, handle: int) -> None:
+    def poll(self, pending: Pending) -> bool:
+        return bool(pending.record.done.value) or self._is_over(pending.record)
+
+    def _is_over(self, record: _Record) -> bool:
+        with self._inside:
+            return self._pointer is None or bool(_library.dtrun_coordinator_poll(self._pointer, record.handle))
+
+    def wait(self, pending: Pending) -> Outcome:
+        """Waits for an operation. When a signal handler raises meanwhile, it can be waited for again.
+
+        :raises HorovodInternalError: what has become of it
+        """
+        self._wait(pending.record, pending.record.outcome)
+        pending.is_consumed = True
+        return Outcome(pending.record.outcome)
+
+    def finish(self, pending: Pending) -> None:
         """wait() for an operation of whose outcome nothing is needed."""
-        done = ctypes.c_int()
-        while self._pointer is not None:
-            code = _library.dtrun_coordinator_wait(self._pointer, handle, _LOOK_MS, ctypes.byref(done), None)
-            if done.value:
-                self._kept.pop(handle, None)
-                if code != 0:
-                    raise HorovodInternalError(_text())
-                return
-        raise HorovodInternalError("dtrun.torch was shut down while the operation was pending")
+        self._wait(pending.record, None)
+        pending.is_consumed = True
 
-    def abandon(self, handle: int) -> None:
+    def _wait(self, record: _Record, outcome: Optional[ctypes.c_void_p]) -> None:
+        with self._inside:
+            while not record.done.value:
+                if self._pointer is None:
+                    raise HorovodInternalError("dtrun.torch was shut down while the operation was pending")
+                # A signal handler may raise as soon as the library has returned, but not within this call: what
+                # has become of the operation is kept for who waits again.
+                record.codes.extend(map(_library.dtrun_coordinator_wait, (self._pointer,), (record.handle,),
+                                        (_LOOK_MS,), (record.done,), (outcome,)))
+        self._kept.discard(record)
+        if record.codes[-1] != 0:
+            raise HorovodInternalError(_text())
+
+    def abandon(self, record: _Record) -> None:
         """Nobody will wait for it. Its memory stays until it is over."""
-        self._abandoned.append(handle)
+        if record.handle.value == 0 or self._pointer is None:  # it was never started, or has been ended
+            self._kept.discard(record)
+        elif record in self._kept:
+            self._abandoned.append(record)
 
     def _forget_abandoned(self) -> None:
         abandoned, self._abandoned = self._abandoned, []
-        for handle in abandoned:
-            if not self.poll(handle):
-                self._abandoned.append(handle)
+        for record in abandoned:
+            if not record.done.value and not self._is_over(record):
+                self._abandoned.append(record)
                 continue
             try:
-                self.finish(handle)
+                self._wait(record, record.outcome)
+                Outcome(record.outcome)
             except HorovodInternalError:
-                pass  # who has dropped the handle does not want to know
+                pass  # who has dropped the operation does not want to know

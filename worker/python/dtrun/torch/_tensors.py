@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import queue
 import threading
-from typing import Any, Callable, Optional, Sequence, Tuple
+import weakref
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from .._collectives_library import _check, _Compression, _library
-from ..collectives import Communicator
+from .. import Code, Error
+from .._collectives_library import _Compression, _library
+from ..collectives import Communicator, _end_operations
 from ._coordinator import ALLREDUCE, BROADCAST, dtype_of
+
+#: How long the end of the program waits for a thread whose operation was ended.
+_END_SECONDS = 5
 
 SUM, PRODUCT, MIN, MAX, AVERAGE = range(5)
 
@@ -31,8 +37,8 @@ def reduce_many(comm: Communicator, tensors: Sequence[torch.Tensor], reduce: int
     feedback = None
     if errors is not None:
         feedback = (ctypes.c_void_p * number)(*[None if e is None else e.data_ptr() for e in errors])
-    _check(_library.dtrun_allreduce_many(comm._get(), arrays, counts, number, dtype_of(tensors[0], ALLREDUCE),
-                                         reduce, how, feedback))
+    comm._do(_library.dtrun_allreduce_many, arrays, counts, number, dtype_of(tensors[0], ALLREDUCE), reduce, how,
+             feedback)
 
 
 class TensorCommunicator:
@@ -43,7 +49,7 @@ class TensorCommunicator:
         self.rank, self.size = comm.rank, comm.size
 
     def _do(self, name: str, *arguments: Any) -> None:
-        _check(getattr(_library, "dtrun_" + name)(self.comm._get(), *arguments))
+        self.comm._do(getattr(_library, "dtrun_" + name), *arguments)
 
     def reduce(self, tensor: torch.Tensor, reduce: int, root: int) -> None:
         out = tensor.data_ptr() if self.rank == root else None
@@ -105,36 +111,114 @@ def _value(done: torch.futures.Future) -> Any:
     return value
 
 
+class Started:
+    """Something that a thread has been given to do, and what has become of it."""
+
+    def __init__(self, job: Callable[[], Any], thread: threading.Thread) -> None:
+        self._job: Optional[Callable[[], Any]] = job
+        self._thread = thread
+        self._over = threading.Event()
+        self._future: torch.futures.Future = torch.futures.Future()
+        #: Gets what the job returns, or fails with the text of the exception that it raises.
+        # What then() raises is an error for torch's own code, too; set_exception() is one for Python's alone.
+        self.future = self._future.then(_value)
+        self.value: Any = None
+        self.error: Optional[BaseException] = None
+
+    def run(self) -> None:
+        """Does it. What waits for the future goes on in this thread before this returns."""
+        assert self._job is not None
+        try:
+            self.value = self._job()
+        except Exception as error:  # whoever waits gets it
+            self.error = error
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """It is not done, for that reason."""
+        self.error = error
+        self._end()
+
+    def _end(self) -> None:
+        self._job = None  # and with it the tensors that it has held
+        self._over.set()
+        self._future.set_result((self.value, self.error))
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until it is over, in which signal handlers run. :return: False: the time has passed before
+
+        :raises RuntimeError: it cannot be done before the function has ended that now waits for it
+        """
+        if not self.is_over and threading.current_thread() is self._thread:
+            raise RuntimeError("a function that was given to then() waits for an operation that comes after it: "
+                               "return its future instead")
+        return self._over.wait(timeout)
+
+
 class InOrder:
-    """A thread that does what it is given in that order, and completes torch's futures."""
+    """A thread that does what it is given in that order, and completes torch's futures.
+
+    What it is given by functions that wait for those futures, which run in this thread, is done at once: behind
+    the operation that they have waited for and before all that others have given, thus in the same order on all
+    ranks.
+    """
 
     def __init__(self, name: str) -> None:
-        self._jobs: "queue.SimpleQueue[Optional[Tuple[torch.futures.Future, Callable[[], Any]]]]" = (
-            queue.SimpleQueue())
+        self._jobs: "queue.SimpleQueue[Optional[Started]]" = queue.SimpleQueue()
+        self._is_closed = False
+        self._closing = threading.Lock()  # so that nothing comes behind the end of the queue
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        _threads.add(self)
+
+    def start(self, job: Callable[[], Any]) -> Started:
+        """Has it done; if this was closed, it fails."""
+        started = Started(job, self._thread)
+        with self._closing:
+            is_closed, is_own = self._is_closed, threading.current_thread() is self._thread
+            if not is_closed and not is_own:
+                self._jobs.put(started)
+        if is_closed:
+            started.fail(Error(Code.CLOSED, "the communicator is closed: destroy_process_group() or close() was "
+                               "called before"))
+        elif is_own:
+            started.run()
+        return started
 
     def submit(self, job: Callable[[], Any]) -> torch.futures.Future:
         """:return: gets what `job` returns, or fails with the text of the exception that it raises"""
-        future: torch.futures.Future = torch.futures.Future()
-        # What then() raises is an error for torch's own code, too; set_exception() is one for Python's alone.
-        result = future.then(_value)
-        self._jobs.put((future, job))
-        return result
+        return self.start(job).future
 
-    def close(self) -> None:
-        """Waits for what was given."""
-        self._jobs.put(None)
-        self._thread.join()
+    def close(self, timeout: Optional[float] = None) -> None:
+        """Waits for what was given. May be called again. :param timeout: seconds; None: none"""
+        with self._closing:
+            if not self._is_closed:
+                self._jobs.put(None)
+            self._is_closed = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         while True:
-            job = self._jobs.get()
-            if job is None:
+            started = self._jobs.get()
+            if started is None:
                 return
-            try:
-                result = (job[1](), None)
-            except Exception as error:  # whoever waits for the future gets it
-                result = (None, error)
-            job[0].set_result(result)
-            del job, result
+            started.run()
+            del started
+
+
+_threads: "weakref.WeakSet[InOrder]" = weakref.WeakSet()
+
+
+def _end_threads() -> None:
+    """At the end of the program: no thread is to be in torch or in the library when the interpreter goes."""
+    _end_operations()
+    for thread in list(_threads):
+        thread.close(_END_SECONDS)
+
+
+atexit.register(_end_threads)

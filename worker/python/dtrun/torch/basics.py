@@ -8,8 +8,8 @@ import os
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from .. import Worker
-from ..collectives import Communicator
+from .. import Worker, _failure_of
+from ..collectives import Communicator, _end_operations
 from ._coordinator import Coordinator
 
 _MIB = 1 << 20
@@ -167,11 +167,11 @@ def shutdown() -> None:
 def _at_exit() -> None:
     if _job.process != os.getpid():
         return
+    _end_operations()  # of other threads, for which closing would wait
     shutdown()
     worker, _job.worker = _job.worker, None
-    failure = getattr(sys, "last_value", None)
     if worker is not None:
-        worker.close(None if failure is None else f"{type(failure).__name__}: {failure}")
+        worker.close(_failure_of(getattr(sys, "last_value", None)))
 
 
 def _forget(process_set: ProcessSet) -> None:

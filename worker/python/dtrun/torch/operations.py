@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from . import _coordinator as c
-from ._coordinator import Coordinator, Outcome, Task
+from ._coordinator import Coordinator, HorovodInternalError, Outcome, Pending, Task
 from .basics import ProcessSet, global_process_set
 
 #: Values are Horovod's.
@@ -19,29 +19,29 @@ _REDUCTIONS = (4, 0, 5, 2, 3, 1)  # values of dtrun_reduce
 class Handle:
     """An operation that goes on, for poll() and synchronize()."""
 
-    __slots__ = ("_coordinator", "_number", "_result", "__weakref__")
+    __slots__ = ("_coordinator", "_pending", "_result", "__weakref__")
 
     def __init__(self, coordinator: Coordinator, task: Task, keep: Any,
                  result: Callable[[Outcome], Any]) -> None:
         """:param result: makes what synchronize() returns"""
-        self._number: Optional[int] = None
         self._coordinator = coordinator
         self._result = result
-        self._number = coordinator.submit(task, keep)
+        self._pending: Optional[Pending] = coordinator.submit(task, keep)
 
     def poll(self) -> bool:
-        return self._number is None or self._coordinator.poll(self._number)
+        return self._pending is None or self._coordinator.poll(self._pending)
 
     def wait(self) -> Any:
-        number, self._number = self._number, None
-        if number is None:
+        if self._pending is None:
             raise ValueError("the operation has been waited for already: each handle is good for one "
                              "synchronize()")
-        return self._result(self._coordinator.wait(number))
-
-    def __del__(self) -> None:
-        if self._number is not None:
-            self._coordinator.abandon(self._number)
+        try:
+            outcome = self._coordinator.wait(self._pending)
+        except HorovodInternalError:
+            self._pending = None
+            raise
+        self._pending = None  # not before: when a signal handler raises, it can be waited for again
+        return self._result(outcome)
 
 
 def poll(handle: Handle) -> bool:
@@ -351,8 +351,7 @@ def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], name: Optional[
 
 def _without_data(operation: int, name: str, process_set: ProcessSet) -> Tuple[Coordinator, Outcome]:
     coordinator = process_set.coordinator()
-    number = coordinator.submit(Task(name, operation), None)
-    return coordinator, coordinator.wait(number)
+    return coordinator, coordinator.wait(coordinator.submit(Task(name, operation), None))
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -75,8 +75,8 @@ class _Gradient:
             self._task = c.Task(coordinator.name("allreduce", self.name), c.ALLREDUCE, [gradient],
                                 o._reduction(self.op), 0, *self.scales, self._format(gradient))
         self._task.point(0, gradient, gradient)
-        number = coordinator.submit(self._task, gradient)
-        return _Started(lambda: coordinator.finish(number))
+        pending = coordinator.submit(self._task, gradient)
+        return _Started(lambda: coordinator.finish(pending))
 
 
 class _Started:
