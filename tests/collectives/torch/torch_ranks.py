@@ -1,17 +1,22 @@
 """A rank of torch_test.py: checks one thing and prints ok.
 
-    torch_ranks.py operations|disagrees|optimizer|killed|elastic FILE|hooks FORMAT|loses FORMAT|
-                   resumes FORMAT|backend|shim
+    torch_ranks.py operations|disagrees|optimizer|interrupts|ends|fails|killed|elastic FILE|hooks FORMAT|
+                   loses FORMAT|resumes FORMAT|shim
 """
 
+import builtins
 import copy
 import hashlib
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
 
 import torch
+
+from dtrun.collectives import Communicator
 
 warnings.simplefilter("ignore")
 
@@ -146,6 +151,91 @@ def disagrees(hvd):
     check(same(hvd.allreduce(torch.ones(4), op=hvd.Sum), torch.full((4,), float(hvd.size()))), "it goes on")
 
 
+# ---- what interrupts and ends a program ----
+
+class Alarm(Exception):
+    """What a signal handler raises, as that of Ctrl-C raises KeyboardInterrupt."""
+
+
+def raise_alarm(_number, _frame):
+    raise Alarm
+
+
+def is_interrupted(seconds, call):
+    signal.signal(signal.SIGALRM, raise_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        call()
+    except Alarm:
+        return True
+    return False
+
+
+def turns_of_another_thread(call):
+    """How often a thread has woken up during a call."""
+    turns, stop = [], threading.Event()
+    thread = threading.Thread(target=lambda: [turns.append(1) for _ in iter(lambda: stop.wait(0.001), True)])
+    thread.start()
+    call()
+    stop.set()
+    thread.join()
+    return len(turns)
+
+
+def interrupts(hvd):
+    rank, size, worker = hvd.rank(), hvd.size(), hvd.worker()
+    late, values = torch.full((4,), float(size)), torch.ones(1000).numpy()
+    with Communicator(worker) as comm:
+        if rank == 0:
+            handle = hvd.allreduce_async(torch.ones(4), name="late", op=hvd.Sum)
+            future = comm.start_allreduce(values)
+            turns = turns_of_another_thread(
+                lambda: check(is_interrupted(1, lambda: hvd.synchronize(handle)), "in synchronize()"))
+            check(turns > 40, "others run while synchronize() waits", turns)
+            check(is_interrupted(0.2, future.result), "in result()")
+            check(is_interrupted(0.2, lambda: hvd.allreduce(torch.ones(4), name="dropped")), "in allreduce()")
+            worker.set("rank 0 was interrupted", "1")
+            check(same(hvd.synchronize(handle), late), "it can be waited for again")
+            check(future.result()[0] == size and future.result() is values, "it can be waited for again")
+        else:
+            worker.get("rank 0 was interrupted")
+            check(same(hvd.allreduce(torch.ones(4), name="late", op=hvd.Sum), late))
+            hvd.allreduce(torch.ones(4), name="dropped")
+            comm.allreduce(values)
+    hvd.barrier()
+    hvd.barrier()
+    check(not hvd.global_process_set.coordinator()._kept, "nothing is kept of what nobody waits for")
+
+
+class Late:
+    """Looks at a result when the interpreter is on its way out."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+        check(self.values[0] == 1)
+
+
+def ends(hvd):
+    builtins.late = Late(hvd.allgather(torch.ones(1 << 20)))
+    comm = Communicator(hvd.worker())
+    if hvd.rank() == 0:
+        threading.Thread(target=comm.barrier, daemon=True).start()
+        time.sleep(0.3)
+    else:
+        time.sleep(2)
+
+
+def fails(hvd):
+    with Communicator(hvd.worker()) as comm:
+        if hvd.rank() == 0:
+            pending = comm.start_allreduce(torch.ones(4).numpy())
+            raise ValueError("the program is wrong", pending)
+        hvd.worker().get("never")
+
+
 def model_of(seed):
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64),
@@ -176,6 +266,7 @@ def train_alone(size, steps, passes):
 
 
 def optimizer(hvd):
+    changes_type(hvd)
     for options in ({}, {"groups": 2}, {"backward_passes_per_step": 2}, {"gradient_predivide_factor": 2.0}):
         model = model_of(1 + hvd.rank())
         passes = options.get("backward_passes_per_step", 1)
@@ -193,6 +284,19 @@ def optimizer(hvd):
         check(same(weights(model), train_alone(hvd.size(), 10, passes), 1e-5), options)
         digests = hvd.allgather_object(hashlib.sha1(weights(model).numpy().tobytes()).hexdigest())
         check(len(set(digests)) == 1, digests)
+
+
+def changes_type(hvd):
+    """A model may have other types than when the optimizer was made."""
+    model = torch.nn.Linear(4, 4, bias=False)
+    made = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0),
+                                    named_parameters=model.named_parameters())
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        model.to(dtype)
+        made.zero_grad()
+        model(torch.full((2, 4), hvd.rank() + 1.0, dtype=dtype)).sum().backward()
+        made.step()
+        check(same(model.weight.grad, torch.full((4, 4), hvd.size() + 1.0, dtype=dtype)), model.weight.grad)
 
 
 def killed(hvd):
@@ -317,42 +421,21 @@ def resumes(format):
     made = torch.optim.SGD(again.parameters(), lr=0.05, momentum=0.9)
     made.load_state_dict(saved["optimizer"])
     generator.set_state(saved["generator"])
+    name = next(iter(saved["hook"]["errors"]))
+    try:
+        resumed.load_state_dict({"step": 1, "errors": {name: torch.zeros(10)}})
+        check(False, "errors of another size were taken")
+    except ValueError as error:
+        check(f"10 errors of {name}" in str(error), error)
     resumed.load_state_dict(saved["hook"])
     check(same(train(again, 10, made, generator), expected), "the same bits as without an interruption")
 
 
-def backend():
-    dist = torch.distributed
-    rank, size = dist.get_rank(), dist.get_world_size()
-    values = torch.full((4,), float(rank))
-    dist.all_reduce(values)
-    check(same(values, torch.full((4,), float(sum(range(size))))))
-    parts = [torch.zeros(2) for _ in range(size)]
-    dist.all_gather(parts, torch.full((2,), float(rank)))
-    check([part[0].item() for part in parts] == list(range(size)))
-    taken = torch.zeros(size)
-    dist.all_to_all_single(taken, torch.arange(float(size)) + 10 * rank)
-    check(taken.tolist() == [10.0 * other + rank for other in range(size)])
-    own = torch.zeros(1)
-    dist.scatter(own, [torch.tensor([float(r)]) for r in range(size)] if rank == 0 else None, 0)
-    check(own.item() == rank)
-    if size > 1:  # everybody receives first
-        before = torch.zeros(3)
-        receive = dist.irecv(before, (rank - 1) % size)
-        dist.isend(torch.full((3,), float(rank)), (rank + 1) % size).wait()
-        receive.wait()
-        check(before[0].item() == (rank - 1) % size)
-    dist.barrier()
-    check(alike(train(distributed_model(1 + rank), 10)))
-
-
 def main():
     mode, format = sys.argv[1], (sys.argv[2:] or [None])[0]
-    if mode in ("hooks", "loses", "resumes", "backend"):
-        if mode == "backend":
-            import dtrun.torch.backend  # noqa: F401
+    if mode in ("hooks", "loses", "resumes"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        torch.distributed.init_process_group("dtrun" if mode == "backend" else "gloo")
+        torch.distributed.init_process_group("gloo")
         globals()[mode](*([format] if format else []))
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
@@ -362,9 +445,10 @@ def main():
         import dtrun.torch as hvd
         hvd.init()
         globals()[mode](hvd, *([format] if format else []))
-        if mode != "killed":
+        if mode not in ("killed", "ends"):
             hvd.barrier()
     print("ok", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -41,6 +41,15 @@ def rank(mode, *arguments):
     return [f"{HERE}/torch_ranks.py", mode, *arguments]
 
 
+def check_backend():
+    def backend_rank(mode):
+        return [f"{HERE}/backend_ranks.py", mode]
+
+    check("the backend dtrun of torch.distributed does what a program asks of it", 3, backend_rank("works"))
+    check("the backend raises on all ranks what they disagree about", 2, backend_rank("disagrees"))
+    check("the backend names a rank that is killed", 3, backend_rank("killed"), ["--keep-going"], 137, [2])
+
+
 probe = subprocess.run([PYTHON, "-c", "import torch; print(torch.__version__)"], stdout=subprocess.PIPE,
                        stderr=subprocess.DEVNULL, text=True, check=False)
 if probe.returncode != 0:
@@ -50,6 +59,10 @@ for number in (1, 2, 4):
 for number in (1, 3):
     check(f"{number} ranks with DistributedOptimizer train as one process does", number, rank("optimizer"))
 check("ranks that disagree are told both wishes, and go on", 2, rank("disagrees"))
+check("a signal handler that raises loses no operation, and others run while one waits", 2, rank("interrupts"))
+check("a program ends well while a thread is in an operation and results are in use", 2, rank("ends"))
+check("a rank that raises with an operation under way does not wait for the others", 2, rank("fails"), code=1,
+      oks=[0])
 check("a rank that is killed is named to the others", 3, rank("killed"), ["--keep-going"], 137, [2])
 with tempfile.TemporaryDirectory() as folder:
     check("an elastic job goes on at its last commit", 3, rank("elastic", f"{folder}/died"),
@@ -61,6 +74,6 @@ for format in ("none", "fp16", "bf16", "int8", "e4m3"):
 check("a hook names a rank that is killed", 3, rank("loses", "int8"), ["--keep-going"], 137, [2])
 check("DDP with the hook int8 resumes as if it had not been interrupted", 2, rank("resumes", "int8"))
 if int(probe.stdout.split(".", maxsplit=1)[0]) >= 2:
-    check("DDP trains over the backend dtrun of torch.distributed", 3, rank("backend"))
+    check_backend()
 if failed:
     sys.exit("failed: " + ", ".join(failed))

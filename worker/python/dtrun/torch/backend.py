@@ -10,52 +10,54 @@ messages between two ranks arrive in the order in which they are sent, whatever 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
 from ..collectives import Communicator
 from . import _tensors as t
+from ._coordinator import ALLREDUCE, BROADCAST, dtype_of
 from .basics import shared_worker
 
 if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
     raise ImportError("the backend \"dtrun\" of torch.distributed needs torch 2 or newer, not "
                       f"{torch.__version__}: use dtrun.torch, or dtrun.torch.hooks over gloo")
 
-from torch._C._distributed_c10d import _create_work_from_future  # noqa: E402
+from ._work import (Flat, OperationWork, check_parts, check_rank, check_whole, flat_of, joined,  # noqa: E402
+                    split_by)
 
 Tensors = Sequence[torch.Tensor]
 
 _REDUCTIONS = {dist.ReduceOp.SUM: t.SUM, dist.ReduceOp.AVG: t.AVERAGE, dist.ReduceOp.PRODUCT: t.PRODUCT,
                dist.ReduceOp.MIN: t.MIN, dist.ReduceOp.MAX: t.MAX}
+#: A bool is a byte that is 0 or 1, of which sums would be something else: any True is, all True are.
+_BOOL_REDUCTIONS = {dist.ReduceOp.SUM: t.MAX, dist.ReduceOp.PRODUCT: t.MIN, dist.ReduceOp.MIN: t.MIN,
+                    dist.ReduceOp.MAX: t.MAX, dist.ReduceOp.BAND: t.MIN, dist.ReduceOp.BOR: t.MAX}
 
 
-def _reduction(opts: Any) -> int:
-    for op, number in _REDUCTIONS.items():
-        if opts.reduceOp == op:
+def _reduction(opts: Any, tensors: Sequence[Flat]) -> int:
+    """:raises ValueError: tensors of that type cannot be reduced so"""
+    given = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+    bools = [tensor.flat.dtype == torch.bool for tensor in tensors]
+    if any(bools) and not all(bools):
+        raise ValueError("the backend \"dtrun\" does not reduce bools together with other types")
+    for tensor in tensors:
+        dtype_of(tensor.flat, ALLREDUCE)
+    known = _BOOL_REDUCTIONS if any(bools) else _REDUCTIONS
+    for op, number in known.items():
+        if given == op:
             return number
-    raise ValueError(f"the backend \"dtrun\" reduces with SUM, AVG, PRODUCT, MIN and MAX, not {opts.reduceOp}")
-
-
-class _Flat:
-    """A tensor's elements one behind the other: the tensor itself if they are, else a copy."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        if tensor.device.type != "cpu":
-            raise ValueError(f"the backend \"dtrun\" is for tensors in host memory, not on {tensor.device}")
-        self.given = tensor
-        self.flat = tensor.detach().contiguous()
-
-    def put_back(self) -> None:
-        if self.flat.data_ptr() != self.given.data_ptr():
-            self.given.detach().copy_(self.flat)
+    other = next((name for name in ("BAND", "BOR", "BXOR", "AVG") if given == getattr(dist.ReduceOp, name)), given)
+    raise ValueError(f"the backend \"dtrun\" reduces {'bools' if any(bools) else 'numbers'} with "
+                     f"{', '.join(op.name for op in known)}, not {other}")
 
 
 class ProcessGroupDtrun(dist.ProcessGroup):
     """All ranks of the job, as a process group."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, timeout: Optional[timedelta] = None) -> None:
+        """:param timeout: of one operation, a second or more; None: none"""
         super().__init__(rank, size)
         worker = shared_worker()
         if (worker.rank, worker.world_size) != (rank, size):
@@ -63,13 +65,16 @@ class ProcessGroupDtrun(dist.ProcessGroup):
                              f"has started, in their order, not for rank {rank} of {size}: make smaller groups "
                              "with new_group(ranks, backend=\"gloo\")")
         self._rank, self._size = rank, size
-        comm = Communicator(worker)
+        self._name = self._description = "undefined"
+        comm = Communicator(worker, operation_timeout=None if timeout is None else max(1, timeout.total_seconds()))
         self._comm = t.TensorCommunicator(comm)
         self._thread = t.InOrder("dtrun-collectives")
         # Messages to higher and to lower ranks have communicators of their own, so that two ranks that both
         # receive first, or both send first, do not wait for each other.
         self._messages = [(t.TensorCommunicator(comm.split(0, rank)), t.InOrder(f"dtrun-messages-{way}"))
                           for way in ("up", "down")] if size > 1 else []
+
+    # ---- who it is ----
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         return "dtrun"
@@ -80,9 +85,24 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def size(self) -> int:
         return self._size
 
-    @property
-    def pg_name(self) -> str:
-        return "dtrun"
+    # torch's C++ and its Python have different names for the same.
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """By which functional collectives find it."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name = pg_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
 
     def shutdown(self) -> None:
         """Waits for what is under way, and ends the communicators."""
@@ -92,21 +112,23 @@ class ProcessGroupDtrun(dist.ProcessGroup):
             messages.comm.close()
         self._comm.comm.close()
 
-    def _start(self, job: Callable[[], None], flat: Sequence[_Flat] = (), results: Any = None,
-               thread: Optional[t.InOrder] = None) -> Any:
+    def _start(self, job: Callable[[], None], flat: Sequence[Flat] = (), results: Any = None,
+               thread: Optional[t.InOrder] = None, source: int = -1) -> OperationWork:
         """:param flat: tensors whose results are put back; :param results: of the future"""
+        made = results if results is not None else [tensor.given for tensor in flat]
+
         def run() -> Any:
             job()
             for tensor in flat:
                 tensor.put_back()
-            return results if results is not None else [tensor.given for tensor in flat]
-        return _create_work_from_future((thread or self._thread).submit(run))
+            return made
+        return OperationWork((thread or self._thread).start(run), made, source)
 
     # ---- reductions ----
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        op = t.SUM if opts is None else _reduction(opts)
-        flat = [_Flat(tensor) for tensor in tensors]
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> OperationWork:
+        flat = [Flat(tensor) for tensor in tensors]
+        op = _reduction(opts, flat)
         dtypes = list(dict.fromkeys(tensor.flat.dtype for tensor in flat))
 
         def job() -> None:
@@ -116,24 +138,28 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
     allreduce_coalesced = allreduce
 
-    def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        flat, op, root = _Flat(tensors[0]), _reduction(opts), opts.rootRank
+    def reduce(self, tensors: Tensors, opts: Any) -> OperationWork:
+        flat, root = flat_of(tensors), check_rank("reduce", opts.rootRank, self._size)
+        op = _reduction(opts, [flat])
         return self._start(lambda: self._comm.reduce(flat.flat, op, root), [flat] if root == self._rank else [],
                            list(tensors))
 
-    def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Any:
-        into, given, op = _Flat(output), _Flat(source), _reduction(opts)
-        return self._start(lambda: self._comm.reduce_scatter(given.flat, into.flat, op), [into])
+    def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
+        return self.reduce_scatter_tensor_coalesced([output], [source], opts)
 
-    def reduce_scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> Any:
-        into, op = _Flat(outputs[0]), _reduction(opts)
-        if any(part.numel() != into.flat.numel() for part in sources[0]):
-            raise ValueError("reduce_scatter of the backend \"dtrun\" needs parts of the same size")
-        given = torch.cat([part.detach().reshape(-1) for part in sources[0]])
+    def reduce_scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any = None) -> OperationWork:
+        into = flat_of(outputs)
+        op = _reduction(opts, [into])
+        check_parts("reduce_scatter", sources[0], into, self._size)
+        given = joined(sources[0])
         return self._start(lambda: self._comm.reduce_scatter(given, into.flat, op), [into])
 
-    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
-        pairs, op = [(_Flat(o), _Flat(s)) for o, s in zip(outputs, sources)], _reduction(opts)
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, sources: Tensors,
+                                        opts: Any = None) -> OperationWork:
+        pairs = self._pairs("reduce_scatter", outputs, sources)
+        op = _reduction(opts, [into for into, _ in pairs])
+        for into, given in pairs:
+            check_whole("reduce_scatter", given, into, self._size)
 
         def job() -> None:
             for into, given in pairs:
@@ -142,64 +168,105 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
     # ---- copies ----
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
-        flat, root = _Flat(tensors[0]), opts.rootRank
+    @staticmethod
+    def _pairs(operation: str, outputs: Tensors, sources: Tensors) -> List[Tuple[Flat, Flat]]:
+        if len(outputs) != len(sources):
+            raise ValueError(f"{operation}: there are {len(outputs)} outputs for {len(sources)} inputs")
+        pairs = [(Flat(output), Flat(source)) for output, source in zip(outputs, sources)]
+        for _, source in pairs:
+            dtype_of(source.flat, BROADCAST)
+        return pairs
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> OperationWork:
+        flat, root = flat_of(tensors), check_rank("broadcast", opts.rootRank, self._size)
+        dtype_of(flat.flat, BROADCAST)
         return self._start(lambda: self._comm.broadcast(flat.flat, root), [flat])
 
-    def _allgather_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Any:
-        into, given = _Flat(output), _Flat(source)
-        return self._start(lambda: self._comm.allgather(given.flat, into.flat), [into])
+    def _allgather_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
+        return self.allgather_into_tensor_coalesced([output], [source], opts)
 
-    def allgather_into_tensor_coalesced(self, outputs: Tensors, sources: Tensors, opts: Any = None) -> Any:
-        pairs = [(_Flat(o), _Flat(s)) for o, s in zip(outputs, sources)]
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, sources: Tensors,
+                                        opts: Any = None) -> OperationWork:
+        pairs = self._pairs("all_gather", outputs, sources)
+        for into, given in pairs:
+            check_whole("all_gather", into, given, self._size)
 
         def job() -> None:
             for into, given in pairs:
                 self._comm.allgather(given.flat, into.flat)
         return self._start(job, [into for into, _ in pairs])
 
-    def allgather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors, opts: Any = None) -> Any:
-        given = _Flat(sources[0])
+    def _gathered(self, operation: str, outputs: Sequence[Tensors], given: Flat) -> Tuple[Flat, List[Flat]]:
+        """A tensor for the parts of all ranks, and where these belong."""
+        check_parts(operation, outputs[0], given, self._size)
+        parts = [Flat(output) for output in outputs[0]]
+        return Flat(torch.empty((self._size, given.flat.numel()), dtype=given.flat.dtype)), parts
+
+    @staticmethod
+    def _spread(everything: Flat, parts: Sequence[Flat]) -> None:
+        for into, part in zip(parts, everything.flat):
+            into.given.detach().copy_(part.view(into.given.shape))
+
+    def allgather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors,
+                  opts: Any = None) -> OperationWork:
+        given = flat_of(sources)
+        dtype_of(given.flat, BROADCAST)
+        everything, parts = self._gathered("all_gather", outputs, given)
 
         def job() -> None:
-            everything = torch.empty((self._size, given.flat.numel()), dtype=given.flat.dtype)
-            self._comm.allgather(given.flat, everything)
-            for output, part in zip(outputs[0], everything):
-                output.detach().copy_(part.view(output.shape))
+            self._comm.allgather(given.flat, everything.flat)
+            self._spread(everything, parts)
         return self._start(job, results=outputs)
 
-    def gather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors, opts: Any) -> Any:
-        given, root = _Flat(sources[0]), opts.rootRank
+    def gather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors, opts: Any) -> OperationWork:
+        given, root = flat_of(sources), check_rank("gather", opts.rootRank, self._size)
+        dtype_of(given.flat, BROADCAST)
+        if self._rank != root:
+            return self._start(lambda: self._comm.gather(given.flat, None, root), results=outputs)
+        everything, parts = self._gathered("gather", outputs, given)
 
         def job() -> None:
-            everything = None
-            if self._rank == root:
-                everything = torch.empty((self._size, given.flat.numel()), dtype=given.flat.dtype)
-            self._comm.gather(given.flat, everything, root)
-            if everything is not None:
-                for output, part in zip(outputs[0], everything):
-                    output.detach().copy_(part.view(output.shape))
+            self._comm.gather(given.flat, everything.flat, root)
+            self._spread(everything, parts)
         return self._start(job, results=outputs)
 
-    def scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> Any:
-        into, root = _Flat(outputs[0]), opts.rootRank
-        given = torch.cat([part.detach().reshape(-1) for part in sources[0]]) if self._rank == root else None
+    def scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> OperationWork:
+        into, root = flat_of(outputs), check_rank("scatter", opts.rootRank, self._size)
+        dtype_of(into.flat, BROADCAST)
+        given = None
+        if self._rank == root:
+            check_parts("scatter", sources[0], into, self._size)
+            given = joined(sources[0])
         return self._start(lambda: self._comm.scatter(given, into.flat, root), [into])
 
     def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, output_splits: List[int],
-                      input_splits: List[int], opts: Any = None) -> Any:
-        into, given = _Flat(output), _Flat(source)
+                      input_splits: List[int], opts: Any = None) -> OperationWork:
+        (into, given), = self._pairs("all_to_all", [output], [source])
         if not output_splits and not input_splits:
+            check_whole("all_to_all", into, given, 1)
+            split_by("all_to_all", given, (), self._size)
             return self._start(lambda: self._comm.alltoall(given.flat, into.flat), [into])
-        sources = list(given.flat.split(input_splits or [given.flat.shape[0] // self._size] * self._size))
-        targets = list(into.flat.split(output_splits or [into.flat.shape[0] // self._size] * self._size))
-        return self._start(lambda: self._comm.exchange(sources, targets), [into])
+        return self._exchange(split_by("all_to_all", given, input_splits, self._size),
+                              split_by("all_to_all", into, output_splits, self._size), [into])
 
-    def alltoall(self, outputs: Tensors, sources: Tensors, opts: Any = None) -> Any:
-        into, given = [_Flat(tensor) for tensor in outputs], [_Flat(tensor) for tensor in sources]
-        return self._start(lambda: self._comm.exchange([g.flat for g in given], [i.flat for i in into]), into)
+    def alltoall(self, outputs: Tensors, sources: Tensors, opts: Any = None) -> OperationWork:
+        pairs = self._pairs("all_to_all", outputs, sources)
+        if len(pairs) != self._size:
+            raise ValueError(f"all_to_all: the lists have {len(pairs)} tensors for {self._size} ranks")
+        return self._exchange([given.flat for _, given in pairs], [into.flat for into, _ in pairs],
+                              [into for into, _ in pairs])
 
-    def barrier(self, opts: Any = None) -> Any:
+    def _exchange(self, sources: Tensors, targets: Tensors, flat: Sequence[Flat]) -> OperationWork:
+        """:param sources: one for each rank; :param targets: likewise"""
+        if any(tensor.dtype != sources[0].dtype for tensor in (*sources, *targets)):
+            raise ValueError("all_to_all: the tensors have different types")
+        own_out, own_into = sources[self._rank].numel(), targets[self._rank].numel()
+        if own_out != own_into:
+            raise ValueError(f"all_to_all: rank {self._rank} gives {own_out} elements to itself, and takes "
+                             f"{own_into}")
+        return self._start(lambda: self._comm.exchange(sources, targets), flat)
+
+    def barrier(self, opts: Any = None) -> OperationWork:
         return self._start(self._comm.barrier)
 
     # Names since torch 2.13.
@@ -214,19 +281,26 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def _way(self, source: int, to: int) -> Any:
         return self._messages[0 if source < to else 1]
 
-    def send(self, tensors: Tensors, to: int, tag: int = 0) -> Any:
-        given = _Flat(tensors[0])
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> OperationWork:
+        given = self._message("send", tensors, to)
         comm, thread = self._way(self._rank, to)
         return self._start(lambda: comm.send(given.flat, to), results=list(tensors), thread=thread)
 
-    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Any:
-        into = _Flat(tensors[0])
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> OperationWork:
+        into = self._message("recv", tensors, source)
         comm, thread = self._way(source, self._rank)
-        return self._start(lambda: comm.recv(into.flat, source), [into], thread=thread)
+        return self._start(lambda: comm.recv(into.flat, source), [into], thread=thread, source=source)
+
+    def _message(self, operation: str, tensors: Tensors, peer: int) -> Flat:
+        flat = flat_of(tensors)
+        dtype_of(flat.flat, BROADCAST)
+        if check_rank(operation, peer, self._size) == self._rank:
+            raise ValueError(f"{operation}: rank {peer} is this one")
+        return flat
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupDtrun:
-    return ProcessGroupDtrun(rank, size)
+    return ProcessGroupDtrun(rank, size, timeout)
 
 
 def register() -> None:

@@ -1,0 +1,154 @@
+"""A rank of torch_test.py that uses the backend dtrun of torch.distributed: checks things and prints ok.
+
+    backend_ranks.py works|disagrees|killed
+"""
+
+import datetime
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+
+import dtrun.torch.backend  # noqa: F401
+from dtrun.torch.basics import shared_worker
+
+from torch_ranks import alike, check, distributed_model, same, train
+
+
+def raises(kinds, text, call):
+    try:
+        call()
+    except kinds as error:
+        check(text in str(error), error)
+        return
+    check(False, f"{text!r} was not raised")
+
+
+# ---- what works ----
+
+def collectives(rank, size):
+    values = torch.full((4,), float(rank))
+    dist.all_reduce(values)
+    check(same(values, torch.full((4,), float(sum(range(size))))))
+    parts = [torch.zeros(2) for _ in range(size)]
+    dist.all_gather(parts, torch.full((2,), float(rank)))
+    check([part[0].item() for part in parts] == list(range(size)))
+    taken = torch.zeros(size)
+    dist.all_to_all_single(taken, torch.arange(float(size)) + 10 * rank)
+    check(taken.tolist() == [10.0 * other + rank for other in range(size)])
+    own = torch.zeros(1)
+    dist.scatter(own, [torch.tensor([float(r)]) for r in range(size)] if rank == 0 else None, 0)
+    check(own.item() == rank)
+    flags = torch.tensor([rank == 0, False, True])
+    dist.all_reduce(flags)
+    check(flags.view(torch.uint8).tolist() == [1, 0, 1], "a sum of bools is a bool")
+
+
+def messages(rank, size):
+    before = torch.zeros(3)  # everybody receives first
+    receive = dist.irecv(before, (rank - 1) % size)
+    dist.isend(torch.full((3,), float(rank)), (rank + 1) % size).wait()
+    receive.wait()
+    check(before[0].item() == (rank - 1) % size)
+
+
+def handles(rank, size):
+    """What a program can ask of an operation."""
+    values = torch.ones(4)
+    work = dist.all_reduce(values, async_op=True)
+    check(work.wait(datetime.timedelta(seconds=60)) and work.is_completed() and work.is_success())
+    check(same(work.result()[0], torch.full((4,), float(size))))
+    if rank > 0:  # come late
+        shared_worker().get("rank 0 has waited in vain")
+    work = dist.all_reduce(values, async_op=True)
+    if rank == 0:
+        raises(RuntimeError, "goes on after 0.1 s", lambda: work.wait(datetime.timedelta(seconds=0.1)))
+        shared_worker().set("rank 0 has waited in vain", "1")
+    check(work.wait())
+
+
+def wrong_sizes(rank, size):
+    """No operation writes past the end of a tensor: they are refused where they are called."""
+    memory = torch.zeros(4 * size + 8)
+    raises(ValueError, "and the other tensor has 4",
+           lambda: dist.all_gather_into_tensor(memory[:4], torch.ones(4)))
+    raises(ValueError, "different types", lambda: dist.all_gather_into_tensor(memory.double(), torch.ones(4)))
+    raises(ValueError, "and the other tensor has 4", lambda: dist.reduce_scatter_tensor(memory[:4], torch.ones(4)))
+    raises(ValueError, "they have to be the same",
+           lambda: dist.all_gather([memory[:1]] * size, torch.ones(4)))
+    raises(ValueError, "are not",
+           lambda: dist.all_to_all_single(memory[:4], torch.ones(4), [4] * size, [1] * size))
+    raises(ValueError, "not BOR", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR))
+    check(not memory.any())
+
+
+def callbacks(rank, size):
+    """A function that waits for an operation may do another one."""
+    def again(done):
+        return dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0]
+    works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(4)]
+    futures = [work.get_future().then(again) for work in works[-1:]]
+    check(all(same(future.wait(), torch.full((1000,), float(size * size))) for future in futures))
+
+
+def power_sgd(rank, size):
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for _ in range(4):
+        model(torch.full((4, 64), float(rank))).sum().backward()
+    check(alike(model.module.weight.grad.reshape(-1)))
+
+
+def names(rank, size):
+    """Groups are found by their names."""
+    import torch.distributed._functional_collectives as functional
+    from torch.distributed.device_mesh import init_device_mesh
+    everybody = dist.new_group(list(range(size)))
+    check(everybody.group_name != dist.group.WORLD.group_name)
+    check(same(functional.all_reduce(torch.ones(3), "sum", everybody) + 0, torch.full((3,), float(size))))
+    check(init_device_mesh("cpu", (size,)).size() == size)
+
+
+def works(rank, size):
+    for part in (collectives, messages, handles, wrong_sizes, callbacks, power_sgd, names):
+        part(rank, size)
+    dist.barrier()
+    check(alike(train(distributed_model(1 + rank), 10)))
+    group = dist.group.WORLD
+    dist.barrier()
+    group.shutdown()
+    raises(RuntimeError, "the communicator is closed", lambda: group.barrier().wait())
+
+
+# ---- what fails ----
+
+def disagrees(rank, size):
+    raises(RuntimeError, "ranks disagree", lambda: dist.all_reduce(torch.ones(4 + rank)))
+    raises(RuntimeError, "ranks disagree", dist.barrier)
+
+
+def killed(rank, size):
+    dist.barrier()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises(RuntimeError, f"rank {size - 1} on ", lambda: dist.all_reduce(torch.ones(4)))
+    raises(RuntimeError, f"rank {size - 1} on ", dist.barrier)
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    raises(RuntimeError, f"rank {size - 1} on ", work.get_future().wait)
+    check(work.is_completed() and not work.is_success() and f"rank {size - 1} on " in str(work.exception()))
+
+
+def main():
+    mode = sys.argv[1]
+    dist.init_process_group("dtrun")
+    globals()[mode](dist.get_rank(), dist.get_world_size())
+    print("ok", flush=True)
+    if mode != "works":
+        os._exit(0)  # torch's groups are not ended without the others
+
+
+main()
