@@ -52,6 +52,18 @@ def messages(rank, size):
     dist.isend(torch.full((3,), float(rank)), (rank + 1) % size).wait()
     receive.wait()
     check(before[0].item() == (rank - 1) % size)
+    # A message does not wait for those of other ranks: rank 2 takes the large one of rank 0 last.
+    large, small = torch.ones(16 << 20), torch.ones(4)
+    if rank == 0:
+        works = [dist.isend(large, 2), dist.isend(small, 1)]
+    elif rank == 1:
+        dist.recv(small, 0)
+        works = [dist.isend(small, 2)]
+    else:
+        dist.recv(small, 1)
+        works = [dist.irecv(large, 0)]
+    for work in works:
+        work.wait()
 
 
 def handles(rank, size):

@@ -3,8 +3,8 @@
     import dtrun.torch.backend                     # registers it
     torch.distributed.init_process_group("dtrun")
 
-Its ranks are those that dtrun has started. Operations of a group are done one after the other, in a thread;
-messages between two ranks arrive in the order in which they are sent, whatever their tags are.
+Its ranks are those that dtrun has started. Collective operations of a group are done one after the other, in a
+thread; messages between two ranks arrive in the order in which they are sent, whatever their tags are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from ..collectives import Communicator
 from . import _tensors as t
 from ._coordinator import ALLREDUCE, BROADCAST, dtype_of
+from ._messages import Messages
 from .basics import shared_worker
 
 if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
@@ -69,10 +70,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         comm = Communicator(worker, operation_timeout=None if timeout is None else max(1, timeout.total_seconds()))
         self._comm = t.TensorCommunicator(comm)
         self._thread = t.InOrder("dtrun-collectives")
-        # Messages to higher and to lower ranks have communicators of their own, so that two ranks that both
-        # receive first, or both send first, do not wait for each other.
-        self._messages = [(t.TensorCommunicator(comm.split(0, rank)), t.InOrder(f"dtrun-messages-{way}"))
-                          for way in ("up", "down")] if size > 1 else []
+        self._messages = Messages(comm)
 
     # ---- who it is ----
 
@@ -107,14 +105,12 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def shutdown(self) -> None:
         """Waits for what is under way, and ends the communicators."""
         self._thread.close()
-        for messages, thread in self._messages:
-            thread.close()
-            messages.comm.close()
+        self._messages.close()
         self._comm.comm.close()
 
     def _start(self, job: Callable[[], None], flat: Sequence[Flat] = (), results: Any = None,
-               thread: Optional[t.InOrder] = None, source: int = -1) -> OperationWork:
-        """:param flat: tensors whose results are put back; :param results: of the future"""
+               way: Any = None, source: int = -1) -> OperationWork:
+        """:param flat: tensors that get results; :param results: of the future; :param way: of a message"""
         made = results if results is not None else [tensor.given for tensor in flat]
 
         def run() -> Any:
@@ -122,7 +118,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
             for tensor in flat:
                 tensor.put_back()
             return made
-        return OperationWork((thread or self._thread).start(run), made, source)
+        return OperationWork((way or self._thread).start(run), made, source)
 
     # ---- reductions ----
 
@@ -278,18 +274,15 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
     # ---- messages ----
 
-    def _way(self, source: int, to: int) -> Any:
-        return self._messages[0 if source < to else 1]
-
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> OperationWork:
         given = self._message("send", tensors, to)
-        comm, thread = self._way(self._rank, to)
-        return self._start(lambda: comm.send(given.flat, to), results=list(tensors), thread=thread)
+        way, peer = self._messages.way(self._rank, to)
+        return self._start(lambda: way.comm.send(given.flat, peer), results=list(tensors), way=way)
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> OperationWork:
         into = self._message("recv", tensors, source)
-        comm, thread = self._way(source, self._rank)
-        return self._start(lambda: comm.recv(into.flat, source), [into], thread=thread, source=source)
+        way, peer = self._messages.way(source, self._rank)
+        return self._start(lambda: way.comm.recv(into.flat, peer), [into], way=way, source=source)
 
     def _message(self, operation: str, tensors: Tensors, peer: int) -> Flat:
         flat = flat_of(tensors)
