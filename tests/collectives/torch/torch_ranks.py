@@ -96,6 +96,44 @@ def gradients(hvd):
         check(x.grad.shape == x.shape and bool((x.grad == x.grad[0, 0]).all()), x.grad)
 
 
+def views(hvd):
+    """Tensors whose elements are not what is in memory, and types whose sums would be something else."""
+    size = hvd.size()
+    turned = torch.full((2,), 1 + 2j).conj()
+    check(hvd.allgather(turned).tolist() == [1 - 2j] * (2 * size))
+    check(same(hvd.allreduce(turned.imag, op=hvd.Sum), torch.full((2,), -2.0 * size)))
+    for options in ({"op": hvd.Sum}, {"op": hvd.Max, "prescale_factor": 2.0}):
+        try:
+            hvd.allreduce(torch.tensor([True]), **options)
+            check(False, "a bool was added up or multiplied")
+        except ValueError as error:
+            check("bools" in str(error), error)
+
+
+def normalization(hvd):
+    """Batches of 16 bits have statistics of 32, as on one rank."""
+    rank, size = hvd.rank(), hvd.size()
+    if size == 1:  # it is torch's
+        return
+    batches = [(torch.linspace(-400, 400, 64).reshape(16, 4) + other).half() for other in range(size)]
+    layers = hvd.SyncBatchNorm(4), torch.nn.BatchNorm1d(4)
+    own = batches[rank].clone().requires_grad_()
+    out = layers[0](own)
+    expected = layers[1](torch.cat(batches).float())
+    check(out.dtype == torch.float16 and same(out, expected[16 * rank:16 * rank + 16], 2e-2))
+    check(same(layers[0].running_var, layers[1].running_var, 1.0), layers[0].running_var)
+    out.float().square().sum().backward()
+    check(own.grad.dtype == torch.float16 and layers[0].weight.grad.dtype == torch.float32)
+
+
+def samples(hvd):
+    """No rank is without samples while others have some."""
+    sampler = hvd.elastic.ElasticSampler(range(10), shuffle=False)
+    sampler.record_indices(range(9))
+    sampler.reset()
+    check(list(sampler) == [9], list(sampler))
+
+
 def subsets(hvd):
     rank, size = hvd.rank(), hvd.size()
     if size < 2:
@@ -123,11 +161,17 @@ def joins(hvd):
 
 
 def operations(hvd):
-    for part in (reductions, order, copies, gradients, subsets, joins):
+    for part in (reductions, order, copies, views, gradients, normalization, samples, subsets, joins):
         part(hvd)
+    size = hvd.size()
     hvd.shutdown()
     check(not hvd.is_initialized())
-    hvd.init()
+    try:
+        hvd.init(comm=[0, 1, 2, 3, 4])
+        check(False, "ranks that were not started were taken")
+    except ValueError as error:
+        check("is not all" in str(error), error)
+    hvd.init(comm=list(range(size)))
     hvd.barrier()
 
 

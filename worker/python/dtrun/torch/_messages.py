@@ -38,8 +38,8 @@ class Messages:
     """The ways of a group.
 
     Everything of one communicator has one order. Therefore two ranks have two communicators for themselves, one
-    for each direction: a message waits only for those that the same rank has sent to the same one before. In groups
-    of more than PAIRED_RANKS_MAX ranks there is one for all messages to higher ranks and one for those to lower.
+    for each direction: a message waits only for those that the same rank has sent to the same one before. In
+    groups of more than PAIRED_RANKS_MAX ranks there is one for all messages to higher ranks, and one for others.
     """
 
     def __init__(self, comm: Communicator) -> None:

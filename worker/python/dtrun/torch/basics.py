@@ -131,14 +131,17 @@ def init(comm: Optional[Sequence[int]] = None,
          process_sets: Union[None, str, Sequence[ProcessSet]] = None) -> None:
     """Takes this process's place among the ranks; all of them call it. Called again, it does nothing.
 
-    :param comm: must be None: the ranks are those that dtrun, or another launcher, has started
+    :param comm: None, or all ranks: they are those that dtrun, or another launcher, has started
     :param process_sets: are added, as add_process_set() does; or "dynamic", which is always so
     """
-    if comm is not None and list(comm) != list(range(len(comm))):
-        raise ValueError("init(comm=...) is not there: use init() and add_process_set(ranks)")
+    if comm is not None and (not isinstance(comm, Sequence) or list(comm) != list(range(len(comm)))):
+        raise ValueError(f"init(comm={comm!r}) is not there: use init() and add_process_set(ranks)")
     if _job.coordinator is not None:
         return
     member = shared_worker()
+    if comm is not None and len(comm) != member.world_size:
+        raise ValueError(f"init(comm={comm!r}) is not all {member.world_size} ranks that were started: use init() "
+                         "and add_process_set(ranks)")
     _job.inits += 1
     _job.rank, _job.size = member.rank, member.world_size
     _job.place = _find_place(member)
@@ -272,10 +275,6 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     del _job.sets[number]
     _forget(process_set)
     return True
-
-
-def process_set_included(process_set: ProcessSet) -> Optional[bool]:
-    return process_set.included()
 
 
 def get_process_set_ids_and_ranks() -> Dict[int, List[int]]:

@@ -181,7 +181,9 @@ class ElasticSampler(torch.utils.data.Sampler):
             order = torch.randperm(len(left), generator=torch.Generator().manual_seed(self.seed + self.epoch))
             left = [left[i] for i in order.tolist()]
         self.num_samples = math.ceil(len(left) / ranks)
-        left += left[:self.num_samples * ranks - len(left)]
+        missing = self.num_samples * ranks - len(left)
+        if missing:  # all ranks have the same number, if need be of samples that others have, too
+            left += (left * math.ceil(missing / len(left)))[:missing]
         self.indices = left[rank::ranks]
 
     def __iter__(self) -> Iterator[int]:

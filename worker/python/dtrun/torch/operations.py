@@ -75,17 +75,20 @@ def _reduction(op: int) -> int:
     return _REDUCTIONS[op]
 
 
-def _check_reducible(tensors: Sequence[torch.Tensor], op: int) -> None:
-    for tensor in tensors:
-        if tensor.dtype == torch.bool and op in (Average, Sum):
-            raise ValueError("bools have no sum: reduce them with Min (and), Max (or), or convert them first")
+def _check_reducible(tensors: Sequence[torch.Tensor], op: int, prescale: float, postscale: float) -> None:
+    if all(tensor.dtype != torch.bool for tensor in tensors):
+        return
+    if op in (Average, Sum):
+        raise ValueError("bools have no sum: reduce them with Min (and), Max (or), or convert them first")
+    if (prescale, postscale) != (1.0, 1.0):
+        raise ValueError("bools cannot be multiplied: leave prescale_factor and postscale_factor out")
 
 
 def _source(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor one behind the other in host memory: itself, if they are."""
     if tensor.is_sparse:
         raise ValueError("sparse tensors are reduced with sparse_allreduce_async()")
-    return tensor.detach().cpu().contiguous()
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
 
 
 def _target(tensor: torch.Tensor) -> torch.Tensor:
@@ -110,7 +113,7 @@ def _allreduce(tensors: Sequence[torch.Tensor], outputs: Optional[Sequence[torch
     """:param outputs: where results go, None: into new tensors"""
     if not tensors:
         raise ValueError("there are no tensors to reduce")
-    _check_reducible(tensors, op)
+    _check_reducible(tensors, op, prescale, postscale)
     coordinator = process_set.coordinator()
     sources = [_source(tensor) for tensor in tensors]
     targets = [_target(tensor) for tensor in tensors] if outputs is None else [_source(out) for out in outputs]
@@ -292,7 +295,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Union[None, torch.Tensor, Seque
     if splits is not None and (splits.dtype != torch.int32 or splits.numel() != coordinator.size):
         raise ValueError(f"splits has to be {coordinator.size} 32-bit integers, one for each rank")
     source = _source(tensor)
-    given = None if splits is None or splits.numel() == 0 else splits.tolist()
+    given = None if splits is None else splits.tolist()
     task = Task(coordinator.name("alltoall", name), c.ALLTOALL, [source], splits=given)
 
     def result(outcome: Outcome) -> Any:
@@ -319,7 +322,7 @@ def _reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str], op: int
         raise ValueError("there are no tensors to reduce")
     if op == Adasum:
         raise NotImplementedError("Adasum is for allreduce: reducescatter is for Average, Sum, Min, Max, Product")
-    _check_reducible(tensors, op)
+    _check_reducible(tensors, op, prescale, postscale)
     coordinator = process_set.coordinator()
     sources = [_source(tensor) for tensor in tensors]
     targets = [torch.empty((_rows(tensor, coordinator.rank, coordinator.size), *tensor.shape[1:]),

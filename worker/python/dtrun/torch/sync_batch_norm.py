@@ -21,6 +21,8 @@ def _wide(channels: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 class _Normalize(torch.autograd.Function):
+    """Values of 16 bits are normalized in 32, as torch does: their squares have no room in 16."""
+
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, weight: Optional[torch.Tensor], bias: Optional[torch.Tensor],
                 eps: float) -> Tuple[torch.Tensor, ...]:
@@ -32,19 +34,21 @@ class _Normalize(torch.autograd.Function):
         mean = (sums[:channels] / number).to(values.device)
         variance = (sums[channels:2 * channels] / number).to(values.device) - mean * mean
         inverse = torch.rsqrt(variance.clamp(min=0) + eps)
-        mean, inverse = mean.to(values.dtype), inverse.to(values.dtype)
-        normal = (values - _wide(mean, values)) * _wide(inverse, values)
+        exact_type = torch.promote_types(values.dtype, torch.float32)
+        mean, inverse = mean.to(exact_type), inverse.to(exact_type)
+        normal = (values.to(exact_type) - _wide(mean, values)) * _wide(inverse, values)
         ctx.save_for_backward(normal, inverse, weight)
-        ctx.number, ctx.has_bias = float(number), bias is not None
+        ctx.number, ctx.type, ctx.bias_type = float(number), values.dtype, None if bias is None else bias.dtype
         out = normal if weight is None else normal * _wide(weight, values)
         out = out if bias is None else out + _wide(bias, values)
-        statistics = (mean, variance.to(values.dtype), number.clone())
+        statistics = (mean, variance.to(exact_type), number.clone())
         ctx.mark_non_differentiable(*statistics)
-        return (out, *statistics)
+        return (out.to(values.dtype), *statistics)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, *unused: Any) -> Tuple[Any, ...]:
         normal, inverse, weight = ctx.saved_tensors
+        gradient = gradient.to(normal.dtype)
         own = torch.cat([_over_channels(gradient), _over_channels(gradient * normal)])
         both = own.detach().double().cpu()
         synchronize(allreduce_async_(both, op=Sum))
@@ -52,8 +56,9 @@ class _Normalize(torch.autograd.Function):
         means = (both / ctx.number).to(gradient.device, gradient.dtype)
         d_values = (gradient - _wide(means[:channels], gradient) - normal * _wide(means[channels:], gradient))
         d_values = d_values * _wide(inverse if weight is None else inverse * weight, gradient)
-        d_weight = None if weight is None else own[channels:]
-        return d_values, d_weight, own[:channels] if ctx.has_bias else None, None
+        d_weight = None if weight is None else own[channels:].to(weight.dtype)
+        d_bias = None if ctx.bias_type is None else own[:channels].to(ctx.bias_type)
+        return d_values.to(ctx.type), d_weight, d_bias, None
 
 
 class SyncBatchNorm(_BatchNorm):
