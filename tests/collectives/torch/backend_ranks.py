@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 import dtrun.torch.backend  # noqa: F401
+from dtrun.torch import _messages
 from dtrun.torch.basics import shared_worker
 
 from torch_ranks import alike, check, distributed_model, same, train
@@ -46,12 +47,19 @@ def collectives(rank, size):
     check(flags.view(torch.uint8).tolist() == [1, 0, 1], "a sum of bools is a bool")
 
 
-def messages(rank, size):
+def ring(rank, size, group=None):
     before = torch.zeros(3)  # everybody receives first
-    receive = dist.irecv(before, (rank - 1) % size)
-    dist.isend(torch.full((3,), float(rank)), (rank + 1) % size).wait()
+    receive = dist.irecv(before, (rank - 1) % size, group=group)
+    dist.isend(torch.full((3,), float(rank)), (rank + 1) % size, group=group).wait()
     receive.wait()
     check(before[0].item() == (rank - 1) % size)
+
+
+def messages(rank, size):
+    ring(rank, size)
+    _messages.PAIRED_RANKS_MAX, paired = 1, _messages.PAIRED_RANKS_MAX
+    ring(rank, size, dist.new_group(list(range(size))))  # as in groups that are larger
+    _messages.PAIRED_RANKS_MAX = paired
     # A message does not wait for those of other ranks: rank 2 takes the large one of rank 0 last.
     large, small = torch.ones(16 << 20), torch.ones(4)
     if rank == 0:

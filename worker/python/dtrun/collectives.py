@@ -156,11 +156,13 @@ class Communicator:
                 self._inside.wait_for_others()
             _library.dtrun_comm_free(comm)
 
-    def give_up(self, why: str, also_started: bool = True) -> None:
-        """Ends what is under way, if something is, as nobody here will wait for it.
+    def give_up(self, why: str) -> None:
+        """Ends what is under way, if something is: the program has failed, and nobody here will wait for it."""
+        if self._comm is not None and self.backend != "mpi":  # which would end before it has said why
+            self._end(why, also_started=True)
 
-        :param also_started: also what goes on without a thread of this program
-        """
+    def _end(self, why: str, also_started: bool) -> None:
+        """:param also_started: also what goes on without a thread of this program"""
         if self._comm is None or self._process != os.getpid():
             return
         if self._inside.has_others() or (also_started and self._started):
@@ -441,7 +443,7 @@ def _end_operations() -> None:
     """At the end of the program: a thread that came out of the library later would find no interpreter."""
     failure = _failure_of(getattr(sys, "last_value", None))
     for comm in list(_communicators):
-        comm.give_up(failure or "the program ends", also_started=failure is not None)
+        comm._end(failure or "the program ends", also_started=failure is not None)
 
 
 atexit.register(_end_operations)
