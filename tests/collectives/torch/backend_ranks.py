@@ -101,6 +101,7 @@ def wrong_sizes(rank, size):
     raises(ValueError, "are not",
            lambda: dist.all_to_all_single(memory[:4], torch.ones(4), [4] * size, [1] * size))
     raises(ValueError, "not BOR", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR))
+    raises(ValueError, "in host memory, not on meta", lambda: dist.all_reduce(torch.ones(2, device="meta")))
     check(not memory.any())
 
 

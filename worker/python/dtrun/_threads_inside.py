@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from time import monotonic
 from types import TracebackType
-from typing import Optional, Set, Type
+from typing import List, Optional, Type
 
 
 class ThreadsInside:
@@ -14,23 +14,24 @@ class ThreadsInside:
     __slots__ = ("_threads", "_is_awaited", "_left")
 
     def __init__(self) -> None:
-        self._threads: Set[int] = set()
+        self._threads: List[int] = []  # twice when a signal handler goes inside, too
         self._is_awaited = False
         self._left = threading.Condition()
 
     def __enter__(self) -> None:
-        self._threads.add(threading.get_ident())
+        self._threads.append(threading.get_ident())
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
-        self._threads.discard(threading.get_ident())
+        self._threads.remove(threading.get_ident())
         if self._is_awaited:
             with self._left:
                 self._left.notify_all()
 
     def has_others(self) -> bool:
         """Whether a thread other than this one is inside."""
-        return bool(self._threads - {threading.get_ident()})
+        own = threading.get_ident()
+        return any(thread != own for thread in self._threads[:])
 
     def wait_for_others(self, timeout: Optional[float] = None) -> bool:
         """Waits until all other threads have left. This one may be inside, when a signal handler has called.
