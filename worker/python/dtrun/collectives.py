@@ -30,6 +30,7 @@ import ctypes
 import os
 import sys
 import weakref
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Optional, Sequence, Set, Tuple, Type
 
@@ -185,8 +186,16 @@ class Communicator:
 
     def _do(self, function: Any, *arguments: Any) -> None:
         """Calls a function of the library for this communicator. :raises Error:"""
-        with self._inside:
-            _check(function(self._get(), *arguments))
+        inside, own = self._inside, get_ident()
+        inside.threads.append(own)  # as `with inside` does, which takes longer than a small operation
+        try:
+            code = function(self._get(), *arguments)
+        finally:
+            inside.threads.remove(own)
+            if inside.is_awaited:
+                inside.tell()
+        if code != 0:
+            _check(code)
 
     def _get(self) -> ctypes.c_void_p:
         if self._comm is None:
