@@ -16,18 +16,22 @@ constexpr std::array<float, kBlock> kZeros{};
 
 }  // namespace
 
+std::size_t gap_between(std::size_t at, std::size_t before, std::size_t count) {
+    if (before < kLargeMin && count < kLargeMin) return 0;
+    return (kBlock - at % kBlock) % kBlock;
+}
+
 Segments::Segments(std::span<const TypedSegment> segments, Blocks blocks) {
     segments_.reserve(segments.size());
     ends_.reserve(segments.size());
-    bool after_large = false;
+    std::size_t before = 0;
     for (const TypedSegment& segment : segments) {
         if (segment.count == 0) continue;
-        const bool large = segment.count >= kLargeMin;
-        const std::size_t begun = count() % kBlock;
-        if (blocks == Blocks::apart && begun != 0 && (large || after_large))
-            add({kZeros.data(), nowhere_.data(), kBlock - begun});
-        after_large = large;
+        const std::size_t gap =
+            blocks == Blocks::apart ? gap_between(count(), before, segment.count) : 0;
+        if (gap > 0) add({kZeros.data(), nowhere_.data(), gap});
         add(segment);
+        before = segment.count;
     }
 }
 

@@ -9,12 +9,18 @@
 
 namespace dtrun::collectives {
 
+/// Values of a gap in front of a segment, with which no block of the codec has values of a large segment and of
+/// another one.
+/// \param at      where it would begin otherwise
+/// \param before  values of the segment in front of it; 0: there is none
+std::size_t gap_between(std::size_t at, std::size_t before, std::size_t count);
+
 /// Segments as one sequence of values. The segments outlive it.
 class Segments {
 public:
     enum class Blocks {
         shared,  ///< segments follow each other without a gap
-        apart,   ///< no block of the codec has values of a large segment and of another one
+        apart,   ///< with the gaps of gap_between()
     };
     explicit Segments(std::span<const TypedSegment> segments, Blocks blocks = Blocks::shared);
     Segments(const Segments&) = delete;

@@ -21,7 +21,8 @@ struct CudaPiece {
     std::size_t count = 0;              ///< values of each rank
 };
 
-/// A segment, and where its values lie among those of several.
+/// A segment, and where its values lie among those of several. Without `in` its values are zeros, without `out`
+/// they go nowhere.
 struct CudaSegment {
     Segment segment;
     std::size_t begin = 0;
@@ -40,7 +41,7 @@ struct CudaSegment {
 /// In a library of its own, libdtrun_codec_cuda.so, that is loaded where there is a GPU: it has the
 /// CUDA runtime inside.
 struct CudaCodecs {
-    static constexpr std::uint32_t kAbi = 3;
+    static constexpr std::uint32_t kAbi = 4;
     std::uint32_t abi;
 
     /// Whether there is code for the current device, and a driver that is new enough: 0, or why not.

@@ -174,6 +174,11 @@ static __global__ void __launch_bounds__(kThreads)
     std::size_t begin = 0;
     const CudaSegment& one = segments.of[find_segment(segments, begin)];
     const std::size_t left = one.segment.count - begin;
+    if (one.segment.in == nullptr) {
+        for (std::size_t i = threadIdx.x; i < left && i < kTile; i += kThreads)
+            values[one.begin + begin + i] = 0.0f;
+        return;
+    }
     add_tile(one.segment.in + begin,
              one.segment.error == nullptr ? nullptr : one.segment.error + begin,
              values + one.begin + begin, left < kTile ? left : kTile);
@@ -186,6 +191,7 @@ static __global__ void __launch_bounds__(kThreads)
     const CudaSegment& one = segments.of[find_segment(segments, begin)];
     const std::size_t left = one.segment.count - begin;
     const std::size_t count = left < kTile ? left : kTile;
+    if (one.segment.out == nullptr) return;
     add_tile(values + one.begin + begin, nullptr, one.segment.out + begin, count);
     if (one.segment.error != nullptr)
         add_tile(errors + one.begin + begin, nullptr, one.segment.error + begin, count);

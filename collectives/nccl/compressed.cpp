@@ -1,8 +1,10 @@
 #include "collectives/nccl/compressed.h"
 
 #include "collectives/codec/codec.h"
+#include "collectives/codec/format_table.h"
 #include "collectives/codec/numbers.h"
 #include "collectives/nccl/codec_library.h"
+#include "collectives/segments.h"
 
 #include <algorithm>
 
@@ -32,10 +34,14 @@ NcclGroup::Compressed::Compressed(NcclGroup& group, std::span<const Segment> seg
       compression_(compression),
       call_(call),
       chunks_(group.size_) {
+    std::size_t before = 0;
     for (const Segment& segment : segments) {
         if (segment.count == 0) continue;
-        segments_.push_back(segment);
-        ends_.push_back(count_ += segment.count);
+        const bool apart = row_of(compression.format).is_scaled();
+        const std::size_t gap = apart ? gap_between(count_, before, segment.count) : 0;
+        if (gap > 0) add({nullptr, nullptr, gap});
+        add(segment);
+        before = segment.count;
     }
     blocks_ = divide_up(count_, kBlock);
     const std::size_t longest = divide_up(blocks_, size_);
@@ -43,6 +49,11 @@ NcclGroup::Compressed::Compressed(NcclGroup& group, std::span<const Segment> seg
     rounds_ = divide_up(longest, at_once);
     chunk_ = rounds_ == 0 ? 0 : divide_up(longest, rounds_) * kBlock;
     stride_ = encoded_bytes(compression_.format, chunk_);
+}
+
+void NcclGroup::Compressed::add(const Segment& segment) {
+    segments_.push_back(segment);
+    ends_.push_back(count_ += segment.count);
 }
 
 /// The same on all ranks, though some may keep no errors.
@@ -91,8 +102,11 @@ std::vector<Segment> NcclGroup::Compressed::segments_of(std::size_t at, std::siz
         const Segment& one = segments_[i];
         const std::size_t offset = at - (ends_[i] - one.count);
         const std::size_t here = std::min(left, one.count - offset);
-        found.push_back({one.in + offset, one.out + offset, here,
-                         one.error == nullptr ? nullptr : one.error + offset});
+        if (one.in == nullptr)
+            found.push_back({nullptr, nullptr, here});
+        else
+            found.push_back({one.in + offset, one.out + offset, here,
+                             one.error == nullptr ? nullptr : one.error + offset});
         at += here;
         left -= here;
     }
@@ -100,7 +114,7 @@ std::vector<Segment> NcclGroup::Compressed::segments_of(std::size_t at, std::siz
 }
 
 /// Finds a rank's chunk. Within one segment it is used in place, errors too. Across several segments
-/// it is gathered, since blocks ignore segments.
+/// it is gathered, since small segments share blocks. No chunk is a gap alone: chunks begin with blocks.
 void NcclGroup::Compressed::cut(std::uint32_t owner, std::size_t round) {
     Chunk& chunk = chunks_[owner];
     const std::size_t end = piece(owner + 1);

@@ -42,6 +42,7 @@ private:
         float* error = nullptr;         ///< where this call's errors go
     };
 
+    void add(const Segment& segment);
     Result<void> do_round(std::size_t round);
     void cut(std::uint32_t owner, std::size_t round);
     Result<void> gather();
@@ -72,7 +73,7 @@ private:
     const std::uint32_t divisor_;
     const Compression compression_;
     const std::uint64_t call_;
-    std::vector<Segment> segments_;  ///< the non-empty ones
+    std::vector<Segment> segments_;  ///< the non-empty ones, and gaps, whose pointers are null
     std::vector<std::size_t> ends_;  ///< end of each in the whole sequence
     std::size_t count_ = 0;
     std::size_t blocks_ = 0;

@@ -223,7 +223,7 @@ void Checks::combined(Format format, Rounding rounding, std::uint32_t ranks, std
     result(on_error, error, what + ": error");
 }
 
-/// Segments of all lengths, more than one launch takes, some of which keep errors.
+/// Segments of all lengths, more than one launch takes, some of which keep errors, and some of which are gaps.
 void Checks::segments(std::size_t largest) {
     constexpr std::size_t number = 200;
     std::vector<std::size_t> begins;
@@ -239,7 +239,7 @@ void Checks::segments(std::size_t largest) {
     OnGpu<float> on_in(memory_, in);
     OnGpu<float> on_kept(memory_, kept);
     OnGpu<float> on_errors(memory_, errors);
-    OnGpu<float> on_out(memory_, count);
+    OnGpu<float> on_out(memory_, std::vector<float>(count));
     OnGpu<float> on_values(memory_, count);
     std::vector<CudaSegment> all;
     std::vector<float> gathered = in;
@@ -248,6 +248,11 @@ void Checks::segments(std::size_t largest) {
         const std::size_t at = begins[i];
         const std::size_t length = begins[i + 1] - at;
         const bool keeps = i % 3 != 0;
+        if (i % 7 == 5) {
+            all.push_back({{nullptr, nullptr, length}, at});
+            std::fill_n(gathered.begin() + static_cast<std::ptrdiff_t>(at), length, 0.0f);
+            continue;
+        }
         all.push_back(
             {{on_in.data() + at, on_out.data() + at, length, keeps ? on_kept.data() + at : nullptr},
              at});

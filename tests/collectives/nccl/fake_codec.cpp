@@ -121,7 +121,7 @@ Kernel& uses(Kernel& kernel, const CudaSegment* segments, std::size_t number, co
     for (std::size_t i = 0; i < number; ++i) {
         const Segment& one = segments[i].segment;
         const std::size_t bytes = one.count * sizeof(float);
-        kernel.uses(one.in, bytes).uses(one.out, bytes).uses(one.error, bytes, true);
+        kernel.uses(one.in, bytes, true).uses(one.out, bytes, true).uses(one.error, bytes, true);
         kernel.uses(all + segments[i].begin, bytes);
     }
     return kernel;
@@ -134,7 +134,9 @@ int gather_fake(const CudaSegment* segments, std::size_t number, float* values, 
         .launch([=, all = std::vector<CudaSegment>(segments, segments + number)] {
             for (const auto& [one, begin] : all)
                 for (std::size_t i = 0; i < one.count; ++i)
-                    values[begin + i] = one.error == nullptr ? one.in[i] : one.in[i] + one.error[i];
+                    values[begin + i] = one.in == nullptr      ? 0.0F
+                                        : one.error == nullptr ? one.in[i]
+                                                               : one.in[i] + one.error[i];
         });
 }
 
@@ -144,7 +146,7 @@ int scatter_fake(const CudaSegment* segments, std::size_t number, const float* v
     return uses(kernel, segments, number, values)
         .launch([=, all = std::vector<CudaSegment>(segments, segments + number)] {
             for (const auto& [one, begin] : all)
-                for (std::size_t i = 0; i < one.count; ++i) {
+                for (std::size_t i = 0; i < one.count && one.out != nullptr; ++i) {
                     one.out[i] = values[begin + i];
                     if (one.error != nullptr) one.error[i] = errors[begin + i];
                 }
