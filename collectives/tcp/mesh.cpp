@@ -173,7 +173,7 @@ Result<void> Mesh::accept(std::uint32_t peer) {
 Result<void> Mesh::opened(std::uint32_t peer) {
     Link& link = links_[peer];
     link.state = Link::State::open;
-    link.socket.prepare();
+    link.socket.prepare(kind_ == Kind::messages ? Traffic::bursts : Traffic::streams);
     alarm_.watch(link.socket.fd(), peer);
     return {};
 }

@@ -31,7 +31,7 @@ Result<Fd> open_socket(int family) {
 /// How fast TCP sends, where the system's way does harm here. BBR keeps a few packets under way on a network with
 /// short delays, and a receiver that computes instead of reading acknowledges them 40 ms later: on 4 hosts with 4
 /// ranks each at 1 Gbit/s, an allreduce of 4 MiB in 8 bits then waited 90 ms for the wire instead of 20.
-void choose_congestion_control(int fd) {
+void choose_congestion_control(int fd, Traffic traffic) {
     const char* const wish = std::getenv("DTRUN_TCP_CONGESTION");
     std::array<char, 16> current{};  // as long as the kernel's names can be
     socklen_t bytes = current.size();
@@ -40,7 +40,7 @@ void choose_congestion_control(int fd) {
     std::vector<std::string_view> wanted;
     if (wish != nullptr)
         wanted = {wish};
-    else if (is.starts_with("bbr"))
+    else if (traffic == Traffic::bursts && is.starts_with("bbr"))
         wanted = {"cubic", "reno"};
     // Where the system does not have or allow it, the connection stays as it is.
     for (const std::string_view name : wanted)
@@ -120,12 +120,12 @@ void Socket::shut() const noexcept {
     ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
-void Socket::prepare() const {
+void Socket::prepare(Traffic traffic) const {
     constexpr int kRoom = 4 << 20;
     constexpr int kOn = 1;
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDBUF, &kRoom, sizeof kRoom);
     ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
-    choose_congestion_control(fd_.get());
+    choose_congestion_control(fd_.get(), traffic);
 }
 
 std::size_t Socket::send_room() const {

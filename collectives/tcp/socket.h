@@ -13,6 +13,12 @@ struct iovec;
 
 namespace dtrun::collectives::over_tcp {
 
+/// What goes over a connection.
+enum class Traffic {
+    streams,  ///< while both ends read and write
+    bursts,   ///< messages, for which a receiver may have no time at once
+};
+
 /// A TCP socket whose calls do not block.
 class Socket {
 public:
@@ -41,8 +47,8 @@ public:
     /// which it does not get from a mere close.
     void shut() const noexcept;
     /// Sends without delay, enlarges the send buffer as far as the system allows, within reason, and takes the
-    /// congestion control that DTRUN_TCP_CONGESTION names, or cubic instead of BBR.
-    void prepare() const;
+    /// congestion control that DTRUN_TCP_CONGESTION names, or for bursts cubic instead of BBR.
+    void prepare(Traffic traffic) const;
     std::size_t send_room() const;
 
 private:
