@@ -7,8 +7,8 @@
 namespace dtrun::collectives::over_tcp {
 namespace {
 
-/// Strangers that say nothing may not use up this process's descriptors: no more than this beside the peers, who
-/// speak at once.
+/// Strangers may not use up this process's descriptors: no more than this beside the peers, of whom each asks for a
+/// connection of either kind once.
 constexpr std::size_t kStrangersMax = 256;
 
 }  // namespace
@@ -16,7 +16,8 @@ constexpr std::size_t kStrangersMax = 256;
 Result<std::unique_ptr<Door>> Door::open(const std::string& ip, std::uint32_t size) {
     auto listener = Socket::listen(ip);
     if (!listener) return std::unexpected(listener.error());
-    return std::unique_ptr<Door>(new Door(std::move(*listener), size + kStrangersMax));
+    return std::unique_ptr<Door>(
+        new Door(std::move(*listener), 2 * std::size_t{size} + kStrangersMax));
 }
 
 void Door::advance() {
@@ -31,9 +32,9 @@ bool Door::let_one_in() {
     Socket socket = listener_.accept();
     if (socket) {
         silent_.push_back({std::move(socket), {}, 0});
-        if (silent_.size() <= silent_max_) return true;
+        if (silent_.size() <= callers_max_) return true;
         hear();
-        if (silent_.size() > silent_max_) turn_one_away();
+        if (silent_.size() > callers_max_) turn_one_away();
         return true;
     }
     if (errno != EMFILE && errno != ENFILE) return false;
@@ -64,6 +65,7 @@ void Door::hear() {
             silent_.erase(caller);
         else if (done)
             callers_.splice(callers_.end(), silent_, caller);
+        if (callers_.size() > callers_max_) callers_.pop_front();
         caller = next;
     }
 }

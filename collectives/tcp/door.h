@@ -53,16 +53,16 @@ private:
         std::size_t heard = 0;  ///< bytes of the greeting
     };
 
-    Door(Socket listener, std::size_t silent_max)
-        : listener_(std::move(listener)), silent_max_(silent_max) {}
+    Door(Socket listener, std::size_t callers_max)
+        : listener_(std::move(listener)), callers_max_(callers_max) {}
     bool let_one_in();
     void hear();
     bool turn_one_away();
 
     Socket listener_;
-    const std::size_t silent_max_;
-    bool full_ = false;         ///< this process has no descriptor left for whoever is next
-    std::list<Caller> silent_;  ///< have not said everything, in the order in which they came
+    const std::size_t callers_max_;  ///< of those that say nothing, and of those that have spoken
+    bool full_ = false;              ///< this process has no descriptor left for whoever is next
+    std::list<Caller> silent_;       ///< have not said everything, in the order in which they came
     std::list<Caller> callers_;
 };
 

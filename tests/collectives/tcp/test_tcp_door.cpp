@@ -69,11 +69,21 @@ private:
 TEST_CASE("Of many strangers that say nothing at a door, the oldest are turned away", "[tcp]") {
     const auto door = Door::open("127.0.0.1", 4);
     REQUIRE(door.has_value());
-    const std::vector<Socket> strangers = callers(**door, 264);
+    const std::vector<Socket> strangers = callers(**door, 268);
     (*door)->advance();
     const auto away = std::ranges::count_if(strangers, was_turned_away);
     CHECK(away == 4);
     CHECK(was_turned_away(strangers[3]));
+}
+
+TEST_CASE("Of many callers that only say that they are peers, the oldest are turned away",
+          "[tcp]") {
+    const auto door = Door::open("127.0.0.1", 4);
+    REQUIRE(door.has_value());
+    const std::vector<Socket> strangers = callers(**door, 268);
+    std::ranges::for_each(strangers, greet);
+    (*door)->advance();
+    CHECK(std::ranges::count_if(strangers, was_turned_away) == 4);
 }
 
 TEST_CASE("Without descriptors strangers are turned away, and whoever has spoken stays", "[tcp]") {
