@@ -1,6 +1,7 @@
 #include "collectives/choose.h"
 
 #include "collectives/backend_table.h"
+#include "collectives/backends.h"
 
 #include <algorithm>
 
@@ -134,7 +135,8 @@ Result<Choice> choose_backend(std::span<const Member> members, std::span<const s
     }
     std::vector<std::string> wanted(order.begin(), order.end());
     std::string others;
-    if (wanted.size() > 1 && wanted[0] == "dtrun" && wanted[1] == "mpi" && want_fabric(members)) {
+    if (wanted.size() > 1 && wanted[0] == kOwnBackend && wanted[1] == "mpi" &&
+        want_fabric(members)) {
         std::swap(wanted[0], wanted[1]);
         others = " and that uses InfiniBand";
     }

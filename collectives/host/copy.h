@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/codec/format.h"
+#include "collectives/host/layout.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +14,6 @@
 
 namespace dtrun::collectives {
 
-inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::size_t kPrefetchBytes = 512;
 
 /// Copies what another processor has just written, which lies in its cache. For more than a few kilobytes the C
@@ -23,11 +23,11 @@ inline void copy_from_other(void* to, const void* from, std::size_t bytes) {
     auto* out = static_cast<std::byte*>(to);
     const auto* in = static_cast<const std::byte*>(from);
     if (out == in || bytes == 0) return;
-    for (; bytes >= kLineBytes; bytes -= kLineBytes, in += kLineBytes, out += kLineBytes) {
+    for (; bytes >= kCacheLine; bytes -= kCacheLine, in += kCacheLine, out += kCacheLine) {
         __builtin_prefetch(in + kPrefetchBytes);  // may be beyond the end: it is no access
-        std::byte line[kLineBytes];
-        std::memcpy(line, in, kLineBytes);
-        std::memcpy(out, line, kLineBytes);
+        std::byte line[kCacheLine];
+        std::memcpy(line, in, kCacheLine);
+        std::memcpy(out, line, kCacheLine);
     }
     if (bytes > 0) std::memcpy(out, in, bytes);
 }
@@ -37,14 +37,14 @@ inline void copy_past_caches(void* to, const void* from, std::size_t bytes) {
 #if defined(__x86_64__)
     auto* out = static_cast<std::byte*>(to);
     const auto* in = static_cast<const std::byte*>(from);
-    const std::size_t unaligned = reinterpret_cast<std::uintptr_t>(out) % kLineBytes;
-    const std::size_t before = std::min(bytes, (kLineBytes - unaligned) % kLineBytes);
+    const std::size_t unaligned = reinterpret_cast<std::uintptr_t>(out) % kCacheLine;
+    const std::size_t before = std::min(bytes, (kCacheLine - unaligned) % kCacheLine);
     if (out == in || bytes == 0) return;
     std::memcpy(out, in, before);
-    for (bytes -= before, in += before, out += before; bytes >= kLineBytes;
-         bytes -= kLineBytes, in += kLineBytes, out += kLineBytes) {
+    for (bytes -= before, in += before, out += before; bytes >= kCacheLine;
+         bytes -= kCacheLine, in += kCacheLine, out += kCacheLine) {
         __builtin_prefetch(in + kPrefetchBytes);
-        for (std::size_t i = 0; i < kLineBytes; i += sizeof(__m128i))
+        for (std::size_t i = 0; i < kCacheLine; i += sizeof(__m128i))
             _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
                              _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i)));
     }

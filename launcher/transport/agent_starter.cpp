@@ -21,8 +21,8 @@ constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after i
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
 // Runs on the host. It first looks for the agent of this build; else it says what machine this is, is
-// told which agent to expect (build id, size, SHA-256, size without the package), and stores it. Nothing else is sent before the
-// agent has said that it runs, so that `head` cannot read too far.
+// told which agent to expect (build id, size, SHA-256, size without the package), and stores it. Nothing
+// else is sent before the agent has said that it runs, so that `head` cannot read too far.
 constexpr std::string_view kStart =
     "has \"$i\" && exec \"$a\" $o; "
     "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
