@@ -222,13 +222,13 @@ TEST_CASE("leftovers of all kinds are found, and reset ends them and heals every
     CHECK(cluster.leftovers().empty());
     cluster.run("head", ssh({"s1", "setsid sleep 61 >/dev/null 2>&1 </dev/null &"}));
     cluster.run("s2", {"sh", "-c", "(trap '' TERM HUP; exec sleep 62) >/dev/null 2>&1 &"});
-    // Their shells may end before either has become a `sleep`, and a process has no command line
-    // for a moment of its exec.
-    const auto both_sleep = [&] {
-        const std::string found = cluster.leftovers();
-        return found.find("sleep 61") != std::string::npos &&
-               found.find("sleep 62") != std::string::npos;
+    // Their shells may end before either has become a `sleep`: until its exec the first one is
+    // called `setsid sleep 61`, and for a moment of the exec it has no command line at all.
+    const auto sleeps = [&](const std::string& host, const std::string& command) {
+        const std::vector<Process> found = cluster.processes(host);
+        return found.size() == 1 && found[0].cmdline == command;
     };
+    const auto both_sleep = [&] { return sleeps("s1", "sleep 61") && sleeps("s2", "sleep 62"); };
     REQUIRE(wait_until(both_sleep, milliseconds(10000)));
     const std::vector<Process> left = cluster.processes("s1");
     REQUIRE(left.size() == 1);
