@@ -5,10 +5,10 @@
 
 namespace dtrun::collectives {
 
-Result<Arrangement> arrange(const GroupSpec& spec, Group& group) {
+Result<Arrangement> arrange(const GroupSpec& spec, Group& group, Near near) {
     Arrangement made;
     if (spec.topology.places() > 1) {
-        auto host = HostGroup::join(spec);
+        auto host = HostGroup::join(spec, near);
         if (host)
             made.host = std::move(*host);
         else if (host.error().code == Errc::not_found)

@@ -17,7 +17,8 @@ struct Arrangement {
 };
 
 /// Finds out which hosts' ranks can share memory, and lets them. All ranks of the group call it.
+/// \param near  where this rank is bound to
 /// Errc: those of Group
-Result<Arrangement> arrange(const GroupSpec& spec, Group& group);
+Result<Arrangement> arrange(const GroupSpec& spec, Group& group, Near near = own_near());
 
 }  // namespace dtrun::collectives

@@ -50,6 +50,10 @@ GroupFacts DtrunGroup::facts() const {
         facts.details.emplace_back(
             "levels", fmt::format("{} hosts, {} rails", topology_.hosts(), topology_.rails()));
     }
+    if (const auto* parts = host_ != nullptr ? host_->machine_parts() : nullptr)
+        facts.details.emplace_back(
+            "parts of this machine",
+            fmt::format("{}, {} ranks on each", parts->parts(), parts->ranks_of_part()));
     return facts;
 }
 

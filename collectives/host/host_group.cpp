@@ -71,21 +71,29 @@ HostGroup::HostGroup(SharedMemory memory, std::uint32_t place, std::uint32_t pla
                      std::size_t slot_bytes)
     : memory_(std::move(memory)), place_(place), places_(places), slot_bytes_(slot_bytes) {}
 
-Result<std::unique_ptr<HostGroup>> HostGroup::join(const GroupSpec& spec) {
-    const std::uint32_t places = spec.topology.places();
-    const std::size_t slot_bytes = slot_bytes_for(places);
-    auto memory = SharedMemory::meet(spec, sizeof(HostPage) + places * bytes_per_rank(slot_bytes));
+Result<std::unique_ptr<HostGroup>> HostGroup::join(const GroupSpec& spec, Near near) {
+    const Topology& topology = spec.topology;
+    auto group =
+        meet(spec, {topology.place(), topology.places(), fmt::format("host/{}", topology.host())});
+    if (!group) return group;
+    if (auto done = (*group)->join_levels(spec, near); !done) return std::unexpected(done.error());
+    (*group)->deadline_ = Clock::time_point::max();
+    return group;
+}
+
+Result<std::unique_ptr<HostGroup>> HostGroup::meet(const GroupSpec& spec, const Sharers& sharers) {
+    const std::size_t slot_bytes = slot_bytes_for(sharers.places);
+    auto memory = SharedMemory::meet(
+        spec, sharers, sizeof(HostPage) + sharers.places * bytes_per_rank(slot_bytes));
     if (!memory) return std::unexpected(memory.error());
     std::unique_ptr<HostGroup> group(
-        new HostGroup(std::move(*memory), spec.topology.place(), places, slot_bytes));
+        new HostGroup(std::move(*memory), sharers.place, sharers.places, slot_bytes));
     group->decide_patience();
     group->interrupted_ = spec.interrupted;
     group->tell_who();
     // Those who have not come yet cannot be asked whether they are still there.
     group->deadline_ = Clock::now() + spec.timeout;
-    auto met = group->barrier();
-    group->deadline_ = Clock::time_point::max();
-    if (!met) return std::unexpected(met.error());
+    if (auto met = group->barrier(); !met) return std::unexpected(met.error());
     return group;
 }
 
@@ -94,6 +102,11 @@ HostGroup::~HostGroup() {
         return;  // a forked child says nothing
     own().left = 1;
     for (std::uint32_t place = 0; place < places_; ++place) ring(page(place));
+}
+
+void HostGroup::take_over() {
+    tell_who();
+    in_levels([](HostGroup& level) { level.take_over(); });
 }
 
 /// Lets the others see whether this process is still there.
@@ -244,6 +257,7 @@ void HostGroup::end_for_all() noexcept {
     std::uint32_t none = 0;
     host().ended.compare_exchange_strong(none, place_ + 1);
     for (std::uint32_t place = 0; place < places_; ++place) ring(page(place));
+    in_levels([](HostGroup& level) { level.end_for_all(); });
 }
 
 }  // namespace dtrun::collectives

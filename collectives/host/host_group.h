@@ -3,6 +3,7 @@
 #include "collectives/group.h"
 #include "collectives/host/copy.h"
 #include "collectives/host/layout.h"
+#include "collectives/host/machine_parts.h"
 #include "collectives/host/shared_memory.h"
 
 #include <chrono>
@@ -23,20 +24,27 @@ namespace dtrun::collectives {
 /// rank that writes a step's slot has to know that all have finished the step before the last one; where
 /// every rank waits for every other one, that is known without asking.
 ///
+/// Where the ranks are bound to parts of the machine, as to its NUMA nodes, they have two levels for what is large:
+/// the ranks of a part, and those with the same index in each part. Then an array crosses between parts once in
+/// each direction, and not once for each rank.
+///
 /// Whoever waits looks in a loop first, then lets others have the processor, and then sleeps.
 ///
 /// Thread: one at a time; abort() from any.
 class HostGroup {
 public:
     /// All ranks of the host call it. \param spec  of the whole group
+    /// \param near  where this rank is bound to
     /// Errc: not_found (they cannot share memory: why), timed_out, closed
-    static Result<std::unique_ptr<HostGroup>> join(const GroupSpec& spec);
+    static Result<std::unique_ptr<HostGroup>> join(const GroupSpec& spec, Near near = own_near());
     ~HostGroup();
     HostGroup(const HostGroup&) = delete;
     HostGroup& operator=(const HostGroup&) = delete;
 
     std::uint32_t place() const { return place_; }
     std::uint32_t places() const { return places_; }
+    /// The parts of the machine that it has levels for, or nullptr.
+    const MachineParts* machine_parts() const { return levels_ ? &levels_->parts : nullptr; }
     /// What one step can move.
     std::size_t slot_bytes() const { return slot_bytes_; }
 
@@ -46,6 +54,7 @@ public:
         // All calls until now are in it: also those in which nobody waits for whoever was in another one, as when
         // each rank broadcasts what it has itself, are found out by the next one.
         call_ = (call_ ^ static_cast<std::uint32_t>(call ^ (call >> 32))) * 0x9e3779b1U;
+        in_levels([call](HostGroup& level) { level.begin(call); });
     }
 
     // The same as those of Group; average divides by `places`. Errc: closed, cancelled
@@ -84,7 +93,7 @@ public:
                               const Take& take);
 
     /// This process goes on for the one that joined, which it is a fork of; for tests.
-    void take_over() { tell_who(); }
+    void take_over();
     /// Ends what is under way on all ranks of the host.
     void abort() noexcept { end_for_all(); }
     /// The place of the rank because of which an operation failed.
@@ -93,6 +102,21 @@ public:
 private:
     HostGroup(SharedMemory memory, std::uint32_t place, std::uint32_t places,
               std::size_t slot_bytes);
+
+    /// The groups of the two levels, in which this rank is a member, too.
+    struct Levels {
+        MachineParts parts;
+        std::uint32_t part, index;          ///< of this rank
+        std::unique_ptr<HostGroup> inside;  ///< its part; places are indices
+        std::unique_ptr<HostGroup> across;  ///< ranks with its index; places are parts
+        std::vector<std::byte> of_index{};  ///< what the ranks with its index have together
+        std::vector<std::byte> own{};       ///< what it adds up itself
+
+        std::byte* room(std::size_t bytes);
+    };
+
+    /// All sharers call it. Until its deadline is taken away, it waits for those who have not come yet.
+    static Result<std::unique_ptr<HostGroup>> meet(const GroupSpec& spec, const Sharers& sharers);
 
     RankPage& page(std::uint32_t place) const;
     std::byte* slot_of(std::uint32_t place, std::uint64_t step) const;
@@ -131,6 +155,26 @@ private:
     Result<void> reduce_to(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                            std::optional<std::uint32_t> root);
 
+    // levels.cpp
+    Result<void> join_levels(const GroupSpec& spec, Near near);
+    template <class Body>
+    void in_levels(const Body& body) {
+        if (levels_ == nullptr) return;
+        body(*levels_->inside);
+        body(*levels_->across);
+    }
+    bool by_levels(std::size_t bytes) const;
+    bool by_levels(std::span<const Slice> slices, std::size_t unit) const;
+    std::size_t level_step(std::size_t element) const;
+    Result<void> of_inside(Result<void> done);
+    Result<void> of_across(Result<void> done);
+    Result<void> allreduce_by_levels(std::size_t count, DType type, Reduce reduce, const Fill& fill,
+                                     const Take& take);
+    Result<void> sum_by_levels(std::span<const Slice> slices, DType type, Reduce reduce,
+                               const Fill& fill, void* sums);
+    Result<void> share_by_levels(std::span<const Slice> slices, std::size_t unit, const void* own,
+                                 const Take& take);
+
     SharedMemory memory_;
     const std::uint32_t place_;
     const std::uint32_t places_;
@@ -143,6 +187,7 @@ private:
     std::function<bool()> interrupted_;
     std::optional<std::uint32_t> lost_;
     std::atomic<bool> aborted_ = false;
+    std::unique_ptr<Levels> levels_;  ///< nullptr: it has none
 };
 
 }  // namespace dtrun::collectives

@@ -2,6 +2,7 @@
 
 #include "collectives/codec/reduce.h"
 #include "collectives/host/array_runs.h"
+#include "collectives/host/piece.h"
 
 #include <algorithm>
 #include <cstring>
@@ -23,14 +24,6 @@ const std::byte* at_byte(const void* data, std::size_t offset) {
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
-
-/// The piece of an array that one of several ranks adds up.
-struct Piece {
-    std::size_t begin, count;
-
-    Piece(std::size_t total, std::uint32_t ranks, std::uint32_t rank)
-        : begin(total * rank / ranks), count(total * (rank + 1) / ranks - begin) {}
-};
 
 }  // namespace
 
@@ -134,6 +127,21 @@ template <class Runs>
 Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType type, Reduce reduce,
                                      std::optional<std::uint32_t> root, const ResultCopy& copy) {
     const std::size_t element = bytes_of(type);
+    if (!root && by_levels(count * element)) {
+        const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
+            runs(at, n,
+                 [to](const std::byte* in, std::byte*, std::size_t offset, std::size_t bytes) {
+                     std::memcpy(to + offset, in, bytes);
+                 });
+        };
+        const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
+            runs(at, n,
+                 [&](const std::byte*, std::byte* out, std::size_t offset, std::size_t bytes) {
+                     copy(out, from + offset, bytes);
+                 });
+        };
+        return allreduce_by_levels(count, type, reduce, fill, take);
+    }
     const std::size_t chunk = slot_bytes_ / element;
     for (std::size_t at = 0; at < count; at += chunk) {
         const std::size_t n = std::min(chunk, count - at);
@@ -211,6 +219,7 @@ Result<void> HostGroup::reduce_scatter(const void* in, void* out, std::size_t co
 Result<void> HostGroup::sum_slices(std::span<const Slice> slices, DType type, Reduce reduce,
                                    const Fill& fill, void* sums) {
     const std::size_t element = bytes_of(type);
+    if (by_levels(slices, element)) return sum_by_levels(slices, type, reduce, fill, sums);
     const std::size_t piece = slot_bytes_ / slices.size() / kCacheLine * kCacheLine;
     const std::size_t step = piece / element;
     std::size_t longest = 0;
@@ -243,6 +252,7 @@ Result<void> HostGroup::sum_slices(std::span<const Slice> slices, DType type, Re
 
 Result<void> HostGroup::share_slices(std::span<const Slice> slices, std::size_t unit,
                                      const void* own, const Take& take) {
+    if (by_levels(slices, unit)) return share_by_levels(slices, unit, own, take);
     const std::size_t step = slot_bytes_ / unit;
     std::size_t longest = 0;
     for (const Slice& slice : slices) longest = std::max(longest, slice.count);

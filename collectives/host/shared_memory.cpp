@@ -34,10 +34,10 @@ bool is_unwanted() {
     return wish != nullptr && std::string_view(wish) == "no";
 }
 
-/// Where the ranks of one host meet in the store.
+/// Where ranks of one host meet in the store.
 class Meeting {
 public:
-    explicit Meeting(const GroupSpec& spec) : spec_(spec) {}
+    Meeting(const GroupSpec& spec, const Sharers& sharers) : spec_(spec), sharers_(sharers) {}
 
     Result<void> say(const std::string& name, const std::string& value) const {
         const KeyStore::Pair pair(key(name), value);
@@ -51,16 +51,17 @@ public:
     }
     Result<std::vector<std::string>> hear_all() const {
         std::vector<std::string> keys;
-        for (std::uint32_t place = 1; place < spec_.topology.places(); ++place)
+        for (std::uint32_t place = 1; place < sharers_.places; ++place)
             keys.push_back(key(std::to_string(place)));
         return spec_.store->get(keys, spec_.timeout);
     }
 
 private:
     std::string key(const std::string& name) const {
-        return fmt::format("{}host/{}/{}", spec_.prefix, spec_.topology.host(), name);
+        return fmt::format("{}{}/{}", spec_.prefix, sharers_.name, name);
     }
     const GroupSpec& spec_;
+    const Sharers& sharers_;
 };
 
 constexpr std::string_view kYes = "yes";
@@ -108,15 +109,16 @@ Result<SharedMemory> SharedMemory::open(const std::string& where, std::size_t by
     return memory;
 }
 
-Result<SharedMemory> SharedMemory::meet(const GroupSpec& spec, std::size_t bytes) {
-    const Meeting meeting(spec);
+Result<SharedMemory> SharedMemory::meet(const GroupSpec& spec, const Sharers& sharers,
+                                        std::size_t bytes) {
+    const Meeting meeting(spec, sharers);
     Result<SharedMemory> memory = std::unexpected(refusal("DTRUN_SHARED_MEMORY is no"));
     Fd fd;  // open until all others have opened it
-    if (spec.topology.place() != 0) {
+    if (sharers.place != 0) {
         const auto where = meeting.hear("at");
         if (!where) return std::unexpected(where.error());
         if (!is_unwanted()) memory = open(*where, bytes);
-        const auto said = meeting.say(std::to_string(spec.topology.place()),
+        const auto said = meeting.say(std::to_string(sharers.place),
                                       memory ? std::string(kYes) : memory.error().message);
         if (!said) return std::unexpected(said.error());
     } else {

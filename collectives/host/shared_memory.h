@@ -5,17 +5,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace dtrun::collectives {
+
+/// Ranks of a host that share memory: all of them, or some.
+struct Sharers {
+    std::uint32_t place = 0;  ///< of this rank among them
+    std::uint32_t places = 1;
+    std::string name;  ///< by which they meet in the store; of no others of the group
+};
 
 /// Memory that the ranks of a host share. It has no name: it is gone with the last process that has it.
 class SharedMemory {
 public:
-    /// Called by all ranks of a host: the first one makes the memory, filled with zeros, and the others open
+    /// Called by all sharers: the first one makes the memory, filled with zeros, and the others open
     /// it through /proc. It is mapped once this returns, on all of them or on none.
-    /// \param spec  says who shares the host, and has the store in which the ranks meet
+    /// \param spec  has the store in which the ranks meet
     /// Errc: not_found (they cannot share memory, as in containers of their own: why), timed_out, closed
-    static Result<SharedMemory> meet(const GroupSpec& spec, std::size_t bytes);
+    static Result<SharedMemory> meet(const GroupSpec& spec, const Sharers& sharers,
+                                     std::size_t bytes);
 
     SharedMemory(SharedMemory&& other) noexcept;
     SharedMemory& operator=(SharedMemory&& other) noexcept;
