@@ -52,7 +52,7 @@ Result<void> Communicator::check_on_host(const Compression* compression) const {
 
 const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
     // Below that, to encode and to take turns costs more than the wire does. Each rail has its slice.
-    constexpr std::size_t kRailValuesMin = 16UL << 10;
+    constexpr std::size_t kRailValuesMin = 32UL << 10;
     if (size() == 1) return nullptr;
     if (compression == nullptr || group_->on_device()) return compression;
     const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
