@@ -162,17 +162,17 @@ Result<void> TcpGroup::allreduce_ring(const void* in, void* out, std::size_t cou
             chunks.place(at(-(step - (size_ - 1))), index % parts);
         return complete.send(done_offset, done_length, done_offset);
     };
-    const auto receive_part = [&](std::size_t index) -> Result<void> {
-        if (index >= round) return gathering.receive();
+    const auto receive_part = [&](std::size_t index, IfLate if_late) -> Result<bool> {
+        if (index >= round) return gathering.receive(if_late);
         const auto step = static_cast<std::int64_t>(index / parts);
         const auto [offset, length] = chunks.place(at(-step - 2), index % parts);
-        if (auto received = adding.receive(); !received) return received;
+        if (auto whole = adding.receive(if_late); !whole || !*whole) return whole;
         std::byte* sum = bytes_at(out, offset);
         reduce_into(sum, bytes_at(in, offset), segment_.data(), elements.count(length),
                     elements.type, elements.reduce);
         if (elements.reduce == Reduce::average && index >= round - parts)
             divide(sum, elements.count(length), elements.type, size_);
-        return {};
+        return true;
     };
     return flow(complete, gathering, {.sends = 2 * round, .receives = 2 * round, .lead = parts},
                 send_part, receive_part);
@@ -219,17 +219,17 @@ Result<void> TcpGroup::reduce_scatter_ring(const void* in, void* out, std::size_
         if (index < parts) return first.send(at(-1) * bytes + offset, length, 0);
         return partial.send(offset, length, 0);
     };
-    const auto receive_part = [&](std::size_t index) -> Result<void> {
+    const auto receive_part = [&](std::size_t index, IfLate if_late) -> Result<bool> {
         const auto step = static_cast<std::int64_t>(index / parts);
         const auto [offset, length] = chunk.place(0, index % parts);
-        if (auto received = adding.receive(); !received) return received;
+        if (auto whole = adding.receive(if_late); !whole || !*whole) return whole;
         const bool last = index >= round - parts;
         std::byte* sum = (last ? static_cast<std::byte*>(out) : sums) + offset;
         reduce_into(sum, bytes_at(in, at(-step - 2) * bytes + offset), segment_.data(),
                     elements.count(length), elements.type, elements.reduce);
         if (elements.reduce == Reduce::average && last)
             divide(sum, elements.count(length), elements.type, size_);
-        return {};
+        return true;
     };
     // A part's place is free once the part has been sent on.
     return flow(partial, adding, {.sends = round, .receives = round, .lead = parts, .lag = 0},

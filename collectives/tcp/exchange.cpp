@@ -62,7 +62,7 @@ Result<void> TcpGroup::allgather_ring(const void* in, std::byte* out,
             const auto [offset, length] = parts[part];
             return outlet.send(offset, length, offset);
         },
-        [&](std::size_t) { return inlet.receive(); });
+        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
 }
 
 /// In step k, everybody hands on all it has (Bruck et al., "Efficient algorithms for all-to-all

@@ -151,7 +151,8 @@ Result<void> TcpGroup::send(std::uint32_t to, const void* data, std::size_t byte
 
 Result<void> TcpGroup::receive(std::uint32_t from, void* data, std::size_t bytes) {
     if (bytes == 0) return {};
-    return Inlet(*streams_, from, tag(bytes), data, bytes).receive();
+    const auto whole = Inlet(*streams_, from, tag(bytes), data, bytes).receive(IfLate::wait);
+    return whole ? Result<void>() : std::unexpected(whole.error());
 }
 
 Result<void> TcpGroup::send_to_combine(std::uint32_t to, const void* data, std::size_t bytes) {
@@ -171,7 +172,7 @@ Result<void> TcpGroup::exchange(std::uint32_t to, const void* out, std::size_t o
             const std::size_t offset = part * segment_bytes_;
             return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), offset);
         },
-        [&](std::size_t) { return inlet.receive(); });
+        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
 }
 
 Result<void> TcpGroup::receive_into(std::uint32_t from, const void* mine, void* result,
@@ -192,8 +193,8 @@ Result<void> TcpGroup::exchange_into(std::uint32_t peer, const void* out, std::s
             const std::size_t offset = part * segment_bytes_;
             return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), 0);
         },
-        [&](std::size_t part) -> Result<void> {
-            if (auto received = inlet.receive(); !received) return received;
+        [&](std::size_t part, IfLate if_late) -> Result<bool> {
+            if (auto whole = inlet.receive(if_late); !whole || !*whole) return whole;
             const std::size_t offset = part * segment_bytes_;
             // The lower rank's come first, so that both ends compute the very same bits.
             const void* low = static_cast<const std::byte*>(mine) + offset;
@@ -202,7 +203,7 @@ Result<void> TcpGroup::exchange_into(std::uint32_t peer, const void* out, std::s
             reduce_into(static_cast<std::byte*>(result) + offset, low, high,
                         elements.count(std::min(segment_bytes_, in_bytes - offset)), elements.type,
                         elements.reduce);
-            return {};
+            return true;
         });
 }
 

@@ -218,24 +218,27 @@ Result<Ready> Mesh::wait_for(std::uint32_t send_to, std::uint32_t receive_from) 
     return Ready{.send = waits[0].revents != 0, .receive = waits[1].revents != 0};
 }
 
-Result<void> Mesh::wait_for_end(std::uint32_t peer) {
+Error Mesh::wait_for_end(std::uint32_t peer) {
     for (;;) {
         std::vector<pollfd> waits{{links_[peer].socket.fd(), POLLRDHUP, 0}};
-        if (auto waited = wait(waits); !waited) return waited;
-        if (waits.front().revents != 0)
-            return std::unexpected(lost(peer, {Errc::closed, "it was in another call"}));
+        if (auto waited = wait(waits); !waited) return waited.error();
+        if (waits.front().revents != 0) return lost(peer, {Errc::closed, "it was in another call"});
     }
 }
 
 // ---- reading and writing --------------------------------------------------------------------
 
-Result<std::size_t> Mesh::receive_some(std::uint32_t peer, void* data, std::size_t bytes) {
+Result<std::size_t> Mesh::read_some(std::uint32_t peer, void* data, std::size_t bytes) {
     Link& link = links_[peer];
-    if (bytes >= kAheadBytes && !has_ahead(peer)) return link.socket.receive(data, bytes);
+    if (bytes >= kAheadBytes && !has_ahead(peer)) {
+        auto come = link.socket.receive(data, bytes);
+        if (!come) return std::unexpected(lost(peer, come.error()));
+        return come;
+    }
     if (!has_ahead(peer)) {
         if (!link.ahead) link.ahead = std::make_unique<std::byte[]>(kAheadBytes);
         const auto come = link.socket.receive(link.ahead.get(), kAheadBytes);
-        if (!come) return come;
+        if (!come) return std::unexpected(lost(peer, come.error()));
         link.ahead_begin = 0;
         link.ahead_end = *come;
     }
@@ -245,19 +248,19 @@ Result<std::size_t> Mesh::receive_some(std::uint32_t peer, void* data, std::size
     return taken;
 }
 
-Result<void> Mesh::read(std::uint32_t peer, void* data, std::size_t bytes) {
-    auto* to = static_cast<std::byte*>(data);
-    for (int tries = 0; bytes > 0;) {
-        const auto come = receive_some(peer, to, bytes);
-        if (!come) return std::unexpected(lost(peer, come.error()));
-        to += *come;
-        bytes -= *come;
+Result<std::size_t> Mesh::read(std::uint32_t peer, void* data, std::size_t bytes) {
+    auto* const to = static_cast<std::byte*>(data);
+    std::size_t all = 0;
+    for (int tries = 0; all < bytes;) {
+        const auto come = read_some(peer, to + all, bytes - all);
+        if (!come) return come;
+        all += *come;
         tries = *come > 0 ? 0 : tries + 1;
         if (tries < tries_) continue;
-        if (auto waited = wait_to(peer, POLLIN); !waited) return waited;
+        if (auto waited = wait_to(peer, POLLIN); !waited) return std::unexpected(waited.error());
         tries = 0;
     }
-    return {};
+    return all;
 }
 
 Result<void> Mesh::write(std::uint32_t peer, std::span<const iovec> parts) {

@@ -58,12 +58,14 @@ public:
     const Socket& socket(std::uint32_t peer) const { return links_[peer].socket; }
 
     /// What comes from a peer, and what goes to it, as long as that takes. Errc: closed, cancelled
-    Result<void> read(std::uint32_t peer, void* data, std::size_t bytes);
+    Result<std::size_t> read(std::uint32_t peer, void* data, std::size_t bytes);
+    /// What has come already, up to so much.
+    Result<std::size_t> read_some(std::uint32_t peer, void* data, std::size_t bytes);
     Result<void> write(std::uint32_t peer, std::span<const iovec> parts);
     /// Waits until one of two connections can go on.
     Result<Ready> wait_for(std::uint32_t send_to, std::uint32_t receive_from);
     /// Waits until the group has ended, here or at the peer.
-    Result<void> wait_for_end(std::uint32_t peer);
+    Error wait_for_end(std::uint32_t peer);
 
     /// Adds what advance() of a peer waits for.
     void add_to(std::vector<pollfd>& waits, std::uint32_t peer) const;
@@ -99,7 +101,6 @@ private:
     Result<void> accept(std::uint32_t peer);
     Result<void> opened(std::uint32_t peer);
     Result<void> keep(std::uint32_t peer, Socket socket, Link::State state);
-    Result<std::size_t> receive_some(std::uint32_t peer, void* data, std::size_t bytes);
     Result<void> wait_to(std::uint32_t peer, short event);
     Error lost(std::uint32_t peer, const Error& why);
 

@@ -72,12 +72,12 @@ Result<void> TcpGroup::reduce_chain(const void* in, void* out, std::size_t count
     return flow(
         outlet, inlet, {.sends = parts, .receives = parts, .lead = 0, .lag = 2},
         [&](std::size_t part) { return outlet.send(part % 2 * segment_bytes_, length(part), 0); },
-        [&](std::size_t part) -> Result<void> {
-            if (auto received = inlet.receive(); !received) return received;
+        [&](std::size_t part, IfLate if_late) -> Result<bool> {
+            if (auto whole = inlet.receive(if_late); !whole || !*whole) return whole;
             reduce_into(sums + part % 2 * segment_bytes_, bytes_of(in) + part * segment_bytes_,
                         segment_.data(), elements.count(length(part)), elements.type,
                         elements.reduce);
-            return {};
+            return true;
         });
 }
 
@@ -118,7 +118,7 @@ Result<void> TcpGroup::broadcast_chain(void* data, std::size_t bytes, std::uint3
             const std::size_t offset = part * segment_bytes_;
             return outlet.send(offset, std::min(segment_bytes_, bytes - offset), offset);
         },
-        [&](std::size_t) { return inlet.receive(); });
+        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
 }
 
 Result<void> TcpGroup::broadcast_tree(void* data, std::size_t bytes, std::uint32_t root) {

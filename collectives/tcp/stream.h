@@ -51,6 +51,9 @@ private:
     const std::byte* data_;
 };
 
+/// What to do where a part has not come yet, or not as a whole.
+enum class IfLate { wait, go_on };
+
 /// Memory that a peer's Outlet with the same tag writes to.
 class Inlet {
 public:
@@ -61,9 +64,10 @@ public:
           data_(static_cast<std::byte*>(data)),
           bytes_(bytes) {}
 
-    /// Waits for the next part. If the peer sends something else, because it is in another call,
-    /// waits until the connection is over. Errc: closed, cancelled
-    Result<void> receive();
+    /// Takes what has come of the next part. If the peer sends something else, because it is in another call, waits
+    /// until the connection is over. Errc: closed, cancelled
+    /// \return whether the part has come as a whole
+    Result<bool> receive(IfLate if_late);
     std::uint32_t peer() const { return peer_; }
 
 private:
@@ -72,6 +76,8 @@ private:
     std::uint32_t tag_;
     std::byte* data_;
     std::size_t bytes_;
+    PartHeader header_{};   ///< of the part that comes
+    std::size_t come_ = 0;  ///< bytes of it, with its header
 };
 
 /// How the parts of a flow depend on each other.
@@ -87,8 +93,10 @@ struct FlowShape {
 /// Sends and receives parts, each as soon as it can be: neither direction waits for the other, so
 /// no ring of ranks blocks itself, however much each has to send. Where both can go on they take
 /// turns; otherwise nothing would be sent on a slow link, where there is always something to
-/// receive.
-/// \param send, receive  Result<void>(std::size_t part)
+/// receive. A turn is what has come and not a whole part: while the rest of that was waited for, what had been sent
+/// would run out, and a ring that waits at one place waits everywhere.
+/// \param send     Result<void>(std::size_t part)
+/// \param receive  Result<bool>(std::size_t part, IfLate): whether it has come as a whole
 template <class Send, class Receive>
 Result<void> flow(const Outlet& out, const Inlet& in, FlowShape shape, Send&& send,
                   Receive&& receive) {
@@ -98,6 +106,7 @@ Result<void> flow(const Outlet& out, const Inlet& in, FlowShape shape, Send&& se
     while (sent < shape.sends || received < shape.receives) {
         Ready ready{.send = sent < shape.sends && sent < received + shape.lead,
                     .receive = received < shape.receives && received < sent + shape.lag};
+        const IfLate if_late = ready.send ? IfLate::go_on : IfLate::wait;
         // The first part has an empty socket to go to.
         if (ready.send && ready.receive && sent > 0) {
             const auto waited = out.mesh().wait_for(out.peer(), in.peer());
@@ -111,8 +120,9 @@ Result<void> flow(const Outlet& out, const Inlet& in, FlowShape shape, Send&& se
             if (auto done = send(sent); !done) return done;
             ++sent;
         } else {
-            if (auto done = receive(received); !done) return done;
-            ++received;
+            const Result<bool> whole = receive(received, if_late);
+            if (!whole) return std::unexpected(whole.error());
+            if (*whole) ++received;
         }
     }
     return {};

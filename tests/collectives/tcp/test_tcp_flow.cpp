@@ -1,0 +1,91 @@
+#include "collectives/tcp/alarm.h"
+#include "collectives/tcp/directory.h"
+#include "collectives/tcp/door.h"
+#include "collectives/tcp/mesh.h"
+#include "collectives/tcp/stream.h"
+#include "tests/collectives/support/thread_ranks.h"
+
+#include <sys/uio.h>
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+using namespace dtrun;
+using namespace dtrun::collectives;
+using namespace dtrun::collectives::over_tcp;
+
+namespace {
+
+constexpr std::uint32_t kTag = 7;
+constexpr std::size_t kPartBytes = 100'000;
+
+/// A rank's connections. Whoever waits for longer than ten seconds is interrupted.
+class Connected {
+public:
+    explicit Connected(const GroupSpec& spec) : directory_(spec) {}
+
+    Result<void> connect(std::uint32_t peer) {
+        auto door = Door::open("127.0.0.1", directory_.size());
+        if (!door) return std::unexpected(door.error());
+        door_ = std::move(*door);
+        if (auto told = directory_.publish(door_->address()); !told) return told;
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        mesh_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::streams, true, [deadline] {
+            return std::chrono::steady_clock::now() > deadline;
+        });
+        return mesh_->connect({&peer, 1});
+    }
+    Mesh& mesh() { return *mesh_; }
+
+private:
+    Directory directory_;
+    Alarm alarm_;
+    std::unique_ptr<Door> door_;
+    std::unique_ptr<Mesh> mesh_;
+};
+
+/// Sends two parts and receives one.
+Result<void> exchange_parts(Mesh& mesh, std::uint32_t peer) {
+    const std::vector<char> out(2 * kPartBytes, 'o');
+    std::vector<char> in(kPartBytes, '-');
+    Outlet outlet(mesh, peer, kTag, out.data());
+    Inlet inlet(mesh, peer, kTag, in.data(), in.size());
+    auto done = flow(
+        outlet, inlet, {.sends = 2, .receives = 1},
+        [&](std::size_t part) { return outlet.send(part * kPartBytes, kPartBytes, 0); },
+        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
+    if (done && in != std::vector<char>(kPartBytes, 'i')) return fail(Errc::internal, "not so");
+    return done;
+}
+
+/// Sends the second half of its part once both parts of the peer have come.
+Result<void> hold_back(Mesh& mesh, std::uint32_t peer) {
+    PartHeader header{.tag = kTag, .bytes = kPartBytes};
+    std::vector<char> half(kPartBytes / 2, 'i'), come(sizeof header + kPartBytes);
+    const std::array first{iovec{&header, sizeof header}, iovec{half.data(), half.size()}};
+    if (auto sent = mesh.write(peer, first); !sent) return sent;
+    for (int part = 0; part < 2; ++part)
+        if (auto read = mesh.read(peer, come.data(), come.size()); !read)
+            return std::unexpected(read.error());
+    const iovec second{half.data(), half.size()};
+    return mesh.write(peer, {&second, 1});
+}
+
+}  // namespace
+
+TEST_CASE("A part that comes slowly does not hold up what is sent meanwhile", "[tcp]") {
+    MemoryStore store;
+    std::array<std::unique_ptr<Connected>, 2> ranks;  // neither goes away before both have ended
+    const auto results =
+        run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+                      ranks[rank] = std::make_unique<Connected>(thread_spec(rank, 2, store));
+                      const std::uint32_t peer = 1 - rank;
+                      if (auto made = ranks[rank]->connect(peer); !made) return made;
+                      Mesh& mesh = ranks[rank]->mesh();
+                      return rank == 0 ? exchange_parts(mesh, peer) : hold_back(mesh, peer);
+                  }));
+    CHECK(failures(results) == "");
+}
