@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/arrangement.h"
+#include "collectives/dtrun/background.h"
 #include "collectives/group.h"
 #include "collectives/tcp/group.h"
 
@@ -77,9 +78,27 @@ private:
     Result<void> allreduce_large(const void* in, void* out, std::size_t count, DType type,
                                  Reduce reduce);
     Result<void> allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce);
+    /// What goes through the levels at a time.
+    struct Chunk {
+        std::vector<HostGroup::Slice> slices{};  ///< one for each rail
+        HostGroup::Slice own{};                  ///< of this rank's rail
+        std::byte* sums = nullptr;               ///< what it adds up
+    };
+    /// Where the elements of an allreduce come from, are added up, and go to.
+    struct Places {
+        HostGroup::Fill fill;
+        HostGroup::Take take;
+        std::function<std::byte*(HostGroup::Slice slice, std::size_t chunk)> room;
+    };
     Result<void> allreduce_elements(std::size_t count, DType type, Reduce reduce,
-                                    const HostGroup::Fill& fill, const HostGroup::Take& take,
-                                    const std::function<std::byte*(HostGroup::Slice slice)>& room);
+                                    const Places& places);
+    std::size_t chunk_elements(std::size_t count, std::size_t element) const;
+    Chunk cut(std::size_t at, std::size_t count) const;
+    Result<void> sum_on_host(const Chunk& chunk, DType type, Reduce reduce,
+                             const HostGroup::Fill& fill);
+    Result<void> hand_out(const Chunk& chunk, DType type, Reduce reduce,
+                          const HostGroup::Take& take);
+    void settle();
     Result<void> reduce_scatter_levels(const void* in, void* out, std::size_t count, DType type,
                                        Reduce reduce);
     Result<void> broadcast_levels(void* data, std::size_t bytes, std::uint32_t root);
@@ -101,6 +120,7 @@ private:
     std::optional<Error> error_;  ///< the first one; later operations return it
     std::optional<std::uint32_t> lost_;
     std::vector<std::byte> scratch_;
+    Background background_;  ///< what the rail adds up while the host works
 };
 
 template <class Body>

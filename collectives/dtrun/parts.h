@@ -8,7 +8,8 @@
 namespace dtrun::collectives::over_dtrun {
 
 /// What a rail adds up between hosts at a time: enough to fill the wire, and little enough to stay in caches.
-inline constexpr std::size_t kRailBytes = 4UL << 20;
+inline constexpr std::size_t kRailBytesMax = 4UL << 20;
+inline constexpr std::size_t kRailBytesMin = 1UL << 20;
 
 inline std::byte* at_byte(void* data, std::size_t offset) {
     return static_cast<std::byte*>(data) + offset;

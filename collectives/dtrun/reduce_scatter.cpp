@@ -173,7 +173,7 @@ Result<void> DtrunGroup::reduce_scatter_levels(const void* in, void* out, std::s
                                                DType type, Reduce reduce) {
     // All ranks' parts go side by side, a bit of each at a time, so that little memory is needed.
     const std::size_t step =
-        std::max<std::size_t>(1, kRailBytes * topology_.rails() / spec_.size / bytes_of(type));
+        std::max<std::size_t>(1, kRailBytesMax * topology_.rails() / spec_.size / bytes_of(type));
     ReduceScatter levels(
         topology_, host_, rail_.get(),
         {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, type, reduce},

@@ -6,6 +6,7 @@
 #include "collectives/host/copy.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace dtrun::collectives::over_dtrun {
@@ -43,8 +44,10 @@ Result<void> DtrunGroup::allreduce_large(const void* in, void* out, std::size_t 
         copy(at_byte(out, at * element), from, n * element);
     };
     // Each slice is added up where it belongs, also if `in` is there: what is read is read before.
-    const auto room = [&](HostGroup::Slice slice) { return at_byte(out, slice.at * element); };
-    return allreduce_elements(count, type, reduce, fill, take, room);
+    const auto room = [&](HostGroup::Slice slice, std::size_t) {
+        return at_byte(out, slice.at * element);
+    };
+    return allreduce_elements(count, type, reduce, {fill, take, room});
 }
 
 /// The arrays go to shared memory and come from there one by one.
@@ -62,47 +65,97 @@ Result<void> DtrunGroup::allreduce_arrays(std::span<const Array> arrays, DType t
             copy_from_other(place, from + offset, bytes);
         });
     };
-    const auto room = [&](HostGroup::Slice slice) {
-        scratch_.resize(std::max(scratch_.size(), slice.count * element));
-        return scratch_.data();
+    // Two chunks are under way at a time.
+    const std::size_t bytes =
+        (chunk_elements(runs.count(), element) / topology_.rails() + 1) * element;
+    scratch_.resize(std::max(scratch_.size(), 2 * bytes));
+    const auto room = [&](HostGroup::Slice, std::size_t chunk) {
+        return scratch_.data() + chunk % 2 * bytes;
     };
-    return allreduce_elements(runs.count(), type, reduce, fill, take, room);
+    return allreduce_elements(runs.count(), type, reduce, {fill, take, room});
 }
 
-/// \param room  where a slice is added up
-Result<void> DtrunGroup::allreduce_elements(
-    std::size_t count, DType type, Reduce reduce, const HostGroup::Fill& fill,
-    const HostGroup::Take& take, const std::function<std::byte*(HostGroup::Slice slice)>& room) {
-    const Reduce inner = without_average(reduce);
-    const std::size_t element = bytes_of(type);
-    const std::uint32_t rails = topology_.rails();
-    const std::size_t chunk = kRailBytes / element * rails;
-    for (std::size_t at = 0; at < count; at += chunk) {
-        const std::size_t n = std::min(chunk, count - at);
-        std::vector<HostGroup::Slice> slices;
-        for (std::uint32_t rail = 0; rail < rails; ++rail) {
-            const std::size_t begin = n * rail / rails;
-            slices.push_back({at + begin, n * (rail + 1) / rails - begin});
+/// How much of an array goes through the levels at a time: in large arrays, enough pieces for all levels to work at once.
+std::size_t DtrunGroup::chunk_elements(std::size_t count, std::size_t element) const {
+    constexpr std::size_t kPieces = 4;
+    const std::size_t rails = topology_.rails();
+    const std::size_t bytes =
+        std::clamp(count * element / rails / kPieces, kRailBytesMin, kRailBytesMax);
+    return bytes / element * rails;
+}
+
+/// While the rails add up one chunk, the hosts hand out the one before it and add up the next one.
+Result<void> DtrunGroup::allreduce_elements(std::size_t count, DType type, Reduce reduce,
+                                            const Places& places) {
+    const std::size_t chunk = chunk_elements(count, bytes_of(type));
+    const std::size_t chunks = (count + chunk - 1) / chunk;
+    struct Settled {
+        DtrunGroup& group;
+        ~Settled() { group.settle(); }
+    } settled{*this};
+    std::array<Chunk, 2> turns;
+    for (std::size_t number = 0; number <= chunks; ++number) {
+        const bool comes = number<chunks, goes = number> 0;
+        Chunk& next = turns[number % 2];
+        Chunk& last = turns[(number + 1) % 2];
+        if (comes) {
+            const std::size_t at = number * chunk;
+            next = cut(at, std::min(chunk, count - at));
+            next.sums = places.room(next.own, number);
+            if (auto done = sum_on_host(next, type, reduce, places.fill); !done) return done;
         }
-        const bool adds = topology_.place() < rails;
-        const HostGroup::Slice own = adds ? slices[topology_.place()] : HostGroup::Slice{};
-        std::byte* const sums = room(own);
-        if (host_ != nullptr) {
-            auto done = host_->sum_slices(slices, type, inner, fill, sums);
-            if (!done) return done;
-        } else {
-            fill(own.at, own.count, sums);
-        }
-        if (on_rail())
-            if (auto done = rail_->allreduce(sums, sums, own.count, type, inner); !done)
+        if (goes && background_.pending())
+            if (auto done = background_.wait(spec_.interrupted); !done) return done;
+        if (comes && on_rail()) {
+            const auto sum = [this, next, type, reduce] {
+                return rail_->allreduce(next.sums, next.sums, next.own.count, type,
+                                        without_average(reduce));
+            };
+            // A single chunk has nothing that could go on beside it.
+            if (chunks > 1)
+                background_.start(sum);
+            else if (auto done = sum(); !done)
                 return done;
-        if (adds && reduce == Reduce::average) divide(sums, own.count, type, spec_.size);
-        if (host_ == nullptr) {
-            take(own.at, own.count, sums);
-            continue;
         }
-        if (auto done = host_->share_slices(slices, element, sums, take); !done) return done;
+        if (goes)
+            if (auto done = hand_out(last, type, reduce, places.take); !done) return done;
     }
+    return {};
+}
+
+/// Nobody works on the caller's memory any more.
+void DtrunGroup::settle() {
+    if (!background_.pending()) return;
+    rail_->abort();
+    static_cast<void>(background_.wait({}));
+}
+
+DtrunGroup::Chunk DtrunGroup::cut(std::size_t at, std::size_t count) const {
+    const std::uint32_t rails = topology_.rails();
+    Chunk chunk;
+    for (std::uint32_t rail = 0; rail < rails; ++rail) {
+        const std::size_t begin = count * rail / rails;
+        chunk.slices.push_back({at + begin, count * (rail + 1) / rails - begin});
+    }
+    if (topology_.place() < rails) chunk.own = chunk.slices[topology_.place()];
+    return chunk;
+}
+
+Result<void> DtrunGroup::sum_on_host(const Chunk& chunk, DType type, Reduce reduce,
+                                     const HostGroup::Fill& fill) {
+    if (host_ != nullptr)
+        return host_->sum_slices(chunk.slices, type, without_average(reduce), fill, chunk.sums);
+    fill(chunk.own.at, chunk.own.count, chunk.sums);
+    return {};
+}
+
+Result<void> DtrunGroup::hand_out(const Chunk& chunk, DType type, Reduce reduce,
+                                  const HostGroup::Take& take) {
+    if (on_rail() && reduce == Reduce::average)
+        divide(chunk.sums, chunk.own.count, type, spec_.size);
+    if (host_ != nullptr)
+        return host_->share_slices(chunk.slices, bytes_of(type), chunk.sums, take);
+    take(chunk.own.at, chunk.own.count, chunk.sums);
     return {};
 }
 

@@ -61,6 +61,23 @@ TEST_CASE("Every operation gives what it should, however ranks are spread over h
     }
 }
 
+TEST_CASE("Large arrays go through the levels in chunks, one array or many", "[levels]") {
+    constexpr std::size_t kCount = 1'200'007;  // three chunks and more for each rail
+    for (const Layout& layout : {Layout{0, 0, 1, 1}, Layout{0, 1, 0, 0, 1}, Layout{0, 1, 1}}) {
+        const auto size = static_cast<std::uint32_t>(layout.size());
+        std::vector<Result<void>> connected;
+        MemoryStore store;
+        auto ranks = connect_all(layout, store, connected);
+        REQUIRE(failures(connected) == "");
+        const auto results =
+            run_ranks(size, std::function([&](std::uint32_t rank) {
+                          return check_calls(*ranks[rank].group, rank, size, kCount);
+                      }));
+        INFO("hosts " << text_of(layout));
+        CHECK(failures(results) == "");
+    }
+}
+
 TEST_CASE("A sum has the same bits on all ranks, whatever its size", "[levels]") {
     for (const Layout& layout : kLayouts) {
         const auto size = static_cast<std::uint32_t>(layout.size());
