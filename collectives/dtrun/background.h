@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -17,14 +18,20 @@ namespace dtrun::collectives::over_dtrun {
 /// Thread: one at a time.
 class Background {
 public:
+    /// \throws std::exception  there is no memory, or no thread can be started: nothing was started then
     void start(std::function<Result<void>()> call) {
-        pending_ = true;
         queue_.start([this, call = std::move(call)] {
-            Result<void> done = call();
+            Result<void> done;
+            try {
+                done = call();
+            } catch (const std::exception& error) {
+                done = fail(Errc::internal, "{}", error.what());
+            }
             const std::lock_guard lock(mutex_);
             done_ = std::move(done);
             changed_.notify_all();
         });
+        pending_ = true;
     }
 
     /// Whether a call was started that nobody has waited for.

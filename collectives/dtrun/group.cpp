@@ -91,7 +91,8 @@ Error DtrunGroup::failed(const Error& error) {
 std::optional<std::uint32_t> DtrunGroup::who_was_lost() const {
     if (host_ != nullptr)
         if (const auto place = host_->lost()) return topology_.ranks_of(topology_.host())[*place];
-    if (rail_ != nullptr)
+    // While it works in the background, it is not to be asked.
+    if (rail_ != nullptr && !background_.pending())
         if (const auto host = rail_->lost()) return topology_.ranks_of(*host)[topology_.place()];
     return all_->lost();
 }

@@ -92,6 +92,8 @@ private:
     };
     Result<void> allreduce_elements(std::size_t count, DType type, Reduce reduce,
                                     const Places& places);
+    Result<void> allreduce_chunks(std::size_t count, DType type, Reduce reduce,
+                                  const Places& places);
     std::size_t chunk_elements(std::size_t count, std::size_t element) const;
     Chunk cut(std::size_t at, std::size_t count) const;
     Result<void> sum_on_host(const Chunk& chunk, DType type, Reduce reduce,

@@ -87,12 +87,20 @@ std::size_t DtrunGroup::chunk_elements(std::size_t count, std::size_t element) c
 /// While the rails add up one chunk, the hosts hand out the one before it and add up the next one.
 Result<void> DtrunGroup::allreduce_elements(std::size_t count, DType type, Reduce reduce,
                                             const Places& places) {
-    const std::size_t chunk = chunk_elements(count, bytes_of(type));
-    const std::size_t chunks = (count + chunk - 1) / chunk;
     struct Settled {
         DtrunGroup& group;
         ~Settled() { group.settle(); }
     } settled{*this};
+    auto done = allreduce_chunks(count, type, reduce, places);
+    // Whoever was lost is written down before the rail's peers see it end, or they would take this rank for lost.
+    if (!done) return std::unexpected(failed(done.error()));
+    return {};
+}
+
+Result<void> DtrunGroup::allreduce_chunks(std::size_t count, DType type, Reduce reduce,
+                                          const Places& places) {
+    const std::size_t chunk = chunk_elements(count, bytes_of(type));
+    const std::size_t chunks = (count + chunk - 1) / chunk;
     std::array<Chunk, 2> turns;
     for (std::size_t number = 0; number <= chunks; ++number) {
         const bool comes = number<chunks, goes = number> 0;
