@@ -165,7 +165,7 @@ private:
     }
     bool by_levels(std::size_t bytes) const;
     bool by_levels(std::span<const Slice> slices, std::size_t unit) const;
-    std::size_t level_step(std::size_t element) const;
+    std::size_t level_step(std::size_t element, std::size_t slices) const;
     Result<void> of_inside(Result<void> done);
     Result<void> of_across(Result<void> done);
     Result<void> allreduce_by_levels(std::size_t count, DType type, Reduce reduce, const Fill& fill,

@@ -155,7 +155,7 @@ Result<void> HostGroup::of_across(Result<void> done) {
 Result<void> HostGroup::allreduce_by_levels(std::size_t count, DType type, Reduce reduce,
                                             const Fill& fill, const Take& take) {
     const std::size_t element = bytes_of(type);
-    const std::size_t chunk = level_step(element) * places_;
+    const std::size_t chunk = level_step(element, places_) * places_;
     for (std::size_t at = 0; at < count; at += chunk) {
         const std::size_t n = std::min(chunk, count - at);
         std::vector<Slice> slices;
@@ -173,9 +173,9 @@ Result<void> HostGroup::allreduce_by_levels(std::size_t count, DType type, Reduc
     return {};
 }
 
-/// What each place has in a step of levels, in elements: what they have together fills a slot of a part.
-std::size_t HostGroup::level_step(std::size_t element) const {
-    const std::size_t bytes = levels_->inside->slot_bytes() / places_ / kCacheLine * kCacheLine;
+/// How much of each slice a step of levels takes, in elements: what all have together fills a slot of a part.
+std::size_t HostGroup::level_step(std::size_t element, std::size_t slices) const {
+    const std::size_t bytes = levels_->inside->slot_bytes() / slices / kCacheLine * kCacheLine;
     return std::max(bytes / element, std::size_t{1});
 }
 
@@ -185,7 +185,7 @@ Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type,
                                       const Fill& fill, void* sums) {
     Levels& levels = *levels_;
     const std::size_t element = bytes_of(type);
-    for (Steps step(slices, level_step(element)); !step.ended(); step.next()) {
+    for (Steps step(slices, level_step(element, slices.size())); !step.ended(); step.next()) {
         const SlicesByIndex ordered(step.now(), levels.parts);
         std::byte* const of_index = levels.room(ordered.by_index()[levels.index].count * element);
         const auto given = [&](std::size_t at, std::size_t n, std::byte* to) {
@@ -211,7 +211,7 @@ Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type,
 Result<void> HostGroup::share_by_levels(std::span<const Slice> slices, std::size_t unit,
                                         const void* own, const Take& take) {
     Levels& levels = *levels_;
-    for (Steps step(slices, level_step(unit)); !step.ended(); step.next()) {
+    for (Steps step(slices, level_step(unit, slices.size())); !step.ended(); step.next()) {
         const SlicesByIndex ordered(step.now(), levels.parts);
         std::byte* const of_index = levels.room(ordered.by_index()[levels.index].count * unit);
         const auto of_part = [&](std::size_t at, std::size_t n, const std::byte* from) {
