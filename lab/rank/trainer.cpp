@@ -192,7 +192,8 @@ Result<Trained> train(const TrainOptions& options, const DataSet& data, Reducer&
         return fail(Errc::invalid_input, "a global batch of {} is too small for {} ranks",
                     options.global_batch, reducer.size());
     const bool too_large = options.global_batch > data.training.size();
-    if ((too_large && options.scaling == Scaling::strong) || data.test.size() == 0)
+    if ((too_large && options.scaling == Scaling::strong) || data.training.size() == 0 ||
+        data.test.size() == 0)
         return fail(Errc::invalid_input,
                     "a global batch of {} does not fit {} training and {} test images",
                     options.global_batch, data.training.size(), data.test.size());

@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads)
         slopes[i] =
             __fmul_rn(scale, __fsub_rn(__fdiv_rn(powers[i], sum), i == label ? 1.0f : 0.0f));
     const float probability = __fdiv_rn(powers[label], sum);
-    losses[image] -= logf(probability > 1e-30f ? probability : 1e-30f);
+    losses[image] -= logf(probability < 1e-30f ? 1e-30f : probability);  // NaN stays NaN
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 namespace dtrun::lab::rank {
 
@@ -27,9 +28,10 @@ Result<double> distance(std::span<const std::span<float>> wanted,
             difference += std::pow(double{got[j]} - wanted[i][j], 2);
             norm += std::pow(double{wanted[i][j]}, 2);
         }
-        // NaNs are as far away as can be.
         const double apart = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
-        worst = apart <= worst ? worst : apart;
+        // NaNs are as far away as can be, whatever comes behind them.
+        worst =
+            std::isnan(apart) ? std::numeric_limits<double>::infinity() : std::max(worst, apart);
     }
     return worst;
 }
