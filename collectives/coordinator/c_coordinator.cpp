@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -129,8 +130,9 @@ Result<Task> task_of(const dtrun_task& given, std::uint32_t size) {
     task.request.operation = static_cast<Operation>(given.operation);
     task.request.reduce = static_cast<Reduce>(given.reduce);
     task.request.root = given.root;
-    if (given.prescale != 0) task.request.prescale = given.prescale;
-    if (given.postscale != 0) task.request.postscale = given.postscale;
+    const auto is_given = [](double factor) { return factor != 0 || std::signbit(factor); };
+    if (is_given(given.prescale)) task.request.prescale = given.prescale;
+    if (is_given(given.postscale)) task.request.postscale = given.postscale;
     task.request.format = given.format;
     task.request.stochastic = given.format != 0 && given.stochastic != 0;
     if (auto done = add_tensors(given, size, task); !done) return std::unexpected(done.error());
@@ -202,18 +204,21 @@ int dtrun_coordinator_poll(dtrun_coordinator* coordinator, uint64_t handle) {
 
 int dtrun_coordinator_wait(dtrun_coordinator* coordinator, uint64_t handle, int64_t timeout_ms,
                            int* done, dtrun_outcome** outcome) {
-    if (done != nullptr) *done = 1;
+    // Other threads may look at it meanwhile.
+    bool is_done = true;
     if (outcome != nullptr) *outcome = nullptr;
-    return guarded(coordinator, [&]() -> Result<void> {
+    const int code = guarded(coordinator, [&]() -> Result<void> {
         auto result = coordinator->coordinator->wait(handle, span_of(timeout_ms));
         if (!result) {
-            if (done != nullptr) *done = 0;
+            is_done = false;
             return dtrun::fail(Errc::timed_out, "the operation goes on");
         }
         if (!*result) return std::unexpected(result->error());
         if (outcome != nullptr) *outcome = new dtrun_outcome{std::move(**result)};
         return {};
     });
+    if (done != nullptr) *done = is_done ? 1 : 0;
+    return code;
 }
 
 void* dtrun_outcome_data(dtrun_outcome* outcome, size_t index) {

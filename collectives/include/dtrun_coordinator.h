@@ -57,7 +57,7 @@ typedef struct dtrun_task {
     int reduce;       /* dtrun_reduce, of allreduce and reduce-scatter */
     uint32_t root;    /* of broadcast */
     double prescale;  /* of reductions: factors for what goes in ... */
-    double postscale; /* ... and for what comes out; 0 counts as 1 */
+    double postscale; /* ... and for what comes out; 0 counts as 1, -0.0 is nothing of it */
     int format;       /* dtrun_format, of allreduce of f32 with sum or average */
     int stochastic;
     const dtrun_tensor* tensors; /* none is done before all ranks have all; barrier, join: none */

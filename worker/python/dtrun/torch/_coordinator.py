@@ -124,6 +124,8 @@ class Task:
             place.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
         rows = None if splits is None else (ctypes.c_int64 * len(splits))(*splits)
         self._keep = keep
+        # The library takes 0 for a factor that was not given, and -0.0 for none.
+        prescale, postscale = prescale or -0.0, postscale or -0.0
         self.task = _Task(ctypes.sizeof(_Task), keep[0], operation, reduce, root, prescale, postscale, format,
                           int(stochastic), self.tensors, len(tensors), rows)
 
@@ -204,11 +206,11 @@ class Coordinator:
         comm, worker = communicator._get(), communicator._worker
         options = _Options(ctypes.sizeof(_Options), fused_bytes, round(delay * 1e6))
         made = ctypes.c_void_p()
+        communicator._comm = None  # the library has it, also if this fails
+        worker._drop_user(communicator)
         code = _library.dtrun_coordinator_create(comm, ctypes.byref(options), ctypes.byref(made))
         if code != 0:
             raise Error(Code(code), _text())
-        communicator._comm = None
-        worker._drop_user(communicator)
         worker._add_user(self)
         self._worker = worker
         self._pointer: Optional[ctypes.c_void_p] = made

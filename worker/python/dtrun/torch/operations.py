@@ -33,8 +33,7 @@ class Handle:
 
     def wait(self) -> Any:
         if self._pending is None:
-            raise ValueError("the operation has been waited for already: each handle is good for one "
-                             "synchronize()")
+            return None  # as Horovod does
         try:
             outcome = self._coordinator.wait(self._pending)
         except HorovodInternalError:
