@@ -42,6 +42,8 @@ def reductions(hvd):
         check(same(hvd.allreduce(given, op=hvd.Max), (torch.arange(30).reshape(5, 6) + size - 1).to(dtype)))
     ones = torch.ones(7)
     check(same(hvd.allreduce(ones, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4), 2.0 * size * ones))
+    for factors in ({"prescale_factor": 0.0}, {"postscale_factor": 0.0}):
+        check(same(hvd.allreduce(ones, op=hvd.Sum, **factors), 0 * ones), factors)
     hvd.allreduce_(ones, op=hvd.Average)
     check(same(ones, torch.ones(7)))
     gaps = torch.arange(12.0).reshape(3, 4).t()
@@ -63,6 +65,7 @@ def order(hvd):
                for i in names[shift:] + names[:shift]}
     for i in reversed(names):
         check(same(hvd.synchronize(handles[i]), torch.full((i + 1,), float(i * hvd.size()))), i)
+    check(hvd.synchronize(handles[0]) is None, "it has been waited for")
 
 
 def copies(hvd):
@@ -419,8 +422,22 @@ def alike(values):
     return len(set(everybody)) == 1
 
 
+def refuses_a_part(hooks_):
+    """A hook would add up what ranks of other groups have."""
+    first = torch.distributed.new_group([0])
+    if torch.distributed.get_rank() > 0:
+        return
+    model = torch.nn.parallel.DistributedDataParallel(model_of(1), process_group=first)
+    try:
+        hooks_.register(model)
+        check(False, "registered for a part of all ranks")
+    except ValueError as error:
+        check("hooks are for models of all ranks" in str(error), error)
+
+
 def hooks(format):
     from dtrun.torch import hooks as hooks_
+    refuses_a_part(hooks_)
     model, plain = distributed_model(), distributed_model()
     state = hooks_.register(model, format, min_numel=1024)
     trained, expected = train(model, 50), train(plain, 50)

@@ -10,6 +10,7 @@ made with, and remains what its other operations use.
 """
 
 import time
+import weakref
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -30,12 +31,12 @@ class Stats(NamedTuple):
     steps: int
     calls: int  #: one for each bucket
     gradient_bytes: int  #: of the gradients
-    sent_bytes: int  #: of the same in the formats in which they were sent
+    sent_bytes: int  #: of the same in the formats in which they are sent between hosts
     seconds: float  #: during which it was reducing
 
     @property
     def ratio(self) -> float:
-        """How many times fewer bytes were sent."""
+        """How many times fewer bytes are sent, where the library compresses: between hosts, and unless they are few."""
         return self.gradient_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
 
@@ -66,6 +67,7 @@ class HookState:
             raise ValueError(f"torch has {dist.get_world_size()} ranks and dtrun {self._comm.size}: start both "
                              "with one dtrun command")
         self._thread = t.InOrder("dtrun-ddp-hook")
+        weakref.finalize(self, self._thread.close, 0)  # where nobody calls close()
         self.clear_stats()
 
     # ---- what users ask for ----
@@ -165,7 +167,14 @@ def compress_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel, format: str = "int8", **options: Any) -> HookState:
-    """Makes a state for a model and registers the hook. :param options: see HookState"""
+    """Makes a state for a model and registers the hook. :param options: see HookState
+
+    :raises ValueError: the model's process group is not one of all ranks
+    """
+    ranks, all_ranks = model.process_group.size(), shared_worker().world_size
+    if ranks != all_ranks:
+        raise ValueError(f"the model's process group has {ranks} ranks and dtrun {all_ranks}: hooks are for models "
+                         "of all ranks")
     state = HookState(format, named_parameters=model.module.named_parameters(), **options)
     model.register_comm_hook(state, compress_hook)
     return state
