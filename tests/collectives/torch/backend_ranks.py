@@ -47,6 +47,43 @@ def collectives(rank, size):
     check(flags.view(torch.uint8).tolist() == [1, 0, 1], "a sum of bools is a bool")
 
 
+def complex_numbers(rank, size):
+    ones = torch.full((3,), complex(rank, 1))
+    total = complex(sum(range(size)), size)
+    for reduce in (dist.all_reduce, lambda tensor: dist.reduce(tensor, 0)):
+        reduced = ones.clone()
+        reduce(reduced)
+        check(rank > 0 or same(reduced, torch.full((3,), total)), reduced)
+    conjugate = ones.clone().conj()  # which torch only marks as that
+    dist.group.WORLD.allreduce([conjugate]).wait()
+    check(same(conjugate.resolve_conj(), torch.full((3,), total.conjugate())), conjugate)
+    own = torch.zeros(1, dtype=torch.complex128)
+    dist.reduce_scatter_tensor(own, torch.arange(float(size), dtype=torch.float64) * 1j)
+    check(own.item() == size * rank * 1j, own)
+    gathered = [torch.zeros((), dtype=torch.complex64) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.tensor(complex(rank, -rank)), gathered)
+    check(rank > 0 or [part.item() for part in gathered] == [complex(other, -other) for other in range(size)])
+    raises(ValueError, "complex ones with SUM and AVG alone, not",
+           lambda: dist.group.WORLD.allreduce([ones], reduce_options(dist.ReduceOp.MAX)))
+
+
+def reduce_options(op):
+    options = dist.AllreduceOptions()
+    options.reduceOp = op
+    return options
+
+
+def shapes(rank, size):
+    """Only the number of elements has to be the same on both sides."""
+    taken = [torch.zeros(2, 3) for _ in range(size)]
+    dist.all_to_all(taken, [torch.full((6,), float(rank)) for _ in range(size)])
+    check([part[1, 2].item() for part in taken] == list(range(size)))
+    lists = [[torch.zeros(2) for _ in range(size)], [torch.zeros(3) for _ in range(size)]]
+    dist.all_gather_coalesced(lists, [torch.full((2,), float(rank)), torch.full((3,), -float(rank))])
+    check([part[1].item() for part in lists[0]] == list(range(size)))
+    check([part[2].item() for part in lists[1]] == [-float(other) for other in range(size)])
+
+
 def ring(rank, size, group=None):
     before = torch.zeros(3)  # everybody receives first
     receive = dist.irecv(before, (rank - 1) % size, group=group)
@@ -80,6 +117,10 @@ def handles(rank, size):
     work = dist.all_reduce(values, async_op=True)
     check(work.wait(datetime.timedelta(seconds=60)) and work.is_completed() and work.is_success())
     check(same(work.result()[0], torch.full((4,), float(size))))
+    for _ in range(20):
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        work.wait()
+        check(work.get_future().done() and work.get_future().value(), "its future is complete, too")
     if rank > 0:  # come late
         shared_worker().get("rank 0 has waited in vain")
     work = dist.all_reduce(values, async_op=True)
@@ -135,7 +176,7 @@ def names(rank, size):
 
 
 def works(rank, size):
-    for part in (collectives, messages, handles, wrong_sizes, callbacks, power_sgd, names):
+    for part in (collectives, complex_numbers, shapes, messages, handles, wrong_sizes, callbacks, power_sgd, names):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))

@@ -85,7 +85,7 @@ class TensorCommunicator:
             to, source = (self.rank + step) % self.size, (self.rank - step) % self.size
             out, into = sources[to], targets[source]
             if step == 0:
-                into.copy_(out)
+                into.view(-1).copy_(out.view(-1))
             elif out.numel() and into.numel():
                 self._do("sendrecv", out.data_ptr(), out.numel(), to, into.data_ptr(), into.numel(), source,
                          dtype_of(out, BROADCAST))
@@ -117,6 +117,7 @@ class Started:
     def __init__(self, job: Callable[[], Any], thread: threading.Thread) -> None:
         self._job: Optional[Callable[[], Any]] = job
         self._thread = thread
+        self._is_over = False
         self._over = threading.Event()
         self._future: torch.futures.Future = torch.futures.Future()
         #: Gets what the job returns, or fails with the text of the exception that it raises.
@@ -141,12 +142,13 @@ class Started:
 
     def _end(self) -> None:
         self._job = None  # and with it the tensors that it has held
-        self._over.set()
+        self._is_over = True  # for functions that wait for the future, which run now
         self._future.set_result((self.value, self.error))
+        self._over.set()
 
     @property
     def is_over(self) -> bool:
-        return self._over.is_set()
+        return self._is_over
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Waits until it is over, in which signal handlers run. :return: False: the time has passed before

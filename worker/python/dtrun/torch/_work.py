@@ -63,7 +63,8 @@ class OperationWork(Work):
 
 
 class Flat:
-    """A tensor's elements one behind the other: the tensor itself if they are, else a copy."""
+    """A tensor's elements one behind the other: the tensor itself if they are, else a copy. Of a complex number they
+    are its two parts."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         if tensor.device.type != "cpu":
@@ -73,11 +74,17 @@ class Flat:
         if tensor.layout != torch.strided:
             raise ValueError(f"the backend \"dtrun\" is for dense tensors, not for layout {tensor.layout}")
         self.given = tensor
-        self.flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        self.flat = torch.view_as_real(flat) if flat.is_complex() else flat
+
+    def put(self, elements: torch.Tensor) -> None:
+        """Gives the tensor other elements, as many as `flat` has."""
+        elements = elements.view(self.flat.shape)
+        self.given.detach().copy_(torch.view_as_complex(elements) if self.given.is_complex() else elements)
 
     def put_back(self) -> None:
         if self.flat.data_ptr() != self.given.data_ptr():
-            self.given.detach().copy_(self.flat)
+            self.put(self.flat)
 
 
 def flat_of(tensors: Sequence[torch.Tensor]) -> Flat:
@@ -94,12 +101,12 @@ def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def check_whole(operation: str, whole: Flat, part: Flat, ranks: int) -> None:
     """:raises ValueError: the one tensor has not room for one part of each rank, of the same type"""
-    if whole.flat.dtype != part.flat.dtype:
-        raise ValueError(f"{operation}: the tensors have different types, {whole.flat.dtype} and "
-                         f"{part.flat.dtype}")
-    if whole.flat.numel() != ranks * part.flat.numel():
-        raise ValueError(f"{operation}: {ranks} ranks' parts of {part.flat.numel()} elements are "
-                         f"{ranks * part.flat.numel()} elements, and the other tensor has {whole.flat.numel()}")
+    if whole.given.dtype != part.given.dtype:
+        raise ValueError(f"{operation}: the tensors have different types, {whole.given.dtype} and "
+                         f"{part.given.dtype}")
+    if whole.given.numel() != ranks * part.given.numel():
+        raise ValueError(f"{operation}: {ranks} ranks' parts of {part.given.numel()} elements are "
+                         f"{ranks * part.given.numel()} elements, and the other tensor has {whole.given.numel()}")
 
 
 def check_parts(operation: str, parts: Sequence[torch.Tensor], one: Flat, ranks: int) -> None:
@@ -107,9 +114,9 @@ def check_parts(operation: str, parts: Sequence[torch.Tensor], one: Flat, ranks:
     if len(parts) != ranks:
         raise ValueError(f"{operation}: the list has {len(parts)} tensors for {ranks} ranks")
     for rank, part in enumerate(parts):
-        if (part.numel(), part.dtype) != (one.flat.numel(), one.flat.dtype):
+        if (part.numel(), part.dtype) != (one.given.numel(), one.given.dtype):
             raise ValueError(f"{operation}: the tensor for rank {rank} has {part.numel()} elements of "
-                             f"{part.dtype}, and the other one {one.flat.numel()} of {one.flat.dtype}: they have "
+                             f"{part.dtype}, and the other one {one.given.numel()} of {one.given.dtype}: they have "
                              "to be the same")
 
 
@@ -118,9 +125,9 @@ def split_by(operation: str, tensor: Flat, splits: Sequence[int], ranks: int) ->
 
     :raises ValueError: they are not all rows
     """
-    rows = tensor.flat.shape[0] if tensor.flat.dim() > 0 else 0
+    rows = tensor.given.shape[0] if tensor.given.dim() > 0 else 0
     if not splits:
-        if tensor.flat.dim() == 0 or rows % ranks != 0:
+        if tensor.given.dim() == 0 or rows % ranks != 0:
             raise ValueError(f"{operation}: {rows} rows cannot be split evenly over {ranks} ranks: give splits")
         splits = [rows // ranks] * ranks
     if len(splits) != ranks or sum(splits) != rows or any(number < 0 for number in splits):

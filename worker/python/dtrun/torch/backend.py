@@ -47,11 +47,14 @@ def _reduction(opts: Any, tensors: Sequence[Flat]) -> int:
         dtype_of(tensor.flat, ALLREDUCE)
     known = _BOOL_REDUCTIONS if any(bools) else _REDUCTIONS
     for op, number in known.items():
-        if given == op:
+        if given == op and (number in (t.SUM, t.AVERAGE) or not any(tensor.given.is_complex() for tensor in tensors)):
             return number
     other = next((name for name in ("BAND", "BOR", "BXOR", "AVG") if given == getattr(dist.ReduceOp, name)), given)
     raise ValueError(f"the backend \"dtrun\" reduces {'bools' if any(bools) else 'numbers'} with "
-                     f"{', '.join(op.name for op in known)}, not {other}")
+                     f"{', '.join(op.name for op in known)}, complex ones with SUM and AVG alone, not {other}")
+
+
+_MEETING_SECONDS = 300
 
 
 class ProcessGroupDtrun(dist.ProcessGroup):
@@ -67,7 +70,9 @@ class ProcessGroupDtrun(dist.ProcessGroup):
                              "with new_group(ranks, backend=\"gloo\")")
         self._rank, self._size = rank, size
         self._name = self._description = "undefined"
-        comm = Communicator(worker, operation_timeout=None if timeout is None else max(1, timeout.total_seconds()))
+        seconds = None if timeout is None else max(1, timeout.total_seconds())
+        # Ranks come as late as their operations may be, and as a communicator lets them by itself.
+        comm = Communicator(worker, timeout=max(_MEETING_SECONDS, seconds or 0), operation_timeout=seconds)
         self._comm = t.TensorCommunicator(comm)
         self._thread = t.InOrder("dtrun-collectives")
         self._messages = Messages(comm)
@@ -201,7 +206,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     @staticmethod
     def _spread(everything: Flat, parts: Sequence[Flat]) -> None:
         for into, part in zip(parts, everything.flat):
-            into.given.detach().copy_(part.view(into.given.shape))
+            into.put(part)
 
     def allgather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors,
                   opts: Any = None) -> OperationWork:
@@ -212,6 +217,21 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             self._comm.allgather(given.flat, everything.flat)
             self._spread(everything, parts)
+        return self._start(job, results=outputs)
+
+    def allgather_coalesced(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors,
+                            opts: Any = None) -> OperationWork:
+        if len(outputs) != len(sources):
+            raise ValueError(f"all_gather: there are {len(outputs)} lists of outputs for {len(sources)} inputs")
+        given = [Flat(source) for source in sources]
+        for source in given:
+            dtype_of(source.flat, BROADCAST)
+        made = [self._gathered("all_gather", [output], source) for output, source in zip(outputs, given)]
+
+        def job() -> None:
+            for source, (everything, parts) in zip(given, made):
+                self._comm.allgather(source.flat, everything.flat)
+                self._spread(everything, parts)
         return self._start(job, results=outputs)
 
     def gather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors, opts: Any) -> OperationWork:
