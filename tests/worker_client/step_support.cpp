@@ -217,8 +217,10 @@ Stranger::Stranger(std::uint16_t port, std::string says) {
     ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const sockaddr_in address = loopback(port);
     if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(listener, 16) != 0)
+        ::listen(listener, 16) != 0) {
+        ::close(listener);
         throw std::runtime_error("listen");
+    }
     pid_ = ::fork();
     if (pid_ == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
