@@ -103,7 +103,8 @@ Result<void> DtrunGroup::allreduce_chunks(std::size_t count, DType type, Reduce 
     const std::size_t chunks = (count + chunk - 1) / chunk;
     std::array<Chunk, 2> turns;
     for (std::size_t number = 0; number <= chunks; ++number) {
-        const bool comes = number<chunks, goes = number> 0;
+        const bool comes = number < chunks;
+        const bool goes = number > 0;
         Chunk& next = turns[number % 2];
         Chunk& last = turns[(number + 1) % 2];
         if (comes) {
