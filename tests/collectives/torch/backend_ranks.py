@@ -153,6 +153,10 @@ def callbacks(rank, size):
     works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(4)]
     futures = [work.get_future().then(again) for work in works[-1:]]
     check(all(same(future.wait(), torch.full((1000,), float(size * size))) for future in futures))
+    # Its own operation is over, for that function too.
+    works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(4)]
+    waited = works[-1].get_future().then(lambda _: works[-1].wait(datetime.timedelta(seconds=20)))
+    check(waited.wait() is True)
 
 
 def power_sgd(rank, size):

@@ -155,9 +155,11 @@ class Started:
 
         :raises RuntimeError: it cannot be done before the function has ended that now waits for it
         """
-        if not self.is_over and threading.current_thread() is self._thread:
-            raise RuntimeError("a function that was given to then() waits for an operation that comes after it: "
-                               "return its future instead")
+        if threading.current_thread() is self._thread:
+            if not self.is_over:
+                raise RuntimeError("a function that was given to then() waits for an operation that comes after it: "
+                                   "return its future instead")
+            return True
         return self._over.wait(timeout)
 
 
