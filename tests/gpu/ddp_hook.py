@@ -4,10 +4,11 @@
     torchrun --nproc-per-node 2 ddp_hook.py [--model mlp|transformer|tiny] [--steps 60] [--json FILE]
     dtrun -np 2 python3 ddp_hook.py ...
 
-Formats: none, and fp16, bf16 and powersgd by torch's own hooks; int8 and e4m3 by dtrun.torch, where it can be
-imported. All of them are measured in one process, so that they see the same machine. A step without
-synchronisation (`no_sync`) is the computation alone; what a step takes longer is what its communication shows of
-itself. Runs on a GPU with NCCL, and without one on the processor with gloo, which shows that it works and no more.
+Formats: none, and fp16, bf16 and powersgd by torch's own hooks; int8 and e4m3 by dtrun.torch, whose hooks are for
+models in host memory and for ranks that dtrun has started. Who names formats gets all of them, or an error. All
+are measured in one process, so that they see the same machine. A step without synchronisation (`no_sync`) is the
+computation alone; what a step takes longer is what its communication shows of itself. Runs on a GPU with NCCL, and
+without one on the processor with gloo, which shows that it works and no more.
 Ranks that share a GPU are time-sliced: their figures are not to be quoted.
 """
 
@@ -71,10 +72,12 @@ def register(ddp: DistributedDataParallel, name: str) -> str:
         elif name == "powersgd":
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
             ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif next(ddp.parameters()).device.type != "cpu":
+            return "dtrun.torch.hooks are for models in host memory"
         else:
-            import dtrun.torch as ours
-            ddp.register_comm_hook(ours.Compression(name), ours.compress_hook)
-    except (ImportError, AttributeError, TypeError) as error:  # TypeError: torch's bf16 is for NCCL
+            from dtrun.torch import hooks
+            hooks.register(ddp, name)
+    except (ImportError, OSError, TypeError) as error:  # TypeError: torch's bf16 is for NCCL
         return str(error)
     return ""
 
@@ -126,11 +129,11 @@ def measure(model: str, name: str, gpu: Optional[int], steps: int) -> Dict[str, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=("mlp", "transformer", "tiny"), default="mlp")
-    parser.add_argument("--format", default=",".join(FORMATS), help="which, separated by commas")
+    parser.add_argument("--format", default="", help="which, separated by commas; default: all that work here")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--json", default="", help="where rank 0 writes what it has found")
     arguments = parser.parse_args()
-    names = arguments.format.split(",")
+    names = arguments.format.split(",") if arguments.format else FORMATS
     if unknown := [name for name in names if name not in FORMATS]:
         parser.error(f"no format {', '.join(unknown)}: there are {', '.join(FORMATS)}")
     gpu = share_of_gpus(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -148,7 +151,7 @@ def main() -> int:
                     json.dump(found, file, indent=1)
     finally:
         dist.destroy_process_group()
-    return 0
+    return 1 if arguments.format and any("absent" in row for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ export LIBDTRUN_COLLECTIVES_PATH=${LIBDTRUN_COLLECTIVES_PATH:-$root/lib/libdtrun
 export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # libdtrun_collectives needs libdtrun
 export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
 python=${PYTHON:-python3}
+# Where pip puts libnccl and libcudart, for programs that are not Python.
+export VIRTUAL_ENV=${VIRTUAL_ENV:-$($python -c 'import sys; print(sys.prefix)' 2>/dev/null)}
 gates_open=1
 lines=()
 objects=()
@@ -114,20 +116,22 @@ phase_1() {
 
 phase_2() {
     step --gate about 60 about
+    step streams 90 ranks 1 $python "$here/streams.py" --json "$OUT/streams.json"
+    step streams-two 120 ranks 2 $python "$here/streams.py" --json "$OUT/streams-two.json"
     optional ncu profile 240 ncu --clock-control none --set full --force-overwrite -c 12 -o "$OUT/kernels" \
         -k 'regex:encode_kernel|decode_kernel|combine_kernel|gather_kernel' \
         "$root/bin/test_codec_cuda" --measure-only --sizes 1024
-    step streams 90 ranks 1 $python "$here/streams.py" --json "$OUT/streams.json"
-    step streams-two 120 ranks 2 $python "$here/streams.py" --json "$OUT/streams-two.json"
 }
 
 phase_3() {
     step --gate about 60 about
-    local model
+    local model steps=60
+    # Ranks that share a GPU only show that it works.
+    [ "$(nvidia-smi -L | wc -l)" -gt 1 ] || steps=10
     for model in mlp transformer; do
         step "ddp-$model" 150 $python -m torch.distributed.run --nproc-per-node 2 "$here/ddp_hook.py" \
-            --model "$model" --steps 60 --json "$OUT/ddp-$model.json"
-        step "ddp-$model-dtrun" 150 ranks 2 $python "$here/ddp_hook.py" --model "$model" --steps 60 \
+            --model "$model" --steps $steps --json "$OUT/ddp-$model.json"
+        step "ddp-$model-dtrun" 150 ranks 2 $python "$here/ddp_hook.py" --model "$model" --steps $steps \
             --json "$OUT/ddp-$model-dtrun.json"
     done
     step lab 120 lab "$OUT/lab.json"

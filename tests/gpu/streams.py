@@ -114,7 +114,7 @@ def main() -> int:
     with dtrun.Worker() as worker:
         gpus = torch.cuda.device_count()
         gpu = worker.rank % gpus
-        if worker.size > gpus:  # NCCL takes ranks with different names for two hosts
+        if worker.world_size > gpus:  # NCCL takes ranks with different names for two hosts
             os.environ["NCCL_HOSTID"] = f"streams-{worker.rank}"
         torch.cuda.set_device(gpu)
         with Communicator(worker, device_memory=True, device=gpu) as comm:
