@@ -170,16 +170,18 @@ Result<void> Bootstrap::split(Communicators& made) {
     return {};
 }
 
-/// Waits until a communicator's asynchronous call has ended.
+/// Waits until a communicator's asynchronous call has ended. Only the communicator knows when that is:
+/// ncclCommSplit() returns `success` although its work is under way.
 Result<void> Bootstrap::settle(NcclComm* comm, NcclResult result, const char* what) {
     std::chrono::microseconds pause(100);
-    while (result == NcclResult::in_progress) {
+    while (!is_error(result)) {
+        const NcclResult asked = library_.nccl.comm_get_async_error(comm, &result);
+        if (asked != NcclResult::success) result = asked;
+        if (result != NcclResult::in_progress) break;
         if (time_left() == milliseconds(0)) return std::unexpected(too_late(what));
         if (auto ok = look_for_failures(); !ok) return ok;
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, std::chrono::microseconds(5'000));
-        const NcclResult asked = library_.nccl.comm_get_async_error(comm, &result);
-        if (asked != NcclResult::success) result = asked;
     }
     if (result == NcclResult::success) return {};
     next_look_ = Clock::now();  // another rank's failure may be the reason, and says more

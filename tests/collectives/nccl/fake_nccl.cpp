@@ -216,12 +216,15 @@ NcclResult ncclCommSplit(NcclComm* comm, int colour, int key, NcclComm** made, N
     child->rank = parent.rank;
     child->size = parent.size;
     child->blocking = config->blocking != 0;
-    return launch(comm, [&parent, child, made] {
+    *made = nullptr;
+    const NcclResult begun = launch(comm, [&parent, child, made] {
         const Task barrier{Kind::all_reduce, nullptr, nullptr, 0, NcclType::u8};
         perform(parent, {barrier});
         *made = new NcclComm{child};
         child->shared->comms.push_back(*made);
     });
+    // The real library does not tell here that the work is under way (2.28.9).
+    return begun == NcclResult::in_progress ? NcclResult::success : begun;
 }
 
 NcclResult ncclCommFinalize(NcclComm* comm) {
