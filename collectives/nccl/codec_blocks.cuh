@@ -101,6 +101,11 @@ struct Codes {
     __device__ std::uint32_t code(unsigned k) const {
         return word[k / kInWord] >> k % kInWord * kBits & ((1u << kBits) - 1);
     }
+    /// Of values k and k + 1, the first in the lower bits; what is above both is for the caller to ignore.
+    /// \param k  even
+    __device__ std::uint32_t pair(unsigned k) const {
+        return word[k / kInWord] >> k % kInWord * kBits;
+    }
 };
 
 template <Format format, bool aligned>
@@ -176,10 +181,10 @@ template <Format format>
 __device__ void decode_block(const Codes<format>& codes, float (&x)[kEach]) {
     const float factor = factor_of<format>(codes.scale);
 #pragma unroll
-    for (unsigned k = 0; k < kEach; k++) {
-        x[k] = value_of<format>(codes.code(k));
-        if constexpr (has_scale(format) || is_e4m3(format)) x[k] = __fmul_rn(x[k], factor);
-    }
+    for (unsigned k = 0; k < kEach; k += 2) value_pair<format>(codes.pair(k), x + k);
+#pragma unroll
+    for (unsigned k = 0; k < kEach; k++)
+        if constexpr (has_factor<format>()) x[k] = __fmul_rn(x[k], factor);
 }
 
 __device__ inline std::uint32_t largest_of_block(const float (&x)[kEach]) {

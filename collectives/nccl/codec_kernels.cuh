@@ -42,10 +42,17 @@ __global__ void __launch_bounds__(kThreads)
     store_values<aligned>(values, place, x);
 }
 
-template <bool first>
-__device__ void add_to(float (&sum)[kEach], const float (&x)[kEach]) {
+__device__ inline void add_to(float (&sum)[kEach], const float (&x)[kEach]) {
 #pragma unroll
-    for (unsigned k = 0; k < kEach; k++) sum[k] = first ? x[k] : __fadd_rn(sum[k], x[k]);
+    for (unsigned k = 0; k < kEach; k++) sum[k] = __fadd_rn(sum[k], x[k]);
+}
+
+/// \param exact  the divisor is a power of two: a product with its inverse is rounded to the same bits
+__device__ inline void divide_all(float (&sum)[kEach], float divisor, bool exact) {
+    const float inverse = __fdiv_rn(1.0f, divisor);
+#pragma unroll
+    for (unsigned k = 0; k < kEach; k++)
+        sum[k] = exact ? __fmul_rn(sum[k], inverse) : __fdiv_rn(sum[k], divisor);
 }
 
 /// This rank's own values of a block, which nobody has encoded.
@@ -55,7 +62,7 @@ __device__ void load_own(const CudaPiece& piece, const Place& place, float (&x)[
     if (piece.own_before == nullptr) return;
     float added[kEach];
     load_values<aligned>(piece.own_before, place, added);
-    add_to<false>(x, added);
+    add_to(x, added);
 }
 
 /// Adds up what all ranks have sent of a block, in their order. Several ranks' codes are loaded before
@@ -66,10 +73,12 @@ __device__ void sum_of_block(const CudaPiece& piece, const Place& place, float (
     const auto* const encoded =
         reinterpret_cast<const unsigned char*>(piece.encoded) + place.block * block_bytes(format);
     float x[kEach];
+#pragma unroll
+    for (float& value : sum) value = -0.0f;  // plus any value, also -0, is that value
     for (std::uint32_t rank = 0; rank < piece.ranks;) {
         if (rank == piece.own_rank) {
             load_own<aligned>(piece, place, x);
-            rank == 0 ? add_to<true>(sum, x) : add_to<false>(sum, x);
+            add_to(sum, x);
             rank++;
             continue;
         }
@@ -84,7 +93,7 @@ __device__ void sum_of_block(const CudaPiece& piece, const Place& place, float (
         for (unsigned i = 0; i < at_once; i++) {
             if (rank + i >= end) continue;
             decode_block<format>(codes[i], x);
-            rank + i == 0 ? add_to<true>(sum, x) : add_to<false>(sum, x);
+            add_to(sum, x);
         }
         rank = min(rank + at_once, end);
     }
@@ -96,12 +105,10 @@ __global__ void __launch_bounds__(kThreads, 3)
     combine_kernel(std::uint64_t mixed_seed, const __grid_constant__ CudaPiece piece,
                    unsigned char* out, float* error, float* values) {
     const Place place = find_place(piece.count);
-    float sum[kEach] = {};
+    float sum[kEach];
     sum_of_block<format, aligned>(piece, place, sum);
     const auto divisor = static_cast<float>(piece.divisor);
-#pragma unroll
-    for (unsigned k = 0; k < kEach; k++)
-        if (piece.divisor > 1) sum[k] = __fdiv_rn(sum[k], divisor);
+    if (piece.divisor > 1) divide_all(sum, divisor, (piece.divisor & (piece.divisor - 1)) == 0);
     Codes<format> codes;
     encode_block<format, rounding, aligned>(mixed_seed, place, sum, codes);
     store_block<format, aligned>(out + place.block * block_bytes(format), place, codes);

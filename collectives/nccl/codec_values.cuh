@@ -140,28 +140,57 @@ __device__ void code_pair(float first, float second, std::uint32_t random, std::
     codes[1] = code_of<format, rounding>(second, random >> 16);
 }
 
-/// Without the scale, and of E4M3 divided by kE4M3Factor.
+/// Whether an instruction makes floats of two codes of E4M3. Otherwise they pass for halves, with values that
+/// are kE4M3Factor times smaller.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+constexpr bool kDecodesE4M3 = true;
+#else
+constexpr bool kDecodesE4M3 = false;
+#endif
+
+/// Values of two codes that lie one behind the other, the first in the lower bits; before they are multiplied
+/// by factor_of().
 template <Format format>
-__device__ float value_of(std::uint32_t code) {
+__device__ void value_pair(std::uint32_t codes, float* values) {
     if constexpr (format == Format::f16) {
-        return float_of_half_fast(code & 0xffff);
+        values[0] = float_of_half_fast(codes & 0xffff);
+        values[1] = float_of_half_fast(codes >> 16);
     } else if constexpr (format == Format::bf16) {
-        return float_of(code << 16);
+        values[0] = float_of(codes << 16);
+        values[1] = float_of(codes & 0xffff'0000);
     } else if constexpr (format == Format::int8) {
-        return static_cast<float>(static_cast<signed char>(code & 0xff));
+        values[0] = static_cast<float>(static_cast<signed char>(codes & 0xff));
+        values[1] = static_cast<float>(static_cast<signed char>(codes >> 8 & 0xff));
+    } else if constexpr (is_e4m3(format) && kDecodesE4M3) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+        std::uint32_t halves;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
+            : "=r"(halves)
+            : "h"(static_cast<unsigned short>(codes)));
+        values[0] = float_of_half_fast(halves & 0xffff);
+        values[1] = float_of_half_fast(halves >> 16);
+#endif
     } else if constexpr (is_e4m3(format)) {
-        return float_of_half_fast(half_of_e4m3(static_cast<std::uint8_t>(code)));
+        values[0] = float_of_half_fast(half_of_e4m3(static_cast<std::uint8_t>(codes)));
+        values[1] = float_of_half_fast(half_of_e4m3(static_cast<std::uint8_t>(codes >> 8)));
     } else {
-        return float_of_half_fast(code << 8 & 0xffff);
+        values[0] = float_of_half_fast(codes << 8 & 0xff00);
+        values[1] = float_of_half_fast(codes & 0xff00);
     }
 }
 
-/// What value_of() of a block's codes is multiplied by.
+/// Whether value_pair() gives the values themselves.
+template <Format format>
+__device__ constexpr bool has_factor() {
+    return has_scale(format) || (is_e4m3(format) && !kDecodesE4M3);
+}
+
+/// What value_pair() of a block's codes is multiplied by.
 template <Format format>
 __device__ float factor_of(float scale) {
     float factor = 1.0f;
     if constexpr (has_scale(format)) factor = is_finite(scale) ? scale : float_of(kQuietNanBits);
-    if constexpr (is_e4m3(format)) factor = __fmul_rn(factor, kE4M3Factor);
+    if constexpr (is_e4m3(format) && !kDecodesE4M3) factor = __fmul_rn(factor, kE4M3Factor);
     return factor;
 }
 
