@@ -290,11 +290,13 @@ void Supervisor::killed_in_vain() {
 /// Called when the ranks are gone: asks what they left behind to end as well, and waits for it; or
 /// kills it, and gives up after a while.
 void Supervisor::strays_or_done(bool childless) {
+    // Whoever outlives its parent below a subreaper becomes its child: without a child there is nobody.
+    if (childless) return all_gone();
     Stopping& stopping = *stopping_;
     const std::vector<pid_t> others = left_alone();
     const std::vector<pid_t> left =
         stopping.killing ? kill_descendants(others) : descendants(::getpid(), others);
-    const bool none = left.empty() && (childless || !stopping.killing || !others.empty());
+    const bool none = left.empty() && (!stopping.killing || !others.empty());
     if (stopping.killing && !stopping.strays_until) stopping.strays_until = after(kKillLimit);
     if (none || (stopping.killing && Clock::now() >= *stopping.strays_until)) return all_gone();
     const bool first = !std::exchange(stopping.strays_found, true);
