@@ -1,9 +1,12 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/wire/output_messages.h"
 #include "tests/support/loop.h"
+#include "tests/support/virtual_time.h"
 #include "worker/ranks/output_pump.h"
 
+#include <fcntl.h>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -62,6 +65,19 @@ struct Bench {
     TaskGroup tasks;
 };
 
+/// Writes `bytes` to standard output, more than may be under way at once, and waits for all of it.
+/// \return how long that took
+std::chrono::nanoseconds pass(VirtualTime& time, Bench& bench, std::size_t bytes) {
+    const Deadline began = time.now();
+    std::string& got = bench.got[Stream::out];
+    got.clear();
+    bench.write(Stream::out, bytes, 'x');
+    bench.pump->credit(bytes);
+    time.run(
+        bench.io, [&] { return got.size() == bytes; }, after(std::chrono::seconds(1)));
+    return time.now() - began;
+}
+
 }  // namespace
 
 TEST_CASE("a traceback comes through while nobody reads standard output", "[output][pump]") {
@@ -92,6 +108,22 @@ TEST_CASE("with every credit the rest follows, in order, and the end after it", 
           std::string(kWindow, '1') + std::string(kWindow, '2') + std::string(kWindow, '3'));
     CHECK(bench.got[Stream::err] == std::string(2 * kWindow, 'e'));
     CHECK(bench.pump->all_ended());
+}
+
+TEST_CASE(
+    "a stream rests for less the more of it a rest leaves in its pipe, and soon for longer again",
+    "[output][pump]") {
+    VirtualTime time;
+    Bench bench;
+    ::fcntl(bench.pipes[Stream::out].get(), F_SETPIPE_SZ, 256 << 10);
+    const auto ms = [](int value) { return std::chrono::milliseconds(value); };
+    CHECK(pass(time, bench, 100) < ms(1));  // and rests from now on
+    CHECK(pass(time, bench, 256 << 10) >= ms(2));
+    CHECK(pass(time, bench, 100) < ms(1));
+    CHECK(pass(time, bench, 200 << 10) < ms(1));
+    pass(time, bench, 100);
+    pass(time, bench, 100);  // a rest that left next to nothing
+    CHECK(pass(time, bench, 100) >= ms(2));
 }
 
 }  // namespace dtrun

@@ -6,14 +6,30 @@
 #include <sys/ioctl.h>
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <ranges>
 #include <utility>
 
 namespace dtrun::ranks {
 namespace {
 
-constexpr std::chrono::milliseconds kRest{2};
+using std::chrono::microseconds;
+
 constexpr std::uint32_t kReservedPart = 8;        // of the window: one of so many
 constexpr std::size_t kTrickleBytes = 32u << 10;  // a transfer of less is followed by a rest
+constexpr microseconds kRestMax{2000};
+constexpr microseconds kRestMin{50};
+/// What a stream should have in its pipe after a rest: a quarter of the pipe (rank_process.cpp), so that a
+/// rank that has become four times as fast still does not wait for us.
+constexpr std::size_t kBytesAfterRest = 64u << 10;
+
+/// How long a stream shall rest, of which a rest of `rest` has left `bytes` in its pipe.
+microseconds next_rest(microseconds rest, std::size_t bytes) {
+    const double factor = static_cast<double>(kBytesAfterRest) / static_cast<double>(bytes);
+    const double wanted = static_cast<double>(rest.count()) * factor;
+    if (wanted >= static_cast<double>(kRestMax.count())) return kRestMax;
+    return std::max(kRestMin, microseconds(static_cast<microseconds::rep>(wanted)));
+}
 
 std::size_t available(int pipe) {
     int bytes = 0;
@@ -28,6 +44,10 @@ bool at_end(int pipe) {
 }
 
 }  // namespace
+
+OutputPump::Source::Source(asio::any_io_executor executor, SlotIndex place_, Stream stream_,
+                           Fd pipe_)
+    : place(place_), stream(stream_), pipe(std::move(pipe_)), rest(kRestMax), watcher(executor) {}
 
 OutputPump::OutputPump(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
                        std::function<void(SlotIndex, Stream)> ended)
@@ -91,6 +111,7 @@ void OutputPump::pump() {
 }
 
 void OutputPump::transfer(Handle source, std::size_t bytes) {
+    if (std::exchange(source->rested, false)) source->rest = next_rest(source->rest, bytes);
     window_ -= bytes;
     const OutputHeader header{source->place, source->stream, since_1970().count()};
     const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
@@ -107,22 +128,33 @@ void OutputPump::transferred(Handle source, std::size_t bytes) {
 }
 
 void OutputPump::rest(Handle source) {
+    source->rests_until = after(source->rest);
     resting_.push_back(source);
-    if (resting_.size() > 1) return;
-    rest_timer_.expires_after(kRest);
+    if (resting_.size() == 1 || source->rests_until < rest_timer_.expiry()) wait_for_resting();
+}
+
+void OutputPump::wait_for_resting() {
+    const auto until = [](Handle source) { return source->rests_until; };
+    rest_timer_.expires_at(std::ranges::min(resting_ | std::views::transform(until)));
     rest_timer_.async_wait([this](boost::system::error_code error) {
-        if (!error) wake_resting();
+        if (!error) wake_resting(Clock::now());
     });
 }
 
 void OutputPump::hurry() {
     rest_timer_.cancel();
-    wake_resting();
+    wake_resting(Clock::time_point::max());
 }
 
-void OutputPump::wake_resting() {
-    ready_.insert(ready_.end(), resting_.begin(), resting_.end());
-    resting_.clear();
+void OutputPump::wake_resting(Clock::time_point now) {
+    const auto is_over = [now](Handle source) { return source->rests_until <= now; };
+    const auto first = std::ranges::stable_partition(resting_, std::not_fn(is_over)).begin();
+    for (auto source = first; source != resting_.end(); ++source) {
+        (*source)->rested = (*source)->rests_until <= Clock::now();
+        ready_.push_back(*source);
+    }
+    resting_.erase(first, resting_.end());
+    if (!resting_.empty()) wait_for_resting();
     pump();
 }
 

@@ -6,6 +6,7 @@
 #include "rendezvous/links/link.h"
 #include "rendezvous/wire/output_messages.h"
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,9 +20,9 @@ namespace dtrun::ranks {
 /// At most the head's window may be under way; when it is used up, or the socket is full, pipes are
 /// left alone and fill, and the ranks wait in write(): nothing is ever lost, and nothing buffered
 /// here. The last eighth of the window is for standard error: what explains a failure comes through
-/// while nobody reads standard output. A stream that trickles is left to rest for a moment after each
-/// transfer, unwatched, so that a rank that flushes every line costs neither a frame nor a wake-up for
-/// every line.
+/// while nobody reads standard output. A stream that trickles is left to rest for a moment after a
+/// small transfer, unwatched, so that a rank that flushes every line costs neither a frame nor a wake-up
+/// for every line. The faster a stream is, the shorter it rests: its pipe must not fill meanwhile.
 ///
 /// Thread: the executor's, which must not run any more when the pump is destroyed.
 /// Lifetime: the link outlives it.
@@ -39,14 +40,16 @@ public:
 
 private:
     struct Source {
-        Source(asio::any_io_executor executor, SlotIndex place_, Stream stream_, Fd pipe_)
-            : place(place_), stream(stream_), pipe(std::move(pipe_)), watcher(executor) {}
+        Source(asio::any_io_executor executor, SlotIndex place_, Stream stream_, Fd pipe_);
         ~Source() {
             if (watcher.is_open()) watcher.release();
         }
         SlotIndex place;
         Stream stream;
         Fd pipe;
+        std::chrono::microseconds rest;  ///< how long after a small transfer
+        bool rested = false;             ///< since the last transfer
+        Clock::time_point rests_until{};
         /// Holds `pipe` only while it is empty: each write to a watched pipe would wake us.
         asio::posix::stream_descriptor watcher;
     };
@@ -58,7 +61,9 @@ private:
     void transfer(Handle source, std::size_t bytes);
     void transferred(Handle source, std::size_t bytes);
     void rest(Handle source);
-    void wake_resting();
+    void wait_for_resting();
+    /// Looks again at those whose rest is over by `now`.
+    void wake_resting(Clock::time_point now);
 
     asio::any_io_executor executor_;
     Link& link_;
@@ -68,7 +73,7 @@ private:
     std::list<Source> sources_;
     std::deque<Handle> ready_;  ///< readable
     std::deque<Handle> held_;   ///< the same, but there is no room for them before the next credit
-    std::vector<Handle> resting_;  ///< emptied a moment ago
+    std::vector<Handle> resting_;  ///< emptied a moment ago, in no order
     Timer rest_timer_;
     bool pumping_ = false;
 };
