@@ -101,8 +101,7 @@ public:
             std::_Exit(1);
         }
         link_ = std::make_unique<Link>(std::move(*connection));
-        const auto greet = [this](const Hello& hello) { return welcome(hello); };
-        connections_ = std::make_unique<Connections>(executor_, *link_, greet, [] {});
+        connections_ = std::make_unique<Connections>(executor_, *link_, for_ranks(), [] {});
         socket_ = connections_->open_for_ranks().value();
         if (relay) relay_port_ = connections_->open_for_agents(credentials).value();
         connections_->relay().begin(1, ranks_below);
@@ -117,7 +116,14 @@ public:
     const std::string& socket() const { return socket_; }
 
 private:
-    Result<Welcome> welcome(const Hello& hello) const {
+    /// Every rank is welcome at once, and says nothing that is not for the relay.
+    Connections::ForRanks for_ranks() const {
+        return {.greet = [this](PeerId, const Hello& hello) { return welcome(hello); },
+                .take = [](PeerId, const FrameView&) { return false; },
+                .left = [](PeerId) {}};
+    }
+
+    std::optional<Welcome> welcome(const Hello& hello) const {
         Welcome welcome;
         welcome.generation = 1;
         welcome.rank = hello.rank;
