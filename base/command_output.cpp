@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/ending_signals.h"
 #include "base/fd.h"
+#include "base/strings.h"
 #include "base/subprocess.h"
 
 #include <poll.h>
@@ -111,6 +112,12 @@ Result<CommandOutput> command_output(const std::vector<std::string>& words, Capt
                     std::chrono::duration<double>(limit).count());
     if (!text) return fail(text.error(), "{}", words[0]);
     return CommandOutput{std::move(*text), exit_code_of(status)};
+}
+
+bool is_on_path(std::string_view name, std::string_view path) {
+    return std::ranges::any_of(split(path, ':'), [name](std::string_view folder) {
+        return !folder.empty() && ::access(fmt::format("{}/{}", folder, name).c_str(), X_OK) == 0;
+    });
 }
 
 }  // namespace dtrun

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun {
@@ -28,5 +29,8 @@ struct CommandOutput {
 /// MiB), internal
 Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured,
                                      std::chrono::milliseconds limit = std::chrono::seconds(10));
+
+/// Whether one of the folders, which ':' separates, has a program of that name.
+bool is_on_path(std::string_view name, std::string_view path);
 
 }  // namespace dtrun

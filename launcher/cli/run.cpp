@@ -1,5 +1,6 @@
 #include "launcher/cli/run.h"
 
+#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/strings.h"
 #include "contracts/table.h"
@@ -333,10 +334,7 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
 }
 
 bool is_on_path(string_view name, plan::EnvironmentView environment) {
-    const string_view path = plan::find_variable(environment, "PATH").value_or("");
-    return std::ranges::any_of(split(path, ':'), [name](string_view folder) {
-        return !folder.empty() && ::access(fmt::format("{}/{}", folder, name).c_str(), X_OK) == 0;
-    });
+    return dtrun::is_on_path(name, plan::find_variable(environment, "PATH").value_or(""));
 }
 
 std::string python_command(plan::EnvironmentView environment) {

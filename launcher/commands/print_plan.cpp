@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <boost/json.hpp>
+#include <map>
 
 namespace dtrun::commands {
 namespace {
@@ -117,6 +118,18 @@ std::string binding_text(const PlannedBinding& binding) {
     return text;
 }
 
+/// Why hosts are reached by ssh although nobody has asked for that.
+std::string reasons_for_ssh(const plan::JobSpec& spec) {
+    std::map<std::string, std::vector<std::string>> hosts;
+    for (const plan::JobHost& host : spec.hosts)
+        if (host.ssh && !host.ssh->only_ssh.empty())
+            hosts[host.ssh->only_ssh].push_back(host.host.name);
+    std::string text;
+    for (const auto& [reason, names] : hosts)
+        text += fmt::format("by ssh:     {}: {}\n", join_names(names), reason);
+    return text;
+}
+
 json::value text_or_null(const std::optional<std::string>& text) {
     return text ? json::value(*text) : json::value(nullptr);
 }
@@ -167,6 +180,7 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     }
     text += fmt::format("hosts:      {}\nslots:      {}\nranks:      {}\n", spec.sources.hosts,
                         spec.sources.slots, spec.sources.world_size);
+    text += reasons_for_ssh(spec);
     text += programs_text(spec);
     for (const plan::WrapOption& wrap : spec.options.wraps)
         text += "wrapped by: " + wrap.written + "\n";
@@ -209,6 +223,7 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
                          {"ranks", host.ranks.size()}, {"address", address_of(host.host)},
                          {"user", host.host.user},     {"transport", way_to(spec, host)}};
         if (host.host.port != 0) row["port"] = host.host.port;
+        if (host.ssh && !host.ssh->only_ssh.empty()) row["only_ssh"] = host.ssh->only_ssh;
         hosts.push_back(std::move(row));
     }
     plan["hosts"] = std::move(hosts);

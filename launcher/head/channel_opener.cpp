@@ -1,5 +1,6 @@
 #include "launcher/head/channel_opener.h"
 
+#include "base/log.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/process_channel.h"
 
@@ -27,29 +28,39 @@ std::vector<std::string> own_environment() {
     return env;
 }
 
+/// With each '%' doubled, which ssh would replace.
+std::string percents(std::string_view text) {
+    std::string result;
+    for (const char c : text) result.append(c == '%' ? 2 : 1, c);
+    return result;
+}
+
 /// `ssh` as the user wants it, for one host.
 std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, const Host& host,
                                           const std::string& command, std::chrono::seconds limit) {
-    std::vector<std::string> argv =
-        ssh.command.empty() ? std::vector<std::string>{"ssh"} : ssh.command;
-    const bool is_ssh = transport::is_openssh(ssh);
     const std::string address = host.address.empty() ? host.name : host.address;
-    if (is_ssh) {
-        argv.insert(argv.end(), {"-o", "BatchMode=yes", "-o",
-                                 fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
-                                 // A firewall must not forget the idle lifeline.
-                                 "-o", "ServerAliveInterval=30"});
-        if (ssh.accept_new_host_keys)
-            argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
-        const int port = host.port != 0 ? host.port : ssh.port;
-        if (port != 0) argv.insert(argv.end(), {"-p", std::to_string(port)});
-        const std::string& key =
-            host.identity_file.empty() ? ssh.identity_file : host.identity_file;
-        if (!key.empty()) argv.insert(argv.end(), {"-i", key});
-        if (!host.user.empty()) argv.insert(argv.end(), {"-l", host.user});
+    std::vector<std::string> argv = ssh.command;
+    if (!transport::is_openssh(ssh)) {
+        argv.push_back(host.user.empty() ? address : host.user + "@" + address);
+        argv.push_back(command);
+        return argv;
     }
-    argv.push_back(is_ssh || host.user.empty() ? address : host.user + "@" + address);
-    argv.push_back(command);
+    if (argv.empty())  // as our own log-in: a host's forwardings are not a job's, and may collide
+        argv = {"ssh", "-o", "ClearAllForwardings=yes"};
+    argv.insert(argv.end(), {"-T", "-o", "RemoteCommand=none", "-o", "BatchMode=yes", "-o",
+                             fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
+                             // A firewall must not forget the idle lifeline.
+                             "-o", "ServerAliveInterval=30"});
+    if (ssh.accept_new_host_keys)
+        argv.insert(argv.end(), {"-o", "StrictHostKeyChecking=accept-new"});
+    const int port = host.port != 0 ? host.port : ssh.port;
+    if (port != 0) argv.insert(argv.end(), {"-p", std::to_string(port)});
+    const std::string& key = host.identity_file.empty() ? ssh.identity_file : host.identity_file;
+    if (!key.empty()) argv.insert(argv.end(), {"-i", key});
+    if (!host.user.empty()) argv.insert(argv.end(), {"-l", host.user});
+    // The configuration is that of the name.
+    if (!host.address.empty()) argv.insert(argv.end(), {"-o", "HostName=" + percents(address)});
+    argv.insert(argv.end(), {host.name, command});
     return argv;
 }
 
@@ -72,24 +83,73 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
     }
     if (target.transport == plan::Transport::ssh_command) {
         phase("ssh");
-        const auto limit =
-            std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
-        const auto argv = ssh_command_line(spec_.ssh, target.host, command, limit);
-        auto here = start_here(argv, own_environment(), SIGTERM);
-        if (!here && here.error().code != Errc::internal)
-            co_return fail(Errc::invalid_input, "--ssh-command: {}", here.error().message);
-        co_return here;
+        const std::string why = target.ssh ? target.ssh->only_ssh : "";
+        auto by_ssh = start_ssh(host, command, why, deadline);
+        co_return by_ssh;
     }
     if (!pool_)
         pool_ = std::make_unique<transport::Pool>(
             spec_.discovers_hosts() ? kLookUpsMax
                                     : std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
-    auto login = co_await transport::ssh_login(*pool_, known_hosts_, target.host, spec_.ssh,
-                                               command, deadline, phase);
-    if (!login) co_return std::unexpected(login.error());
-    bootstraps_.prefer(login->local_address);
-    Result<std::unique_ptr<transport::Channel>> channel = std::move(login->channel);
+    auto channel = co_await log_in(host, command, deadline, std::move(phase));
     co_return channel;
+}
+
+/// By our own log-in, or by ssh if it turns out that only that can.
+asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::log_in(
+    HostId host, std::string command, Deadline deadline, std::function<void(const char*)> phase) {
+    auto settings = co_await settings_of(host, deadline);
+    if (!settings) co_return std::unexpected(settings.error());
+    if (!settings->only_ssh.empty()) {
+        phase("ssh");
+        auto by_ssh = start_ssh(host, command, settings->only_ssh, deadline);
+        co_return by_ssh;
+    }
+    auto login =
+        co_await transport::ssh_login(*pool_, known_hosts_, std::move(*settings),
+                                      spec_.hosts[host].host.address, command, deadline, phase);
+    if (!login) co_return std::unexpected(login.error());
+    if (login->channel) {
+        bootstraps_.prefer(login->local_address);
+        Result<std::unique_ptr<transport::Channel>> channel = std::move(login->channel);
+        co_return channel;
+    }
+    phase("ssh");
+    log::info("{}: by ssh, which alone knows of {}", spec_.hosts[host].host.name, login->only_ssh);
+    auto by_ssh = start_ssh(host, command, login->only_ssh, deadline);
+    if (!by_ssh) co_return std::unexpected(std::move(login->refused));
+    co_return by_ssh;
+}
+
+/// What the plan has found out, or, of a host that has come since, what the files say now.
+asio::awaitable<Result<transport::SshSettings>> PlannedChannels::settings_of(HostId host,
+                                                                             Deadline deadline) {
+    const plan::JobHost& target = spec_.hosts[host];
+    if (target.ssh) co_return *target.ssh;
+    const auto work = [host = target.host,
+                       options = spec_.ssh]() -> Result<transport::SshSettings> {
+        const auto config = transport::SshConfig::read();
+        if (!config) return std::unexpected(config.error());
+        return config->find(host, options);
+    };
+    auto found = co_await transport::run_on(*pool_, work, deadline);
+    if (!found) co_return fail(found.error(), "reading ssh's configuration");
+    co_return std::move(*found);
+}
+
+/// \param why  it has to be ssh; empty: the user has said so
+Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId host,
+                                                                       const std::string& command,
+                                                                       const std::string& why,
+                                                                       Deadline deadline) {
+    const auto limit = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
+    const auto argv = ssh_command_line(spec_.ssh, spec_.hosts[host].host, command, limit);
+    auto here = start_here(argv, own_environment(), SIGTERM);
+    if (here || here.error().code == Errc::internal) return here;
+    const std::string& cause = here.error().message;
+    if (!spec_.ssh.command.empty()) return fail(Errc::invalid_input, "--ssh-command: {}", cause);
+    return fail(Errc::invalid_input, "only ssh can log in there, because of {}, and {}", why,
+                cause);
 }
 
 std::vector<std::string> PlannedChannels::local_command(AgentTask task) const {

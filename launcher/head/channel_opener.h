@@ -29,6 +29,13 @@ public:
         std::function<void(const char*)> phase) override;
 
 private:
+    asio::awaitable<Result<std::unique_ptr<transport::Channel>>> log_in(
+        HostId host, std::string command, Deadline deadline,
+        std::function<void(const char*)> phase);
+    asio::awaitable<Result<transport::SshSettings>> settings_of(HostId host, Deadline deadline);
+    Result<std::unique_ptr<transport::Channel>> start_ssh(HostId host, const std::string& command,
+                                                          const std::string& why,
+                                                          Deadline deadline);
     std::vector<std::string> local_command(AgentTask task) const;
     std::string remote_command(AgentTask task) const;
     Result<std::unique_ptr<transport::Channel>> start_here(const std::vector<std::string>& argv,

@@ -15,9 +15,9 @@
 #include "launcher/plan/binding.h"
 #include "launcher/plan/machine_facts.h"
 #include "launcher/plan/programs.h"
-#include "launcher/transport/ssh_channel.h"
 #include "rendezvous/wire/modes.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -251,9 +251,25 @@ Result<Transport> choose_transport(const Host& host, const transport::SshOptions
                     host.name);
     if (is_node && options.transport != TransportChoice::ssh) return Transport::slurm;
     if (transport::is_this_machine(host)) return Transport::local;
-    if (!ssh.command.empty() || transport::ssh_config_needs_openssh(host))
-        return Transport::ssh_command;
-    return Transport::ssh;
+    return ssh.command.empty() ? Transport::ssh : Transport::ssh_command;
+}
+
+/// Finds out how ssh would log into the hosts, and has it do so where dtrun's own log-in cannot.
+Result<void> read_ssh_config(JobSpec& spec) {
+    std::optional<transport::SshConfig> config;
+    if (!transport::is_openssh(spec.ssh)) return {};
+    for (JobHost& target : spec.hosts) {
+        if (target.transport != Transport::ssh && target.transport != Transport::ssh_command)
+            continue;
+        if (!config) {
+            auto read = transport::SshConfig::read();
+            if (!read) return fail(read.error(), "{}", target.host.name);
+            config = std::move(*read);
+        }
+        target.ssh = config->find(target.host, spec.ssh);
+        if (!target.ssh->only_ssh.empty()) target.transport = Transport::ssh_command;
+    }
+    return {};
 }
 
 /// A key that is named must be there: another one would only hide the mistake.
@@ -551,6 +567,8 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         if (!target) return std::unexpected(target.error());
         spec.hosts.push_back(std::move(*target));
     }
+    if (!options.mpirun)  // whose ssh finds out by itself
+        if (auto done = read_ssh_config(spec); !done) return std::unexpected(done.error());
     for (const RankPlace& place : spec.placement.ranks)
         spec.hosts[host_of(place)].ranks.push_back(static_cast<PlannedRank>(place.rank));
     spec.env_added = std::move(environment->added);

@@ -9,9 +9,11 @@
 #include "launcher/plan/options.h"
 #include "launcher/plan/planned_rank.h"
 #include "launcher/transport/host_target.h"
+#include "launcher/transport/ssh_config.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,9 @@ enum class Transport : std::uint8_t { local, ssh, ssh_command, slurm };
 struct JobHost {
     Host host;
     Transport transport = Transport::ssh;
+    /// Of one that is reached by ssh. Unset: it came while the job ran, and the log-in is to find out; then
+    /// `transport` says ssh_command only if the user does.
+    std::optional<transport::SshSettings> ssh;
     std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
     std::vector<PlannedRank> ranks;                        ///< in order of local_rank
     Allocation::Node node;                                 ///< what a scheduler tells of it

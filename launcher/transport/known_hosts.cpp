@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
+#include "launcher/transport/ssh_patterns.h"
 
 #include <fcntl.h>
 #include <openssl/evp.h>
@@ -18,16 +19,6 @@ namespace {
 
 constexpr std::size_t kDigestBytes = 20;  // of SHA-1
 constexpr std::size_t kBlockBytes = 64;
-
-char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-std::string lower(std::string_view text) {
-    std::string result(text);
-    std::ranges::transform(result, result.begin(), [](char c) { return lower(c); });
-    return result;
-}
 
 /// Takes the next word from a line.
 std::string_view take_word(std::string_view& line) {
@@ -48,38 +39,6 @@ std::optional<std::string> from_base64(std::string_view text) {
     const auto padding = static_cast<std::size_t>(std::ranges::count(text, '='));
     return std::string(reinterpret_cast<const char*>(bytes.data()),
                        static_cast<std::size_t>(n) - std::min<std::size_t>(padding, 2));
-}
-
-/// '*' is any text, '?' any character.
-bool matches(std::string_view pattern, std::string_view name) {
-    std::size_t p = 0, n = 0, star = std::string_view::npos, tried = 0;
-    while (n < name.size()) {
-        if (p < pattern.size() && pattern[p] == '*') {
-            star = p++;
-            tried = n;
-        } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-            ++p, ++n;
-        } else if (star != std::string_view::npos) {
-            p = star + 1;
-            n = ++tried;
-        } else {
-            return false;
-        }
-    }
-    while (p < pattern.size() && pattern[p] == '*') ++p;
-    return p == pattern.size();
-}
-
-/// Whether any of the patterns matches, and none that begins with '!'.
-bool matches_any(std::string_view patterns, std::string_view name) {
-    bool found = false;
-    for (const std::string_view pattern : split(patterns, ',')) {
-        const bool negated = pattern.starts_with('!');
-        if (!matches(pattern.substr(negated ? 1 : 0), name)) continue;
-        if (negated) return false;
-        found = true;
-    }
-    return found;
 }
 
 /// HMAC-SHA1 (RFC 2104) of one text under many keys. OpenSSL's own looks the algorithm up again for
@@ -207,6 +166,13 @@ std::shared_ptr<const KnownHosts> KnownHostsFiles::read(const std::vector<std::s
 
 Result<void> KnownHostsFiles::add(const std::string& file, const std::string& name,
                                   const HostKey& key) {
+    added_.emplace(name, key);
+    auto written = append(file, fmt::format("{} {} {}\n", name, key.type, key.base64));
+    if (!written && !unwritable_.insert(file).second) return {};
+    return written;
+}
+
+Result<void> KnownHostsFiles::append(const std::string& file, std::string_view line) {
     std::error_code ignored;
     const auto directory = std::filesystem::path(file).parent_path();
     if (std::filesystem::create_directory(directory, ignored))
@@ -215,11 +181,9 @@ Result<void> KnownHostsFiles::add(const std::string& file, const std::string& na
     if (!fd) return fail(Errc::denied, "{}: {}", file, strerror(errno));
     char last = '\n';
     if (::lseek(fd.get(), -1, SEEK_END) >= 0) static_cast<void>(::read(fd.get(), &last, 1));
-    const std::string line =
-        fmt::format("{}{} {} {}\n", last == '\n' ? "" : "\n", name, key.type, key.base64);
-    if (const auto written = write_all(fd.get(), line); !written)
+    const std::string whole = fmt::format("{}{}", last == '\n' ? "" : "\n", line);
+    if (const auto written = write_all(fd.get(), whole); !written)
         return fail(Errc::denied, "{}: {}", file, written.error().message);
-    added_.emplace(name, key);
     return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -80,14 +81,18 @@ public:
     /// \return as they were when they were first asked for
     std::shared_ptr<const KnownHosts> read(const std::vector<std::string>& files);
 
-    /// Adds a host's key to a file, which is made if there is none. Errc: denied
+    /// Adds a host's key to a file, which is made if there is none. It counts as added also where it cannot
+    /// be written, as for ssh. Errc: denied, for each file once
     Result<void> add(const std::string& file, const std::string& name, const HostKey& key);
     /// Whether add() has added that key to any file.
     bool has_added(const std::string& name, const HostKey& key) const;
 
 private:
+    static Result<void> append(const std::string& file, std::string_view line);
+
     std::map<std::vector<std::string>, std::shared_ptr<const KnownHosts>> read_;
     std::unordered_multimap<std::string, HostKey> added_;
+    std::set<std::string> unwritable_;
 };
 
 }  // namespace dtrun::transport

@@ -4,137 +4,18 @@
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "base/strings.h"
+#include "launcher/transport/ssh_patterns.h"
+#include "launcher/transport/ssh_session.h"
 
-#include <libssh/callbacks.h>
-#include <libssh/libssh.h>
-#include <netinet/tcp.h>
-#include <pwd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
-#include <optional>
+#include <algorithm>
+#include <ranges>
 
 namespace dtrun::transport {
 namespace {
 
 constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
-// Shorter than the time after which any firewall forgets an idle connection, such as a lifeline.
-constexpr int kKeepAliveSeconds = 30;
-
-void set_int(ssh_session session, ssh_options_e option, int value) {
-    ssh_options_set(session, option, &value);
-}
-
-std::string get_option(ssh_session session, ssh_options_e option) {
-    char* value = nullptr;
-    if (ssh_options_get(session, option, &value) != SSH_OK || value == nullptr) return {};
-    std::string text = value;
-    ssh_string_free_char(value);
-    return text;
-}
-
-void keep_alive(int socket) {
-    const int on = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    for (const int option : {TCP_KEEPIDLE, TCP_KEEPINTVL})
-        ::setsockopt(socket, IPPROTO_TCP, option, &kKeepAliveSeconds, sizeof kKeepAliveSeconds);
-}
-
-/// A libssh session on a socket that the event loop watches.
-class SshSession {
-public:
-    explicit SshSession(asio::any_io_executor executor) : session_(ssh_new()), ready_(executor) {
-        callbacks_.userdata = this;
-        callbacks_.auth_function = refuse_to_ask;
-        ssh_callbacks_init(&callbacks_);
-        ssh_set_callbacks(session_, &callbacks_);
-    }
-    ~SshSession() {
-        disconnect();
-        ssh_free(session_);
-    }
-    SshSession(const SshSession&) = delete;
-    SshSession& operator=(const SshSession&) = delete;
-
-    ssh_session get() const { return session_; }
-
-    void attach(tcp::socket socket) {
-        close_on_exec(socket.native_handle());
-        keep_alive(socket.native_handle());
-        int fd = socket.release();
-        socket_fd_ = fd;
-        ssh_options_set(session_, SSH_OPTIONS_FD, &fd);
-        ssh_set_blocking(session_, 0);
-        ready_.assign(fd);
-    }
-
-    /// Repeats `step` whenever the socket is ready, while it answers `again`.
-    template <class Step>
-    asio::awaitable<Result<int>> drive(Step step, int again, Deadline deadline) {
-        for (;;) {
-            const int done = step();
-            if (done != again) co_return done;
-            const auto waited = co_await wait(deadline);
-            if (!waited) co_return std::unexpected(waited.error());
-        }
-    }
-
-    /// Waits until libssh can go on: the socket is readable, or writable if bytes wait to leave.
-    /// \param now  libssh can go on already; only lets others run
-    asio::awaitable<Result<void>> wait(Deadline deadline, bool now = false) {
-        if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
-        if (Clock::now() >= deadline) co_return fail(Errc::timed_out, "no answer");
-        if (now) {
-            co_await asio::post(ready_.get_executor(), asio::use_awaitable);
-            co_return Result<void>{};
-        }
-        // Our delayed ACKs and the server's Nagle algorithm would double the time of a login.
-        const int on = 1;
-        ::setsockopt(socket_fd_, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
-        const auto kind = blocked() ? asio::posix::descriptor_base::wait_write
-                                    : asio::posix::descriptor_base::wait_read;
-        DeadlineGuard guard(ready_, deadline);
-        const auto [error] = co_await ready_.async_wait(kind, use_tuple);
-        if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
-        if (error) co_return fail(Errc::cancelled, "closed");
-        co_return Result<void>{};
-    }
-
-    /// Whether bytes wait to leave until the socket is writable.
-    bool blocked() const { return (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0; }
-
-    /// Ends a pending wait, and closes the socket; libssh frees all channels with it.
-    void disconnect() noexcept {
-        if (ready_.is_open()) ready_.release();  // the descriptor belongs to libssh
-        if (!std::exchange(disconnected_, true)) ssh_silent_disconnect(session_);
-    }
-    bool disconnected() const { return disconnected_; }
-    const char* error() const { return ssh_get_error(session_); }
-
-    /// Reads a private key's file. Nobody is asked for a passphrase: that would stop all hosts, and a
-    /// pipe on standard input is the job's.
-    /// \return null if it is not there, under a passphrase, or no key
-    ssh_key read_key(const std::string& file) {
-        ssh_key key = nullptr;
-        ssh_pki_import_privkey_file(file.c_str(), nullptr, refuse_to_ask, this, &key);
-        return key;
-    }
-    /// Whether a key was left out because it is under a passphrase.
-    bool wanted_passphrase() const { return wanted_passphrase_; }
-
-private:
-    static int refuse_to_ask(const char*, char*, std::size_t, int, int, void* session) {
-        static_cast<SshSession*>(session)->wanted_passphrase_ = true;
-        return -1;
-    }
-
-    ssh_session session_;
-    ssh_callbacks_struct callbacks_{};
-    asio::posix::stream_descriptor ready_;
-    int socket_fd_ = -1;
-    bool disconnected_ = false;
-    bool wanted_passphrase_ = false;
-};
 
 class SshChannel final : public Channel {
 public:
@@ -186,11 +67,16 @@ public:
         return std::exchange(errors_, {});
     }
 
-    asio::awaitable<std::string> ending(Deadline) override {
-        if (session_->disconnected()) co_return std::string();
-        const int status = ssh_channel_get_exit_status(channel_);
-        if (status < 0) co_return std::string();
-        co_return fmt::format("exit status {}", status);
+    asio::awaitable<std::string> ending(Deadline deadline) override {
+        while (!session_->disconnected()) {
+            // It comes after the end of the output.
+            const int status = ssh_channel_get_exit_status(channel_);
+            if (status >= 0) co_return fmt::format("exit status {}", status);
+            if (ssh_channel_is_closed(channel_) != 0) break;
+            const auto waited = co_await session_->wait(deadline);
+            if (!waited) break;
+        }
+        co_return std::string();
     }
 
     void close() noexcept override { session_->disconnect(); }
@@ -211,259 +97,385 @@ private:
     std::string errors_;
 };
 
-/// Applies ~/.ssh/config and what the user said of this host.
-void configure(ssh_session session, const Host& host, const SshOptions& options) {
-    ssh_options_set(session, SSH_OPTIONS_HOST, host.name.c_str());
-    ssh_options_parse_config(session, nullptr);
-    const int port = host.port != 0 ? host.port : options.port;
-    if (port != 0) set_int(session, SSH_OPTIONS_PORT, port);
-    if (!host.user.empty()) ssh_options_set(session, SSH_OPTIONS_USER, host.user.c_str());
-    const std::string& key =
-        host.identity_file.empty() ? options.identity_file : host.identity_file;
-    if (!key.empty()) ssh_options_set(session, SSH_OPTIONS_IDENTITY, key.c_str());
+/// Hands the settings to libssh, which is to look for none itself.
+/// \return what of them it does not take; empty: nothing
+std::string configure(ssh_session session, const SshSettings& set) {
+    const int port = set.port;
+    const bool reads_config = false;
+    std::string refused;
+    const auto give = [session, &refused](ssh_options_e option, const std::string& value) {
+        if (value.empty() || ssh_options_set(session, option, value.c_str()) == SSH_OK) return;
+        if (refused.empty()) refused = value;
+    };
+    ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &reads_config);
+    ssh_options_set(session, SSH_OPTIONS_PORT, &port);
+    give(SSH_OPTIONS_SSH_DIR, set.directory);
+    give(SSH_OPTIONS_HOST, set.host);
+    give(SSH_OPTIONS_USER, set.user);
+    // Each goes before those that were there.
+    for (const std::string& file : set.identities | std::views::reverse)
+        give(SSH_OPTIONS_IDENTITY, file);
+    give(SSH_OPTIONS_IDENTITY_AGENT, set.agent);
+    give(SSH_OPTIONS_CIPHERS_C_S, set.ciphers);
+    give(SSH_OPTIONS_CIPHERS_S_C, set.ciphers);
+    give(SSH_OPTIONS_HMAC_C_S, set.macs);
+    give(SSH_OPTIONS_HMAC_S_C, set.macs);
+    give(SSH_OPTIONS_KEY_EXCHANGE, set.key_exchange);
+    give(SSH_OPTIONS_HOSTKEYS, set.host_key_types);
+    give(SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, set.key_types);
+    if (set.compression) give(SSH_OPTIONS_COMPRESSION, "yes");
+    return refused;
 }
 
-std::string key_fingerprint(ssh_session session) {
-    ssh_key key = nullptr;
-    if (ssh_get_server_publickey(session, &key) != SSH_OK) return {};
+std::string fingerprint(ssh_key key) {
     unsigned char* hash = nullptr;
     std::size_t bytes = 0;
-    std::string text;
-    if (ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &bytes) == SSH_OK) {
-        char* shown = ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, bytes);
-        if (shown != nullptr)
-            text = fmt::format("{} {}", ssh_key_type_to_char(ssh_key_type(key)), shown);
-        ssh_string_free_char(shown);
-        ssh_clean_pubkey_hash(&hash);
-    }
-    ssh_key_free(key);
+    if (ssh_get_publickey_hash(key, SSH_PUBLICKEY_HASH_SHA256, &hash, &bytes) != SSH_OK) return {};
+    char* const shown = ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, bytes);
+    const std::string text = fmt::format("{} {}", ssh_key_type_to_char(ssh_key_type(key)),
+                                         shown == nullptr ? "" : shown);
+    ssh_string_free_char(shown);
+    ssh_clean_pubkey_hash(&hash);
     return text;
 }
 
-/// The user's known_hosts file with "~" and "%d", the home directory, replaced.
-std::string in_home(std::string file) {
-    const passwd* user = ::getpwuid(::geteuid());
-    const std::string home = user != nullptr ? user->pw_dir : "";
-    if (file.empty()) return home + "/.ssh/known_hosts";
-    if (file.starts_with("~/")) file.replace(0, 1, home);
-    if (const std::size_t at = file.find("%d"); at != std::string::npos) file.replace(at, 2, home);
-    return file;
-}
-
-/// A host's name, and what is known of it.
-struct Known {
-    std::string host;
-    std::string name;  ///< in known_hosts
-    std::string file;  ///< the user's
-    KnownHost says;
-    Fd excerpt;  ///< for libssh
+/// The key that a host has shown.
+struct ShownKey {
+    HostKey key;
+    std::string fingerprint;
 };
 
-/// A known_hosts file of one host's keys, by which libssh asks for a key of a known type. It would
-/// read whole files twice for each host.
-Fd write_excerpt(const Known& known) {
-    if (known.says.keys.empty()) return {};
-    Fd file(::memfd_create("known_hosts", MFD_CLOEXEC));
-    for (const HostKey& key : known.says.keys)
-        if (file &&
-            !write_all(file.get(), fmt::format("{} {} {}\n", known.name, key.type, key.base64)))
-            file.reset();
-    return file;
-}
-
-asio::awaitable<Result<Known>> read_known(SshSession& session, KnownHostsFiles& files, Pool& pool,
-                                          unsigned int port, Deadline deadline) {
-    Known known;
-    known.host = get_option(session.get(), SSH_OPTIONS_HOST);
-    known.name = known_hosts_name(known.host, port);
-    known.file = in_home(get_option(session.get(), SSH_OPTIONS_KNOWNHOSTS));
-    std::string global = get_option(session.get(), SSH_OPTIONS_GLOBAL_KNOWNHOSTS);
-    if (global.empty()) global = "/etc/ssh/ssh_known_hosts";
-    const auto table = files.read({known.file, global});
-    if (table->is_slow()) {
-        const auto work = [table, name = known.name] { return table->find(name); };
-        auto found = co_await run_on(pool, work, deadline);
-        if (!found) co_return fail(found.error(), "reading known_hosts");
-        known.says = std::move(*found);
-    } else {
-        known.says = table->find(known.name);
-    }
-    known.excerpt = write_excerpt(known);
-    const std::string path =
-        known.excerpt ? fmt::format("/proc/self/fd/{}", known.excerpt.get()) : "/dev/null";
-    ssh_options_set(session.get(), SSH_OPTIONS_KNOWNHOSTS, path.c_str());
-    ssh_options_set(session.get(), SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
-    co_return known;
-}
-
-Result<HostKey> server_key(ssh_session session) {
+Result<ShownKey> shown_key(const SshSession& session) {
     ssh_key key = nullptr;
-    if (ssh_get_server_publickey(session, &key) != SSH_OK)
-        return fail(Errc::denied, "its host key: {}", ssh_get_error(session));
+    if (ssh_get_server_publickey(session.get(), &key) != SSH_OK)
+        return fail(Errc::denied, "its host key: {}", session.error());
     char* base64 = nullptr;
-    HostKey found;
-    if (ssh_pki_export_pubkey_base64(key, &base64) == SSH_OK) found.base64 = base64;
+    ShownKey found;
+    if (ssh_pki_export_pubkey_base64(key, &base64) == SSH_OK) found.key.base64 = base64;
     ssh_string_free_char(base64);
-    found.type = ssh_key_type_to_char(ssh_key_type(key));
+    found.key.type = ssh_key_type_to_char(ssh_key_type(key));
+    found.fingerprint = fingerprint(key);
     ssh_key_free(key);
     return found;
 }
 
-Result<void> check_host_key(SshSession& session, const Known& known, KnownHostsFiles& files,
-                            bool accept_new) {
-    const auto key = server_key(session.get());
-    if (!key) return std::unexpected(key.error());
-    const std::string shown = key_fingerprint(session.get());
-    switch (judge(known.says, *key)) {
-        case KeyVerdict::known:
+/// A known_hosts file of one host's keys, by which libssh asks for a key of a known type. It would
+/// read whole files twice for each host.
+/// \param name  under which libssh looks for them
+Fd write_excerpt(const KnownHost& known, const std::string& name) {
+    if (known.keys.empty()) return {};
+    Fd file(::memfd_create("known_hosts", MFD_CLOEXEC));
+    for (const HostKey& key : known.keys)
+        if (file && !write_all(file.get(), fmt::format("{} {} {}\n", name, key.type, key.base64)))
+            file.reset();
+    return file;
+}
+
+/// One log-in.
+class LogIn {
+public:
+    LogIn(asio::any_io_executor executor, Pool& pool, KnownHostsFiles& files, SshSettings settings,
+          Deadline deadline, std::function<void(const char*)> phase)
+        : session_(std::make_unique<SshSession>(std::move(executor))),
+          pool_(pool),
+          files_(files),
+          set_(std::move(settings)),
+          deadline_(deadline),
+          phase_(std::move(phase)) {}
+
+    asio::awaitable<Result<SshLogin>> run(std::string address, std::string command) {
+        SshLogin login;
+        const auto channel = co_await open(std::move(address), std::move(command), login);
+        login.only_ssh = only_ssh_;
+        if (!channel) login.refused = channel.error();
+        if (!channel && only_ssh_.empty()) co_return std::unexpected(channel.error());
+        if (channel) login.channel = std::make_unique<SshChannel>(std::move(session_), *channel);
+        co_return login;
+    }
+
+private:
+    /// Fails in a way that ssh may know how to avoid.
+    std::unexpected<Error> only_ssh(std::string why, Error error) {
+        only_ssh_ = std::move(why);
+        return std::unexpected(std::move(error));
+    }
+
+    asio::awaitable<Result<ssh_channel>> open(std::string address, std::string command,
+                                              SshLogin& login) {
+        if (const std::string refused = configure(session_->get(), set_); !refused.empty())
+            co_return only_ssh(refused, {Errc::internal, "libssh knows nothing of " + refused});
+        const auto read = co_await read_known();
+        if (!read) co_return std::unexpected(read.error());
+        const auto connected = co_await connect(std::move(address), login);
+        if (!connected) co_return std::unexpected(connected.error());
+
+        phase_("ssh key exchange");
+        const auto exchanged = co_await exchange_keys();
+        if (!exchanged) co_return in_phase(exchanged.error(), "ssh key exchange");
+        phase_("ssh authentication");
+        const auto authenticated = co_await authenticate();
+        if (!authenticated) co_return in_phase(authenticated.error(), "ssh authentication");
+        phase_("starting the agent");
+        const auto channel = co_await start_command(std::move(command));
+        if (!channel) co_return in_phase(channel.error(), "starting the agent");
+        co_return *channel;
+    }
+
+    /// Has the error of a timeout name the phase.
+    static std::unexpected<Error> in_phase(Error error, const char* phase) {
+        if (error.code == Errc::timed_out) return fail(error, "{}", phase);
+        return std::unexpected(std::move(error));
+    }
+
+    asio::awaitable<Result<void>> read_known() {
+        const auto port = static_cast<unsigned int>(set_.port);
+        const std::string of_libssh = known_hosts_name(set_.host, port);
+        name_ = set_.known_as.empty() ? of_libssh : lower(set_.known_as);
+        std::vector<std::string> names = set_.known_hosts;
+        names.insert(names.end(), set_.global_known_hosts.begin(), set_.global_known_hosts.end());
+        const auto table = files_.read(names);
+        if (table->is_slow()) {
+            const auto work = [table, name = name_] { return table->find(name); };
+            auto found = co_await run_on(pool_, work, deadline_);
+            if (!found) co_return fail(found.error(), "reading known_hosts");
+            known_ = std::move(*found);
+        } else {
+            known_ = table->find(name_);
+        }
+        excerpt_ = write_excerpt(known_, of_libssh);
+        const std::string path =
+            excerpt_ ? fmt::format("/proc/self/fd/{}", excerpt_.get()) : "/dev/null";
+        ssh_options_set(session_->get(), SSH_OPTIONS_KNOWNHOSTS, path.c_str());
+        ssh_options_set(session_->get(), SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
+        co_return Result<void>{};
+    }
+
+    asio::awaitable<Result<void>> connect(std::string address, SshLogin& login) {
+        phase_("name look-up");
+        const std::string name = address.empty() ? set_.host : address;
+        const auto addresses = co_await look_up(pool_, name, deadline_);
+        if (!addresses) co_return fail(addresses.error(), "{}", name);
+        phase_("connecting");
+        auto socket =
+            co_await connect_any(*addresses, static_cast<std::uint16_t>(set_.port), deadline_);
+        if (!socket) co_return std::unexpected(socket.error());
+        login.local_address = numeric(socket->local_endpoint().address());
+        co_return session_->attach(std::move(*socket));
+    }
+
+    asio::awaitable<Result<void>> exchange_keys() {
+        const ssh_session session = session_->get();
+        auto step = [session] { return ssh_connect(session); };
+        const auto done = co_await session_->drive(step, SSH_AGAIN, deadline_);
+        const bool hung_up =
+            done ? *done != SSH_OK && session_->lost() : done.error().code == Errc::closed;
+        if (!done && !hung_up) co_return std::unexpected(done.error());
+        const std::string error = session_->error();
+        // What libssh itself has not found in the server's list.
+        if (error.starts_with("kex error"))
+            co_return only_ssh(error.substr(0, error.find(": ")),
+                               {Errc::unreachable, "ssh key exchange: " + error});
+        if (hung_up) co_return fail(Errc::closed, "it hangs up before the key exchange: {}", error);
+        if (*done != SSH_OK) co_return fail(Errc::unreachable, "ssh key exchange: {}", error);
+        co_return check_host_key();
+    }
+
+    Result<void> check_host_key() {
+        const auto shown = shown_key(*session_);
+        if (!shown) return std::unexpected(shown.error());
+        switch (judge(known_, shown->key)) {
+            case KeyVerdict::known:
+                return {};
+            case KeyVerdict::revoked:
+                return fail(Errc::denied,
+                            "its host key is marked @revoked in known_hosts ({}): whoever has "
+                            "stolen it could answer for any host",
+                            shown->fingerprint);
+            case KeyVerdict::changed:
+                return changed(*shown);
+            case KeyVerdict::needs_authority:
+                return only_ssh("@cert-authority in known_hosts",
+                                {Errc::denied,
+                                 "known_hosts has no key of it, only an authority that signs keys "
+                                 "(@cert-authority), which only ssh can check"});
+            case KeyVerdict::unknown:
+                break;
+        }
+        return accept(*shown);
+    }
+
+    Result<void> changed(const ShownKey& shown) {
+        Error error{Errc::denied,
+                    fmt::format("its host key has changed (now {}): another machine answers, or it "
+                                "was reinstalled; if you know why, run: ssh-keygen -R {}",
+                                shown.fingerprint, shell_quote(name_))};
+        // It then lets its user in, but forwards nothing.
+        if (set_.new_host_keys == NewHostKeys::anything)
+            return only_ssh("StrictHostKeyChecking no for a key that has changed",
+                            std::move(error));
+        return std::unexpected(std::move(error));
+    }
+
+    Result<void> accept(const ShownKey& shown) {
+        if (files_.has_added(name_, shown.key)) return {};
+        if (set_.new_host_keys == NewHostKeys::refused)
+            return fail(Errc::denied,
+                        "its host key is not in known_hosts ({}): log in once with ssh to check "
+                        "it, or give --accept-new-host-keys",
+                        shown.fingerprint);
+        const auto added = files_.add(set_.known_hosts.front(), name_, shown.key);
+        if (!added) log::warn("cannot add host keys to known_hosts: {}", added.error().message);
+        return {};
+    }
+
+    asio::awaitable<Result<int>> try_key(std::string file) {
+        const ssh_key key = session_->read_key(file);
+        if (key == nullptr) co_return SSH_AUTH_DENIED;  // ssh-agent may have it
+        const ssh_session session = session_->get();
+        auto step = [session, key] { return ssh_userauth_publickey(session, nullptr, key); };
+        const auto done = co_await session_->drive(step, SSH_AUTH_AGAIN, deadline_);
+        ssh_key_free(key);
+        co_return done;
+    }
+
+    /// Tries the user's first key without asking the server whether it would take it: that saves a
+    /// round trip, and is enough for nearly everybody. Where no others may be tried, all named ones.
+    asio::awaitable<Result<int>> try_named_keys() {
+        std::vector<std::string> files = set_.identities;
+        if (files.empty()) files.push_back(get_option(SSH_OPTIONS_IDENTITY));
+        if (!set_.only_identities) files.resize(1);
+        for (const std::string& file : files) {
+            if (file.empty() || ::access(file.c_str(), R_OK) != 0) continue;
+            const auto done = co_await try_key(file);
+            if (!done || *done != SSH_AUTH_DENIED) co_return done;
+        }
+        co_return SSH_AUTH_DENIED;
+    }
+
+    asio::awaitable<Result<void>> authenticate() {
+        auto done = co_await try_named_keys();
+        const bool others = done && *done == SSH_AUTH_DENIED && !set_.only_identities;
+        if (others && !session_->lost()) {
+            const ssh_session session = session_->get();
+            auto step = [session] {
+                return ssh_userauth_publickey_auto(session, nullptr, nullptr);
+            };
+            done = co_await session_->drive(step, SSH_AUTH_AGAIN, deadline_);
+        }
+        if (!done && done.error().code != Errc::closed) co_return std::unexpected(done.error());
+        if (done && *done == SSH_AUTH_SUCCESS) co_return Result<void>{};
+        co_return refusal(done && *done == SSH_AUTH_PARTIAL);
+    }
+
+    /// \param partial  the key was taken, but does not do
+    std::unexpected<Error> refusal(bool partial) {
+        if (session_->lost()) return hung_up();
+        const int methods = ssh_userauth_list(session_->get(), nullptr);
+        const auto offers = [methods](int method) { return (methods & method) != 0; };
+        Error error{Errc::denied, (partial ? second_factor(methods) : no_key()) + or_by_ssh()};
+        if (set_.master) return only_ssh("ControlPath", std::move(error));
+        if (partial && offers(SSH_AUTH_METHOD_PUBLICKEY))
+            return only_ssh("a second key", std::move(error));
+        if (set_.gssapi && offers(SSH_AUTH_METHOD_GSSAPI_MIC))
+            return only_ssh("Kerberos", std::move(error));
+        if (set_.only_identities && !partial)
+            return only_ssh("IdentitiesOnly with keys of ssh-agent", std::move(error));
+        return std::unexpected(std::move(error));
+    }
+
+    /// The server has ended the connection, and may have shown why: PAM's words come as a banner.
+    std::unexpected<Error> hung_up() {
+        std::string why = session_->error();
+        const std::string banner = session_->banner();
+        if (why.starts_with("Socket error") && !banner.empty())
+            why = banner.substr(banner.rfind('\n') + 1);
+        if (why.size() > kSaidBytesMax) why.resize(kSaidBytesMax);
+        const bool tried_too_many = why.starts_with("Too many authentication failures");
+        return fail(Errc::denied, "it hangs up during the log-in of user {}: {}{}{}", set_.user,
+                    why, tried_too_many ? "; name the right key with -i" : "", or_by_ssh());
+    }
+
+    /// Where ssh may know more ways in.
+    std::string or_by_ssh() const {
+        if (!set_.ssh_is_here) return {};
+        return fmt::format("; if `ssh {}` gets in, so does --ssh-command ssh", set_.name);
+    }
+
+    std::string second_factor(int methods) const {
+        std::string wanted = "another proof";
+        if ((methods & SSH_AUTH_METHOD_INTERACTIVE) != 0) wanted = "keyboard-interactive";
+        if ((methods & SSH_AUTH_METHOD_PUBLICKEY) != 0) wanted = "another key";
+        return fmt::format(
+            "permission denied for user {}: your key is accepted, but the host asks for more ({}), "
+            "and "
+            "nobody can be asked here; have one ssh stay logged in (ControlMaster, ControlPath and "
+            "ControlPersist in ~/.ssh/config), and dtrun will use its connection",
+            set_.user, wanted);
+    }
+
+    std::string no_key() const {
+        const char* const hint =
+            session_->wanted_passphrase()
+                ? "a key under a passphrase works only through ssh-agent: ssh-add"
+                : "try: ssh-copy-id";
+        const std::string first = get_option(SSH_OPTIONS_IDENTITY);
+        return fmt::format(
+            "permission denied for user {}: none of your keys (ssh-agent, {}, and the other "
+            "default "
+            "ones) is accepted; {}",
+            set_.user, first, hint);
+    }
+
+    asio::awaitable<Result<ssh_channel>> start_command(std::string command) {
+        ssh_channel channel = ssh_channel_new(session_->get());
+        if (channel == nullptr) co_return fail(Errc::internal, "{}", session_->error());
+        auto open = [channel] { return ssh_channel_open_session(channel); };
+        auto done = co_await session_->drive(open, SSH_AGAIN, deadline_);
+        if (done && *done == SSH_OK) {
+            auto exec = [channel, &command] {
+                return ssh_channel_request_exec(channel, command.c_str());
+            };
+            done = co_await session_->drive(exec, SSH_AGAIN, deadline_);
+        }
+        if (done && *done == SSH_OK) co_return channel;
+        if (!done && done.error().code != Errc::closed) co_return std::unexpected(done.error());
+        if (session_->lost()) co_return hung_up();
+        co_return fail(Errc::denied, "the server does not run commands: {}", session_->error());
+    }
+
+    std::string get_option(ssh_options_e option) const {
+        char* value = nullptr;
+        if (ssh_options_get(session_->get(), option, &value) != SSH_OK || value == nullptr)
             return {};
-        case KeyVerdict::revoked:
-            return fail(
-                Errc::denied,
-                "its host key is marked @revoked in known_hosts ({}): whoever has stolen it "
-                "could answer for any host",
-                shown);
-        case KeyVerdict::changed:
-            return fail(Errc::denied,
-                        "its host key has changed (now {}): another machine answers, or it was "
-                        "reinstalled; if you know why, run: ssh-keygen -R {}",
-                        shown, known.host);
-        case KeyVerdict::needs_authority:
-            return fail(Errc::denied,
-                        "known_hosts has no key of it, only an authority that signs keys "
-                        "(@cert-authority), which needs --ssh-command ssh");
-        case KeyVerdict::unknown:
-            break;
+        std::string text = value;
+        ssh_string_free_char(value);
+        return text;
     }
-    if (files.has_added(known.name, *key)) return {};
-    if (!accept_new)
-        return fail(Errc::denied,
-                    "its host key is not in known_hosts ({}): log in once with ssh to check "
-                    "it, or give --accept-new-host-keys",
-                    shown);
-    const auto added = files.add(known.file, known.name, *key);
-    if (!added) return fail(added.error(), "cannot add its host key to known_hosts");
-    return {};
-}
 
-/// Tries the user's first key without asking the server whether it would take it: that saves a
-/// round trip, and is enough for nearly everybody.
-asio::awaitable<Result<int>> try_first_key(SshSession& session, Deadline deadline) {
-    const std::string file = get_option(session.get(), SSH_OPTIONS_IDENTITY);
-    if (file.empty() || ::access(file.c_str(), R_OK) != 0) co_return SSH_AUTH_DENIED;
-    const ssh_key key = session.read_key(file);
-    if (key == nullptr) co_return SSH_AUTH_DENIED;  // ssh-agent may have it
-    auto step = [&session, key] { return ssh_userauth_publickey(session.get(), nullptr, key); };
-    const auto done = co_await session.drive(step, SSH_AUTH_AGAIN, deadline);
-    ssh_key_free(key);
-    co_return done;
-}
+    static constexpr std::size_t kSaidBytesMax = 200;
 
-asio::awaitable<Result<void>> authenticate(SshSession& session, Deadline deadline) {
-    auto done = co_await try_first_key(session, deadline);
-    if (done && *done != SSH_AUTH_SUCCESS && ssh_is_connected(session.get()) != 0) {
-        auto step = [&session] {
-            return ssh_userauth_publickey_auto(session.get(), nullptr, nullptr);
-        };
-        done = co_await session.drive(step, SSH_AUTH_AGAIN, deadline);
-    }
-    if (!done) co_return std::unexpected(done.error());
-    if (*done == SSH_AUTH_SUCCESS) co_return Result<void>{};
-    const char* hint = session.wanted_passphrase()
-                           ? "a key under a passphrase works only through ssh-agent: ssh-add"
-                           : "try: ssh-copy-id";
-    co_return fail(Errc::denied,
-                   "permission denied for user {}: none of your keys (ssh-agent, {}, and the other "
-                   "default ones) is accepted; {}",
-                   get_option(session.get(), SSH_OPTIONS_USER),
-                   get_option(session.get(), SSH_OPTIONS_IDENTITY), hint);
-}
-
-asio::awaitable<Result<ssh_channel>> start_command(SshSession& session, std::string command,
-                                                   Deadline deadline) {
-    ssh_channel channel = ssh_channel_new(session.get());
-    if (channel == nullptr) co_return fail(Errc::internal, "{}", session.error());
-    auto open = [channel] { return ssh_channel_open_session(channel); };
-    auto done = co_await session.drive(open, SSH_AGAIN, deadline);
-    if (done && *done == SSH_OK) {
-        auto exec = [channel, &command] {
-            return ssh_channel_request_exec(channel, command.c_str());
-        };
-        done = co_await session.drive(exec, SSH_AGAIN, deadline);
-    }
-    if (done && *done == SSH_OK) co_return channel;
-    ssh_channel_free(channel);
-    if (!done) co_return std::unexpected(done.error());
-    co_return fail(Errc::denied, "the server does not run commands: {}", session.error());
-}
-
-/// Has the error of a timeout name the phase.
-std::unexpected<Error> in_phase(Error error, const char* phase) {
-    if (error.code == Errc::timed_out) return fail(error, "{}", phase);
-    return std::unexpected(std::move(error));
-}
-
-asio::awaitable<Result<SshLogin>> login_on(std::unique_ptr<SshSession> session, tcp::socket socket,
-                                           Known known, KnownHostsFiles& files, SshOptions options,
-                                           std::string command, Deadline deadline,
-                                           std::function<void(const char*)> phase) {
-    SshLogin login;
-    login.local_address = numeric(socket.local_endpoint().address());
-    session->attach(std::move(socket));
-
-    phase("ssh key exchange");
-    auto connect = [&session] { return ssh_connect(session->get()); };
-    const auto connected = co_await session->drive(connect, SSH_AGAIN, deadline);
-    if (!connected) co_return in_phase(connected.error(), "ssh key exchange");
-    if (*connected != SSH_OK)
-        co_return fail(Errc::unreachable, "ssh key exchange: {}", session->error());
-    const auto trusted = check_host_key(*session, known, files, options.accept_new_host_keys);
-    if (!trusted) co_return std::unexpected(trusted.error());
-
-    phase("ssh authentication");
-    const auto authenticated = co_await authenticate(*session, deadline);
-    if (!authenticated) co_return in_phase(authenticated.error(), "ssh authentication");
-
-    phase("starting the agent");
-    const auto channel = co_await start_command(*session, command, deadline);
-    if (!channel) co_return in_phase(channel.error(), "starting the agent");
-    login.channel = std::make_unique<SshChannel>(std::move(session), *channel);
-    co_return login;
-}
+    std::unique_ptr<SshSession> session_;
+    Pool& pool_;
+    KnownHostsFiles& files_;
+    SshSettings set_;
+    Deadline deadline_;
+    std::function<void(const char*)> phase_;
+    std::string name_;  ///< in known_hosts
+    KnownHost known_;
+    Fd excerpt_;  ///< for libssh
+    std::string only_ssh_;
+};
 
 }  // namespace
 
-asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files, Host host,
-                                            SshOptions options, std::string command,
-                                            Deadline deadline,
+asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files,
+                                            SshSettings settings, std::string address,
+                                            std::string command, Deadline deadline,
                                             std::function<void(const char*)> phase) {
     const auto executor = co_await asio::this_coro::executor;
-    auto session = std::make_unique<SshSession>(executor);
-    configure(session->get(), host, options);
-    const std::string configured = get_option(session->get(), SSH_OPTIONS_HOST);
-    unsigned int port = 22;
-    ssh_options_get_port(session->get(), &port);
-
-    auto known = co_await read_known(*session, files, pool, port, deadline);
-    if (!known) co_return std::unexpected(known.error());
-    phase("name look-up");
-    const std::string name = host.address.empty() ? configured : host.address;
-    const auto addresses = co_await look_up(pool, name, deadline);
-    if (!addresses && name != host.name) co_return fail(addresses.error(), "{}", name);
-    if (!addresses) co_return std::unexpected(addresses.error());
-    phase("connecting");
-    auto socket = co_await connect_any(*addresses, static_cast<std::uint16_t>(port), deadline);
-    if (!socket) co_return std::unexpected(socket.error());
-    co_return co_await login_on(std::move(session), std::move(*socket), std::move(*known), files,
-                                std::move(options), std::move(command), deadline, std::move(phase));
-}
-
-bool ssh_config_needs_openssh(const Host& host) {
-    const ssh_session session = ssh_new();
-    configure(session, host, {});
-    const std::string proxy = get_option(session, SSH_OPTIONS_PROXYCOMMAND);
-    ssh_free(session);
-    return !proxy.empty();
+    LogIn login(executor, pool, files, std::move(settings), deadline, std::move(phase));
+    auto done = co_await login.run(std::move(address), std::move(command));
+    co_return done;
 }
 
 }  // namespace dtrun::transport

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "hostfiles/host.h"
 #include "launcher/transport/channel.h"
 #include "launcher/transport/dial.h"
-#include "launcher/transport/host_target.h"
 #include "launcher/transport/known_hosts.h"
+#include "launcher/transport/ssh_config.h"
 
 #include <functional>
 #include <memory>
@@ -15,23 +14,27 @@ namespace dtrun::transport {
 struct SshLogin {
     std::unique_ptr<Channel> channel;
     std::string local_address;  ///< numeric: where this machine is seen from that host
+
+    /// Where there is no channel: what has come out that only OpenSSH's ssh can do, as "Kerberos", and what
+    /// to say if there is no ssh.
+    std::string only_ssh;
+    Error refused;
 };
 
-/// Logs into `host` with libssh and starts `command` there.
+/// Logs into a host with libssh and starts `command` there.
 ///
-/// ~/.ssh/config is obeyed (HostName, User, Port, IdentityFile, algorithms); `host` and `options` win
-/// over it. known_hosts is checked: an unknown key is refused unless `accept_new_host_keys`, a changed
-/// or revoked one always. Nobody is asked for passphrases: keys that have one are ssh-agent's.
-/// \param files  of the job; outlives the call
-/// \param phase  called with what is being done now, for progress and for time-out messages
-/// Errc: not_found (name), unreachable (refused, no route), timed_out (names the phase), denied (host
-///       key, user's keys), internal. The message does not name the host.
-asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files, Host host,
-                                            SshOptions options, std::string command,
-                                            Deadline deadline,
+/// known_hosts is checked: an unknown key is refused unless the settings accept it, a changed or revoked
+/// one always. Nobody is asked for passphrases: keys that have one are ssh-agent's.
+/// \param address   to connect to; empty: that of the settings
+/// \param settings  with an empty only_ssh
+/// \param files     of the job; outlives the call
+/// \param phase     called with what is being done now, for progress and for time-out messages
+/// Errc: not_found (name), unreachable (refused, no route), closed (it hung up before it knew who we are, as
+///       a server does that has too many log-ins), timed_out (names the phase), denied (host key, user's
+///       keys), internal. The message does not name the host.
+asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files,
+                                            SshSettings settings, std::string address,
+                                            std::string command, Deadline deadline,
                                             std::function<void(const char*)> phase);
-
-/// Whether ~/.ssh/config names a ProxyJump or ProxyCommand for `host`, which needs OpenSSH's ssh.
-bool ssh_config_needs_openssh(const Host& host);
 
 }  // namespace dtrun::transport

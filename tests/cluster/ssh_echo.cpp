@@ -19,11 +19,13 @@ asio::awaitable<Result<int>> answers(Pool& pool, std::string name, int wanted) {
     KnownHostsFiles files;
     Host host;
     host.name = std::move(name);
-    const SshOptions options;
+    const auto config = SshConfig::read();
+    if (!config) co_return std::unexpected(config.error());
+    const SshSettings settings = config->find(host, {});
     const auto phase = [](const char*) {};
-    auto login =
-        co_await ssh_login(pool, files, host, options, "exec cat", after(kPatience), phase);
+    auto login = co_await ssh_login(pool, files, settings, "", "exec cat", after(kPatience), phase);
     if (!login) co_return std::unexpected(login.error());
+    if (!login->channel) co_return std::unexpected(login->refused);
     LineReader lines(*login->channel);
     for (int sent = 0; sent < wanted; ++sent) {
         const std::string line = fmt::format("line {}", sent);

@@ -164,6 +164,135 @@ TEST_CASE("a ProxyJump of ~/.ssh/config is followed", "[cluster][login]") {
                                                           {1, "root s2 10.99.0.254 22\n"}});
 }
 
+namespace {
+
+struct Configuration {
+    std::string text;
+    const char* by = "ssh";  ///< how --plan says that the host is reached
+};
+
+/// One that only the last of 300 names in a long line gets something from.
+std::string long_line() {
+    std::string line = "Host";
+    for (int i = 1; i <= 300; ++i) line += fmt::format(" n{:04}", i);
+    return line + " s1\n User dtuser\n";
+}
+
+}  // namespace
+
+TEST_CASE("dtrun logs in as ssh does, whatever ~/.ssh/config says", "[cluster][login]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const fs::path ssh = private_ssh_directory(cluster, "ssh-as-ssh");
+    const std::string key = key_of(ssh, "s1");
+    hide_key(ssh);
+    forget(ssh, "s1");
+    append(ssh / "aliases", fmt::format("real-s1 {}\n", key));
+    append(ssh / "others", fmt::format("s1 {}\n", key));
+    const std::string common =
+        "IdentityFile ~/.ssh/hidden\nUserKnownHostsFile ~/.ssh/none ~/.ssh/others "
+        "~/.ssh/known_hosts\n";
+    const std::vector<Configuration> configurations{
+        {common},
+        {"Match originalhost s1\n User dtuser\nMatch all\n" + common},
+        {long_line() + "Host *\n" + common},
+        {"Match canonical\n User nobody\nHost s1\n User dtuser\nMatch all\n" + common,
+         "ssh command"},
+        {"Match exec \"true\"\n User dtuser\nMatch all\n" + common, "ssh command"},
+        {"Host s1\n ProxyJump s2\nHost *\n" + common, "ssh command"},
+        {"HostKeyAlias real-s1\nUserKnownHostsFile ~/.ssh/aliases\nIdentityFile "
+         "%d/.ssh/hidden\nIdentitiesOnly yes\n"},
+        {"IdentityFile ${HOME}/.ssh/hidden\n" + common, "ssh command"},
+        {"StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n" + common},
+        {"StrictHostKeyChecking accept-new\nUserKnownHostsFile ~/.ssh/new\n" + common},
+        {"BindAddress 10.99.0.254\n" + common, "ssh command"},
+    };
+    for (const Configuration& configuration : configurations) {
+        write_file(ssh / "config", configuration.text);
+        INFO(configuration.text);
+        const Finished planned = cluster.dtrun({"-H", "s1", "--plan=json", "true"});
+        CHECK_THAT(planned.out, Contains(fmt::format("\"transport\":\"{}\"", configuration.by)));
+        const Finished done = who(cluster, {"-H", "s1"});
+        INFO(done.err);
+        const Finished by_ssh = cluster.run("head", {"ssh", "-o", "BatchMode=yes", "s1", kWho});
+        CHECK(by_ssh.exit_code == 0);
+        CHECK(done.out == by_ssh.out);
+    }
+    CHECK_THAT(file_text(ssh / "new"), Catch::StartsWith("s1 "));
+    write_file(ssh / "config", common + "StrictHostKeyChecking no\n");
+    write_file(ssh / "others", fmt::format("s1 {}\n", key_of(ssh, "s2")));
+    CHECK(who(cluster, {"-H", "s1"}).exit_code == 0);  // with a warning of ssh's
+    CHECK(who(cluster, {"-H", "s1", "--accept-new-host-keys"}).exit_code == 202);
+    CHECK(cluster.wait_all_gone());
+}
+
+namespace {
+
+/// Starts one more sshd on s1, known to head as the host `name`.
+void start_sshd(Cluster& cluster, const fs::path& ssh, const std::string& name, int port,
+                Lines options) {
+    append(ssh / "known_hosts", fmt::format("[s1]:{} {}\n", port, key_of(ssh, "s1")));
+    append(ssh / "config", fmt::format("Host {}\n  HostName s1\n  Port {}\n", name, port));
+    Lines words{"/usr/sbin/sshd", "-p", fmt::to_string(port), "-o", "PidFile=none"};
+    for (std::string& option : options) words.insert(words.end(), {"-o", std::move(option)});
+    REQUIRE(cluster.run("s1", std::move(words)).exit_code == 0);  // it listens, in the background
+}
+
+}  // namespace
+
+TEST_CASE("what a host says when it refuses is told at once", "[cluster][login]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const fs::path ssh = private_ssh_directory(cluster, "ssh-refused");
+    write_file(ssh / "config", "");
+    start_sshd(cluster, ssh, "strict", 2222, {"MaxAuthTries=2"});
+    start_sshd(cluster, ssh, "twice", 2223,
+               {"AuthenticationMethods=publickey,keyboard-interactive",
+                "KbdInteractiveAuthentication=yes", "UsePAM=yes"});
+    start_sshd(cluster, ssh, "account", 2224, {"UsePAM=yes"});
+    start_sshd(cluster, ssh, "modern", 2225, {"KexAlgorithms=sntrup761x25519-sha512@openssh.com"});
+    cluster.run("s1", {"sh", "-c", "echo 'no log-ins today, mind' >/run/nologin"});
+
+    // Of ssh-agent's keys, which are asked first once the default one is gone, none is right.
+    const fs::path key = hide_key(ssh);
+    const Finished many = cluster.run(
+        "head", {"ssh-agent", "sh", "-c",
+                 "for i in 1 2 3 4; do ssh-keygen -q -t ed25519 -N '' -f /tmp/k$i && ssh-add -q "
+                 "/tmp/k$i; done; exec \"$@\"",
+                 "sh", cluster.program(), "-H", "strict", "true"});
+    CHECK(many.exit_code == 202);
+    CHECK_THAT(many.err, Contains("strict: it hangs up") &&
+                             Contains("Too many authentication failures") &&
+                             !Contains("no answer"));
+    fs::rename(ssh / "hidden", ssh / "id_ed25519");
+
+    const Finished asks = who(cluster, {"-H", "twice"});
+    CHECK(asks.exit_code == 202);
+    CHECK_THAT(asks.err, Contains("your key is accepted") && Contains("keyboard-interactive"));
+    for (const Lines& words :
+         {Lines{"-H", "dtuser@account"}, Lines{"-H", "dtuser@account", "--ssh-command", "ssh"}}) {
+        const Finished closed = who(cluster, words);
+        CHECK(closed.exit_code == 202);
+        CHECK_THAT(closed.err, Contains("no log-ins today, mind"));
+    }
+    // libssh has no such key exchange.
+    const Finished by_ssh = who(cluster, {"-H", "modern"});
+    INFO(by_ssh.err);
+    CHECK(by_ssh.out == "root s1 10.99.0.254 2225\n");
+    CHECK(cluster.run("s1", {"rm", "/run/nologin"}).exit_code == 0);
+}
+
+TEST_CASE("a login shell that ends is told with its status and its start-up files",
+          "[cluster][login]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const fs::path bashrc = cluster.scratch() / "bashrc-ends";
+    write_file(bashrc, "set -e\nfalse\n");
+    REQUIRE(cluster.run("s1", {"touch", "/root/.bashrc"}).exit_code == 0);
+    cluster.bind("s1", bashrc, "/root/.bashrc");
+    const Finished done = who(cluster, {"-H", "s1"});
+    CHECK(done.exit_code == 203);
+    CHECK_THAT(done.err,
+               Contains("s1: the agent did not start: exit status 1") && Contains(".bashrc"));
+}
+
 TEST_CASE("user@host logs in as that user, into that user's home", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
     RunOptions options;
@@ -286,7 +415,8 @@ TEST_CASE("XDG_CACHE_HOME and a login shell that talks do not disturb", "[cluste
     Cluster& cluster = Cluster::shared(kHosts);
     const fs::path bashrc = cluster.scratch() / "bashrc";
     write_file(bashrc,
-               "echo 'Welcome to the cluster, mind the gap'\nexport XDG_CACHE_HOME=/tmp/xdg\n");
+               "echo 'Welcome to the cluster, mind the gap'\nexport XDG_CACHE_HOME=/tmp/xdg\n"
+               "printf '\\033]0;title\\007without an end'\nexport LD_PRELOAD=/none/at-all.so\n");
     REQUIRE(cluster.run("s1", {"touch", "/root/.bashrc"}).exit_code == 0);
     cluster.bind("s1", bashrc, "/root/.bashrc");
     empty_cache(cluster, "s1");

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace dtrun::transport {
+
+/// Which keywords matter to a log-in that runs one command, and which of these only ssh can obey.
+enum class Meaning : std::uint8_t {
+    obeyed,    ///< by SshConfig
+    nothing,   ///< for a log-in as ours
+    only_ssh,  ///< unless its value is harmless
+};
+struct Keyword {
+    std::string_view name;
+    Meaning meaning;
+    std::string_view harmless =
+        {};  ///< values, separated by commas, with which nothing is to be done
+};
+
+/// The one list of what ssh can do and dtrun's own log-in cannot. A keyword that is not in it, as of an ssh
+/// that is newer, is a reason to log in by ssh, too. So are values of those that are obeyed which SshConfig
+/// does not know, and what turns out only at the log-in (LogIn of ssh_channel.cpp).
+inline constexpr std::array kKeywords = std::to_array<Keyword>({
+    {"ciphers", Meaning::obeyed},
+    {"compression", Meaning::obeyed},
+    {"controlpath", Meaning::obeyed},
+    {"globalknownhostsfile", Meaning::obeyed},
+    {"gssapiauthentication", Meaning::obeyed},
+    {"hostkeyalgorithms", Meaning::obeyed},
+    {"hostkeyalias", Meaning::obeyed},
+    {"hostname", Meaning::obeyed},
+    {"identitiesonly", Meaning::obeyed},
+    {"identityagent", Meaning::obeyed},
+    {"identityfile", Meaning::obeyed},
+    {"ignoreunknown", Meaning::obeyed},
+    {"kexalgorithms", Meaning::obeyed},
+    {"macs", Meaning::obeyed},
+    {"port", Meaning::obeyed},
+    {"preferredauthentications", Meaning::obeyed},
+    {"proxycommand", Meaning::obeyed},
+    {"proxyjump", Meaning::obeyed},
+    {"pubkeyacceptedalgorithms", Meaning::obeyed},
+    {"pubkeyacceptedkeytypes", Meaning::obeyed},
+    {"stricthostkeychecking", Meaning::obeyed},
+    {"user", Meaning::obeyed},
+    {"userknownhostsfile", Meaning::obeyed},
+
+    {"addressfamily", Meaning::only_ssh, "any"},
+    {"bindaddress", Meaning::only_ssh},
+    {"bindinterface", Meaning::only_ssh},
+    {"canonicalizehostname", Meaning::only_ssh, "no,false"},
+    {"certificatefile", Meaning::only_ssh, "none"},
+    {"gssapikeyexchange", Meaning::only_ssh, "no,false"},
+    {"hostbasedauthentication", Meaning::only_ssh, "no,false"},
+    {"knownhostscommand", Meaning::only_ssh, "none"},
+    {"nohostauthenticationforlocalhost", Meaning::only_ssh, "no,false"},
+    {"permitlocalcommand", Meaning::only_ssh, "no,false"},
+    {"pkcs11provider", Meaning::only_ssh, "none"},
+    {"pubkeyauthentication", Meaning::only_ssh, "yes,true,unbound,host-bound"},
+    {"refuseconnection", Meaning::only_ssh},
+    {"requiredrsasize", Meaning::only_ssh},
+    {"revokedhostkeys", Meaning::only_ssh, "none"},
+    {"rsaminsize", Meaning::only_ssh},
+    {"smartcarddevice", Meaning::only_ssh, "none"},
+    {"verifyhostkeydns", Meaning::only_ssh, "no,false"},
+
+    // Terminals, forwarding, messages, passwords, keys that only certificates have, and what is obsolete.
+    {"addkeystoagent", Meaning::nothing},
+    {"afstokenpassing", Meaning::nothing},
+    {"batchmode", Meaning::nothing},
+    {"canonicaldomains", Meaning::nothing},
+    {"canonicalizefallbacklocal", Meaning::nothing},
+    {"canonicalizemaxdots", Meaning::nothing},
+    {"canonicalizepermittedcnames", Meaning::nothing},
+    {"casignaturealgorithms", Meaning::nothing},
+    {"challengeresponseauthentication", Meaning::nothing},
+    {"channeltimeout", Meaning::nothing},
+    {"checkhostip", Meaning::nothing},
+    {"cipher", Meaning::nothing},
+    {"clearallforwardings", Meaning::nothing},
+    {"compressionlevel", Meaning::nothing},
+    {"connectionattempts", Meaning::nothing},
+    {"connecttimeout", Meaning::nothing},
+    {"controlmaster", Meaning::nothing},
+    {"controlpersist", Meaning::nothing},
+    {"dynamicforward", Meaning::nothing},
+    {"enableescapecommandline", Meaning::nothing},
+    {"enablesshkeysign", Meaning::nothing},
+    {"escapechar", Meaning::nothing},
+    {"exitonforwardfailure", Meaning::nothing},
+    {"fallbacktorsh", Meaning::nothing},
+    {"fingerprinthash", Meaning::nothing},
+    {"forkafterauthentication", Meaning::nothing},
+    {"forwardagent", Meaning::nothing},
+    {"forwardx11", Meaning::nothing},
+    {"forwardx11timeout", Meaning::nothing},
+    {"forwardx11trusted", Meaning::nothing},
+    {"gatewayports", Meaning::nothing},
+    {"globalknownhostsfile2", Meaning::nothing},
+    {"gssapiclientidentity", Meaning::nothing},
+    {"gssapidelegatecredentials", Meaning::nothing},
+    {"gssapikexalgorithms", Meaning::nothing},
+    {"gssapirenewalforcesrekey", Meaning::nothing},
+    {"gssapiserveridentity", Meaning::nothing},
+    {"gssapitrustdns", Meaning::nothing},
+    {"hashknownhosts", Meaning::nothing},
+    {"hostbasedacceptedalgorithms", Meaning::nothing},
+    {"hostbasedkeytypes", Meaning::nothing},
+    {"ipqos", Meaning::nothing},
+    {"kbdinteractiveauthentication", Meaning::nothing},
+    {"kbdinteractivedevices", Meaning::nothing},
+    {"keepalive", Meaning::nothing},
+    {"localcommand", Meaning::nothing},
+    {"localforward", Meaning::nothing},
+    {"loglevel", Meaning::nothing},
+    {"logverbose", Meaning::nothing},
+    {"numberofpasswordprompts", Meaning::nothing},
+    {"obscurekeystroketiming", Meaning::nothing},
+    {"passwordauthentication", Meaning::nothing},
+    {"permitremoteopen", Meaning::nothing},
+    {"protocol", Meaning::nothing},
+    {"protocolkeepalives", Meaning::nothing},
+    {"proxyusefdpass", Meaning::nothing},
+    {"rekeylimit", Meaning::nothing},
+    {"remotecommand", Meaning::nothing},
+    {"remoteforward", Meaning::nothing},
+    {"requesttty", Meaning::nothing},
+    {"rhostsauthentication", Meaning::nothing},
+    {"rhostsrsaauthentication", Meaning::nothing},
+    {"rsaauthentication", Meaning::nothing},
+    {"securitykeyprovider", Meaning::nothing},
+    {"sendenv", Meaning::nothing},
+    {"serveralivecountmax", Meaning::nothing},
+    {"serveraliveinterval", Meaning::nothing},
+    {"sessiontype", Meaning::nothing},
+    {"setenv", Meaning::nothing},
+    {"setuptimeout", Meaning::nothing},
+    {"skeyauthentication", Meaning::nothing},
+    {"stdinnull", Meaning::nothing},
+    {"streamlocalbindmask", Meaning::nothing},
+    {"streamlocalbindunlink", Meaning::nothing},
+    {"syslogfacility", Meaning::nothing},
+    {"tag", Meaning::nothing},
+    {"tcpkeepalive", Meaning::nothing},
+    {"tisauthentication", Meaning::nothing},
+    {"tunnel", Meaning::nothing},
+    {"tunneldevice", Meaning::nothing},
+    {"updatehostkeys", Meaning::nothing},
+    {"usekeychain", Meaning::nothing},
+    {"useprivilegedport", Meaning::nothing},
+    {"useroaming", Meaning::nothing},
+    {"usersh", Meaning::nothing},
+    {"userknownhostsfile2", Meaning::nothing},
+    {"versionaddendum", Meaning::nothing},
+    {"visualhostkey", Meaning::nothing},
+    {"warnweakcrypto", Meaning::nothing},
+    {"xauthlocation", Meaning::nothing},
+});
+
+}  // namespace dtrun::transport
