@@ -12,18 +12,24 @@ namespace dtrun::transport {
 /// Defines `d`, the cache directory, and
 ///     bad FILE       prints which of the file, its directory and the parent of that others could
 ///                    change: it belongs to neither us nor root, or others may write to it. Sticky
-///                    ones may be writable, and the parent for its group, as with umask 002.
+///                    ones may be writable, and the parent for its group, as with umask 002. Fails if
+///                    that cannot be found out, and prints why. What ld.so has to say, of an LD_PRELOAD
+///                    say, is on standard error, and none of it.
+///     ck             prints a sum of standard input, by whatever program there is
 ///     is FILE ID     whether FILE is the agent of this build, and nothing of it is bad
 ///     has ID         sets `a` to this build's agent in the cache, if it is whole, or on PATH; else to
 ///                    nothing, and fails
 inline constexpr std::string_view kFindAgent =
     "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; u=$(id -u); "
-    "bad() { p=${1%/*}; g=${p%/*}; g=${g:-/}; find -H \"$g\" \"$p\" \"$1\" -prune "
+    "look() { find -H \"$g\" \"$p\" \"$1\" -prune "
     "\\( -user 0 -o -user \"$u\" -o -print \\) "
-    "\\( -perm -1000 -o -perm -002 -print -o -path \"$g\" -o -perm -020 -print \\) 2>&1; }; "
+    "\\( -perm -1000 -o -perm -002 -print -o -path \"$g\" -o -perm -020 -print \\); }; "
+    "bad() { p=${1%/*}; g=${p%/*}; g=${g:-/}; look \"$1\" 2>/dev/null || "
+    "{ echo \"find fails: $(look \"$1\" 2>&1 >/dev/null)\"; return 1; }; }; "
+    "ck() { cksum 2>/dev/null || sha256sum 2>/dev/null || md5sum 2>/dev/null || wc -c; }; "
     "is() { [ -z \"$(bad \"$1\")\" ] && [ \"$(\"$1\" --build-id 2>/dev/null)\" = \"$2\" ]; }; "
     "has() { a=$d/agent-$1; s=$d/.sum-$1; "
-    "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(cksum <\"$a\")\" = \"$k\" ] && "
+    "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(ck <\"$a\")\" = \"$k\" ] && "
     "[ -z \"$(bad \"$a\")\" ] && return; "
     "a=$(command -v dtrun-agent) && is \"$a\" \"$1\" && return; a=; return 1; }; ";
 
@@ -50,10 +56,11 @@ inline constexpr std::string_view kStoreAgent =
     "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" -o -name "
     "\"package-*\" \\) "
     "-atime +30 -mtime +30 -exec rm -rf {} + 2>/dev/null; "
-    "sync \"$t\" 2>/dev/null; cksum <\"$t\" >\"$d/.sum-$id\" 2>/dev/null; "
+    "sync \"$t\" 2>/dev/null; ck <\"$t\" >\"$d/.sum-$id\"; "
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
-    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\"); "
-    "[ -z \"$e\" ] || f \"others could change the agent in $d: they may write to $e\"; umask "
+    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\") || "
+    "f \"cannot tell who could change $a: $e\"; [ -z \"$e\" ] || f \"others could change the agent "
+    "in $d: they may write to $e\"; umask "
     "\"$w\"; }; ";
 
 }  // namespace dtrun::transport

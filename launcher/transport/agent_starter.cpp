@@ -37,11 +37,26 @@ std::optional<Error> failure_of_ssh(std::string_view ending) {
     const auto says = [said](std::string_view words) {
         return said.find(words) != std::string_view::npos;
     };
-    if (says(": Permission denied (") || says("Host key verification failed."))
-        return Error{Errc::denied, std::string(said)};
-    if (said.starts_with("ssh: ") || says("\nssh: "))
-        return Error{Errc::unreachable, std::string(said)};
+    const auto error = [said](Errc code) { return Error{code, std::string(said)}; };
+    // A server that has too many log-ins, or has had too many of ours.
+    if (says("exchange_identification: ") || says("banner exchange: ")) return error(Errc::closed);
+    if (says(": Permission denied (") || says("Host key verification failed.") ||
+        says("Received disconnect from "))
+        return error(Errc::denied);
+    if (said.starts_with("ssh: ") || says("\nssh: ")) return error(Errc::unreachable);
+    // One that hangs up later does not want this user, if it says anything.
+    if (said.starts_with("Connection closed by ") || said.starts_with("Connection reset by "))
+        return error(Errc::unreachable);
+    if (says("\nConnection closed by ")) return error(Errc::denied);
     return {};
+}
+
+/// What the start script, or the agent, says in a line.
+std::string_view said_by_agent(std::string_view line) {
+    std::size_t begin = line.size();
+    for (const std::string_view marker : {kAgentReady, kAgentWanted, kAgentSend, kAgentFailed})
+        begin = std::min(begin, line.find(marker));
+    return line.substr(begin);
 }
 
 std::string cut(std::string_view line) {
@@ -123,7 +138,7 @@ asio::awaitable<Result<std::string>> LineReader::next(Deadline deadline) {
         std::array<char, 4096> bytes;
         const auto n = co_await channel_.read(bytes, deadline);
         if (!n) co_return std::unexpected(n.error());
-        if (*n == 0) co_return fail(Errc::closed, "ended");
+        if (*n == 0) co_return std::unexpected(Error{Errc::closed, {}});
         buffer_.append(bytes.data(), *n);
     }
 }
@@ -136,6 +151,25 @@ Result<void> check_ready(std::string_view line) {
                 kProtocolVersion);
 }
 
+namespace {
+
+/// Why a command has ended without a word of ours.
+asio::awaitable<Error> failure_to_start(Channel& channel, std::string last_said) {
+    const std::string ending = co_await describe_ending(channel);
+    if (auto of_ssh = failure_of_ssh(ending)) co_return std::move(*of_ssh);
+    const bool spoke = !last_said.empty() || ending.find(": ") != std::string::npos;
+    if (!last_said.empty()) last_said = ": " + cut(last_said);
+    Error error{Errc::internal, fmt::format("the agent did not start: {}{}", ending, last_said)};
+    if (!spoke)
+        error.message +=
+            "; the login shell has ended before: look for exit, set -e or a command that fails in "
+            "its "
+            "start-up files there (.bashrc, .bash_profile, .profile, .zshenv, .cshrc, config.fish)";
+    co_return error;
+}
+
+}  // namespace
+
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
                                           Deadline& deadline, std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase) {
@@ -144,31 +178,38 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
     std::string last_said;
     for (;;) {
         const auto line = co_await lines.next(deadline);
+        if (!lines.unfinished().empty()) last_said = trim(lines.unfinished());
+        if (!line && line.error().code == Errc::closed && !line.error().message.empty())
+            co_return fail(Errc::unreachable, "{}: the connection has ended: {}", doing,
+                           line.error().message);
         if (!line && line.error().code == Errc::closed) {
-            const std::string ending = co_await describe_ending(channel);
-            if (const auto of_ssh = failure_of_ssh(ending)) co_return std::unexpected(*of_ssh);
-            co_return fail(Errc::closed, "the agent did not start: {}{}{}", ending,
-                           last_said.empty() ? "" : ": ", last_said);
+            Error why = co_await failure_to_start(channel, std::move(last_said));
+            co_return std::unexpected(std::move(why));
         }
-        if (!line) co_return fail(line.error(), "{}", doing);
+        if (!line && last_said.empty()) co_return fail(line.error(), "{}", doing);
+        if (!line)
+            co_return fail(line.error(), "{} (its login shell has said: {})", doing,
+                           cut(last_said));
+        const std::string_view said = said_by_agent(*line);
         // Also in place of kAgentSend: another job may have stored the agent after the host had looked.
-        if (line->starts_with(kAgentReady)) co_return check_ready(*line);
-        if (line->starts_with(kAgentFailed))
-            co_return fail(Errc::internal, "{}", line->substr(kAgentFailed.size()));
+        if (said.starts_with(kAgentReady)) co_return check_ready(said);
+        if (said.starts_with(kAgentFailed))
+            co_return fail(Errc::internal, "{}", said.substr(kAgentFailed.size()));
         Result<void> sent;
-        if (line->starts_with(kAgentWanted)) {
+        if (said.starts_with(kAgentWanted)) {
             phase(doing = "copying the agent");
-            const auto found = copies.get(line->substr(kAgentWanted.size()));
+            const auto found = copies.get(std::string(said.substr(kAgentWanted.size())));
             if (!found) co_return std::unexpected(found.error());
             copy = *found;
             sent = co_await channel.write(copy->announcement, after(patience));
-        } else if (*line == kAgentSend && copy != nullptr) {
+        } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_agent_bytes(channel, copy->bytes, patience);
             if (sent) phase(doing = "starting the agent");
         } else {
-            last_said = *line;  // what a login shell prints, or why there is none
+            last_said = trim(*line);  // what a login shell prints, or why there is none
             continue;
         }
+        last_said.clear();
         // If the host gives up half way, its reason stands in what it says, not in our broken pipe.
         if (!sent && sent.error().code != Errc::closed) co_return fail(sent.error(), "{}", doing);
         deadline = after(patience);

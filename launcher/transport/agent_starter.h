@@ -12,7 +12,8 @@
 
 namespace dtrun::transport {
 
-// What a host says before its agent speaks frames, each the begin of a line.
+// What a host says before its agent speaks frames, each to the end of a line. It may not begin one: a login
+// shell prints what it likes, as the title of a terminal.
 inline constexpr std::string_view kAgentReady = "dtrun-agent ";
 inline constexpr std::string_view kAgentFound = "dtrun-agent-found";
 inline constexpr std::string_view kAgentWanted = "dtrun-agent-wanted ";
@@ -33,9 +34,12 @@ class LineReader {
 public:
     explicit LineReader(Channel& channel) : channel_(channel) {}
 
-    /// The next line without its end. Errc: closed (end of output), timed_out, cancelled,
-    /// internal (kBytesMax without a line)
+    /// The next line without its end. Errc: closed (end of output, without a message, or the connection's),
+    /// timed_out, cancelled, internal (kBytesMax without a line)
     asio::awaitable<Result<std::string>> next(Deadline deadline);
+
+    /// What has come of a line that has not ended.
+    const std::string& unfinished() const { return buffer_; }
 
     static constexpr std::size_t kBytesMax = 64u << 10;
 
@@ -67,7 +71,8 @@ private:
 /// \param copies    outlives the call
 /// \param[in,out] deadline  for the agent's answer; renewed once it was copied
 /// \param patience          how long a copy may stand still
-/// Errc: timed_out, closed (with what the host said), not_found (no agent for its CPU), internal
+/// Errc: timed_out, closed (it hung up before it knew who we are), denied, unreachable, internal (no agent for
+///       its CPU, or with what the host said)
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
                                           Deadline& deadline, std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase);

@@ -67,11 +67,11 @@ public:
         write_file(home / "command", command);
         const std::string line = fmt::format(
             "cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
-            "SLURMD_NODENAME=n1 "
+            "SLURMD_NODENAME=n1 {2} "
             "/bin/sh {0}/command <{0}/in >{0}/out 2>{0}/err",
-            home.native(), xdg);
+            home.native(), xdg, says);
         static_cast<void>(std::system(line.c_str()));
-        CHECK(read_file(home / "err").value() == "");
+        if (says.empty()) CHECK(read_file(home / "err").value() == "");
         return read_file(home / "out").value();
     }
     std::string start(std::string_view sent = kAgent) const {
@@ -80,6 +80,7 @@ public:
 
     fs::path home;
     std::string xdg;
+    std::string says;  ///< a variable of the log-in that has programs print errors
 };
 
 std::string machine() {
@@ -164,6 +165,38 @@ TEST_CASE("an agent that others could have changed is not executed", "[agent]") 
     for (const mode_t mode : {0775, 01777}) {
         REQUIRE(::chmod(host.cache().parent_path().c_str(), mode) == 0);
         CHECK_THAT(host.start(), !Contains("wanted"));
+    }
+}
+
+TEST_CASE("what ld.so says of a library that is missing is no finding", "[agent]") {
+    HostHere host;
+    host.says = "LD_PRELOAD=/none/at-all.so";
+    CHECK_THAT(host.start(), Contains("wanted") && Contains("runs"));
+    CHECK_THAT(host.start(), !Contains("wanted") && Contains("runs"));
+    REQUIRE(::chmod(host.cache().c_str(), 0707) == 0);
+    CHECK_THAT(host.start(), Contains("wanted"));
+}
+
+TEST_CASE("a host that cannot tell who could change the agent says why", "[agent]") {
+    const HostHere host;
+    write_file(host.home / "bin/find", "#!/bin/sh\necho no such thing >&2; exit 1\n", 0755);
+    CHECK_THAT(host.start(), Contains("dtrun-agent-failed cannot tell who could change") &&
+                                 Contains("no such thing") && !Contains("others"));
+}
+
+TEST_CASE("a host without cksum finds the agent again, too", "[agent]") {
+    const HostHere host;
+    const auto lacks = [&host](const char* program) {
+        write_file(host.home / "bin" / program, "#!/bin/sh\nexit 127\n", 0755);
+    };
+    for (const char* const program : {"cksum", "sha256sum", "md5sum"}) {
+        INFO(program);
+        lacks(program);
+        fs::remove_all(host.cache());
+        CHECK_THAT(host.start(), Contains("wanted") && Contains("runs"));
+        CHECK_THAT(host.start(), !Contains("wanted"));
+        write_file(host.agent(), "cut", 0700);
+        CHECK_THAT(host.start(), Contains("wanted"));
     }
 }
 

@@ -81,6 +81,30 @@ TEST_CASE("a host that finds the agent after it has asked for it needs no copy",
     CHECK(found.phases == "copying the agent;");
 }
 
+TEST_CASE("what a login shell prints without a line end does not hide the agent", "[agent]") {
+    const TestAgent agent;
+    const std::string title = "printf '\\033]0;s1: ~\\007Welcome '; ";
+    CHECK(greet(title + kReadyLine).error == "");
+    const Greeted found =
+        greet(title + kWantedLine + "printf 'and thanks: '; echo dtrun-agent-send; " +
+              "head -c \"$n\" >/dev/null; printf 'well '; " + kReadyLine);
+    CHECK(found.error == "");
+    CHECK(found.phases == "copying the agent;starting the agent;");
+    CHECK(greet("printf Oh:; echo dtrun-agent-failed no room").error == "no room");
+    const Greeted asks =
+        greet("echo Welcome; printf 'Password: '; read -r never", std::chrono::milliseconds(300));
+    CHECK(asks.code == Errc::timed_out);
+    CHECK_THAT(asks.error, Catch::Contains("its login shell has said: Password:"));
+}
+
+TEST_CASE("a login shell that ends before the agent is told with its start-up files", "[agent]") {
+    const Greeted found = greet("exit 0");
+    CHECK_THAT(found.error, Catch::StartsWith("the agent did not start: exit status 0") &&
+                                Catch::Contains(".bashrc"));
+    CHECK_THAT(greet("echo This account is locked; exit 1").error, !Catch::Contains(".bashrc"));
+    CHECK_THAT(greet("echo nologin >&2; exit 1").error, !Catch::Contains(".bashrc"));
+}
+
 TEST_CASE("it is told what a host was doing that did not answer", "[agent]") {
     const TestAgent agent;
     constexpr std::chrono::milliseconds kShort(100);
@@ -103,7 +127,18 @@ TEST_CASE("what ssh itself says is told apart from what it runs", "[agent]") {
     const std::string refused = "ssh: connect to host s1 port 22: Connection refused";
     CHECK(fails(refused, 255).code == Errc::unreachable);
     CHECK(fails("A banner\n" + refused, 255).code == Errc::unreachable);
-    CHECK(fails("sh: 1: agent: Permission denied", 126).code == Errc::closed);
+    CHECK(fails("sh: 1: agent: Permission denied", 126).code == Errc::internal);
+    const std::string closed = "Connection closed by 10.0.0.1 port 22";
+    CHECK(fails("kex_exchange_identification: Connection closed by remote host\n" + closed, 255)
+              .code == Errc::closed);
+    CHECK(fails(closed, 255).code == Errc::unreachable);
+    const Greeted refuses =
+        fails("Access denied: you have no active jobs on this node\n" + closed, 255);
+    CHECK(refuses.code == Errc::denied);
+    CHECK_THAT(refuses.error, Catch::StartsWith("Access denied: you have no active jobs"));
+    CHECK(
+        fails("Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures", 255)
+            .code == Errc::denied);
 }
 
 TEST_CASE("of what a program says that fails only the ends are shown", "[agent]") {
