@@ -3,19 +3,43 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
+#include "rendezvous/wire/heartbeat.h"
 
 #include <string.h>
 #include <algorithm>
+#include <utility>
 
 namespace dtrun::head {
 namespace {
 
-constexpr std::chrono::seconds kBootstrapWriteLimit{2};  // of a bootstrap
 constexpr std::chrono::seconds kSweepLimit{4};    // the user does not wait for a host that is down
 constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
 constexpr std::chrono::seconds kCleanUpLimit{3};  // for a lost agent to end its ranks and itself
 constexpr std::chrono::seconds kDoneLimit{1};     // for one that has no ranks any more
 constexpr std::chrono::seconds kAtOnce{0};        // for one that has had none
+constexpr std::chrono::milliseconds kFirstPause{100};  // before another log-in
+constexpr std::chrono::milliseconds kLastPause{2'000};
+constexpr std::chrono::milliseconds kLateMin{500};  // of a heartbeat: this process did not run
+
+/// The port is another one for each job.
+constexpr const char* kWayThroughFirewalls =
+    "; if a firewall here keeps hosts out, let them in, name another network "
+    "(--network-interfaces), or "
+    "have one port for all jobs (dtrun serve --listen, and dtrun join)";
+
+/// What a host is to be ready with that has refused so.
+const char* awaited(Errc code) {
+    if (code == Errc::not_found) return "waiting for its name to be known";
+    if (code == Errc::unreachable) return "waiting for its ssh port";
+    return "waiting for an sshd that hangs up";
+}
+
+/// Before the next of many log-ins, which are not all to come at the same moment.
+std::chrono::milliseconds pause_before(unsigned attempt, HostId host) {
+    const auto whole = std::min(kFirstPause * (1u << std::min(attempt, 8u)), kLastPause);
+    const unsigned share = (std::to_underlying(host) * 37 + attempt * 11) % 64;
+    return whole / 2 + whole * share / 128;
+}
 
 }  // namespace
 
@@ -23,7 +47,7 @@ LoginStarter::LoginStarter(Parts parts)
     : parts_(std::move(parts)),
       spec_(parts_.spec),
       lifelines_(spec_.hosts.size()),
-      login_slot_(parts_.executor, Timer::time_point::max()),
+      slots_(parts_.executor, kLoginsMax),
       relay_ready_(parts_.executor, Timer::time_point::max()),
       all_ended_(parts_.executor, Timer::time_point::max()),
       tasks_(parts_.executor) {}
@@ -32,97 +56,130 @@ bool LoginStarter::is_ours(HostId host) const {
     return spec_.hosts[host].transport != plan::Transport::slurm;
 }
 
-/// Whether a program that the user has chosen leads to the host. It may not end when it should.
-bool LoginStarter::is_carried(HostId host) const {
-    return spec_.hosts[host].transport == plan::Transport::ssh_command;
-}
-
 void LoginStarter::start(StartEvents& events) {
     events_ = &events;
-    tasks_.spawn(start_hosts());
+    beaten_ = Clock::now();
+    for (const HostId host : lifelines_.hosts())
+        if (is_ours(host)) tasks_.spawn(run_host(host));
 }
 
 void LoginStarter::connect(HostId host) {
     if (!is_ours(host)) return;
     while (!lifelines_.has(host)) lifelines_.emplace_back();
-    to_connect_.push_back(host);
-    if (to_connect_.size() == 1) tasks_.spawn(start_more_hosts());
+    tasks_.spawn(run_host(host));
 }
 
 void LoginStarter::look() {
     relay_ready_.cancel();
-    if (!events_->is_starting()) login_slot_.cancel();
+    if (events_->is_starting()) return;
+    slots_.look();
+    for (auto& [route, slots] : slots_behind_) slots.look();
 }
 
-asio::awaitable<void> LoginStarter::start_hosts() {
-    const auto hosts = lifelines_.hosts();
-    for (const HostId host : hosts) {
-        if (!is_ours(host)) continue;
-        while (logins_ >= kLoginsMax && events_->is_starting())
-            co_await login_slot_.async_wait(use_tuple);
-        if (!events_->is_starting()) co_return;
-        ++logins_;
-        tasks_.spawn(run_host(host));
-    }
-}
-
-/// As start_hosts(), for those that come later.
-asio::awaitable<void> LoginStarter::start_more_hosts() {
-    while (!to_connect_.empty()) {
-        while (logins_ >= kLoginsMax && events_->is_starting())
-            co_await login_slot_.async_wait(use_tuple);
-        const HostId host = to_connect_.front();
-        to_connect_.pop_front();
-        if (!events_->is_starting()) continue;
-        ++logins_;
-        tasks_.spawn(run_host(host));
-    }
+/// Also sees how long this process did not run, as after Ctrl-Z.
+void LoginStarter::beat() {
+    const Deadline now = Clock::now();
+    const auto late = now - std::exchange(beaten_, now) - kHeartbeatInterval;
+    if (late > kLateMin) lost_time_ += late;
+    std::erase_if(left_, [](const auto& channel) { return channel->has_ended(); });
 }
 
 /// Starts the agent of one host, and holds its lifeline until that ends.
 asio::awaitable<void> LoginStarter::run_host(HostId host) {
-    const auto limit = spec_.options.connect_timeout;
-    const Deadline deadline = after(limit);
-    auto started = co_await log_in(host, deadline);
-    --logins_;
-    login_slot_.cancel();
-    if (started) started = co_await tell_agent(host, deadline);
+    auto started = co_await log_in(host);
+    if (started) started = co_await tell_agent(host);
     if (!started) {
         Error error = started.error();
         if (error.code == Errc::cancelled) co_return;
         if (error.code == Errc::timed_out)
-            error.message += fmt::format(" within {:.3g} s (--connect-timeout)",
-                                         std::chrono::duration<double>(limit).count());
+            error.message += fmt::format(" within {} (--connect-timeout)", patience_text());
         co_return host_failed(host, error);
     }
-    co_await hold_lifeline(host, after(joining_limit(spec_.options)));
+    co_await hold_lifeline(host);
 }
 
-asio::awaitable<Result<void>> LoginStarter::log_in(HostId host, Deadline deadline) {
+std::string LoginStarter::patience_text() const {
+    return fmt::format("{:.3g} s",
+                       std::chrono::duration<double>(spec_.options.connect_timeout).count());
+}
+
+/// Logs in, again and again until --connect-timeout where it is worth it.
+asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
+    std::optional<Deadline> deadline;
+    for (unsigned attempt = 0;; ++attempt) {
+        const auto lost_before = lost_time_;
+        const auto done = co_await log_in_once(host, deadline);
+        if (done || done.error().code == Errc::cancelled) co_return done;
+        Error error = done.error();
+        drop(host, kAtOnce);
+        if (error.code == Errc::timed_out) {
+            // A beat that is due, too, tells whether it is us who did not answer.
+            co_await asio::post(parts_.executor, asio::use_awaitable);
+            if (lost_time_ == lost_before) co_return std::unexpected(error);
+            deadline = after(lost_time_ - lost_before);
+            continue;
+        }
+        const bool comes = error.code == Errc::not_found || error.code == Errc::unreachable;
+        const bool hangs_up = error.code == Errc::closed;
+        if (!hangs_up && !(comes && spec_.options.waits_for_hosts))
+            co_return std::unexpected(error);
+        const Deadline next = after(pause_before(attempt, host));
+        if (next >= *deadline) {
+            error.message += fmt::format("; tried for {} (--connect-timeout)", patience_text());
+            error.code = Errc::unreachable;
+            co_return std::unexpected(error);
+        }
+        log::info("{}: {}; trying again", parts_.hosts.name(host), error.message);
+        events_->host_phase(host, awaited(error.code));
+        Timer pause(parts_.executor, next);
+        co_await pause.async_wait(use_tuple);
+    }
+}
+
+/// Hosts behind the same machine share its sshd's patience with those who have not logged in yet.
+LoginSlots& LoginStarter::slots_behind(const std::string& route) {
+    return slots_behind_.try_emplace(route, parts_.executor, kLoginsBehindMax).first->second;
+}
+
+/// \param[in,out] deadline  is set when the first log-in begins
+asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
+                                                        std::optional<Deadline>& deadline) {
+    const auto& settings = spec_.hosts[host].ssh;
+    const std::string route = settings ? settings->route : "";
+    std::optional<LoginSlot> slot_behind, slot;
+    if (!route.empty()) {
+        LoginSlots& slots = slots_behind(route);
+        const bool has = co_await slots.take(*events_);
+        if (!has) co_return fail(Errc::cancelled, "the job ends");
+        slot_behind.emplace(slots);
+    }
+    const bool has_slot = co_await slots_.take(*events_);
+    if (!has_slot) co_return fail(Errc::cancelled, "the job ends");
+    slot.emplace(slots_);
+    if (!deadline) deadline = after(spec_.options.connect_timeout);
     const std::function<void(const char*)> phase = [this, host](const char* what) {
         events_->host_phase(host, what);
     };
-    if (!events_->is_starting()) co_return fail(Errc::cancelled, "the job ends");
-    auto opened = co_await parts_.channels.open(host, AgentTask::run, deadline, phase);
+    auto opened = co_await parts_.channels.open(host, AgentTask::run, *deadline, phase);
     if (!opened) co_return std::unexpected(opened.error());
     lifelines_[host] = std::move(*opened);
     const auto held = lifelines_[host];
-    if (is_carried(host)) carriers_[host] = held;
-    transport::Channel& channel = *held;
-    transport::LineReader lines(channel);
+    if (held->is_carried()) carriers_[host] = held;
+    transport::LineReader lines(*held);
     const auto patience = spec_.options.connect_timeout;
+    Deadline answered_by = *deadline;
     const auto greeted =
-        co_await transport::greet_agent(channel, lines, copies_, deadline, patience, phase);
+        co_await transport::greet_agent(*held, lines, copies_, answered_by, patience, phase);
     co_return greeted;
 }
 
 /// Sends the host's agent its bootstrap, once the relay to which it is to connect is there.
-asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host, Deadline deadline) {
+asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host) {
+    const std::shared_ptr<transport::Channel> held = lifelines_[host];
     co_await wait_for_relay(host);
     Bytes frame = parts_.bootstraps.for_host(host);
-    // A slow relay is not this host's fault.
-    const Deadline written_by = std::max(deadline, after(kBootstrapWriteLimit));
-    auto done = co_await lifelines_[host]->write(frame, written_by);
+    const Deadline written_by = after(spec_.options.connect_timeout);
+    auto done = co_await held->write(frame, written_by);
     ::explicit_bzero(frame.data(), frame.size());
     events_->host_phase(host, joining_phase(spec_.options));
     co_return done;
@@ -141,8 +198,11 @@ asio::awaitable<void> LoginStarter::wait_for_relay(HostId host) {
 
 /// Reads what the agent writes to its standard streams until they end; before the agent has joined,
 /// that end is a failure of the host.
-asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_deadline) {
+asio::awaitable<void> LoginStarter::hold_lifeline(HostId host) {
+    Deadline join_deadline = after(joining_limit(spec_.options));
+    Clock::duration lost_before = lost_time_;
     const std::shared_ptr<transport::Channel> held = lifelines_[host];  // it may get another
+    if (!held) co_return;
     transport::Channel& channel = *held;
     const HostState& state = parts_.hosts[host];  // stays where it is while hosts are added
     transport::LineReader lines(channel);
@@ -154,12 +214,21 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_dea
         if (line && line->starts_with(transport::kAgentFailed)) {
             const std::string why = line->substr(transport::kAgentFailed.size());
             co_return host_failed(
-                host, Error{Errc::closed, "the agent cannot reach this machine: " + why});
+                host, Error{Errc::internal, fmt::format("the agent cannot reach this machine: {}{}",
+                                                        why, kWayThroughFirewalls)});
         }
         if (line) continue;
         if (line.error().code == Errc::cancelled || state.done) co_return;
         if (line.error().code == Errc::timed_out && state.session != nullptr) continue;
         if (state.session != nullptr) co_return;  // its connection tells, and knows better
+        if (line.error().code == Errc::timed_out) {
+            co_await asio::post(parts_.executor, asio::use_awaitable);  // a beat may be due, too
+            const auto lost = lost_time_ - std::exchange(lost_before, lost_time_);
+            if (lost > Clock::duration(0)) {
+                join_deadline = after(lost);
+                continue;
+            }
+        }
         std::string what = "the agent started, but did not connect back";
         if (line.error().code != Errc::timed_out) {
             const std::string ending = co_await transport::describe_ending(channel);
@@ -174,8 +243,7 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host, Deadline join_dea
 /// guard was killed as well.
 void LoginStarter::host_lost(HostId host) {
     if (!is_ours(host)) return;
-    if (lifelines_[host]) lifelines_[host]->close();  // what is left of the agent ends, too
-    end_carrier(host, kCleanUpLimit);
+    drop(host, kCleanUpLimit);  // what is left of the agent ends, too
     to_sweep_.emplace_back(host, after(kSweepsLimit));
     if (sweepers_ == kLoginsMax) return;
     ++sweepers_;
@@ -183,13 +251,20 @@ void LoginStarter::host_lost(HostId host) {
 }
 
 void LoginStarter::host_failed(HostId host, const Error& why) {
-    end_carrier(host, kAtOnce);
+    drop(host, kAtOnce);
     events_->host_failed(host, why);
 }
 
 void LoginStarter::host_left(HostId host) {
-    if (lifelines_.has(host) && lifelines_[host]) lifelines_[host]->close();
-    end_carrier(host, kDoneLimit);
+    if (lifelines_.has(host)) drop(host, kDoneLimit);
+}
+
+/// Closes what leads to a host. \param patience  of end(), with what a program of this machine carries
+void LoginStarter::drop(HostId host, std::chrono::milliseconds patience) {
+    const std::shared_ptr<transport::Channel> channel = std::move(lifelines_[host]);
+    if (channel) channel->close();
+    if (channel && !channel->is_carried()) left_.push_back(channel);
+    end_carrier(host, patience);
 }
 
 void LoginStarter::end_carrier(HostId host, std::chrono::milliseconds patience) {
@@ -229,11 +304,12 @@ asio::awaitable<void> LoginStarter::sweep(HostId host) {
     auto opened = co_await parts_.channels.open(host, AgentTask::sweep, deadline, phase);
     if (!opened) co_return;
     const std::shared_ptr<transport::Channel> channel = std::move(*opened);
-    if (is_carried(host)) ending_.push_back(channel);
+    const bool carried = channel->is_carried();
+    if (carried) ending_.push_back(channel);
     transport::LineReader lines(*channel);
     const auto line = co_await lines.next(deadline);
     if (line) log::info("{}: processes left behind, and ended: {}", parts_.hosts.name(host), *line);
-    if (!is_carried(host)) co_return;
+    if (!carried) co_return;
     const std::chrono::milliseconds patience = line ? kDoneLimit : kAtOnce;
     co_await wait_for_end(channel, patience);
 }

@@ -5,6 +5,7 @@
 #include "base/numbered.h"
 #include "launcher/head/bootstraps.h"
 #include "launcher/head/host_starter.h"
+#include "launcher/head/login_slots.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
 
@@ -14,6 +15,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,10 +42,15 @@ public:
 
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
 ///
-/// At most kLoginsMax log-ins go on at once, each within --connect-timeout.
+/// At most kLoginsMax log-ins go on at once, each within --connect-timeout. A host that hangs up before it
+/// knows who we are is tried again until then, as it does so when too many log in at once; one that is not
+/// there yet, whose name nobody knows or whose port refuses, only if the user has said how long to wait: a
+/// name that is misspelt is told at once.
 class LoginStarter final : public HostStarter {
 public:
     static constexpr unsigned kLoginsMax = 128;  ///< more at once only makes each slower
+    /// Through one jump host: sshd refuses some where there are more than 10 (MaxStartups).
+    static constexpr unsigned kLoginsBehindMax = 8;
 
     struct Parts {
         asio::any_io_executor executor;
@@ -60,20 +67,21 @@ public:
     void host_lost(HostId host) override;
     void host_left(HostId host) override;
     bool is_busy() const override { return sweepers_ > 0; }
-    void beat() override {}
+    void beat() override;
     asio::awaitable<void> end(bool hurry) override;
     asio::awaitable<void> join() override;
 
 private:
     bool is_ours(HostId host) const;
-    bool is_carried(HostId host) const;
-    asio::awaitable<void> start_hosts();
-    asio::awaitable<void> start_more_hosts();
     asio::awaitable<void> run_host(HostId host);
-    asio::awaitable<Result<void>> log_in(HostId host, Deadline deadline);
-    asio::awaitable<Result<void>> tell_agent(HostId host, Deadline deadline);
+    std::string patience_text() const;
+    asio::awaitable<Result<void>> log_in(HostId host);
+    LoginSlots& slots_behind(const std::string& route);
+    asio::awaitable<Result<void>> log_in_once(HostId host, std::optional<Deadline>& deadline);
+    asio::awaitable<Result<void>> tell_agent(HostId host);
     asio::awaitable<void> wait_for_relay(HostId host);
-    asio::awaitable<void> hold_lifeline(HostId host, Deadline join_deadline);
+    asio::awaitable<void> hold_lifeline(HostId host);
+    void drop(HostId host, std::chrono::milliseconds patience);
     void host_failed(HostId host, const Error& why);
     void end_carrier(HostId host, std::chrono::milliseconds patience);
     asio::awaitable<void> wait_for_end(std::shared_ptr<transport::Channel> carrier,
@@ -88,12 +96,15 @@ private:
     /// Those of lifelines_ that a program of this machine carries, as ssh, and that are not ending.
     std::map<HostId, std::shared_ptr<transport::Channel>> carriers_;
     std::list<std::shared_ptr<transport::Channel>> ending_;  ///< others that a program carries
-    std::deque<HostId> to_connect_;                          ///< hosts that have come later
+    std::list<std::shared_ptr<transport::Channel>>
+        left_;  ///< closed, until nothing of them runs here
     transport::AgentCopies copies_;
-    unsigned logins_ = 0;
-    Timer login_slot_;   ///< cancelled when a login has ended
-    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
-    Timer all_ended_;    ///< cancelled when ending_ has become empty
+    LoginSlots slots_;
+    std::map<std::string, LoginSlots> slots_behind_;  ///< by route
+    Deadline beaten_{};
+    Clock::duration lost_time_{};  ///< in which this process did not run
+    Timer relay_ready_;            ///< cancelled when a relay has joined, or none will
+    Timer all_ended_;              ///< cancelled when ending_ has become empty
     std::deque<std::pair<HostId, Deadline>> to_sweep_;  ///< hosts, and until when to begin
     std::vector<std::string> not_swept_;                ///< hosts for which it was too late
     unsigned sweepers_ = 0;

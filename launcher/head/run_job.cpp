@@ -35,7 +35,7 @@
 namespace dtrun::head {
 namespace {
 
-constexpr std::uint64_t kDescriptorsOfHost = 6;
+constexpr std::uint64_t kDescriptorsOfHost = 7;
 constexpr std::uint64_t kDescriptors = 600;  // all others
 
 bool is_ignored(int signal) {

@@ -243,6 +243,8 @@ struct Options {
 
     /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
     std::chrono::milliseconds connect_timeout{10'000};
+    /// The user has said so: hosts that are not there yet, by name or by port, are waited for until then.
+    bool waits_for_hosts = false;
 
     bool kill_hung = false;    ///< --on-hang kill: a rank whose section takes too long is killed
     std::string health_check;  ///< --health-check: run on each host before it joins; empty: none

@@ -36,6 +36,11 @@ public:
         co_return;
     }
     virtual void kill() noexcept { close(); }  ///< as end(), at once and by force
+    /// Whether a program of this machine carries it, as ssh does, which may not end when it should.
+    virtual bool is_carried() const { return false; }
+    /// Whether nothing of it runs on this machine any more. Until then a closed one is best kept: a child
+    /// that nobody waits for stays in the table of processes.
+    virtual bool has_ended() const { return true; }
 
     static constexpr std::size_t kErrorBytesMax = 16u << 10;
 };

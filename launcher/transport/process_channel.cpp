@@ -24,8 +24,10 @@ siginfo_t state_of(pid_t pid) {
 
 class ProcessChannel final : public Process {
 public:
-    ProcessChannel(asio::any_io_executor executor, pid_t pid, Fd in, Fd out, Fd err)
-        : pid_(pid),
+    ProcessChannel(asio::any_io_executor executor, pid_t pid, bool ends_with_us, Fd in, Fd out,
+                   Fd err)
+        : ends_with_us_(ends_with_us),
+          pid_(pid),
           in_(executor, in.release()),
           out_(executor, out.release()),
           err_(executor, err.release()),
@@ -35,7 +37,6 @@ public:
 
     ~ProcessChannel() override {
         close();
-        // An agent ends by itself when its input does; nobody waits for it here.
         ::waitpid(pid_, nullptr, WNOHANG);
         *alive_ = false;
     }
@@ -88,6 +89,10 @@ public:
         ::kill(-pid_, SIGKILL);
     }
 
+    // An agent of this machine ends its ranks, and then itself, whatever becomes of us.
+    bool is_carried() const override { return ends_with_us_; }
+    bool has_ended() const override { return state_of(pid_).si_pid != 0; }
+
     std::string take_error_lines() override {
         const std::size_t end = errors_.rfind('\n') + 1;  // 0 without one
         std::string lines = errors_.substr(0, end);
@@ -134,6 +139,7 @@ private:
         child_ended.clear(ignored);
     }
 
+    const bool ends_with_us_;
     const pid_t pid_;  ///< ours until it is destroyed, also when the program has ended
     asio::posix::stream_descriptor in_, out_, err_;
     asio::signal_set child_ended_;  ///< of any child of ours; empty while nobody waits
@@ -162,7 +168,7 @@ Result<std::unique_ptr<Process>> start_process(asio::any_io_executor executor,
     plan.death_signal = death_signal;
     const auto pid = spawn_process(plan);
     if (!pid) return std::unexpected(pid.error());
-    return std::make_unique<ProcessChannel>(executor, *pid, std::move(in->write),
+    return std::make_unique<ProcessChannel>(executor, *pid, death_signal != 0, std::move(in->write),
                                             std::move(out->read), std::move(err->read));
 }
 

@@ -3,6 +3,7 @@
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
 
+#include <sys/wait.h>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
@@ -103,6 +104,27 @@ TEST_CASE("a program that ends with its input is given the time that it needs",
     asio::io_context io(1);
     CHECK_FALSE(runs(run_to_end(io, end_of(script, std::chrono::seconds(60)))));
     CHECK(std::filesystem::exists(done));
+}
+
+TEST_CASE("a closed channel tells when its program has ended, and then leaves nothing of it",
+          "[process_channel]") {
+    asio::io_context io(1);
+    const std::vector<std::string> argv{"/bin/sh", "-c", "echo $$; exec cat"};
+    auto process = start_process(io.get_executor(), argv, {"PATH=/usr/bin:/bin"});
+    REQUIRE(process.has_value());
+    char bytes[64]{};
+    REQUIRE(run_to_end(io, (*process)->read(bytes, Deadline::max())).has_value());
+    const auto pid = static_cast<id_t>(std::atoi(bytes));
+    CHECK_FALSE((*process)->is_carried());
+    CHECK_FALSE((*process)->has_ended());
+    (*process)->close();
+    siginfo_t ended{};
+    REQUIRE(::waitid(P_PID, pid, &ended, WEXITED | WNOWAIT) == 0);
+    CHECK((*process)->has_ended());
+    process->reset();
+    CHECK(::waitid(P_PID, pid, &ended, WEXITED | WNOHANG) != 0);
+    const auto ssh = start_process(io.get_executor(), argv, {"PATH=/usr/bin:/bin"}, SIGTERM);
+    CHECK((*ssh)->is_carried());
 }
 
 }  // namespace dtrun

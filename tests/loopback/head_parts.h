@@ -85,6 +85,14 @@ public:
         : said_(std::move(said)), news_(std::move(news)), input_(std::move(executor)) {
         if (input) input_.assign(Unix(), input.release());
     }
+    ~FakeChannel() override { *handle_ = nullptr; }
+
+    /// By which others reach it as long as it is there.
+    using Handle = std::shared_ptr<FakeChannel*>;
+    const Handle& handle() const { return handle_; }
+    static void close(const Handle& handle) {
+        if (handle && *handle != nullptr) (*handle)->close();
+    }
 
     asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
         while (said_->empty() && !closed_) {
@@ -117,6 +125,7 @@ private:
     std::shared_ptr<Timer> news_;
     Unix::socket input_;
     bool closed_ = false;
+    Handle handle_ = std::make_shared<FakeChannel*>(this);
 };
 
 }  // namespace dtrun::simulation

@@ -83,7 +83,7 @@ struct HostHere {
     std::list<std::unique_ptr<agent::Agent>> agents;  ///< the last one is today's
     std::vector<FakeRanks*> ranks;                    ///< of each agent
     std::list<std::unique_ptr<Wire>> wires;           ///< likewise
-    FakeChannel* channel = nullptr;
+    FakeChannel::Handle channel;
     bool gone = false;  ///< it has no power
 
     std::size_t running() const {
@@ -169,8 +169,10 @@ plan::JobSpec make_spec(const Script& script) {
     script.options(options);
     auto spec = plan::make_job_spec(std::move(options), {}, "/");
     if (!spec) throw std::runtime_error(spec.error().message);
-    for (const auto& [which, does] : script.hosts)
+    for (const auto& [which, does] : script.hosts) {
         if (does.is_here) spec->hosts[which].transport = plan::Transport::local;
+        if (!does.behind.empty()) spec->hosts[which].ssh->route = does.behind;
+    }
     return std::move(*spec);
 }
 
@@ -233,6 +235,8 @@ void World::plan_events() {
         at(script_.reader_pauses->first, [this] { output_->pause(true); });
         at(script_.reader_pauses->second, [this] { output_->pause(false); });
     }
+    if (script_.stopped)
+        at(script_.stopped->first, [this] { time_.stand_still(script_.stopped->second); });
     for (const auto& [host, does] : script_.hosts) {
         const HostId which = host;
         for (const auto& when : {does.listed, does.relisted})
@@ -245,13 +249,13 @@ void World::plan_events() {
             at(*does.agent_killed, [this, which] {
                 HostHere& here = here_[which];
                 here.vanish();
-                if (here.channel != nullptr) here.channel->close();
+                FakeChannel::close(here.channel);
                 here.cut();
             });
         if (does.cut_off)
             at(*does.cut_off, [this, which] {
                 here_[which].cut();
-                if (here_[which].channel != nullptr) here_[which].channel->close();
+                FakeChannel::close(here_[which].channel);
             });
         if (does.stalled) {
             at(does.stalled->first,
@@ -282,6 +286,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     const auto found = script_.hosts.find(host);
     const HostScript does = found == script_.hosts.end() ? HostScript{} : found->second;
     ++logins_;
+    ++ending_.logins;
     ending_.logins_max = std::max(ending_.logins_max, logins_);
     if (task == head::AgentTask::sweep) ++ending_.sweeps;
     phase("log-in");
@@ -294,6 +299,8 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     Result<std::unique_ptr<transport::Channel>> opened;
     if (Clock::now() >= deadline)
         opened = fail(Errc::timed_out, "ssh: no answer");
+    else if (does.not_ready && Clock::now() < begun_ + does.not_ready->first)
+        opened = fail(does.not_ready->second, "ssh: not ready");
     else if (does.login == Login::refused)
         opened = fail(Errc::denied, "ssh: it does not know this key");
     if (!opened) co_return opened;
@@ -307,7 +314,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
         opened = std::move(channel);
         co_return opened;
     }
-    here_[host].channel = channel.get();
+    here_[host].channel = channel->handle();
     if (does.login != Login::says_nothing) start_agent(host, std::move(input.second), said, news);
     opened = std::move(channel);
     co_return opened;
@@ -363,7 +370,7 @@ asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {
     note(fmt::format("the agent of h{} ended with {}", host, status));
     // Its standard streams end with it.
     const bool is_last = &agent == here_[host].agents.back().get();
-    if (is_last && here_[host].channel != nullptr) here_[host].channel->close();
+    if (is_last) FakeChannel::close(here_[host].channel);
 }
 
 void World::rank_starts(std::uint64_t generation, Rank rank, HostId host) {
@@ -388,7 +395,7 @@ asio::awaitable<Result<Connection>> World::connect(HostId host) {
     Result<Connection> refused = fail(Errc::unreachable, "192.0.2.1: no route");
     if (login == Login::cannot_connect) co_return refused;
     if (login == Login::dies_with_bootstrap || here_[host].gone) {
-        if (here_[host].channel != nullptr) here_[host].channel->close();
+        FakeChannel::close(here_[host].channel);
         co_return refused;
     }
     Pair agents = socket_pair();
@@ -423,8 +430,7 @@ Ending World::run() {
         for (const auto& [rank, host] : hosts) text += fmt::format("{}", host);
     }
     // The process ends: lifelines and connections with it. Agents have the promised time.
-    for (HostHere& here : here_)
-        if (here.channel != nullptr) here.channel->close();
+    for (HostHere& here : here_) FakeChannel::close(here.channel);
     bool joined = false;
     asio::co_spawn(io_, head_->join(), [&](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);

@@ -34,6 +34,9 @@ struct HostScript {
     Login login = Login::works;
     bool is_here = false;  ///< it is the machine of the head
     milliseconds login_takes{3};
+    /// Until when log-ins fail, and how.
+    std::optional<std::pair<milliseconds, Errc>> not_ready{};
+    std::string behind{};                        ///< the machine that leads to it
     std::optional<milliseconds> listed{};        ///< the job does not have it before that
     std::optional<milliseconds> delisted{};      ///< the job may not use it any more
     std::optional<milliseconds> relisted{};      ///< and then it may again
@@ -59,6 +62,8 @@ struct Script {
     std::map<std::pair<std::uint64_t, std::uint32_t>, RankScript> attempts{};
     std::map<HostId, HostScript> hosts{};
     std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
+    /// When everything stands still, and how long, as after Ctrl-Z.
+    std::optional<std::pair<milliseconds, milliseconds>> stopped{};
     /// From when to when nobody reads dtrun's output.
     std::optional<std::pair<milliseconds, milliseconds>> reader_pauses{};
     std::string program = "/bin/true";
@@ -71,7 +76,8 @@ struct Ending {
     std::string shown;       ///< dtrun's own messages
     std::size_t output = 0;  ///< bytes of ranks that were shown
     milliseconds took{};
-    std::size_t left = 0;                ///< ranks that still run on hosts that are there
+    std::size_t left = 0;  ///< ranks that still run on hosts that are there
+    std::size_t logins = 0;
     std::size_t logins_max = 0;          ///< that went on at the same time
     std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank

@@ -226,6 +226,77 @@ TEST_CASE("never more than 128 log-ins go on at once, and all hosts have their t
     });
 }
 
+TEST_CASE("no more than eight log-ins go through one jump host at once", "[loopback]") {
+    Script script;
+    script.ranks_on_host.assign(40, 1);
+    for (const HostId host : all_hosts(40))
+        script.hosts[host] = {.login_takes = 200ms, .behind = "gate"};
+    in_many_orders(1, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.logins_max == 8);
+    });
+    // Those of another one, and those that nobody leads to, have turns of their own.
+    for (const HostId host : all_hosts(20)) script.hosts[host].behind = "other";
+    script.hosts[HostId{39}].behind = "";
+    in_many_orders(1, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.logins_max == 17);
+    });
+}
+
+TEST_CASE("a host that hangs up before the key exchange is tried again until --connect-timeout",
+          "[loopback]") {
+    Script script;
+    script.hosts[HostId{1}].not_ready = {6s, Errc::closed};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.logins > 4);
+        CHECK(ending.logins < 15);
+    });
+    script.hosts[HostId{1}].not_ready = {1h, Errc::closed};
+    in_many_orders(3, script, [](const Ending& ending) {
+        CHECK(ending.code == 201);
+        CHECK_THAT(ending.shown,
+                   Contains("h1: ssh: not ready; tried for 10 s (--connect-timeout)"));
+        CHECK(ending.took < 11s);
+    });
+}
+
+TEST_CASE("a host that is not there yet is waited for if the user has said how long",
+          "[loopback]") {
+    Script script;
+    for (const Errc how : {Errc::not_found, Errc::unreachable}) {
+        script.hosts[HostId{1}].not_ready = {25s, how};
+        script.options = [](plan::Options&) {};
+        in_many_orders(3, script, [](const Ending& ending) {
+            CHECK(ending.code == 201);
+            CHECK(ending.took < 1s);
+        });
+        script.options = [](plan::Options& options) {
+            options.connect_timeout = 30s;
+            options.waits_for_hosts = true;
+        };
+        in_many_orders(3, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+    }
+    script.hosts[HostId{1}].login = Login::refused;  // which no waiting changes
+    script.hosts[HostId{1}].not_ready.reset();
+    in_many_orders(3, script, [](const Ending& ending) {
+        CHECK(ending.code == 202);
+        CHECK(ending.took < 1s);
+    });
+}
+
+TEST_CASE("a start that Ctrl-Z has stopped for longer than --connect-timeout goes on at fg",
+          "[loopback]") {
+    Script script;
+    for (const std::uint32_t host : {0, 1}) script.hosts[HostId{host}].login_takes = 300ms;
+    for (const milliseconds when : {1ms, 100ms, 290ms, 302ms, 304ms}) {
+        INFO(when.count());
+        script.stopped = {when, 25s};
+        in_many_orders(5, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+    }
+}
+
 TEST_CASE("a host that loses its power is lost after the heartbeat timeout, and swept",
           "[loopback]") {
     Script script;

@@ -54,7 +54,7 @@ private:
     head::Head head_;
     head::Bootstraps bootstraps_;
     std::unique_ptr<agent::Agent> agent_;
-    FakeChannel* channel_ = nullptr;
+    FakeChannel::Handle channel_;
     Ranks* ranks_ = nullptr;
     TaskGroup tasks_;
 };
@@ -158,7 +158,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> JoinHost::open(
     if (task == head::AgentTask::sweep) {
         *said = "0\n";
     } else {
-        channel_ = channel.get();
+        channel_ = channel->handle();
         agent::AgentParts parts = agent_parts();
         parts.lifeline = std::move(input.second);
         parts.say = [said, news](std::string_view line) {
@@ -194,7 +194,7 @@ agent::AgentParts JoinHost::agent_parts() {
 
 asio::awaitable<void> JoinHost::run_agent() {
     co_await agent_->run();
-    if (channel_ != nullptr) channel_->close();
+    FakeChannel::close(channel_);
 }
 
 asio::awaitable<Result<Connection>> JoinHost::connect() {

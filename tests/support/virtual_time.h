@@ -15,6 +15,8 @@ public:
     VirtualTime& operator=(const VirtualTime&) = delete;
 
     Deadline now() const { return now_; }
+    /// To be called by a handler: so long no other runs, as while the process is stopped.
+    void stand_still(Clock::duration span) { now_ += span; }
 
     /// Runs handlers until `done()`. When none is ready the time moves to the next timer at once.
     /// \throws std::runtime_error when no timer is left, or at `limit`
