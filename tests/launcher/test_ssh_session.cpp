@@ -28,26 +28,30 @@ TEST_CASE("a server that hangs up is told at once, and whoever gets its descript
     const int number = client.native_handle();
     REQUIRE(session.attach(std::move(client)).has_value());
     auto connect = [&session] { return ssh_connect(session.get()); };
-    const auto begun = Clock::now();
     const auto done =
         run_to_end(io, session.drive(connect, SSH_AGAIN, after(std::chrono::seconds(9))));
-    CHECK((!done || *done == SSH_ERROR));
+    CHECK((done ? *done == SSH_ERROR : done.error().code == Errc::closed));  // not timed_out
     CHECK(session.lost());
     CHECK_THAT(session.error(),
                Catch::Contains("Connection reset") || Catch::Contains("disconnect"));
-    CHECK(Clock::now() - begun < std::chrono::seconds(5));
 
     // libssh has closed its descriptor: another connection gets the number, and then the session goes.
     auto [ours, theirs] = socket_pair(io);
     REQUIRE(::fcntl(ours.native_handle(), F_DUPFD_CLOEXEC, number) == number);
     tcp::socket healthy(io, tcp::v4(), number);
     std::array<char, 1> byte{};
-    auto read = asio::async_read(healthy, asio::buffer(byte), use_tuple);
+    bool heard = false;
+    asio::async_read(healthy, asio::buffer(byte),
+                     [&](boost::system::error_code error, std::size_t) {
+                         heard = !error;
+                         io.stop();
+                     });
+    io.restart();
+    io.poll();  // it waits
     session.disconnect();
     asio::write(theirs, asio::buffer("x", 1));
-    const auto [error, bytes] = run_to_end(io, std::move(read));
-    CHECK_FALSE(error);
-    CHECK(bytes == 1);
+    io.run_for(std::chrono::seconds(10));
+    CHECK(heard);
 }
 
 }  // namespace dtrun
