@@ -128,7 +128,7 @@ def report_fusion(where, backend, out):
 
 def fusion(options):
     more = {"PYTHONPATH": f"{ROOT}/worker/python", "PYTHONDONTWRITEBYTECODE": "1",
-            "LIBDTRUN_PATH": f"{LIBRARIES}/worker/client/libdtrun.so.0",
+            "LIBDTRUN_PATH": f"{LIBRARIES}/lib/libdtrun.so.0",
             "LIBDTRUN_COLLECTIVES_PATH": f"{LIBRARIES}/lib/libdtrun_collectives.so.0",
             **dict(word.split("=") for word in YIELD)}
     dtrun = [f"{BIN}/dtrun", "--tag", "none", "--only-ranks", "0"]

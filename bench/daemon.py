@@ -41,7 +41,7 @@ class Bench:
     def on(self, host, *command, **options):
         """Starts a command on a host."""
         env = {"DTRUN_SERVE": f"{ADDRESS}:{PORT}", "DTRUN_SECRET_FILE": f"{self.directory}/secret",
-               "PYTHONPATH": f"{ROOT}/worker/python", "LIBDTRUN_PATH": f"{ROOT}/build/release/worker/client/libdtrun.so.0", **options.pop("env", {})}
+               "PYTHONPATH": f"{ROOT}/worker/python", "LIBDTRUN_PATH": f"{ROOT}/build/release/lib/libdtrun.so.0", **options.pop("env", {})}
         process = subprocess.Popen([CLUSTER, "exec", host, "env", *(f"{k}={v}" for k, v in env.items()), *command],
                                    env=self.environment, stdin=subprocess.DEVNULL, text=True, **options)
         self.started.append(process)

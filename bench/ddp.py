@@ -46,7 +46,7 @@ def choice(*names):
 def command(options):
     """Of the job in which all ways take turns."""
     environment = {"PYTHONPATH": f"{ROOT}/worker/python", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
-                   "LIBDTRUN_PATH": f"{BUILD}/worker/client/libdtrun.so.0",
+                   "LIBDTRUN_PATH": f"{BUILD}/lib/libdtrun.so.0",
                    "LIBDTRUN_COLLECTIVES_PATH": f"{BUILD}/lib/libdtrun_collectives.so.0"}
     hosts = ",".join(f"s{number}:{options.slots}" for number in range(1, options.hosts + 1))
     how = {name: getattr(options, name) for name in ("rounds", "steps", "seeds", "epochs")}

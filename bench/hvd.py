@@ -18,7 +18,7 @@ def run(build, ranks, kind):
     """Milliseconds of a step, by model."""
     python = TOP / "build/frameworks/horovod/bin/python"
     environment = dict(os.environ, PYTHONPATH=str(TOP / "worker/python"), OMP_NUM_THREADS="1",
-                       LIBDTRUN_PATH=str(build / "worker/client/libdtrun.so.0"),
+                       LIBDTRUN_PATH=str(build / "lib/libdtrun.so.0"),
                        LIBDTRUN_COLLECTIVES_PATH=str(build / "lib/libdtrun_collectives.so.0"))
     done = subprocess.run([build / "bin/dtrun", "-np", str(ranks), python, TOP / "bench/hvd_step.py", *kind],
                           env=environment, stdout=subprocess.PIPE, text=True, check=True)

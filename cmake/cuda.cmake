@@ -25,7 +25,8 @@ function(dtrun_cuda_library target source part)
     add_library(${target} MODULE ${object})
     target_link_libraries(${target} PRIVATE ${DTRUN_CUDART_STATIC} Threads::Threads ${CMAKE_DL_LIBS} rt)
     target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs $<$<CONFIG:Release>:-s>)
-    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX BUILD_WITH_INSTALL_RPATH ON
+                          LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
     install(TARGETS ${target} COMPONENT collectives
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT collectives)
 endfunction()

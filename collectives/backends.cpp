@@ -1,5 +1,7 @@
 #include "collectives/backends.h"
 
+#include "collectives/shared_library.h"
+
 #include "collectives/mpi/choose_mpi.h"
 
 #include <dlfcn.h>
@@ -12,17 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Where this library lies, whatever it was loaded from.
-fs::path own_folder() {
-    Dl_info info{};
-    if (::dladdr(reinterpret_cast<const void*>(&load_backend), &info) == 0) return {};
-    std::error_code ignored;
-    return fs::canonical(info.dli_fname, ignored).parent_path();
-}
-
 fs::path plugin_folder() {
     const char* const given = std::getenv("DTRUN_BACKEND_DIR");
     if (given != nullptr && *given != '\0') return given;
-    return own_folder() / "dtrun" / "backends";
+    return folder_of(&load_backend) / "dtrun" / "backends";
 }
 
 bool is_name(const std::string& name) {

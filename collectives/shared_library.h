@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 
@@ -18,6 +19,19 @@ inline void* open_any(std::initializer_list<const char*> names) {
 template <class Function>
 Function* function_of(void* library, const char* name) {
     return library ? reinterpret_cast<Function*>(::dlsym(library, name)) : nullptr;
+}
+
+/// The folder of the file that has a function's code, links resolved, also once the file is gone: what is shipped
+/// with it is beside it. Never relative, as anybody's code may lie in the current directory; where the folder cannot be
+/// told it is the root, in which nothing is found.
+template <class Function>
+std::filesystem::path folder_of(Function* function) {
+    Dl_info info{};
+    if (::dladdr(reinterpret_cast<const void*>(function), &info) == 0) return "/";
+    std::error_code gone;
+    const std::filesystem::path real = std::filesystem::canonical(info.dli_fname, gone);
+    const std::filesystem::path file = gone ? std::filesystem::path(info.dli_fname) : real;
+    return file.is_absolute() ? file.parent_path() : "/";
 }
 
 /// The value of an environment variable; "" if it is not set.

@@ -1,24 +1,17 @@
 #include "collectives/nccl/codec_library.h"
 
+#include "collectives/shared_library.h"
+
 #include <dlfcn.h>
 #include <filesystem>
 
 namespace dtrun::collectives::nccl {
-namespace {
 
 namespace fs = std::filesystem;
 
-fs::path beside_this_library() {
-    Dl_info info{};
-    if (::dladdr(reinterpret_cast<const void*>(&open_codecs), &info) == 0) return {};
-    std::error_code ignored;
-    return fs::canonical(info.dli_fname, ignored).parent_path() / "libdtrun_codec_cuda.so";
-}
-
-}  // namespace
-
 Result<const CudaCodecs*> open_codecs(const std::string& path) {
-    const fs::path file = path.empty() ? beside_this_library() : fs::path(path);
+    const fs::path file =
+        path.empty() ? folder_of(&open_codecs) / "libdtrun_codec_cuda.so" : fs::path(path);
     std::error_code error;
     if (path.empty() && !fs::exists(file, error))
         return fail(Errc::invalid_input,

@@ -123,7 +123,9 @@ Result<std::string> find_rank_program(const BenchCommand& command) {
         return std::filesystem::absolute(command.rank_program, none).string();
     }
     std::error_code none;
-    const auto own = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+    // Absolute, also where nothing can be read there: what lies in the current directory is not ours.
+    const auto own = std::filesystem::path("/") /
+                     std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
     const auto beside = own / kRankProgram;
     const auto installed = own.parent_path() / "libexec/dtrun" / kRankProgram;
     for (const auto& path : {beside, installed})

@@ -32,7 +32,7 @@ std::filesystem::path built() {
 void add_python(Lines& words, const Lines& arguments) {
     const auto paths = {
         fmt::format("PYTHONPATH={}", (source() / "worker/python").string()),
-        fmt::format("LIBDTRUN_PATH={}", (built() / "worker/client/libdtrun.so.0").string()),
+        fmt::format("LIBDTRUN_PATH={}", (built() / "lib/libdtrun.so.0").string()),
         fmt::format("LIBDTRUN_COLLECTIVES_PATH={}",
                     (built() / "lib/libdtrun_collectives.so.0").string())};
     words.insert(words.end(), {"env", "PYTHONDONTWRITEBYTECODE=1"});

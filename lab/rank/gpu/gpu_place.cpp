@@ -1,5 +1,7 @@
 #include "lab/rank/gpu/gpu_place.h"
 
+#include "collectives/shared_library.h"
+
 #include <dlfcn.h>
 #include <dtrun_collectives.h>
 #include <cstdlib>
@@ -15,10 +17,7 @@ namespace fs = std::filesystem;
 fs::path plugin_folder() {
     const char* const given = std::getenv("DTRUN_BACKEND_DIR");
     if (given != nullptr && *given != '\0') return given;
-    Dl_info info{};
-    if (::dladdr(reinterpret_cast<const void*>(&dtrun_comm_create), &info) == 0) return {};
-    std::error_code ignored;
-    return fs::canonical(info.dli_fname, ignored).parent_path() / "dtrun" / "backends";
+    return collectives::folder_of(&dtrun_comm_create) / "dtrun" / "backends";
 }
 
 }  // namespace
