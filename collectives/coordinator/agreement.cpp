@@ -95,7 +95,7 @@ Result<void> Agreement::take_one(std::uint32_t rank, std::string_view& message) 
         if (*number > message.size() / sizeof(std::int64_t))
             return fail(Errc::invalid_input, "an announcement ends early");
         extras.resize(*number);
-        std::memcpy(extras.data(), message.data(), *number * sizeof(std::int64_t));
+        if (*number > 0) std::memcpy(extras.data(), message.data(), *number * sizeof(std::int64_t));
         message.remove_prefix(*number * sizeof(std::int64_t));
     }
     add(rank, *request, std::move(extras));

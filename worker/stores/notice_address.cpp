@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::size_t kBytesMax = 64u << 10;
 constexpr std::size_t kDepthMax = 8;
-constexpr std::size_t kValuesMax = 4'096;  // copies through the memo included
+constexpr std::size_t kMemoMax = 4'096;
+constexpr std::size_t kMemoryMax =
+    1u << 20;  // of all values that are ever made, copies through the memo included
 
 std::optional<std::string> decode_base64(std::string_view text) {
     while (text.ends_with('\n')) text.remove_suffix(1);
@@ -45,6 +47,11 @@ struct Value {
         for (const Value& item : items) deepest = std::max(deepest, item.depth());
         return deepest + 1;
     }
+    std::size_t bytes() const {
+        std::size_t all = sizeof *this + text.size();
+        for (const Value& item : items) all += item.bytes();
+        return all;
+    }
 };
 
 /// Runs a pickle that makes plain values.
@@ -56,7 +63,7 @@ public:
         while (!rest_.empty() && ok_) {
             const auto opcode = static_cast<unsigned char>(take(1)[0]);
             if (opcode == '.') return result();
-            ok_ = step(opcode) && ok_ && stack_.size() <= kValuesMax && memo_.size() <= kValuesMax;
+            ok_ = step(opcode) && ok_;
         }
         return std::nullopt;
     }
@@ -87,15 +94,20 @@ private:
             value = value << 8 | static_cast<unsigned char>(digits[i]);
         return value;
     }
+    /// Before a value is made, or copied.
+    bool has_room_for(std::size_t bytes) {
+        made_ += bytes;
+        return made_ <= kMemoryMax;
+    }
     bool push(Value value) {
-        if (value.depth() > kDepthMax) return false;
+        if (value.depth() > kDepthMax || !has_room_for(sizeof value)) return false;
         stack_.push_back(std::move(value));
         return true;
     }
     bool push_number(std::int64_t number) { return push({Kind::number, number}); }
     bool push_text(Kind kind, std::size_t length_bytes) {
         const std::uint64_t length = integer(length_bytes);
-        if (length > rest_.size()) return false;
+        if (length > rest_.size() || !has_room_for(length)) return false;
         return push({kind, 0, std::string(take(length))});
     }
     /// Makes one value of the last ones.
@@ -122,18 +134,22 @@ private:
         const auto first = stack_.end() - static_cast<std::ptrdiff_t>(*count);
         Value& list = *(first - 1);
         if (list.kind != Kind::items) return false;
+        const auto too_deep = [](const Value& item) { return item.depth() >= kDepthMax; };
+        if (std::any_of(first, stack_.end(), too_deep)) return false;
         std::move(first, stack_.end(), std::back_inserter(list.items));
         stack_.erase(first, stack_.end());
-        return list.depth() <= kDepthMax && list.items.size() <= kValuesMax;
+        return true;
     }
     bool remember(std::size_t index) {
-        if (stack_.empty() || index > kValuesMax) return false;
+        if (stack_.empty() || index > kMemoMax || !has_room_for(stack_.back().bytes()))
+            return false;
         if (memo_.size() <= index) memo_.resize(index + 1);
         memo_[index] = stack_.back();
         return true;
     }
     bool recall(std::size_t index) {
-        return index < memo_.size() && memo_[index] && push(*memo_[index]);
+        return index < memo_.size() && memo_[index] && has_room_for(memo_[index]->bytes()) &&
+               push(*memo_[index]);
     }
     bool step(unsigned char opcode) {
         switch (opcode) {
@@ -197,6 +213,7 @@ private:
     std::string_view rest_;
     std::vector<Value> stack_;
     std::vector<std::optional<Value>> memo_;
+    std::size_t made_ = 0;  ///< bytes of all values so far
     bool ok_ = true;
 };
 

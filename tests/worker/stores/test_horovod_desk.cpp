@@ -94,6 +94,27 @@ TEST_CASE("a pickle that would execute something, or is none, is refused", "[sto
         CHECK_FALSE(read_notice_address(kAddresses.substr(0, cut)));
 }
 
+TEST_CASE("a small pickle that would be large in memory is refused", "[stores][elastic]") {
+    const auto times = [](std::size_t count, std::string_view what) {
+        std::string all;
+        for (std::size_t i = 0; i < count; ++i) all += what;
+        return all;
+    };
+    const auto addresses = [&](std::size_t count) {
+        std::string pickle(
+            "\x80\x02}(C\x02lo](C\x01"
+            "aK\x50\x86"
+            "eC\x01x](");
+        pickle += times(count, "K\x01") + std::string("eq\0C\x01y](", 8);
+        pickle += times(count, std::string_view("h\0", 2)) + "euC\x01s\x86.";
+        return read_notice_address(base64(pickle));
+    };
+    REQUIRE(addresses(3));
+    CHECK(addresses(3)->port == 0x50);
+    // 2.4 KB that make 360,000 values.
+    CHECK_FALSE(addresses(600));
+}
+
 TEST_CASE("a notice is signed, and the reply has to be", "[stores][elastic]") {
     const std::string secret = secret_of_sample();
     const std::string notice = horovod_notice(secret, 1'700'000'000);

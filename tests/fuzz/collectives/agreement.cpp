@@ -1,0 +1,44 @@
+// What ranks announce to each other: requests that make sense, or an error, and the same decisions everywhere.
+
+#include "collectives/coordinator/agreement.h"
+
+#include <cstdlib>
+
+namespace {
+
+using namespace dtrun::collectives;
+
+std::string decide(std::span<const std::string_view> messages) {
+    Agreement agreement(2);
+    std::string all;
+    for (int round = 0; round < 2; ++round) {
+        const auto decisions = agreement.take(messages);
+        if (!decisions) return all + "error: " + decisions.error().message;
+        for (const Decision& decision : *decisions) {
+            if (decision.extras.size() != 2 || decision.present.size() != 2) std::abort();
+            all += decision.failure.empty() ? describe(*decision.request) : decision.failure;
+        }
+    }
+    return all;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+    if (const auto request = decode_request(bytes)) {
+        // Whatever is not 0 is true; there is one way to say it.
+        const std::string again = encode(*request);
+        const auto same = decode_request(again);
+        if (!same || encode(*same) != again || again.size() != bytes.size()) std::abort();
+        static_cast<void>(describe(*request));
+    }
+    const std::size_t half = size > 0 ? data[0] * size / 256 : 0;
+    const std::string_view rest = bytes.substr(std::min<std::size_t>(size, 1));
+    const std::string_view messages[] = {rest.substr(0, half),
+                                         rest.substr(std::min(half, rest.size()))};
+    if (decide(messages) != decide(messages)) std::abort();
+    const std::string_view equal[] = {rest, rest};
+    decide(equal);
+    return 0;
+}
