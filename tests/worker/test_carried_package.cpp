@@ -8,10 +8,12 @@
 #include "worker/agent/archive.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -38,19 +40,26 @@ public:
                                                 folder_.path(), tar_words);
         REQUIRE(std::system(command.c_str()) == 0);
         digest = hex(sha256(archive()));
+        names = hex(sha256("100000 lib/large\n4 pythonpath/dtrun/__init__.py\n"));
     }
 
     fs::path file(const std::string& name) const { return folder_.at(name); }
     std::string archive() const { return read_file(file("package-77.tar.gz")).value(); }
     Result<std::string> find(const std::string& agent = "agent-77") const {
-        return find_package(file(agent), digest);
+        return find_package(file(agent), {digest, names});
     }
 
-    std::string digest;
+    std::string digest, names;
 
 private:
     TempDir folder_;
 };
+
+ino_t inode(const fs::path& path) {
+    struct stat info {};
+    REQUIRE(::stat(path.c_str(), &info) == 0);
+    return info.st_ino;
+}
 
 }  // namespace
 
@@ -63,6 +72,60 @@ TEST_CASE("the package that was copied with an agent is unpacked once", "[packag
     CHECK(read_file(*found + "/lib/large").value() == std::string(100'000, 'x'));
     fs::remove(cache.file("package-77.tar.gz"));
     CHECK(cache.find().value() == *found);
+}
+
+TEST_CASE("a package that others could have changed, or that is damaged, is unpacked anew",
+          "[package]") {
+    const Cache cache;
+    const fs::path folder = cache.find().value();
+    const fs::path text = folder / "pythonpath/dtrun/__init__.py";
+    const auto spoil = GENERATE_REF(
+        std::function([&] { std::ofstream(text) << "longer text"; }),
+        std::function([&] { fs::remove(folder / "lib/large"); }),
+        std::function([&] { std::ofstream(folder / "lib/more.py") << "more"; }),
+        std::function([&] { fs::permissions(folder, fs::perms::all); }),
+        std::function([&] { fs::permissions(text, fs::perms::all); }), std::function([&] {
+            fs::remove(text);
+            std::ofstream(cache.file("text")) << "text";
+            fs::create_symlink(cache.file("text"), text);
+        }),
+        std::function([&] { static_cast<void>(!::chown(text.c_str(), 65'534, 65'534)); }));
+    const bool is_root = ::geteuid() == 0;
+    const ino_t before = inode(folder);
+    REQUIRE(cache.find().value() == folder);
+    CHECK(inode(folder) == before);
+    spoil();
+    REQUIRE(cache.find().value() == folder);
+    CHECK((inode(folder) != before || !is_root));
+    CHECK(read_file(text).value() == "text");
+    CHECK(read_file(folder / "lib/large").value() == std::string(100'000, 'x'));
+    CHECK_FALSE(fs::exists(folder / "lib/more.py"));
+    for (const auto& entry : fs::directory_iterator(cache.file(".")))
+        CHECK_THAT(entry.path().native(), !Contains(".new."));
+}
+
+TEST_CASE("a package without its archive that others could have changed is not used", "[package]") {
+    const Cache cache;
+    const fs::path folder = cache.find().value();
+    fs::remove(cache.file("package-77.tar.gz"));
+    fs::create_directories(folder / "pythonpath/dtrun/__pycache__");  // as Python makes it
+    REQUIRE(cache.find().has_value());
+    fs::permissions(folder, fs::perms::all);
+    const auto found = cache.find();
+    REQUIRE_FALSE(found.has_value());
+    CHECK_THAT(found.error().message, Contains("remove it, and agent-77 beside it"));
+}
+
+TEST_CASE("an installed package into which others may write is not used", "[package]") {
+    const Cache cache;
+    fs::create_directories(cache.file("package/pythonpath"));
+    std::ofstream(cache.file("dtrun-agent")) << "agent";
+    REQUIRE(cache.find("dtrun-agent").has_value());
+    fs::permissions(cache.file("package/pythonpath"), fs::perms::all);
+    const auto found = cache.find("dtrun-agent");
+    REQUIRE_FALSE(found.has_value());
+    CHECK(found.error().code == Errc::denied);
+    CHECK_THAT(found.error().message, Contains("others may write to"));
 }
 
 TEST_CASE("agents that unpack a package at the same time leave one, whole", "[package]") {
@@ -103,7 +166,7 @@ TEST_CASE("an agent without a package, or that was built without one, has none",
     const Cache cache;
     CHECK(cache.find("agent-78").error().code == Errc::not_found);
     CHECK(cache.find("dtrun-agent").error().code == Errc::not_found);
-    CHECK(find_package(cache.file("agent-77"), "").error().code == Errc::not_found);
+    CHECK(find_package(cache.file("agent-77"), {}).error().code == Errc::not_found);
     fs::create_directory(cache.file("package"));
     CHECK(cache.find("dtrun-agent").value() == cache.file("package").native());
 }

@@ -8,11 +8,16 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 namespace dtrun::agent {
 namespace {
@@ -23,6 +28,54 @@ constexpr std::size_t kArchiveBytesMax = 64u << 20;
 constexpr std::size_t kUnpackedBytesMax = 256u << 20;
 constexpr std::string_view kCopied = "agent-";  // how the name of an agent begins that was copied
 constexpr std::time_t kDay = 24 * 60 * 60;
+
+/// Whether nobody could have changed what is in a folder but root and `owners`; else who or what is in the way.
+/// \param links  they may lead elsewhere, where the same is asked
+std::optional<std::string> changeable(const fs::path& folder, std::span<const uid_t> owners,
+                                      bool links) {
+    const auto look = [&](const fs::path& path) -> std::optional<std::string> {
+        struct stat info {};
+        if ((links ? ::stat : ::lstat)(path.c_str(), &info) != 0)
+            return path.native() + " cannot be looked at";
+        if (S_ISLNK(info.st_mode)) return path.native() + " is a link";
+        if (info.st_uid != 0 && std::ranges::find(owners, info.st_uid) == owners.end())
+            return fmt::format("{} belongs to user {}", path.native(), info.st_uid);
+        if ((info.st_mode & S_IWOTH) != 0) return "others may write to " + path.native();
+        return std::nullopt;
+    };
+    if (auto why = look(folder)) return why;
+    std::error_code error;
+    for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+         at.increment(error))
+        if (auto why = look(at->path())) return why;
+    if (error) return folder.native() + ": " + error.message();
+    return std::nullopt;
+}
+
+/// As it was unpacked: whoever may not enter it changes nothing below it.
+bool is_ours_alone(const fs::path& folder) {
+    struct stat info {};
+    return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+           info.st_uid == ::geteuid() && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+/// Of what was unpacked, the same text as that of PackageDigests. What Python has compiled is not part of it.
+std::string names_digest(const fs::path& folder) {
+    std::vector<std::pair<std::string, std::uintmax_t>> files;
+    std::error_code error;
+    for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+         at.increment(error)) {
+        if (at->path().filename() == "__pycache__")
+            at.disable_recursion_pending();
+        else if (!at->is_directory(error))
+            files.emplace_back(at->path().native().substr(folder.native().size() + 1),
+                               at->file_size(error));
+    }
+    std::ranges::sort(files);
+    std::string lines;
+    for (const auto& [name, bytes] : files) lines += fmt::format("{} {}\n", bytes, name);
+    return hex(sha256(lines));
+}
 
 Error file_error(const fs::path& file) {
     const Errc code = errno == EACCES || errno == EPERM ? Errc::denied : Errc::internal;
@@ -46,9 +99,25 @@ Result<void> write_files(const fs::path& folder, const std::vector<ArchivedFile>
     return {};
 }
 
-/// Of several agents that do it at once, on this host or on others that have the same home, one is first, and the
-/// others take its folder.
-Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder) {
+/// Gives a folder its name. Of several agents that do it at once, on this host or on others that have the same home,
+/// one is first, and the others take its folder.
+/// \param instead  of one that is not to be used, which is in `made` then, or away
+bool put_in_place(const std::string& made, const fs::path& folder, bool instead) {
+    if (instead &&
+        ::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0)
+        return true;
+    std::error_code error;
+    if (instead) {  // not every file system can do that
+        std::string away = (folder.parent_path() / ".new.away.XXXXXX").native();
+        if (::mkdtemp(away.data()) == nullptr || ::rename(folder.c_str(), away.c_str()) != 0)
+            return false;
+        fs::remove_all(away, error);
+    }
+    return ::rename(made.c_str(), folder.c_str()) == 0 || fs::exists(folder, error);
+}
+
+Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder,
+                    bool instead) {
     const auto bytes = read_file(archive, kArchiveBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
     if (hex(sha256(*bytes)) != digest)
@@ -59,9 +128,8 @@ Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::
     std::string made = (folder.parent_path() / ".new.package.XXXXXX").native();
     if (::mkdtemp(made.data()) == nullptr) return std::unexpected(file_error(made));
     auto done = write_files(made, *files);
+    if (done && !put_in_place(made, folder, instead)) done = std::unexpected(file_error(folder));
     std::error_code error;
-    if (done && ::rename(made.c_str(), folder.c_str()) != 0 && !fs::exists(folder, error))
-        done = std::unexpected(file_error(folder));
     fs::remove_all(made, error);  // it is gone if it has got its name
     return done;
 }
@@ -75,21 +143,37 @@ void mark_used(const fs::path& folder) {
 
 }  // namespace
 
-Result<std::string> find_package(const std::string& agent, std::string_view digest) {
+Result<std::string> find_package(const std::string& agent, const PackageDigests& digests) {
     const fs::path file = agent;
     const std::string name = file.filename();
     const bool was_copied = name.starts_with(kCopied);
     const fs::path folder =
         file.parent_path() / (was_copied ? "package-" + name.substr(kCopied.size()) : "package");
     std::error_code error;
-    if (digest.empty() || (!was_copied && !fs::is_directory(folder, error)))
+    const bool is_there = fs::is_directory(folder, error);
+    if (digests.archive.empty() || (!was_copied && !is_there))
         return fail(Errc::not_found, "{}: not there", folder.native());
-    if (!was_copied) return folder.native();
-    if (fs::is_directory(folder, error)) {
+    std::vector<uid_t> owners{::geteuid()};
+    if (!was_copied) {
+        // Whoever has installed the agent could have it do what he likes.
+        struct stat info {};
+        if (::stat(agent.c_str(), &info) == 0) owners.push_back(info.st_uid);
+        if (const auto why = changeable(folder, owners, true))
+            return fail(Errc::denied, "{} could have been changed by others: {}", folder.native(),
+                        *why);
+        return folder.native();
+    }
+    if (is_there && is_ours_alone(folder) && !changeable(folder, owners, false) &&
+        names_digest(folder) == digests.names) {
         mark_used(folder);
         return folder.native();
     }
-    if (auto unpacked = unpack(folder.native() + ".tar.gz", digest, folder); !unpacked)
+    const std::string archive = folder.native() + ".tar.gz";
+    if (is_there && !fs::exists(archive, error))
+        return fail(Errc::denied,
+                    "{} is damaged, or others could have changed it; remove it, and {} beside it",
+                    folder.native(), name);
+    if (auto unpacked = unpack(archive, digests.archive, folder, is_there); !unpacked)
         return std::unexpected(unpacked.error());
     return folder.native();
 }

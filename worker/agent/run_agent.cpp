@@ -70,7 +70,8 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.find_package = []() -> Result<std::string> {
         std::error_code error;
         const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
-        return agent::find_package(own.native(), kPackageDigest);
+        if (error) return fail(Errc::not_found, "/proc/self/exe: {}", error.message());
+        return agent::find_package(own.native(), kPackage);
     };
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

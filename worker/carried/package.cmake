@@ -1,5 +1,5 @@
 # cmake -P package.cmake, with the definitions of worker/CMakeLists.txt: makes the folder `package` and its archive,
-# and a source file with the archive's digest.
+# and a source file with the digests of the archive and of the names and sizes in it.
 set(new ${FOLDER}.new)
 file(REMOVE_RECURSE ${new})
 file(COPY ${SOURCE}/carried/dtrun DESTINATION ${new}/pythonpath PATTERN __pycache__ EXCLUDE)
@@ -23,6 +23,14 @@ execute_process(COMMAND ${CMAKE_COMMAND} -E env SOURCE_DATE_EPOCH=0
                         ${CMAKE_COMMAND} -E tar czf ${ARCHIVE}.new --format=gnutar --mtime=2000-01-01 pythonpath lib
                 WORKING_DIRECTORY ${new} COMMAND_ERROR_IS_FATAL ANY)
 file(SHA256 ${ARCHIVE}.new digest)
+file(GLOB_RECURSE files RELATIVE ${new} ${new}/*)
+list(SORT files COMPARE STRING)
+set(lines "")
+foreach(file ${files})
+    file(SIZE ${new}/${file} bytes)
+    string(APPEND lines "${bytes} ${file}\n")
+endforeach()
+string(SHA256 names "${lines}")
 file(REMOVE_RECURSE ${FOLDER})
 file(RENAME ${new} ${FOLDER})
 file(RENAME ${ARCHIVE}.new ${ARCHIVE})
