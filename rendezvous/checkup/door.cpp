@@ -22,6 +22,7 @@ constexpr std::chrono::seconds kServiceLimit{30};
 constexpr std::size_t kChunkBytes = 256u << 10;
 constexpr std::uint64_t kBytesMax = 64u << 20;  // of an exchange: nobody asks for more
 constexpr std::size_t kVisitsMax = 256;         // at once, of one host
+constexpr std::size_t kStrangersMax = 256;  // who knows the token shows it with his first packet
 constexpr std::size_t kGreetingBytes = Examine::kTokenBytes + 1 + 8;
 constexpr char kVisit = 'v', kExchange = 'x', kTaken = 'k';
 
@@ -188,16 +189,23 @@ asio::awaitable<void> OpenDoor::accept() {
             co_await pause.async_wait(use_tuple);
             continue;
         }
-        tasks_.spawn(serve(std::move(socket)));
+        strangers_.push_back(std::make_shared<tcp::socket>(std::move(socket)));
+        tasks_.spawn(serve(strangers_.back()));
+        if (strangers_.size() <= kStrangersMax) continue;
+        boost::system::error_code none;
+        strangers_.front()->cancel(none);
+        strangers_.pop_front();
     }
 }
 
-asio::awaitable<void> OpenDoor::serve(tcp::socket caller) {
+asio::awaitable<void> OpenDoor::serve(std::shared_ptr<tcp::socket> socket) {
+    tcp::socket& caller = *socket;
     std::array<char, kGreetingBytes> said{};
     {
         DeadlineGuard guard(caller, after(kGreetingLimit));
         const auto buffer = asio::buffer(said);
         const auto [error, n] = co_await asio::async_read(caller, buffer, use_tuple);
+        strangers_.remove(socket);
         if (error) co_return;
     }
     const std::string_view greeting(said.data(), said.size());

@@ -6,6 +6,7 @@
 #include "rendezvous/wire/checkup_messages.h"
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -17,7 +18,7 @@
 namespace dtrun::checkup {
 
 /// Where others may try to reach this host while it is examined: a port at all its addresses. Whoever does not
-/// know the token is hung up on.
+/// know the token is hung up on, and of too many that have not shown it the oldest.
 ///
 /// Thread: the loop's. Lifetime: join() before destruction, unless the process ends.
 class OpenDoor {
@@ -32,11 +33,13 @@ public:
 private:
     OpenDoor(tcp::acceptor acceptor, std::string token);
     asio::awaitable<void> accept();
-    asio::awaitable<void> serve(tcp::socket caller);
+    asio::awaitable<void> serve(std::shared_ptr<tcp::socket> socket);
 
     tcp::acceptor acceptor_;
     const std::string token_;
     std::uint16_t port_ = 0;
+    std::list<std::shared_ptr<tcp::socket>>
+        strangers_;  ///< have not shown the token; the oldest first
     TaskGroup tasks_;
 };
 

@@ -4,6 +4,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <vector>
+
 namespace dtrun::checkup {
 namespace {
 
@@ -55,6 +58,28 @@ TEST_CASE("A door hangs up on whoever does not know the token", "[doctor]") {
         run_to_end(doors.io, visit(std::string(Examine::kTokenBytes, 'x'), order));
     REQUIRE(visited.failures.size() == 1);
     CHECK(visited.failures[0].why == "somebody else answers there");
+}
+
+TEST_CASE("Of too many that show no token a door hangs up on the oldest, and answers who does",
+          "[doctor]") {
+    Doors doors;
+    std::vector<tcp::socket> crowd;
+    const tcp::endpoint door(asio::ip::address_v4::loopback(), doors.door->port());
+    for (int i = 0; i < 300; ++i) crowd.emplace_back(doors.io).connect(door);
+    const Visited visited =
+        run_to_end(doors.io, visit(kToken, Visit{{doors.at("127.0.0.1")}, 5'000}));
+    CHECK(visited.failures.empty());
+    const auto was_hung_up_on = [](tcp::socket& one) {
+        char any = 0;
+        boost::system::error_code error;
+        one.non_blocking(true);
+        one.read_some(asio::buffer(&any, 1), error);
+        return error != asio::error::would_block;
+    };
+    CHECK(was_hung_up_on(crowd.front()));
+    CHECK_FALSE(was_hung_up_on(crowd.back()));
+    // The visitor himself was one of those 256 before he had said anything.
+    CHECK(std::ranges::count_if(crowd, was_hung_up_on) == 300 - 255);
 }
 
 TEST_CASE("Bytes go both ways, and what came through in time counts", "[doctor]") {
