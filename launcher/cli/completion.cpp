@@ -22,7 +22,7 @@ _dtrun() {
         else
             COMPREPLY+=("$line")
         fi
-    done < <("${COMP_WORDS[0]}" completion bash-words "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+    done < <(dtrun completion bash-words "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
     local word=${COMP_WORDS[COMP_CWORD]}
     [ "$word" = = ] && word=
     case $kind in
@@ -40,7 +40,7 @@ constexpr string_view kZsh = R"(#compdef dtrun
 _dtrun() {
     local -a lines found
     local kind line
-    lines=("${(@f)$(${words[1]} completion zsh-words "$LBUFFER" 2>/dev/null)}")
+    lines=("${(@f)$(dtrun completion zsh-words "$LBUFFER" 2>/dev/null)}")
     kind=$lines[1]
     for line in "${(@)lines[2,-1]}"; do
         found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")

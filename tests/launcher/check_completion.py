@@ -29,7 +29,8 @@ def has(tool):
 
 
 def run(*words, text=None):
-    done = subprocess.run(words, capture_output=True, text=True, input=text, timeout=SECONDS, env=ENV, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, input=text, timeout=SECONDS, env=ENV, cwd=FOLDER,
+                          check=False)
     assert done.returncode == 0 and done.stderr == "", done
     return done.stdout
 
@@ -52,6 +53,12 @@ def check_bash():
     assert in_bash("dtrun --hostfile ") == ["compopt -o default", ""]
     assert in_bash("dtrun -np 2 cat --") == ["compopt -o default", ""]
     assert "status" in in_bash("dtrun sta") and "stacks" in in_bash("dtrun sta")
+    # A tab does not execute what lies in the current directory.
+    with open(f"{FOLDER}/dtrun", "w", encoding="utf-8") as script:
+        script.write("#!/bin/sh\n: >executed\n")
+    os.chmod(f"{FOLDER}/dtrun", 0o755)
+    assert in_bash("./dtrun --bind-") == ["--bind-to"], in_bash("./dtrun --bind-")
+    assert not os.path.exists(f"{FOLDER}/executed")
     job = subprocess.Popen([DTRUN, "-np", "1", "sleep", "60"], env=ENV)
     try:
         until = time.monotonic() + SECONDS
