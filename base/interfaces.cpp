@@ -107,6 +107,16 @@ std::string numeric(const sockaddr* address) {
     return text;
 }
 
+std::string origin_of(const sockaddr* address) {
+    SocketAddress network{};
+    if (address->sa_family == AF_INET6)
+        network.v6 = *reinterpret_cast<const sockaddr_in6*>(address);
+    if (address->sa_family != AF_INET6 || IN6_IS_ADDR_V4MAPPED(&network.v6.sin6_addr))
+        return numeric(address);
+    std::fill_n(&network.v6.sin6_addr.s6_addr[8], 8, std::uint8_t{0});
+    return numeric(&network.any) + "/64";
+}
+
 std::string host_name() {
     char name[HOST_NAME_MAX + 1] = "";
     ::gethostname(name, sizeof name - 1);

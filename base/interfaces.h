@@ -35,6 +35,9 @@ bool is_numeric_address(const std::string& text);
 
 /// IPv4 or IPv6 as a number, without a scope; empty for any other family.
 std::string numeric(const sockaddr* address);
+/// What connections of one machine have in common: its IPv4 address, or its IPv6 /64 network, all of whose
+/// addresses it may use.
+std::string origin_of(const sockaddr* address);
 
 /// This machine's host name, as the kernel has it.
 std::string host_name();

@@ -22,6 +22,11 @@ std::string facts_text(const std::string& backend, const GroupFacts& facts) {
     return text;
 }
 
+/// Whether the job was started with --encrypt.
+bool wants_encryption() {
+    return std::getenv("DTRUN_ENCRYPT") != nullptr;
+}
+
 /// What this rank tells the others of itself.
 Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
     Member own;
@@ -29,7 +34,8 @@ Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
     own.address = own_address(options.interfaces);
     own.wish = options.backend;
     own.device = options.device;
-    own.fabric = has_infiniband();
+    own.fabric =
+        has_infiniband() && !wants_encryption();  // MPI would be taken, which does not encrypt
     if (options.backend != "auto") {
         own.backends.emplace_back(options.backend, probe_backend(options.backend));
     } else if (dtrun_world_size(worker) > 1 || options.device) {
@@ -170,6 +176,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
     if (spec.topology.one_host()) {
         spec.address = "127.0.0.1";
     } else {
+        spec.encrypt = wants_encryption();
         spec.interfaces = plan.options.interfaces;
         spec.address = own.address;
     }

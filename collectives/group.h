@@ -36,6 +36,7 @@ struct GroupSpec {
     std::string address;  ///< of this host, at which the other members reach it; "" unknown
     std::uint32_t local_rank = 0;  ///< of this process on its host: its GPU, among other things
     int gpu = -1;                  ///< of this process, that was asked for by its number; -1: none
+    bool encrypt = false;          ///< the job's; only dtrun's own backend can
     std::uint64_t generation = 0;  ///< of the job's membership; MPI does not survive a change
     /// Asked now and then by a thread that waits in an operation: true ends it. May be empty.
     std::function<bool()> interrupted{};
@@ -188,7 +189,7 @@ struct Availability {
 
 /// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
 struct BackendPlugin {
-    static constexpr std::uint32_t kAbi = 4;
+    static constexpr std::uint32_t kAbi = 5;
     std::uint32_t abi = kAbi;
     const char* name = nullptr;
     Availability (*probe)() = nullptr;

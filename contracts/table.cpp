@@ -13,6 +13,9 @@ using enum ContractVariable::Kind;
 constexpr std::array kDtrun{
     ContractVariable{"DTRUN_JOB", fixed, "id of the job, 32 hexadecimal digits"},
     ContractVariable{"DTRUN_GENERATION", fixed, "number of the membership, from 1"},
+    ContractVariable{"DTRUN_ENCRYPT", fixed,
+                     "1 with --encrypt, else not set: dtrun's own collectives encrypt what goes "
+                     "between hosts"},
     ContractVariable{"DTRUN_ELASTIC", fixed, "1 in an elastic job, else not set"},
     ContractVariable{"DTRUN_MIN_NP", fixed, "fewest ranks of an elastic job"},
     ContractVariable{"DTRUN_MAX_NP", fixed, "most ranks of an elastic job"},

@@ -59,6 +59,7 @@ void add_dtrun(Making& make) {
                 {"DTRUN_SLOT", text(make.slot.slot)},
                 {"DTRUN_HOST", make.facts.host_name},
                 {"DTRUN_SOCKET", make.facts.rank_socket}});
+    if (make.facts.encrypt) make.fixed({{"DTRUN_ENCRYPT", "1"}});
     if (make.facts.ranks_min == 0) return;
     make.fixed({{"DTRUN_ELASTIC", "1"},
                 {"DTRUN_MIN_NP", text(make.facts.ranks_min)},

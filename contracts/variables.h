@@ -38,6 +38,7 @@ struct ContractFacts {
     std::uint16_t proxy_port = 0;    ///< of torch's store on loopback, with TorchStore::proxy
     std::uint16_t horovod_port = 0;  ///< of Horovod's store on loopback; 0: none
     std::uint32_t max_restarts = 0;
+    bool encrypt = false;          ///< --encrypt
     std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
     std::uint32_t ranks_max = 0;   ///< of an elastic job
     std::string change_file{};     ///< DTRUN_CHANGE_FILE of an elastic job

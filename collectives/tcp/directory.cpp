@@ -4,6 +4,8 @@
 #include "collectives/tcp/address.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 
 namespace dtrun::collectives::over_tcp {
 namespace {
@@ -15,13 +17,28 @@ constexpr std::chrono::milliseconds kSlice = 1s;
 /// The timeout of what is not limited.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 constexpr char kRefusal = '!';
-constexpr std::size_t kNonceBytes = 16;
+/// The rank whose card has the secret.
+constexpr std::uint32_t kSecretRank = 0;
 
 std::string card_key(const GroupSpec& spec, std::uint32_t rank) {
     return fmt::format("{}tcp/{}", spec.prefix, rank);
 }
 
+std::optional<Secret> parse_secret(std::string_view text) {
+    std::array<std::uint8_t, Secret::kBytes> bytes{};
+    if (text.size() != 2 * bytes.size()) return std::nullopt;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const char* const end = text.data() + 2 * i + 2;
+        if (std::from_chars(end - 2, end, bytes[i], 16).ptr != end) return std::nullopt;
+    }
+    return Secret(bytes);
+}
+
 }  // namespace
+
+Directory::Directory(const GroupSpec& spec) : spec_(spec), addresses_(spec.size) {
+    terms_.encrypt = spec.encrypt;
+}
 
 std::string Directory::key(std::string_view name) const {
     return fmt::format("{}tcp/{}", spec_.prefix, name);
@@ -42,12 +59,14 @@ void Directory::wait_forever() {
 }
 
 Result<void> Directory::publish(const sockaddr_storage& address) {
-    std::array<std::uint8_t, kNonceBytes> nonce{};
-    random_bytes(nonce);
-    cards_[spec_.rank] = Card{address, hex(nonce)};
-    const KeyStore::Pair card(card_key(spec_, spec_.rank),
-                              fmt::format("{} {}", text_of(address), cards_[spec_.rank]->nonce));
-    return spec_.store->set({&card, 1});
+    addresses_[spec_.rank] = address;
+    std::string card = text_of(address);
+    if (spec_.rank == kSecretRank) {
+        terms_.secret = Secret::random();
+        card += ' ' + hex(terms_.secret.bytes());
+    }
+    const KeyStore::Pair pair(card_key(spec_, spec_.rank), std::move(card));
+    return spec_.store->set({&pair, 1});
 }
 
 void Directory::refuse(const GroupSpec& spec, const std::string& why) {
@@ -59,13 +78,13 @@ void Directory::refuse(const GroupSpec& spec, const std::string& why) {
 Result<void> Directory::fetch(std::span<const std::uint32_t> peers,
                               const std::atomic<bool>& ended) {
     std::vector<std::uint32_t> missing;
-    std::vector<std::string> keys;
-    for (const std::uint32_t peer : peers) {
-        if (knows(peer)) continue;
-        missing.push_back(peer);
-        keys.push_back(card_key(spec_, peer));
-    }
+    for (const std::uint32_t peer : peers)
+        if (!knows(peer)) missing.push_back(peer);
     if (missing.empty()) return {};
+    if (!knows(kSecretRank) && missing.front() != kSecretRank)
+        missing.insert(missing.begin(), kSecretRank);
+    std::vector<std::string> keys;
+    for (const std::uint32_t peer : missing) keys.push_back(card_key(spec_, peer));
     const auto deadline = std::chrono::steady_clock::now() + spec_.timeout;
     for (;;) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(
@@ -77,27 +96,35 @@ Result<void> Directory::fetch(std::span<const std::uint32_t> peers,
         if (!values && left <= 0ms) return std::unexpected(not_come(keys, missing));
         if (!values) continue;
         for (std::size_t i = 0; i < missing.size(); ++i) {
-            auto card = read(missing[i], (*values)[i]);
-            if (!card) return std::unexpected(card.error());
-            cards_[missing[i]] = std::move(*card);
+            auto done = read(missing[i], (*values)[i]);
+            if (!done) return done;
         }
         return {};
     }
 }
 
-Result<Directory::Card> Directory::read(std::uint32_t peer, const std::string& value) const {
-    if (value.starts_with(kRefusal))
-        return fail(Errc::invalid_input, "rank {}: {}", name_of(peer), value.substr(1));
-    const std::size_t space = std::min(value.rfind(' '), value.size());
-    const auto address = parse_address(std::string_view(value).substr(0, space));
+Result<void> Directory::read(std::uint32_t peer, std::string_view card) {
+    if (card.starts_with(kRefusal))
+        return fail(Errc::invalid_input, "rank {}: {}", name_of(peer), card.substr(1));
+    if (peer == kSecretRank) {
+        const std::size_t space = std::min(card.rfind(' '), card.size() - 1);
+        const auto secret = parse_secret(card.substr(space + 1));
+        if (!secret)
+            return fail(Errc::invalid_input, "rank {} has left no secret in the job's store",
+                        name_of(peer));
+        terms_.secret = *secret;
+        card = card.substr(0, space);
+    }
+    const auto address = parse_address(card);
     if (!address) return fail(address.error(), "rank {}", name_of(peer));
-    const sockaddr_storage& own = cards_[spec_.rank]->address;
+    const sockaddr_storage& own = this->address(spec_.rank);
     if (own.ss_family != address->ss_family)
         return fail(Errc::invalid_input,
                     "this rank listens at {} and rank {} at {}: all must use IPv4, or all IPv6 "
                     "(name the interfaces)",
                     text_of(own), name_of(peer), text_of(*address));
-    return Card{*address, value.substr(std::min(space + 1, value.size()))};
+    addresses_[peer] = *address;
+    return {};
 }
 
 Error Directory::not_come(const std::vector<std::string>& keys,
@@ -116,14 +143,6 @@ Error Directory::not_come(const std::vector<std::string>& keys,
                         count > kNamed ? fmt::format(" and {} more", count - kNamed) : "",
                         count == 1 ? "has" : "have",
                         std::chrono::duration<double>(spec_.timeout).count())};
-}
-
-Sha256 Directory::proof(std::string_view word, Kind kind, std::uint32_t from,
-                        std::uint32_t to) const {
-    const std::string key = cards_[std::min(from, to)]->nonce + cards_[std::max(from, to)]->nonce;
-    const std::string text = fmt::format("{} {} {} {} {}", word, static_cast<std::uint32_t>(kind),
-                                         from, to, spec_.prefix);
-    return hmac_sha256(as_bytes(key), {as_bytes(text)});
 }
 
 }  // namespace dtrun::collectives::over_tcp

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/crypto.h"
 #include "base/result.h"
 #include "collectives/group.h"
+#include "collectives/tcp/greeting.h"
 
 #include <sys/socket.h>
 
@@ -18,28 +18,21 @@
 
 namespace dtrun::collectives::over_tcp {
 
-/// What a connection is for. Each pair of ranks has at most one of each kind.
-enum class Kind : std::uint32_t {
-    streams = 1,   ///< of a collective operation: both ends are in the same call
-    messages = 2,  ///< of start(): matched by number, as many under way as one likes
-};
-
-/// Where the ranks of a group listen, and what they prove to each other that they know.
+/// Where the ranks of a group listen, and the secret by which they know each other.
 ///
-/// Each rank puts its address and a random number, the nonce, into the job's store, which only ranks of the
-/// job can read. Two ranks whose nonces are known to each other are authenticated by an HMAC over both of
-/// them; whoever else reaches the port is turned away.
+/// Each rank puts its address into the job's store, which only ranks of the job can read, and rank 0 a secret of
+/// the group's besides. Whoever reaches a port and does not know that is turned away.
 ///
 /// Thread: one at a time.
 class Directory {
 public:
-    explicit Directory(const GroupSpec& spec) : spec_(spec), cards_(spec.size) {}
+    explicit Directory(const GroupSpec& spec);
 
     /// Lets the others know where this rank listens.
     Result<void> publish(const sockaddr_storage& address);
     /// Tells the others why this rank will not come.
     static void refuse(const GroupSpec& spec, const std::string& why);
-    /// Waits for the cards of `peers`. Errc: timed_out (names who has not come), closed, cancelled (once
+    /// Waits for the cards of `peers`, in ascending order, and for the secret. Errc: timed_out (names who has not come), closed, cancelled (once
     /// `ended`), invalid_input (a peer told why it cannot come, or uses the other IP)
     Result<void> fetch(std::span<const std::uint32_t> peers, const std::atomic<bool>& ended);
     /// Whether it makes sense to wait on for peers. Errc: closed (the job or its membership is over), cancelled
@@ -49,11 +42,10 @@ public:
     std::chrono::milliseconds timeout() const { return spec_.timeout; }
 
     /// Of a rank that was fetched.
-    const sockaddr_storage& address(std::uint32_t peer) const { return cards_[peer]->address; }
-    bool knows(std::uint32_t peer) const { return cards_[peer].has_value(); }
-    /// What `from` proves to `to` with a connection of this kind, which `from` has asked for or answered.
-    /// \param word  "asks" or "answers"
-    Sha256 proof(std::string_view word, Kind kind, std::uint32_t from, std::uint32_t to) const;
+    const sockaddr_storage& address(std::uint32_t peer) const { return *addresses_[peer]; }
+    bool knows(std::uint32_t peer) const { return addresses_[peer].has_value(); }
+    /// Once anybody was fetched.
+    const Terms& terms() const { return terms_; }
 
     std::uint32_t rank() const { return spec_.rank; }
     std::uint32_t size() const { return spec_.size; }
@@ -64,16 +56,12 @@ public:
     std::string key(std::string_view name) const;
 
 private:
-    struct Card {
-        sockaddr_storage address{};
-        std::string nonce;
-    };
-
     Error not_come(const std::vector<std::string>& keys, std::span<const std::uint32_t> peers);
-    Result<Card> read(std::uint32_t peer, const std::string& value) const;
+    Result<void> read(std::uint32_t peer, std::string_view card);
 
     GroupSpec spec_;
-    std::vector<std::optional<Card>> cards_;
+    Terms terms_;
+    std::vector<std::optional<sockaddr_storage>> addresses_;
 };
 
 }  // namespace dtrun::collectives::over_tcp

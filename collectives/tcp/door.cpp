@@ -1,8 +1,10 @@
 #include "collectives/tcp/door.h"
 
+#include "base/interfaces.h"
+
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
-#include <utility>
 
 namespace dtrun::collectives::over_tcp {
 namespace {
@@ -10,86 +12,105 @@ namespace {
 /// Strangers may not use up this process's descriptors: no more than this beside the peers, of whom each asks for a
 /// connection of either kind once.
 constexpr std::size_t kStrangersMax = 256;
+/// How many are let in before those who have come are heard: a peer proves himself within a moment, and has to be
+/// asked before others take his place.
+constexpr std::size_t kAtOnce = 64;
+/// How often that is done before connections of this rank's own have their turn again.
+constexpr int kTurns = 64;
 
 }  // namespace
 
 Result<std::unique_ptr<Door>> Door::open(const std::string& ip, std::uint32_t size) {
     auto listener = Socket::listen(ip);
     if (!listener) return std::unexpected(listener.error());
-    return std::unique_ptr<Door>(
-        new Door(std::move(*listener), 2 * std::size_t{size} + kStrangersMax));
+    return std::unique_ptr<Door>(new Door(std::move(*listener), size));
 }
 
-void Door::advance() {
+Door::Door(Socket listener, std::uint32_t size)
+    : listener_(std::move(listener)),
+      size_(size),
+      strangers_max_(2 * std::size_t{size} + kStrangersMax) {}
+
+void Door::advance(std::uint32_t rank, const Terms& terms) {
+    bool more = true;
+    for (int turn = 0; more && turn < kTurns; ++turn) {
+        more = let_some_in();
+        hear(rank, terms);
+        while (strangers_.size() > strangers_max_) turn_one_away();
+        if (!full_) continue;
+        more = turn_one_away();
+        full_ = !more;
+    }
+}
+
+/// \return whether there may be more
+bool Door::let_some_in() {
     full_ = false;
-    while (let_one_in()) {
+    for (std::size_t i = 0; i < kAtOnce; ++i) {
+        Socket socket = listener_.accept();
+        if (!socket) {
+            pollfd waiting{listener_.fd(), POLLIN, 0};
+            // The system does not look whether there is anybody when it has no descriptor for him.
+            full_ = (errno == EMFILE || errno == ENFILE) && ::poll(&waiting, 1, 0) > 0;
+            return false;
+        }
+        const sockaddr_storage peer = socket.peer_address();
+        std::string from = origin_of(reinterpret_cast<const sockaddr*>(&peer));
+        ++strangers_from_[from];
+        strangers_.push_back({std::move(socket), std::move(from)});
     }
-    hear();
-}
-
-/// \return whether there may be another one
-bool Door::let_one_in() {
-    Socket socket = listener_.accept();
-    if (socket) {
-        silent_.push_back({std::move(socket), {}, 0});
-        if (silent_.size() <= callers_max_) return true;
-        hear();
-        if (silent_.size() > callers_max_) turn_one_away();
-        return true;
-    }
-    if (errno != EMFILE && errno != ENFILE) return false;
-    pollfd waiting{listener_.fd(), POLLIN, 0};
-    if (::poll(&waiting, 1, 0) <= 0)
-        return false;  // there is nobody, which the system did not look at
-    hear();
-    full_ = !turn_one_away();
-    return !full_;
-}
-
-/// Makes room, for which whoever has said nothing for longest has to go.
-bool Door::turn_one_away() {
-    if (silent_.empty()) return false;
-    silent_.pop_front();
     return true;
 }
 
-void Door::hear() {
-    for (auto caller = silent_.begin(); caller != silent_.end();) {
-        const auto next = std::next(caller);
-        const auto come =
-            caller->socket.receive(reinterpret_cast<std::byte*>(&caller->greeting) + caller->heard,
-                                   sizeof(Greeting) - caller->heard);
-        if (come) caller->heard += *come;
-        const bool done = caller->heard == sizeof(Greeting);
-        if (!come || (done && caller->greeting.magic != Greeting::kMagic))
-            silent_.erase(caller);
-        else if (done)
-            callers_.splice(callers_.end(), silent_, caller);
-        if (callers_.size() > callers_max_) callers_.pop_front();
-        caller = next;
+/// Makes room. Who has to go is the oldest of those from where most have come, so that a crowd displaces itself.
+bool Door::turn_one_away() {
+    if (strangers_.empty()) return false;
+    const auto crowd =
+        std::ranges::max_element(strangers_from_, {}, [](const auto& one) { return one.second; });
+    forget(std::ranges::find(strangers_, crowd->first, &Stranger::from));
+    return true;
+}
+
+Door::Strangers::iterator Door::forget(Strangers::iterator stranger) {
+    const auto those = strangers_from_.find(stranger->from);
+    if (--those->second == 0) strangers_from_.erase(those);
+    return strangers_.erase(stranger);
+}
+
+void Door::hear(std::uint32_t rank, const Terms& terms) {
+    for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+        const auto proved = stranger->side.advance(stranger->socket, terms);
+        const bool done = proved && *proved;
+        if (done) {
+            const Purpose& purpose = stranger->side.purpose();
+            // The lower rank asks.
+            if (purpose.to == rank && purpose.from < rank)
+                admitted_.insert_or_assign(
+                    {purpose.kind, purpose.from},
+                    Admitted{std::move(stranger->socket), stranger->side.take_sealing()});
+        }
+        stranger = proved && !done ? std::next(stranger) : forget(stranger);
     }
 }
 
-Socket Door::take(const Directory& directory, Kind kind, std::uint32_t peer) {
-    for (auto caller = callers_.begin(); caller != callers_.end();) {
-        const Greeting& greeting = caller->greeting;
-        if (greeting.from != peer || greeting.kind != static_cast<std::uint32_t>(kind)) {
-            ++caller;
-            continue;
-        }
-        Socket socket = std::move(caller->socket);
-        const Sha256 proof = greeting.proof;
-        caller = callers_.erase(caller);
-        if (equal_constant_time(proof, directory.proof("asks", kind, peer, directory.rank())))
-            return socket;
-    }
-    return {};
+std::optional<Admitted> Door::take(Kind kind, std::uint32_t peer) {
+    const auto found = admitted_.extract({kind, peer});
+    if (found.empty()) return std::nullopt;
+    return std::move(found.mapped());
 }
 
 void Door::add_to(std::vector<pollfd>& waits) const {
+    const auto is_listener = [this](const pollfd& wait) { return wait.fd == listener_.fd(); };
+    const auto is_oldest = [this](const pollfd& wait) {
+        return !strangers_.empty() && wait.fd == strangers_.front().socket.fd();
+    };
+    if (std::ranges::any_of(waits, is_listener) || std::ranges::any_of(waits, is_oldest)) return;
     if (!full_)
         waits.push_back({listener_.fd(), POLLIN, 0});  // else it would be ready all the time
-    for (const Caller& caller : silent_) waits.push_back({caller.socket.fd(), POLLIN, 0});
+    for (const Stranger& stranger : strangers_) {
+        const short event = stranger.side.has_to_send() ? POLLOUT : POLLIN;
+        waits.push_back({stranger.socket.fd(), event, 0});
+    }
 }
 
 }  // namespace dtrun::collectives::over_tcp

@@ -1,35 +1,30 @@
 #pragma once
 
-#include "collectives/tcp/directory.h"
+#include "collectives/tcp/greeting.h"
 #include "collectives/tcp/socket.h"
 
 #include <poll.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrun::collectives::over_tcp {
 
-/// The first words of a connection, from the rank that asks for it.
-struct Greeting {
-    static constexpr std::array<char, 8> kMagic{'d', 't', 'r', 'u', 'n', 'c', 'c', '1'};
-
-    std::array<char, 8> magic = kMagic;
-    std::uint32_t kind = 0;
-    std::uint32_t from = 0;
-    std::uint32_t to = 0;
-    std::uint32_t zero = 0;
-    Sha256 proof{};
+/// A connection whose other end has proved to be a rank of the group.
+struct Admitted {
+    Socket socket{};
+    std::optional<Sealing> sealing{};  ///< if it is encrypted
 };
-static_assert(sizeof(Greeting) == 56, "what is on the wire has no gaps");
 
-/// Where the peers of a group come in. A connection stays here until its rank is asked for, since a peer may
-/// come before this rank knows that it needs it.
+/// Where the peers of a group come in. Whoever comes has to prove himself at once; who has done that stays here
+/// until he is asked for, since a peer may come before this rank knows that it needs it.
 ///
 /// Thread: one at a time. Nothing waits.
 class Door {
@@ -39,31 +34,35 @@ public:
 
     sockaddr_storage address() const { return listener_.local_address(); }
     /// Lets in who has come, and hears what they say.
-    void advance();
-    /// The connection of this kind that `peer` has asked for; none if it has not come. Whoever cannot prove
-    /// to be that rank is turned away.
-    Socket take(const Directory& directory, Kind kind, std::uint32_t peer);
-    /// Adds what advance() waits for.
+    /// \param rank  this one
+    void advance(std::uint32_t rank, const Terms& terms);
+    /// The connection of this kind that `peer` has asked for, if it has come.
+    std::optional<Admitted> take(Kind kind, std::uint32_t peer);
+    /// Adds what advance() waits for, once.
     void add_to(std::vector<pollfd>& waits) const;
 
 private:
-    struct Caller {
+    /// Of whom nobody knows yet who he is.
+    struct Stranger {
         Socket socket;
-        Greeting greeting{};
-        std::size_t heard = 0;  ///< bytes of the greeting
+        std::string from;  ///< his address, or his network
+        AnsweringSide side{};
     };
+    using Strangers = std::list<Stranger>;  ///< in the order in which they came
 
-    Door(Socket listener, std::size_t callers_max)
-        : listener_(std::move(listener)), callers_max_(callers_max) {}
-    bool let_one_in();
-    void hear();
+    Door(Socket listener, std::uint32_t size);
+    bool let_some_in();
+    void hear(std::uint32_t rank, const Terms& terms);
     bool turn_one_away();
+    Strangers::iterator forget(Strangers::iterator stranger);
 
     Socket listener_;
-    const std::size_t callers_max_;  ///< of those that say nothing, and of those that have spoken
-    bool full_ = false;              ///< this process has no descriptor left for whoever is next
-    std::list<Caller> silent_;       ///< have not said everything, in the order in which they came
-    std::list<Caller> callers_;
+    const std::uint32_t size_;
+    const std::size_t strangers_max_;
+    bool full_ = false;  ///< this process has no descriptor left for whoever is next
+    Strangers strangers_;
+    std::map<std::string, std::size_t> strangers_from_;
+    std::map<std::pair<Kind, std::uint32_t>, Admitted> admitted_;
 };
 
 }  // namespace dtrun::collectives::over_tcp

@@ -76,6 +76,7 @@ Result<void> TcpGroup::open() {
     std::int64_t room = std::numeric_limits<std::int64_t>::max();
     for (const std::uint32_t peer : peers)
         room = std::min(room, static_cast<std::int64_t>(streams_->socket(peer).send_room()));
+    if (spec_.encrypt) room -= room / 16;  // for what records are more than their content
     if (auto done = allreduce(&room, &room, 1, DType::i64, Reduce::min); !done) return done;
     segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
     segment_.resize(segment_bytes_);
@@ -94,6 +95,7 @@ GroupFacts TcpGroup::facts() const {
             "connections",
             fmt::format("{} of {} for collectives, {} for messages", streams_->connections(),
                         size_ - 1, message_mesh_->connections()));
+    facts.details.emplace_back("encryption", spec_.encrypt ? "AES-256-GCM (--encrypt)" : "no");
     facts.details.emplace_back("GPUDirect RDMA", "no: TCP sends memory of the host");
     return facts;
 }

@@ -1,5 +1,7 @@
 #include "collectives/tcp/mesh.h"
 
+#include "base/ids.h"
+
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -17,6 +19,8 @@ constexpr std::size_t kAheadBytes = 16UL << 10;
 constexpr int kTries = 30;
 /// How often somebody who could interrupt a wait is asked.
 constexpr int kAskMs = 100;
+/// The longest pause before one connects again.
+constexpr std::chrono::milliseconds kPauseMax{500};
 
 }  // namespace
 
@@ -97,6 +101,10 @@ Result<void> Mesh::begin(std::uint32_t peer) {
     if (!directory_.knows(peer))
         if (auto fetched = directory_.fetch({&peer, 1}, alarm_.ended()); !fetched) return fetched;
     if (peer < directory_.rank()) return keep(peer, {}, Link::State::accepts);
+    return dial(peer);
+}
+
+Result<void> Mesh::dial(std::uint32_t peer) {
     auto socket = Socket::connect(directory_.address(peer));
     if (!socket) return std::unexpected(lost(peer, socket.error()));
     return keep(peer, std::move(*socket), Link::State::connects);
@@ -105,17 +113,23 @@ Result<void> Mesh::begin(std::uint32_t peer) {
 Result<void> Mesh::keep(std::uint32_t peer, Socket socket, Link::State state) {
     const std::lock_guard lock(mutex_);
     if (shut_) return fail(Errc::cancelled, "aborted");
-    links_[peer].socket = std::move(socket);
-    links_[peer].state = state;
+    Link& link = links_[peer];
+    if (link.state == Link::State::pauses) --pauses_;
+    if (state == Link::State::pauses) ++pauses_;
+    link.socket = std::move(socket);
+    link.state = state;
     return {};
 }
 
 Result<void> Mesh::advance(std::uint32_t peer) {
     switch (links_[peer].state) {
+        case Link::State::pauses:
+            if (std::chrono::steady_clock::now() < links_[peer].again) return {};
+            return dial(peer);
         case Link::State::connects:
             return greet(peer);
         case Link::State::greets:
-            return hear_answer(peer);
+            return introduce(peer);
         case Link::State::accepts:
             return accept(peer);
         case Link::State::none:
@@ -133,46 +147,46 @@ Result<void> Mesh::greet(std::uint32_t peer) {
         return std::unexpected(lost(
             peer, {Errc::closed, fmt::format("rank {} cannot be reached: {}",
                                              directory_.name_of(peer), made.error().message)}));
-    Greeting greeting;
-    greeting.kind = static_cast<std::uint32_t>(kind_);
-    greeting.from = directory_.rank();
-    greeting.to = peer;
-    greeting.proof = directory_.proof("asks", kind_, directory_.rank(), peer);
-    const iovec part{&greeting, sizeof greeting};
-    const auto sent = link.socket.send({&part, 1});
-    if (!sent) return std::unexpected(lost(peer, sent.error()));
-    if (*sent == 0) return {};  // the next turn will
+    link.asking.emplace(Purpose{kind_, directory_.rank(), peer}, directory_.terms());
     link.state = Link::State::greets;
-    return {};
+    return introduce(peer);
 }
 
-Result<void> Mesh::hear_answer(std::uint32_t peer) {
+Result<void> Mesh::introduce(std::uint32_t peer) {
     Link& link = links_[peer];
-    const auto come =
-        link.socket.receive(link.answer.data() + link.heard, link.answer.size() - link.heard);
-    if (!come) return std::unexpected(lost(peer, come.error()));
-    link.heard += *come;
-    if (link.heard < link.answer.size()) return {};
-    const Sha256 expected = directory_.proof("answers", kind_, peer, directory_.rank());
-    if (equal_constant_time(link.answer, expected)) return opened(peer);
-    return fail(Errc::closed, "somebody else answers at the address of rank {}",
-                directory_.name_of(peer));
+    const auto proved = link.asking->advance(link.socket);
+    if (!proved && proved.error().code == Errc::closed) return try_again(peer);
+    if (!proved)
+        return fail(Errc::closed, "somebody else answers at the address of rank {}: {}",
+                    directory_.name_of(peer), proved.error().message);
+    if (!*proved) return {};
+    auto sealing = link.asking->take_sealing();
+    link.asking.reset();
+    return opened(peer, std::move(sealing));
+}
+
+/// The peer has closed the connection before it had heard who asks: it had too many strangers at its door, or has
+/// ended, and then there is nobody at the next try.
+Result<void> Mesh::try_again(std::uint32_t peer) {
+    std::array<std::uint8_t, 1> random{};
+    random_bytes(random);
+    // All who were closed at once do not come back at once.
+    links_[peer].again = std::chrono::steady_clock::now() + kPauseMax * (1 + random[0]) / 256;
+    return keep(peer, {}, Link::State::pauses);
 }
 
 Result<void> Mesh::accept(std::uint32_t peer) {
-    Socket socket = door_.take(directory_, kind_, peer);
-    if (!socket) return {};
-    Sha256 answer = directory_.proof("answers", kind_, directory_.rank(), peer);
-    const iovec part{answer.data(), answer.size()};
-    const auto sent = socket.send({&part, 1});
-    if (!sent) return std::unexpected(lost(peer, sent.error()));
-    if (auto kept = keep(peer, std::move(socket), Link::State::accepts); !kept) return kept;
-    return opened(peer);
+    auto admitted = door_.take(kind_, peer);
+    if (!admitted) return {};
+    if (auto kept = keep(peer, std::move(admitted->socket), Link::State::accepts); !kept)
+        return kept;
+    return opened(peer, std::move(admitted->sealing));
 }
 
-Result<void> Mesh::opened(std::uint32_t peer) {
+Result<void> Mesh::opened(std::uint32_t peer, std::optional<Sealing> sealing) {
     Link& link = links_[peer];
     link.state = Link::State::open;
+    if (sealing) link.sealed = std::make_unique<SealedStream>(std::move(*sealing));
     link.socket.prepare(kind_ == Kind::messages ? Traffic::bursts : Traffic::streams);
     alarm_.watch(link.socket.fd(), peer);
     return {};
@@ -181,7 +195,10 @@ Result<void> Mesh::opened(std::uint32_t peer) {
 void Mesh::add_to(std::vector<pollfd>& waits, std::uint32_t peer) const {
     const Link& link = links_[peer];
     if (link.state == Link::State::accepts) return door_.add_to(waits);
-    const short event = link.state == Link::State::connects ? POLLOUT : POLLIN;
+    if (link.state == Link::State::pauses) return;  // wait() knows
+    const bool sends = link.state == Link::State::connects ||
+                       (link.asking.has_value() && link.asking->has_to_send());
+    const short event = sends ? POLLOUT : POLLIN;
     waits.push_back({link.socket.fd(), event, 0});
 }
 
@@ -189,12 +206,15 @@ void Mesh::add_to(std::vector<pollfd>& waits, std::uint32_t peer) const {
 
 Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
     waits.push_back({alarm_.fd(), POLLIN, 0});
+    const bool asks = interrupted_ && ms < 0;
+    const auto pause = until_next_try();
+    if (pause && (ms < 0 || *pause < ms)) ms = *pause;
     int ready = 0;
-    while (interrupted_ && ms < 0 && ready == 0) {
-        ready = ::poll(waits.data(), waits.size(), kAskMs);
-        if (ready <= 0 && interrupted_()) return fail(Errc::cancelled, "interrupted");
-    }
-    if (!interrupted_ || ms >= 0) ready = ::poll(waits.data(), waits.size(), ms);
+    do {
+        const int slice = asks && (ms < 0 || ms > kAskMs) ? kAskMs : ms;
+        ready = ::poll(waits.data(), waits.size(), slice);
+        if (asks && ready <= 0 && interrupted_()) return fail(Errc::cancelled, "interrupted");
+    } while (asks && !pause && ready == 0);
     if (ready <= 0) return {};
     const bool rings = waits.back().revents != 0;
     // What has come is read first: a peer may have ended after it had said everything.
@@ -203,6 +223,17 @@ Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
     const auto peer = alarm_.caused_by();
     if (!peer) return {};
     return std::unexpected(lost(*peer, {Errc::closed, "it has given up"}));
+}
+
+/// Milliseconds until a link is to be tried again, if any is.
+std::optional<int> Mesh::until_next_try() const {
+    if (pauses_ == 0) return std::nullopt;
+    auto next = std::chrono::steady_clock::time_point::max();
+    for (const Link& link : links_)
+        if (link.state == Link::State::pauses) next = std::min(next, link.again);
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(next - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
 }
 
 Result<void> Mesh::wait_to(std::uint32_t peer, short event) {
@@ -228,10 +259,21 @@ Error Mesh::wait_for_end(std::uint32_t peer) {
 
 // ---- reading and writing --------------------------------------------------------------------
 
+Result<std::size_t> Mesh::send(std::uint32_t peer, std::span<const iovec> parts) {
+    Link& link = links_[peer];
+    return link.sealed ? link.sealed->send(link.socket, parts) : link.socket.send(parts);
+}
+
+Result<std::size_t> Mesh::receive(std::uint32_t peer, void* data, std::size_t bytes) {
+    Link& link = links_[peer];
+    return link.sealed ? link.sealed->receive(link.socket, data, bytes)
+                       : link.socket.receive(data, bytes);
+}
+
 Result<std::size_t> Mesh::read_some(std::uint32_t peer, void* data, std::size_t bytes) {
     Link& link = links_[peer];
-    if (bytes >= kAheadBytes && !has_ahead(peer)) {
-        auto come = link.socket.receive(data, bytes);
+    if (link.sealed || (bytes >= kAheadBytes && !has_ahead(peer))) {
+        auto come = receive(peer, data, bytes);
         if (!come) return std::unexpected(lost(peer, come.error()));
         return come;
     }
@@ -268,8 +310,7 @@ Result<void> Mesh::write(std::uint32_t peer, std::span<const iovec> parts) {
     std::ranges::copy(parts, left.begin());
     std::size_t first = 0;
     while (first < parts.size()) {
-        const auto sent =
-            links_[peer].socket.send(std::span(left).subspan(first, parts.size() - first));
+        const auto sent = send(peer, std::span(left).subspan(first, parts.size() - first));
         if (!sent) return std::unexpected(lost(peer, sent.error()));
         std::size_t gone = *sent;
         while (first < parts.size() && gone >= left[first].iov_len) gone -= left[first++].iov_len;

@@ -4,10 +4,13 @@
 #include "collectives/tcp/alarm.h"
 #include "collectives/tcp/directory.h"
 #include "collectives/tcp/door.h"
+#include "collectives/tcp/greeting.h"
+#include "collectives/tcp/sealed_stream.h"
 #include "collectives/tcp/socket.h"
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -51,11 +54,15 @@ public:
     Result<void> begin(std::uint32_t peer);
     /// Lets in who has come. Once before advance() of any number of peers: whoever comes in between is not seen by
     /// those that have had their turn, and nobody would wait for him.
-    void let_in() { door_.advance(); }
+    void let_in() { door_.advance(directory_.rank(), directory_.terms()); }
     Result<void> advance(std::uint32_t peer);
     bool connected(std::uint32_t peer) const { return links_[peer].state == Link::State::open; }
     std::size_t connections() const;
     const Socket& socket(std::uint32_t peer) const { return links_[peer].socket; }
+
+    /// What can be sent, or has come, at once; 0: one has to wait. Errc: closed
+    Result<std::size_t> send(std::uint32_t peer, std::span<const iovec> parts);
+    Result<std::size_t> receive(std::uint32_t peer, void* data, std::size_t bytes);
 
     /// What comes from a peer, and what goes to it, as long as that takes. Errc: closed, cancelled
     Result<std::size_t> read(std::uint32_t peer, void* data, std::size_t bytes);
@@ -83,23 +90,28 @@ public:
 
 private:
     struct Link {
-        enum class State { none, connects, greets, accepts, open };
+        enum class State { none, pauses, connects, greets, accepts, open };
         State state = State::none;
         Socket socket{};
-        Sha256 answer{};        ///< what has come of it while it greets
-        std::size_t heard = 0;  ///< bytes of that
+        std::chrono::steady_clock::time_point again{};  ///< when a pause is over
+        std::optional<AskingSide> asking{};             ///< while it greets
+        std::unique_ptr<SealedStream> sealed{};         ///< if it is encrypted
         /// What has come and was not asked for yet: small messages take one system call.
         std::unique_ptr<std::byte[]> ahead{};
         std::size_t ahead_begin = 0;
         std::size_t ahead_end = 0;
     };
     bool has_ahead(std::uint32_t peer) const {
-        return links_[peer].ahead_begin < links_[peer].ahead_end;
+        const Link& link = links_[peer];
+        return link.ahead_begin < link.ahead_end || (link.sealed && link.sealed->has_ahead());
     }
+    Result<void> dial(std::uint32_t peer);
     Result<void> greet(std::uint32_t peer);
-    Result<void> hear_answer(std::uint32_t peer);
+    Result<void> introduce(std::uint32_t peer);
+    Result<void> try_again(std::uint32_t peer);
     Result<void> accept(std::uint32_t peer);
-    Result<void> opened(std::uint32_t peer);
+    Result<void> opened(std::uint32_t peer, std::optional<Sealing> sealing);
+    std::optional<int> until_next_try() const;
     Result<void> keep(std::uint32_t peer, Socket socket, Link::State state);
     Result<void> wait_to(std::uint32_t peer, short event);
     Error lost(std::uint32_t peer, const Error& why);
@@ -113,6 +125,7 @@ private:
     std::mutex mutex_;  ///< guards sockets against shut()
     bool shut_ = false;
     std::optional<std::uint32_t> broken_;
+    std::size_t pauses_ = 0;  ///< links that wait to be tried again
     std::vector<Link> links_;
 };
 

@@ -134,7 +134,7 @@ Result<bool> Messages::send_some(std::uint32_t to) {
                   sizeof(Header) - of_header},
             iovec{message.data + of_data,
                   std::min<std::size_t>(message.header.bytes - of_data, kTurnBytes)}};
-        const auto sent = mesh_.socket(to).send(parts);
+        const auto sent = mesh_.send(to, parts);
         if (!sent) {
             mesh_.broke(to);
             return std::unexpected(sent.error());
@@ -158,7 +158,7 @@ Result<bool> Messages::receive_some(std::uint32_t from) {
                                 : message.data + (message.moved - sizeof(Header));
         const std::size_t wanted = begins ? sizeof(Header) - message.moved
                                           : sizeof(Header) + message.header.bytes - message.moved;
-        const auto come = mesh_.socket(from).receive(to, wanted);
+        const auto come = mesh_.receive(from, to, wanted);
         if (!come) {
             mesh_.broke(from);
             return std::unexpected(come.error());

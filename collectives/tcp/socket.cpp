@@ -87,6 +87,13 @@ sockaddr_storage Socket::local_address() const {
     return address;
 }
 
+sockaddr_storage Socket::peer_address() const {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    ::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    return address;
+}
+
 Result<void> Socket::connected() const {
     int error = 0;
     socklen_t bytes = sizeof error;

@@ -36,6 +36,8 @@ public:
     explicit operator bool() const { return static_cast<bool>(fd_); }
     void close() { fd_.reset(); }
     sockaddr_storage local_address() const;
+    /// Whom a connection is with; nobody once it was reset.
+    sockaddr_storage peer_address() const;
     /// Of a connection that was begun, once it can be written: why it was not made.
     Result<void> connected() const;
 

@@ -374,8 +374,10 @@ Rows<RunDraft> reaching_flags() {
           .group = reaching,
           .in = {fronts, bench},
           .needs_agents = true,
-          .help = "encrypt what dtrun sends between hosts, torch's store too; not what programs "
-                  "send by themselves (default: authenticated, but in the clear)"},
+          .help =
+              "encrypt what dtrun sends between hosts, torch's store and dtrun's own collectives "
+              "too; not what programs send by NCCL, Gloo, MPI or themselves (default: "
+              "authenticated, but in the clear)"},
          set_true<&plan::Options::encrypt>},
         {{.names = "--tree-threshold",
           .metavar = "HOSTS",

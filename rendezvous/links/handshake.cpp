@@ -3,32 +3,12 @@
 #include "base/crypto.h"
 #include "rendezvous/wire/handshake_records.h"
 
-#include <vector>
-
 namespace dtrun {
 namespace {
 
 /// A random nonce; with encryption it is the side's public key of the key exchange.
 Nonce make_nonce(const std::optional<KeyExchange>& exchange) {
     return exchange ? exchange->public_key() : random_nonce();
-}
-
-struct Keys {
-    Key client;
-    Key server;
-};
-
-Result<Keys> agree(const KeyExchange& exchange, const Key& others, const Secret& secret,
-                   const ClientRecord& client, const ServerRecord& server) {
-    const auto shared = exchange.shared_secret(others);
-    if (!shared) return std::unexpected(shared.error());
-    std::vector<std::uint8_t> both(shared->begin(), shared->end());
-    both.insert(both.end(), secret.bytes().begin(), secret.bytes().end());
-    std::string records(client.begin(), client.end());
-    records.append(server.begin(), server.end());
-    const Sha256 salt = sha256(records);
-    return Keys{derive_key(both, salt, "dtrun client key"),
-                derive_key(both, salt, "dtrun server key")};
 }
 
 std::string wanted(bool encrypt) {
@@ -96,7 +76,7 @@ asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::sock
     if (!equal_constant_time(proofs.server, shown))
         co_return fail(Errc::denied, "the other side does not know the job's secret");
     if (!exchange) co_return std::optional<Sealing>();
-    const auto keys = agree(*exchange, answer->nonce, credentials.secret, ours, theirs);
+    const auto keys = session_keys(*exchange, answer->nonce, credentials.secret, ours, theirs);
     if (!keys) co_return std::unexpected(keys.error());
     co_return Sealing{Seal(keys->client), Seal(keys->server)};
 }
@@ -140,7 +120,7 @@ asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, 
     if (!proved) co_return fail(Errc::denied, "wrong secret");
     if (!done) co_return std::unexpected(done.error());
     if (!exchange) co_return Authenticated{hello->job, std::nullopt};
-    const auto keys = agree(*exchange, hello->nonce, secret, theirs, ours);
+    const auto keys = session_keys(*exchange, hello->nonce, secret, theirs, ours);
     if (!keys) co_return std::unexpected(keys.error());
     co_return Authenticated{hello->job, Sealing{Seal(keys->server), Seal(keys->client)}};
 }

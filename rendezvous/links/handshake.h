@@ -4,7 +4,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
 #include "base/result.h"
-#include "rendezvous/links/sealing.h"
+#include "rendezvous/wire/sealing.h"
 
 #include <functional>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/links/sealing.h"
+#include "rendezvous/wire/sealing.h"
 #include "rendezvous/wire/frame.h"
 
 #include <cstddef>

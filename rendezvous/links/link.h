@@ -6,7 +6,7 @@
 #include "rendezvous/links/backpressure.h"
 #include "rendezvous/links/incoming_frames.h"
 #include "rendezvous/links/peer_liveness.h"
-#include "rendezvous/links/sealing.h"
+#include "rendezvous/wire/sealing.h"
 #include "rendezvous/links/send_queue.h"
 #include "rendezvous/wire/frame.h"
 

@@ -1,6 +1,7 @@
 #include "rendezvous/links/server.h"
 
 #include "base/fd.h"
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/accept.h"
 #include "base/loop/net.h"
@@ -14,15 +15,6 @@ namespace {
 
 constexpr std::chrono::seconds kLogPause{1};
 constexpr std::size_t kDenialsLogged = 20;  // in each kLogPause
-
-/// What connections of one machine have in common: its IPv4 address, or its IPv6 /64 network, all
-/// of whose addresses it may use.
-std::string origin(const asio::ip::address& address) {
-    if (!address.is_v6() || address.to_v6().is_v4_mapped()) return numeric(address);
-    auto bytes = address.to_v6().to_bytes();
-    std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t{0});
-    return asio::ip::address_v6(bytes).to_string() + "/64";
-}
 
 std::size_t quarter(std::size_t all) {
     return std::max<std::size_t>(all / 4, 1);
@@ -118,7 +110,7 @@ void Server::meet(tcp::socket socket) {
     boost::system::error_code gone;
     const tcp::endpoint peer = socket.remote_endpoint(gone);
     if (gone) return;
-    const std::string from = origin(peer.address());
+    const std::string from = origin_of(peer.data());
     make_room(from);
     const std::uint64_t stranger = ++last_stranger_;
     const auto shared = std::make_shared<tcp::socket>(std::move(socket));

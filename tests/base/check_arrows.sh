@@ -40,7 +40,7 @@ check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base
 check worker/checkup worker/ranks rendezvous base
 check worker/agent worker/binding worker/checkup worker/mpi worker/ranks worker/stores contracts rendezvous base
-check collectives worker/include 'base/*'
+check collectives worker/include rendezvous/wire/handshake_records.h rendezvous/wire/sealing.h 'base/*'
 check launcher contracts hostfiles rendezvous base lab worker/binding
 check launcher/transport hostfiles rendezvous base
 check launcher/plan launcher/transport contracts hostfiles rendezvous base

@@ -169,6 +169,7 @@ void Agent::learn_facts(const JobId& job) {
     facts_.tasks_per_node = bootstrap_.tasks_per_node;
     facts_.torch_store = bootstrap_.torch_store;
     facts_.max_restarts = bootstrap_.max_restarts;
+    facts_.encrypt = bootstrap_.encrypt;
     facts_.ranks_min = bootstrap_.ranks_min;
     facts_.ranks_max = bootstrap_.ranks_max;
     facts_.role = bootstrap_.role;

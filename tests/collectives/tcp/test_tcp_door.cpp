@@ -1,6 +1,7 @@
 #include "base/result.h"
 #include "collectives/tcp/door.h"
 
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <catch2/catch.hpp>
@@ -9,32 +10,92 @@
 #include <filesystem>
 #include <vector>
 
+using namespace dtrun;
 using namespace dtrun::collectives::over_tcp;
 
 namespace {
 
-/// Whoever connects to a door; they have come once this returns, as the system takes them.
-std::vector<Socket> callers(const Door& door, int count) {
+/// Whoever connects to a door, from 127.0.0.`host`; they have come once this returns, as the system takes them.
+std::vector<Socket> callers(const Door& door, int count, std::uint32_t host = 1) {
+    const sockaddr_storage address = door.address();
     std::vector<Socket> all;
     for (int i = 0; i < count; ++i) {
-        auto socket = Socket::connect(door.address());
-        REQUIRE(socket.has_value());
-        pollfd writable{socket->fd(), POLLOUT, 0};
-        REQUIRE(::poll(&writable, 1, 10'000) == 1);
-        all.push_back(std::move(*socket));
+        Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in own{};
+        own.sin_family = AF_INET;
+        own.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+        REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+        REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof own) == 0);
+        all.emplace_back(std::move(fd));
     }
     return all;
 }
 
-void greet(const Socket& socket) {
-    Greeting greeting;
-    const iovec part{&greeting, sizeof greeting};
-    REQUIRE(socket.send({&part, 1}).value_or(0) == sizeof greeting);
+void say(const Socket& socket, std::span<const std::uint8_t> bytes) {
+    const iovec part{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+    REQUIRE(socket.send({&part, 1}).value_or(0) == bytes.size());
+}
+
+template <class Record>
+Record hear(const Socket& socket) {
+    Record record{};
+    for (std::size_t heard = 0; heard < record.size();) {
+        pollfd readable{socket.fd(), POLLIN, 0};
+        REQUIRE(::poll(&readable, 1, 10'000) == 1);
+        const auto come = socket.receive(record.data() + heard, record.size() - heard);
+        REQUIRE(come.has_value());
+        heard += *come;
+    }
+    return record;
+}
+
+constexpr std::uint32_t kOwnRank = 3;
+
+Terms terms() {
+    std::array<std::uint8_t, Secret::kBytes> bytes{};
+    bytes.fill(7);
+    return {Secret(bytes), false};
+}
+
+ClientRecord hello_of(const Purpose& purpose) {
+    return encode_hello(ClientHello{.job = encode(purpose), .nonce = random_nonce()});
+}
+
+/// What rank 0 has said to the door of rank 3, which has looked after each word.
+struct Said {
+    ClientRecord hello{};
+    Sha256 proof{};
+    bool was_let_in = false;
+};
+Said greet(const Socket& socket, Door& door, const Terms& known = terms()) {
+    Said said;
+    said.hello = hello_of({Kind::messages, 0, kOwnRank});
+    say(socket, said.hello);
+    door.advance(kOwnRank, terms());
+    const Proofs proofs = make_proofs(known.secret, said.hello, hear<ServerRecord>(socket));
+    said.proof = proofs.client;
+    say(socket, said.proof);
+    door.advance(kOwnRank, terms());
+    said.was_let_in = hear<Sha256>(socket) == proofs.server;
+    return said;
+}
+
+std::unique_ptr<Door> open_door(std::uint32_t ranks = 4) {
+    auto door = Door::open("127.0.0.1", ranks);
+    REQUIRE(door.has_value());
+    return std::move(*door);
+}
+
+void look(Door& door) {
+    door.advance(kOwnRank, terms());
 }
 
 bool was_turned_away(const Socket& socket) {
-    std::byte any{};
-    return !socket.receive(&any, 1);
+    std::array<std::byte, 128> any{};
+    for (;;) {
+        const auto come = socket.receive(any.data(), any.size());
+        if (!come || *come == 0) return !come;
+    }
 }
 
 /// Leaves this process so many descriptors, for as long as it lives.
@@ -66,54 +127,105 @@ private:
 
 }  // namespace
 
-TEST_CASE("Of many strangers that say nothing at a door, the oldest are turned away", "[tcp]") {
-    const auto door = Door::open("127.0.0.1", 4);
-    REQUIRE(door.has_value());
-    const std::vector<Socket> strangers = callers(**door, 268);
-    (*door)->advance();
-    const auto away = std::ranges::count_if(strangers, was_turned_away);
-    CHECK(away == 4);
-    CHECK(was_turned_away(strangers[3]));
+TEST_CASE("Whoever has proved to be a rank is there for who asks for that rank and kind", "[tcp]") {
+    const auto door = open_door();
+    const Socket peer = std::move(callers(*door, 1).front());
+    CHECK(greet(peer, *door).was_let_in);
+    CHECK_FALSE(door->take(Kind::streams, 0).has_value());
+    CHECK_FALSE(door->take(Kind::messages, 1).has_value());
+    CHECK(door->take(Kind::messages, 0).has_value());
+    CHECK_FALSE(door->take(Kind::messages, 0).has_value());
 }
 
-TEST_CASE("Of many callers that only say that they are peers, the oldest are turned away",
+TEST_CASE("A recorded greeting opens no door", "[tcp]") {
+    const auto door = open_door();
+    const std::vector<Socket> both = callers(*door, 2);
+    const Said said = greet(both[0], *door);
+    REQUIRE(said.was_let_in);
+    REQUIRE(door->take(Kind::messages, 0).has_value());
+    say(both[1], said.hello);
+    say(both[1], said.proof);
+    look(*door);
+    CHECK_FALSE(door->take(Kind::messages, 0).has_value());
+    hear<ServerRecord>(both[1]);
+    CHECK(hear<Sha256>(both[1]) == Sha256{});
+    CHECK(was_turned_away(both[1]));
+}
+
+TEST_CASE("Who knows another secret, or comes as a rank that does not ask, is turned away",
           "[tcp]") {
-    const auto door = Door::open("127.0.0.1", 4);
-    REQUIRE(door.has_value());
-    const std::vector<Socket> strangers = callers(**door, 268);
-    std::ranges::for_each(strangers, greet);
-    (*door)->advance();
-    CHECK(std::ranges::count_if(strangers, was_turned_away) == 4);
+    const auto door = open_door();
+    const std::vector<Socket> all = callers(*door, 2);
+    CHECK_FALSE(greet(all[0], *door, {Secret::random(), false}).was_let_in);
+    CHECK(was_turned_away(all[0]));
+    // The lower rank asks: 3 does not ask itself.
+    const ClientRecord hello = hello_of({Kind::messages, kOwnRank, kOwnRank});
+    say(all[1], hello);
+    look(*door);
+    say(all[1], make_proofs(terms().secret, hello, hear<ServerRecord>(all[1])).client);
+    look(*door);
+    CHECK(was_turned_away(all[1]));
+    CHECK_FALSE(door->take(Kind::messages, kOwnRank).has_value());
 }
 
-TEST_CASE("Without descriptors strangers are turned away, and whoever has spoken stays", "[tcp]") {
-    const auto door = Door::open("127.0.0.1", 4);
-    REQUIRE(door.has_value());
-    const std::vector<Socket> all = callers(**door, 20);
-    greet(all[0]);
-    {
-        const FewDescriptors few(5);
-        (*door)->advance();
-        CHECK(std::ranges::count_if(all, was_turned_away) == 15);
-        CHECK_FALSE(was_turned_away(all[0]));
-        CHECK_FALSE(was_turned_away(all[19]));
+TEST_CASE("Of many strangers at a door, silent or not, the oldest are turned away", "[tcp]") {
+    for (const bool silent : {true, false}) {
+        INFO((silent ? "silent" : "not silent"));
+        const auto door = open_door();
+        const std::vector<Socket> strangers = callers(*door, 268);
+        if (!silent)
+            for (const Socket& one : strangers) say(one, hello_of({Kind::messages, 0, kOwnRank}));
+        look(*door);
+        CHECK(std::ranges::count_if(strangers, was_turned_away) == 4);
+        CHECK(was_turned_away(strangers[3]));
     }
+}
+
+TEST_CASE("A crowd of strangers at a door turns away neither who has proved himself nor others",
+          "[tcp]") {
+    const auto door = open_door();
+    const Socket peer = std::move(callers(*door, 1).front());
+    REQUIRE(greet(peer, *door).was_let_in);
+    const Socket slow = std::move(callers(*door, 1, 2).front());
+    const ClientRecord hello = hello_of({Kind::streams, 1, kOwnRank});
+    say(slow, hello);
+    const std::vector<Socket> crowd = callers(*door, 300);
+    for (const Socket& one : crowd) say(one, hello_of({Kind::messages, 0, kOwnRank}));
+    look(*door);
+    CHECK(door->take(Kind::messages, 0).has_value());
+    say(slow, make_proofs(terms().secret, hello, hear<ServerRecord>(slow)).client);
+    look(*door);
+    CHECK(door->take(Kind::streams, 1).has_value());
+}
+
+TEST_CASE("Without descriptors strangers are turned away, and whoever has proved himself stays",
+          "[tcp]") {
+    const auto door = open_door();
+    const Socket peer = std::move(callers(*door, 1).front());
+    REQUIRE(greet(peer, *door).was_let_in);
+    const std::vector<Socket> all = callers(*door, 19);
+    {
+        const FewDescriptors few(4);
+        look(*door);
+        CHECK(std::ranges::count_if(all, was_turned_away) == 15);
+        CHECK_FALSE(was_turned_away(all[18]));
+    }
+    CHECK(door->take(Kind::messages, 0).has_value());
 }
 
 TEST_CASE("A door without a descriptor for whoever is next does not wake up for them", "[tcp]") {
-    const auto door = Door::open("127.0.0.1", 4);
-    REQUIRE(door.has_value());
-    const std::vector<Socket> all = callers(**door, 2);
-    greet(all[0]);
-    greet(all[1]);
+    const auto door = open_door();
+    const std::vector<Socket> all = callers(*door, 1);
     std::vector<pollfd> waits;
     {
-        const FewDescriptors few(1);
-        (*door)->advance();
-        (*door)->add_to(waits);
+        const FewDescriptors few(0);
+        look(*door);
+        door->add_to(waits);
         CHECK(waits.empty());
     }
-    (*door)->advance();
-    (*door)->add_to(waits);
-    CHECK(waits.size() == 1);
+    look(*door);
+    door->add_to(waits);
+    CHECK(waits.size() == 2);
+    door->add_to(waits);
+    CHECK(waits.size() == 2);
 }

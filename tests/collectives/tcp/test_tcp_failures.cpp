@@ -1,6 +1,7 @@
 #include "collectives/tcp/door.h"
 #include "collectives/tcp/group.h"
 #include "tests/collectives/support/disagreements.h"
+#include "tests/collectives/support/tap.h"
 #include "tests/collectives/support/thread_ranks.h"
 
 #include <catch2/catch.hpp>
@@ -235,36 +236,177 @@ TEST_CASE("Who receives a message of another size is told at once, and nothing i
     CHECK(data == std::vector<float>(12, 7.0F));
 }
 
+namespace {
+
+/// Somebody at the door of a rank.
+class Visitor {
+public:
+    explicit Visitor(const sockaddr_storage& door) {
+        auto socket = over_tcp::Socket::connect(door);
+        REQUIRE(socket.has_value());
+        socket_ = std::move(*socket);
+        REQUIRE(wait(POLLOUT));
+    }
+    void say(std::string_view bytes) {
+        const iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+        REQUIRE(socket_.send({&part, 1}).value_or(0) == bytes.size());
+    }
+    /// All that is said to him until he is turned away, or nothing is for 10 s.
+    std::string listen() {
+        std::string heard;
+        for (std::array<char, 1024> room{};;) {
+            if (!wait(POLLIN)) return heard + " and then nothing";
+            const auto come = socket_.receive(room.data(), room.size());
+            if (!come) return heard;
+            heard.append(room.data(), *come);
+        }
+    }
+
+private:
+    bool wait(short event) {
+        pollfd ready{socket_.fd(), event, 0};
+        return ::poll(&ready, 1, 10'000) == 1;
+    }
+
+    over_tcp::Socket socket_;
+};
+
+/// Ranks 0 and 1, connected; what rank 0 says to rank 1 goes by the store's tap.
+std::vector<std::unique_ptr<Group>> make_tapped(TappedStore& store, bool encrypt = false) {
+    std::vector<std::unique_ptr<Group>> groups(2);
+    const auto results = run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+                                       GroupSpec spec = thread_spec(rank, 2, store);
+                                       spec.encrypt = encrypt;
+                                       auto group = over_tcp::connect(spec);
+                                       if (!group) return std::unexpected(group.error());
+                                       groups[rank] = std::move(*group);
+                                       return {};
+                                   }));
+    REQUIRE(failures(results) == "");
+    return groups;
+}
+
+constexpr std::size_t kHelloBytes = 56;
+
+Result<std::unique_ptr<Pending>> send_text(Group& group, const std::string& text) {
+    const Send send{1, text.data(), text.size()};
+    return group.start({&send, 1}, {});
+}
+
+/// \param text  as long as what comes
+Result<std::unique_ptr<Pending>> receive_text(Group& group, std::string& text) {
+    const Receive receive{0, text.data(), text.size()};
+    return group.start({}, {&receive, 1});
+}
+
+}  // namespace
+
 TEST_CASE("Who comes in a rank's name without knowing what ranks know is turned away", "[tcp]") {
-    MemoryStore store;
+    TappedStore store;
+    auto groups = make_tapped(store);
+    // What rank 0 says first is held up, and somebody comes with a copy of it.
+    store.tap().set(Tap::Way::hold);
+    const std::string truth = "the truth";
+    auto sending = send_text(*groups[0], truth);
+    REQUIRE(sending.has_value());
+    const std::string hello = store.tap().wait_for(1, kHelloBytes);
+    Visitor visitor(store.tap().beyond());
+    visitor.say(hello);
+    visitor.say(std::string(32, 'x'));
+    std::string heard, come = "nothing..";
+    const auto results = run_ranks(3, std::function([&](std::uint32_t rank) -> Result<void> {
+                                       if (rank == 0) return (*sending)->wait();
+                                       if (rank == 1) {
+                                           auto receiving = receive_text(*groups[1], come);
+                                           return receiving ? (*receiving)->wait()
+                                                            : std::unexpected(receiving.error());
+                                       }
+                                       heard = visitor.listen();
+                                       store.tap().set(Tap::Way::pass);
+                                       return {};
+                                   }));
+    CHECK(failures(results) == "");
+    CHECK(come == truth);
+    constexpr std::size_t kServerHelloBytes = 40;
+    CHECK(heard.substr(std::min(kServerHelloBytes, heard.size())) == std::string(32, '\0'));
+}
+
+TEST_CASE("A crowd of strangers that greet as ranks do ends nothing", "[tcp]") {
+    TappedStore store;
+    auto groups = make_tapped(store);
+    const std::string truth = "the truth";
+    auto sending = send_text(*groups[0], truth);
+    REQUIRE(sending.has_value());
+    const std::string hello = store.tap().wait_for(1, kHelloBytes);
+    // They come behind rank 0, which waits at the door of rank 1 as long as that one computes.
+    std::vector<std::unique_ptr<Visitor>> crowd;
+    for (int i = 0; i < 300; ++i) {
+        crowd.push_back(std::make_unique<Visitor>(store.tap().beyond()));
+        crowd.back()->say(hello);
+    }
+    std::string come = "nothing..";
+    const auto results =
+        run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+                      if (rank == 0) return (*sending)->wait();
+                      auto receiving = receive_text(*groups[1], come);
+                      return receiving ? (*receiving)->wait() : std::unexpected(receiving.error());
+                  }));
+    CHECK(failures(results) == "");
+    CHECK(come == truth);
+}
+
+TEST_CASE("A rank that is closed before it was heard comes again", "[tcp]") {
+    TappedStore store;
+    auto groups = make_tapped(store);
+    store.tap().set(Tap::Way::close);
+    const std::string truth = "the truth";
+    std::string come = "nothing..";
     const auto results = run_ranks(
-        3, std::function([&](std::uint32_t rank) -> Result<void> {
-            const std::string card = "test/tcp/1";
-            if (rank == 2) {  // a stranger, who says that he is rank 0, before that one comes
-                const auto values = store.get({&card, 1}, 10s);
-                if (!values) return std::unexpected(values.error());
-                const auto address =
-                    over_tcp::parse_address(values->front().substr(0, values->front().rfind(' ')));
-                if (!address) return std::unexpected(address.error());
-                const auto socket = over_tcp::Socket::connect(*address);
-                if (!socket) return std::unexpected(socket.error());
-                over_tcp::Greeting greeting;
-                greeting.kind = static_cast<std::uint32_t>(over_tcp::Kind::streams);
-                greeting.to = 1;
-                std::this_thread::sleep_for(50ms);
-                const iovec part{&greeting, sizeof greeting};
-                const auto sent = socket->send({&part, 1});
-                const KeyStore::Pair come("stranger", "");
-                if (auto told = store.set({&come, 1}); !told) return told;
-                std::this_thread::sleep_for(200ms);
-                return sent ? Result<void>() : std::unexpected(sent.error());
-            }
-            const std::string stranger = "stranger";
-            if (rank == 0)
-                if (auto come = store.get({&stranger, 1}, 10s); !come)
-                    return std::unexpected(come.error());
-            auto group = over_tcp::connect(thread_spec(rank, 2, store));
-            return group ? (*group)->barrier() : std::unexpected(group.error());
+        2, std::function([&](std::uint32_t rank) -> Result<void> {
+            auto moving = rank == 0 ? send_text(*groups[0], truth) : receive_text(*groups[1], come);
+            return moving ? (*moving)->wait() : std::unexpected(moving.error());
         }));
     CHECK(failures(results) == "");
+    CHECK(come == truth);
+    CHECK(store.tap().wait_for(2, kHelloBytes) != store.tap().wait_for(1, kHelloBytes));
+}
+
+TEST_CASE("What ranks with encryption say to each other is not seen by who passes it on", "[tcp]") {
+    for (const bool encrypt : {false, true}) {
+        INFO((encrypt ? "encrypted" : "in the clear"));
+        TappedStore store;
+        auto groups = make_tapped(store, encrypt);
+        const std::string secret = "what nobody else is to read";
+        std::string come(secret.size(), '.');
+        const auto results = run_ranks(
+            2, std::function([&](std::uint32_t rank) -> Result<void> {
+                auto moving =
+                    rank == 0 ? send_text(*groups[0], secret) : receive_text(*groups[1], come);
+                if (!moving) return std::unexpected(moving.error());
+                if (auto done = (*moving)->wait(); !done) return done;
+                std::string again = rank == 0 ? secret : std::string(secret.size(), '.');
+                if (auto done = groups[rank]->broadcast(again.data(), again.size(), 0); !done)
+                    return done;
+                return again == secret ? Result<void>() : fail(Errc::internal, "{}", again);
+            }));
+        CHECK(failures(results) == "");
+        CHECK(come == secret);
+        const bool seen = store.tap().heard().find(secret) != std::string::npos;
+        CHECK(seen != encrypt);
+    }
+}
+
+TEST_CASE("Ranks of which only some want encryption do not connect", "[tcp]") {
+    const auto results =
+        run_ranks(2, std::function([](const GroupSpec& given) -> Result<void> {
+                      GroupSpec spec = given;
+                      spec.encrypt = spec.rank == 1;
+                      spec.timeout = 300ms;
+                      auto group = over_tcp::connect(spec);
+                      return group ? Result<void>() : std::unexpected(group.error());
+                  }));
+    REQUIRE_FALSE(results[0].has_value());
+    CHECK_THAT(results[0].error().message,
+               Catch::EndsWith("it wants a connection with encryption (DTRUN_ENCRYPT)"));
+    CHECK_FALSE(results[1].has_value());
 }

@@ -50,6 +50,23 @@ TEST_CASE("Every operation gives what it should, for 1 to 9 ranks", "[tcp]") {
     }
 }
 
+TEST_CASE("Encrypted groups give the same, for 2 to 9 ranks", "[tcp]") {
+    for (const std::uint32_t size : {2u, 3u, 9u}) {
+        CheckOptions options;
+        options.types = {DType::f32};
+        options.reduces = {Reduce::sum};
+        options.counts = {1, 40'003};
+        options.large_bytes = size == 3 ? (5 << 18) + 12 : 0;
+        const auto results = run_ranks(size, std::function([&](const GroupSpec& given) {
+                                           GroupSpec spec = given;
+                                           spec.encrypt = true;
+                                           return check(spec, options);
+                                       }));
+        INFO(size << " ranks");
+        CHECK(failures(results) == "");
+    }
+}
+
 TEST_CASE("Large groups have few connections, and make more when messages need them", "[tcp]") {
     constexpr std::uint32_t kRanks = 13;
     CheckOptions options;

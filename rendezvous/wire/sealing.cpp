@@ -1,4 +1,4 @@
-#include "rendezvous/links/sealing.h"
+#include "rendezvous/wire/sealing.h"
 
 #include "base/crypto.h"
 
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 namespace dtrun {
 namespace {
@@ -67,6 +68,20 @@ Key derive_key(std::span<const std::uint8_t> secret, std::span<const std::uint8_
     return hmac_sha256(extracted, {label, block});
 }
 
+Result<SessionKeys> session_keys(const KeyExchange& exchange, const Key& others,
+                                 const Secret& secret, const ClientRecord& client,
+                                 const ServerRecord& server) {
+    const auto shared = exchange.shared_secret(others);
+    if (!shared) return std::unexpected(shared.error());
+    std::vector<std::uint8_t> both(shared->begin(), shared->end());
+    both.insert(both.end(), secret.bytes().begin(), secret.bytes().end());
+    std::string records(client.begin(), client.end());
+    records.append(server.begin(), server.end());
+    const Sha256 salt = sha256(records);
+    return SessionKeys{derive_key(both, salt, "dtrun client key"),
+                       derive_key(both, salt, "dtrun server key")};
+}
+
 void Seal::Free::operator()(evp_cipher_ctx_st* context) const {
     EVP_CIPHER_CTX_free(context);
 }
@@ -87,6 +102,7 @@ void Seal::seal(std::string_view plain, Bytes& out) {
     while (!plain.empty()) {
         const std::string_view part = plain.substr(0, kPlainBytesMax);
         plain.remove_prefix(part.size());
+        const bool first = records_ == 0;  // the key stays set
         const auto nonce = next_nonce();
         const std::size_t at = out.size();
         out.resize(at + 2 + part.size() + kTagBytes);
@@ -95,7 +111,8 @@ void Seal::seal(std::string_view plain, Bytes& out) {
         record[1] = static_cast<char>(part.size());
         auto* context = context_.get();
         int size = 0;
-        must(EVP_EncryptInit_ex2(context, EVP_aes_256_gcm(), key_.data(), nonce.data(), nullptr) &&
+        must(EVP_EncryptInit_ex2(context, first ? EVP_aes_256_gcm() : nullptr,
+                                 first ? key_.data() : nullptr, nonce.data(), nullptr) &&
                  EVP_EncryptUpdate(context, nullptr, &size, bytes(record), 2) &&
                  EVP_EncryptUpdate(context, bytes(record + 2), &size, bytes(part.data()),
                                    static_cast<int>(part.size())) &&
@@ -113,6 +130,7 @@ Result<void> Seal::open(std::string_view& sealed, Bytes& plain) {
         if (size == 0 || size > kPlainBytesMax)
             return fail(Errc::invalid_input, "encrypted record of {} bytes", size);
         if (sealed.size() < size + kOverheadBytes) return {};
+        const bool first = records_ == 0;
         const auto nonce = next_nonce();
         std::array<std::uint8_t, kTagBytes> tag;
         std::copy_n(bytes(sealed.data()) + 2 + size, kTagBytes, tag.begin());
@@ -120,7 +138,8 @@ Result<void> Seal::open(std::string_view& sealed, Bytes& plain) {
         plain.resize(at + size);
         auto* context = context_.get();
         int written = 0;
-        must(EVP_DecryptInit_ex2(context, EVP_aes_256_gcm(), key_.data(), nonce.data(), nullptr) &&
+        must(EVP_DecryptInit_ex2(context, first ? EVP_aes_256_gcm() : nullptr,
+                                 first ? key_.data() : nullptr, nonce.data(), nullptr) &&
                  EVP_DecryptUpdate(context, nullptr, &written, bytes(sealed.data()), 2) &&
                  EVP_DecryptUpdate(context, bytes(plain.data() + at), &written,
                                    bytes(sealed.data() + 2), static_cast<int>(size)) &&

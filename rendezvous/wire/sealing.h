@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "rendezvous/wire/handshake_records.h"
 #include "rendezvous/wire/msgpack.h"
 
 #include <array>
@@ -36,6 +37,18 @@ private:
 Key derive_key(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> salt,
                std::string_view info);
 
+/// The keys of both directions of one connection, by who sends.
+struct SessionKeys {
+    Key client;
+    Key server;
+};
+
+/// What both sides make of the handshake's hellos, whose nonces are public keys then, and of the secret under
+/// which they have proved themselves. Errc: denied (the other side's key is invalid)
+Result<SessionKeys> session_keys(const KeyExchange& exchange, const Key& others,
+                                 const Secret& secret, const ClientRecord& client,
+                                 const ServerRecord& server);
+
 /// One direction of an encrypted connection: AES-256-GCM records as docs/PROTOCOL.md has them. The
 /// number of a record is its nonce, so a record that is lost, repeated, moved or changed fails.
 class Seal {
@@ -43,6 +56,7 @@ public:
     static constexpr std::size_t kPlainBytesMax = 16'384;
     static constexpr std::size_t kOverheadBytes = 2 + 16;
 
+    /// For one of seal() and open().
     explicit Seal(const Key& key);
 
     /// Appends records with all of `plain` to `out`.
