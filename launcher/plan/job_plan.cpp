@@ -254,6 +254,13 @@ Result<Transport> choose_transport(const Host& host, const transport::SshOptions
     return ssh.command.empty() ? Transport::ssh : Transport::ssh_command;
 }
 
+/// Whether the user's own ssh leads through another machine.
+bool jumps(const std::vector<std::string>& command) {
+    return std::ranges::any_of(command, [](const std::string& word) {
+        return word.starts_with("-J") || word.find("Proxy") != std::string::npos;
+    });
+}
+
 /// Finds out how ssh would log into the hosts, and has it do so where dtrun's own log-in cannot.
 Result<void> read_ssh_config(JobSpec& spec) {
     std::optional<transport::SshConfig> config;
@@ -267,6 +274,7 @@ Result<void> read_ssh_config(JobSpec& spec) {
             config = std::move(*read);
         }
         target.ssh = config->find(target.host, spec.ssh);
+        if (jumps(spec.ssh.command)) target.ssh->route = "--ssh-command";
         if (!target.ssh->only_ssh.empty()) target.transport = Transport::ssh_command;
     }
     return {};

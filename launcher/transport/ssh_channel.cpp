@@ -395,10 +395,9 @@ private:
                     why, tried_too_many ? "; name the right key with -i" : "", or_by_ssh());
     }
 
-    /// Where ssh may know more ways in.
-    std::string or_by_ssh() const {
-        if (!set_.ssh_is_here) return {};
-        return fmt::format("; if `ssh {}` gets in, so does --ssh-command ssh", set_.name);
+    /// Where ssh may know more ways in. Without the host's name, since many hosts may refuse alike.
+    const char* or_by_ssh() const {
+        return set_.ssh_is_here ? "; if ssh gets in there, so does --ssh-command ssh" : "";
     }
 
     std::string second_factor(int methods) const {

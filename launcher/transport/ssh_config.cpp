@@ -329,7 +329,6 @@ private:
 
     /// What stands for other words is replaced, and what nobody has said gets its default.
     void finish() {
-        set_.name = name_;
         set_.host = lower(target());
         if (!hostname_.empty() && !expanded(hostname_, "h")) cannot("HostName " + hostname_);
         if (set_.user.empty()) set_.user = user_.name;

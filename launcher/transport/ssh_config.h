@@ -26,7 +26,6 @@ struct SshSettings {
     /// ProxyJump or ProxyCommand as it stands: hosts with the same one are behind the same machine.
     std::string route;
 
-    std::string name;  ///< as the user calls it
     std::string host;  ///< name or address to connect to
     std::string user;
     std::string directory;  ///< where ssh keeps the user's keys
