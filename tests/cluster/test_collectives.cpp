@@ -86,6 +86,17 @@ TEST_CASE("a communicator works between hosts, with compression, fusion, futures
     }
 }
 
+TEST_CASE("with --encrypt a communicator between hosts encrypts, by itself",
+          "[cluster][collectives]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done =
+        run(cluster, {"--encrypt", "-H", "s1:2,s2:1"}, {program("comm_ranks"), "works", "auto"});
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(oks(done) == 3);
+    CHECK_THAT(done.out, Contains("encryption: AES-256-GCM"));
+}
+
 TEST_CASE("ranks on other hosts are told which rank is gone, on which host",
           "[cluster][collectives]") {
     Cluster& cluster = Cluster::shared(kHosts);

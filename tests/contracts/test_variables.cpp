@@ -383,6 +383,7 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
     ContractFacts facts = default_facts();
     facts.error_file = "/tmp/error.json";
     facts.tasks_per_node = "3(x2)";
+    facts.encrypt = true;
     facts.ranks_min = 2;
     facts.ranks_max = 9;
     facts.change_file = "/dev/shm/dtrun-x/change";

@@ -247,8 +247,8 @@ void works(Worker& worker, const CommunicatorOptions& options) {
             DTRUN_INVALID);
     comm.barrier();
     if (worker.rank() == 0)
-        std::printf("over %s, %s\n", std::string(comm.backend()).c_str(),
-                    std::string(comm.why()).c_str());
+        std::printf("over %s, %s\n%s", std::string(comm.backend()).c_str(),
+                    std::string(comm.why()).c_str(), std::string(comm.facts()).c_str());
 }
 
 /// What ranks are told when one of them goes wrong in the middle: in allreduce(), or in split() with
