@@ -3,12 +3,25 @@
 #include "base/fd.h"
 
 #include <csignal>
+#include <functional>
 
 namespace dtrun {
 
 /// From now on a signal that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT, unless ignored) ends
 /// it with exit code 128+n and a line that says so, as dtrun ends once there is more to end.
 void exit_at_ending_signals();
+
+/// For a process that hears these signals by handlers which an event loop has set. From now on one that comes 2 s
+/// or more after another that has not been heard yet ends the process with 128+n at once: the loop is in a call
+/// that does not return, as of a file system that does not answer. Signals have to reach a thread that makes no
+/// such calls (run_apart()).
+void exit_at_unheard_signals();
+/// The event loop has got a signal.
+void ending_signal_heard();
+
+/// Runs it on a thread of its own, and waits for its end. The calling thread stays free for handlers of signals,
+/// which the kernel does not call in a thread that waits for a disk.
+int run_apart(const std::function<int()>& run);
 
 /// While alive, blocks the signals that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT,
 /// unless ignored), so that its children can be ended before it. Pending signals are delivered when

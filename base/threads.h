@@ -108,8 +108,17 @@ public:
         }
         sigset_t all, before;
         ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        thread_ = std::thread(std::move(run));
+        for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+            ::sigdelset(&all, own_fault);
+        ::pthread_sigmask(SIG_BLOCK, &all, &before);
+        end_ = std::make_shared<End>();
+        thread_ = std::thread([run = std::move(run), end = end_]() mutable {
+            run();
+            run = nullptr;
+            const std::lock_guard lock(end->mutex);
+            end->has_come = true;
+            end->changed.notify_all();
+        });
         ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
@@ -119,9 +128,29 @@ public:
         simulated_->join();
         simulated_.reset();
     }
+    /// join(), but not for longer. In a simulation every thread ends.
+    /// \return false: it is left behind, with what its function holds
+    bool join_until(Deadline until) {
+        if (end_) {
+            std::unique_lock lock(end_->mutex);
+            if (!end_->changed.wait_until(lock, until, [this] { return end_->has_come; })) {
+                thread_.detach();
+                return false;
+            }
+        }
+        join();
+        return true;
+    }
 
 private:
+    struct End {
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool has_come = false;
+    };
+
     std::thread thread_;
+    std::shared_ptr<End> end_;
     std::unique_ptr<SimulatedSystem::Thread> simulated_;
 };
 

@@ -112,7 +112,11 @@ int JobOutput::report(const JobOutcome& outcome, const std::string& text,
             output_.message("dtrun: " + left.error().message + "\n");
     log::set_sink(nullptr, nullptr);
     output_.stop(after(limit));
-    for (const Error& abandoned : output_.take_failures()) log::error("{}", abandoned.message);
+    if (!output_.is_stderr_alive()) log::set_sink([](void*, std::string_view) {}, nullptr);
+    for (const Error& abandoned : output_.take_failures()) {
+        log::error("{}", abandoned.message);
+        if (exit_code_ == 0 && abandoned.code != Errc::closed) exit_code_ = plan::kExitInternal;
+    }
     return exit_code_;
 }
 

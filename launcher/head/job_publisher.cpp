@@ -166,7 +166,7 @@ void JobPublisher::hurry() {
     last_look_.cancel();
 }
 
-asio::awaitable<void> JobPublisher::finish() {
+asio::awaitable<bool> JobPublisher::finish() {
     const Deadline last_commands = after(hurry_ ? milliseconds(0) : kLastCommands);
     if (commands_) co_await commands_->finish(last_commands);
     for (Timer* const sleeper : sleepers_) sleeper->cancel();
@@ -174,9 +174,10 @@ asio::awaitable<void> JobPublisher::finish() {
     if (page_ && is_read() && !hurry_) co_await last_look_.async_wait(use_tuple);
     if (page_) co_await page_->join();
     if (metrics_) co_await metrics_->join();
-    if (!log_) co_return;
-    if (const auto lost = log_->finish(after(hurry_ ? kHurriedLines : kLastLines)))
-        log::error("--log-json: {}", lost->message);
+    if (!log_) co_return true;
+    const auto lost = log_->finish(after(hurry_ ? kHurriedLines : kLastLines));
+    if (lost) log::error("--log-json: {}", lost->message);
+    co_return !lost;
 }
 
 }  // namespace dtrun::head

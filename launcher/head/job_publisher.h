@@ -31,7 +31,8 @@ public:
     /// Errc: invalid_input
     Result<void> open(const plan::ShowOptions& options);
     /// The job is over: pages that are open see that, and what is left is written, for some seconds at most.
-    asio::awaitable<void> finish();
+    /// \return whether everything is in the file of --log-json
+    asio::awaitable<bool> finish();
     /// The user wants it over: finish() waits no longer.
     void hurry();
 

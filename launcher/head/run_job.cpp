@@ -1,5 +1,6 @@
 #include "launcher/head/run_job.h"
 
+#include "base/ending_signals.h"
 #include "base/fd.h"
 #include "base/interfaces.h"
 #include "base/log.h"
@@ -85,6 +86,7 @@ private:
     Result<void> open_output();
     Result<void> open_publisher();
     Result<ServerPlace> listen();
+    void keep_signals();
     void open_control();
     void suspend();
     void watch_hosts();
@@ -114,12 +116,16 @@ private:
     TaskGroup tasks_{io_.get_executor()};
 };
 
-/// Signals are kept from here on, so that one that comes early ends the job as any other does.
 RealHead::RealHead(asio::io_context& io, plan::JobSpec& spec)
-    : io_(io), spec_(spec), hosts_(spec), signals_(io) {
+    : io_(io), spec_(spec), hosts_(spec), signals_(io) {}
+
+/// From here on there is more to end than this process, and until here a signal ends that at once: a file that is
+/// opened may be on a file system that does not answer.
+void RealHead::keep_signals() {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
         if (!is_ignored(signal)) signals_.add(signal);
-    if (spec.options.pty) signals_.add(SIGWINCH);
+    if (spec_.options.pty) signals_.add(SIGWINCH);
+    exit_at_unheard_signals();
 }
 
 Result<void> RealHead::open() {
@@ -141,6 +147,7 @@ Result<void> RealHead::open() {
     }
     add_starters(std::move(*agent), std::move(*place));
     watch_hosts();
+    keep_signals();
     return {};
 }
 
@@ -290,10 +297,12 @@ asio::awaitable<int> RealHead::run() {
     tasks_.spawn(watch_signals());
     if (host_watch_) host_watch_->start();
     asio::post(io_, [this] { open_control(); });  // while agents start
-    const int status = co_await head_->run();
+    int status = co_await head_->run();
     finishing_ = publisher_ != nullptr;
     if (finishing_ && head_->is_in_a_hurry()) publisher_->hurry();
-    if (finishing_) co_await publisher_->finish();
+    bool is_told = true;
+    if (finishing_) is_told = co_await publisher_->finish();
+    if (!is_told && status == 0) status = plan::kExitInternal;
     if (control_) control_->stop();
     if (host_watch_) host_watch_->stop();
     server_->stop();
@@ -312,6 +321,7 @@ asio::awaitable<void> RealHead::watch_signals() {
     for (;;) {
         const auto [error, signal] = co_await signals_.async_wait(use_tuple);
         if (error) co_return;
+        ending_signal_heard();
         if (signal == SIGWINCH) {
             head_->terminal_resized();
             continue;
@@ -332,7 +342,9 @@ void RealHead::got_signal(int signal) {
 
 }  // namespace
 
-int run_job(plan::JobSpec& spec) {
+namespace {
+
+int run_here(plan::JobSpec& spec) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec);
@@ -352,6 +364,12 @@ int run_job(plan::JobSpec& spec) {
     });
     io.run();
     return status;
+}
+
+}  // namespace
+
+int run_job(plan::JobSpec& spec) {
+    return run_apart([&spec] { return run_here(spec); });
 }
 
 }  // namespace dtrun::head

@@ -55,6 +55,7 @@ public:
     /// Time until the consumer should give up; only once closed.
     Clock::duration time_left() const;
 
+    std::size_t pending_bytes() const { return pending_bytes_; }  ///< filled and not released
     bool full() const { return pending_bytes_.load() >= options_.pending_bytes_max; }
     bool idle() const;  ///< everything that was filled has been released
 

@@ -1,7 +1,5 @@
 #include "launcher/output/fd_writer.h"
 
-#include "launcher/output/writer_thread.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -40,19 +38,11 @@ bool same_file(int fd_a, int fd_b) {
 }
 
 FdWriter::FdWriter(int fd, std::string name, BufferQueue::Options options, TakenFunction taken)
-    : queue_(options),
+    : Sink(std::move(name), "its reader does not read", options, std::move(taken)),
       inherited_(fd),
-      name_(std::move(name)),
-      taken_(std::move(taken)),
       fd_(fd),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     choose_mode();
-    thread_ = start_writer_thread([this] { run(); });
-}
-
-FdWriter::~FdWriter() {
-    stop(Clock::now());
-    join();
 }
 
 void FdWriter::choose_mode() {
@@ -77,52 +67,20 @@ void FdWriter::set_status(std::string_view text) {
         const std::lock_guard lock(mutex_);
         status_ = text;
     }
-    queue_.poke();
+    queue().poke();
 }
 
-std::optional<Error> FdWriter::take_failure() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(failure_, std::nullopt);
-}
-
-void FdWriter::stop(Deadline deadline, std::size_t abandoned_bytes) {
-    {
-        const std::lock_guard lock(mutex_);
-        abandoned_bytes_ += abandoned_bytes;
-    }
-    queue_.close(deadline);
+void FdWriter::interrupt() {
     ::eventfd_write(interrupt_.get(), 1);
 }
 
-void FdWriter::join() {
-    if (thread_.joinable()) thread_.join();
+void FdWriter::end() {
+    erase_status();
     own_.reset();  // a pipe's reader sees its end when all descriptions are closed
 }
 
-void FdWriter::run() {
-    std::vector<BufferQueue::Buffer> batch;
-    while (queue_.take(batch)) {
-        for (BufferQueue::Buffer& buffer : batch) {
-            write_out({buffer.data.get(), buffer.size});
-            queue_.release(buffer);
-            taken_(buffer.pieces);
-            queue_.recycle(std::move(buffer));
-        }
-        batch.clear();
-        draw_status();
-    }
-    erase_status();
-    {
-        const std::lock_guard lock(mutex_);
-        unwritten_bytes_ += abandoned_bytes_;
-    }
-    if (unwritten_bytes_ > 0)
-        give_up(Errc::timed_out,
-                fmt::format("its reader does not read, {} bytes not written", unwritten_bytes_));
-    taken_({});
-}
-
-void FdWriter::write_out(std::string_view bytes) {
+void FdWriter::write_out(BufferQueue::Buffer& buffer) {
+    const std::string_view bytes(buffer.data.get(), buffer.size);
     if (bytes.empty() || failed_) return;
     erase_status();
     const std::string_view rest = put(bytes);
@@ -133,7 +91,7 @@ void FdWriter::write_out(std::string_view bytes) {
 /// \return what could not be written, because of an error or because the time to stop has come
 std::string_view FdWriter::put(std::string_view bytes) {
     while (!bytes.empty() && !failed_) {
-        if (queue_.closed() && queue_.time_left() <= Clock::duration::zero()) break;
+        if (is_late()) break;
         if (mode_ == Mode::pieces) wait_writable();
         const ssize_t n = put_some(bytes);
         if (n >= 0) {
@@ -158,19 +116,18 @@ ssize_t FdWriter::put_some(std::string_view bytes) {
 /// over.
 void FdWriter::wait_writable() {
     pollfd wait[2] = {{fd_, POLLOUT, 0}, {interrupt_.get(), POLLIN, 0}};
-    if (!queue_.closed()) {
+    if (!queue().closed()) {
         ::poll(wait, 2, -1);
         return;
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(queue_.time_left()).count();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(queue().time_left()).count();
     ::poll(wait, 1, static_cast<int>(std::clamp<long long>(left, 0, INT_MAX)));
 }
 
 void FdWriter::give_up(Errc code, std::string why) {
     if (failed_) return;
     failed_ = true;
-    const std::lock_guard lock(mutex_);
-    failure_ = Error{code, fmt::format("{}: {}", name_, why)};
+    add_failure({code, fmt::format("{}: {}", name_, why)});
 }
 
 void FdWriter::erase_status() {
@@ -180,7 +137,7 @@ void FdWriter::erase_status() {
 }
 
 void FdWriter::draw_status() {
-    if (!terminal_ || !at_line_start_ || queue_.closed()) return;
+    if (!terminal_ || !at_line_start_ || queue().closed()) return;
     std::string wanted;
     {
         const std::lock_guard lock(mutex_);

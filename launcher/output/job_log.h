@@ -57,13 +57,13 @@ private:
         std::optional<Rank> number{};  ///< set_number() instead of bytes
     };
 
-    JobLog(std::unique_ptr<LogFile> file, PartBudget& parts, TakenFunction taken)
+    JobLog(Running<LogFile> file, PartBudget& parts, TakenFunction taken)
         : file_(std::move(file)), parts_(parts), taken_(std::move(taken)) {}
     LineStart start(std::size_t stream, Rank number) const;
     std::size_t add_some(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void end_line(std::size_t stream);
 
-    std::unique_ptr<LogFile> file_;
+    Running<LogFile> file_;
     PartBudget& parts_;
     TakenFunction taken_;
     Timestamp timestamp_;

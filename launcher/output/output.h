@@ -96,6 +96,8 @@ public:
     /// Writes until everything is out or the deadline has passed, then ends the threads.
     /// Idempotent. take_failures() tells what was abandoned; collect() credits it.
     virtual void stop(Deadline deadline) = 0;
+    /// After stop(): whether what is written to standard error may be expected to return.
+    virtual bool is_stderr_alive() const { return true; }
 };
 
 }  // namespace dtrun::output

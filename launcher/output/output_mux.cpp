@@ -41,9 +41,9 @@ struct Waiting {
 /// One descriptor, with what waits for it.
 struct Console {
     Console(int fd, std::string name, BufferQueue::Options options, TakenFunction taken)
-        : writer(fd, std::move(name), options, std::move(taken)) {}
+        : writer(std::make_shared<FdWriter>(fd, std::move(name), options, std::move(taken))) {}
 
-    FdWriter writer;
+    Running<FdWriter> writer;
     std::deque<Waiting> backlog;
     LineFolder folder{{}};  ///< empty unless lines are folded
 };
@@ -69,6 +69,7 @@ struct OutputMux::Impl {
     Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
     Result<void> open_files();
     Result<void> open_log();
+    TakenFunction taken_by(TakenInbox::Sink sink) const;
     bool has_own_prefix(std::size_t stream) const;
     LineStart plain_start(std::size_t stream, Rank rank) const;
     LineStart start(std::size_t stream, Rank rank) const;
@@ -91,7 +92,7 @@ struct OutputMux::Impl {
     OutputOptions options;
     std::vector<std::string> hosts;
     const bool raw;
-    TakenInbox inbox;
+    const std::shared_ptr<TakenInbox> inbox;  ///< threads that are left behind have it, too
     PartBudget parts;
     Timestamp timestamp;
     std::vector<std::unique_ptr<Console>> consoles;
@@ -101,7 +102,7 @@ struct OutputMux::Impl {
     std::vector<OutputCredit> credits;
     std::uint64_t uncredited_bytes = 0;
     TakenInbox::Boxes taken;
-    std::unique_ptr<RankFiles> files;
+    Running<RankFiles> files;
     std::unique_ptr<JobLog> log;
     bool stopped = false;
 };
@@ -111,14 +112,12 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
     : options(std::move(given)),
       hosts(std::move(given_hosts)),
       raw(is_raw()),
-      inbox(std::move(wake)),
+      inbox(std::make_shared<TakenInbox>(std::move(wake))),
       parts{options.line_part_max, options.part_total_max},
       tails(hosts.size()) {
     const BufferQueue::Options queue{.pending_bytes_max = options.pending_bytes_max,
                                      .gather = options.gather};
-    const auto taken = [this](std::span<const Taken> pieces) {
-        inbox.add(TakenInbox::Sink::console, pieces);
-    };
+    const TakenFunction taken = taken_by(TakenInbox::Sink::console);
     consoles.push_back(
         std::make_unique<Console>(options.stdout_fd, "standard output", queue, taken));
     if (!same_file(options.stdout_fd, options.stderr_fd))
@@ -126,6 +125,10 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
             std::make_unique<Console>(options.stderr_fd, "standard error", queue, taken));
     console_of = {consoles.front().get(), consoles.back().get()};
     for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
+}
+
+TakenFunction OutputMux::Impl::taken_by(TakenInbox::Sink sink) const {
+    return [inbox = inbox, sink](std::span<const Taken> pieces) { inbox->add(sink, pieces); };
 }
 
 bool OutputMux::Impl::has_own_prefix(std::size_t stream) const {
@@ -181,7 +184,7 @@ LineStart OutputMux::Impl::start_of_all(const FoldedLine& line) const {
 
 bool OutputMux::Impl::is_colored(const Console& console) const {
     return options.color == Color::always ||
-           (options.color == Color::on_terminals && console.writer.is_terminal());
+           (options.color == Color::on_terminals && console.writer->is_terminal());
 }
 
 /// Whether bytes may pass as they come.
@@ -215,7 +218,7 @@ Result<void> OutputMux::Impl::open_files() {
     auto made = RankFiles::create(
         options.directory, options.file_name ? options.file_name : plain_file_names(world_size),
         world_size, options.files_open_max, options.rotation, {.gather = options.gather},
-        [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::files, pieces); });
+        taken_by(TakenInbox::Sink::files));
     if (!made) return std::unexpected(made.error());
     files = std::move(*made);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
@@ -225,9 +228,8 @@ Result<void> OutputMux::Impl::open_files() {
 
 Result<void> OutputMux::Impl::open_log() {
     if (options.log.empty()) return {};
-    auto opened = JobLog::open(
-        options.log, options.rotation, {.gather = options.gather}, parts,
-        [this](std::span<const Taken> pieces) { inbox.add(TakenInbox::Sink::log, pieces); });
+    auto opened = JobLog::open(options.log, options.rotation, {.gather = options.gather}, parts,
+                               taken_by(TakenInbox::Sink::log));
     if (!opened) return fail(opened.error(), "--log");
     log = std::move(*opened);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
@@ -240,7 +242,7 @@ Result<void> OutputMux::Impl::open_log() {
 std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
                                   std::string_view bytes) {
     StreamState& state = streams[stream];
-    BufferQueue& queue = state.console->writer.queue();
+    BufferQueue& queue = state.console->writer->queue();
     std::size_t shown = 0;
     while (shown < bytes.size() && !queue.full()) {
         const std::string_view slice = bytes.substr(shown, kSliceBytes);
@@ -260,7 +262,7 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
 void OutputMux::Impl::finish(std::size_t stream) {
     StreamState& state = streams[stream];
     if (!state.cutter) {
-        BufferQueue::Filler out(state.console->writer.queue());
+        BufferQueue::Filler out(state.console->writer->queue());
         state.lines.finish(out);
         return;
     }
@@ -285,7 +287,7 @@ void OutputMux::Impl::show_folded(Console& console, const FoldedLine& line) {
     LineStart start = start_of_all(line);
     for (const std::size_t at : start.times)
         start.text.replace(at, Timestamp::kChars, timestamp.text(line.time_ns));
-    BufferQueue::Filler out(console.writer.queue());
+    BufferQueue::Filler out(console.writer->queue());
     out.write(start.text);
     out.write(line.text);
 }
@@ -293,7 +295,7 @@ void OutputMux::Impl::show_folded(Console& console, const FoldedLine& line) {
 /// Shows the lines that have waited for long enough, as far as there is room.
 void OutputMux::Impl::show_due(Console& console) {
     const Clock::time_point now = Clock::now();
-    while (!console.writer.queue().full()) {
+    while (!console.writer->queue().full()) {
         const std::optional<FoldedLine> line = console.folder.take(now);
         if (!line) return;
         show_folded(console, *line);
@@ -303,7 +305,7 @@ void OutputMux::Impl::show_due(Console& console) {
 /// Shows what waits, as far as there is room now.
 void OutputMux::Impl::pump() {
     for (const auto& console : consoles) {
-        while (!console->backlog.empty() && !console->writer.queue().full()) {
+        while (!console->backlog.empty() && !console->writer->queue().full()) {
             Waiting& next = console->backlog.front();
             if (next.number) renumber(next.stream, *next.number);
             const std::string_view rest = std::string_view(next.bytes).substr(next.shown);
@@ -350,7 +352,7 @@ std::size_t OutputMux::Impl::drop_backlog(Console& console) {
     for (const Waiting& each : console.backlog) {
         const std::size_t rest = each.bytes.size() - each.shown;
         const Taken taken{static_cast<std::uint32_t>(each.stream), rest};
-        inbox.add(TakenInbox::Sink::console, {&taken, 1});
+        inbox->add(TakenInbox::Sink::console, {&taken, 1});
         dropped += rest;
     }
     console.backlog.clear();
@@ -420,7 +422,8 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
     if (impl_->log) impl_->log->add(index, host_time_ns, bytes);
     if (state.console == nullptr) {
         const Taken nothing{static_cast<std::uint32_t>(index), 0};
-        if (!state.filed && !impl_->log) impl_->inbox.add(TakenInbox::Sink::console, {&nothing, 1});
+        if (!state.filed && !impl_->log)
+            impl_->inbox->add(TakenInbox::Sink::console, {&nothing, 1});
         return;
     }
     std::deque<Waiting>& backlog = state.console->backlog;
@@ -441,7 +444,7 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 
 void OutputMux::message(std::string_view whole_lines) {
     if (impl_->log) impl_->log->message(whole_lines);
-    FdWriter& writer = impl_->console_of[1]->writer;
+    FdWriter& writer = *impl_->console_of[1]->writer;
     const std::size_t columns = writer.columns();
     std::string text = columns > 0 ? fold_messages(whole_lines, columns) : std::string(whole_lines);
     if (impl_->options.is_raw_terminal && impl_->options.is_raw_terminal())
@@ -451,18 +454,18 @@ void OutputMux::message(std::string_view whole_lines) {
 }
 
 void OutputMux::set_status(std::string_view text) {
-    impl_->console_of[1]->writer.set_status(text);
+    impl_->console_of[1]->writer->set_status(text);
 }
 
 bool OutputMux::has_terminal() const {
-    return impl_->console_of[1]->writer.is_terminal();
+    return impl_->console_of[1]->writer->is_terminal();
 }
 
 std::span<const OutputCredit> OutputMux::collect() {
     Impl& impl = *impl_;
     for (std::vector<Taken>& box : impl.taken) box.clear();
     impl.credits.clear();
-    impl.inbox.take(impl.taken);
+    impl.inbox->take(impl.taken);
     using enum TakenInbox::Sink;
     const auto taken_by = [&](TakenInbox::Sink sink) -> const std::vector<Taken>& {
         return impl.taken[std::to_underlying(sink)];
@@ -480,13 +483,13 @@ std::span<const OutputCredit> OutputMux::collect() {
 std::optional<Clock::time_point> OutputMux::due() const {
     std::optional<Clock::time_point> first;
     for (const auto& console : impl_->consoles)
-        if (const auto due = console->folder.due(); due && !console->writer.queue().full())
+        if (const auto due = console->folder.due(); due && !console->writer->queue().full())
             first = std::min(first.value_or(*due), *due);
     return first;
 }
 
 bool OutputMux::idle() const {
-    const auto written = [](const auto& each) { return each->writer.queue().idle(); };
+    const auto written = [](const auto& each) { return each->writer->queue().idle(); };
     // A sink is idle a moment before it reports its last bytes as taken; hence both checks.
     const auto folded = [](const auto& each) { return !each->folder.empty(); };
     return impl_->uncredited_bytes == 0 && !impl_->waiting() &&
@@ -497,11 +500,12 @@ bool OutputMux::idle() const {
 
 std::vector<Error> OutputMux::take_failures() {
     std::vector<Error> failures;
-    if (impl_->files) failures = impl_->files->take_failures();
-    if (impl_->log)
-        if (auto failure = impl_->log->take_failure()) failures.push_back(std::move(*failure));
-    for (const auto& console : impl_->consoles)
-        if (auto failure = console->writer.take_failure()) failures.push_back(std::move(*failure));
+    const auto take_from = [&failures](auto& sink) {
+        while (auto failure = sink.take_failure()) failures.push_back(std::move(*failure));
+    };
+    if (impl_->files) take_from(*impl_->files);
+    if (impl_->log) take_from(*impl_->log);
+    for (const auto& console : impl_->consoles) take_from(*console->writer);
     return failures;
 }
 
@@ -513,11 +517,15 @@ std::uint64_t OutputMux::bytes(plan::PlannedRank rank, Stream stream) const {
     return impl_->streams[stream_index(rank, stream)].received_bytes;
 }
 
+bool OutputMux::is_stderr_alive() const {
+    return impl_->console_of[1]->writer->answers();
+}
+
 void OutputMux::stop(Deadline deadline) {
     if (std::exchange(impl_->stopped, true)) return;
     impl_->pump();
     while (impl_->waiting() && Clock::now() < deadline) {
-        impl_->inbox.wait(deadline);
+        impl_->inbox->wait(deadline);
         impl_->pump();
     }
     for (const auto& console : impl_->consoles)
@@ -525,10 +533,11 @@ void OutputMux::stop(Deadline deadline) {
     if (impl_->files) impl_->files->stop(deadline);
     if (impl_->log) impl_->log->stop(deadline);
     for (const auto& console : impl_->consoles)
-        console->writer.stop(deadline, impl_->drop_backlog(*console));
-    for (const auto& console : impl_->consoles) console->writer.join();
+        console->writer->stop(deadline, impl_->drop_backlog(*console));
+    for (const auto& console : impl_->consoles) console->writer->join();
     if (impl_->files) impl_->files->join();
     if (impl_->log) impl_->log->join();
+    impl_->inbox->stop();
 }
 
 }  // namespace dtrun::output

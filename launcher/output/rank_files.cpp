@@ -1,7 +1,5 @@
 #include "launcher/output/rank_files.h"
 
-#include "launcher/output/writer_thread.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/uio.h>
@@ -100,37 +98,28 @@ RankFileName plain_file_names(int world_size) {
     };
 }
 
-Result<std::unique_ptr<RankFiles>> RankFiles::create(std::string directory, RankFileName name,
-                                                     int world_size, std::size_t open_max,
-                                                     Rotation rotation,
-                                                     BufferQueue::Options options,
-                                                     TakenFunction taken) {
-    std::unique_ptr<RankFiles> files(new RankFiles(std::move(directory), std::move(name),
+Result<Running<RankFiles>> RankFiles::create(std::string directory, RankFileName name,
+                                             int world_size, std::size_t open_max,
+                                             Rotation rotation, BufferQueue::Options options,
+                                             TakenFunction taken) {
+    std::shared_ptr<RankFiles> files(new RankFiles(std::move(directory), std::move(name),
                                                    world_size, open_max, rotation, options,
                                                    std::move(taken)));
-    choose_files(files->name_, files->uses_, 0);
-    files->added_name_ = files->name_;
+    choose_files(files->names_, files->uses_, 0);
+    files->added_names_ = files->names_;
     files->added_uses_ = files->uses_;
     if (const auto made = files->make_files(0); !made) return std::unexpected(made.error());
-    files->thread_ = start_writer_thread([raw = files.get()] { raw->run(); });
-    return files;
+    return Running<RankFiles>(std::move(files));
 }
 
 RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
                      Rotation rotation, BufferQueue::Options options, TakenFunction taken)
-    : directory_(std::move(directory)),
+    : Sink(std::move(directory), "too slow", options, std::move(taken)),
       open_max_(std::max<std::size_t>(open_max, 1)),
       rotation_(rotation),
-      taken_(std::move(taken)),
-      queue_(options),
-      name_(std::move(name)),
+      names_(std::move(name)),
       uses_(stream_count(world_size)),
       files_(uses_.size()) {}
-
-RankFiles::~RankFiles() {
-    stop(Clock::now());
-    join();
-}
 
 /// \param first  the first stream that is new; those of a rank come together
 void RankFiles::choose_files(const RankFileName& name, std::vector<Use>& uses, std::size_t first) {
@@ -145,7 +134,7 @@ void RankFiles::choose_files(const RankFileName& name, std::vector<Use>& uses, s
 
 /// Makes the files of this attempt from one stream on, all empty.
 Result<void> RankFiles::make_files(std::size_t first) {
-    if (const auto made = make_directory(directory_); !made) return made;
+    if (const auto made = make_directory(name_); !made) return made;
     std::string made_folder;
     for (std::size_t stream = first; stream < files_.size(); stream++) {
         if (uses_[stream] != Use::own) continue;
@@ -170,7 +159,7 @@ std::size_t RankFiles::file_of(std::size_t stream) const {
 }
 
 std::string RankFiles::path(std::size_t file) const {
-    return directory_ + "/" + name_(file, attempt_);
+    return name_ + "/" + names_(file, attempt_);
 }
 
 /// \return false on failure, with errno set
@@ -205,7 +194,7 @@ void RankFiles::close(std::size_t file) {
 
 void RankFiles::add(plan::PlannedRank rank, Stream stream, std::string_view bytes) {
     const auto index = static_cast<std::uint32_t>(stream_index(rank, stream));
-    BufferQueue::Filler out(queue_);
+    BufferQueue::Filler out(queue());
     while (!bytes.empty()) {
         const std::size_t written = out.write_some(bytes);
         out.account(index, written);
@@ -214,7 +203,7 @@ void RankFiles::add(plan::PlannedRank rank, Stream stream, std::string_view byte
 }
 
 void RankFiles::begin_attempt(int attempt) {
-    BufferQueue::Filler out(queue_);
+    BufferQueue::Filler out(queue());
     out.account(kNextAttempt, static_cast<std::size_t>(attempt - added_attempt_));
     added_attempt_ = attempt;
 }
@@ -222,13 +211,13 @@ void RankFiles::begin_attempt(int attempt) {
 void RankFiles::add_ranks(int count, RankFileName name) {
     const std::size_t before = added_uses_.size();
     added_uses_.resize(before + stream_count(count));
-    if (name) added_name_ = std::move(name);
-    choose_files(added_name_, added_uses_, before);
+    if (name) added_names_ = std::move(name);
+    choose_files(added_names_, added_uses_, before);
     {
         const std::lock_guard lock(mutex_);
-        more_.push_back({count, added_name_});
+        more_.push_back({count, added_names_});
     }
-    BufferQueue::Filler out(queue_);
+    BufferQueue::Filler out(queue());
     out.account(kMoreRanks, 1);
 }
 
@@ -240,55 +229,28 @@ void RankFiles::take_more() {
         more = std::move(more_.front());
         more_.pop_front();
     }
-    name_ = std::move(more.name);
+    names_ = std::move(more.name);
     const std::size_t before = uses_.size();
     uses_.resize(before + stream_count(more.count));
     files_.resize(uses_.size());
-    choose_files(name_, uses_, before);
+    choose_files(names_, uses_, before);
     const auto made = make_files(before);
     if (made) return;
     for (std::size_t file = before; file < files_.size(); ++file) files_[file].failed = true;
     add_failure(made.error());
 }
 
-std::vector<Error> RankFiles::take_failures() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(failures_, {});
-}
-
-void RankFiles::stop(Deadline deadline) {
-    queue_.close(deadline);
-}
-
-void RankFiles::join() {
-    if (thread_.joinable()) thread_.join();
-}
-
-void RankFiles::run() {
-    std::vector<BufferQueue::Buffer> batch;
-    while (queue_.take(batch)) {
-        for (BufferQueue::Buffer& buffer : batch) {
-            if (queue_.closed() && queue_.time_left() <= Clock::duration::zero())
-                unwritten_bytes_ += buffer.size;
-            else
-                write_out(buffer);
-            queue_.release(buffer);
-            std::erase_if(buffer.pieces,
-                          [](const Taken& piece) { return piece.stream >= kMoreRanks; });
-            taken_(buffer.pieces);
-            queue_.recycle(std::move(buffer));
-        }
-        batch.clear();
-    }
-    if (unwritten_bytes_ > 0)
-        add_failure({Errc::timed_out, fmt::format("{}: too slow, {} bytes not written", directory_,
-                                                  unwritten_bytes_)});
-    taken_({});
+void RankFiles::write_out(BufferQueue::Buffer& buffer) {
+    if (is_late())
+        unwritten_bytes_ += buffer.size;
+    else
+        write_pieces(buffer);
+    std::erase_if(buffer.pieces, [](const Taken& piece) { return piece.stream >= kMoreRanks; });
 }
 
 /// Writes the pieces of a buffer, which lie in it one after the other; between them may be those that are no
 /// bytes.
-void RankFiles::write_out(const BufferQueue::Buffer& buffer) {
+void RankFiles::write_pieces(const BufferQueue::Buffer& buffer) {
     const char* at = buffer.data.get();
     segments_.clear();
     for (const Taken& piece : buffer.pieces) {
@@ -388,11 +350,6 @@ Result<void> RankFiles::write_rotating(std::size_t file, const Segment& segment)
 void RankFiles::give_up(std::size_t file, std::string_view why) {
     files_[file].failed = true;
     add_failure({Errc::internal, fmt::format("{}: {}; it is not complete", path(file), why)});
-}
-
-void RankFiles::add_failure(Error failure) {
-    const std::lock_guard lock(mutex_);
-    failures_.push_back(std::move(failure));
 }
 
 }  // namespace dtrun::output

@@ -2,20 +2,15 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "launcher/output/buffer_queue.h"
-#include "launcher/output/fd_writer.h"
 #include "launcher/output/rank_file_name.h"
 #include "launcher/output/rotation.h"
+#include "launcher/output/sink.h"
 #include "launcher/plan/planned_rank.h"
 #include "rendezvous/wire/output_messages.h"
 
 #include <deque>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 namespace dtrun::output {
@@ -46,18 +41,14 @@ Errc code_of_file_error(int error);
 /// At most `open_max` files are open at a time, so thousands of ranks need no higher limit of
 /// descriptors. A file that fails gets nothing more, and what was meant for it counts as taken.
 ///
-/// Thread: one, except take_failures().
-class RankFiles {
+/// Thread: one, except take_failure().
+class RankFiles final : public Sink {
 public:
     /// Makes all directories and empty files. Errc: invalid_input, internal; names the path
-    static Result<std::unique_ptr<RankFiles>> create(std::string directory, RankFileName name,
-                                                     int world_size, std::size_t open_max,
-                                                     Rotation rotation,
-                                                     BufferQueue::Options options,
-                                                     TakenFunction taken);
-    ~RankFiles();  ///< stop() at once
-    RankFiles(const RankFiles&) = delete;
-    RankFiles& operator=(const RankFiles&) = delete;
+    static Result<Running<RankFiles>> create(std::string directory, RankFileName name,
+                                             int world_size, std::size_t open_max,
+                                             Rotation rotation, BufferQueue::Options options,
+                                             TakenFunction taken);
 
     bool has_file(plan::PlannedRank rank, Stream stream) const;
 
@@ -72,14 +63,7 @@ public:
     /// \param name  of all files; those that were there keep the names that they have. Empty: as before
     void add_ranks(int count, RankFileName name);
 
-    bool idle() const { return queue_.idle(); }
-
-    /// Once for each file that failed. Errc: internal, timed_out (stop())
-    std::vector<Error> take_failures();
-
-    /// Lets the thread write what there is until the deadline; join() waits for its end.
-    void stop(Deadline deadline);
-    void join();
+    bool idle() const { return queue().idle(); }
 
 private:
     enum class Use : std::uint8_t { none, own, of_stdout };
@@ -103,43 +87,34 @@ private:
     bool open(std::size_t file, int flags);
     bool close_oldest();
     void close(std::size_t file);
-    void run();
-    void write_out(const BufferQueue::Buffer& buffer);
+    void write_out(BufferQueue::Buffer& buffer) override;
+    void write_pieces(const BufferQueue::Buffer& buffer);
     void write_segments();
     void write_file(std::size_t file, const Segment* begin, const Segment* end);
     Result<void> write_whole(std::size_t file, const Segment* begin, const Segment* end);
     Result<void> write_rotating(std::size_t file, const Segment& segment);
     void switch_attempt(std::size_t steps);
     void give_up(std::size_t file, std::string_view why);
-    void add_failure(Error failure);
 
-    const std::string directory_;
     const std::size_t open_max_;
     const Rotation rotation_;
-    const TakenFunction taken_;
-    BufferQueue queue_;
-    RankFileName added_name_;      // of what is added now, as the rest
+    RankFileName added_names_;     // of what is added now, as the rest
     std::vector<Use> added_uses_;  // by stream_index()
     int added_attempt_ = 0;
 
     // The thread's own once it runs.
-    RankFileName name_;
+    RankFileName names_;
     std::vector<Use> uses_;  // by stream_index()
     int attempt_ = 0;
     std::vector<File> files_;             // by stream_index() of the first stream that has it
     std::deque<std::size_t> open_files_;  // longest open first
     std::vector<Segment> segments_;
-    std::size_t unwritten_bytes_ = 0;
 
-    std::mutex mutex_;
-    std::vector<Error> failures_;  // guarded by mutex_
     struct More {
         int count = 0;
         RankFileName name;
     };
     std::deque<More> more_;  // guarded by mutex_; each has a piece in the queue
-
-    std::thread thread_;
 };
 
 }  // namespace dtrun::output

@@ -22,7 +22,7 @@ public:
     /// Of each sink.
     using Boxes = std::array<std::vector<Taken>, 3>;
 
-    /// \param wake  called by add(), at most once between two take()
+    /// \param wake  called by add(), at most once between two take(), until stop()
     explicit TakenInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
     /// Wakes the owner even if `taken` is empty: a sink may have room, be idle, or have failed.
@@ -34,7 +34,15 @@ public:
             news_ = true;
         }
         changed_.notify_one();
-        if (!woken_.exchange(true)) wake_();
+        if (woken_.exchange(true)) return;
+        const std::lock_guard lock(wake_mutex_);
+        if (wake_) wake_();
+    }
+
+    /// Nobody is woken any more once this has returned.
+    void stop() {
+        const std::lock_guard lock(wake_mutex_);
+        wake_ = nullptr;
     }
 
     /// \param boxes  all empty; they receive what has come since the last call
@@ -52,7 +60,8 @@ public:
     }
 
 private:
-    const std::function<void()> wake_;
+    std::mutex wake_mutex_;
+    std::function<void()> wake_;  // guarded by wake_mutex_
     std::atomic<bool> woken_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;

@@ -1,34 +1,33 @@
 #include "launcher/watch/event_log.h"
 
-#include <fcntl.h>
-#include <cerrno>
-#include <cstring>
+#include "base/fd.h"
+#include "launcher/output/log_file.h"
+
 #include <span>
 #include <utility>
 
 namespace dtrun::watch {
 
 Result<std::unique_ptr<EventLog>> EventLog::open(const std::string& path, std::string job) {
-    Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-    if (!file) return fail(Errc::invalid_input, "--log-json: {}: {}", path, std::strerror(errno));
-    return std::unique_ptr<EventLog>(new EventLog(std::move(file), path, std::move(job)));
+    auto opened = output::open_log_file(path);
+    if (!opened) return fail(opened.error(), "--log-json");
+    // The thread may be left behind with it.
+    const auto file = std::make_shared<const Fd>(std::move(*opened));
+    auto writer =
+        std::make_shared<output::FdWriter>(file->get(), path, output::BufferQueue::Options{},
+                                           [file](std::span<const output::Taken>) {});
+    return std::unique_ptr<EventLog>(new EventLog(std::move(writer), std::move(job)));
 }
 
-EventLog::EventLog(Fd file, const std::string& path, std::string job)
-    : file_(std::move(file)),
-      job_(std::move(job)),
-      writer_(file_.get(), path, output::BufferQueue::Options{},
-              [](std::span<const output::Taken>) {}) {}
-
 void EventLog::happened(const Event& event) {
-    output::BufferQueue::Filler filler(writer_.queue());
+    output::BufferQueue::Filler filler(writer_->queue());
     filler.write(to_json(event, job_) + "\n");
 }
 
 std::optional<Error> EventLog::finish(Deadline deadline) {
-    writer_.stop(deadline);
-    writer_.join();
-    return writer_.take_failure();
+    writer_->stop(deadline);
+    writer_->join();
+    return writer_->take_failure();
 }
 
 }  // namespace dtrun::watch

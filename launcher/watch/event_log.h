@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/result.h"
 #include "launcher/output/fd_writer.h"
 #include "launcher/watch/event.h"
@@ -16,7 +15,7 @@ namespace dtrun::watch {
 /// writes.
 class EventLog final : public EventListener {
 public:
-    /// Errc: invalid_input (the file cannot be opened)
+    /// Errc: invalid_input (the file cannot be opened), internal (the machine has no room)
     static Result<std::unique_ptr<EventLog>> open(const std::string& path, std::string job);
 
     void happened(const Event& event) override;
@@ -24,11 +23,11 @@ public:
     std::optional<Error> finish(Deadline deadline);
 
 private:
-    EventLog(Fd file, const std::string& path, std::string job);
+    EventLog(std::shared_ptr<output::FdWriter> writer, std::string job)
+        : job_(std::move(job)), writer_(std::move(writer)) {}
 
-    Fd file_;
     std::string job_;
-    output::FdWriter writer_;
+    output::Running<output::FdWriter> writer_;
 };
 
 }  // namespace dtrun::watch

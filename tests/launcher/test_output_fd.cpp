@@ -17,12 +17,13 @@ namespace {
 class WriterUser {
 public:
     explicit WriterUser(int fd)
-        : writer_(fd, "standard output", {},
-                  [this](std::span<const Taken> pieces) { note(pieces); }) {}
-    FdWriter* operator->() { return &writer_; }
+        : writer_(std::make_shared<FdWriter>(
+              fd, "standard output", BufferQueue::Options{},
+              [this](std::span<const Taken> pieces) { note(pieces); })) {}
+    FdWriter* operator->() { return writer_.operator->(); }
 
     void write(std::string_view bytes) {
-        BufferQueue::Filler out(writer_.queue());
+        BufferQueue::Filler out(writer_->queue());
         out.write(bytes);
         out.account(0, bytes.size());
         written_ += bytes.size();
@@ -33,8 +34,8 @@ public:
         return changed_.wait_until(lock, soon(), [this] { return taken_ == written_; });
     }
     void stop(std::chrono::milliseconds time) {
-        writer_.stop(after(time));
-        writer_.join();
+        writer_->stop(after(time));
+        writer_->join();
     }
     std::size_t taken() {
         const std::lock_guard lock(mutex_);
@@ -52,7 +53,44 @@ private:
     std::condition_variable changed_;
     std::size_t written_ = 0;  // the test's thread only
     std::size_t taken_ = 0;    // guarded by mutex_
-    FdWriter writer_;
+    Running<FdWriter> writer_;
+};
+
+/// A disk: it answers when it is told to, and until then no write returns.
+class SilentDisk {
+public:
+    void answer() {
+        const std::lock_guard lock(mutex_);
+        answers_ = true;
+        changed_.notify_all();
+    }
+    void wait() {
+        std::unique_lock lock(mutex_);
+        waits_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return answers_; });
+    }
+    void await_write() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return waits_; });
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool answers_ = false;
+    bool waits_ = false;
+};
+
+class SilentFile final : public Sink {
+public:
+    explicit SilentFile(std::shared_ptr<SilentDisk> disk)
+        : Sink("silent", "too slow", {}, [](std::span<const Taken>) {}), disk_(std::move(disk)) {}
+
+private:
+    void write_out(BufferQueue::Buffer&) override { disk_->wait(); }
+
+    const std::shared_ptr<SilentDisk> disk_;
 };
 
 Pipe pipe_pair() {
@@ -206,6 +244,24 @@ TEST_CASE("stop() does not wait for a reader that does not read", "[output]") {
     CHECK(failure->message ==
           fmt::format("standard output: its reader does not read, {} bytes not written",
                       sent.size() - static_cast<std::size_t>(received)));
+}
+
+TEST_CASE("A write that never returns is left behind with its thread, and its bytes are a failure",
+          "[output]") {
+    const auto disk = std::make_shared<SilentDisk>();
+    {
+        const Running<SilentFile> file(std::make_shared<SilentFile>(disk));
+        BufferQueue::Filler(file->queue()).write("text");
+        disk->await_write();
+        file->stop(Clock::now(), 3);
+        file->join();
+        CHECK_FALSE(file->answers());
+        const auto failure = file->take_failure();
+        REQUIRE(failure.has_value());
+        CHECK(failure->code == Errc::timed_out);
+        CHECK(failure->message == "silent: does not answer, 7 bytes not written");
+    }
+    disk->answer();  // the thread ends, and with it what it has worked on
 }
 
 TEST_CASE("A pipe that cannot be opened again is written in pieces that do not block", "[output]") {
