@@ -1,5 +1,6 @@
 #include "launcher/commands/serve.h"
 
+#include "base/ending_signals.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -146,7 +147,6 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
 asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
                            plan::EnvironmentView environment, std::string page_key) {
     const auto executor = co_await asio::this_coro::executor;
-    asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
     if (const auto restored = daemon.restore(); !restored) {
         log::error("{}", restored.error().message);
         co_return plan::kExitInternal;
@@ -171,13 +171,17 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
         log::info("its page: http://{}/#{}", page->place(),
                   seen ? page_key : "KEY, which `dtrun status --page-key` prints");
     }
+    // Until here a signal ends the process at once: a disk that is read may not answer.
+    asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
+    exit_at_unheard_signals();
     notify(environment, "READY=1");
     const auto [error, signal] = co_await signals.async_wait(use_tuple);
+    ending_signal_heard();
     log::info("ended by signal {}", signal);
     notify(environment, "STOPPING=1");
     if (page) co_await page->join();
-    co_await daemon.stop();
-    co_return 0;
+    const bool is_kept = co_await daemon.stop();
+    co_return is_kept ? 0 : plan::kExitInternal;
 }
 
 /// Serves until a signal ends it. \return the process's exit status
@@ -230,7 +234,7 @@ int run_serve(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_serve(words);
     if (const auto status = cli::settled(parsed, serve_help)) return *status;
     log::init("dtrun serve", parsed->own.verbosity);
-    return serve_until_signal(parsed->own, environment);
+    return run_apart([&] { return serve_until_signal(parsed->own, environment); });
 }
 
 std::string serve_help() {

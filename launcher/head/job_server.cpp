@@ -34,8 +34,12 @@ Result<std::unique_ptr<JobServer>> JobServer::open(asio::any_io_executor executo
 }
 
 void JobServer::interrupt(int signal) {
-    tasks_.spawn(daemon_.stop(
-        fmt::format("the node that serves the job was ended there by signal {}", signal)));
+    tasks_.spawn(
+        stop(fmt::format("the node that serves the job was ended there by signal {}", signal)));
+}
+
+asio::awaitable<void> JobServer::stop(std::string why) {
+    co_await daemon_.stop(std::move(why));
 }
 
 asio::awaitable<void> JobServer::finish() {

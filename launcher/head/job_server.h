@@ -7,6 +7,7 @@
 #include "rendezvous/daemon/daemon.h"
 
 #include <memory>
+#include <string>
 
 namespace dtrun::head {
 
@@ -27,6 +28,7 @@ public:
 
 private:
     JobServer(asio::any_io_executor executor, DaemonOptions options);
+    asio::awaitable<void> stop(std::string why);
 
     Daemon daemon_;
     TaskGroup tasks_;

@@ -20,6 +20,7 @@ namespace {
 /// How long a restarted daemon waits for its members to reconnect.
 constexpr std::chrono::seconds kReturnLimit{15};
 constexpr std::chrono::seconds kGoodbyeLimit{2};
+constexpr std::chrono::seconds kLastWritesLimit{3};
 constexpr std::chrono::seconds kRefusalLimit{1};  // for the peer to read it
 
 }  // namespace
@@ -365,7 +366,7 @@ asio::awaitable<void> Daemon::idle() {
     while (!stopping_ && (!jobs_.empty() || !peers_.empty())) co_await idle_.async_wait(use_tuple);
 }
 
-asio::awaitable<void> Daemon::stop(std::string why) {
+asio::awaitable<bool> Daemon::stop(std::string why) {
     server_->stop();
     if (!db_)
         for (const auto& [id, job] : jobs_) job->end(why);
@@ -397,7 +398,13 @@ asio::awaitable<void> Daemon::stop(std::string why) {
     co_await heart_.join();
     co_await server_->join();
     co_await tasks_.join();  // run_peer() ends, since its link was closed
-    db_.reset();             // no more on_durable calls from here on
+    const bool is_kept = !db_ || db_->stop(after(kLastWritesLimit));
+    db_.reset();
+    if (!is_kept)
+        log::error(
+            "--state: {}: the disk does not answer: changes of which nobody was told are lost",
+            options_.state_directory);
+    co_return is_kept;
 }
 
 }  // namespace dtrun

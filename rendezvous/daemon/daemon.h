@@ -48,7 +48,8 @@ public:
     asio::awaitable<void> idle();
     /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
     /// \param why  of the end of the others
-    asio::awaitable<void> stop(std::string why = "dtrun serve was stopped");
+    /// \return false: the disk of the state does not answer, and changes that nobody was told of are lost
+    asio::awaitable<bool> stop(std::string why = "dtrun serve was stopped");
 
     /// What `dtrun store status` shows, as JSON. \param job_name  of one job; empty: of all
     std::string status(const std::string& job_name) const;

@@ -4,22 +4,16 @@
 #include "base/ids.h"
 #include "base/numbered.h"
 #include "base/result.h"
-#include "base/threads.h"
+#include "rendezvous/daemon/state_writer.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/membership/membership.h"
 
-#include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
-
-struct sqlite3;
-struct sqlite3_stmt;
 
 namespace dtrun {
 
@@ -41,7 +35,7 @@ struct JobRecord {
 /// was busy. While the disk, or the user's quota, is full recorded changes wait; any other failure ends
 /// the process, since no change could be kept any more.
 ///
-/// Thread: one, besides its own. Lifetime: objects that `on_durable` uses outlive it.
+/// Thread: one. Lifetime: objects that `on_durable` uses outlive it. The destructor waits for the disk, for a while.
 class StateDb {
 public:
     /// Opens or makes DIR/state.db; only one process can have it.
@@ -66,59 +60,38 @@ public:
     std::uint64_t submit();
     std::uint64_t submitted() const { return submitted_; }
     /// Number of the last batch that is on disk.
-    std::uint64_t durable() const { return durable_; }
+    std::uint64_t durable() const { return writer_->durable(); }
     /// \param on_durable  called by the thread whenever durable() has grown
-    void notify(std::function<void()> on_durable);
+    void notify(std::function<void()> on_durable) { writer_->notify(std::move(on_durable)); }
     void commit();  ///< submits, and waits until it is durable
+    /// Waits until what was submitted is durable and the file closed; there are no calls of `on_durable` any more.
+    /// \return false: the disk does not answer, and is left behind with what it has not written
+    bool stop(Deadline deadline) { return writer_->stop(deadline); }
 
-    /// Whether the disk has room for so many more bytes, including copies and unwritten changes.
+    /// Whether the disk has room for so many more bytes, including copies and unwritten changes, as far as it was
+    /// last looked at.
     bool fits(std::size_t bytes) const;
     /// Whether so many bytes are unwritten that no more should be recorded.
     bool is_behind() const;
-    /// Tells the log when the disk has become slow or full, and when it is well again. To be called now and
-    /// then.
+    /// Tells the log when the disk has become slow or full, and when it is well again, and has it looked at. To be
+    /// called now and then.
     void tell_of_disk();
 
 private:
     friend class StateJournal;
-    static constexpr Deadline kNotWriting = Deadline::max();
-    using Value = std::variant<std::uint64_t, std::string>;
-    struct Statement {
-        const char* sql;
-        std::vector<Value> values;
-    };
-    struct Batch {
-        std::uint64_t number = 0;
-        std::size_t bytes = 0;
-        std::vector<Statement> statements;
-    };
 
-    StateDb(sqlite3* db, std::string directory);
-    Result<void> prepare_schema();
-    Result<void> sync_log();
-    bool is_out_of_space(int result) const;
+    StateDb(std::shared_ptr<StateWriter> writer, std::string directory)
+        : writer_(std::move(writer)), directory_(std::move(directory)) {}
     /// Records a statement.
     template <class... Values>
     void run(const char* sql, const Values&... values);
-    template <class Row, class... Values>
-    void query(const char* sql, Row row, const Values&... values);
-    int step(const Statement& statement);
-    sqlite3_stmt* statement(const char* sql);
     void save_policy(const JobRecord& record);
     void save_generation(const JobId& job, const Membership::State& state);
     void forget_generation(const JobId& job);
-    void write_batches();
-    bool write(const std::deque<Batch>& batches);
-    bool try_write(const std::deque<Batch>& batches);
-    [[noreturn]] void die(const char* what);
 
-    // Used by the recording thread until the writer thread starts, then only by that one.
-    sqlite3* db_;
-    std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
-
-    // Changed only by the recording thread.
+    const std::shared_ptr<StateWriter> writer_;
     std::string directory_;
-    Batch batch_;
+    StateWriter::Batch batch_;
     std::uint64_t submitted_ = 0;
     /// What was last recorded of a job, to find changes.
     struct Recorded {
@@ -128,18 +101,6 @@ private:
     std::map<JobId, Recorded> recorded_;
     std::optional<Deadline> told_slow_;  ///< since when it is
     bool told_full_ = false;
-
-    std::atomic<std::uint64_t> durable_{0};
-    std::atomic<std::size_t> unwritten_bytes_{0};
-    std::atomic<std::uint64_t> free_bytes_{0};  ///< free bytes inside the file
-    std::atomic<bool> disk_full_{false};
-    std::atomic<Deadline> writing_since_{kNotWriting};
-    Mutex mutex_;  ///< guards the members below
-    ConditionVariable changed_;
-    std::deque<Batch> queue_;
-    std::function<void()> on_durable_;
-    bool stopping_ = false;
-    Thread thread_;  ///< started with the first batch
 };
 
 }  // namespace dtrun

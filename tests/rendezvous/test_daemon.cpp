@@ -241,6 +241,31 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
     CHECK(hub.store().size() == 4);
 }
 
+TEST_CASE("a disk that does not answer keeps no daemon from ending", "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    const std::string state = directory.path() + "/state";
+    JobRecord record;
+    record.id = job_id_of("job");
+    {
+        auto db = StateDb::open(state);
+        if (!db) FAIL(db.error().message);
+        SlowDisk::busy = true;
+        (*db)->save_job(record);
+        (void)(*db)->submit();
+        while (SlowDisk::syncs_waiting == 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK_FALSE((*db)->stop(Clock::now()));
+        CHECK_FALSE((*db)->stop(Clock::now()));
+    }
+    CHECK_FALSE(StateDb::open(state).has_value());  // whom it has left behind has it still
+    SlowDisk::busy = false;
+    Result<std::unique_ptr<StateDb>> again;
+    while (!(again = StateDb::open(state)))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK((*again)->jobs().size() == 1);
+}
+
 TEST_CASE("a state directory into which others can write is refused, and so is another user's",
           "[daemon]") {
     const TempDir directory;

@@ -1,0 +1,339 @@
+#include "rendezvous/daemon/state_writer.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/simulated.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+constexpr std::chrono::milliseconds kDiskFullPause{500};
+
+/// What each version of the format has added, from the first.
+constexpr std::array kVersions = {R"(
+CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
+                 last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);
+CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT, port INT,
+                    ord INT, accepted INT, assignment BLOB, PRIMARY KEY(job, member));
+CREATE TABLE value(job BLOB, key BLOB, value BLOB, revision INT, PRIMARY KEY(job, key));
+CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
+                  PRIMARY KEY(job, key, item));
+CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
+CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
+)",
+                                  R"(
+CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
+CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
+                         PRIMARY KEY(job, name, fence, round));
+)",
+                                  R"(
+CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
+)",
+                                  R"(
+CREATE TABLE policy(job BLOB PRIMARY KEY, frame BLOB, restarts INT);
+)"};
+constexpr int kVersion = static_cast<int>(kVersions.size());
+
+/// Syncs the parent of a new directory, which holds its name.
+void sync_parent(const std::string& directory) {
+    const std::size_t slash = directory.find_last_of('/');
+    const std::string parent = slash == std::string::npos ? "." : directory.substr(0, slash + 1);
+    const Fd opened(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (opened) ::fsync(opened.get());
+}
+
+/// errno of the last operation on the log, or else on the file, that has failed; 0: none.
+int last_errno(sqlite3* db) {
+    int error = 0;
+    for (const int which : {SQLITE_FCNTL_JOURNAL_POINTER, SQLITE_FCNTL_FILE_POINTER}) {
+        sqlite3_file* file = nullptr;
+        sqlite3_file_control(db, "main", which, &file);
+        if (error == 0 && file != nullptr && file->pMethods != nullptr)
+            file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error);
+    }
+    return error;
+}
+
+/// Who can write to the directory can give the daemon another state, with keys and members of their own.
+Result<void> check_owner(const std::string& directory) {
+    struct stat found {};
+    if (::stat(directory.c_str(), &found) != 0)
+        return fail(Errc::denied, "{}: {}", directory, strerror(errno));
+    if (found.st_uid != ::geteuid())
+        return fail(Errc::denied, "{}: it belongs to user {}, not to the daemon's, {}", directory,
+                    found.st_uid, ::geteuid());
+    if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return fail(Errc::denied, "{}: others can write to it; chmod 700", directory);
+    return {};
+}
+
+std::optional<std::uint64_t> free_on_disk(const std::string& directory) {
+    if (SimulatedSystem::current != nullptr) return SimulatedSystem::current->free_bytes(directory);
+    struct statvfs disk {};
+    if (::statvfs(directory.c_str(), &disk) != 0) return std::nullopt;
+    return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
+}  // namespace
+
+void StateWriter::bind_value(sqlite3_stmt* statement, int at, std::uint64_t value) {
+    sqlite3_bind_int64(statement, at, static_cast<sqlite3_int64>(value));
+}
+
+void StateWriter::bind_value(sqlite3_stmt* statement, int at, std::string_view value) {
+    // An empty blob is not NULL.
+    sqlite3_bind_blob64(statement, at, value.data() != nullptr ? value.data() : "", value.size(),
+                        SQLITE_STATIC);
+}
+
+Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& directory) {
+    if (::mkdir(directory.c_str(), 0700) == 0)
+        sync_parent(directory);
+    else if (errno != EEXIST)
+        return fail(Errc::denied, "{}: {}", directory, strerror(errno));
+    if (const auto ours = check_owner(directory); !ours) return std::unexpected(ours.error());
+    const std::string path = directory + "/state.db";
+    sqlite3* db = nullptr;
+    const mode_t before = ::umask(0077);
+    const int opened = sqlite3_open_v2(
+        path.c_str(), &db,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+        nullptr);
+    ::umask(before);
+    std::shared_ptr<StateWriter> state(new StateWriter(db, directory));
+    if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
+    if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
+    state->look_at_disk();
+    return state;
+}
+
+StateWriter::StateWriter(sqlite3* db, std::string directory)
+    : db_(db), directory_(std::move(directory)) {}
+
+StateWriter::~StateWriter() {
+    close();
+}
+
+/// Closing may write, too.
+void StateWriter::close() {
+    for (const auto& [sql, statement] : std::exchange(statements_, {})) sqlite3_finalize(statement);
+    sqlite3_close(std::exchange(db_, nullptr));
+}
+
+bool StateWriter::stop(Deadline deadline) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(stopping_, true)) return answers_;
+        on_durable_ = nullptr;
+        start_thread();
+    }
+    changed_.notify_all();
+    return answers_ = thread_.join_until(deadline);
+}
+
+Result<void> StateWriter::prepare_schema() {
+    const auto execute = [this](const char* sql) {
+        return sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK;
+    };
+    // The lock is taken by the first read and kept: a second daemon must not write here.
+    const bool ours = execute(
+        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+        "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; BEGIN IMMEDIATE; COMMIT;");
+    if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
+        return fail(Errc::denied, "another dtrun serve uses it");
+    if (!ours) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    int version = 0;
+    query("PRAGMA user_version", [&](sqlite3_stmt* row) { version = sqlite3_column_int(row, 0); });
+    if (version > kVersion || version < 0)
+        return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
+                    kVersion);
+    std::string make = "BEGIN;";
+    for (int later = version; later < kVersion; ++later)
+        make += kVersions[static_cast<std::size_t>(later)];
+    make += fmt::format("PRAGMA user_version={}; COMMIT;", kVersion);
+    if (version < kVersion && !execute(make.c_str()))
+        return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    return sync_log();
+}
+
+/// The log of a daemon that was killed may have changes that only the system's memory has, and a restart
+/// tells of them: moves all to the file, which syncs both.
+Result<void> StateWriter::sync_log() {
+    const int result =
+        sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+    // The log itself is synced first. What does not fit into the file stays in it.
+    if (result == SQLITE_OK || is_out_of_space(result)) return {};
+    return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+}
+
+/// Whether an operation has failed for want of room. SQLite itself knows ENOSPC, but no quotas.
+bool StateWriter::is_out_of_space(int result) const {
+    if ((result & 0xff) == SQLITE_FULL) return true;
+    if (result != SQLITE_IOERR_WRITE) return false;
+    const int error = last_errno(db_);
+    return error == ENOSPC || error == EDQUOT;
+}
+
+void StateWriter::die(const char* what) {
+    const int error = last_errno(db_);
+    log::error("--state: {}: {}{}{}; ending, so that nothing is promised that is not kept", what,
+               sqlite3_errmsg(db_), error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
+    if (SimulatedSystem::current != nullptr) SimulatedSystem::current->exit_process(1);
+    ::_exit(1);
+}
+
+sqlite3_stmt* StateWriter::statement(const char* sql) {
+    const auto known = statements_.find(sql);
+    if (known != statements_.end()) return known->second;
+    sqlite3_stmt* made = nullptr;
+    if (sqlite3_prepare_v3(db_, sql, -1, SQLITE_PREPARE_PERSISTENT, &made, nullptr) != SQLITE_OK)
+        die(sql);
+    return statements_[sql] = made;
+}
+
+void StateWriter::query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
+                             const std::function<void(sqlite3_stmt*)>& row) {
+    sqlite3_stmt* prepared = statement(sql);
+    bind(prepared);
+    int result = 0;
+    while ((result = sqlite3_step(prepared)) == SQLITE_ROW) row(prepared);
+    if (result != SQLITE_DONE) die(sql);
+    sqlite3_reset(prepared);
+    sqlite3_clear_bindings(prepared);
+}
+
+void StateWriter::submit(Batch batch) {
+    const std::lock_guard lock(mutex_);
+    if (batch.statements.empty() && queue_.empty() && durable_ == batch.number - 1) {
+        durable_ = batch.number;  // there is nothing to write
+        return;
+    }
+    if (queue_.empty()) queue_.emplace_back();
+    // All waiting batches are merged, as they are written together anyway; else turns without a
+    // change would pile up.
+    Batch& waiting = queue_.back();
+    waiting.number = batch.number;
+    waiting.bytes += batch.bytes;
+    std::ranges::move(batch.statements, std::back_inserter(waiting.statements));
+    changed_.notify_all();
+    start_thread();
+}
+
+/// With mutex_ held.
+void StateWriter::start_thread() {
+    if (!thread_.joinable())
+        thread_ = Thread([self = shared_from_this()] { self->write_batches(); });
+}
+
+void StateWriter::notify(std::function<void()> on_durable) {
+    const std::lock_guard lock(mutex_);
+    on_durable_ = std::move(on_durable);
+}
+
+void StateWriter::commit(std::uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return durable_ >= number; });
+}
+
+void StateWriter::look() {
+    const std::lock_guard lock(mutex_);
+    look_ = true;
+    start_thread();
+    changed_.notify_all();
+}
+
+/// The writer thread: writes all batches submitted meanwhile as one transaction.
+void StateWriter::write_batches() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return stopping_ || look_ || !queue_.empty(); });
+        if (queue_.empty() && stopping_) break;
+        look_ = false;
+        const std::deque<Batch> batches = std::exchange(queue_, {});
+        lock.unlock();
+        const bool written = batches.empty() || write(batches);
+        if (written) look_at_disk();
+        lock.lock();
+        if (!written) break;  // the disk is full, and this is to end
+        if (batches.empty()) continue;
+        for (const Batch& batch : batches) unwritten_bytes_ -= batch.bytes;
+        durable_ = batches.back().number;
+        changed_.notify_all();
+        if (on_durable_) on_durable_();
+    }
+    lock.unlock();
+    close();
+}
+
+void StateWriter::look_at_disk() {
+    disk_bytes_ = free_on_disk(directory_).value_or(0);
+}
+
+/// \return false if the disk is full and this is to end
+bool StateWriter::write(const std::deque<Batch>& batches) {
+    const auto try_once = [&] {
+        writing_since_ = Clock::now();
+        const bool written = try_write(batches);
+        writing_since_ = Deadline::max();
+        return written;
+    };
+    while (!try_once()) {
+        if (!disk_full_.exchange(true))
+            log::error("--state: {}: the disk is full: answers wait until it has room", directory_);
+        std::unique_lock lock(mutex_);
+        const Deadline again = after(kDiskFullPause);
+        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;
+    }
+    if (disk_full_.exchange(false)) log::warn("--state: {}: the disk has room again", directory_);
+    return true;
+}
+
+/// \return whether the batches are on disk; false: the disk is full, and nothing was written
+bool StateWriter::try_write(const std::deque<Batch>& batches) {
+    const auto done = [this](const Statement& statement) {
+        const int result = step(statement);
+        if (result != SQLITE_DONE && !is_out_of_space(result)) die(statement.sql);
+        return result == SQLITE_DONE;
+    };
+    const auto write_all = [&] {
+        if (!done({"BEGIN", {}})) return false;
+        for (const Batch& batch : batches)
+            if (!std::ranges::all_of(batch.statements, done)) return false;
+        return done({"COMMIT", {}});
+    };
+    if (!write_all()) {
+        if (sqlite3_get_autocommit(db_) == 0) (void)step({"ROLLBACK", {}});
+        return false;
+    }
+    query("PRAGMA freelist_count", [this](sqlite3_stmt* row) {
+        constexpr std::uint64_t kPageBytes = 4'096;
+        file_bytes_ = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0)) * kPageBytes;
+    });
+    return true;
+}
+
+/// \return SQLite's code: SQLITE_DONE, or why it failed
+int StateWriter::step(const Statement& statement) {
+    sqlite3_stmt* prepared = this->statement(statement.sql);
+    int at = 0;
+    for (const Value& value : statement.values)
+        std::visit([&](const auto& one) { bind_value(prepared, ++at, one); }, value);
+    const int result = sqlite3_step(prepared);
+    sqlite3_reset(prepared);
+    sqlite3_clear_bindings(prepared);
+    return result;
+}
+
+}  // namespace dtrun

@@ -1,0 +1,116 @@
+#pragma once
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/threads.h"
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace dtrun {
+
+/// The database of a StateDb, and the thread that writes to it.
+///
+/// A disk may not answer, so the thread shares this, and can be left behind with it. All that touches the disk is
+/// done there, but for opening and reading, which come before its first batch.
+class StateWriter : public std::enable_shared_from_this<StateWriter> {
+public:
+    using Value = std::variant<std::uint64_t, std::string>;
+    struct Statement {
+        const char* sql;
+        std::vector<Value> values;
+    };
+    struct Batch {
+        std::uint64_t number = 0;
+        std::size_t bytes = 0;
+        std::vector<Statement> statements;
+    };
+
+    /// Opens or makes the file. Errc: as StateDb::open()
+    static Result<std::shared_ptr<StateWriter>> open(const std::string& directory);
+    ~StateWriter();
+    StateWriter(const StateWriter&) = delete;
+    StateWriter& operator=(const StateWriter&) = delete;
+
+    /// Reads, before anything is submitted.
+    template <class Row, class... Values>
+    void query(const char* sql, Row row, const Values&... values) {
+        const auto bind = [&]([[maybe_unused]] sqlite3_stmt* prepared) {
+            [[maybe_unused]] int at = 0;
+            (bind_value(prepared, ++at, values), ...);
+        };
+        query_rows(sql, bind, row);
+    }
+
+    /// To be written with all that waits. Its number is one more than that of the last one.
+    void submit(Batch batch);
+    void commit(std::uint64_t number);  ///< waits until it is durable
+    void notify(std::function<void()> on_durable);
+    std::uint64_t durable() const { return durable_; }
+    void will_write(std::size_t bytes) { unwritten_bytes_ += bytes; }
+    std::size_t unwritten_bytes() const { return unwritten_bytes_; }
+
+    bool is_full() const { return disk_full_; }
+    /// Free bytes on the disk and in the file, when that was last looked at.
+    std::uint64_t free_bytes() const { return disk_bytes_ + file_bytes_; }
+    /// Has the thread look at the disk, unless it is busy there.
+    void look();
+    /// Since when the disk has been writing; Deadline::max(): it is not.
+    Deadline writing_since() const { return writing_since_; }
+
+    /// Writes what was submitted and closes the file, until the deadline. Idempotent.
+    /// \return false: the disk does not answer, and the thread is left behind
+    bool stop(Deadline deadline);
+
+private:
+    StateWriter(sqlite3* db, std::string directory);
+    Result<void> prepare_schema();
+    Result<void> sync_log();
+    void query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
+                    const std::function<void(sqlite3_stmt*)>& row);
+    static void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value);
+    static void bind_value(sqlite3_stmt* statement, int at, std::string_view value);
+    bool is_out_of_space(int result) const;
+    int step(const Statement& statement);
+    sqlite3_stmt* statement(const char* sql);
+    void start_thread();
+    void write_batches();
+    bool write(const std::deque<Batch>& batches);
+    bool try_write(const std::deque<Batch>& batches);
+    void look_at_disk();
+    void close();
+    [[noreturn]] void die(const char* what);
+
+    // Used by the opening thread until the writer thread starts, then only by that one.
+    sqlite3* db_;
+    std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
+    const std::string directory_;
+
+    std::atomic<std::uint64_t> durable_{0};
+    std::atomic<std::size_t> unwritten_bytes_{0};
+    std::atomic<std::uint64_t> disk_bytes_{0};  ///< free on the disk
+    std::atomic<std::uint64_t> file_bytes_{0};  ///< free inside the file
+    std::atomic<bool> disk_full_{false};
+    std::atomic<Deadline> writing_since_{Deadline::max()};
+    Mutex mutex_;  ///< guards the members below
+    ConditionVariable changed_;
+    std::deque<Batch> queue_;
+    std::function<void()> on_durable_;
+    bool look_ = false;
+    bool stopping_ = false;
+    Thread thread_;        ///< started with the first batch
+    bool answers_ = true;  ///< stop()'s
+};
+
+}  // namespace dtrun
