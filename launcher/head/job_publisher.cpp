@@ -7,7 +7,6 @@
 #include "launcher/watch/page.h"
 #include "launcher/watch/serialize.h"
 
-#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -78,11 +77,11 @@ Result<void> JobPublisher::open_page(const plan::ShowOptions& options) {
     lookout_.keep_tails();
     const std::string address = fmt::format("http://{}/#", page_->place());
     record_.set_page(address + key_);
+    const auto line = [&address](std::string_view key) {
+        return fmt::format("dtrun: the job's page: {}{}\n", address, key);
+    };
     // What goes elsewhere than to a terminal may be read by others, as batch systems' files are.
-    const bool is_seen = ::isatty(STDERR_FILENO) == 1;
-    log::write(log::Level::quiet,
-               fmt::format("the job's page: {}{}", address,
-                           is_seen ? key_ : "KEY, which `dtrun jobs --json` shows"));
+    output_.message_to_terminal(line(key_), line("KEY, which `dtrun jobs --json` shows"));
     return {};
 }
 

@@ -3,6 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/result.h"
 #include "launcher/head/lookout.h"
+#include "launcher/output/output.h"
 #include "launcher/plan/options.h"
 #include "launcher/watch/event.h"
 #include "launcher/watch/event_commands.h"
@@ -23,8 +24,13 @@ namespace dtrun::head {
 /// Thread: the loop's. Lifetime: the lookout and the record outlive it; finish() before destruction.
 class JobPublisher final : private watch::EventListener {
 public:
-    JobPublisher(asio::any_io_executor executor, Lookout& lookout, JobRecord& record)
-        : executor_(executor), lookout_(lookout), record_(record), last_look_(executor) {}
+    JobPublisher(asio::any_io_executor executor, Lookout& lookout, JobRecord& record,
+                 output::Output& output)
+        : executor_(executor),
+          lookout_(lookout),
+          record_(record),
+          output_(output),
+          last_look_(executor) {}
 
     /// Whether any of it is asked for.
     static bool is_wanted(const plan::ShowOptions& options);
@@ -49,6 +55,7 @@ private:
     asio::any_io_executor executor_;
     Lookout& lookout_;
     JobRecord& record_;
+    output::Output& output_;
     std::unique_ptr<watch::EventLog> log_;
     std::unique_ptr<watch::EventCommands> commands_;
     std::unique_ptr<watch::HttpServer> metrics_, page_;

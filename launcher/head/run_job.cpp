@@ -155,7 +155,7 @@ Result<void> RealHead::open_publisher() {
     const plan::ShowOptions& options = spec_.options.show;
     if (!JobPublisher::is_wanted(options)) return {};
     publisher_ =
-        std::make_unique<JobPublisher>(io_.get_executor(), head_->lookout(), head_->record());
+        std::make_unique<JobPublisher>(io_.get_executor(), head_->lookout(), head_->record(), *output_);
     return publisher_->open(options);
 }
 

@@ -69,6 +69,12 @@ public:
     /// Text of dtrun itself, on standard error; ends with '\n'. Any thread.
     virtual void message(std::string_view whole_lines) = 0;
 
+    /// The same for what only the user may see, as a page's key: a terminal shows it, and anything else, as a file
+    /// that others may read, gets `elsewhere` instead.
+    virtual void message_to_terminal(std::string_view, std::string_view elsewhere) {
+        message(elsewhere);
+    }
+
     /// One line without '\n' kept below everything else while standard error is a terminal, cut to
     /// its width; empty removes it. Nothing happens elsewhere.
     virtual void set_status(std::string_view text) = 0;

@@ -80,6 +80,7 @@ struct OutputMux::Impl {
 
     std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void finish(std::size_t stream);
+    void say(std::string_view whole_lines);
     void fold(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
     void show_folded(Console& console, const FoldedLine& line);
     void show_due(Console& console);
@@ -444,10 +445,20 @@ void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
 
 void OutputMux::message(std::string_view whole_lines) {
     if (impl_->log) impl_->log->message(whole_lines);
-    FdWriter& writer = *impl_->console_of[1]->writer;
+    impl_->say(whole_lines);
+}
+
+void OutputMux::message_to_terminal(std::string_view whole_lines, std::string_view elsewhere) {
+    if (impl_->log) impl_->log->message(elsewhere);
+    impl_->say(has_terminal() ? whole_lines : elsewhere);
+}
+
+/// Text of dtrun's own, on the console.
+void OutputMux::Impl::say(std::string_view whole_lines) {
+    FdWriter& writer = *console_of[1]->writer;
     const std::size_t columns = writer.columns();
     std::string text = columns > 0 ? fold_messages(whole_lines, columns) : std::string(whole_lines);
-    if (impl_->options.is_raw_terminal && impl_->options.is_raw_terminal())
+    if (options.is_raw_terminal && options.is_raw_terminal())
         text = fmt::format("{}", fmt::join(split(text, '\n'), "\r\n"));
     BufferQueue::Filler out(writer.queue());
     out.write(text);

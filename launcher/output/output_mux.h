@@ -84,6 +84,7 @@ public:
              std::string_view bytes) override;
     void finish(plan::PlannedRank rank, Stream stream) override;
     void message(std::string_view whole_lines) override;
+    void message_to_terminal(std::string_view whole_lines, std::string_view elsewhere) override;
     void set_status(std::string_view text) override;
     bool has_terminal() const override;
     std::span<const OutputCredit> collect() override;

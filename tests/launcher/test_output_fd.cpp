@@ -1,5 +1,6 @@
 #include "launcher/output/fd_writer.h"
 #include "tests/launcher/output_support.h"
+#include "tests/support/temp_dir.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -333,4 +334,25 @@ TEST_CASE("There is no status line on anything but a terminal", "[output]") {
     writer.write("a line\n");
     CHECK(writer.drain());
     CHECK(file.text() == "a line\n");
+}
+
+TEST_CASE("What only the user may see is on the terminal, and not in the log", "[output]") {
+    const TempDir directory;
+    const bool on_terminal = GENERATE(true, false);
+    const Terminal terminal(80);
+    const MemoryFile file;
+    const std::string log = directory.path() + "/log";
+    {
+        OutputOptions options;
+        options.stdout_fd = options.stderr_fd = on_terminal ? terminal.device.get() : file.fd();
+        options.log = log;
+        MuxUser mux(std::move(options), {"s1"});
+        mux->message_to_terminal("the page: 4f2a\n", "the page: KEY\n");
+        mux->stop(soon());
+    }
+    CHECK(read_file(log).value().ends_with(" the page: KEY\n"));
+    if (on_terminal)
+        CHECK(terminal.read_until("\n") == "the page: 4f2a\n");
+    else
+        CHECK(file.text() == "the page: KEY\n");
 }
