@@ -25,7 +25,7 @@ std::string escape(char letter) {
         case '\t':
             return "\\t";
         default:
-            return fmt::format("\\u{:04x}", static_cast<unsigned>(letter));
+            return fmt::format("\\u{:04x}", static_cast<unsigned char>(letter));
     }
 }
 
@@ -38,8 +38,10 @@ std::string json_text(std::string_view text) {
         const char letter = text.front();
         if (length == 0)
             out += "\xef\xbf\xbd";
-        else if (length == 1 && (letter < ' ' || letter == '"' || letter == '\\'))
+        else if (length == 1 && (letter < ' ' || letter == '"' || letter == '\\' || letter == 0x7F))
             out += escape(letter);
+        else if (length == 2 && control_length(text) == 2)
+            out += escape(text[1]);  // U+0080 to U+009F, which a terminal may obey
         else
             out += text.substr(0, length);
         text.remove_prefix(length == 0 ? 1 : length);

@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/text_layout.h"
+#include "base/utf8.h"
 
 #include <poll.h>
 #include <spdlog/pattern_formatter.h>
@@ -145,17 +146,17 @@ bool enabled(Level level) {
 }
 
 void write(Level level, std::string_view text) {
-    const auto unprintable = [](char c) {
-        return (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 127;
-    };
-    if (std::ranges::none_of(text, unprintable)) return logger().log(to_spdlog(level), text);
-    // What users and hosts say must not steer the terminal.
+    // What users and hosts say must not steer the terminal, nor begin a line as if we said it.
     std::string shown;
-    for (const char c : text) {
-        if (unprintable(c))
-            shown += fmt::format("\\x{:02x}", c);
-        else
-            shown += c;
+    while (!text.empty()) {
+        const std::size_t control = control_length(text);
+        for (const char byte : text.substr(0, control))
+            shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+        const std::size_t whole = std::max<std::size_t>(utf8_length(text), 1);
+        if (control == 0) shown += text.substr(0, whole);
+        const bool goes_on = text.front() == '\n' && text.size() > 1;
+        if (goes_on && text[1] != ' ' && text[1] != '\n') shown += "  ";
+        text.remove_prefix(control > 0 ? control : whole);
     }
     logger().log(to_spdlog(level), shown);
 }

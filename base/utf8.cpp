@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <algorithm>
+
 namespace dtrun {
 
 std::size_t utf8_length(std::string_view text) {
@@ -27,6 +29,47 @@ bool is_utf8(std::string_view text) {
         text.remove_prefix(length);
     }
     return true;
+}
+
+std::size_t control_length(std::string_view text) {
+    const auto first = static_cast<unsigned char>(text.front());
+    if (first < ' ' || first == 0x7F) return first == '\n' || first == '\t' ? 0 : 1;
+    if (first >= 0x80 && first < 0xA0) return 1;  // the rest of no character
+    const bool is_c1 =
+        first == 0xC2 && text.size() > 1 && (static_cast<unsigned char>(text[1]) & 0xE0) == 0x80;
+    return is_c1 ? 2 : 0;
+}
+
+namespace {
+
+/// Bytes of the colour (SGR, such as "\x1b[1;31m") that `text` begins with; 0: none.
+std::size_t color_length(std::string_view text) {
+    if (!text.starts_with("\x1b[")) return 0;
+    const std::size_t end = text.find_first_not_of("0123456789;:", 2);
+    return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+    std::string shown;
+    while (!text.empty()) {
+        const std::size_t color = color_length(text);
+        const std::size_t control = color > 0 ? 0 : control_length(text);
+        const std::size_t whole = std::max<std::size_t>(utf8_length(text), 1);
+        if (control > 0)
+            shown += '?';
+        else if (color == 0)
+            shown += text.substr(0, whole);
+        text.remove_prefix(color > 0 ? color : control > 0 ? control : whole);
+    }
+    return shown;
+}
+
+std::string printable_line(std::string_view text) {
+    std::string line = printable(text);
+    std::ranges::replace(line, '\n', '?');
+    return line;
 }
 
 }  // namespace dtrun

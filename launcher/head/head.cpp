@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "base/utf8.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
@@ -491,7 +492,7 @@ void Head::agent_waits(HostId host, Waits waits) {
 }
 
 void Head::agent_mpi(HostId host, const MpiNews& news) {
-    if (!news.note.empty()) return log::warn("{}", printable_lines(news.note));
+    if (!news.note.empty()) return log::warn("{}", printable(news.note));
     if (!assigner_->is_current(news.generation)) return;
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {

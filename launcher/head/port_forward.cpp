@@ -1,7 +1,7 @@
 #include "launcher/head/port_forward.h"
 
 #include "base/strings.h"
-#include "launcher/head/report.h"
+#include "base/utf8.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
 
@@ -61,7 +61,7 @@ std::string debugger_text(const DebugNews& news, const std::string& host, std::u
                     news.debugger == Debugger::gdb ? "gdb" : "a debugger", port);
     if (news.debugger == Debugger::gdb)
         return text + fmt::format("  gdb -ex 'target remote 127.0.0.1:{}' {}\n", port,
-                                  shell_quote(printable(news.program)));
+                                  shell_quote(printable_line(news.program)));
     return text +
            fmt::format(R"(  VS Code, launch.json: {{"name": "rank {}", "type": "debugpy", )"
                        R"("request": "attach", "connect": {{"host": "127.0.0.1", "port": {}}}}})"

@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "base/utf8.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
@@ -43,12 +44,12 @@ std::string exception_text(std::string_view error_file, const std::vector<std::s
     std::string text = "  its exception:\n";
     if (error->traceback.empty())
         for (const std::string_view line : split(error->message, '\n'))
-            text += "  | " + printable(line) + "\n";
+            text += fmt::format("  | {}\n", line);
     const std::size_t skipped =
         error->traceback.size() - std::min(error->traceback.size(), kStackLinesMax);
     if (skipped > 0) text += fmt::format("  | … {} lines\n", skipped);
     for (std::size_t i = skipped; i < error->traceback.size(); ++i)
-        text += "  | " + printable(error->traceback[i]) + "\n";
+        text += "  | " + error->traceback[i] + "\n";
     return text;
 }
 
@@ -62,7 +63,7 @@ std::string waiting_text(const JobOutcome& outcome) {
 std::string stacks_text(const JobOutcome& outcome) {
     if (outcome.stacks.empty()) return {};
     std::string text = "  where the ranks were then:\n";
-    for (const std::string& line : outcome.stacks) text += "    " + printable(line) + "\n";
+    for (const std::string& line : outcome.stacks) text += "    " + line + "\n";
     return text;
 }
 
@@ -171,25 +172,6 @@ std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& sp
 
 }  // namespace
 
-std::string printable(std::string_view line) {
-    std::string text(line);
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        if ((byte < ' ' && byte != '\t') || byte == 0x7f) text[i] = '?';
-        // U+0080 to U+009F: control characters as well, in UTF-8.
-        if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
-            text.replace(i, 2, "?");
-    }
-    return text;
-}
-
-std::string printable_lines(std::string_view text) {
-    std::string lines;
-    for (const std::string_view line : split(text, '\n'))
-        lines += (lines.empty() ? "" : "\n") + printable(line);
-    return lines;
-}
-
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
@@ -209,8 +191,10 @@ std::string host_failures_text(const std::vector<HostFailure>& failures,
     return text;
 }
 
-std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
-                           const plan::RankNumbers& numbers, const TailOf& tail) {
+namespace {
+
+std::string report_of(const JobOutcome& outcome, const plan::JobSpec& spec,
+                      const plan::RankNumbers& numbers, const TailOf& tail) {
     switch (outcome.cause) {
         case JobOutcome::Cause::success:
             return {};
@@ -250,6 +234,23 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
                    host_failures_text(outcome.host_failures, spec);
     }
     return {};
+}
+
+}  // namespace
+
+/// Servers, hosts, other members and ranks have their part in it: here it is cleaned, and only the first line is
+/// dtrun's own beyond doubt, so only that one begins where its lines do.
+std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
+                           const plan::RankNumbers& numbers, const TailOf& tail) {
+    const std::string text = printable(report_of(outcome, spec, numbers, tail));
+    std::string report;
+    for (const std::string_view line : split(text, '\n')) {
+        if (line.empty()) continue;
+        report += report.empty() || line.starts_with("  ") ? "" : "    ";
+        report += line;
+        report += '\n';
+    }
+    return report;
 }
 
 }  // namespace dtrun::head

@@ -1,7 +1,7 @@
 #include "launcher/head/stacks_text.h"
 
 #include "base/strings.h"
-#include "launcher/head/report.h"
+#include "base/utf8.h"
 #include "launcher/plan/rank_set.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ std::vector<std::string> FoldedStacks::text(const HostOf& host_of, std::size_t l
     }
     if (left_out_ > 0)
         lines.push_back(fmt::format("… and {} processes at other places", left_out_));
-    for (std::string& line : lines) line = printable(line);
+    for (std::string& line : lines) line = printable_line(line);
     if (lines.size() <= lines_max) return lines;
     const std::size_t more = lines.size() - lines_max;
     lines.resize(lines_max);

@@ -156,6 +156,19 @@ TEST_CASE("JSON that is written is JSON, whatever is in it", "[json_writer]") {
           R"({"l":[{},{"a":1}]})");
 }
 
+TEST_CASE("what a terminal would obey is not shown, whatever else there is", "[utf8]") {
+    CHECK(printable("loss 0.25\tµ …\n") == "loss 0.25\tµ …\n");
+    CHECK(printable("a\x1b[31mred\x1b[0m b\x1b[1;38:5:1mc") == "ared bc");
+    CHECK(printable("\x1b[2J\x1b]0;title\x07\r\x7f") == "?[2J?]0;title???");
+    CHECK(printable("\xc2\x9b"
+                    "31m \x9b"
+                    "2J \xc2\xa9") == "?31m ?2J \xc2\xa9");
+    CHECK(printable("caf\xe9") == "caf\xe9");  // of another character set
+    CHECK(printable(std::string_view("a\0b", 3)) == "a?b");
+    CHECK(printable_line("one\ntwo") == "one?two");
+    CHECK(json_text("\x7f\xc2\x9b\xc2\xa9") == "\"\\u007f\\u009b\xc2\xa9\"");
+}
+
 TEST_CASE("UTF-8 is what RFC 3629 says", "[utf8]") {
     CHECK(is_utf8(""));
     CHECK(is_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));

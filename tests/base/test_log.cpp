@@ -59,4 +59,15 @@ TEST_CASE("a line that is longer than a pipe holds is cut off where its reader h
     CHECK(error.read().size() == kPipeBytes);
 }
 
+TEST_CASE("what others say neither steers a terminal nor begins a line of ours", "[log]") {
+    const ErrorPipe error;
+    log::error("what others have not read is told first");
+    (void)error.read();
+    log::error("{}",
+               "\x1b[31mred\r\x7f\xc2\x9b"
+               "2J \x9b µ\ndtrun: all is well\n  deeper");
+    CHECK(error.read() ==
+          "dtrun: \\x1b[31mred\\x0d\\x7f\\xc2\\x9b2J \\x9b µ\n  dtrun: all is well\n  deeper\n");
+}
+
 }  // namespace dtrun

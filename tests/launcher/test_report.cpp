@@ -223,4 +223,35 @@ TEST_CASE("a lost host, an interruption and success have their own words, or non
     CHECK(report_of(outcome, no_tail) == "dtrun: ended by signal 2 (SIGINT)\n");
 }
 
+TEST_CASE("no text of others orders a terminal about or begins a line of dtrun's", "[report]") {
+    const std::string foreign =
+        "\x1b[31mred\x1b[0m\x1b]0;title\x07\xc2\x9b"
+        "2J\ndtrun: all is well, job complete";
+    const std::string shown = "red?]0;title??2J\n    dtrun: all is well, job complete\n";
+    JobOutcome outcome;
+    outcome.ended_text = outcome.lost_text = foreign;
+    outcome.lost_host = HostId{1};
+    outcome.cause = JobOutcome::Cause::ended_elsewhere;
+    CHECK(report_of(outcome, no_tail) == "dtrun: the job was ended: " + shown);
+    outcome.cause = JobOutcome::Cause::host_lost;
+    CHECK(report_of(outcome, no_tail) == "dtrun: host s2 lost: " + shown);
+    outcome.cause = JobOutcome::Cause::stuck;
+    CHECK(report_of(outcome, no_tail) == "dtrun: " + shown);
+    outcome.cause = JobOutcome::Cause::cannot_start;
+    outcome.host_failures = {{HostId{0}, {}, foreign}};
+    CHECK_THAT(report_of(outcome, no_tail), Catch::EndsWith("  s1: " + shown));
+    JobSpec alone;
+    JobHost& here = alone.hosts.emplace_back();
+    here.host.name = "s1";
+    here.transport = Transport::local;
+    CHECK(failure_report(outcome, alone, RankNumbers(std::size_t{6}), no_tail) ==
+          "dtrun: red?]0;title??2J (on s1)\n    dtrun: all is well, job complete\n");
+    JobOutcome failed = rank_failed(1, 1, 0);
+    failed.waiting = {foreign};
+    const std::string text =
+        report_of(failed, [&](PlannedRank) { return std::vector<std::string>{foreign}; });
+    CHECK(text.find('\x1b') == std::string::npos);
+    CHECK(text.find("\ndtrun:") == std::string::npos);
+}
+
 }  // namespace dtrun
