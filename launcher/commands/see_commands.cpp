@@ -16,7 +16,6 @@
 
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include <boost/json/parse.hpp>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -106,11 +105,10 @@ asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& cli
     };
     const auto code = co_await client.run(ask, take);
     if (!code) co_return std::unexpected(code.error());
-    boost::system::error_code error;
-    boost::json::value view = boost::json::parse(text, error);
-    if (error || !view.is_object() || !view.as_object().contains("ranks"))
+    auto view = watch::parse_object(text);
+    if (!view || !view->contains("ranks"))
         co_return fail(Errc::invalid_input, "the job's dtrun answers in another language");
-    co_return std::move(view.as_object());
+    co_return std::move(*view);
 }
 
 asio::awaitable<void> look_at(control::JobSocket job, boost::json::object& view,

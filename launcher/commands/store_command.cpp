@@ -11,6 +11,7 @@
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/daemon_page.h"
+#include "launcher/watch/serialize.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
@@ -20,12 +21,15 @@
 #include "rendezvous/wire/store_request.h"
 
 #include <unistd.h>
-#include <boost/json.hpp>
+#include <algorithm>
+#include <boost/json/array.hpp>
 #include <csignal>
 #include <limits>
 
 namespace dtrun::commands {
 namespace {
+
+namespace json = boost::json;
 
 using Verb = StoreCommand::Verb;
 
@@ -302,12 +306,15 @@ private:
         if (reply->status != Status::ok) co_return complain(*reply, "status");
         PackReader in(reply->results);
         in.array();
-        const std::string text(in.str());
-        if (!job_.empty() && !has_job(text)) {
+        const auto answer = watch::parse_object(in.str());
+        if (!answer)
+            co_return fail(Errc::closed, "the daemon answers in another language: {}",
+                           answer.error().message);
+        if (!job_.empty() && !has_job(*answer)) {
             log::error("no job \"{}\"", escaped(job_));
             co_return kExitNotThere;
         }
-        put(command_.json ? text + "\n" : status_table(text));
+        put(command_.json ? watch::serialize(*answer) + "\n" : status_table(*answer));
         co_return 0;
     }
 
@@ -368,53 +375,68 @@ int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {
     return status;
 }
 
+// What another program has said may lack anything.
+
 /// 0 if the object has none of that name.
-std::int64_t number_of(const boost::json::value& object, std::string_view name) {
-    const boost::json::value* found = object.as_object().if_contains(name);
-    return found != nullptr ? found->to_number<std::int64_t>() : 0;
+std::int64_t number_of(const json::object& object, std::string_view name) {
+    const json::value* found = object.if_contains(name);
+    return found != nullptr && found->is_number() ? found->to_number<std::int64_t>() : 0;
+}
+
+/// Empty if the object has none of that name.
+std::string text_of(const json::object& object, std::string_view name) {
+    const json::value* found = object.if_contains(name);
+    return found != nullptr && found->is_string() ? escaped(found->get_string()) : "";
+}
+
+/// The objects in an array; none if the object has no such array.
+std::vector<json::object> objects_of(const json::object& object, std::string_view name) {
+    std::vector<json::object> objects;
+    const json::value* found = object.if_contains(name);
+    if (found == nullptr || !found->is_array()) return objects;
+    for (const json::value& item : found->get_array())
+        if (item.is_object()) objects.push_back(item.get_object());
+    return objects;
+}
+
+std::string member_row(const json::object& member) {
+    const json::value* connected = member.if_contains("connected");
+    const bool is_lost = connected != nullptr && connected->is_bool() && !connected->get_bool();
+    return fmt::format("  {:<18} {:>3} slots {:>3} ranks{}\n", text_of(member, "host"),
+                       number_of(member, "slots"), number_of(member, "ranks"),
+                       is_lost ? ", not connected" : "");
 }
 
 }  // namespace
 
-bool has_job(const std::string& text) {
-    const boost::json::value status = boost::json::parse(text);
-    for (const boost::json::value& job : status.at("jobs").as_array())
-        if (number_of(job, "ranks") != 0 || number_of(job, "keys") != 0 ||
-            job.at("phase").as_string() != "store")
-            return true;
-    return false;
+bool has_job(const json::object& status) {
+    return std::ranges::any_of(objects_of(status, "jobs"), [](const json::object& job) {
+        return number_of(job, "ranks") != 0 || number_of(job, "keys") != 0 ||
+               text_of(job, "phase") != "store";
+    });
 }
 
-std::string status_table(const std::string& text) {
-    namespace json = boost::json;
-    const json::value status = json::parse(text);
-    std::string out = fmt::format("dtrun serve {}, pid {}, up {} s, {}\n",
-                                  std::string_view(status.at("version").as_string()),
-                                  number_of(status, "pid"), number_of(status, "uptime_s"),
-                                  plural(number_of(status, "connections"), "connection"));
-    const json::array& jobs = status.at("jobs").as_array();
+std::string status_table(const json::object& status) {
+    std::string out = fmt::format(
+        "dtrun serve {}, pid {}, up {} s, {}\n", text_of(status, "version"),
+        number_of(status, "pid"), number_of(status, "uptime_s"),
+        plural(static_cast<unsigned long long>(number_of(status, "connections")), "connection"));
+    const std::vector<json::object> jobs = objects_of(status, "jobs");
     if (jobs.empty()) return out + "no jobs\n";
     out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", "JOB", "PHASE", "GEN", "RANKS",
                        "KEYS", "STEP");
-    for (const json::value& job : jobs) {
+    for (const json::object& job : jobs) {
         const std::string ranks =
             fmt::format("{} ({}-{})", number_of(job, "ranks"), number_of(job, "ranks_min"),
                         number_of(job, "ranks_max"));
-        const bool steps = job.as_object().contains("slowest_step");
-        out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n",
-                           escaped(job.at("name").as_string()),
-                           std::string_view(job.at("phase").as_string()),
-                           number_of(job, "generation"), ranks, number_of(job, "keys"),
+        const bool steps = job.contains("slowest_step");
+        out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10}\n", text_of(job, "name"),
+                           text_of(job, "phase"), number_of(job, "generation"), ranks,
+                           number_of(job, "keys"),
                            steps ? fmt::format("{}-{}", number_of(job, "slowest_step"),
                                                number_of(job, "fastest_step"))
                                  : "-");
-        const json::value* members = job.as_object().if_contains("members");
-        if (members == nullptr) continue;
-        for (const json::value& member : members->as_array())
-            out += fmt::format("  {:<18} {:>3} slots {:>3} ranks{}\n",
-                               escaped(member.at("host").as_string()), number_of(member, "slots"),
-                               number_of(member, "ranks"),
-                               member.at("connected").as_bool() ? "" : ", not connected");
+        for (const json::object& member : objects_of(job, "members")) out += member_row(member);
     }
     return out;
 }

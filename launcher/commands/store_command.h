@@ -5,6 +5,7 @@
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
 
+#include <boost/json/object.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -44,11 +45,11 @@ std::string store_help();
 std::string status_help();
 
 /// Whether the daemon's answer about one job has it. Who asks is one of the job's clients, so that there is
-/// always a store; a job is there once it has members or keys. \param text  JSON
-bool has_job(const std::string& text);
+/// always a store; a job is there once it has members or keys.
+bool has_job(const boost::json::object& status);
 
 /// What `dtrun status` shows of the daemon's answer. Names are members' own words, and shown so that no
-/// terminal obeys them. \param text  JSON
-std::string status_table(const std::string& text);
+/// terminal obeys them.
+std::string status_table(const boost::json::object& status);
 
 }  // namespace dtrun::commands

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 #include <boost/json/array.hpp>
-#include <boost/json/parse.hpp>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -71,13 +70,10 @@ std::string page_key(const Secret& secret) {
 }
 
 json::object daemon_view(const std::string& status) {
-    // Members name themselves and their jobs, in any bytes.
-    json::parse_options options;
-    options.allow_invalid_utf8 = true;
-    const json::value whole = json::parse(status, {}, options);
     json::array jobs;
-    for (const json::value& job : whole.at("jobs").as_array())
-        jobs.push_back(job_view(job.as_object()));
+    if (const auto whole = parse_object(status))
+        for (const json::value& job : whole->at("jobs").as_array())
+            jobs.push_back(job_view(job.as_object()));
     json::object view;
     view["jobs"] = std::move(jobs);
     return view;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
 #include <cmath>
 #include <iterator>
 
@@ -67,6 +68,16 @@ std::string serialize(const json::value& value) {
     std::string text;
     write(value, text);
     return text;
+}
+
+Result<json::object> parse_object(std::string_view text) {
+    json::parse_options options;
+    options.allow_invalid_utf8 = true;
+    boost::system::error_code error;
+    json::value value = json::parse({text.data(), text.size()}, error, {}, options);
+    if (error) return fail(Errc::invalid_input, "{}", error.message());
+    if (!value.is_object()) return fail(Errc::invalid_input, "not an object");
+    return std::move(value.get_object());
 }
 
 }  // namespace dtrun::watch

@@ -1,4 +1,5 @@
 #include "launcher/commands/store_command.h"
+#include "launcher/watch/serialize.h"
 
 #include <catch2/catch.hpp>
 
@@ -6,12 +7,22 @@ namespace dtrun {
 
 using namespace commands;
 
+namespace {
+
+boost::json::object object(std::string_view text) {
+    auto parsed = watch::parse_object(text);
+    REQUIRE(parsed.has_value());
+    return std::move(*parsed);
+}
+
+}  // namespace
+
 TEST_CASE("names of jobs and members cannot give orders to the terminal of `dtrun status`",
           "[store_command]") {
-    const std::string shown = status_table(
+    const std::string shown = status_table(object(
         R"({"version":"1","pid":7,"uptime_s":3,"connections":1,"jobs":[{"name":"j\u001b[2J","phase":)"
         R"("running","generation":1,"ranks":2,"ranks_min":1,"ranks_max":2,"keys":0,"members":[)"
-        R"({"host":"h1\ndtrun serve: forged","slots":2,"ranks":2,"connected":true}]}]})");
+        R"({"host":"h1\ndtrun serve: forged","slots":2,"ranks":2,"connected":true}]}]})"));
     CHECK(shown ==
           "dtrun serve 1, pid 7, up 3 s, 1 connection\n"
           "JOB                  PHASE        GEN         RANKS     KEYS       STEP\n"
@@ -20,10 +31,25 @@ TEST_CASE("names of jobs and members cannot give orders to the terminal of `dtru
 }
 
 TEST_CASE("a job is there once it has members or keys", "[store_command]") {
-    CHECK_FALSE(has_job(R"({"jobs":[]})"));
-    CHECK_FALSE(has_job(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":0}]})"));
-    CHECK(has_job(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":1}]})"));
-    CHECK(has_job(R"({"jobs":[{"name":"j","phase":"waiting","ranks":0,"keys":0}]})"));
+    CHECK_FALSE(has_job(object(R"({"jobs":[]})")));
+    CHECK_FALSE(has_job(object(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":0}]})")));
+    CHECK(has_job(object(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":1}]})")));
+    CHECK(has_job(object(R"({"jobs":[{"name":"j","phase":"waiting","ranks":0,"keys":0}]})")));
+}
+
+TEST_CASE("names that are no UTF-8, and answers in another language, end no command",
+          "[store_command]") {
+    const auto latin =
+        object("{\"jobs\":[{\"name\":\"caf\xe9\",\"phase\":\"running\",\"ranks\":2}]}");
+    CHECK(has_job(latin));
+    CHECK_THAT(status_table(latin), Catch::Contains("caf\\xe9 "));
+    CHECK(watch::serialize(latin).find("caf\xef\xbf\xbd\"") != std::string::npos);
+    CHECK_FALSE(watch::parse_object("[1]").has_value());
+    CHECK_FALSE(watch::parse_object("{\"a").has_value());
+    const auto odd =
+        object(R"({"jobs":[7,{"name":[],"ranks":"many","members":{}},{"members":[1]}]})");
+    CHECK_THAT(status_table(odd), Catch::Contains("0 (0-0)"));
+    CHECK(status_table(object("{}")) == "dtrun serve , pid 0, up 0 s, 0 connections\nno jobs\n");
 }
 
 }  // namespace dtrun
