@@ -1,10 +1,11 @@
 #include "base/fd.h"
 
+#include "base/file_trust.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -84,11 +85,6 @@ Result<std::string> read_all(const Fd& file, const std::string& path, std::size_
     }
 }
 
-bool is_credential(const std::string& path, const struct stat& info, std::string_view directory) {
-    return !directory.empty() && path.starts_with(std::string(directory) + "/") &&
-           info.st_uid == 0 && info.st_gid == 0 && (info.st_mode & 037) == 0;
-}
-
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
@@ -110,13 +106,11 @@ Result<std::string> read_private_file(const std::string& path, std::size_t bytes
                                       std::string_view credentials) {
     const auto file = open_to_read(path);
     if (!file) return std::unexpected(file.error());
-    struct stat info {};
-    if (::fstat(file->get(), &info) != 0)
-        return fail(Errc::internal, "{}: {}", path, strerror(errno));
-    if (info.st_uid != ::geteuid() && info.st_uid != 0)
-        return fail(Errc::denied, "{}: belongs to somebody else", path);
-    if ((info.st_mode & 077) != 0 && !is_credential(path, info, credentials))
-        return fail(Errc::denied, "{}: others can read it; chmod 600 {}", path, path);
+    auto facts = facts_of(file->get());
+    if (!facts) return fail(facts.error(), "{}", path);
+    facts->is_credential = !credentials.empty() && path.starts_with(std::string(credentials) + "/");
+    if (auto is_private = check_private(*facts, ::geteuid(), path); !is_private)
+        return std::unexpected(is_private.error());
     return read_all(*file, path, bytes_max);
 }
 
