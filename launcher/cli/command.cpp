@@ -9,6 +9,7 @@
 #include <dtrun_version.h>
 #include <fmt/format.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 namespace dtrun::cli {
@@ -87,7 +88,8 @@ int complain(const Error& error) {
 int print(const std::string& text) {
     const bool written =
         std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    return written ? 0 : plan::kExitInternal;
+    if (written) return 0;
+    return errno == EPIPE ? kExitReaderGone : plan::kExitInternal;
 }
 
 std::string text_of(Ask asked, std::string (*help)()) {

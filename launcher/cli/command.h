@@ -40,6 +40,10 @@ std::string version_text();
 /// Shows an error. \return kExitUsage
 int complain(const Error& error);
 
+/// When the reader of standard output has gone, as `head` does that has enough: 128 + SIGPIPE, as of a program that
+/// has no handler.
+inline constexpr int kExitReaderGone = 141;
+
 /// Writes to standard output. \return the exit code
 int print(const std::string& text);
 

@@ -135,11 +135,11 @@ int print(const HostsOptions& command, HostList hosts) {
     }
     const auto text = write_hosts(hosts, command.format);
     if (!text) return complain(text.error());
-    if (const auto written = write_all(STDOUT_FILENO, *text); !written) {
-        log::error("standard output: {}", written.error().message);
-        return plan::kExitInternal;
-    }
-    return 0;
+    const auto written = write_all(STDOUT_FILENO, *text);
+    if (written) return 0;
+    if (written.error().code == Errc::closed) return cli::kExitReaderGone;
+    log::error("standard output: {}", written.error().message);
+    return plan::kExitInternal;
 }
 
 }  // namespace
