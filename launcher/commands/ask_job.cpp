@@ -10,7 +10,8 @@ namespace dtrun::commands {
 
 std::vector<control::JobSocket> jobs_here(plan::EnvironmentView environment) {
     return control::running_jobs(
-        control::control_folders(plan::find_variable(environment, "XDG_RUNTIME_DIR").value_or("")));
+        control::control_folders(plan::find_variable(environment, "XDG_RUNTIME_DIR").value_or(""),
+                                 plan::find_variable(environment, "HOME").value_or("")));
 }
 
 Result<control::JobSocket> find_job(std::string_view word, plan::EnvironmentView environment) {

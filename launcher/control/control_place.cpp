@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -59,14 +60,20 @@ std::string list_of(const std::vector<JobSocket>& jobs) {
 
 }  // namespace
 
-std::vector<std::string> control_folders(std::string_view runtime_dir) {
+std::vector<std::string> control_folders(std::string_view runtime_dir, std::string_view home) {
     std::vector<std::string> folders;
     if (runtime_dir.starts_with('/')) folders.push_back(std::string(runtime_dir) + "/dtrun");
     folders.push_back(fmt::format("/tmp/dtrun-{}", ::geteuid()));
+    char machine[HOST_NAME_MAX + 1] = "";
+    ::gethostname(machine, HOST_NAME_MAX);
+    if (home.starts_with('/'))
+        folders.push_back(fmt::format("{}/.cache/dtrun/run-{}", home, machine));
     return folders;
 }
 
 Result<void> make_private_folder(const std::string& folder) {
+    std::error_code shown_below;
+    std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), shown_below);
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
         return fail(Errc::internal, "{}: {}", folder, std::strerror(errno));
     return check_private(folder);

@@ -154,26 +154,36 @@ Result<void> RealHead::open() {
 Result<void> RealHead::open_publisher() {
     const plan::ShowOptions& options = spec_.options.show;
     if (!JobPublisher::is_wanted(options)) return {};
-    publisher_ =
-        std::make_unique<JobPublisher>(io_.get_executor(), head_->lookout(), head_->record(), *output_);
+    publisher_ = std::make_unique<JobPublisher>(io_.get_executor(), head_->lookout(),
+                                                head_->record(), *output_);
     return publisher_->open(options);
 }
 
 /// For `dtrun stacks` and its like. The job runs without as well.
 void RealHead::open_control() {
-    const char* const runtime_dir = std::getenv("XDG_RUNTIME_DIR");
+    const auto variable = [](const char* name) {
+        const char* const value = std::getenv(name);
+        return std::string_view(value == nullptr ? "" : value);
+    };
     const std::string job = hex(keys_.id);
     for (const std::string& folder :
-         control::control_folders(runtime_dir == nullptr ? "" : runtime_dir)) {
+         control::control_folders(variable("XDG_RUNTIME_DIR"), variable("HOME"))) {
         auto opened =
             control::ControlServer::open(io_.get_executor(), folder, job, head_->lookout());
         if (!opened) {
-            log::info("no control socket there: {}", opened.error().message);
+            // There anybody may have made it, to keep us out.
+            const bool is_taken =
+                opened.error().code == Errc::denied && folder.starts_with("/tmp/");
+            log::write(is_taken ? log::Level::normal : log::Level::verbose,
+                       fmt::format("no control socket there: {}", opened.error().message));
             continue;
         }
         control_ = std::move(*opened);
         return head_->lookout().serve(*control_);
     }
+    log::warn(
+        "`dtrun jobs` and commands that look into this job will not find it: there is no "
+        "folder for its socket that only this user can enter");
 }
 
 /// As the shell expects it at Ctrl-Z, which it sees as a signal: in a raw terminal it is a key of the rank's.
@@ -349,8 +359,8 @@ int run_here(plan::JobSpec& spec) {
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec);
     PidFile pid_file;
-    auto opened = pid_file.write(spec.options.pid_file);
-    if (opened) opened = head.open();
+    auto opened = head.open();
+    if (opened) opened = pid_file.write(spec.options.pid_file);
     if (!opened) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", opened.error().message);

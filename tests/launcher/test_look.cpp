@@ -116,6 +116,17 @@ TEST_CASE("a control socket at which nobody listens is removed, and a folder of 
     const std::string link = dir.path() + "/link";
     REQUIRE(::symlink(folder.c_str(), link.c_str()) == 0);
     CHECK(make_private_folder(link).error().code == Errc::denied);
+    CHECK(make_private_folder(dir.path() + "/.cache/dtrun/run-here").has_value());
+}
+
+TEST_CASE("somebody else's folder in /tmp does not hide a user's jobs", "[launcher][look]") {
+    using namespace control;
+    const auto folders = control_folders("/run/user/7", "/home/u");
+    REQUIRE(folders.size() == 3);
+    CHECK(folders[0] == "/run/user/7/dtrun");
+    CHECK(folders[1] == fmt::format("/tmp/dtrun-{}", ::geteuid()));
+    CHECK(folders[2].starts_with("/home/u/.cache/dtrun/run-"));
+    CHECK(control_folders("", "").size() == 1);
 }
 
 TEST_CASE("equal stacks are one block under their ranks, and Python comes first",
