@@ -1,8 +1,10 @@
 #include "launcher/cli/defaults.h"
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "launcher/plan/obeyed_file.h"
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
@@ -58,11 +60,15 @@ class DefaultsReader {
 public:
     explicit DefaultsReader(std::span<const Flag> flags) : flags_(flags) {}
 
-    /// \param optional  it need not be there
+    /// \param optional  it need not be there, and must not be of others: nobody has named it
     Result<void> read_file_of(const std::string& path, int layer, bool optional,
                               const std::string& profile) {
-        const auto text = read_file(path);
+        const auto text = optional ? plan::read_obeyed_file(path) : read_file(path);
         if (!text && optional && text.error().code == Errc::not_found) return {};
+        if (!text && optional && text.error().code == Errc::denied) {
+            log::warn("{}; it is not read", text.error().message);
+            return {};
+        }
         if (!text) return std::unexpected(text.error());
         try {
             return read_root(YAML::Load(*text), path, layer, profile);

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
+#include "launcher/plan/obeyed_file.h"
 
 #include <unistd.h>
 #include <iterator>
@@ -49,8 +50,9 @@ Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view
 }
 
 Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment) {
-    const std::string file(
-        plan::find_variable(environment, "DS_ENV_FILE").value_or(".deepspeed_env"));
+    const auto named = plan::find_variable(environment, "DS_ENV_FILE");
+    const bool is_named = named.has_value();
+    const std::string file(named.value_or(".deepspeed_env"));
     const std::string home(plan::find_variable(environment, "HOME").value_or(""));
     std::vector<std::string> paths;
     if (file.starts_with('/'))
@@ -62,7 +64,11 @@ Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment) {
     DeepspeedEnv all;
     for (const std::string& path : paths) {
         if (::access(path.c_str(), F_OK) != 0) continue;
-        const auto text = read_file(path);
+        const auto text = is_named ? read_file(path) : plan::read_obeyed_file(path);
+        if (!text && !is_named && text.error().code == Errc::denied) {
+            all.notes.push_back(text.error().message + "; it is not read");
+            continue;
+        }
         if (!text) return std::unexpected(text.error());
         auto env = parse_deepspeed_env(*text, path);
         if (!env) return env;

@@ -3,6 +3,7 @@
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/temp_dir.h"
 
 #include <unistd.h>
 #include <catch2/catch.hpp>
@@ -297,6 +298,20 @@ TEST_CASE("The .deepspeed_env of the working directory wins over that of the hom
     std::filesystem::remove_all(folder);
     CHECK(show(options.tuning_env) == "NCCL_SOCKET_IFNAME=ib0 B=work A=home");
     CHECK_THAT(show(flag.tuning_env), Contains("NCCL_SOCKET_IFNAME=eth0") && !Contains("ib0"));
+}
+
+TEST_CASE("A .deepspeed_env that others could have written is not obeyed",
+          "[launcher][deepspeed]") {
+    const TempDir folder;
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder.path());
+    folder.write(".deepspeed_env", "BASH_ENV=/theirs\n", 0666);
+    const auto env = read_deepspeed_env(Environment{"HOME=" + folder.at("home")});
+    std::filesystem::current_path(before);
+    REQUIRE(env.has_value());
+    CHECK(env->variables.empty());
+    REQUIRE(env->notes.size() == 1);
+    CHECK(env->notes[0] == ".deepspeed_env: others can write to it; chmod go-w; it is not read");
 }
 
 TEST_CASE("Inherited CUDA_VISIBLE_DEVICES give way to slots that were chosen",

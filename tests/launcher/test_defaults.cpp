@@ -1,10 +1,14 @@
 // Options that are set before anything is typed.
+#include "base/log.h"
 #include "launcher/cli/defaults.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 namespace dtrun {
 namespace {
@@ -124,6 +128,39 @@ TEST_CASE("where options stand is the user's to say", "[cli][config]") {
                Contains("/nowhere/at/all"));
     CHECK_THAT(parse_typed("prog", {"DTRUN_OPTIONS=--grace 3 prog"}).error().message,
                Contains("DTRUN_OPTIONS: 'prog' is no option"));
+}
+
+TEST_CASE("a file that others could have written is not obeyed unless it is named",
+          "[cli][config]") {
+    const TempDir folder;
+    std::filesystem::create_directory(folder.at("dtrun"));
+    const std::string file = folder.write("dtrun/config.yaml", "grace: 7\n", 0644);
+    const Environment found{"XDG_CONFIG_HOME=" + folder.path()};
+    const auto grace = [](const Environment& environment) {
+        const auto parsed = parse_typed("-np 2 prog", environment);
+        REQUIRE(parsed.has_value());
+        return parsed->options.grace;
+    };
+    std::vector<std::string> told;
+    log::set_sink(
+        [](void* lines, std::string_view line) {
+            static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+        },
+        &told);
+    CHECK(grace(found) == std::chrono::seconds(7));
+    CHECK(told.empty());
+    REQUIRE(::chmod(file.c_str(), 0646) == 0);
+    CHECK(grace(found) != std::chrono::seconds(7));
+    CHECK(grace({"DTRUN_CONFIG=" + file}) == std::chrono::seconds(7));
+    REQUIRE(told.size() == 1);
+    CHECK(told[0] == "dtrun: " + file + ": others can write to it; chmod go-w; it is not read\n");
+    REQUIRE(::chmod(file.c_str(), 0644) == 0);
+    if (::geteuid() == 0) {  // only root can give it away
+        REQUIRE(::chown(file.c_str(), 12'345, 0) == 0);
+        CHECK(grace(found) != std::chrono::seconds(7));
+        CHECK_THAT(told.back(), Contains("belongs to user 12345; it is not read"));
+    }
+    log::set_sink(nullptr, nullptr);
 }
 
 }  // namespace
