@@ -1,6 +1,6 @@
 #include "launcher/output/log_file.h"
 
-#include "launcher/output/rank_files.h"
+#include "launcher/output/file_place.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,16 +13,6 @@
 #include <vector>
 
 namespace dtrun::output {
-
-Result<Fd> open_log_file(const std::string& path) {
-    // O_NONBLOCK matters only if the name is a FIFO's: then an error instead of a wait.
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-    Fd file(::open(path.c_str(), kFlags, 0666));
-    if (file) return file;
-    const bool is_pipe = errno == ENXIO;
-    return fail(code_of_file_error(errno), "{}: {}", path,
-                is_pipe ? "nobody reads this pipe" : std::strerror(errno));
-}
 
 Result<Running<LogFile>> LogFile::open(std::string path, Rotation rotation,
                                        BufferQueue::Options options, TakenFunction taken) {
@@ -67,7 +57,7 @@ Result<void> LogFile::write(std::string_view bytes) {
         fill_.add(bytes.substr(0, fits));
         bytes.remove_prefix(fits);
         if (bytes.empty()) break;
-        if (auto aside = set_aside(name_, rotation_.keep); !aside) return aside;
+        if (auto aside = set_aside(AT_FDCWD, name_, rotation_.keep); !aside) return aside;
         if (auto opened = open_file(); !opened) return opened;
     }
     return {};

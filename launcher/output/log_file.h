@@ -10,10 +10,6 @@
 
 namespace dtrun::output {
 
-/// Opens a file to append to it, made if missing. A named pipe needs a reader, for which it does not wait.
-/// Errc: invalid_input, internal; names the path
-Result<Fd> open_log_file(const std::string& path);
-
 /// A file to which everything is appended that its queue is filled with. It is set aside as Rotation says. After
 /// the first error everything else is dropped, and counts as taken.
 class LogFile final : public Sink {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/uio.h>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -56,12 +55,6 @@ std::vector<fs::path> files_of_attempt(const fs::path& folder) {
 }
 
 }  // namespace
-
-Errc code_of_file_error(int error) {
-    constexpr std::array kOfMachine{ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM};
-    const bool of_machine = std::ranges::find(kOfMachine, error) != kOfMachine.end();
-    return of_machine ? Errc::internal : Errc::invalid_input;
-}
 
 Result<void> make_directory(const std::string& path) {
     std::error_code error;
@@ -135,17 +128,14 @@ void RankFiles::choose_files(const RankFileName& name, std::vector<Use>& uses, s
 /// Makes the files of this attempt from one stream on, all empty.
 Result<void> RankFiles::make_files(std::size_t first) {
     if (const auto made = make_directory(name_); !made) return made;
-    std::string made_folder;
+    directory_.reset(::open(name_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!directory_) return fail(code_of_file_error(errno), "{}: {}", name_, strerror(errno));
     for (std::size_t stream = first; stream < files_.size(); stream++) {
         if (uses_[stream] != Use::own) continue;
-        const std::string folder = std::filesystem::path(path(stream)).parent_path().string();
-        if (folder != made_folder)
-            if (const auto made = make_directory(folder); !made) return made;
-        made_folder = folder;
-        if (!open(stream, O_TRUNC))
-            return fail(code_of_file_error(errno), "{}: {}", path(stream), strerror(errno));
+        if (auto opened = open(stream, O_TRUNC); !opened)
+            return fail(opened.error(), "{}", path(stream));
         files_[stream].fill = {};
-        remove_set_aside(path(stream));
+        if (const auto at = place(stream, false)) remove_set_aside(at->folder.get(), at->name);
     }
     return {};
 }
@@ -162,20 +152,23 @@ std::string RankFiles::path(std::size_t file) const {
     return name_ + "/" + names_(file, attempt_);
 }
 
-/// \return false on failure, with errno set
-bool RankFiles::open(std::size_t file, int flags) {
-    if (files_[file].fd) return true;
+std::expected<FilePlace, int> RankFiles::place(std::size_t file, bool make) const {
+    return place_below(directory_.get(), names_(file, attempt_), make);
+}
+
+/// \return why not. Errc: internal, invalid_input
+Result<void> RankFiles::open(std::size_t file, int flags) {
+    if (files_[file].fd) return {};
     if (open_files_.size() == open_max_) close_oldest();
-    // O_NONBLOCK matters only if somebody put a FIFO there: then an error instead of a wait.
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-    const std::string name = path(file);
-    int fd = ::open(name.c_str(), kFlags | flags, 0666);
-    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && close_oldest())
-        fd = ::open(name.c_str(), kFlags | flags, 0666);
-    if (fd < 0) return false;
-    files_[file].fd.reset(fd);
+    int error = 0;
+    do {
+        const auto at = place(file, true);
+        if (at) files_[file].fd = open_at(*at, flags);
+        error = at ? errno : at.error();
+    } while (!files_[file].fd && (error == EMFILE || error == ENFILE) && close_oldest());
+    if (!files_[file].fd) return fail(code_of_file_error(error), "{}", why_no_place(error));
     open_files_.push_back(file);
-    return true;
+    return {};
 }
 
 /// \return false if none is open
@@ -311,7 +304,8 @@ void RankFiles::write_file(std::size_t file, const Segment* begin, const Segment
 }
 
 Result<void> RankFiles::write_whole(std::size_t file, const Segment* begin, const Segment* end) {
-    if (!open(file, 0)) return fail(Errc::internal, "{}", strerror(errno));
+    if (auto opened = open(file, 0); !opened)
+        return fail(Errc::internal, "{}", opened.error().message);
     std::size_t skip = 0;  // bytes of *begin that have been written
     while (begin != end) {
         iovec parts[64];
@@ -341,7 +335,10 @@ Result<void> RankFiles::write_rotating(std::size_t file, const Segment& segment)
         rest.remove_prefix(part.bytes.size());
         if (rest.empty()) break;
         close(file);
-        if (auto aside = set_aside(path(file), rotation_.keep); !aside) return aside;
+        const auto at = place(file, false);
+        if (!at) return fail(Errc::internal, "{}", why_no_place(at.error()));
+        if (auto aside = set_aside(at->folder.get(), at->name, rotation_.keep); !aside)
+            return aside;
         files_[file].fill = {};
     }
     return {};

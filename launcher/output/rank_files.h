@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "launcher/output/file_place.h"
 #include "launcher/output/rank_file_name.h"
 #include "launcher/output/rotation.h"
 #include "launcher/output/sink.h"
@@ -9,6 +10,7 @@
 #include "rendezvous/wire/output_messages.h"
 
 #include <deque>
+#include <expected>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,14 +31,12 @@ Result<void> remove_attempts(const std::string& directory);
 /// Makes a directory and those above it. Errc: invalid_input, internal; names the path
 Result<void> make_directory(const std::string& path);
 
-/// Translates the errno of a failure to make a file or directory: invalid_input where another name would
-/// do, internal where the machine has no room.
-Errc code_of_file_error(int error);
-
 /// The ranks' bytes as they came, in a file for each stream, written on a thread of their own so
 /// that a slow disk keeps nobody else waiting.
 ///
 /// A file that grows beyond the limit of the Rotation is set aside.
+///
+/// What others have put into the directory does not lead anywhere else (file_place.h).
 ///
 /// At most `open_max` files are open at a time, so thousands of ranks need no higher limit of
 /// descriptors. A file that fails gets nothing more, and what was meant for it counts as taken.
@@ -84,7 +84,8 @@ private:
     void take_more();
     std::size_t file_of(std::size_t stream) const;
     std::string path(std::size_t file) const;
-    bool open(std::size_t file, int flags);
+    std::expected<FilePlace, int> place(std::size_t file, bool make) const;
+    Result<void> open(std::size_t file, int flags);
     bool close_oldest();
     void close(std::size_t file);
     void write_out(BufferQueue::Buffer& buffer) override;
@@ -104,6 +105,7 @@ private:
 
     // The thread's own once it runs.
     RankFileName names_;
+    Fd directory_;
     std::vector<Use> uses_;  // by stream_index()
     int attempt_ = 0;
     std::vector<File> files_;             // by stream_index() of the first stream that has it

@@ -31,19 +31,20 @@ std::size_t part_that_fits(std::string_view bytes, const Fill& file, std::uint64
     return static_cast<std::size_t>(std::min(rest, limit - std::min(file.bytes, limit)));
 }
 
-Result<void> set_aside(const std::string& path, int keep) {
-    if (keep == 0 && ::unlink(path.c_str()) != 0)
+Result<void> set_aside(int folder, const std::string& path, int keep) {
+    if (keep == 0 && ::unlinkat(folder, path.c_str(), 0) != 0)
         return fail(Errc::internal, "{}: {}", path, std::strerror(errno));
     for (int number = keep; number > 0; --number) {
         const std::string from = name_of(path, number - 1);
-        if (::rename(from.c_str(), name_of(path, number).c_str()) != 0 && errno != ENOENT)
+        const std::string to = name_of(path, number);
+        if (::renameat(folder, from.c_str(), folder, to.c_str()) != 0 && errno != ENOENT)
             return fail(Errc::internal, "{}: {}", from, std::strerror(errno));
     }
     return {};
 }
 
-void remove_set_aside(const std::string& path) {
-    for (int number = 1; ::unlink(name_of(path, number).c_str()) == 0; ++number) {
+void remove_set_aside(int folder, const std::string& path) {
+    for (int number = 1; ::unlinkat(folder, name_of(path, number).c_str(), 0) == 0; ++number) {
     }
 }
 

@@ -28,9 +28,10 @@ struct Fill {
 std::size_t part_that_fits(std::string_view bytes, const Fill& file, std::uint64_t bytes_max);
 
 /// Sets a file aside. Errc: internal; names the path
-Result<void> set_aside(const std::string& path, int keep);
+/// \param folder  in which the path begins, or AT_FDCWD
+Result<void> set_aside(int folder, const std::string& path, int keep);
 
 /// Removes what was set aside of a file: it belongs to another job.
-void remove_set_aside(const std::string& path);
+void remove_set_aside(int folder, const std::string& path);
 
 }  // namespace dtrun::output

@@ -1,7 +1,7 @@
 #include "launcher/watch/event_log.h"
 
 #include "base/fd.h"
-#include "launcher/output/log_file.h"
+#include "launcher/output/file_place.h"
 
 #include <span>
 #include <utility>

@@ -83,7 +83,8 @@ TEST_CASE("A directory that cannot be made is an error that names it", "[output]
     const auto made = OutputMux::create(with_directory(directory.at("D"), console), {"s1"}, [] {});
     REQUIRE_FALSE(made.has_value());
     CHECK(made.error().code == Errc::invalid_input);
-    CHECK(made.error().message == "--output-dir: " + directory.at("D/rank.0: Not a directory"));
+    CHECK(made.error().message ==
+          "--output-dir: " + directory.at("D/rank.0/stdout: Not a directory"));
 }
 
 TEST_CASE("A full disk is reported once for each file, and keeps nobody waiting", "[output]") {
@@ -219,7 +220,51 @@ TEST_CASE("A restart whose files cannot be made is reported once, and keeps nobo
     mux->stop(soon());
     mux.collect();
     REQUIRE(mux.failures.size() == 1);
-    CHECK_THAT(mux.failures[0].message, Catch::Matchers::Contains("/D/attempt_1/rank.0: ") &&
+    CHECK_THAT(mux.failures[0].message, Catch::Matchers::Contains("/D/attempt_1/rank.0/stdout: ") &&
                                             Catch::Matchers::Contains("; attempt 1 has no files"));
     CHECK(mux.credited(r0, Stream::out) == 25);
+}
+
+TEST_CASE("Links that others have put among the files of ranks are not followed", "[output]") {
+    const TempDir directory;
+    const MemoryFile console;
+    const auto try_to_open = [&] {
+        auto mux = OutputMux::create(with_directory(directory.at("D"), console), {"s1"}, [] {});
+        return mux ? "" : mux.error().message;
+    };
+    const auto link = [&](const std::string& to, const std::string& name) {
+        fs::remove_all(directory.at("D"));
+        fs::create_directories(fs::path(directory.at(name)).parent_path());
+        fs::create_symlink(to, directory.at(name));
+    };
+    const std::string file = directory.write("file", "");
+    const std::string folder = directory.at("folder");
+    fs::create_directories(folder);
+    link(file, "D/rank.0/stdout");  // one's own
+    CHECK(try_to_open().empty());
+    link(folder, "D/rank.0");
+    CHECK(try_to_open().empty());
+    CHECK(fs::exists(folder + "/stderr"));
+    if (::geteuid() != 0) return;  // only root can give anything away
+    const auto give_away = [&](const std::string& name) {
+        REQUIRE(::lchown(directory.at(name).c_str(), 12'345, 0) == 0);
+    };
+    std::ofstream(file) << "mine\n";
+    link(file, "D/rank.0/stdout");
+    give_away("D/rank.0/stdout");
+    CHECK(try_to_open() ==
+          fmt::format("--output-dir: {}: it is another user's link, which could lead anywhere",
+                      directory.at("D/rank.0/stdout")));
+    CHECK(content(file) == "mine\n");
+    fs::remove(folder + "/stderr");
+    link(folder, "D/rank.0");
+    give_away("D/rank.0");
+    CHECK_THAT(try_to_open(), Catch::Contains("Not a directory"));
+    CHECK_FALSE(fs::exists(folder + "/stderr"));
+    fs::remove(directory.at("D/rank.0"));
+    fs::create_directories(directory.at("D/rank.0"));
+    give_away("D/rank.0");
+    CHECK_THAT(try_to_open(), Catch::Contains("it is in a folder of another user"));
+    give_away("D");  // where the user has said, and folders of whoever has that
+    CHECK(try_to_open().empty());
 }

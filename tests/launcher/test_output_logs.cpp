@@ -381,3 +381,25 @@ TEST_CASE("A line that is longer than a file may be is cut", "[output]") {
     CHECK(part_that_fits("abcd", in_line, 10) == 4);
     CHECK(part_that_fits("abcd", huge, 10) == 0);
 }
+
+TEST_CASE("A log is written through a link of one's own, and through nobody else's", "[output]") {
+    const TempDir directory;
+    const MemoryFile file;
+    const std::string target = directory.write("target", "");
+    const std::string link = directory.at("log");
+    REQUIRE(::symlink(target.c_str(), link.c_str()) == 0);
+    auto options = on(file);
+    options.log = link;
+    {
+        MuxUser mux(options, {"s1"});
+        mux->message("a line\n");
+        mux->stop(soon());
+    }
+    CHECK(content(target).ends_with(" a line\n"));
+    if (::geteuid() != 0) return;  // only root can give it away
+    REQUIRE(::lchown(link.c_str(), 12'345, 0) == 0);
+    const auto refused = OutputMux::create(options, {"s1"}, [] {});
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message ==
+          fmt::format("--log: {}: it is another user's link, which could lead anywhere", link));
+}
