@@ -127,10 +127,20 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest r
     if (request.path == "/")
         co_return watch::HttpReply{200, "text/html; charset=utf-8", std::string(watch::kPage)};
     if (!watch::same_key(request.key, key_)) co_return watch::wrong_key();
-    if (request.path == "/api/output") co_return output_of(request);
-    if (request.path == "/api/seen") co_return has_seen(request);
-    if (request.path != "/api/view") co_return watch::HttpReply{404, "text/plain", "not here\n"};
+    watch::HttpReply reply;
+    if (request.path == "/api/output")
+        reply = output_of(request);
+    else if (request.path == "/api/seen")
+        reply = has_seen(request);
+    else if (request.path == "/api/view")
+        reply = co_await answer_view(std::move(request));
+    else
+        reply = {404, "text/plain", "not here\n"};
+    reply.is_trusted = true;
+    co_return reply;
+}
 
+asio::awaitable<watch::HttpReply> JobPublisher::answer_view(watch::HttpRequest request) {
     const std::string reader(request.value("page").substr(0, kReaderBytesMax));
     std::erase_if(readers_,
                   [](const auto& each) { return Clock::now() - each.second > kReaderAge; });
@@ -147,6 +157,10 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest r
 }
 
 asio::awaitable<watch::HttpReply> JobPublisher::answer_metrics(watch::HttpRequest request) {
+    if (metrics_->is_on_loopback() && !watch::is_loopback_name(request.host))
+        co_return watch::HttpReply{
+            403, "text/plain",
+            "these numbers are for this machine: ask for them at localhost or 127.0.0.1\n"};
     if (request.path != "/metrics")
         co_return watch::HttpReply{404, "text/plain", "they are at /metrics\n"};
     const boost::json::object view = co_await lookout_.measured_view(kMeasureLimit);

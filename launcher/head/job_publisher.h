@@ -45,6 +45,7 @@ public:
 private:
     void happened(const watch::Event& event) override;
     Result<void> open_page(const plan::ShowOptions& options);
+    asio::awaitable<watch::HttpReply> answer_view(watch::HttpRequest request);
     asio::awaitable<watch::HttpReply> answer_page(watch::HttpRequest request);
     asio::awaitable<watch::HttpReply> answer_metrics(watch::HttpRequest request);
     asio::awaitable<void> wait_for_news(std::uint64_t known);

@@ -5,6 +5,7 @@
 #include "base/strings.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -35,6 +36,8 @@ HttpRequest request_of(const http::request<http::empty_body>& message) {
     const auto found = message[http::field::authorization];
     const std::string_view authorization(found.data(), found.size());
     if (authorization.starts_with(kBearer)) request.key = authorization.substr(kBearer.size());
+    const auto host = message[http::field::host];
+    request.host.assign(host.data(), host.size());
     return request;
 }
 
@@ -78,6 +81,27 @@ bool same_key(std::string_view a, std::string_view b) {
     return difference == 0;
 }
 
+bool is_loopback_name(std::string_view host) {
+    const std::size_t colon = host.rfind(':');
+    const bool has_port = colon != std::string_view::npos && !host.ends_with(']');
+    std::string_view name = has_port ? host.substr(0, colon) : host;
+    if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
+    if (name.empty() || name == "localhost") return true;
+    boost::system::error_code error;
+    const auto address = asio::ip::make_address(std::string(name), error);
+    return !error && address.is_loopback();
+}
+
+/// A connection.
+struct HttpServer::Guest {
+    explicit Guest(tcp::socket socket) : stream(std::move(socket)) {}
+
+    beast::tcp_stream stream;
+    bool is_trusted = false;   ///< has shown the key
+    bool is_answered = false;  ///< its request has come
+    bool is_leaving = false;
+};
+
 Result<std::unique_ptr<HttpServer>> HttpServer::open(asio::any_io_executor executor,
                                                      const std::string& address, std::uint16_t port,
                                                      Handler handler) {
@@ -109,19 +133,45 @@ std::string HttpServer::place() const {
                                   : fmt::format("{}:{}", address, here.port());
 }
 
+bool HttpServer::is_on_loopback() const {
+    boost::system::error_code ignored;
+    return acceptor_.local_endpoint(ignored).address().is_loopback();
+}
+
+HttpServer::~HttpServer() = default;
+
 asio::awaitable<void> HttpServer::accept() {
     AcceptTrouble trouble("the page");
     for (;;) {
         auto socket = co_await accept_next(acceptor_, trouble);
         if (!socket) co_return;
-        if (connections_ >= kConnectionsMax) continue;  // it is closed
+        if (guests_.size() >= kConnectionsMax && !make_room()) continue;  // it is closed
         tasks_.spawn(serve(std::move(*socket)));
     }
 }
 
+/// Closes the oldest of those that may as well be strangers who keep others out.
+bool HttpServer::make_room() {
+    const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) {
+        return !guest.is_trusted && !guest.is_answered && !guest.is_leaving;
+    });
+    if (oldest == guests_.end()) return false;
+    oldest->is_leaving = true;
+    oldest->stream.close();
+    return true;
+}
+
 asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
-    ++connections_;
-    beast::tcp_stream stream(std::move(socket));
+    const auto guest = guests_.emplace(guests_.end(), std::move(socket));
+    co_await answer(guest);
+    boost::system::error_code ignored;
+    guest->stream.socket().shutdown(tcp::socket::shutdown_both, ignored);
+    guests_.erase(guest);
+}
+
+/// Until one of the two has enough.
+asio::awaitable<void> HttpServer::answer(std::list<Guest>::iterator guest) {
+    beast::tcp_stream& stream = guest->stream;
     beast::flat_buffer buffer(kHeaderBytesMax);
     for (;;) {
         http::request_parser<http::empty_body> parser;
@@ -129,7 +179,8 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
         parser.body_limit(0);
         stream.expires_after(kPatience);
         const auto [error, bytes] = co_await http::async_read(stream, buffer, parser, use_tuple);
-        if (error) break;
+        if (error) co_return;
+        guest->is_answered = true;
         const auto& asked = parser.get();
         HttpReply reply;
         if (asked.method() == http::verb::get || asked.method() == http::verb::head) {
@@ -138,15 +189,14 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
         } else {
             reply = {405, "text/plain", "only GET\n"};
         }
+        guest->is_trusted = guest->is_trusted || reply.is_trusted;
         auto response = response_of(std::move(reply), asked);
         const bool goes_on = response.keep_alive();
         stream.expires_after(kPatience);
         const auto [failed, written] = co_await http::async_write(stream, response, use_tuple);
-        if (failed || !goes_on) break;
+        guest->is_answered = false;
+        if (failed || !goes_on) co_return;
     }
-    boost::system::error_code ignored;
-    stream.socket().shutdown(tcp::socket::shutdown_both, ignored);
-    --connections_;
 }
 
 asio::awaitable<void> HttpServer::join() {

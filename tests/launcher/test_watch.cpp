@@ -9,7 +9,10 @@
 #include "launcher/watch/rank_tails.h"
 #include "launcher/watch/serialize.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/loop.h"
 
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
 #include <boost/json/parse.hpp>
 #include <catch2/catch.hpp>
 #include <set>
@@ -171,6 +174,59 @@ TEST_CASE("a request's query is found by name", "[watch]") {
     CHECK(request.value("after") == "22");
     CHECK(request.value("page") == "1");
     CHECK(request.value("aft").empty());
+}
+
+TEST_CASE("who asks this machine's loopback by another name is not answered", "[watch]") {
+    for (const char* const name : {"127.0.0.1", "127.0.0.1:80", "127.0.1.1", "localhost",
+                                   "localhost:9", "[::1]", "[::1]:80", ""})
+        CHECK(is_loopback_name(name));
+    for (const char* const name : {"evil.example", "evil.example:80", "10.0.0.1",
+                                   "localhost.evil.example", "[::2]:80", "127.0.0.1.evil.example"})
+        CHECK_FALSE(is_loopback_name(name));
+}
+
+TEST_CASE(
+    "connections that say nothing close a page to nobody, nor do strangers to who has the key",
+    "[watch]") {
+    asio::io_context io;
+    const auto answer = [](HttpRequest request) -> asio::awaitable<HttpReply> {
+        HttpReply reply;
+        reply.is_trusted = request.key == "key";
+        co_return reply;
+    };
+    auto server = HttpServer::open(io.get_executor(), "127.0.0.1", 0, answer);
+    REQUIRE(server.has_value());
+    const std::string place = (*server)->place();
+    const tcp::endpoint there(
+        asio::ip::address_v4::loopback(),
+        static_cast<std::uint16_t>(std::stoi(place.substr(place.find(':') + 1))));
+    const auto ask = [&io, there](tcp::socket& socket, std::string_view key) {
+        if (!socket.is_open()) socket.connect(there);
+        const std::string text = fmt::format(
+            "GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n", key);
+        asio::write(socket, asio::buffer(text));
+        std::string head;
+        const auto read = [](tcp::socket& from, std::string& into) -> asio::awaitable<bool> {
+            const auto [error, bytes] = co_await asio::async_read_until(
+                from, asio::dynamic_buffer(into), "\r\n\r\n", use_tuple);
+            co_return !error && into.starts_with("HTTP/1.1 200 ");
+        };
+        return run_to_end(io, read(socket, head));
+    };
+    tcp::socket reader(io);
+    REQUIRE(ask(reader, "key"));
+    std::vector<tcp::socket> silent;
+    for (int i = 0; i < 200; ++i) {
+        silent.emplace_back(io).connect(there);
+        io.restart();
+        io.poll();
+    }
+    tcp::socket scraper(io);
+    CHECK(ask(scraper, "none"));
+    CHECK(ask(reader, "key"));
+    io.restart();
+    asio::co_spawn(io, (*server)->join(), [&io](std::exception_ptr) { io.stop(); });
+    io.run();
 }
 
 TEST_CASE("where a page listens is on the loopback unless an address is given", "[watch][cli]") {
