@@ -103,11 +103,6 @@ Result<void> set_plan(RunDraft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_connect_timeout(RunDraft& draft, string_view value) {
-    draft.options.waits_for_hosts = true;
-    return cli::set_seconds<&plan::Options::connect_timeout, 1>(draft, value);
-}
-
 Result<void> set_ssh_command(RunDraft& draft, string_view value) {
     const auto words = shell_words(value);
     if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
@@ -355,12 +350,11 @@ Rows<RunDraft> reaching_flags() {
           .metavar = "SECONDS",
           .group = reaching,
           .in = {join, fronts, bench, doctor},
-          .help = "for each host: look up, connect, log in, start the agent; fractions allowed; if "
-                  "given, "
-                  "hosts whose name is not known yet or whose port refuses are waited for "
-                  "(default: 10, "
-                  "and these fail at once)"},
-         set_connect_timeout},
+          .help = "for each host: look up, connect, log in, start the agent; fractions allowed; "
+                  "with more "
+                  "than 10, hosts whose name is not known yet or whose port refuses are waited for "
+                  "(default: 10)"},
+         set_seconds<&plan::Options::connect_timeout, 1>},
         {{.names = "--health-check",
           .metavar = "COMMAND",
           .group = reaching,

@@ -121,7 +121,7 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
         }
         const bool comes = error.code == Errc::not_found || error.code == Errc::unreachable;
         const bool hangs_up = error.code == Errc::closed;
-        if (!hangs_up && !(comes && spec_.options.waits_for_hosts))
+        if (!hangs_up && !(comes && spec_.options.waits_for_hosts()))
             co_return std::unexpected(error);
         const Deadline next = after(pause_before(attempt, host));
         if (next >= *deadline) {

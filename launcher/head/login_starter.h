@@ -44,8 +44,8 @@ public:
 ///
 /// At most kLoginsMax log-ins go on at once, each within --connect-timeout. A host that hangs up before it
 /// knows who we are is tried again until then, as it does so when too many log in at once; one that is not
-/// there yet, whose name nobody knows or whose port refuses, only if the user has said how long to wait: a
-/// name that is misspelt is told at once.
+/// there yet, whose name nobody knows or whose port refuses, only if that is longer than the default: a name
+/// that is misspelt is told at once.
 class LoginStarter final : public HostStarter {
 public:
     static constexpr unsigned kLoginsMax = 128;  ///< more at once only makes each slower

@@ -242,9 +242,11 @@ struct Options {
     std::vector<std::string> network_interfaces;  ///< --network-interfaces; empty: any
 
     /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
-    std::chrono::milliseconds connect_timeout{10'000};
-    /// The user has said so: hosts that are not there yet, by name or by port, are waited for until then.
-    bool waits_for_hosts = false;
+    std::chrono::milliseconds connect_timeout = kConnectTimeout;
+    static constexpr std::chrono::milliseconds kConnectTimeout{10'000};
+    /// Whoever gives more than that waits for hosts that are not there yet, by name or by port. Else these
+    /// fail at once: most often they are misspelt.
+    bool waits_for_hosts() const { return connect_timeout > kConnectTimeout; }
 
     bool kill_hung = false;    ///< --on-hang kill: a rank whose section takes too long is killed
     std::string health_check;  ///< --health-check: run on each host before it joins; empty: none

@@ -262,8 +262,9 @@ TEST_CASE("a host that hangs up before the key exchange is tried again until --c
     });
 }
 
-TEST_CASE("a host that is not there yet is waited for if the user has said how long",
-          "[loopback]") {
+TEST_CASE(
+    "a host that is not there yet is waited for with a --connect-timeout of more than the default",
+    "[loopback]") {
     Script script;
     for (const Errc how : {Errc::not_found, Errc::unreachable}) {
         script.hosts[HostId{1}].not_ready = {25s, how};
@@ -272,10 +273,7 @@ TEST_CASE("a host that is not there yet is waited for if the user has said how l
             CHECK(ending.code == 201);
             CHECK(ending.took < 1s);
         });
-        script.options = [](plan::Options& options) {
-            options.connect_timeout = 30s;
-            options.waits_for_hosts = true;
-        };
+        script.options = [](plan::Options& options) { options.connect_timeout = 30s; };
         in_many_orders(3, script, [](const Ending& ending) { CHECK(ending.code == 0); });
     }
     script.hosts[HostId{1}].login = Login::refused;  // which no waiting changes
