@@ -12,6 +12,7 @@ using enum ContractVariable::Kind;
 
 constexpr std::array kDtrun{
     ContractVariable{"DTRUN_JOB", fixed, "id of the job, 32 hexadecimal digits"},
+    ContractVariable{"DTRUN_AGENT", fixed, "number of the agent that has started it, in its job"},
     ContractVariable{"DTRUN_GENERATION", fixed, "number of the membership, from 1"},
     ContractVariable{"DTRUN_ENCRYPT", fixed,
                      "1 with --encrypt, else not set: dtrun's own collectives encrypt what goes "
@@ -249,11 +250,13 @@ constexpr std::array<std::string_view, 2> kAddsTorchAndDevices{"torch", "devices
 constexpr std::array<std::string_view, 1> kAddsSlurm{"slurm"};
 
 constexpr std::array kContracts{
-    Contract{.name = "dtrun",
-             .what = "programs that use libdtrun, and dtrun's own commands",
-             .why = "Every rank has it: dtrun finds what ranks leave behind by DTRUN_JOB.",
-             .by_default = true,
-             .variables = kDtrun},
+    Contract{
+        .name = "dtrun",
+        .what = "programs that use libdtrun, and dtrun's own commands",
+        .why =
+            "Every rank has it: dtrun finds what ranks leave behind by DTRUN_JOB and DTRUN_AGENT.",
+        .by_default = true,
+        .variables = kDtrun},
     Contract{.name = "torch",
              .what = "torch.distributed with env://, and programs written for torchrun",
              .why = "Only torch.distributed acts on it, and only when it is called.",

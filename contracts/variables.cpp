@@ -49,6 +49,7 @@ private:
 
 void add_dtrun(Making& make) {
     make.fixed({{"DTRUN_JOB", make.facts.job},
+                {"DTRUN_AGENT", text(make.facts.agent)},
                 {"DTRUN_GENERATION", text(make.assign.generation)},
                 {"DTRUN_RANK", make.rank()},
                 {"DTRUN_SIZE", make.size()},
@@ -351,9 +352,9 @@ ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
 
 std::vector<std::string> names_of_rank(const ContractVariables& variables) {
     constexpr std::string_view kKnownBefore[] = {
-        "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES",           "DTRUN_JOB",
-        "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS",         "OMP_NUM_THREADS",
-        "PYTHONUNBUFFERED",   "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
+        "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "DTRUN_AGENT",
+        "DTRUN_JOB",          "HOROVOD_CONTROLLER",   "HOROVOD_CPU_OPERATIONS",
+        "OMP_NUM_THREADS",    "PYTHONUNBUFFERED",     "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
     std::vector<std::string> names;
     for (const Variables* part : {&variables.fixed, &variables.defaults})
         for (const auto& [name, value] : *part)

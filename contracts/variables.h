@@ -3,6 +3,7 @@
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/rank_messages.h"
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@ struct ContractFacts {
     std::string rank_socket;               ///< of the agent, for ranks; DTRUN_SOCKET
     std::string interface;                 ///< that the ranks should use; may be empty
     std::vector<std::string> contracts{};  ///< as effective_contracts() makes them
+    std::uint64_t agent = 0;               ///< number of the agent that starts the ranks
     std::string nodelist{};                ///< hosts of the job, in Slurm's notation
     std::string tasks_per_node{};          ///< and their ranks, as 4(x2),3
     TorchStore torch_store = TorchStore::agent;

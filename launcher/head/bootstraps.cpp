@@ -174,10 +174,11 @@ JobId Bootstraps::mpi_job() const {
     return id;
 }
 
-Bytes Bootstraps::for_host(HostId host) const {
+Bytes Bootstraps::for_host(HostId host, std::uint64_t agent) const {
     const plan::JobHost& target = spec_.hosts[host];
     Bootstrap boot = common();
     boot.host = host;
+    boot.agent = agent;
     boot.host_name = target.host.name;
     if (target.transport == plan::Transport::local) boot.addresses = {"127.0.0.1"};
     const auto parent = hosts_.tree().parent(host);

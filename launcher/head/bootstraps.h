@@ -36,7 +36,7 @@ public:
     void prefer(const std::string& address);
 
     /// A frame for one host; to be wiped after use. Its relay, if it has one, must have joined.
-    Bytes for_host(HostId host) const;
+    Bytes for_host(HostId host, std::uint64_t agent) const;
     /// One frame for all hosts that Slurm starts: each agent takes its own part of it.
     Bytes for_all_nodes() const;
 

@@ -67,13 +67,13 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
 }  // namespace
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::open(
-    HostId host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
+    HostId host, AgentRun run, Deadline deadline, std::function<void(const char*)> phase) {
     const plan::JobHost& target = spec_.hosts[host];
     if (target.transport == plan::Transport::local) {
-        auto here = start_here(local_command(task), login_environment(), 0);
+        auto here = start_here(local_command(run), login_environment(), 0);
         co_return here;
     }
-    const std::string command = remote_command(task);
+    const std::string command = remote_command(run);
     if (target.transport == plan::Transport::slurm) {
         phase("srun");
         auto argv = srun_command(spec_, {&host, 1}, command);
@@ -152,16 +152,16 @@ Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId ho
                 cause);
 }
 
-std::vector<std::string> PlannedChannels::local_command(AgentTask task) const {
-    if (task == AgentTask::run) return {agent_.path};
-    if (task == AgentTask::examine) return {agent_.path, kExamine};
-    return {agent_.path, "--sweep", hex(keys_.id)};
+std::vector<std::string> PlannedChannels::local_command(AgentRun run) const {
+    if (run.task == AgentTask::run) return {agent_.path};
+    if (run.task == AgentTask::examine) return {agent_.path, kExamine};
+    return {agent_.path, "--sweep", hex(keys_.id), std::to_string(run.agent)};
 }
 
-std::string PlannedChannels::remote_command(AgentTask task) const {
-    if (task == AgentTask::run) return transport::remote_agent_command(agent_);
-    if (task == AgentTask::examine) return transport::remote_agent_command(agent_, kExamine);
-    return transport::remote_sweep_command(agent_, hex(keys_.id));
+std::string PlannedChannels::remote_command(AgentRun run) const {
+    if (run.task == AgentTask::run) return transport::remote_agent_command(agent_);
+    if (run.task == AgentTask::examine) return transport::remote_agent_command(agent_, kExamine);
+    return transport::remote_sweep_command(agent_, hex(keys_.id), run.agent);
 }
 
 Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(

@@ -25,7 +25,7 @@ public:
           bootstraps_(bootstraps) {}
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        HostId host, AgentTask task, Deadline deadline,
+        HostId host, AgentRun run, Deadline deadline,
         std::function<void(const char*)> phase) override;
 
 private:
@@ -36,8 +36,8 @@ private:
     Result<std::unique_ptr<transport::Channel>> start_ssh(HostId host, const std::string& command,
                                                           const std::string& why,
                                                           Deadline deadline);
-    std::vector<std::string> local_command(AgentTask task) const;
-    std::string remote_command(AgentTask task) const;
+    std::vector<std::string> local_command(AgentRun run) const;
+    std::string remote_command(AgentRun run) const;
     Result<std::unique_ptr<transport::Channel>> start_here(const std::vector<std::string>& argv,
                                                            const std::vector<std::string>& env,
                                                            int death_signal);

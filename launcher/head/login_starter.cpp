@@ -48,6 +48,8 @@ LoginStarter::LoginStarter(Parts parts)
       spec_(parts_.spec),
       lifelines_(spec_.hosts.size()),
       slots_(parts_.executor, kLoginsMax),
+      agents_(spec_.hosts.size(), 0),
+      last_agent_(spec_.hosts.size()),  // numbers up to that are of agents that a scheduler starts
       relay_ready_(parts_.executor, Timer::time_point::max()),
       all_ended_(parts_.executor, Timer::time_point::max()),
       tasks_(parts_.executor) {}
@@ -66,6 +68,7 @@ void LoginStarter::start(StartEvents& events) {
 void LoginStarter::connect(HostId host) {
     if (!is_ours(host)) return;
     while (!lifelines_.has(host)) lifelines_.emplace_back();
+    while (!agents_.has(host)) agents_.emplace_back();
     tasks_.spawn(run_host(host));
 }
 
@@ -177,7 +180,8 @@ asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
 asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host) {
     const std::shared_ptr<transport::Channel> held = lifelines_[host];
     co_await wait_for_relay(host);
-    Bytes frame = parts_.bootstraps.for_host(host);
+    agents_[host] = ++last_agent_;
+    Bytes frame = parts_.bootstraps.for_host(host, agents_[host]);
     const Deadline written_by = after(spec_.options.connect_timeout);
     auto done = co_await held->write(frame, written_by);
     ::explicit_bzero(frame.data(), frame.size());
@@ -244,7 +248,7 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host) {
 void LoginStarter::host_lost(HostId host) {
     if (!is_ours(host)) return;
     drop(host, kCleanUpLimit);  // what is left of the agent ends, too
-    to_sweep_.emplace_back(host, after(kSweepsLimit));
+    to_sweep_.push_back({host, agents_[host], after(kSweepsLimit)});
     if (sweepers_ == kLoginsMax) return;
     ++sweepers_;
     tasks_.spawn(sweep_hosts());
@@ -283,10 +287,10 @@ asio::awaitable<void> LoginStarter::wait_for_end(std::shared_ptr<transport::Chan
 
 asio::awaitable<void> LoginStarter::sweep_hosts() {
     while (!to_sweep_.empty()) {
-        const auto [host, until] = to_sweep_.front();
+        const auto [host, agent, until] = to_sweep_.front();
         to_sweep_.pop_front();
         if (Clock::now() < until)
-            co_await sweep(host);
+            co_await sweep(host, agent);
         else
             not_swept_.push_back(parts_.hosts.name(host));
     }
@@ -298,10 +302,12 @@ asio::awaitable<void> LoginStarter::sweep_hosts() {
     events_->starter_idle();
 }
 
-asio::awaitable<void> LoginStarter::sweep(HostId host) {
+/// The host, or another that is the same machine, may have an agent again: that is left alone.
+asio::awaitable<void> LoginStarter::sweep(HostId host, std::uint64_t agent) {
     const Deadline deadline = after(kSweepLimit);
     const std::function<void(const char*)> phase = [](const char*) {};
-    auto opened = co_await parts_.channels.open(host, AgentTask::sweep, deadline, phase);
+    const AgentRun run(AgentTask::sweep, agent);
+    auto opened = co_await parts_.channels.open(host, run, deadline, phase);
     if (!opened) co_return;
     const std::shared_ptr<transport::Channel> channel = std::move(*opened);
     const bool carried = channel->is_carried();

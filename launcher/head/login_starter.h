@@ -26,7 +26,15 @@ namespace dtrun::head {
 enum class AgentTask : std::uint8_t {
     run,      ///< to become the host's agent
     examine,  ///< to examine the host for `dtrun doctor`
-    sweep     ///< to end what a job whose agent is gone has left there
+    sweep     ///< to end what an agent that is gone has left there
+};
+
+/// A run of the agent's program.
+struct AgentRun {
+    AgentRun(AgentTask what) : task(what) {}
+    AgentRun(AgentTask what, std::uint64_t whose) : task(what), agent(whose) {}
+    AgentTask task{};
+    std::uint64_t agent = 0;  ///< to sweep: the number of the agent that is gone
 };
 
 /// Opens channels to hosts.
@@ -37,7 +45,7 @@ public:
     /// \param phase  is told what is being done
     /// Errc: those of ssh_login() and start_process()
     virtual asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        HostId host, AgentTask task, Deadline deadline, std::function<void(const char*)> phase) = 0;
+        HostId host, AgentRun run, Deadline deadline, std::function<void(const char*)> phase) = 0;
 };
 
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
@@ -87,12 +95,14 @@ private:
     asio::awaitable<void> wait_for_end(std::shared_ptr<transport::Channel> carrier,
                                        std::chrono::milliseconds patience);
     asio::awaitable<void> sweep_hosts();
-    asio::awaitable<void> sweep(HostId host);
+    asio::awaitable<void> sweep(HostId host, std::uint64_t agent);
 
     Parts parts_;
     const plan::JobSpec& spec_;
     StartEvents* events_ = nullptr;
     PerHost<std::shared_ptr<transport::Channel>> lifelines_;  ///< by host
+    PerHost<std::uint64_t> agents_;                           ///< number of each host's last agent
+    std::uint64_t last_agent_ = 0;
     /// Those of lifelines_ that a program of this machine carries, as ssh, and that are not ending.
     std::map<HostId, std::shared_ptr<transport::Channel>> carriers_;
     std::list<std::shared_ptr<transport::Channel>> ending_;  ///< others that a program carries
@@ -105,8 +115,13 @@ private:
     Clock::duration lost_time_{};  ///< in which this process did not run
     Timer relay_ready_;            ///< cancelled when a relay has joined, or none will
     Timer all_ended_;              ///< cancelled when ending_ has become empty
-    std::deque<std::pair<HostId, Deadline>> to_sweep_;  ///< hosts, and until when to begin
-    std::vector<std::string> not_swept_;                ///< hosts for which it was too late
+    struct Sweep {
+        HostId host{};
+        std::uint64_t agent = 0;
+        Deadline until;  ///< to begin
+    };
+    std::deque<Sweep> to_sweep_;
+    std::vector<std::string> not_swept_;  ///< hosts for which it was too late
     unsigned sweepers_ = 0;
     TaskGroup tasks_;
 };

@@ -119,9 +119,10 @@ std::string remote_agent_command(const AgentFile& agent, std::string_view option
     return "exec /bin/sh -c " + shell_quote(script);
 }
 
-std::string remote_sweep_command(const AgentFile& agent, const std::string& job) {
-    const std::string script = fmt::format("i={}; {}has \"$i\" && exec \"$a\" --sweep {}",
-                                           agent.build_id, kFindAgent, job);
+std::string remote_sweep_command(const AgentFile& agent, const std::string& job,
+                                 std::uint64_t whose) {
+    const std::string script = fmt::format("i={}; {}has \"$i\" && exec \"$a\" --sweep {} {}",
+                                           agent.build_id, kFindAgent, job, whose);
     return "exec /bin/sh -c " + shell_quote(script);
 }
 

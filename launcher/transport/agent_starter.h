@@ -25,9 +25,11 @@ inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
 /// \param option  of the agent; empty: none
 std::string remote_agent_command(const AgentFile& agent, std::string_view option = "");
 
-/// The command that has the agent of a host end what a job has left there.
-/// \param job  its id, in hexadecimal
-std::string remote_sweep_command(const AgentFile& agent, const std::string& job);
+/// The command that has the agent's program end what another agent of the job has left on its host.
+/// \param job    its id, in hexadecimal
+/// \param whose  number of the agent that is gone
+std::string remote_sweep_command(const AgentFile& agent, const std::string& job,
+                                 std::uint64_t whose);
 
 /// Reads whole lines from a channel.
 class LineReader {

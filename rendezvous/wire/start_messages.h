@@ -85,6 +85,7 @@ struct Bootstrap {
     std::string job_id;                  ///< 16 bytes
     std::string secret;                  ///< 32 bytes
     HostId host{};                       ///< this host's index in the job
+    std::uint64_t agent = 0;             ///< this agent's number: no other of the job has it
     std::string host_name;               ///< what the user calls this host
     std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
@@ -133,14 +134,15 @@ struct Bootstrap {
     bool horovod_shim = false;           ///< ranks find dtrun's package `horovod` before all others
     std::vector<CarriedLimit> limits;    ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
-    /// hosts by index. The agent finds itself there and sets `host`, `host_name`, `reserve_ports`,
-    /// `binding.ranks` and `relay`.
+    /// hosts by index. The agent finds itself there and sets `host`, `agent`, `host_name`,
+    /// `reserve_ports`, `binding.ranks` and `relay`.
     std::vector<std::string> nodes;
     std::uint32_t tree_threshold = 0;  ///< with `nodes`: if there are more hosts, `relays` follows
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("job", m.job_id), f("secret", m.secret), f("host", m.host), f("host_name", m.host_name);
+        f("agent", m.agent);
         f("addresses", m.addresses), f("port", m.port),
             f("connect_timeout_ms", m.connect_timeout_ms);
         f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);

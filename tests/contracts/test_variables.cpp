@@ -40,6 +40,7 @@ Assign second_host() {
 
 ContractFacts default_facts(std::vector<std::string> named = {}) {
     ContractFacts facts{"00000abcdef", "s2", "@dtrun-1", "eth1", effective(std::move(named))};
+    facts.agent = 7;
     facts.horovod_port = 4'711;
     facts.proxy_port = 5'000;
     facts.max_restarts = 3;
@@ -80,6 +81,7 @@ std::map<std::string, std::string> all_of(const ContractVariables& set) {
 TEST_CASE("a rank finds its place in the words of each launcher", "[contract]") {
     const auto fixed = as_map(sample().fixed);
     const std::map<std::string, std::string> expected{{"DTRUN_JOB", "00000abcdef"},
+                                                      {"DTRUN_AGENT", "7"},
                                                       {"DTRUN_GENERATION", "2"},
                                                       {"DTRUN_RANK", "5"},
                                                       {"DTRUN_SIZE", "7"},

@@ -226,12 +226,12 @@ TEST_CASE("the agent on PATH is used if it is of this build and only ours", "[ag
     write_file(installed, kAgent, 0755);
     CHECK(host.start() == fmt::format("runs {} \n", installed.native()));
     CHECK_FALSE(fs::exists(host.cache()));
-    const std::string sweep = remote_sweep_command({"/nowhere", kBuild}, "77");
-    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77\n", installed.native()));
+    const std::string sweep = remote_sweep_command({"/nowhere", kBuild}, "77", 3);
+    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77 3\n", installed.native()));
     REQUIRE(::chmod(installed.parent_path().c_str(), 0777) == 0);
     CHECK_THAT(host.start(), Contains("wanted"));
-    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77\n", host.agent().native()));
-    CHECK(host.run(remote_sweep_command({"/nowhere", "99"}, "77")) == "");
+    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77 3\n", host.agent().native()));
+    CHECK(host.run(remote_sweep_command({"/nowhere", "99"}, "77", 3)) == "");
 }
 
 TEST_CASE("agents that nobody has used for a month go when another one comes", "[agent]") {

@@ -1,27 +1,49 @@
 #include "tests/loopback/fake_ranks.h"
 
 #include "base/fd.h"
+#include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <csignal>
+#include <stdexcept>
 
 namespace dtrun::simulation {
+namespace {
+
+constexpr std::chrono::seconds kMissing{1};  // until a rank looks again whether others have come
+
+std::string value_of(const std::vector<std::string>& env, std::string_view name) {
+    for (const std::string& variable : env)
+        if (variable.starts_with(name) && variable[name.size()] == '=')
+            return variable.substr(name.size() + 1);
+    return {};
+}
+
+}  // namespace
 
 FakeRanks::FakeRanks(asio::any_io_executor executor, std::mt19937& random,
                      std::function<RankScript(std::uint64_t, Rank)> script_of,
-                     std::function<void(const Exited&)> exited)
+                     std::function<void(const Exited&)> exited,
+                     std::function<void(const Welcome&)> welcomed,
+                     std::function<bool(std::uint64_t)> is_complete)
     : executor_(executor),
       random_(random),
       script_of_(std::move(script_of)),
       exited_(std::move(exited)),
-      grace_(executor) {}
+      welcomed_(std::move(welcomed)),
+      is_complete_(std::move(is_complete)),
+      grace_(executor),
+      tasks_(executor) {}
 
 FakeRanks::~FakeRanks() = default;
 
 void FakeRanks::start(const Request& request, std::function<void(Start)> started) {
+    for (const auto& [pid, other] : ranks_)
+        if (other.place == request.place)
+            throw std::runtime_error(fmt::format("two processes in place {}", request.place));
     const pid_t pid = ++last_pid_;
     Running rank;
     rank.generation = request.generation;
@@ -29,6 +51,7 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
     rank.place = request.place;
     rank.script = script_of_(request.generation, request.rank);
     rank.started = Clock::now();
+    rank.agent = value_of(request.command.env, "DTRUN_AGENT");
     Start start;
     start.rank = request.rank;
     start.place = request.place;
@@ -51,6 +74,14 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
     const auto life = rank.script.life;
     const int code = rank.script.code;
     const int signal = rank.script.signal;
+    if (rank.script.elastic) {
+        Hello hello;
+        hello.generation = request.generation;
+        hello.rank = request.rank;
+        hello.elastic = true;
+        tasks_.spawn(be_elastic(pid, hello, rank.script.import,
+                                value_of(request.command.env, "DTRUN_SOCKET")));
+    }
     ranks_.emplace(pid, std::move(rank));
     // Programs are executed after a moment, one sooner than the other.
     const std::chrono::microseconds delay(random_() % 3'000);
@@ -81,9 +112,67 @@ void FakeRanks::end_after(pid_t pid, std::chrono::nanoseconds delay, int code, i
     });
 }
 
+/// A process says hello when it has imported what it wants, and hears of changes from then on.
+asio::awaitable<void> FakeRanks::be_elastic(pid_t pid, Hello hello,
+                                            std::chrono::milliseconds import, std::string socket) {
+    Timer timer(executor_, import);
+    co_await timer.async_wait(use_tuple);
+    if (!ranks_.contains(pid) || tasks_.stopping()) co_return;
+    Unix::socket to_agent(executor_);
+    boost::system::error_code error;
+    to_agent.connect(Unix::endpoint(std::string(1, '\0') + socket.substr(1)), error);
+    if (error) co_return;
+    const auto link = std::make_shared<Link>(std::move(to_agent));
+    ranks_.at(pid).link = link;
+    TaskGroup writer(executor_);
+    writer.spawn(link->run_writer());
+    link->send(encode(hello));
+    const std::function<Result<void>(const FrameView&)> handle =
+        [this, pid](const FrameView& frame) { return told(pid, frame); };
+    co_await link->serve(handle);
+    link->close();
+    co_await writer.join();
+}
+
+Result<void> FakeRanks::told(pid_t pid, const FrameView& frame) {
+    const auto found = ranks_.find(pid);
+    if (found == ranks_.end()) return {};
+    Running& rank = found->second;
+    if (frame.type == FrameType::welcome) {
+        const auto welcome = decode<Welcome>(frame.payload);
+        if (!welcome) return std::unexpected(welcome.error());
+        rank.generation = welcome->generation;
+        rank.rank = welcome->rank;
+        rank.has_place = true;
+        welcomed_(*welcome);
+    } else if (frame.type == FrameType::event && rank.has_place) {
+        const auto event = decode<Event>(frame.payload);
+        if (!event) return std::unexpected(event.error());
+        if (event->kind != Event::Kind::membership) return {};
+        rank.has_place = false;
+        tasks_.spawn(rejoin(pid, rank.generation));
+    }
+    return {};
+}
+
+/// Asks for a place once the step under way is done.
+asio::awaitable<void> FakeRanks::rejoin(pid_t pid, std::uint64_t generation) {
+    Timer timer(executor_, std::chrono::microseconds(random_() % 50'000));
+    co_await timer.async_wait(use_tuple);
+    const auto found = ranks_.find(pid);
+    if (found != ranks_.end()) found->second.link->send(encode(Rejoin{generation}));
+}
+
+bool FakeRanks::may_end(const Running& rank) const {
+    return !rank.script.elastic || (rank.has_place && is_complete_(rank.generation));
+}
+
 void FakeRanks::ended(pid_t pid, int code, int signal) {
     const auto found = ranks_.find(pid);
     if (found == ranks_.end()) return;
+    if (signal == 0 && code == 0 && found->second.sent_signal == 0 && !may_end(found->second))
+        return end_after(pid, kMissing, code, signal);
+    if (found->second.link) found->second.link->close();
     Exited exited;
     exited.generation = found->second.generation;
     exited.rank = found->second.rank;
@@ -133,6 +222,22 @@ void FakeRanks::kill(std::uint64_t generation, Rank which) {
             end_after(pid, std::chrono::milliseconds(1), 0, SIGKILL);
 }
 
+void FakeRanks::kill_at(SlotIndex place) {
+    for (auto& [pid, rank] : ranks_)
+        if (rank.place == place && rank.sent_signal == 0)
+            end_after(pid, std::chrono::milliseconds(0), 0, SIGKILL);
+}
+
+int FakeRanks::sweep(std::uint64_t agent) {
+    int killed = 0;
+    for (auto& [pid, rank] : ranks_) {
+        if (rank.agent != std::to_string(agent)) continue;
+        end_after(pid, std::chrono::milliseconds(0), 0, SIGKILL);
+        ++killed;
+    }
+    return killed;
+}
+
 void FakeRanks::stop_all(int signal, std::chrono::milliseconds grace,
                          std::function<void(int)> gone) {
     gone_ = std::move(gone);
@@ -162,8 +267,17 @@ void FakeRanks::look_whether_gone() {
 
 void FakeRanks::vanish() {
     vanished_ = true;
+    for (auto& [pid, rank] : ranks_)
+        if (rank.link) rank.link->close();
     ranks_.clear();
     gone_ = nullptr;
+}
+
+asio::awaitable<void> FakeRanks::join() {
+    for (auto& [pid, rank] : ranks_)
+        if (rank.link) rank.link->close();
+    tasks_.stop();
+    co_await tasks_.join();
 }
 
 }  // namespace dtrun::simulation

@@ -1,7 +1,10 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/loop/task_group.h"
 #include "base/numbered.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/ranks/rank_runner.h"
 
@@ -26,15 +29,25 @@ struct RankScript {
     std::size_t output_bytes = 40;          ///< that it writes at once, in lines
     bool not_executable = false;            ///< its program cannot be executed
     int strays = 0;                         ///< processes that it leaves behind
+    /// It is a program of dtrun's client that can live through several worlds. It does not end by itself
+    /// while one of its world is missing.
+    bool elastic = false;
+    std::chrono::milliseconds import{0};  ///< until it says hello then
 };
 
 /// Runs the ranks of a simulated host: no processes, but timers and real pipes.
 class FakeRanks : public ranks::RankRunner {
 public:
     /// \param script_of  what a rank does, in the generation
-    FakeRanks(asio::any_io_executor executor, std::mt19937& random,
-              std::function<RankScript(std::uint64_t generation, Rank rank)> script_of,
-              std::function<void(const Exited&)> exited);
+    /// \param welcomed   is told of each place that a process has got
+    /// \param is_complete  whether all of a generation have their places
+    FakeRanks(
+        asio::any_io_executor executor, std::mt19937& random,
+        std::function<RankScript(std::uint64_t generation, Rank rank)> script_of,
+        std::function<void(const Exited&)> exited,
+        std::function<void(const Welcome&)> welcomed = [](const Welcome&) {},
+        std::function<bool(std::uint64_t generation)> is_complete =
+            [](std::uint64_t) { return true; });
     ~FakeRanks() override;
 
     void start(const Request& request, std::function<void(Start)> started) override;
@@ -53,11 +66,16 @@ public:
 
     /// A rank that runs has ended by itself.
     void end(std::uint64_t generation, Rank rank, int code);
+    /// Somebody kills the process in this place, if there is one.
+    void kill_at(SlotIndex place);
+    /// What `dtrun-agent --sweep` does on this host. \return how many processes it has killed
+    int sweep(std::uint64_t agent);
 
     std::size_t running() const { return ranks_.size(); }
     const std::vector<std::string>& severed() const { return severed_; }
     /// The host loses its power: nothing runs there any more, and nobody is told.
     void vanish();
+    asio::awaitable<void> join();
 
 private:
     struct Running {
@@ -69,7 +87,15 @@ private:
         int sent_signal = 0;
         Fd out, err;
         std::unique_ptr<Timer> ends;
+        std::string agent;  ///< DTRUN_AGENT
+        std::shared_ptr<Link> link;
+        bool has_place = false;  ///< and does not ask for another one
     };
+    asio::awaitable<void> be_elastic(pid_t pid, Hello hello, std::chrono::milliseconds import,
+                                     std::string socket);
+    asio::awaitable<void> rejoin(pid_t pid, std::uint64_t generation);
+    Result<void> told(pid_t pid, const FrameView& frame);
+    bool may_end(const Running& rank) const;
     void write_output(Running& rank);
     void end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal);
     void ended(pid_t pid, int code, int signal);
@@ -79,6 +105,8 @@ private:
     std::mt19937& random_;
     std::function<RankScript(std::uint64_t, Rank)> script_of_;
     std::function<void(const Exited&)> exited_;
+    std::function<void(const Welcome&)> welcomed_;
+    std::function<bool(std::uint64_t)> is_complete_;
     std::map<pid_t, Running> ranks_;
     std::vector<std::string> severed_;  ///< addresses
     pid_t last_pid_ = 100;
@@ -87,6 +115,7 @@ private:
     Timer grace_;
     bool vanished_ = false;
     std::shared_ptr<char> alive_ = std::make_shared<char>();
+    TaskGroup tasks_;
 };
 
 }  // namespace dtrun::simulation

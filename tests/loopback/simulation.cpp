@@ -111,7 +111,7 @@ public:
     std::string story() const;
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        HostId host, head::AgentTask task, Deadline deadline,
+        HostId host, head::AgentRun run, Deadline deadline,
         std::function<void(const char*)> phase) override;
 
 private:
@@ -123,7 +123,9 @@ private:
                      std::shared_ptr<Timer> news);
     agent::AgentParts agent_parts(HostId host);
     asio::awaitable<void> run_agent(HostId host, agent::Agent& agent);
-    void rank_starts(std::uint64_t generation, Rank rank, HostId host);
+    void rank_starts(std::uint64_t generation, Rank rank, HostId host, bool elastic);
+    HostId machine(HostId host) const;
+    int sweep(HostId host, std::uint64_t agent);
     asio::awaitable<Result<Connection>> connect(HostId host);
     asio::awaitable<Result<void>> check_health(HostId host);
     void lose_power(HostId host);
@@ -145,6 +147,11 @@ private:
     TaskGroup tasks_{io_.get_executor()};
     std::size_t logins_ = 0;
     std::map<std::uint64_t, std::map<Rank, HostId>> started_;  ///< by generation
+    struct Met {
+        std::size_t size = 0;
+        std::map<Rank, HostId> ranks{};
+    };
+    std::map<std::uint64_t, Met> met_;
     Ending ending_;
 };
 
@@ -231,6 +238,10 @@ void World::at(milliseconds when, std::function<void()> what) {
 void World::plan_events() {
     for (const auto& [when, signal] : script_.signals)
         at(when, [this, signal = signal] { head_->signalled(signal); });
+    for (const Script::Kill& kill : script_.kills)
+        at(kill.when, [this, kill] {
+            for (FakeRanks* const each : here_[kill.host].ranks) each->kill_at(kill.place);
+        });
     if (script_.reader_pauses) {
         at(script_.reader_pauses->first, [this] { output_->pause(true); });
         at(script_.reader_pauses->second, [this] { output_->pause(false); });
@@ -282,18 +293,20 @@ void World::lose_power(HostId host) {
 }
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
-    HostId host, head::AgentTask task, Deadline deadline, std::function<void(const char*)> phase) {
+    HostId host, head::AgentRun run, Deadline deadline, std::function<void(const char*)> phase) {
     const auto found = script_.hosts.find(host);
     const HostScript does = found == script_.hosts.end() ? HostScript{} : found->second;
     ++logins_;
     ++ending_.logins;
     ending_.logins_max = std::max(ending_.logins_max, logins_);
-    if (task == head::AgentTask::sweep) ++ending_.sweeps;
+    const bool sweeps = run.task == head::AgentTask::sweep;
+    if (sweeps) ++ending_.sweeps;
     phase("log-in");
     const std::chrono::microseconds jitter(random_() % 2'000);
     const bool hangs = does.login == Login::hangs || here_[host].gone;
     Timer timer(io_);
-    timer.expires_at(hangs ? deadline : std::min(deadline, after(does.login_takes + jitter)));
+    const milliseconds takes = sweeps ? does.sweep_takes : does.login_takes;
+    timer.expires_at(hangs ? deadline : std::min(deadline, after(takes + jitter)));
     co_await timer.async_wait(use_tuple);
     --logins_;
     Result<std::unique_ptr<transport::Channel>> opened;
@@ -309,8 +322,8 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     Pair input = socket_pair();
     auto channel =
         std::make_unique<FakeChannel>(io_.get_executor(), said, std::move(input.first), news);
-    if (task == head::AgentTask::sweep) {
-        *said = "0\n";
+    if (sweeps) {
+        *said = fmt::format("{}\n", sweep(host, run.agent));
         opened = std::move(channel);
         co_return opened;
     }
@@ -343,18 +356,31 @@ agent::AgentParts World::agent_parts(HostId host) {
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
         const auto script_of = [this, host](std::uint64_t generation, Rank rank) {
-            rank_starts(generation, rank, host);
             const auto attempt = script_.attempts.find({generation, std::to_underlying(rank)});
-            if (attempt != script_.attempts.end()) return attempt->second;
             const auto always = script_.ranks.find(std::to_underlying(rank));
-            return always == script_.ranks.end() ? RankScript{} : always->second;
+            RankScript script;
+            if (attempt != script_.attempts.end())
+                script = attempt->second;
+            else if (always != script_.ranks.end())
+                script = always->second;
+            rank_starts(generation, rank, host, script.elastic);
+            return script;
         };
         const auto told = [this, host, exited](const Exited& what) {
             note(fmt::format("rank {} of h{} ended, code {} signal {}", what.rank, host, what.code,
                              what.signal));
             exited(what);
         };
-        auto ranks = std::make_unique<FakeRanks>(io_.get_executor(), random_, script_of, told);
+        const auto welcomed = [this, host](const Welcome& welcome) {
+            Met& met = met_[welcome.generation];
+            met.size = welcome.world_size;
+            met.ranks[welcome.rank] = host;
+        };
+        const auto is_complete = [this](std::uint64_t generation) {
+            return met_[generation].ranks.size() == met_[generation].size;
+        };
+        auto ranks = std::make_unique<FakeRanks>(io_.get_executor(), random_, script_of, told,
+                                                 welcomed, is_complete);
         here_[host].ranks.push_back(ranks.get());
         return ranks;
     };
@@ -373,9 +399,24 @@ asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {
     if (is_last) FakeChannel::close(here_[host].channel);
 }
 
-void World::rank_starts(std::uint64_t generation, Rank rank, HostId host) {
-    if (!started_[generation].emplace(rank, host).second)
+/// \param elastic  it may be to join others, and be given up before these go on
+void World::rank_starts(std::uint64_t generation, Rank rank, HostId host, bool elastic) {
+    const bool is_first = started_[generation].insert_or_assign(rank, host).second;
+    if (!is_first && !elastic)
         throw std::runtime_error(fmt::format("rank {} was started twice", rank));
+}
+
+HostId World::machine(HostId host) const {
+    const auto found = script_.hosts.find(host);
+    return found == script_.hosts.end() ? host : found->second.also.value_or(host);
+}
+
+int World::sweep(HostId host, std::uint64_t agent) {
+    int killed = 0;
+    for (const HostId other : here_.hosts())
+        if (machine(other) == machine(host))
+            for (FakeRanks* const each : here_[other].ranks) killed += each->sweep(agent);
+    return killed;
 }
 
 asio::awaitable<Result<void>> World::check_health(HostId host) {
@@ -425,10 +466,15 @@ Ending World::run() {
     ending_.shown = output_->text();
     ending_.view = head_->record().view({});
     ending_.output = output_->bytes();
-    for (const auto& [generation, hosts] : started_) {
-        std::string& text = ending_.started.emplace_back(fmt::format("{}: ", generation));
+    const auto written = [](std::uint64_t generation, const std::map<Rank, HostId>& hosts) {
+        std::string text = fmt::format("{}: ", generation);
         for (const auto& [rank, host] : hosts) text += fmt::format("{}", host);
-    }
+        return text;
+    };
+    for (const auto& [generation, hosts] : started_)
+        ending_.started.push_back(written(generation, hosts));
+    for (const auto& [generation, met] : met_)
+        ending_.met.push_back(written(generation, met.ranks));
     // The process ends: lifelines and connections with it. Agents have the promised time.
     for (HostHere& here : here_) FakeChannel::close(here.channel);
     bool joined = false;
@@ -448,6 +494,8 @@ Ending World::run() {
     const auto join_all = [](World& world) -> asio::awaitable<void> {
         for (HostHere& here : world.here_)
             for (const auto& wire : here.wires) co_await wire->join();
+        for (HostHere& here : world.here_)
+            for (FakeRanks* const each : here.ranks) co_await each->join();
         world.tasks_.stop();
         co_await world.tasks_.join();
     };

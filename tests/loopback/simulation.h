@@ -34,6 +34,8 @@ struct HostScript {
     Login login = Login::works;
     bool is_here = false;  ///< it is the machine of the head
     milliseconds login_takes{3};
+    milliseconds sweep_takes{3};   ///< a log-in that looks for what an agent has left
+    std::optional<HostId> also{};  ///< it is the machine of that host, under another name
     /// Until when log-ins fail, and how.
     std::optional<std::pair<milliseconds, Errc>> not_ready{};
     std::string behind{};                        ///< the machine that leads to it
@@ -61,6 +63,13 @@ struct Script {
     /// By generation and rank; these take precedence over `ranks`.
     std::map<std::pair<std::uint64_t, std::uint32_t>, RankScript> attempts{};
     std::map<HostId, HostScript> hosts{};
+    /// Somebody kills the process in this place of this host.
+    struct Kill {
+        milliseconds when{};
+        HostId host{};
+        SlotIndex place{};
+    };
+    std::vector<Kill> kills{};
     std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
     /// When everything stands still, and how long, as after Ctrl-Z.
     std::optional<std::pair<milliseconds, milliseconds>> stopped{};
@@ -81,6 +90,7 @@ struct Ending {
     std::size_t logins_max = 0;          ///< that went on at the same time
     std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank
+    std::vector<std::string> met{};      ///< likewise, of elastic ranks that have come to it
     std::vector<watch::Event> events{};  ///< that dtrun has told of
     boost::json::object view{};          ///< of the job, when it was over
     std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs

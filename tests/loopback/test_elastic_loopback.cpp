@@ -279,6 +279,28 @@ TEST_CASE("a job without hosts waits for them", "[loopback]") {
     });
 }
 
+TEST_CASE("what is left of a lost host's agent is ended, and not what its next agent has started",
+          "[loopback]") {
+    Script script = elastic(4);
+    const auto options = script.options;
+    script.options = [options](plan::Options& asked) {
+        options(asked);
+        asked.elastic->cooldown_min = asked.elastic->cooldown_max = 1s;
+    };
+    script.hosts[HostId{1}].cut_off = 10s;
+    script.hosts[HostId{1}].sweep_takes = 3'500ms;
+    SECTION("on this host") {}
+    SECTION("on a machine that the job has under two names") {
+        script.hosts[HostId{2}].also = HostId{1};
+    }
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.sweeps == 1);
+        CHECK(ending.started == Worlds{"1: 00112233", "2: 002233", "3: 00223311"});
+        CHECK_THAT(ending.shown, !Contains("SIGKILL"));
+    });
+}
+
 TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loopback]") {
     const std::uint32_t seed = test_seed();
     INFO("DTRUN_SEED=" << seed);

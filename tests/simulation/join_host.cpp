@@ -29,7 +29,7 @@ public:
     JoinHost(Script& script, Process& process, Script::Job& job);
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
-        HostId host, head::AgentTask task, Deadline deadline,
+        HostId host, head::AgentRun run, Deadline deadline,
         std::function<void(const char*)> phase) override;
 
 private:
@@ -147,7 +147,7 @@ JoinHost::JoinHost(Script& script, Process& process, Script::Job& job)
 }
 
 asio::awaitable<Result<std::unique_ptr<transport::Channel>>> JoinHost::open(
-    HostId, head::AgentTask task, Deadline, std::function<void(const char*)> phase) {
+    HostId, head::AgentRun run, Deadline, std::function<void(const char*)> phase) {
     phase("start");
     auto said = std::make_shared<std::string>();
     auto news = std::make_shared<Timer>(io_, Timer::time_point::max());
@@ -155,7 +155,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> JoinHost::open(
     auto channel =
         std::make_unique<FakeChannel>(io_.get_executor(), said, std::move(input.first), news);
     Result<std::unique_ptr<transport::Channel>> opened;
-    if (task == head::AgentTask::sweep) {
+    if (run.task == head::AgentTask::sweep) {
         *said = "0\n";
     } else {
         channel_ = channel->handle();

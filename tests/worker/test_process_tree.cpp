@@ -70,40 +70,48 @@ TEST_CASE("processes that keep forking are all killed", "[process_tree]") {
     CHECK(left == 0);
 }
 
-TEST_CASE("what a job left is found by the job's id alone, wherever it stands in the tree",
-          "[process_tree]") {
+TEST_CASE(
+    "what an agent left is found by its number and its job's id, wherever it stands in the tree",
+    "[process_tree]") {
     ::setenv("DTRUN_JOB", "feedbeef", 1);
+    ::setenv("DTRUN_AGENT", "12", 1);
     const pid_t stray = ::fork();
     if (stray == 0) {
         ::execl("/bin/sleep", "sleep", "60", nullptr);
         ::_exit(99);
     }
     ::unsetenv("DTRUN_JOB");
+    ::unsetenv("DTRUN_AGENT");
     std::vector<pid_t> found;
     for (int i = 0; i < 200 && found.empty(); ++i) {
         ::usleep(5'000);  // until it has executed
-        found = processes_of_job("feedbeef");
+        found = processes_of_agent("feedbeef", 12);
     }
     CHECK(found == std::vector<pid_t>{stray});
-    CHECK(processes_of_job("feedbee").empty());
+    CHECK(processes_of_agent("feedbee", 12).empty());
+    for (const std::uint64_t other : {1, 2, 11, 121})  // of another host, or of this one before
+        CHECK(processes_of_agent("feedbeef", other).empty());
     ::kill(stray, SIGKILL);
     ::waitpid(stray, nullptr, 0);
 }
 
-TEST_CASE("directories that a job left are removed, and no others", "[process_tree]") {
+TEST_CASE("directories that an agent left are removed, and no others", "[process_tree]") {
     const std::string job = "feedbeef" + std::to_string(::getpid());
-    CHECK(directory_prefix(job).find(job) == std::string::npos);  // everybody reads it
+    CHECK(directory_prefix(job, 1).find(job) == std::string::npos);  // everybody reads it
     const auto make = [](const std::string& name) {
         const std::string path = "/tmp/" + name;
         std::filesystem::create_directories(path + "/deep/er");
         return path;
     };
-    const std::string left = make(directory_prefix(job) + "a");
-    const std::string other = make(directory_prefix(job + "0") + "a");
-    CHECK(clean_directories(job) == 1);
+    const std::string left = make(directory_prefix(job, 1) + "a");
+    const std::string other = make(directory_prefix(job + "0", 1) + "a");
+    const std::string newer = make(directory_prefix(job, 2) + "a");
+    CHECK(clean_directories(job, 1) == 1);
     CHECK_FALSE(std::filesystem::exists(left));
     CHECK(std::filesystem::exists(other));
-    CHECK(clean_directories(job + "0") == 1);
+    CHECK(std::filesystem::exists(newer));
+    CHECK(clean_directories(job + "0", 1) == 1);
+    CHECK(clean_directories(job, 2) == 1);
 }
 
 }  // namespace dtrun

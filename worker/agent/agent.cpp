@@ -163,6 +163,7 @@ Join Agent::describe_host(const Connection& connection) const {
 
 void Agent::learn_facts(const JobId& job) {
     facts_.job = hex(job);
+    facts_.agent = bootstrap_.agent;
     facts_.host_name = bootstrap_.host_name;
     facts_.contracts = bootstrap_.contracts;
     facts_.nodelist = bootstrap_.nodelist;
@@ -228,6 +229,7 @@ asio::awaitable<void> Agent::check_health() {
                                .directory = preflight_.directory};
     contracts::Environment env = preflight_.env;
     env["DTRUN_JOB"] = facts_.job;
+    env["DTRUN_AGENT"] = std::to_string(facts_.agent);
     env["DTRUN_HOST"] = facts_.host_name;
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     const auto healthy = co_await parts_.check_health(std::move(command));

@@ -118,9 +118,9 @@ asio::awaitable<void> Agent::tell_hang(Rank rank, std::string why) {
 Result<void> Agent::open_debug_door() {
     if (bootstrap_.debugger == Debugger::none || bootstrap_.debug_host != bootstrap_.host)
         return {};
-    debug_door_ =
-        std::make_unique<DebugDoor>(io_.get_executor(), ranks::directory_prefix(facts_.job),
-                                    [this](const Tunnel& tunnel) { link_->send(encode(tunnel)); });
+    debug_door_ = std::make_unique<DebugDoor>(
+        io_.get_executor(), ranks::directory_prefix(facts_.job, facts_.agent),
+        [this](const Tunnel& tunnel) { link_->send(encode(tunnel)); });
     if (preflight_.problem != HostProblem::none) return {};
     ranks::RankCommand command = bare_command(bootstrap_.debug_rank);
     const std::string& path = preflight_.env.at("PATH");

@@ -66,7 +66,8 @@ void Agent::keep_ready() {
         return tell_user(
             "no processes are kept ready (--standby): ranks differ in their arguments");
     runner_->keep_ready(
-        {bootstrap_.standby, bootstrap_.preload, ranks::directory_prefix(facts_.job)}, like);
+        {bootstrap_.standby, bootstrap_.preload, ranks::directory_prefix(facts_.job, facts_.agent)},
+        like);
 }
 
 /// Processes that live on, or were started for this world beforehand, get their ranks in it.

@@ -63,6 +63,7 @@ asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std:
     if (own == bootstrap.nodes.end())
         co_return fail(Errc::invalid_input, "{} is not part of the job", node);
     bootstrap.host = static_cast<HostId>(own - bootstrap.nodes.begin());
+    bootstrap.agent = std::to_underlying(bootstrap.host);
     bootstrap.host_name = node;
     std::vector<std::uint32_t>& ranks = bootstrap.binding.ranks;
     if (const auto index = std::to_underlying(bootstrap.host); index < ranks.size())

@@ -1,5 +1,6 @@
 #include "base/build_id.h"
 #include "base/log.h"
+#include "base/strings.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
 #include "worker/checkup/checkup.h"
@@ -8,7 +9,10 @@
 
 #include <unistd.h>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <limits>
+#include <string>
 #include <string_view>
 
 namespace {
@@ -18,17 +22,19 @@ constexpr const char* kUsage =
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does. By hand "
     "it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
-    "  dtrun-agent --sweep JOB    end what a job of this id has left on this host\n";
+    "  dtrun-agent --sweep JOB AGENT\n"
+    "                             end what an agent of a job has left on this host: DTRUN_JOB and\n"
+    "                             DTRUN_AGENT of its ranks\n";
 
-int sweep(const std::string& job) {
+int sweep(const std::string& job, std::uint64_t agent) {
     int killed = 0;
     // A process may fork between the look and the kill; the second look finds its child.
     for (int round = 0; round < 10; ++round) {
-        const auto left = dtrun::ranks::processes_of_job(job);
+        const auto left = dtrun::ranks::processes_of_agent(job, agent);
         if (left.empty()) break;
         for (const pid_t pid : left) killed += ::kill(pid, SIGKILL) == 0;
     }
-    dtrun::ranks::clean_directories(job);
+    dtrun::ranks::clean_directories(job, agent);
     std::printf("%d\n", killed);
     return 0;
 }
@@ -41,7 +47,9 @@ int main(int argc, char** argv) {
         std::puts(dtrun::elf_build_id("/proc/self/exe").value_or("none").c_str());
         return 0;
     }
-    if (option == "--sweep" && argc == 3) return sweep(argv[2]);
+    if (option == "--sweep" && argc == 4)
+        if (const auto agent = dtrun::to_int(argv[3], 0, std::numeric_limits<long long>::max()))
+            return sweep(argv[2], static_cast<std::uint64_t>(*agent));
     if (option == "--checkup" && argc == 2) {
         const int status = dtrun::checkup::run_checkup();
         ::_exit(status);

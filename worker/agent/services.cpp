@@ -22,8 +22,8 @@ std::unique_ptr<ranks::RankService> make_error_files(const ServiceParts&) {
 
 std::unique_ptr<ranks::RankService> make_change_file(const ServiceParts& parts) {
     const bool is_elastic = parts.bootstrap.ranks_min > 0;
-    return std::make_unique<ChangeFile>(is_elastic ? ranks::directory_prefix(parts.facts.job)
-                                                   : std::string());
+    return std::make_unique<ChangeFile>(
+        is_elastic ? ranks::directory_prefix(parts.facts.job, parts.facts.agent) : std::string());
 }
 
 std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
@@ -46,7 +46,7 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
     options.mode = wanted ? bootstrap.mpi : MpiMode::none;
     options.host_name = bootstrap.host_name;
     options.job = bootstrap.mpi_job;
-    options.directory_prefix = ranks::directory_prefix(parts.facts.job);
+    options.directory_prefix = ranks::directory_prefix(parts.facts.job, parts.facts.agent);
     options.env = parts.user;
     options.load_limit = std::chrono::milliseconds(bootstrap.connect_timeout_ms) * 3 / 4;
     for (const JobProgram& program : bootstrap.programs)

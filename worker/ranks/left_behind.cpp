@@ -58,13 +58,13 @@ void remove_directory(const std::string& directory) {
         left_behind().remove(directory);
 }
 
-std::string directory_prefix(const std::string& job) {
-    const Sha256 digest = sha256("dtrun directory of " + job);
+std::string directory_prefix(const std::string& job, std::uint64_t agent) {
+    const Sha256 digest = sha256(fmt::format("dtrun directory of {} {}", job, agent));
     return "dtrun-" + hex(std::span(digest).first(6)) + "-";
 }
 
-int clean_directories(const std::string& job) {
-    const std::string prefix = directory_prefix(job);
+int clean_directories(const std::string& job, std::uint64_t agent) {
+    const std::string prefix = directory_prefix(job, agent);
     int cleaned = 0;
     for (const char* const parent : kDirectoryParents) {
         std::error_code error;

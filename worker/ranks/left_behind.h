@@ -3,6 +3,7 @@
 #include "base/result.h"
 
 #include <array>
+#include <cstdint>
 #include <string>
 
 namespace dtrun::ranks {
@@ -25,7 +26,7 @@ private:
 /// The one of this process and of those that it forks.
 LeftBehind& left_behind();
 
-/// Where a job makes its directories: in memory, if that can be used.
+/// Where agents make their directories: in memory, if that can be used.
 inline constexpr std::array kDirectoryParents{"/dev/shm", "/tmp"};
 
 /// Makes one, for this user alone. \param prefix  as directory_prefix() makes it. Errc: internal
@@ -35,10 +36,11 @@ void remove_directory(const std::string& directory);
 
 /// How their names begin. Everybody can read them, and the job's id is half of what keeps others out of
 /// PMIx: this does not tell it.
-std::string directory_prefix(const std::string& job);
+/// \param agent  number of the agent that makes them
+std::string directory_prefix(const std::string& job, std::uint64_t agent);
 
-/// Deletes what a job has left on this host whose agent and guard are both gone.
+/// Deletes what an agent of the job has left on this host that is gone, as its guard is.
 /// \return how many directories
-int clean_directories(const std::string& job);
+int clean_directories(const std::string& job, std::uint64_t agent);
 
 }  // namespace dtrun::ranks

@@ -140,22 +140,23 @@ std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots
     return found;
 }
 
-std::vector<pid_t> processes_of_job(const std::string& job) {
+bool was_started_with(pid_t pid, std::span<const std::string> variables) {
+    const std::string environment = '\0' + read_proc(pid, "environ", 4u << 20) + '\0';
+    return std::ranges::all_of(variables, [&environment](const std::string& variable) {
+        return environment.contains('\0' + variable + '\0');
+    });
+}
+
+std::vector<pid_t> processes_of_agent(const std::string& job, std::uint64_t agent) {
     std::unordered_set<pid_t> spared;
     for (pid_t pid = ::getpid(); pid > 0 && spared.insert(pid).second;) {
         const auto stat = read_stat(pid);
         pid = stat ? stat->parent : 0;
     }
-    const std::string marker = "DTRUN_JOB=" + job;
+    const std::string marks[] = {"DTRUN_JOB=" + job, fmt::format("DTRUN_AGENT={}", agent)};
     std::vector<pid_t> found;
-    for (const pid_t pid : pids_in("/proc")) {
-        if (spared.contains(pid)) continue;
-        const std::string environment = '\0' + read_proc(pid, "environ", 4u << 20);
-        const std::size_t at = environment.find('\0' + marker);
-        if (at == std::string::npos) continue;
-        const std::size_t end = at + 1 + marker.size();
-        if (end == environment.size() || environment[end] == '\0') found.push_back(pid);
-    }
+    for (const pid_t pid : pids_in("/proc"))
+        if (!spared.contains(pid) && was_started_with(pid, marks)) found.push_back(pid);
     return found;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,9 +20,13 @@ std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except = {});
 /// The same for several roots, by one look at all processes. \return one list for each root
 std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots);
 
-/// Living processes of this user whose environment at exec time had DTRUN_JOB=`job`, other than the
-/// caller and its ancestors: what is left of a job whose agent and guard are both gone.
-std::vector<pid_t> processes_of_job(const std::string& job);
+/// Whether the environment of a process had all of these at its exec. \param variables  "NAME=value"
+bool was_started_with(pid_t pid, std::span<const std::string> variables);
+
+/// Living processes of this user whose environment at exec time had DTRUN_JOB=`job` and DTRUN_AGENT=`agent`,
+/// other than the caller and its ancestors: what is left of an agent that is gone, as its guard is. Another
+/// agent of the job may be on this machine.
+std::vector<pid_t> processes_of_agent(const std::string& job, std::uint64_t agent);
 
 /// Sends SIGKILL to every descendant of the calling process; stops them first, so that none can fork
 /// meanwhile. An orphan on its way to us may be missed: to be repeated until no child is left.
