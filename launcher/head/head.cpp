@@ -243,6 +243,7 @@ void Head::start_over() {
 
 void Head::all_started() {
     start_over();
+    ++worlds_;
     lookout_.generation_begins();
     terminal_rank_ = TerminalRank::to_come;
     for (const auto& [directory, hosts] : std::exchange(elsewhere_, {})) {
@@ -427,10 +428,13 @@ void Head::agent_started(HostId host, const Started& started) {
 
 void Head::agent_exited(HostId host, const Exited& exited) {
     const auto planned = hosts_.planned_on(host, exited.place);
-    if (planned) record_.rank_exited(*planned, host, exited);
+    const bool was_there = !exited.was_none();  // else another process may be there by now
+    if (planned && was_there) record_.rank_exited(*planned, host, exited);
     if (!assigner_->is_news(exited) || !planned) return;
-    lookout_.rank_ended(*planned, exited);
-    log::info("rank {} {}", exited.rank, ending_text(exited));
+    if (was_there) {
+        lookout_.rank_ended(*planned, exited);
+        log::info("rank {} {}", exited.rank, ending_text(exited));
+    }
     if (assigner_->hold_back(host, exited)) return;
     if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
@@ -520,9 +524,9 @@ void Head::watch_waits() {
 
 /// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
 asio::awaitable<void> Head::end_hang(std::string why) {
-    const std::uint32_t restarts = job_.outcome().restarts;
+    const std::uint64_t world = worlds_;
     std::vector<std::string> stacks = co_await lookout_.stacks_for_report();
-    if (!job_.running() || job_.outcome().restarts != restarts) co_return;
+    if (!job_.running() || worlds_ != world) co_return;
     job_.set_stacks(std::move(stacks));
     job_.stuck(std::move(why));
     decide();

@@ -170,7 +170,8 @@ private:
     bool starting_ = true;     ///< hosts may still be connecting
     bool suspending_ = false;  ///< we stop in a moment
     bool told_ending_ = false;
-    bool hurry_ = false;  ///< interrupted twice: nothing is waited for
+    std::uint64_t worlds_ = 0;  ///< that have been started
+    bool hurry_ = false;        ///< interrupted twice: nothing is waited for
 };
 
 }  // namespace dtrun::head

@@ -59,6 +59,7 @@ GenerationLimits limits_of(const plan::JobSpec& spec) {
     if (asked.rank_failure_limit) limits.rank_failures_max = count(*asked.rank_failure_limit);
     limits.spares = count(asked.spares);
     limits.warn_time = asked.warn_time;
+    limits.warns_by_signal = asked.warn_signal != 0;
     limits.hosts_may_come = !asked.discovery_script.empty();
     limits.cooldown_min = asked.cooldown_min;
     limits.cooldown_max = asked.cooldown_max;
@@ -171,16 +172,12 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
         fmt::format("rank {} on {} failed", exited.rank, context_.hosts.name(host));
     const bool runs = generations_.phase() != Generations::Phase::pausing &&
                       generations_.phase() != Generations::Phase::waiting;
-    const bool lives = generations_.has_rank(host, exited.place);  // else it was to get one
-    const bool saved = lives && generations_.is_warned();          // and waits to be started again
-    const bool failed = runs && !well && !saved && exited.sent_signal == 0;
-    if (failed) remember_failure(exited);
-    const bool was_none = exited.pid == 0 && exited.sent_signal != 0;
-    if (saved) context_.job.rank_left(host);
-    generations_.rank_ended(host, exited.place, {well, is_own_fault(exited), who, was_none},
-                            Clock::now());
-    if (lives && !well && !saved) context_.job.rank_left(host);
-    if (failed) {
+    using Meaning = Generations::Meaning;
+    const Meaning meaning = generations_.rank_ended(
+        host, exited.place, {well, is_own_fault(exited), who, exited.was_none()}, Clock::now());
+    if (meaning == Meaning::saved || meaning == Meaning::lost) context_.job.rank_left(host);
+    if (runs && !well && meaning != Meaning::saved && exited.sent_signal == 0) {
+        remember_failure(exited);
         if (generations_.phase() == Generations::Phase::pausing)
             log::warn("{}: ending all ranks{}", who,
                       generations_.may_fail() ? ", to start them again" : "");
@@ -188,7 +185,7 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
             context_.output.tell_restart(*std::exchange(restart_because_, std::nullopt));
     }
     obey();
-    return !well || saved || !lives;
+    return meaning != Meaning::well;
 }
 
 void OwnAssigner::tick() {

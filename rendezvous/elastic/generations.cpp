@@ -65,6 +65,10 @@ bool Generations::all_living(Check check) const {
     return any;
 }
 
+bool Generations::any_lives() const {
+    return all_living([](const Process&) { return true; });
+}
+
 template <class Do>
 void Generations::each_process(Do apply) {
     for (const HostId id : hosts_.hosts())
@@ -133,43 +137,6 @@ std::uint32_t Generations::ranks_wanted() const {
 
 // ---- The end of a world: all ranks start again -----------------------------------------------------
 
-void Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how, Deadline now) {
-    if (phase_ == Phase::ended || phase_ == Phase::pausing || phase_ == Phase::waiting) return;
-    Slot& slot = slot_at(id, place);
-    if (how.was_none && !slot.process.ending) return;
-    const Process process = std::exchange(slot.process, {});
-    if (process.prepared) {
-        if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
-        abandon_prepared();
-    } else if (process.lives && warned_until_) {
-        // It has saved what it has, if it could, and is started again with all others.
-        if (!all_living([](const Process&) { return true; })) pause(kHostsChange, now);
-        return;
-    } else if (process.lives && how.well) {
-        is_finishing_ = true;
-        call_until_.reset();
-        if (phase_ == Phase::running) return;
-        abandon_prepared();
-    } else if (process.lives) {
-        count_failure(how.why);
-        if (phase_ == Phase::ended) return;
-        if (!failure_)
-            failure_ = Failure{id, place, how.own_fault && now - began_ < kStable, how.why};
-        return lose(how.why, now);
-    } else if (!process.ending || phase_ == Phase::calling) {
-        return;
-    }
-    if (phase_ == Phase::running) return call_more(now);
-    phase_ = Phase::collecting;
-    gather(now);
-}
-
-/// Some of the ranks are gone.
-void Generations::lose(const std::string& why, Deadline now) {
-    if (is_keepable()) return collect(now);
-    pause(why, now);
-}
-
 void Generations::restart(const std::string& why, Deadline now) {
     if (phase_ == Phase::running) pause(why, now);
 }
@@ -228,7 +195,7 @@ void Generations::process_says(HostId id, SlotIndex place, DeskState state, Dead
         case DeskState::gated:
             process.gated = process.prepared;
             if (!is_prepared()) return;
-            if (phase_ == Phase::running) orders_.notify = notified_ = true;
+            if (phase_ == Phase::running) notify();
             return gather(now);
         case DeskState::waiting:
             process.waiting = process.lives;
@@ -243,6 +210,11 @@ void Generations::process_says(HostId id, SlotIndex place, DeskState state, Dead
     }
 }
 
+/// All processes are told that hosts have changed, and ask for their places.
+void Generations::notify() {
+    orders_.notify = notified_ = asked_ = true;
+}
+
 /// Every process that lives is to ask for its place in the next world.
 void Generations::collect(Deadline now) {
     abandon_prepared();
@@ -254,20 +226,22 @@ void Generations::collect(Deadline now) {
     }
     phase_ = Phase::collecting;
     call_until_.reset();
+    warned_until_.reset();
     gather(now);
 }
 
 /// Goes on once every process that lives waits for its place.
 void Generations::gather(Deadline now) {
     if (phase_ != Phase::collecting) return;
-    if (!all_living([](const Process&) { return true; })) return pause("no rank lives on", now);
+    if (!any_lives()) return nobody_lives(now);
     if (!all_living([](const Process& process) { return process.waiting; })) return;
-    if (is_finishing_)
+    if (one_is_done_ && !one_is_lost_ && !asked_)
         return end(End::Cause::finished, "ranks have ended well, and all others have stopped");
     const bool because_of_host = std::exchange(host_was_lost_, false);
     if (const auto failure = std::exchange(failure_, std::nullopt); failure && !because_of_host)
         blame(*failure, now);
     if (phase_ == Phase::ended) return;
+    if (is_finishing_) return go_on_as_few(now);
     if (!target_.empty()) return is_prepared() ? call(target_) : void();
     std::vector<Seat> world = plan(With::survivors);
     const bool enough = world.size() >= limits_.ranks_min;
@@ -278,14 +252,29 @@ void Generations::gather(Deadline now) {
     prepare(now);
 }
 
+/// Ranks have ended well: those that wait go on without them, and without anybody else.
+void Generations::go_on_as_few(Deadline now) {
+    std::vector<Seat> world = plan(With::survivors);
+    if (world.size() >= limits_.ranks_min) return call(std::move(world));
+    pause("too few ranks live on", now);
+}
+
+/// What was prepared counted on them.
+void Generations::end_who_does_not_ask() {
+    if (all_living([](const Process& process) { return process.waiting; })) return;
+    abandon_prepared();
+    one_is_lost_ = true;
+    each_process([this](HostId host, SlotIndex place, Process& process) {
+        if (!process.lives || process.waiting) return;
+        process = {.ending = true};
+        orders_.kill.emplace_back(host, place);
+    });
+}
+
 void Generations::tick_collecting(Deadline now) {
     if (desk_until_ && *desk_until_ <= now) {
         desk_until_.reset();
-        each_process([this](HostId host, SlotIndex place, Process& process) {
-            if (!process.lives || process.waiting) return;
-            process = {.ending = true};
-            orders_.kill.emplace_back(host, place);
-        });
+        end_who_does_not_ask();
         gather(now);
     }
     if (refill_until_ && *refill_until_ <= now) {
@@ -377,7 +366,7 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
     ++generation_;
     phase_ = Phase::running;
     began_ = now;
-    is_finishing_ = false;
+    one_is_done_ = one_is_lost_ = asked_ = false;
     waiting_since_.reset();
     forget_plans();
     if (generation_ == 1) first_size_ = static_cast<std::uint32_t>(world.size());
@@ -386,9 +375,10 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
         Host& host = hosts_[seat.host];
         if (host.seated == 0) host.seated = generation_;
         const Process before = std::exchange(slot_at(seat.host, seat.rank.place).process, {});
-        seat.fresh = !before.lives;
-        seated.push_back({.lives = true, .capable = before.capable});
+        seat.fresh = !before.lives && !before.prepared;
+        seated.push_back({.lives = true, .early = !seat.fresh, .capable = before.capable});
     }
+    if (std::ranges::all_of(world, &Seat::fresh)) is_finishing_ = false;
     each_process([this](HostId host, SlotIndex place, Process& process) {
         if (!process.lives) return;
         process = {.ending = true};
@@ -437,7 +427,7 @@ void Generations::change(Deadline now) {
     if (is_finishing_ || warned_until_ || !target_.empty() || !wants_change()) return;
     if (is_keepable()) {
         const bool prepares = prepare(now);
-        if (!prepares) orders_.notify = notified_ = true;
+        if (!prepares) notify();
         if (prepares && is_draining()) replaced_until_ = now + kReplacedWithin;
     } else if (all_living([](const Process& process) { return process.capable; })) {
         call_until_ = now + limits_.last_call;  // they have not met yet
@@ -446,6 +436,7 @@ void Generations::change(Deadline now) {
     } else {
         warned_until_ = now + limits_.warn_time;
         orders_.warn = Warning{kHostsChange, limits_.warn_time};
+        asked_ = true;
     }
 }
 
@@ -466,11 +457,14 @@ void Generations::tick_running(Deadline now) {
     const auto is_over = [now](const std::optional<Deadline>& deadline) {
         return deadline && *deadline <= now;
     };
-    if (is_over(warned_until_)) return pause(kHostsChange, now);
+    if (is_over(warned_until_)) {
+        if (!is_finishing_ || one_is_lost_) return pause(kHostsChange, now);
+        warned_until_.reset();  // some are done, and nobody waits to start again
+    }
     if (is_over(replaced_until_)) {
         replaced_until_.reset();
         abandon_prepared();
-        if (is_draining()) orders_.notify = notified_ = true;
+        if (is_draining()) notify();
     }
     if (is_over(call_until_)) change(now);
 }

@@ -41,6 +41,8 @@ struct GenerationLimits {
     std::uint32_t spares = 0;  ///< hosts that are kept ready without ranks, if there are so many
     /// How long ranks that are to start again are told before they are ended, when hosts come or go.
     std::chrono::milliseconds warn_time{0};
+    /// They are told by a signal: who ends then does so to start again, whatever its code is.
+    bool warns_by_signal = false;
     /// How long a host that was lost is left alone: this long at first, then each time twice as
     /// long up to the maximum. A random part of up to the minimum is added.
     std::chrono::milliseconds cooldown_min{10'000}, cooldown_max{300'000};
@@ -95,7 +97,14 @@ public:
         /// another one started.
         bool was_none = false;
     };
-    void rank_ended(HostId host, SlotIndex place, const RankEnd& end, Deadline now);
+    /// What the end of a process means.
+    enum class Meaning : std::uint8_t {
+        nothing,  ///< it had no rank, or all are being ended
+        well,     ///< its part of the job is done
+        saved,    ///< it was warned, and starts again with all others
+        lost,     ///< its world has to do without it
+    };
+    Meaning rank_ended(HostId host, SlotIndex place, const RankEnd& end, Deadline now);
     /// Where a process has come to that can live through several worlds.
     void process_says(HostId host, SlotIndex place, DeskState state, Deadline now);
     /// All ranks are to start again, and nobody is to blame.
@@ -120,7 +129,7 @@ public:
             too_few,            ///< ranks, for too long
             resets,             ///< resets_max is exceeded
             failures,           ///< failures_max is
-            finished,           ///< ranks have ended well, and all others ask for a world in vain
+            finished,  ///< all ranks have ended well, or some, and all others ask because of that
         };
         Cause cause{};
         std::string why;
@@ -138,7 +147,8 @@ public:
         std::optional<std::vector<Seat>> prepare{};
         bool notify = false;                  ///< tell all processes that hosts have changed
         std::optional<std::uint64_t> roll{};  ///< have every host answer with host_rolled()
-        /// generation() has these ranks: start those that are fresh and were not prepared.
+        /// generation() has these ranks: start those that are fresh. All others have processes, or had:
+        /// the end of one that is not known yet is still to come.
         std::optional<std::vector<Seat>> begin{};
         std::vector<HostId> release{};  ///< end everything of the job on these hosts
         std::optional<End> ended{};     ///< nothing will follow
@@ -164,8 +174,6 @@ public:
     std::uint32_t slots_needed() const;  ///< for a world to begin
     /// Whether all ranks have been told that they will start again.
     bool is_warned() const { return warned_until_.has_value(); }
-    /// Whether a process with a rank is in this place.
-    bool has_rank(HostId host, SlotIndex place) const { return slot_at(host, place).process.lives; }
     /// Whether another rank may fail without ending the job.
     bool may_fail() const {
         return !limits_.rank_failures_max || rank_failures_ < *limits_.rank_failures_max;
@@ -185,6 +193,7 @@ private:
     };
     struct Process {
         bool lives = false;     ///< it has a rank in the present world, and has not ended
+        bool early = false;     ///< it has been there before that world
         bool prepared = false;  ///< it was started for the next one
         bool ending = false;    ///< it was told to end, and has not yet
         bool capable = false, gated = false, settled = false, waiting = false;  ///< see DeskState
@@ -231,6 +240,10 @@ private:
     void keep_spares(std::vector<HostOffer>& hosts) const;
     std::uint32_t ranks_wanted() const;
 
+    Meaning seated_ended(const Process& process, const Failure& failure, bool well, Deadline now);
+    void ended_well(bool was_met, Deadline now);
+    bool any_lives() const;
+    void nobody_lives(Deadline now);
     void lose(const std::string& why, Deadline now);
     void pause(std::string why, Deadline now);
     bool all_paused() const;
@@ -238,7 +251,10 @@ private:
     void blame(const Failure& failure, Deadline now);
     void collect(Deadline now);
     void gather(Deadline now);
+    void go_on_as_few(Deadline now);
+    void notify();
     void tick_collecting(Deadline now);
+    void end_who_does_not_ask();
     bool prepare(Deadline now);
     void give_up_prepared(Deadline now);
     bool is_prepared() const;
@@ -275,7 +291,10 @@ private:
     std::uint32_t rank_failures_ = 0;
     std::uint32_t first_size_ = 0;  ///< of the first world
     std::vector<Seat> world_;
-    bool is_finishing_ = false;  ///< a rank of this world has ended well: nobody is added to it
+    bool is_finishing_ = false;  ///< a rank has ended well: nobody is added to those that are left
+    bool one_is_done_ = false;   ///< a rank of this world has ended well
+    bool one_is_lost_ = false;   ///< one has not
+    bool asked_ = false;         ///< who asks for a place may do so because of us
     Deadline began_{};
     std::optional<Failure> failure_;  ///< the first in this generation
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it

@@ -127,7 +127,7 @@ void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
     cool(host, now);
     for (Slot& slot : host.slots) slot.process = {};
     if (!limits_.elastic) return;
-    if (had_ranks) host_was_lost_ = true;
+    if (had_ranks) host_was_lost_ = one_is_lost_ = true;
     count_failure(why);
     if (phase_ == Phase::ended || phase_ == Phase::waiting) return;
     if (phase_ == Phase::pausing) return all_paused() ? settle(now) : void();
@@ -157,36 +157,6 @@ Deadline Generations::cooled(std::uint32_t times, Deadline now) {
 void Generations::close_slot(Slot& slot, Deadline now) {
     slot.failures = 0;
     slot.closed_until = cooled(slot.closings++, now);
-}
-
-void Generations::count_failure(const std::string& why) {
-    ++failures_;
-    if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
-}
-
-/// Judges the first failure of a world in which no host was lost.
-void Generations::blame(const Failure& failure, Deadline now) {
-    if (!limits_.elastic) return;
-    if (limits_.rank_failures_max && ++rank_failures_ > *limits_.rank_failures_max)
-        return end(End::Cause::too_many_failures, failure.why);
-    const std::pair where(failure.host, failure.place);
-    if (own_faults_ == 0) same_slot_ = where;
-    if (same_slot_ != where) same_slot_.reset();
-    own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
-    if (own_faults_ >= kFailuresInARow && !same_slot_)
-        return end(End::Cause::rank_failed, failure.why);
-    Host& host = hosts_[failure.host];
-    if (limits_.refill == Refill::never) {
-        const Deadline until = cooled(host.failures++, now);
-        for (Slot& slot : host.slots) slot.closed_until = until;
-        return;
-    }
-    Slot& slot = slot_at(failure.host, failure.place);
-    if (++slot.failures < kFailuresInARow) return;
-    own_faults_ = 0;
-    close_slot(slot, now);
-    if (failure.own_fault && plan(With::newcomers).size() < limits_.ranks_min)
-        end(End::Cause::rank_failed, failure.why);
 }
 
 }  // namespace dtrun

@@ -70,7 +70,8 @@ struct Assign {
     std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
     std::vector<std::string> node_names;  ///< by node_rank
     std::vector<RankBlock> rank_map;      ///< the hosts of all ranks
-    /// Of `ranks`, the places whose processes run already: they go on with other numbers.
+    /// Of `ranks`, the places that have processes already, which go on with other numbers, or were started
+    /// by `prepare`. All others are to be started.
     std::vector<SlotIndex> kept;
 
     template <class Self, class F>
@@ -201,6 +202,9 @@ struct Exited {
     std::string error;        ///< why it could not be started
     std::string traceback;    ///< text of TORCHELASTIC_ERROR_FILE, at most 1 MiB
     MpiUse mpi = MpiUse::none;
+
+    /// There was no process to be ended, as `end_ranks` asked for.
+    bool was_none() const { return pid == 0 && sent_signal != 0; }
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

@@ -301,6 +301,23 @@ TEST_CASE("what is left of a lost host's agent is ended, and not what its next a
     });
 }
 
+TEST_CASE("ranks that all end well while they are warned have finished", "[loopback]") {
+    Script script = elastic(2);
+    for (auto& [rank, does] : script.ranks) does.life = 12s;
+    script.hosts[HostId{3}].listed = 5s;
+    script.options = [](plan::Options& options) {
+        options.elastic.emplace().ranks_min = 2;
+        options.elastic->warn_time = 20s;
+        options.world_size = 6;
+    };
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.started == Worlds{"1: 001122"});
+        CHECK(ending.took < 20s);
+        CHECK_THAT(ending.shown, Contains("all ranks start again in 20 s (--warn-time)"));
+    });
+}
+
 TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loopback]") {
     const std::uint32_t seed = test_seed();
     INFO("DTRUN_SEED=" << seed);

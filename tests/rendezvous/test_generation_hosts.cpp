@@ -102,6 +102,7 @@ TEST_CASE("a job whose hosts may come later does not end because the first canno
 TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic]") {
     GenerationLimits warned = limits(2, 8);
     warned.warn_time = 30s;
+    warned.warns_by_signal = true;
     Generations job = begun(warned, 3);
     job.host_delisted(h2, kStart + 5s);
     auto orders = job.take_orders();
@@ -116,8 +117,10 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
         CHECK_FALSE(job.is_warned());
     }
     SECTION("and those that end well have not finished: when all have, the next world begins") {
-        for (const Seat& seat : job.world())
+        for (const Seat& seat : job.world()) {
+            CHECK_FALSE(job.take_orders().pause);
             job.rank_ended(seat.host, seat.rank.place, {.well = true}, kStart + 9s);
+        }
         CHECK(job.take_orders().pause);
         pause_all(job, kStart + 9s, {h0, h1, h2});
         CHECK(hosts_of(job.take_orders()) == "0011");
@@ -130,6 +133,113 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
     SECTION("but a loss waits for nobody") {
         job.host_lost(h1, "crashed", kStart + 6s);
         CHECK(job.take_orders().pause);
+    }
+}
+
+TEST_CASE("ranks that end well while they are warned without a signal have finished", "[elastic]") {
+    GenerationLimits warned = limits(2, 8);
+    warned.warn_time = 30s;
+    Generations job = begun(warned, 2);
+    job.host_delisted(h1, kStart + 5s);
+    REQUIRE(job.take_orders().warn);
+    job.rank_ended(h0, p0, {.well = true}, kStart + 9s);
+    SECTION("and with all of them the job") {
+        for (const auto& [host, place] : {std::pair(h0, p1), {h1, p0}, {h1, p1}})
+            job.rank_ended(host, place, {.well = true}, kStart + 10s);
+        CHECK(job.take_orders().ended->cause == Cause::finished);
+    }
+    SECTION("and the others go on with what they do") {
+        job.tick(kStart + 35s);
+        CHECK_FALSE(job.take_orders().pause);
+        job.tick(kStart + 100s);
+        CHECK_FALSE(job.take_orders().warn);
+    }
+    SECTION("but all start again if another has ended in order to do so") {
+        job.rank_ended(h0, p1, {.own_fault = true}, kStart + 10s);
+        job.tick(kStart + 35s);
+        CHECK(job.take_orders().pause);
+    }
+}
+
+TEST_CASE("ranks that can go on by the time that a host is lost forget that they were warned",
+          "[elastic]") {
+    GenerationLimits warned = limits(1, 8);
+    warned.warn_time = 30s;
+    Generations job = begun(warned, 2);
+    job.host_delisted(h1, kStart + 5s);
+    REQUIRE(job.take_orders().warn);
+    for (const Seat& seat : job.world())
+        for (const DeskState state : {DeskState::settled, DeskState::capable})
+            job.process_says(seat.host, seat.rank.place, state, kStart + 6s);
+    job.rank_ended(h1, p0, {.own_fault = true}, kStart + 7s);  // it was saved
+    job.host_lost(h1, "crashed", kStart + 8s);
+    REQUIRE(job.take_orders().sever);
+    wait_at_desk(job, {{h0, p1}});
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart + 9s);
+    CHECK(job.take_orders().roll);  // the other is not kept waiting
+}
+
+TEST_CASE(
+    "a host that ran for a minute is tried again soon when it is lost, as if for the first time",
+    "[elastic]") {
+    Generations job = begun(limits(1, 4), 2);
+    Deadline now = kStart;
+    for (int i = 0; i < 4; ++i) {
+        job.host_lost(h0, "crashed", now);
+        pause_all(job, now, {h1});
+        now = job.next_deadline();
+        job.tick(now);
+        job.host_ready(h0, now);
+        job.tick(now += 1s);
+        pause_all(job, now, {h0, h1});
+        job.take_orders();
+    }
+    now += Generations::kStable;
+    job.rank_ended(h1, p0, {.why = "killed"}, now);
+    pause_all(job, now, {h0, h1});
+    job.host_lost(h0, "crashed", now);
+    CHECK(job.cooling().at(0).second <= now + 20s);
+}
+
+TEST_CASE("a host that is lost while it is left is not used again at once", "[elastic]") {
+    Generations job = begun(limits(1, 4), 2);
+    job.host_delisted(h1, kStart + 1s);
+    pause_all(job, kStart + 1s, {h0, h1});
+    CHECK(job.take_orders().release == Hosts{h1});
+    job.host_listed(h1, 2, kStart + 2s);
+    job.host_lost(h1, "crashed", kStart + 3s);
+    CHECK(job.take_orders().connect.empty());
+    CHECK(job.cooling().size() == 1);
+}
+
+TEST_CASE("a lost host that is not listed any more is not tried again", "[elastic]") {
+    Generations job = begun(limits(1, 4), 2);
+    job.host_lost(h1, "crashed", kStart);
+    pause_all(job, kStart, {h0});
+    job.host_delisted(h1, kStart + 1s);
+    CHECK(job.cooling().empty());
+    job.take_orders();
+    job.tick(kStart + 100s);
+    CHECK(job.take_orders().connect.empty());
+}
+
+TEST_CASE("newcomers of a host end, and those of others, when it goes before they are ready",
+          "[elastic]") {
+    Generations job = keeping(limits(1, 8), 2);
+    for (const HostId host : {h2, h3}) job.host_listed(host, 1, kStart);
+    for (const HostId host : {h2, h3}) job.host_ready(host, kStart);
+    job.tick(kStart + 1s);
+    CHECK(written(job.take_orders().prepare) == "0.0 0.1 1.0 1.1 2.0* 3.0* ");
+    const std::vector<std::pair<HostId, SlotIndex>> other{{h3, p0}};
+    SECTION("because it is lost") {
+        job.host_lost(h2, "crashed", kStart + 2s);
+        CHECK(job.take_orders().kill == other);
+    }
+    SECTION("because it is left") {
+        job.host_delisted(h2, kStart + 2s);
+        const auto orders = job.take_orders();
+        CHECK(orders.kill == other);
+        CHECK(orders.release == Hosts{h2});
     }
 }
 
@@ -161,11 +271,16 @@ TEST_CASE("a host that replaces another is there before the other is left", "[el
             job.process_says(h2, place, DeskState::gated, kStart + 6s);
         CHECK(job.take_orders().notify);
         meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h1, h2});
-        CHECK(written(job.take_orders().begin) == "1.0 1.1 2.0* 2.1* ");
+        CHECK(written(job.take_orders().begin) == "1.0 1.1 2.0 2.1 ");
     }
     SECTION("else it is not waited for") {
         job.tick(kStart + 5s + Generations::kReplacedWithin);
         CHECK(job.take_orders().notify);
+    }
+    SECTION("unless a rank has ended well by then: nobody is disturbed any more") {
+        job.rank_ended(h1, p0, {.well = true}, kStart + 6s);
+        job.tick(kStart + 5s + Generations::kReplacedWithin);
+        CHECK_FALSE(job.take_orders().notify);
     }
 }
 

@@ -371,7 +371,7 @@ TEST_CASE("a newcomer is started before the others are told, and joins them", "[
         wait_at_desk(job, {{h1, p0}, {h1, p1}, {h0, p1}});
         const auto roll = job.take_orders().roll;
         for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
-        CHECK(written(job.take_orders().begin) == "0.1 0.0* 1.0 1.1 ");
+        CHECK(written(job.take_orders().begin) == "0.1 0.0 1.0 1.1 ");
     }
     SECTION("unless it fails, and the others are not disturbed") {
         job.rank_ended(h0, p0, {.own_fault = true}, kStart);
@@ -411,6 +411,8 @@ TEST_CASE("a newcomer that never comes to be ready keeps nobody else out for eve
     SECTION("and news of its end that comes twice does not count for its successor") {
         job.rank_ended(h2, p0, {.why = "told to end", .was_none = true}, kStart + 304s);
         CHECK(job.take_orders().kill.empty());
+        job.process_says(h2, p0, DeskState::gated, kStart + 305s);
+        CHECK(job.take_orders().notify);
     }
 }
 
@@ -466,7 +468,7 @@ TEST_CASE("below the minimum survivors are held, and go on with newcomers", "[el
         const auto roll = job.take_orders().roll;
         REQUIRE(roll);
         for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
-        CHECK(written(job.take_orders().begin) == "1.0 1.1 0.0* 0.1* ");
+        CHECK(written(job.take_orders().begin) == "1.0 1.1 0.0 0.1 ");
     }
     SECTION("or the job ends") {
         job.tick(kStart + 60s);
@@ -484,6 +486,91 @@ TEST_CASE("when ranks have ended well, those that ask for a place are not wanted
     CHECK(job.take_orders().ended->cause == Cause::finished);
 }
 
+TEST_CASE("a rank that ends well keeps newcomers out, and the others go on", "[elastic]") {
+    Generations job = keeping(limits(1, 6), 2);
+    job.host_listed(h2, 1, kStart);
+    job.host_ready(h2, kStart);
+    job.tick(kStart + 1s);
+    CHECK(written(job.take_orders().prepare) == "0.0 0.1 1.0 1.1 2.0* ");
+    const std::vector<std::pair<HostId, SlotIndex>> newcomer{{h2, p0}};
+    SECTION("while one of them imports") {
+        job.rank_ended(h0, p0, {.well = true}, kStart + 2s);
+        CHECK(job.take_orders().kill == newcomer);
+        job.process_says(h2, p0, DeskState::gated, kStart + 3s);  // before it has ended
+        job.rank_ended(h2, p0, {.why = "told to end"}, kStart + 4s);
+        job.tick(kStart + 10s);
+        const auto orders = job.take_orders();
+        CHECK_FALSE(orders.notify);
+        CHECK_FALSE(orders.prepare);
+    }
+    SECTION("among themselves, if they have been asked to leave their world by then") {
+        job.process_says(h2, p0, DeskState::gated, kStart + 2s);
+        CHECK(job.take_orders().notify);
+        job.rank_ended(h0, p0, {.well = true}, kStart + 3s);
+        CHECK(job.take_orders().kill == newcomer);
+        wait_at_desk(job, {{h0, p1}});
+        CHECK_FALSE(job.take_orders().sever);  // the others still compute
+        meet_again(job, {{h1, p0}, {h1, p1}}, {h0, h1});
+        CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
+        job.tick(kStart + 60s);
+        CHECK_FALSE(job.take_orders().prepare);
+    }
+    SECTION("among themselves, if one of them is lost") {
+        job.rank_ended(h0, p0, {.well = true}, kStart + 3s);
+        job.rank_ended(h1, p0, {.why = "killed"}, kStart + 4s);
+        job.take_orders();
+        meet_again(job, {{h0, p1}, {h1, p1}}, {h0, h1});
+        CHECK(written(job.take_orders().begin) == "0.1 1.1 ");
+    }
+}
+
+TEST_CASE("when all ranks have ended well, also while they wait for a place, the job has succeeded",
+          "[elastic]") {
+    Generations job = keeping(limits(1, 4), 2);
+    for (const auto& [host, place] : {std::pair(h0, p0), {h0, p1}, {h1, p0}})
+        job.rank_ended(host, place, {.well = true}, kStart);
+    CHECK_FALSE(job.take_orders().ended);
+    SECTION("none has failed") {
+        if (GENERATE(false, true)) job.host_delisted(h1, kStart);
+        job.rank_ended(h1, p1, {.well = true}, kStart);
+        CHECK(job.take_orders().ended->cause == Cause::finished);
+    }
+    SECTION("unless one has failed") {
+        job.rank_ended(h1, p1, {.why = "killed"}, kStart);
+        CHECK(job.take_orders().pause);
+    }
+}
+
+TEST_CASE("a rank that ends well before it has met the others is missing", "[elastic]") {
+    Generations job = keeping(limits(1, 4), 2);
+    job.rank_ended(h0, p0, {.why = "killed"}, kStart);
+    job.take_orders();
+    meet_again(job, {{h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
+    CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
+    for (const SlotIndex place : {p0, p1}) job.process_says(h1, place, DeskState::settled, kStart);
+    job.rank_ended(h0, p1, {.well = true}, kStart);
+    CHECK(job.take_orders().sever);
+    meet_again(job, {{h1, p0}, {h1, p1}}, {h0, h1});
+    CHECK(written(job.take_orders().begin) == "1.0 1.1 ");
+}
+
+TEST_CASE("a program that fails by itself is blamed also after a host was lost", "[elastic]") {
+    Generations job = keeping(limits(1, 6), 3);
+    job.host_lost(h2, "crashed", kStart);
+    job.take_orders();
+    meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
+    for (const auto& [host, place] : {std::pair(h0, p0), {h0, p1}, {h1, p0}}) {
+        CHECK_FALSE(job.take_orders().ended);
+        for (const Seat& seat : job.world())
+            job.process_says(seat.host, seat.rank.place, DeskState::settled, kStart);
+        job.rank_ended(host, place, {.own_fault = true, .why = "failed"}, kStart + 1s);
+        for (const Seat& seat : job.world()) wait_at_desk(job, {{seat.host, seat.rank.place}});
+        if (const auto roll = job.take_orders().roll)
+            for (const HostId each : {h0, h1}) job.host_rolled(each, *roll, kStart + 1s);
+    }
+    CHECK(job.phase() == Phase::ended);
+}
+
 TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]") {
     Generations job = keeping(limits(2, 4), 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
@@ -496,6 +583,18 @@ TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]"
     REQUIRE(orders.roll);  // the others go on at once
     for (const HostId host : {h0, h1}) job.host_rolled(host, *orders.roll, kStart + 300s);
     CHECK(written(job.take_orders().begin) == "0.1 1.0 ");
+}
+
+TEST_CASE("who was ended because it did not ask for a place has not done its part", "[elastic]") {
+    Generations job = keeping(limits(1, 4), 2);
+    job.host_listed(h0, 1, kStart);
+    REQUIRE(job.take_orders().notify);
+    wait_at_desk(job, {{h0, p0}, {h0, p1}, {h1, p0}});
+    job.tick(kStart + 300s);
+    CHECK(job.take_orders().kill.size() == 1);
+    for (const auto& [host, place] : {std::pair(h0, p0), {h0, p1}, {h1, p0}})
+        job.rank_ended(host, place, {.well = true}, kStart + 301s);
+    CHECK(job.take_orders().pause);
 }
 
 TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "[elastic]") {

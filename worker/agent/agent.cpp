@@ -332,7 +332,6 @@ void Agent::say_who_waits(std::chrono::milliseconds at_least) {
 
 void Agent::rank_exited(const Exited& ended) {
     Exited exited = ended;
-    processes_.erase(exited.place);
     desk_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
@@ -358,6 +357,7 @@ asio::awaitable<void> Agent::report_later(Exited exited) {
 }
 
 void Agent::report(const Exited& exited) {
+    processes_.erase(exited.place);
     tell_end(exited, "has ended");
     streams_->hurry();
     --ending_.unreported;

@@ -30,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,7 +145,7 @@ private:
     asio::awaitable<void> start_when_ready(std::vector<RankSlot> fresh);
     asio::awaitable<Result<void>> start_ranks(Assign world, std::vector<RankSlot> fresh,
                                               std::function<bool(SlotIndex)> wanted);
-    asio::awaitable<void> start_prepared(Assign world);
+    asio::awaitable<void> start_prepared(Assign world, std::uint64_t number);
     ranks::RankCommand bare_command(Rank rank) const;
     ranks::RankCommand command_for(const Assign& world, const RankSlot& slot,
                                    const ranks::RankOffer& offer);
@@ -207,10 +208,16 @@ private:
     MachineLoad load_;
     WaitReport wait_report_;
     AgentSignals signals_;
-    Assign assign_;                   ///< of the current generation
-    std::optional<Start> start_;      ///< of that generation, until all its ranks run
-    std::optional<Assign> prepared_;  ///< of a generation that has not begun, with our ranks of it
-    /// Places whose processes run, or are being started, and the number of each process.
+    Assign assign_;               ///< of the current generation
+    std::optional<Start> start_;  ///< of that generation, until all its ranks run
+    /// An order to start processes for a generation that has not begun.
+    struct Preparation {
+        std::uint64_t number = 0;
+        std::set<SlotIndex> places{};  ///< that are still wanted
+    };
+    Preparation preparing_;  ///< the last one
+    /// Places whose processes are being started, run, or have ended and are not reported yet; and the
+    /// number of each process.
     std::map<SlotIndex, std::uint64_t> processes_;
     std::uint64_t last_process_ = 0;
     unsigned probes_ = 0;

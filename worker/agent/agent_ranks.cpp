@@ -70,17 +70,13 @@ void Agent::keep_ready() {
         like);
 }
 
-/// Processes that live on, or were started for this world beforehand, get their ranks in it.
+/// Processes that are there get their ranks in this world. One of them that has ended meanwhile is not
+/// started again: the head hears of its end.
 /// \return the ranks that are to be started
 std::vector<RankSlot> Agent::take_over(const Assign& world) {
-    const auto prepared = std::exchange(prepared_, std::nullopt);
     std::vector<RankSlot> fresh;
     for (const RankSlot& slot : world.ranks) {
-        const bool is_prepared = prepared && prepared->generation == world.generation &&
-                                 std::ranges::find(prepared->ranks, slot.place, &RankSlot::place) !=
-                                     prepared->ranks.end();
-        const bool is_kept = std::ranges::find(world.kept, slot.place) != world.kept.end();
-        if (is_kept || is_prepared)
+        if (std::ranges::find(world.kept, slot.place) != world.kept.end())
             runner_->renumber(slot.place, world.generation, slot.rank);
         else
             fresh.push_back(slot);
@@ -97,17 +93,16 @@ Result<void> Agent::on_prepare(std::string_view payload) {
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     if (assign_.generation == 0) choose_interface(world);
-    prepared_ = world;
-    tasks_.spawn(start_prepared(std::move(world)));
+    ++preparing_.number;
+    preparing_.places.clear();
+    for (const RankSlot& slot : world.ranks) preparing_.places.insert(slot.place);
+    tasks_.spawn(start_prepared(std::move(world), preparing_.number));
     return {};
 }
 
-asio::awaitable<void> Agent::start_prepared(Assign world) {
-    const std::uint64_t generation = world.generation;
-    const std::function<bool(SlotIndex)> wanted = [this, generation](SlotIndex place) {
-        return prepared_ && prepared_->generation == generation && !ending_.ending &&
-               std::ranges::find(prepared_->ranks, place, &RankSlot::place) !=
-                   prepared_->ranks.end();
+asio::awaitable<void> Agent::start_prepared(Assign world, std::uint64_t number) {
+    const std::function<bool(SlotIndex)> wanted = [this, number](SlotIndex place) {
+        return preparing_.number == number && preparing_.places.contains(place);
     };
     std::vector<RankSlot> ranks = world.ranks;
     const auto done = co_await start_ranks(std::move(world), std::move(ranks), wanted);
@@ -117,10 +112,7 @@ asio::awaitable<void> Agent::start_prepared(Assign world) {
 Result<void> Agent::on_end_ranks(std::string_view payload) {
     auto order = decode<EndRanks>(payload);
     if (!order) return std::unexpected(order.error());
-    if (prepared_)
-        std::erase_if(prepared_->ranks, [&order](const RankSlot& slot) {
-            return std::ranges::find(order->places, slot.place) != order->places.end();
-        });
+    for (const SlotIndex place : order->places) preparing_.places.erase(place);
     living_->dismiss(order->places, bootstrap_.grace_ms);
     for (const SlotIndex place : order->places)
         if (!processes_.contains(place)) {  // it has not been started yet, and will not be
@@ -190,7 +182,6 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
     std::vector<ranks::RankRunner::Request> requests;
     for (const RankSlot& slot : fresh) {
         ranks::RankOffer& offer = offers.emplace_back();
-        if (is_elastic()) desk_.started(slot.place, generation, slot.rank);
         for (const auto& service : services_)
             if (auto offered = service->offer(world, slot, offer); !offered) co_return offered;
         requests.push_back({generation, slot.rank, slot.place, command_for(world, slot, offer)});
@@ -198,6 +189,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
     for (const ranks::RankRunner::Request& request : requests) {
         if (!wanted(request.place)) continue;
         processes_[request.place] = ++last_process_;
+        if (is_elastic()) desk_.started(request.place, generation, request.rank);
         runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
             rank_started(std::move(start), generation);
         });
@@ -278,7 +270,6 @@ void Agent::keep_devices(const RankSlot& slot, contracts::Environment& env) cons
 
 void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generation) {
     const bool wanted = start_ && start_->generation == generation;
-    if (!start.executed) processes_.erase(start.place);
     if (start.executed) {
         RankPid running{.rank = start.rank, .place = start.place, .pid = start.pid};
         for (const auto& service : services_) service->started(running);
@@ -294,6 +285,8 @@ void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generatio
         exited.place = start.place;
         exited.code = start.executed.error().code == Errc::not_found ? 127 : 126;
         exited.error = start.executed.error().message;
+        processes_.erase(start.place);
+        desk_.ended(start.place);
         tell_end(exited, "could not be started");
     }
     if (wanted && --start_->missing == 0) all_started();
@@ -314,8 +307,10 @@ void Agent::all_started() {
     }
 }
 
-/// The ranks of the generation are not wanted any more, nor is what came for them.
+/// The ranks of the generation are not wanted any more, nor those of the coming one, nor is what came for
+/// them.
 void Agent::forget_start() {
+    preparing_.places.clear();
     if (!start_) return;
     const Start start = *std::exchange(start_, std::nullopt);
     for (const auto& [type, payload] : start.deferred) {

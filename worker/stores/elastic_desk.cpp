@@ -5,7 +5,9 @@
 
 namespace dtrun::stores {
 
+/// One that was started as the same rank, and is being ended, may still run.
 void ElasticDesk::started(SlotIndex place, std::uint64_t generation, Rank rank) {
+    if (const auto before = started_as(generation, rank)) processes_[*before].born_as = kNoRank;
     Process& process = processes_[place] = {};
     process.born_in = process.generation = generation;
     process.born_as = rank;

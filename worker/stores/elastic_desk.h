@@ -32,7 +32,7 @@ public:
     /// \param tell  tells the head where a process has come to
     explicit ElasticDesk(Tell tell) : tell_(std::move(tell)) {}
 
-    /// A process is about to be started, as this rank of this world.
+    /// A process is about to be started, as this rank of this world: the only one that is known as that.
     void started(SlotIndex place, std::uint64_t generation, Rank rank);
     void ended(SlotIndex place) { processes_.erase(place); }
     bool runs(SlotIndex place) const { return processes_.contains(place); }

@@ -1,0 +1,117 @@
+// Ends of processes of a job's generations: what each means, and whose fault it is.
+
+#include "rendezvous/elastic/generations.h"
+
+#include <algorithm>
+
+namespace dtrun {
+
+Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how,
+                                             Deadline now) {
+    if (phase_ == Phase::ended || phase_ == Phase::pausing || phase_ == Phase::waiting)
+        return Meaning::nothing;
+    Slot& slot = slot_at(id, place);
+    if (how.was_none && !slot.process.ending) return Meaning::nothing;
+    const Process process = std::exchange(slot.process, {});
+    if (process.lives) {
+        const bool own_fault = how.own_fault && now - began_ < kStable;
+        return seated_ended(process, {id, place, own_fault, how.why}, how.well, now);
+    }
+    if (process.prepared) {
+        if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
+        abandon_prepared();
+    } else if (!process.ending || phase_ == Phase::calling) {
+        return Meaning::nothing;
+    }
+    if (phase_ == Phase::running) {
+        call_more(now);
+    } else {
+        phase_ = Phase::collecting;
+        gather(now);
+    }
+    return Meaning::nothing;
+}
+
+/// A process with a rank has ended.
+Generations::Meaning Generations::seated_ended(const Process& process, const Failure& failure,
+                                               bool well, Deadline now) {
+    if (warned_until_ && (!well || limits_.warns_by_signal)) {
+        // It has saved what it has, if it could.
+        one_is_lost_ = true;
+        if (!any_lives()) nobody_lives(now);
+        return Meaning::saved;
+    }
+    if (well) {
+        const bool would_meet = process.capable || process.early;
+        ended_well(!would_meet || process.settled || process.waiting, now);
+        return Meaning::well;
+    }
+    one_is_lost_ = true;
+    count_failure(failure.why);
+    if (phase_ == Phase::ended) return Meaning::lost;
+    if (!failure_) failure_ = failure;
+    lose(failure.why, now);
+    return Meaning::lost;
+}
+
+/// Nobody joins those that are left: what was prepared for that ends.
+/// \param was_met  the others of its world do not wait for it
+void Generations::ended_well(bool was_met, Deadline now) {
+    is_finishing_ = one_is_done_ = true;
+    replaced_until_.reset();
+    const bool were_told = notified_;  // and will ask for their places
+    abandon_prepared();
+    notified_ = were_told;
+    if (!any_lives()) return nobody_lives(now);
+    if (!was_met) {
+        asked_ = true;
+        return lose("a rank has ended before it had met the others", now);
+    }
+    if (phase_ == Phase::running) return;
+    phase_ = Phase::collecting;
+    gather(now);
+}
+
+/// The last process with a rank has ended.
+void Generations::nobody_lives(Deadline now) {
+    if (!one_is_lost_) return end(End::Cause::finished, "all ranks have ended well");
+    pause("no rank lives on", now);
+}
+
+/// Some of the ranks are gone.
+void Generations::lose(const std::string& why, Deadline now) {
+    if (is_keepable()) return collect(now);
+    pause(why, now);
+}
+
+void Generations::count_failure(const std::string& why) {
+    ++failures_;
+    if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
+}
+
+/// Judges the first failure of a world in which no host was lost.
+void Generations::blame(const Failure& failure, Deadline now) {
+    if (!limits_.elastic) return;
+    if (limits_.rank_failures_max && ++rank_failures_ > *limits_.rank_failures_max)
+        return end(End::Cause::too_many_failures, failure.why);
+    const std::pair where(failure.host, failure.place);
+    if (own_faults_ == 0) same_slot_ = where;
+    if (same_slot_ != where) same_slot_.reset();
+    own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
+    if (own_faults_ >= kFailuresInARow && !same_slot_)
+        return end(End::Cause::rank_failed, failure.why);
+    Host& host = hosts_[failure.host];
+    if (limits_.refill == Refill::never) {
+        const Deadline until = cooled(host.failures++, now);
+        for (Slot& slot : host.slots) slot.closed_until = until;
+        return;
+    }
+    Slot& slot = slot_at(failure.host, failure.place);
+    if (++slot.failures < kFailuresInARow) return;
+    own_faults_ = 0;
+    close_slot(slot, now);
+    if (failure.own_fault && plan(With::newcomers).size() < limits_.ranks_min)
+        end(End::Cause::rank_failed, failure.why);
+}
+
+}  // namespace dtrun
