@@ -142,6 +142,7 @@ Bootstrap Bootstraps::common() const {
     boot.run_id = options.run_id;
     boot.rank_macros = options.rank_macros;
     boot.health_check = options.health_check;
+    boot.others_go_on = options.elastic || options.recovers_itself;
     boot.horovod_shim = options.horovod_shim;
     add_looks(boot);
     boot.binding = plan::binding_request(options);

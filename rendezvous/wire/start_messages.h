@@ -118,6 +118,7 @@ struct Bootstrap {
     std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
     std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
     std::uint32_t ranks_max = 0;   ///< of an elastic job
+    bool others_go_on = false;     ///< when a rank fails; what it has started ends with it
     std::string health_check;      ///< a command for the shell, before the host joins; empty: none
     std::uint32_t standby = 0;     ///< processes that are kept ready to become ranks
     std::vector<std::string> preload;  ///< Python modules that these import
@@ -160,6 +161,7 @@ struct Bootstrap {
         f("run_id", m.run_id), f("rank_macros", m.rank_macros);
         f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
+        f("others_go_on", m.others_go_on);
         f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
         f("kill_hung", m.kill_hung), f("binding", m.binding);
         f("wraps", m.wraps), f("limits", m.limits), f("horovod_shim", m.horovod_shim),

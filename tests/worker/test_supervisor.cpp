@@ -1,4 +1,5 @@
 #include "base/fd.h"
+#include "base/strings.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/loop.h"
 #include "tests/support/skip.h"
@@ -13,7 +14,9 @@
 #include <unistd.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <climits>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -126,6 +129,47 @@ TEST_CASE("each rank's end is reported once, with its code or signal", "[supervi
     }
     CHECK_FALSE(bench.supervisor.running());
     CHECK(bench.stop(SIGTERM, std::chrono::seconds(5)) == 0);
+}
+
+TEST_CASE("what a rank that fails has started ends before its place is used again, and no other's",
+          "[supervisor]") {
+    const TempDir dir;
+    Bench bench;
+    bench.supervisor.clear_places();
+    // Each starts a process in its group, and one that has left it in every way.
+    const auto script = [&dir](const char* slot, const char* rest) {
+        const std::string file = dir.at(std::string("daemon") + slot);
+        return fmt::format(
+            "sleep 60 & echo $! >{0}.child; (setsid sh -c 'echo $$ >{0}; exec sleep 60' &); "
+            "until [ -s {0} ]; do sleep 0.01; done; echo up >{0}.up; {1}",
+            file, rest);
+    };
+    for (std::uint32_t slot : {0, 1}) {
+        const std::string name = std::to_string(slot);
+        const std::string text = script(name.c_str(), slot == 0 ? "kill -KILL $$" : "wait");
+        bench.start(slot, {"/bin/sh",
+                           {"sh", "-c", text},
+                           {"PATH=/bin:/usr/bin", "DTRUN_AGENT=3", "DTRUN_SLOT=" + name},
+                           "/",
+                           false});
+    }
+    const auto lives = [&dir](const char* file) {
+        const std::string text = read_file(dir.at(file)).value();
+        const auto pid = static_cast<pid_t>(to_int(trim(text), 1, INT_MAX).value());
+        const std::vector<pid_t> all = descendants(::getpid());
+        return std::ranges::find(all, pid) != all.end();
+    };
+    bench.run_until(
+        [&] { return bench.exits.size() == 1 && std::filesystem::exists(dir.at("daemon1.up")); });
+    bool cleared = false;
+    asio::co_spawn(bench.io, bench.supervisor.cleared(SlotIndex{0}),
+                   [&](std::exception_ptr) { cleared = true; });
+    bench.run_until([&] { return cleared; });
+    CHECK_FALSE(lives("daemon0"));
+    CHECK_FALSE(lives("daemon0.child"));
+    CHECK(lives("daemon1"));
+    CHECK(lives("daemon1.child"));
+    CHECK(bench.stop(SIGKILL, std::chrono::seconds(0)).has_value());
 }
 
 TEST_CASE("a rank whose program takes long to be executed holds up nobody", "[supervisor]") {

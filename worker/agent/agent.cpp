@@ -60,6 +60,7 @@ asio::awaitable<int> Agent::run() {
     for (const CarriedLimit& limit : bootstrap_.limits) carry_soft_limit(limit.name, limit.value);
     preflight_ = check_host(bootstrap_, parts_.host_env);
     find_package();
+    if (bootstrap_.others_go_on) runner_->clear_places();
     reserved_ports_ = parts_.reserve_ports(bootstrap_.reserve_ports);
     reserved_ports_.listen_on_first(io_.get_executor());
 

@@ -187,6 +187,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
         requests.push_back({generation, slot.rank, slot.place, command_for(world, slot, offer)});
     }
     for (const ranks::RankRunner::Request& request : requests) {
+        co_await runner_->cleared(request.place);
         if (!wanted(request.place)) continue;
         processes_[request.place] = ++last_process_;
         if (is_elastic()) desk_.started(request.place, generation, request.rank);

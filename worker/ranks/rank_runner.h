@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "base/result.h"
 #include "worker/ranks/rank_process.h"
@@ -69,6 +70,11 @@ public:
 
     /// Sends a signal to one rank and its process group, which ends it.
     virtual void end(SlotIndex place, int signal) = 0;
+
+    /// Others go on when a rank fails, or is told to end: what it has started is killed when it ends.
+    virtual void clear_places() {}
+    /// Returns when nothing of that is left in this place, or cannot be ended.
+    virtual asio::awaitable<void> cleared(SlotIndex) { co_return; }
 
     /// Ends one rank and its process group at once, as if it had ended by itself.
     virtual void kill(std::uint64_t generation, Rank rank) = 0;

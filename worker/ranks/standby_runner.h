@@ -44,6 +44,8 @@ public:
     }
     void end(SlotIndex place, int signal) override { supervisor_->end(place, signal); }
     void kill(std::uint64_t generation, Rank rank) override { supervisor_->kill(generation, rank); }
+    void clear_places() override { supervisor_->clear_places(); }
+    asio::awaitable<void> cleared(SlotIndex place) override { return supervisor_->cleared(place); }
     void signalled(int signal) override { supervisor_->signalled(signal); }
     Severed sever(const SeverWhat& what) override { return supervisor_->sever(what); }
     void spare(pid_t child) override { supervisor_->spare(child); }

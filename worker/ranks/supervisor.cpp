@@ -69,14 +69,22 @@ void Supervisor::start(const Request& request, std::function<void(Start)> starte
     }
     const pid_t pid = spawned->pid;
     asio::posix::stream_descriptor status(executor_, spawned->exec_status.release());
+    Running& rank = add(pid, request);
+    rank.executing = std::make_shared<Executing>(
+        Executing{std::move(*spawned), std::move(status), std::move(started)});
+    watch_exec(pid, rank.executing);
+}
+
+Supervisor::Running& Supervisor::add(pid_t pid, const Request& request) {
     Running& rank = ranks_[pid];
     rank.generation = request.generation;
     rank.rank = request.rank;
     rank.place = request.place;
     rank.started = Clock::now();
-    rank.executing = std::make_shared<Executing>(
-        Executing{std::move(*spawned), std::move(status), std::move(started)});
-    watch_exec(pid, rank.executing);
+    for (const std::string& variable : request.command.env)
+        if (variable.starts_with("DTRUN_AGENT=") || variable.starts_with("DTRUN_SLOT="))
+            rank.marks.push_back(variable);
+    return rank;
 }
 
 void Supervisor::watch_exec(pid_t pid, const std::shared_ptr<Executing>& executing) {
@@ -179,9 +187,41 @@ void Supervisor::reap() {
         }
         const Running rank = found->second;
         ranks_.erase(found);
+        const bool by_itself = status == 0 && rank.sent_signal == 0;
+        if (clears_places_ && !stopping_ && !by_itself) {
+            ::kill(-pid, SIGKILL);
+            left_[rank.place] = rank.marks;
+            kill_left(rank.place);
+        }
         report(pid, rank, status);
     }
     if (stopping_ && ranks_.empty()) strays_or_done(childless);
+}
+
+/// Kills what ranks have started that had this place, as far as it has become our child: other ranks have
+/// other places, and helpers none.
+/// \return whether any of it is left
+bool Supervisor::kill_left(SlotIndex place) {
+    const auto marks = left_.find(place);
+    if (marks == left_.end() || marks->second.size() < 2) return false;
+    std::vector<pid_t> others = left_alone();
+    for (const auto& [pid, rank] : ranks_) others.push_back(pid);
+    std::vector<pid_t> found = descendants(::getpid(), others);
+    std::erase_if(found, [&marks](pid_t pid) { return !was_started_with(pid, marks->second); });
+    for (const auto& below : descendants_of_each(found))
+        for (const pid_t pid : below) ::kill(pid, SIGKILL);
+    for (const pid_t pid : found) ::kill(pid, SIGKILL);
+    return !found.empty();
+}
+
+asio::awaitable<void> Supervisor::cleared(SlotIndex place) {
+    Timer timer(executor_);
+    const Deadline until = after(kKillLimit);
+    while (kill_left(place) && Clock::now() < until) {
+        timer.expires_after(kStrayInterval);
+        co_await timer.async_wait(use_tuple);
+    }
+    left_.erase(place);
 }
 
 bool Supervisor::out_of_memory() {
@@ -226,11 +266,7 @@ void Supervisor::kill_helper(pid_t helper) {
 
 bool Supervisor::adopt(pid_t helper, const Request& request) {
     if (helpers_.erase(helper) == 0) return false;
-    Running& rank = ranks_[helper];
-    rank.generation = request.generation;
-    rank.rank = request.rank;
-    rank.place = request.place;
-    rank.started = Clock::now();
+    add(helper, request);
     return true;
 }
 

@@ -37,6 +37,8 @@ public:
     void signal(int signal) override;
     void renumber(SlotIndex place, std::uint64_t generation, Rank rank) override;
     void end(SlotIndex place, int signal) override;
+    void clear_places() override { clears_places_ = true; }
+    asio::awaitable<void> cleared(SlotIndex place) override;
     void kill(std::uint64_t generation, Rank rank) override;
     void signalled(int signal) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
@@ -68,8 +70,9 @@ private:
         Rank rank{};
         SlotIndex place{};
         Deadline started;
-        int sent_signal = 0;  ///< the last that was to end it
-        int had_signal = 0;   ///< of a scheduler
+        int sent_signal = 0;             ///< the last that was to end it
+        int had_signal = 0;              ///< of a scheduler
+        std::vector<std::string> marks;  ///< variables by which what it has started is known
         std::shared_ptr<Executing> executing;
     };
     using Ranks = std::map<pid_t, Running>;
@@ -80,6 +83,8 @@ private:
     bool executed(Ranks::iterator rank, const Result<void>& result);
     void report(pid_t pid, const Running& rank, int status);
     bool out_of_memory();
+    Running& add(pid_t pid, const Request& request);
+    bool kill_left(SlotIndex place);
     void end_ranks(int signal);
     void killed_in_vain();
     void strays_or_done(bool childless);
@@ -106,6 +111,9 @@ private:
         std::optional<Deadline> strays_until{};  ///< once they are killed
     };
     std::optional<Stopping> stopping_;
+    bool clears_places_ = false;
+    /// Places in which something of a rank that has ended may be left, and the marks of that.
+    std::map<SlotIndex, std::vector<std::string>> left_;
 };
 
 }  // namespace dtrun::ranks
