@@ -450,6 +450,9 @@ std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
         assign.ranks = std::move(ranks);
         assign.kept = std::move(kept);
         assign.node_rank = node;
+        if (is_elastic())
+            assign.places =
+                static_cast<std::uint32_t>(context_.spec.hosts[order[node]].ranks.size());
     }
     assigns[order.front()].peers = peer_addresses(members);
     std::map<HostId, std::uint32_t> ranks_below;

@@ -73,6 +73,8 @@ struct Assign {
     /// Of `ranks`, the places that have processes already, which go on with other numbers, or were started
     /// by `prepare`. All others are to be started.
     std::vector<SlotIndex> kept;
+    /// How many places this host of an elastic job has had so far; 0: as many as its agent was told at first.
+    std::uint32_t places = 0;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -81,7 +83,7 @@ struct Assign {
         f("ranks_below", m.ranks_below);
         f("node_count", m.node_count), f("master_address", m.master_address);
         f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);
-        f("nodes", m.nodes), f("kept", m.kept);
+        f("nodes", m.nodes), f("kept", m.kept), f("places", m.places);
     }
 };
 

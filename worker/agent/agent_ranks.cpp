@@ -226,6 +226,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     facts.error_file = offer.error_file;
     facts.mpi = offer.mpi;
     if (offer.horovod_port != 0) facts.horovod_port = offer.horovod_port;
+    if (!offer.threads.empty()) facts.threads = offer.threads;
     const contracts::ContractVariables contract =
         contracts::contract_variables(world, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);

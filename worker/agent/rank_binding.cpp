@@ -3,6 +3,7 @@
 #include "worker/binding/cpu_list.h"
 #include "worker/binding/describe.h"
 #include "worker/binding/threads.h"
+#include "worker/ranks/process_tree.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -21,16 +22,48 @@ Result<void> RankBinding::open(contracts::ContractFacts& facts) {
         auto machine = read_machine();
         if (!machine) return std::unexpected(machine.error());
         machine_ = std::move(*machine);
-        planned_ = plan(visible_gpus(*machine_, options_.variable, nvidia_uuid));
+        visible_ = visible_gpus(*machine_, options_.variable, nvidia_uuid);
+        planned_ = plan(visible_);
     }
-    const auto own = own_cpus();
-    const auto cpus = own ? static_cast<std::uint32_t>(own->size()) : 1;
-    facts.threads = threads_ = threads_of_ranks(options_.request, plan_ ? &*plan_ : nullptr,
-                                                options_.scheduler_cpus, cpus, ranks_)
-                                   .by_place;
+    choose_threads();
+    facts.threads = threads_;
     const bool has_torch = std::ranges::find(facts.contracts, "torch") != facts.contracts.end();
     says_threads_ = has_torch && !options_.variable("OMP_NUM_THREADS");
     return {};
+}
+
+void RankBinding::choose_threads() {
+    const auto own = own_cpus();
+    const auto cpus = own ? static_cast<std::uint32_t>(own->size()) : 1;
+    threads_ = threads_of_ranks(options_.request, plan_ ? &*plan_ : nullptr,
+                                options_.scheduler_cpus, cpus, ranks_)
+                   .by_place;
+}
+
+/// The host has more slots than before: as if it had had them from the start.
+void RankBinding::grow(std::uint32_t places) {
+    if (places <= ranks_) return;
+    ranks_ = places;
+    has_grown_ = true;
+    if (machine_ && plan_) {
+        std::map<SlotIndex, CpuList> had;
+        for (const auto& [place, pid] : running_) had[place] = place_of(place)->cpus;
+        if (const auto planned = plan(visible_); !planned)
+            return options_.tell(fmt::format("{}; new ranks share the processors of others",
+                                             planned.error().message));
+        for (const auto& [place, cpus] : had) move(place, cpus);
+    }
+    choose_threads();
+}
+
+/// A rank that has what it was given gets what it would be given now.
+void RankBinding::move(SlotIndex place, const CpuList& from) {
+    const pid_t pid = running_.at(place);
+    const CpuList& to = place_of(place)->cpus;
+    const auto has = cpus_of(pid);
+    if (to == from || !has || *has != from) return;
+    if (const auto moved = ranks::bind_process(pid, to); !moved)
+        options_.tell(fmt::format("pid {}: {}", pid, moved.error().message));
 }
 
 Result<void> RankBinding::plan(const std::vector<std::size_t>& visible) {
@@ -47,6 +80,7 @@ asio::awaitable<Result<void>> RankBinding::prepare(const std::string&) {
 
 /// With slots 2 and 3 of a host its ranks see GPUs 2 and 3, which was not known before.
 Result<void> RankBinding::begin(const Assign& assign) {
+    grow(assign.places);
     if (!machine_ || !options_.devices_by_slot || options_.variable("CUDA_VISIBLE_DEVICES"))
         return {};
     std::vector<std::size_t> slots;
@@ -54,18 +88,27 @@ Result<void> RankBinding::begin(const Assign& assign) {
     return plan(slots);
 }
 
+Result<void> RankBinding::go_on(const Assign& assign) {
+    grow(assign.places);
+    return {};
+}
+
 const BoundPlace* RankBinding::place_of(SlotIndex place) const {
     if (!plan_ || plan_->places.empty()) return nullptr;
     return &plan_->places[std::to_underlying(place) % plan_->places.size()];
 }
 
-Result<void> RankBinding::offer(const Assign&, const RankSlot& rank, ranks::RankOffer& offer) {
+Result<void> RankBinding::offer(const Assign& world, const RankSlot& rank,
+                                ranks::RankOffer& offer) {
+    grow(world.places);
+    if (has_grown_) offer.threads = threads_;
     const BoundPlace* const place = place_of(rank.place);
     if (place != nullptr && plan_->bound) offer.cpus = place->cpus;
     return {};
 }
 
 void RankBinding::started(RankPid& rank) {
+    running_[rank.place] = static_cast<pid_t>(rank.pid);
     if (says_threads_ && !threads_.empty())
         rank.threads = threads_[std::to_underlying(rank.place) % threads_.size()];
     if (!plan_) return;

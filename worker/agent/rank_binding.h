@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@
 namespace dtrun::agent {
 
 /// Gives each rank of this host its processors, looks whether it has them once it runs, and says how many
-/// threads suit it. The host's topology is read only where the user asks for any of that.
+/// threads suit it. The host's topology is read only where the user asks for any of that. When a host gets
+/// more slots, ranks that run give up the processors of the new ones.
 class RankBinding final : public ranks::RankService {
 public:
     struct Options {
@@ -31,10 +33,15 @@ public:
     asio::awaitable<Result<void>> prepare(const std::string& program) override;
     HostProblem problem() const override { return HostProblem::binding; }
     Result<void> begin(const Assign& assign) override;
+    Result<void> go_on(const Assign& assign) override;
     Result<void> offer(const Assign& world, const RankSlot& rank, ranks::RankOffer& offer) override;
     void started(RankPid& rank) override;
+    void ended(Exited& exited) override { running_.erase(exited.place); }
 
 private:
+    void grow(std::uint32_t places);
+    void move(SlotIndex place, const binding::CpuList& from);
+    void choose_threads();
     Result<void> plan(const std::vector<std::size_t>& visible);
     const binding::BoundPlace* place_of(SlotIndex place) const;
     void compare(const RankPid& rank, const binding::CpuList& has) const;
@@ -43,8 +50,11 @@ private:
     std::uint32_t ranks_ = 1;  // that may run here at once
     bool says_threads_ = false;
     std::optional<binding::Machine> machine_;
+    std::vector<std::size_t> visible_;  // GPUs
+    std::map<SlotIndex, pid_t> running_;
     std::optional<binding::BindPlan> plan_;
     std::vector<std::uint32_t> threads_;  // by place, in turn
+    bool has_grown_ = false;
     Result<void> planned_;
 };
 

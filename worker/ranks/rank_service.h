@@ -25,6 +25,8 @@ struct RankOffer {
     std::string error_file{};        ///< for torch's @record; empty: none
     std::vector<Fd> inherited{};     ///< kept open until the rank was forked
     std::vector<unsigned> cpus{};    ///< processors that it may use; empty: the agent's
+    /// OMP_NUM_THREADS of ranks by place, in turn, where that is not what the facts say any more.
+    std::vector<std::uint32_t> threads{};
 };
 
 /// Something that an agent does for the ranks of its host besides running them: a store of a framework,
