@@ -86,12 +86,15 @@ asio::awaitable<Examination> Examiner::run() {
     const Work visiting = [this](HostId host) { return visit(host); };
     const Work waiting = [this](HostId host) { return wait_for_facts(host); };
     const Work ending = [this](HostId host) { return end(host); };
-    co_await all_do(all, logging_in);
+    const bool any_behind = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
+        return host.ssh && !host.ssh->route.empty();
+    });
+    co_await all_do(all, logging_in, any_behind ? head::LoginStarter::kLoginsBehindMax : kAtOnce);
     until_ = after(kFactsLimit);
-    if (any_elsewhere) co_await all_do(well(), visiting);
-    co_await all_do(well(), waiting);
+    if (any_elsewhere) co_await all_do(well(), visiting, kAtOnce);
+    co_await all_do(well(), waiting, kAtOnce);
     if (any_elsewhere) co_await exchange_all();  // while nothing else goes on there
-    co_await all_do(all, ending);
+    co_await all_do(all, ending, kAtOnce);
     if (home_) co_await home_->join();
     found_.took = since(start);
     co_return std::move(found_);
@@ -104,11 +107,11 @@ std::vector<HostId> Examiner::well() const {
     return hosts;
 }
 
-/// Does something for each of these hosts, for many at once.
-asio::awaitable<void> Examiner::all_do(std::vector<HostId> hosts, Work work) {
+/// Does something for each of these hosts, for so many at once.
+asio::awaitable<void> Examiner::all_do(std::vector<HostId> hosts, Work work, unsigned at_once) {
     std::ranges::reverse(hosts);
     TaskGroup workers(executor_);
-    const std::size_t count = std::min<std::size_t>(hosts.size(), kAtOnce);
+    const std::size_t count = std::min<std::size_t>(hosts.size(), at_once);
     for (std::size_t i = 0; i < count; ++i) workers.spawn(work_off(hosts, work));
     co_await workers.join();
 }

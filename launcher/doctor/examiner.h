@@ -38,7 +38,7 @@ private:
     using Work = std::function<asio::awaitable<void>(HostId)>;
     using Take = std::function<bool(const FrameView&)>;
 
-    asio::awaitable<void> all_do(std::vector<HostId> hosts, Work work);
+    asio::awaitable<void> all_do(std::vector<HostId> hosts, Work work, unsigned at_once);
     asio::awaitable<void> work_off(std::vector<HostId>& left, const Work& work);
     asio::awaitable<void> log_in(HostId host);
     asio::awaitable<Result<void>> begin(HostId host);
