@@ -156,6 +156,7 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
         log::error("{}", port.error().message);
         co_return port.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
+    daemon.start();
     log::info("serving on port {}", *port);
     std::unique_ptr<watch::DaemonPage> page;
     if (options.page) {

@@ -29,6 +29,7 @@ Result<std::unique_ptr<JobServer>> JobServer::open(asio::any_io_executor executo
         return nullptr;
     }
     if (!port) return fail(port.error(), "serving job {}", target.job);
+    server->daemon_.start();
     log::info("serves job {} for the other nodes at port {}", target.job, *port);
     return server;
 }

@@ -13,7 +13,7 @@ namespace dtrun::head {
 
 /// The daemon of a job whose nodes have met at this one: part of the command that runs here, and gone with it.
 ///
-/// Thread: the executor's. Lifetime: finish() is awaited before destruction.
+/// Thread: the executor's. Lifetime: finish() is awaited before one that was opened is destroyed.
 class JobServer {
 public:
     /// \return null if somebody listens at the port: another command on this machine, it is assumed, which

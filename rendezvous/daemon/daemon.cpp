@@ -44,6 +44,9 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
     ServerOptions server;
     server.encrypt = options_.encrypt;
     server_ = std::make_unique<Server>(executor, secret_of, admit, server);
+}
+
+void Daemon::start() {
     heart_.spawn(pulse_.run([this] { beat(); }));
 }
 

@@ -31,16 +31,19 @@ struct DaemonOptions {
 /// for everything that arrived in one turn of the loop, or while the disk was busy. Heartbeats are
 /// not held. A peer is not read while many bytes are held for it, or while the disk is behind.
 ///
-/// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
+/// Thread: the executor's. Lifetime: the owner awaits stop() before destruction, unless it has neither listened
+/// nor started.
 class Daemon final : private Outbox {
 public:
     Daemon(asio::any_io_executor executor, DaemonOptions options);
 
     /// Opens the state and goes on with its jobs. Errc: those of StateDb::open()
     Result<void> restore();
-    /// As Server::listen() and Server::adopt().
+    /// As Server::listen() and Server::adopt(). One that fails leaves nothing running.
     Result<std::uint16_t> listen(const std::vector<std::string>& addresses, std::uint16_t port);
     Result<std::uint16_t> adopt(int fd);
+    /// Sends heartbeats from now on, and misses those of others; after listen() or adopt().
+    void start();
     /// Serves a connection that was accepted elsewhere.
     void serve(tcp::socket socket) { server_->meet(std::move(socket)); }
 

@@ -39,6 +39,7 @@ Server::Server(asio::any_io_executor executor, SecretOf secret_of, Admit admit,
 
 Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses,
                                      std::uint16_t port) {
+    std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
     for (const std::string& text : addresses) {
         boost::system::error_code error;
         const auto address = asio::ip::make_address(text, error);
@@ -59,8 +60,9 @@ Result<std::uint16_t> Server::listen(const std::vector<std::string>& addresses,
             return fail(code, "listen on {} port {}: {}", text, port, error.message());
         }
         port = acceptor->local_endpoint().port();
-        serve(std::move(acceptor));
+        acceptors.push_back(std::move(acceptor));
     }
+    for (auto& acceptor : acceptors) serve(std::move(acceptor));
     return port;
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/head/uplink.h"
 
+#include "launcher/head/job_server.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -135,6 +136,17 @@ TEST_CASE("a member is as patient as its daemon was told to be", "[uplink]") {
     run_to_end(daemon.io, serve_with_patience(daemon, uplink));
     CHECK(events.said == "stopped: that is all");
     CHECK(events.connections == 1);
+}
+
+TEST_CASE("a node whose port is taken serves no job, and nothing of it runs on", "[uplink]") {
+    FakeDaemon somebody;
+    DaemonTarget target = somebody.target();
+    target.serve = somebody.secret;
+    const auto server = JobServer::open(somebody.io.get_executor(), target, Options());
+    REQUIRE(server.has_value());
+    CHECK(*server == nullptr);
+    somebody.io.poll();
+    CHECK(somebody.io.stopped());
 }
 
 }  // namespace dtrun

@@ -25,6 +25,7 @@ struct Fixture {
     explicit Fixture(DaemonOptions options) : daemon(io.get_executor(), std::move(options)) {
         if (auto done = daemon.restore(); !done) FAIL(done.error().message);
         port = daemon.listen({"127.0.0.1"}, 0).value();
+        daemon.start();
     }
     static DaemonOptions options(const Secret& secret, std::string state = {}) {
         DaemonOptions options;
