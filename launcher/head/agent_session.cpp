@@ -1,6 +1,7 @@
 #include "launcher/head/agent_session.h"
 
 #include "base/loop/net.h"
+#include "rendezvous/links/refuse.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/message.h"
@@ -23,23 +24,31 @@ asio::awaitable<void> AgentSession::run(Backpressure* towards) {
         return this->handle(frame);
     };
     const auto served = co_await link_.serve(handle, towards);
-    if (served.error().code == Errc::cancelled) co_return;
+    const Error why = served.error();
+    if (why.code == Errc::cancelled) co_return;
+    // Nobody knows which host this is, but the agent itself, which can be told.
+    const bool is_wrong = why.code == Errc::invalid_input || why.code == Errc::denied;
+    if (!host_ && is_wrong) co_await refuse(link_, why.message);
     link_.close();
-    events_.agent_closed(*this, served.error());
+    events_.agent_closed(*this, why);
 }
 
 template <class Message, class Handler>
 Result<void> AgentSession::with(std::string_view payload, Handler handler) {
     auto message = decode<Message>(payload);
     if (!message) return std::unexpected(message.error());
-    handler(*message);
-    return {};
+    if constexpr (std::is_void_v<decltype(handler(*message))>) {
+        handler(*message);
+        return {};
+    } else {
+        return handler(*message);
+    }
 }
 
 Result<void> AgentSession::handle(const FrameView& frame) {
     if (frame.type == FrameType::join && !host_)
         return with<Join>(frame.payload, [this](Join& join) {
-            events_.agent_joined(*this, std::move(join), false);
+            return events_.agent_joined(*this, std::move(join), false);
         });
     if (!host_)
         return fail(Errc::invalid_input, "frame of type {} before join",
@@ -63,7 +72,7 @@ Result<void> AgentSession::handle_relayed(std::string_view payload) {
     const FrameView& frame = relayed->frame;
     if (frame.type == FrameType::join)
         return with<Join>(frame.payload, [this](Join& join) {
-            events_.agent_joined(*this, std::move(join), true);
+            return events_.agent_joined(*this, std::move(join), true);
         });
     if (!events_.is_behind(*this, relayed->host)) return {};  // it was given up meanwhile
     return handle_from(relayed->host, frame);

@@ -22,7 +22,8 @@ class AgentEvents {
 public:
     virtual ~AgentEvents() = default;
     /// \param relayed  the joined agent is connected to this session's agent, which relays for it
-    virtual void agent_joined(AgentSession& agent, Join join, bool relayed) = 0;
+    /// Errc: denied, for the agent to be told
+    virtual Result<void> agent_joined(AgentSession& agent, Join join, bool relayed) = 0;
     virtual void agent_started(HostId host, const Started& started) = 0;
     virtual void agent_exited(HostId host, const Exited& exited) = 0;
     virtual void agent_output(HostId host, const OutputView& output) = 0;

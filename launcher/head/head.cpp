@@ -339,17 +339,15 @@ void Head::admit(Connection connection) {
     sessions_.admit(std::move(connection), assigner_->towards());
 }
 
-void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
+Result<void> Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     const HostId host = join.host;
     const bool known = hosts_.has(host);
     log::info("{}: agent {} on {} joined {} from {}", known ? hosts_.name(host) : "?",
               join.agent_pid, join.hostname, relayed ? "a relay" : agent.local_address(),
               relayed ? join.address : agent.peer_address());
     if (!known || hosts_[host].joined) {
-        if (relayed) return;  // its relay has refused it
-        agent.link().send(
-            encode(Refuse{"this host has joined already, or is not part of the job", false}));
-        return sessions_.close(agent);
+        if (relayed) return {};  // its relay has refused it
+        return fail(Errc::denied, "this host has joined already, or is not part of the job");
     }
     HostState& state = hosts_[host];
     state.joined = true;
@@ -377,7 +375,8 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
         record_.host_failed(host, join.problem_text);
         job_.host_failed({host, failure_kind(join.problem), join.problem_text});
         assigner_->failed(host, join.problem_text);
-        return decide();
+        decide();
+        return {};
     }
     if (spec_.directory != join.directory) elsewhere_[join.directory].push_back(hosts_.name(host));
     progress_.host_ready(host);
@@ -386,7 +385,9 @@ void Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     assigner_->entered(host, std::move(member));
     if (job_.ending()) hosts_.send(host, encode(Stop{}));  // too late for it
     decide();
+    return {};
 }
+
 
 void Head::beat() {
     for (const auto& starter : starters_) starter->beat();
@@ -646,7 +647,8 @@ void Head::agent_lost(HostId host, const std::string& why) {
 void Head::agent_closed(AgentSession& agent, const Error& why) {
     assigner_->exchange().remove_peer(agent.peer());
     sessions_.close(agent);
-    if (!agent.host()) return;
+    if (!agent.host())
+        return log::info("an agent at {} has not joined: {}", agent.peer_address(), why.message);
     agent_lost(*agent.host(), why.message + describe_pause(pulse_.pause()));
     for (const HostId host : hosts_.hosts())
         if (is_behind(agent, host))

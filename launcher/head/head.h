@@ -84,7 +84,7 @@ public:
 
 private:
     // What agents say.
-    void agent_joined(AgentSession& agent, Join join, bool relayed) override;
+    Result<void> agent_joined(AgentSession& agent, Join join, bool relayed) override;
     void agent_started(HostId host, const Started& started) override;
     void agent_exited(HostId host, const Exited& exited) override;
     void agent_output(HostId host, const OutputView& output) override;

@@ -217,9 +217,10 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host) {
         if (!said.empty()) log::warn("{}", said);
         if (line && line->starts_with(transport::kAgentFailed)) {
             const std::string why = line->substr(transport::kAgentFailed.size());
+            const bool is_unreachable = why.starts_with("the agent cannot reach this machine");
             co_return host_failed(
-                host, Error{Errc::internal, fmt::format("the agent cannot reach this machine: {}{}",
-                                                        why, kWayThroughFirewalls)});
+                host, Error{Errc::internal,
+                            fmt::format("{}{}", why, is_unreachable ? kWayThroughFirewalls : "")});
         }
         if (line) continue;
         if (line.error().code == Errc::cancelled || state.done) co_return;

@@ -4,6 +4,7 @@
 #include "base/loop/net.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "rendezvous/links/refuse.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/member_messages.h"
@@ -21,7 +22,6 @@ namespace {
 constexpr std::chrono::seconds kReturnLimit{15};
 constexpr std::chrono::seconds kGoodbyeLimit{2};
 constexpr std::chrono::seconds kLastWritesLimit{3};
-constexpr std::chrono::seconds kRefusalLimit{1};  // for the peer to read it
 
 }  // namespace
 
@@ -108,7 +108,7 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
         log::info("connection from {}: {}", peer.remote, why.message);
     else
         log::debug("connection from {}: {}", peer.remote, why.message);
-    if (is_wrong) co_await refuse(peer, why.message);
+    if (is_wrong) co_await refuse(peer.link, why.message);
     if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered && !stopping_)
         job->closed(id, Clock::now());
     peer.link.close();
@@ -118,13 +118,6 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
     peers_.erase(id);
     if (!stopping_) changed(job);
     look_for_end();
-}
-
-/// Sends a refusal and reads on until the peer closes: closing a socket with unread bytes would
-/// send a reset, which may discard the refusal.
-asio::awaitable<void> Daemon::refuse(Peer& peer, std::string why) {
-    peer.link.send(encode(Refuse{std::move(why), false}));
-    co_await peer.link.finish(after(kRefusalLimit));
 }
 
 bool Daemon::Peer::is_full() const {

@@ -98,7 +98,6 @@ private:
     Result<void> on_frame(PeerId id, Peer& peer, const FrameView& frame);
     Result<void> first_frame(PeerId id, Peer& peer, const FrameView& frame);
     Result<void> on_signal(Peer& peer, std::string_view payload);
-    asio::awaitable<void> refuse(Peer& peer, std::string why);
     ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);

@@ -102,6 +102,24 @@ struct HostHere {
     }
 };
 
+/// A service that has something to say before its host has joined.
+class Warns final : public ranks::RankService {
+public:
+    Warns(std::function<void(const MpiNews&)> tell, std::string text)
+        : tell_(std::move(tell)), text_(std::move(text)) {}
+
+    Result<void> open(contracts::ContractFacts&) override {
+        MpiNews news;
+        news.note = text_;
+        tell_(news);
+        return {};
+    }
+
+private:
+    std::function<void(const MpiNews&)> tell_;
+    std::string text_;
+};
+
 class World final : public head::ChannelOpener, private watch::EventListener {
 public:
     World(const Script& script, std::uint32_t seed);
@@ -384,7 +402,13 @@ agent::AgentParts World::agent_parts(HostId host) {
         here_[host].ranks.push_back(ranks.get());
         return ranks;
     };
-    parts.make_services = [](const agent::ServiceParts&) { return agent::Services(); };
+    parts.make_services = [this, host](const agent::ServiceParts& needed) {
+        agent::Services services;
+        const auto found = script_.hosts.find(host);
+        if (found != script_.hosts.end() && !found->second.warns.empty())
+            services.push_back(std::make_unique<Warns>(needed.tell_head, found->second.warns));
+        return services;
+    };
     parts.load = [] { return false; };
     parts.reserve_ports = [](std::uint32_t) { return agent::ReservedPorts(); };
     parts.connected = [] {};
@@ -444,6 +468,10 @@ asio::awaitable<Result<Connection>> World::connect(HostId host) {
     here_[host].wires.push_back(std::make_unique<Wire>(
         io_.get_executor(), random_, std::move(agents.second), std::move(heads.second),
         script_.hosts.contains(host) ? script_.hosts.at(host).slow : milliseconds(0)));
+    if (login == Login::speaks_before_join) {
+        const Bytes frame = encode(Heartbeat{});
+        if (::write(agents.first.get(), frame.data(), frame.size()) < 0) co_return refused;
+    }
     tcp::socket to_agent(io_);
     to_agent.assign(tcp::v4(), heads.first.release());
     head_->admit({std::move(to_agent), std::nullopt});

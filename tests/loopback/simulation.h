@@ -24,7 +24,15 @@ namespace dtrun::simulation {
 using std::chrono::milliseconds;
 
 /// What happens when the head logs in to a host.
-enum class Login { works, refused, hangs, says_nothing, dies_with_bootstrap, cannot_connect };
+enum class Login {
+    works,
+    refused,
+    hangs,
+    says_nothing,
+    dies_with_bootstrap,
+    cannot_connect,
+    speaks_before_join,  ///< its agent sends a frame that is no join first
+};
 
 /// Which packets of a host are meant.
 enum class Way { both, to_host, from_host };
@@ -52,7 +60,8 @@ struct HostScript {
     /// From when to when its network delivers nothing, or nothing one way.
     std::optional<std::pair<milliseconds, milliseconds>> stalled{};
     Way stalled_way = Way::both;
-    milliseconds slow{};  ///< what its network takes longer than others, each way
+    std::string warns{};    ///< what its user is told of it while it gets ready
+    milliseconds slow{};    ///< what its network takes longer than others, each way
 };
 
 /// A job of a simulation, and everything that happens to it.

@@ -191,6 +191,27 @@ TEST_CASE("every kind of host that cannot be started is told with its name, and 
     });
 }
 
+TEST_CASE("what a host says before it has joined is shown when it has, and ends nothing",
+          "[loopback]") {
+    Script script;
+    script.hosts[HostId{1}].warns = "h1: not bound: 4 ranks have 2 cores";
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.shown == "dtrun: h1: not bound: 4 ranks have 2 cores\n");
+    });
+}
+
+
+TEST_CASE("why dtrun refuses an agent is told with its host", "[loopback]") {
+    Script script;
+    script.hosts[HostId{1}].login = Login::speaks_before_join;
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitAgent);
+        CHECK_THAT(ending.shown,
+                   Contains("h1: dtrun refuses this host: frame of type 25 before join"));
+    });
+}
+
 TEST_CASE("an agent that ends before it has joined is told with how it ended", "[loopback]") {
     Script script;
     script.hosts[HostId{1}].login = Login::dies_with_bootstrap;

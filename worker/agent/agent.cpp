@@ -34,12 +34,12 @@ Agent::Agent(asio::io_context& io, AgentParts parts)
       lifeline_(io.get_executor(), std::move(parts_.lifeline)),
       runner_(parts_.make_runner([this](const Exited& exited) { rank_exited(exited); },
                                  [this](const std::string& text) { tell_user(text); })),
-      desk_([this](const DeskNews& news) { link_->send(encode(news)); }),
+      desk_([this](const DeskNews& news) { tell_head(encode(news)); }),
       load_(parts_.load),
       signals_({io.get_executor(), !parts_.node.empty(),
                 [this](int signal) { runner_->signal(signal); },
                 [this](int signal) { runner_->signalled(signal); },
-                [this](int signal) { link_->send(encode(SignalRanks{signal})); },
+                [this](int signal) { tell_head(encode(SignalRanks{signal})); },
                 [this](const std::string& why) { leave(why); }}),
       tasks_(io.get_executor()),
       look_ends_(io, Timer::time_point::max()),
@@ -117,7 +117,8 @@ asio::awaitable<Result<void>> Agent::join_head() {
     ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
     const Credentials credentials{job, secret, bootstrap_.encrypt};
     auto connection = co_await connect(credentials);
-    if (!connection) co_return std::unexpected(connection.error());
+    if (!connection)  // in the words of dtrun's machine, where it is shown
+        co_return fail(connection.error(), "the agent cannot reach this machine");
 
     Join join = describe_host(*connection);
     interface_ = join.interface;
@@ -139,6 +140,8 @@ asio::awaitable<Result<void>> Agent::join_head() {
     co_await prepare_services(join);
     // What told us to end may have come first.
     if (!ending_.leaving) link_->send(encode(join));
+    joined_ = true;
+    for (Bytes& frame : std::exchange(early_, {})) tell_head(std::move(frame));
     if (!package_problem_.empty()) tell_user(package_problem_);
     if (!ending_.leaving) keep_ready();
     co_return Result<void>{};
@@ -204,7 +207,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .connections = *connections_,
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
-        .tell_head = [this](const MpiNews& news) { link_->send(encode(news)); },
+        .tell_head = [this](const MpiNews& news) { tell_head(encode(news)); },
         .desk = desk_,
         .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
@@ -377,12 +380,20 @@ void Agent::rank_hangs(Rank rank, const std::string& why) {
     tasks_.spawn(tell_hang(rank, why));
 }
 
+/// For whoever may have something to say at any time: the head hears nobody who has not joined.
+void Agent::tell_head(Bytes frame) {
+    if (!joined_)
+        early_.push_back(std::move(frame));
+    else if (!ending_.leaving)
+        link_->send(std::move(frame));
+}
+
 /// Sends a frame, which the head shows at once; standard error is shown only with the host's end.
 void Agent::tell_user(const std::string& text) {
     MpiNews news;
     news.generation = assign_.generation;
     news.note = fmt::format("{}: {}", bootstrap_.host_name, text);
-    link_->send(encode(news));
+    tell_head(encode(news));
 }
 
 /// Kills a rank that has called MPI_Abort; before that it may print for a moment.
@@ -402,7 +413,9 @@ asio::awaitable<void> Agent::serve_head() {
         return this->handle(frame);
     };
     const auto served = co_await link_->serve(handle);
-    if (served.error().code != Errc::cancelled) leave(served.error().message);
+    const Error& why = served.error();
+    if (why.code == Errc::denied) parts_.say("dtrun-agent-failed " + why.message);
+    if (why.code != Errc::cancelled) leave(why.message);
 }
 
 Result<void> Agent::handle(const FrameView& frame) {
@@ -475,7 +488,7 @@ Result<void> Agent::handle(const FrameView& frame) {
         }
         case FrameType::refuse: {
             const auto refuse = decode<Refuse>(frame.payload);
-            return fail(Errc::denied, "dtrun there refuses this host: {}",
+            return fail(Errc::denied, "dtrun refuses this host: {}",
                         refuse ? refuse->reason : "malformed reason");
         }
         default:

@@ -80,7 +80,7 @@ struct AgentParts {
 ///
 /// At the end of the lifeline, or when the connection to the head breaks, the job on this host is ended.
 /// It says one line when it is ready for its bootstrap ("dtrun-agent <protocol> <build id>"), and one if
-/// it cannot reach the head ("dtrun-agent-failed <text>").
+/// it cannot join the head ("dtrun-agent-failed <text>").
 ///
 /// It has many members because each concern of a host is a part of its own; the agent is what connects
 /// them, and a new concern of ranks is a row of services.cpp rather than one more of them.
@@ -164,6 +164,7 @@ private:
     void tell_end(const Exited& exited, std::string_view how);
     void rank_hangs(Rank rank, const std::string& why);
     asio::awaitable<void> tell_hang(Rank rank, std::string why);
+    void tell_head(Bytes frame);
     void tell_user(const std::string& text);
     Result<void> on_look(std::string_view payload);
     Result<void> on_measure(std::string_view payload);
@@ -193,6 +194,8 @@ private:
     std::string interface_;        ///< over which the head was reached
     ReservedPorts reserved_ports_;
     std::unique_ptr<Link> link_;
+    bool joined_ = false;  ///< the head has been told that this host is ready, or why it is not
+    std::vector<Bytes> early_;  ///< what it is told after that
     std::unique_ptr<Connections> connections_;
     std::unique_ptr<ranks::RankRunner> runner_;
     stores::ElasticDesk desk_;  ///< of an elastic job

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/accept.h"
+#include "rendezvous/links/refuse.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/relayed.h"
@@ -140,6 +141,8 @@ asio::awaitable<void> Connections::run_peer(PeerId id) {
     const Error why = served.error();
     if (!peer.is_agent && why.code == Errc::invalid_input)
         turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));
+    const bool is_refused = peer.is_agent && !peer.host && why.code == Errc::invalid_input;
+    if (is_refused) co_await refuse(peer.link, why.message);
     if (why.code != Errc::cancelled) {
         agent_lost(peer, why.message);
         co_await peer.link.flush();
