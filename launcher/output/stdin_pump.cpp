@@ -1,5 +1,7 @@
 #include "launcher/output/stdin_pump.h"
 
+#include "base/log.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,14 +30,17 @@ void StdinPump::pause() {
 }
 
 void StdinPump::open() {
-    input_.reset(::open("/proc/self/fd/0", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (!input_) input_.reset(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));  // a socket, or not ours
     struct stat info {};
-    const bool open = input_ && ::fstat(input_.get(), &info) == 0;
-    if (!open) return deliver({});  // closed: nothing will ever come
-    const bool file =
-        S_ISREG(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(input_.get()) == 0);
-    if (!file)
+    if (::fstat(STDIN_FILENO, &info) != 0) return deliver({});  // closed: nothing will ever come
+    // Who has started us may have read some of a file, and reads on after us: the offset is shared.
+    const mode_t mode = info.st_mode;
+    const bool has_offset = S_ISREG(mode) || S_ISBLK(mode) || S_ISDIR(mode);
+    if (!has_offset)
+        input_.reset(::open("/proc/self/fd/0", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!input_) input_.reset(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));  // a socket, or not ours
+    if (!input_) return deliver({});
+    const bool is_ready = has_offset || (S_ISCHR(mode) && ::isatty(input_.get()) == 0);
+    if (!is_ready)
         watch_ = std::make_unique<asio::posix::stream_descriptor>(
             executor_, ::fcntl(input_.get(), F_DUPFD_CLOEXEC, 3));
 }
@@ -57,7 +62,8 @@ void StdinPump::wait() {
     waiting_ = true;
     const auto ready = [this](boost::system::error_code error) {
         waiting_ = false;
-        if (!error) read();
+        if (error == asio::error::operation_aborted) return;
+        error ? deliver({}) : read();  // what cannot be waited for will never come
     };
     if (watch_)
         watch_->async_wait(asio::posix::descriptor_base::wait_read, ready);
@@ -71,6 +77,7 @@ void StdinPump::read() {
     std::string bytes(std::min(room(), kReadBytesMax), '\0');
     const ssize_t n = ::read(input_.get(), bytes.data(), bytes.size());
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return wait();
+    if (n < 0 && errno == EISDIR) log::warn("standard input is a directory: ranks have none");
     bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
     if (filter_ && n > 0) bytes = filter_(bytes);
     if (!bytes.empty() || n <= 0) deliver(bytes);

@@ -13,7 +13,7 @@
 namespace dtrun::output {
 
 /// Passes dtrun's standard input on to hosts: as fast as the slowest takes it, at most kWindowBytes
-/// ahead. A terminal is only read while dtrun is in its foreground.
+/// ahead. A file is read from where the caller has got to. A terminal is only read while dtrun is in its foreground.
 ///
 /// Thread: the executor's, which must not run any more when the pump is destroyed.
 class StdinPump {
@@ -60,7 +60,9 @@ private:
     std::vector<Receiver> receivers_;
     std::function<void(HostId, std::string_view)> send_;
     std::function<std::string(std::string_view)> filter_;
-    Fd input_;  ///< a description of our own, to leave the flags of the shared one alone
+    /// A description of our own, to leave the flags of the shared one alone; a file's is the shared one, for
+    /// its offset.
+    Fd input_;
     std::unique_ptr<asio::posix::stream_descriptor> watch_;  ///< null for a file, always ready
     bool waiting_ = false;
     bool paused_ = true;
