@@ -101,8 +101,7 @@ Result<doctor::Examination> examine(plan::JobSpec& spec) {
 }
 
 Result<plan::JobSpec> plan_of(plan::Options options, plan::EnvironmentView environment) {
-    std::error_code no_directory;
-    const std::string directory = std::filesystem::current_path(no_directory).string();
+    const std::string directory = plan::directory_here(environment);
     options.program = {"true"};  // nothing is run
     return plan::make_job_spec(std::move(options), environment, directory);
 }

@@ -7,10 +7,10 @@
 #include "launcher/mpirun/mpirun_run.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/plan/one_machine.h"
 
 #include <unistd.h>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -43,11 +43,15 @@ int print_plan(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
 }
 
 int run_options(plan::Options options, plan::EnvironmentView environment) {
-    std::error_code no_directory;
-    const std::string directory = std::filesystem::current_path(no_directory).string();
+    const std::string directory = plan::directory_here(environment);
     const plan::PlanFormat plan = options.plan;
     auto spec = plan::make_job_spec(std::move(options), environment, directory);
-    if (!spec) return cli::complain(spec.error());
+    if (!spec) {
+        const int status = cli::complain(spec.error());
+        return spec.error().code == Errc::unreachable ? plan::kExitUnreachable : status;
+    }
+    if (const auto apart = plan::check_one_machine(*spec); !apart)
+        return cli::complain(apart.error());
     if (plan == plan::PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
         log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
         return 0;

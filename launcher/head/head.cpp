@@ -8,6 +8,7 @@
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
 #include "launcher/head/report.h"
+#include "launcher/plan/one_machine.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
@@ -356,6 +357,7 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     state.address = relayed ? join.address : agent.peer_address();
     state.relay_port = join.relay_port;
     state.addresses = join.addresses;
+    state.machine = join.machine;
     if (!relayed) {
         agent.set_host(host);
         assigner_->exchange().add_peer(agent.peer(), PeerKind::subtree, kNoRank);
@@ -369,6 +371,7 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     member.free_port = join.free_port;
     member.addresses = join.addresses;
     answers_.joined(host);
+    check_twin(host, join);
     if (join.problem != HostProblem::none) {
         hosts_.send(host, encode(Stop{}));
         progress_.host_failed(host);
@@ -388,6 +391,15 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
     return {};
 }
 
+/// A machine that has joined by another name cannot join again, unless the user wants ranks to share.
+void Head::check_twin(HostId host, Join& join) {
+    const auto twin = hosts_.twin_of(host);
+    if (!twin || join.problem != HostProblem::none) return;
+    const std::string text = plan::same_machine_text(hosts_.name(host), hosts_.name(*twin));
+    if (spec_.options.oversubscribe) return log::warn("{}", text);
+    join.problem = HostProblem::other;
+    join.problem_text = text;
+}
 
 void Head::beat() {
     for (const auto& starter : starters_) starter->beat();

@@ -125,6 +125,7 @@ private:
     void connect(HostId host);
     void lost(HostId host, const std::string& why);
     void give_up(AgentSession& session, const std::string& why);
+    void check_twin(HostId host, Join& join);
     bool is_here(const AgentSession& session) const;
     void watch_waits();
     asio::awaitable<void> end_hang(std::string why);

@@ -26,6 +26,15 @@ void Hosts::grow() {
     numbers_.add_places(spec_.placement.ranks.size());
 }
 
+std::optional<HostId> Hosts::twin_of(HostId host) const {
+    const std::string& machine = states_[host].machine;
+    if (machine.empty()) return std::nullopt;
+    for (const HostId other : hosts())
+        if (other != host && states_[other].session != nullptr && states_[other].machine == machine)
+            return other;
+    return std::nullopt;
+}
+
 bool Hosts::is_behind(const AgentSession& session, HostId host) const {
     return has(host) && states_[host].relayed && states_[host].session == &session;
 }

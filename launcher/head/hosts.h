@@ -22,6 +22,7 @@ struct HostState {
     bool done = false;                   ///< nothing of the job is left there, or it is lost
     std::string address;                 ///< its agent's, for hosts behind it; numeric
     std::vector<std::string> addresses;  ///< all that it has
+    std::string machine;                 ///< equal for two hosts that are one machine
     std::map<std::int64_t, plan::PlannedRank> ranks;  ///< by pid, of started ones
     std::uint16_t relay_port = 0;                ///< where its agent accepts others; 0: nowhere
     const char* phase = "waiting for its turn";  ///< what it does until it has joined
@@ -43,6 +44,9 @@ public:
     const HostState& operator[](HostId host) const { return states_[host]; }
     const std::string& name(HostId host) const { return spec_.hosts[host].host.name; }
     const Tree& tree() const { return tree_; }
+
+    /// Another host that has joined and is the same machine by another name.
+    std::optional<HostId> twin_of(HostId host) const;
 
     /// Whether the host has joined through this session, directly or behind a relay.
     bool is_behind(const AgentSession& session, HostId host) const;

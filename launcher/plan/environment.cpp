@@ -5,7 +5,9 @@
 #include "base/text_layout.h"
 #include "launcher/plan/env_file.h"
 
+#include <unistd.h>
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -250,6 +252,21 @@ std::optional<std::string_view> find_variable(EnvironmentView environment, std::
         if (const auto variable = split_variable(text); variable && variable->first == name)
             return variable->second;
     return {};
+}
+
+bool is_on_path(std::string_view name, EnvironmentView environment) {
+    const std::string_view path = find_variable(environment, "PATH").value_or("");
+    return std::ranges::any_of(split(path, ':'), [name](std::string_view folder) {
+        return !folder.empty() && ::access(fmt::format("{}/{}", folder, name).c_str(), X_OK) == 0;
+    });
+}
+
+std::string directory_here(EnvironmentView environment) {
+    const std::string shells(find_variable(environment, "PWD").value_or(""));
+    std::error_code differs;
+    if (shells.starts_with('/') && std::filesystem::equivalent(shells, ".", differs)) return shells;
+    std::error_code removed;
+    return std::filesystem::current_path(removed).string();
 }
 
 std::vector<std::string> srun_environment(EnvironmentView caller) {

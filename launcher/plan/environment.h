@@ -65,6 +65,13 @@ Result<void> check_settable(std::string_view name);
 /// Value of a variable; the first wins if there are several, as for getenv().
 std::optional<std::string_view> find_variable(EnvironmentView environment, std::string_view name);
 
+/// Whether PATH has such a program that may be executed.
+bool is_on_path(std::string_view name, EnvironmentView environment);
+
+/// The directory in which we run, as the caller's shell calls it if that is still so: hosts that mount it by a
+/// link have that name. Empty: it has been removed.
+std::string directory_here(EnvironmentView environment);
+
 /// The environment of `srun`, and so of the agents: a log-in's variables, and those that name the
 /// job and the cluster. The batch script's own step options (SLURM_NTASKS, …) are left out.
 std::vector<std::string> srun_environment(EnvironmentView caller);

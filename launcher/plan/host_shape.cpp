@@ -136,16 +136,9 @@ Result<void> check_first(const HostShape& shape, const Shapeable& given) {
 }  // namespace
 
 bool means_this_machine(const std::string& name) {
-    const auto is_here = [](const std::string& text) {
-        Host host;
-        host.name = text;
-        return transport::is_this_machine(host);
-    };
-    if (is_here(name)) return true;
-    const auto addresses = transport::resolve(name);
-    return addresses && std::ranges::any_of(*addresses, [&](const asio::ip::address& address) {
-               return is_here(address.to_string());
-           });
+    Host host;
+    host.name = name;
+    return transport::is_this_machine(host) || transport::leads_here(name);
 }
 
 void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& here) {

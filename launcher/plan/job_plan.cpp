@@ -192,6 +192,7 @@ Result<Placement> place_by_file(const Options& options, Offer& offer) {
     return place_on(offer.hosts, std::move(*host_of));
 }
 
+
 Result<Placement> place(const Options& options, Offer& offer, EnvironmentView caller) {
     if (!options.rankfile.empty()) return place_by_file(options, offer);
     const bool shaped = options.shape.any();
@@ -237,10 +238,25 @@ std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation
     return static_cast<std::size_t>(found - allocation->hosts.begin());
 }
 
-Result<Transport> choose_transport(const Host& host, const transport::SshOptions& ssh,
-                                   const Options& options, bool is_node, bool in_slurm) {
+/// How a node of Slurm's allocation is reached where there is no srun, as in many containers.
+Result<Transport> without_srun(const Host& host, TransportChoice asked, bool is_here) {
+    if (asked == TransportChoice::slurm)
+        return fail(Errc::invalid_input, "--transport slurm: there is no srun on PATH");
+    if (is_here) return Transport::local;
+    return fail(Errc::invalid_input,
+                "{} is a node of this Slurm allocation, but there is no srun on PATH (is this a "
+                "container?): --transport ssh reaches it by ssh, --transport local has all ranks "
+                "here, and by `dtrun join` in a task on each node they meet",
+                host.name);
+}
+
+Result<Transport> choose_transport(const JobSpec& spec, const Options& options, const Host& host,
+                                   transport::LookUp look_up) {
+    const bool in_slurm = spec.scheduler && spec.scheduler->scheduler == Scheduler::slurm;
+    const bool is_node = find_node(spec.scheduler, host).has_value();
+    const bool is_here = transport::is_this_machine(host, look_up);
     if (options.join || options.transport == TransportChoice::local) {
-        if (options.join || transport::is_this_machine(host)) return Transport::local;
+        if (options.join || is_here) return Transport::local;
         return fail(Errc::invalid_input, "--transport local: {} is another machine", host.name);
     }
     if (options.transport == TransportChoice::slurm && !in_slurm)
@@ -249,9 +265,10 @@ Result<Transport> choose_transport(const Host& host, const transport::SshOptions
     if (options.transport == TransportChoice::slurm && !is_node)
         return fail(Errc::invalid_input, "--transport slurm: {} is not in the allocation",
                     host.name);
-    if (is_node && options.transport != TransportChoice::ssh) return Transport::slurm;
-    if (transport::is_this_machine(host)) return Transport::local;
-    return ssh.command.empty() ? Transport::ssh : Transport::ssh_command;
+    if (is_node && options.transport != TransportChoice::ssh)
+        return spec.has_srun ? Transport::slurm : without_srun(host, options.transport, is_here);
+    if (is_here) return Transport::local;
+    return spec.ssh.command.empty() ? Transport::ssh : Transport::ssh_command;
 }
 
 /// Whether the user's own ssh leads through another machine.
@@ -472,13 +489,13 @@ void choose_store(Options& options, const JobSpec& spec) {
 }
 
 /// Decides how a host is reached, and what its ranks get.
-Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Host& host) {
+Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Host& host,
+                          transport::LookUp look_up) {
     if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
     JobHost target;
     target.host = host;
-    const bool in_slurm = spec.scheduler && spec.scheduler->scheduler == Scheduler::slurm;
     const auto node = find_node(spec.scheduler, host);
-    const auto transport = choose_transport(host, spec.ssh, options, node.has_value(), in_slurm);
+    const auto transport = choose_transport(spec, options, host, look_up);
     if (!transport) return std::unexpected(transport.error());
     target.transport = *transport;
     if (target.transport == Transport::ssh_command && !options.mpirun)
@@ -508,7 +525,7 @@ Result<HostId> list_host(JobSpec& spec, const Host& host) {
     const bool is_new = found == hosts.end();
     const HostId id = is_new ? static_cast<HostId>(spec.hosts.size()) : *found;
     if (is_new) {
-        auto target = make_host(spec, spec.options, host);
+        auto target = make_host(spec, spec.options, host, transport::LookUp::none);
         if (!target) return std::unexpected(target.error());
         spec.hosts.push_back(std::move(*target));
         spec.placement.hosts.push_back(host);
@@ -564,6 +581,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         spec.gpus_differ =
             any([&](const Allocation::Node& n) { return n.gpus != nodes.front().gpus; });
         spec.srun_env = srun_environment(caller);
+        spec.has_srun = !find_variable(caller, "PATH") || is_on_path("srun", caller);
     }
     spec.sources = std::move(offer->sources);
     spec.environment_here = std::move(environment->local);
@@ -571,7 +589,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     spec.scheduler = std::move(offer->allocation);
     spec.discovery = discovery_of(options);
     for (const Host& host : spec.placement.hosts) {
-        auto target = make_host(spec, options, host);
+        auto target = make_host(spec, options, host, transport::LookUp::own_names);
         if (!target) return std::unexpected(target.error());
         spec.hosts.push_back(std::move(*target));
     }

@@ -68,6 +68,7 @@ struct JobSpec {
     bool gpus_differ = false;              ///< among the nodes of that allocation
     std::vector<std::string> contracts;    ///< whose variables ranks get
     std::vector<std::string> srun_env;     ///< "NAME=value", of every srun
+    bool has_srun = true;                  ///< it is on PATH
     std::string directory;                 ///< for the ranks
     bool directory_required = false;       ///< --wdir: else home will do where it is missing
     std::optional<DaemonTarget> daemon;    ///< dtrun join: whose job it is

@@ -1,13 +1,48 @@
 #include "launcher/transport/host_target.h"
 
+#include "base/fd.h"
 #include "base/interfaces.h"
+#include "base/loop/net.h"
+#include "launcher/transport/ssh_patterns.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
 
 namespace dtrun::transport {
+namespace {
+
+constexpr std::chrono::milliseconds kLookUpLimit{500};
+
+bool is_own_address(const asio::ip::address& address) {
+    if (address.is_loopback()) return true;
+    const auto own = interface_addresses();
+    return std::ranges::any_of(
+        own, [&](const InterfaceAddress& a) { return a.address == numeric(address); });
+}
+
+/// For `-H hosts.txt`, which names a host.
+std::string file_hint(const std::string& name) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(name, none)) return {};
+    return fmt::format("; a file here has this name: write --hostfile {}", name);
+}
+
+/// Whether this process can open nothing more, so that a look-up finds no name server.
+bool is_out_of_descriptors() {
+    return !Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)) && (errno == EMFILE || errno == ENFILE);
+}
+
+}  // namespace
 
 bool is_openssh(const SshOptions& options) {
     if (options.command.empty()) return true;
@@ -15,16 +50,37 @@ bool is_openssh(const SshOptions& options) {
     return program == "ssh" || program.ends_with("/ssh");
 }
 
-bool is_this_machine(const Host& host) {
+bool is_this_machine(const Host& host, LookUp look_up) {
     if (!host.user.empty() || host.port != 0 || !host.address.empty()) return false;
-    if (host.name == "localhost" || host.name == host_name()) return true;
+    const std::string name = lower(host.name);
+    const std::string own = lower(host_name());
+    if (name == "localhost" || name == own) return true;
     boost::system::error_code error;
-    const auto address = asio::ip::make_address(host.name, error);
-    if (error) return false;
-    if (address.is_loopback()) return true;
-    const auto own = interface_addresses();
-    return std::ranges::any_of(
-        own, [&](const InterfaceAddress& a) { return a.address == address.to_string(); });
+    const auto address = asio::ip::make_address(name, error);
+    if (!error) return is_own_address(address);
+    return look_up == LookUp::own_names && may_be_own_name(name, own) && leads_here(name);
+}
+
+bool may_be_own_name(std::string_view name, std::string_view own) {
+    const std::string whole = lower(name);
+    const std::string first = lower(own.substr(0, own.find('.')));
+    if (first.empty() || !whole.starts_with(first)) return false;
+    return whole.size() == first.size() || whole[first.size()] == '.' || whole[first.size()] == '-';
+}
+
+bool leads_here(const std::string& name) {
+    using Answer = std::promise<Result<std::vector<asio::ip::address>>>;
+    const auto answer = std::make_shared<Answer>();
+    auto coming = answer->get_future();
+    try {
+        // A name server that does not answer is waited for by a thread, which nobody waits for.
+        std::thread([answer, name] { answer->set_value(resolve(name)); }).detach();
+    } catch (const std::system_error&) {
+        return false;  // no thread can be had
+    }
+    if (coming.wait_for(kLookUpLimit) != std::future_status::ready) return false;
+    const auto addresses = coming.get();
+    return addresses && std::ranges::any_of(*addresses, is_own_address);
 }
 
 Result<std::vector<asio::ip::address>> resolve(const std::string& name) {
@@ -35,8 +91,10 @@ Result<std::vector<asio::ip::address>> resolve(const std::string& name) {
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* list = nullptr;
     const int failed = ::getaddrinfo(name.c_str(), nullptr, &hints, &list);
+    if (failed != 0 && is_out_of_descriptors())
+        return fail(Errc::internal, "name look-up: Too many open files; raise ulimit -n");
     if (failed == EAI_NONAME || failed == EAI_NODATA)
-        return fail(Errc::not_found, "unknown host name");
+        return fail(Errc::not_found, "unknown host name{}", file_hint(name));
     if (failed != 0) return fail(Errc::unreachable, "name look-up: {}", gai_strerror(failed));
     std::vector<asio::ip::address> addresses;
     for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {

@@ -5,6 +5,7 @@
 #include "hostfiles/host.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun::transport {
@@ -20,9 +21,20 @@ struct SshOptions {
 /// Whether the command is OpenSSH's, whose flags are known. Empty is.
 bool is_openssh(const SshOptions& options);
 
-/// Whether ranks of `host` run on this machine without ssh: it is "localhost", this machine's name
+/// Whether names may be looked up, which can take half a second.
+enum class LookUp { none, own_names };
+
+/// Whether ranks of `host` run on this machine without ssh: it is "localhost", a name of this machine
 /// or an address of one of its interfaces, and nothing says how to log in.
-bool is_this_machine(const Host& host);
+/// \param look_up  of names that may be longer ones of this machine, as may_be_own_name() says
+bool is_this_machine(const Host& host, LookUp look_up = LookUp::own_names);
+
+/// Whether `name` begins as this machine's name does, in any case of letters: "head.cluster.local" or "head-ib0"
+/// for "head", and "head" for "head.cluster.local".
+bool may_be_own_name(std::string_view name, std::string_view own);
+
+/// Whether the name is looked up within half a second, and has an address of this machine.
+bool leads_here(const std::string& name);
 
 /// Numeric addresses of a name, in the resolver's order.
 /// Errc: not_found (no such name), unreachable (no answer from the name server)

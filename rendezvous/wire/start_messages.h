@@ -217,6 +217,7 @@ struct Join {
     std::uint16_t free_port = 0;   ///< the first of the reserved ports, if some were requested
     std::uint16_t relay_port = 0;  ///< port at which it listens for the agents behind it
     std::string directory;         ///< where the ranks will run
+    std::string machine;  ///< equal for two agents of one machine, or container; empty: not known
     HostProblem problem = HostProblem::none;
     std::string problem_text;
 
@@ -225,7 +226,8 @@ struct Join {
         f("host", m.host), f("hostname", m.hostname), f("agent_pid", m.agent_pid);
         f("address", m.address), f("interface", m.interface), f("free_port", m.free_port),
             f("relay_port", m.relay_port), f("addresses", m.addresses);
-        f("directory", m.directory), f("problem", m.problem), f("problem_text", m.problem_text);
+        f("directory", m.directory), f("machine", m.machine), f("problem", m.problem),
+            f("problem_text", m.problem_text);
     }
 };
 

@@ -318,6 +318,27 @@ TEST_CASE("an account without a shell is told in its own words", "[cluster][erro
                              Contains("This account is currently not available"));
 }
 
+TEST_CASE("a machine that is listed by two names is told before any rank starts",
+          "[cluster][errors]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done =
+        failing(cluster, {"-H", "s1:1,s1.cluster.local:1,s2:1", "--accept-new-host-keys"});
+    CHECK(done.exit_code == 200);
+    CHECK_THAT(done.err, Contains("s1 and s1.cluster.local are one machine") ||
+                             Contains("s1.cluster.local and s1 are one machine"));
+}
+
+TEST_CASE("this machine's long name is this machine, for which no ssh is needed",
+          "[cluster][errors]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    cluster.sshd_stop("head");
+    const Finished done = cluster.dtrun({"-H", "HEAD.cluster.local:2", "echo", "here"});
+    cluster.sshd_start("head");
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.out, Contains("here"));
+}
+
 TEST_CASE("a head that refuses a host's connection is told with the addresses that were tried",
           "[cluster][errors]") {
     Cluster& cluster = Cluster::shared(kHosts);

@@ -122,7 +122,7 @@ def compare_output(folder):
         assert ours[2], "no files"
 
 
-def check_hosts():
+def check_hosts(folder):
     """--nnodes and --nproc-per-node count, over named hosts and over those of a batch job."""
     def ranks(words, variables=()):
         done = subprocess.run([DTRUN, "torchrun", "--plan=json", *words.split(), "t.py"], capture_output=True, text=True,
@@ -130,7 +130,10 @@ def check_hosts():
         assert done.returncode == 0, done.stderr
         return [rank["host"] for rank in json.loads(done.stdout)["ranks"]]
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3", "SLURM_TASKS_PER_NODE": "1(x3)",
-           "SLURM_NTASKS": "3", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2"}.items()
+           "SLURM_NTASKS": "3", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2",
+           "PATH": f"{folder}/bin:{os.environ['PATH']}"}.items()
+    os.mkdir(f"{folder}/bin")
+    os.symlink("/bin/true", f"{folder}/bin/srun")
     assert ranks("--nnodes 2 --nproc-per-node 2 -H s1,s2,s3") == ["s1", "s1", "s2", "s2"]
     assert ranks("--nnodes 2 -H s1:2,s2:1,s3:1") == ["s1", "s1", "s2"]
     assert ranks("", job) == ["n1", "n2", "n3"]
@@ -222,12 +225,12 @@ def check_devices():
 
 
 def main():
-    check_hosts()
     check_warnings()
     check_master()
     check_devices()
     with tempfile.TemporaryDirectory() as folder:
         check_names(folder)
+        check_hosts(folder)
         check_error_file(folder)
     if not os.access(PYTHON, os.X_OK):
         skip(f"{PYTHON} is not there")

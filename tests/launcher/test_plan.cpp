@@ -1,7 +1,12 @@
 #include "launcher/commands/print_plan.h"
+
+#include "base/interfaces.h"
+#include "launcher/plan/one_machine.h"
+#include "launcher/transport/host_target.h"
 #include "rendezvous/wire/modes.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 namespace dtrun {
 
@@ -164,6 +169,66 @@ TEST_CASE("ranks that flags name must exist", "[plan]") {
     const auto spec = make_job_spec(options, {}, "/");
     REQUIRE_FALSE(spec.has_value());
     CHECK(spec.error().message == "--only-ranks: rank 7 does not exist, the ranks are 0..3");
+}
+
+TEST_CASE("this machine by two names is one machine, and refused unless ranks are to share it",
+          "[plan]") {
+    const auto verdict = [](const std::string& hosts, bool oversubscribe = false) {
+        Options options;
+        options.hosts = hosts;
+        options.program = {"x"};
+        options.oversubscribe = oversubscribe;
+        const auto spec = make_job_spec(std::move(options), {}, "/");
+        REQUIRE(spec.has_value());
+        return check_one_machine(*spec);
+    };
+    CHECK(verdict("localhost:2,127.0.0.1:2").error().message ==
+          "localhost and 127.0.0.1 are one machine: give it one name, with all its slots, or "
+          "--oversubscribe if its ranks are to share devices and processors");
+    CHECK_FALSE(verdict("gpu-1,LocalHost," + host_name()).has_value());
+    CHECK(verdict("localhost:2,127.0.0.1:2", true).has_value());
+    CHECK(verdict("localhost:2,gpu-1:2,me@localhost:2").has_value());  // somebody else's slots
+}
+
+TEST_CASE("a name that begins as this machine's does is looked up, no other is", "[plan]") {
+    using transport::may_be_own_name;
+    CHECK(may_be_own_name("head.cluster.local", "head"));
+    CHECK(may_be_own_name("HEAD.Cluster.Local", "Head"));
+    CHECK(may_be_own_name("head", "head.cluster.local"));
+    CHECK(may_be_own_name("head-ib0", "head"));
+    CHECK_FALSE(may_be_own_name("head2", "head"));
+    CHECK_FALSE(may_be_own_name("gpu-02", "gpu-01"));
+    CHECK_FALSE(may_be_own_name("s1", ""));
+}
+
+TEST_CASE("where Slurm's variables are, but not srun, this machine's ranks start here",
+          "[plan][slurm]") {
+    const std::vector<std::string> here{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=" + host_name(),
+                                        "SLURM_JOB_CPUS_PER_NODE=8", "PATH=/nowhere"};
+    Options options;
+    options.program = {"x"};
+    options.world_size = 2;
+    const auto spec = make_job_spec(options, here, "/");
+    REQUIRE(spec.has_value());
+    CHECK(spec->hosts[HostId{0}].transport == Transport::local);
+    const std::vector<std::string> two{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]",
+                                       "SLURM_JOB_CPUS_PER_NODE=8(x2)", "PATH=/nowhere"};
+    CHECK_THAT(make_job_spec(options, two, "/").error().message,
+               Catch::StartsWith("n1 is a node of this Slurm allocation, but there is no srun") &&
+                   Catch::Contains("--transport ssh") && Catch::Contains("dtrun join"));
+    options.transport = TransportChoice::slurm;
+    CHECK(make_job_spec(options, here, "/").error().message ==
+          "--transport slurm: there is no srun on PATH");
+}
+
+TEST_CASE("the directory is called as the caller's shell calls it, if that is the same one",
+          "[plan]") {
+    const std::string here = std::filesystem::current_path().string();
+    const std::string by_proc = "/proc/self/cwd";  // another name of it
+    CHECK(directory_here({{"PWD=" + by_proc}}) == by_proc);
+    CHECK(directory_here({{std::string("PWD=/")}}) == here);
+    CHECK(directory_here({{std::string("PWD=.")}}) == here);
+    CHECK(directory_here({}) == here);
 }
 
 }  // namespace dtrun

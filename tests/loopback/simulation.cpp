@@ -409,6 +409,8 @@ agent::AgentParts World::agent_parts(HostId host) {
             services.push_back(std::make_unique<Warns>(needed.tell_head, found->second.warns));
         return services;
     };
+    if (const auto does = script_.hosts.find(host); does != script_.hosts.end())
+        parts.machine = does->second.machine;
     parts.load = [] { return false; };
     parts.reserve_ports = [](std::uint32_t) { return agent::ReservedPorts(); };
     parts.connected = [] {};

@@ -61,6 +61,7 @@ struct HostScript {
     std::optional<std::pair<milliseconds, milliseconds>> stalled{};
     Way stalled_way = Way::both;
     std::string warns{};    ///< what its user is told of it while it gets ready
+    std::string machine{};  ///< equal for two hosts that are one machine
     milliseconds slow{};    ///< what its network takes longer than others, each way
 };
 

@@ -201,6 +201,24 @@ TEST_CASE("what a host says before it has joined is shown when it has, and ends 
     });
 }
 
+TEST_CASE("a machine that joins by two names starts no rank, unless they are to share it",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {1, 2, 2};
+    for (const HostId host : {HostId{0}, HostId{2}}) script.hosts[host].machine = "the same";
+    script.hosts[HostId{1}].machine = "another";
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == plan::kExitUsage);
+        CHECK(ending.started.empty());
+        CHECK_THAT(ending.shown,
+                   Contains("h0 and h2 are one machine") || Contains("h2 and h0 are one machine"));
+    });
+    script.options = [](plan::Options& options) { options.oversubscribe = true; };
+    in_many_orders(20, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK_THAT(ending.shown, Contains("are one machine"));
+    });
+}
 
 TEST_CASE("why dtrun refuses an agent is told with its host", "[loopback]") {
     Script script;

@@ -162,6 +162,7 @@ Join Agent::describe_host(const Connection& connection) const {
     }
     join.free_port = reserved_ports_.first();
     join.directory = preflight_.directory;
+    join.machine = parts_.machine;
     return join;
 }
 

@@ -44,6 +44,7 @@ struct AgentParts {
     std::function<void(std::string_view line)> say;
     char** host_env = nullptr;  ///< "NAME=value", up to a null pointer
     std::string node;  ///< what the scheduler that starts all agents calls this host; else empty
+    std::string machine{};  ///< as machine_text(); empty: not known
     /// As connect_to_server().
     std::function<asio::awaitable<Result<Connection>>(std::vector<std::string>, std::uint16_t,
                                                       Credentials, Deadline)>

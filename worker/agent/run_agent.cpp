@@ -1,4 +1,5 @@
 #include "worker/agent/run_agent.h"
+#include "worker/agent/machine_text.h"
 
 #include "base/log.h"
 #include "rendezvous/links/client.h"
@@ -73,6 +74,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
         if (error) return fail(Errc::not_found, "/proc/self/exe: {}", error.message());
         return agent::find_package(own.native(), kPackage);
     };
+    parts.machine = machine_text();
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;
     return parts;

@@ -120,7 +120,8 @@ class Supervisor:
             "passwd": passwd,
             "group": group,
             "shadow": [f"{name}:*:19000:0:99999:7:::" for name in names],
-            "hosts": ["127.0.0.1 localhost"] + [f"{h.address} {h.name}" for h in self.hosts],
+            "hosts": ["127.0.0.1 localhost"] +
+                     [f"{h.address} {h.name} {h.name}.cluster.local" for h in self.hosts],
             "nsswitch.conf": [f"{database}: files" for database in
                               ("passwd", "group", "shadow", "hosts", "services", "protocols")],
         }

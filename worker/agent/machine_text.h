@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace dtrun::agent {
+
+/// What two processes have in common if they are on one machine and in one container: the kernel's boot, the
+/// namespaces of network and processes, and the addresses. Empty: not known.
+std::string machine_text();
+
+}  // namespace dtrun::agent
