@@ -64,10 +64,15 @@ Result<NamePattern> parse_host_name(std::string_view text, const Place& place,
             return parse_ipv6(address, place.after(1));
         }
     }
+    if (const std::size_t scheme = text.find("://"); scheme != std::string_view::npos)
+        return fail_at(place, "{} is an address of the web; write {}", quoted(text),
+                       text.substr(scheme + 3));
     const std::size_t colon = std::min(text.find(':'), text.size());
     rest = text.substr(colon);
     if (!rest.empty() && rest.find(':', 1) != std::string_view::npos)
-        return fail_at(place, "{} has several ':'; put an IPv6 address in brackets, as in [::1]:4",
+        return fail_at(place,
+                       "{} has several ':'; write host:slots, and an IPv6 address in brackets, as "
+                       "in [::1]:4",
                        quoted(text));
     return NamePattern::parse(text.substr(0, colon), place);
 }
@@ -78,6 +83,10 @@ Result<HostItem> parse_host_item(std::string_view text, const Place& place) {
     Place host_place = place;
     if (const std::size_t at = text.rfind('@'); at != std::string_view::npos) {
         item.user = text.substr(0, at);
+        if (item.user.find(':') != std::string::npos)
+            return fail_at(
+                place, "{} before '@' is a user; write user@host:slots, and ssh's port as -p 22",
+                quoted(item.user));
         const auto checked = check_user(item.user, place);
         if (!checked) return std::unexpected(checked.error());
         host = text.substr(at + 1);

@@ -32,6 +32,15 @@ const Key* find_key(std::string_view name) {
     return found == kKeys.end() ? nullptr : &*found;
 }
 
+/// "[workers]", of an inventory; "[::1]" and "[1-3]" are hosts.
+bool is_group(std::string_view text) {
+    const auto stands_in_group = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    };
+    return text.size() > 2 && text.front() == '[' && text.back() == ']' &&
+           std::ranges::all_of(text.substr(1, text.size() - 2), stands_in_group);
+}
+
 /// One line of a hostfile that names a host; parse() reads it from left to right.
 class HostLine {
 public:
@@ -78,6 +87,12 @@ Result<void> HostLine::parse_host(std::string_view text, const Place& place) {
             return fail_at(place.after(pieces[0].text.size()),
                            "a hostfile has one host on each line; lists with commas are for -H");
     }
+    if (is_group(text))
+        return fail_at(
+            place,
+            "{} is a group of an Ansible inventory; a hostfile has one host on each line, "
+            "as in: s1 slots=4",
+            quoted(text));
     auto item = parse_host_item(text, place);
     if (!item) return std::unexpected(item.error());
     item_ = std::move(*item);
@@ -153,6 +168,8 @@ Result<void> each_line(std::string_view text, std::string_view name, Add add) {
 }  // namespace
 
 Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
+    if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+        return fail_at(Place{name}, "this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8");
     text = without_byte_order_mark(text);
     if (looks_like_yaml(text)) return parse_yaml_hostfile(text, name);
     HostMerger hosts(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));

@@ -40,6 +40,19 @@ long long sum(const HostList& hosts, int (*number_of)(const Host&)) {
     return total;
 }
 
+/// What to write where no host was given a number of slots, which is the commonest reason for too few.
+std::string ask_for_slots(const HostList& hosts, long long ranks) {
+    constexpr std::size_t kShown = 4;
+    const auto has_one = [](const Host& host) { return host.slots == 1 && !host.slots_max; };
+    if (hosts.size() > kShown || !std::ranges::all_of(hosts, has_one)) return {};
+    const auto count = static_cast<long long>(hosts.size());
+    std::string words;
+    for (const Host& host : hosts)
+        words += fmt::format("{}{}:{}", words.empty() ? "" : ",", host.name,
+                             (ranks + count - 1) / count);
+    return fmt::format("a name alone is one slot: write {}; or ", words);
+}
+
 /// How many ranks there will be. `slots` is the sum over the hosts.
 Result<int> choose_world_size(const HostList& hosts, const PlacementRequest& request,
                               long long slots) {
@@ -54,8 +67,9 @@ Result<int> choose_world_size(const HostList& hosts, const PlacementRequest& req
         return fail(Errc::invalid_input, "more than {} ranks; lower -np or the slots", kRanksMax);
     if (world_size > slots && !request.oversubscribe)
         return fail(Errc::invalid_input,
-                    "{} ranks but {} slots ({}); lower -np, add hosts, or --oversubscribe",
-                    world_size, slots, show_sum(hosts, slots_of));
+                    "{} ranks but {} slot{} ({}); {}lower -np, add hosts, or --oversubscribe",
+                    world_size, slots, slots == 1 ? "" : "s", show_sum(hosts, slots_of),
+                    ask_for_slots(hosts, world_size));
     if (const long long limit = sum(hosts, limit_of); world_size > limit)
         return fail(Errc::invalid_input,
                     "{} ranks but max_slots allow {} ({}); lower -np, add hosts, or raise "

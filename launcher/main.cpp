@@ -292,12 +292,25 @@ std::vector<std::string> words_of(int argc, char** argv) {
 std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentView environment) {
     if (words.empty() || cli::is_option(words[0])) return std::nullopt;
     if (words[0].find_first_of("/=") != std::string::npos) return std::nullopt;
+    if (plan::is_on_path(words[0], environment)) return std::nullopt;
+    constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+        {"stop", "end"},       {"cancel", "end"}, {"kill", "end"},    {"list", "jobs"},
+        {"ls", "jobs"},        {"ps", "jobs"},    {"logs", "attach"}, {"log", "attach"},
+        {"submit", "run"},     {"launch", "run"}, {"start", "run"},   {"check", "doctor"},
+        {"diagnose", "doctor"}};
+    const auto other = std::ranges::find(kElsewhere, words[0],
+                                         &std::pair<std::string_view, std::string_view>::first);
+    if (other != std::end(kElsewhere))
+        return fmt::format(
+            "{}: neither a command of dtrun nor a program on PATH; dtrun {} is that here", words[0],
+            other->second);
     std::vector<std::string> names;
-    for (const cli::Command& command : kCommands) names.emplace_back(command.name);
+    for (const cli::Command& command : kCommands)
+        if (command.run != nullptr) names.emplace_back(command.name);
     std::string hint = did_you_mean(words[0], names);
     if (const std::size_t at = hint.rfind(' '); at != std::string::npos)
         hint.insert(at + 1, "dtrun ");
-    if (hint.empty() || cli::is_on_path(words[0], environment)) return std::nullopt;
+    if (hint.empty()) return std::nullopt;
     return fmt::format("{}: neither a command of dtrun nor a program on PATH{}", words[0], hint);
 }
 

@@ -209,6 +209,18 @@ cli::Rows<BenchDraft> sweep_flags() {
     };
 }
 
+/// What fingers write that know `dtrun run`, or the other flags here.
+cli::Rows<BenchDraft> guessed_flags() {
+    return {
+        {{.names = "-np -n --np -N",
+          .group = foreign,
+          .refused = "ranks are --slots on each of --hosts; write --slots 2"}},
+        {{.names = "--no-train",
+          .group = foreign,
+          .refused = "it trains only with --train; leave it out"}},
+    };
+}
+
 cli::Rows<BenchDraft> train_flags() {
     return {
         {{.names = "--train",
@@ -382,7 +394,10 @@ Result<void> check_bench(const BenchDraft& draft) {
                     "--compare writes no file but that of --html; leave out --markdown, --csv and "
                     "--json");
     if (!bench.compare && !bench.files.empty())
-        return fail(Errc::invalid_input, "'{}' is no option; {}", bench.files.front(), kUsage);
+        return fail(
+            Errc::invalid_input,
+            "'{}' is no option, and a program of yours runs without bench: dtrun -np 4 PROGRAM; {}",
+            bench.files.front(), kUsage);
     if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun bench starts the ranks itself; leave it out");
@@ -410,8 +425,8 @@ Result<void> check_bench(const BenchDraft& draft) {
 
 const cli::FlagTable<BenchDraft>& bench_flags() {
     static const cli::FlagTable<BenchDraft> table(
-        "dtrun bench",
-        {sweep_flags(), train_flags(), report_flags(), limit_flags(), launch_flags()});
+        "dtrun bench", {sweep_flags(), guessed_flags(), train_flags(), report_flags(),
+                        limit_flags(), launch_flags()});
     return table;
 }
 

@@ -3,6 +3,7 @@
 #include "base/strings.h"
 #include "base/suggest.h"
 
+#include <fmt/format.h>
 #include <string.h>
 #include <algorithm>
 #include <charconv>
@@ -79,6 +80,7 @@ std::unexpected<Error> unknown(std::span<const Flag> flags, string_view name, st
     std::vector<NameOfFlag> begun;  // what an abbreviation could have meant, by its first name
     std::vector<std::string> spelled;
     for (const NameOfFlag& candidate : names) {
+        if (!flags[candidate.row].refused.empty()) continue;  // it would be the next error
         spelled.push_back(with_dashes(candidate.name));
         const bool is_known = !begun.empty() && begun.back().row == candidate.row;
         if (name.size() > 3 && spelled.back().starts_with(name) && !is_known)
@@ -149,18 +151,26 @@ bool is_option(string_view word) {
     return word.size() > 1 && word.starts_with('-');
 }
 
-Result<void> check_dash(string_view word) {
+std::optional<string_view> behind_long_dash(string_view word) {
     constexpr string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
                                        "\u2014", "\u2015", "\u2212"};
-    for (const string_view dash : kDashes) {
-        if (!word.starts_with(dash)) continue;
-        const string_view name = word.substr(dash.size());
-        return fail(Errc::invalid_input,
-                    "'{}' begins with a dash that a web page or a word processor has made long: "
-                    "write -{} or --{}",
-                    word, name, name);
-    }
-    return {};
+    for (const string_view dash : kDashes)
+        if (word.starts_with(dash)) return word.substr(dash.size());
+    return std::nullopt;
+}
+
+Result<void> check_dash(string_view word, std::span<const Flag> flags) {
+    const auto found = behind_long_dash(word);
+    if (!found) return {};
+    const std::string name(found->starts_with('-') ? found->substr(1) : *found);
+    std::vector<std::string> typed;  // those of the two that there are
+    for (const std::string& dashed : {"-" + name, "--" + name})
+        if (find_flag(flags, dashed.substr(0, dashed.find('=')))) typed.push_back(dashed);
+    if (typed.empty()) typed = {name.size() == 1 ? "-" + name : "--" + name};
+    return fail(Errc::invalid_input,
+                "'{}' begins with a dash that a web page or a word processor has made long: "
+                "write {}",
+                word, fmt::join(typed, " or "));
 }
 
 Flag::Value Flag::value() const {
@@ -211,7 +221,7 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         return FoundFlag{named->row, named->name, std::move(*value)};
     }
     if (at_ < words_.size() && !ended_)
-        if (const auto plain = check_dash(words_[at_]); !plain)
+        if (const auto plain = check_dash(words_[at_], flags_); !plain)
             return std::unexpected(plain.error());
     return std::nullopt;
 }
@@ -232,7 +242,7 @@ Result<string_view> OptionReader::chosen_word(const Named& named) {
 }
 
 /// A value of two words is returned with a blank between them, or as it is written if a '=' is before or
-/// in it: -genv NAME VALUE or NAME=VALUE.
+/// in it: -genv NAME VALUE or NAME=VALUE. The second may be anything: -mca plm_rsh_args "-p 22".
 Result<std::string> OptionReader::whole_value_of(const Named& named) {
     const auto first = value_of(named);
     if (!first) return std::unexpected(first.error());
@@ -240,9 +250,10 @@ Result<std::string> OptionReader::whole_value_of(const Named& named) {
     const string_view metavar = flags_[named.row].metavar;
     const bool is_whole = metavar.find(' ') == string_view::npos || value.find('=') != value.npos;
     if (named.attached || is_whole) return value;
-    const auto second = value_of(named);
-    if (!second) return std::unexpected(second.error());
-    return value.append(" ").append(*second);
+    if (at_ == words_.size())
+        return fail(Errc::invalid_input, "{} needs two words: {} {}", named.name, named.name,
+                    metavar);
+    return value.append(" ").append(words_[at_++]);
 }
 
 Result<string_view> OptionReader::value_of(const Named& named) {
@@ -279,7 +290,24 @@ Result<string_view> OptionReader::value_of(const Named& named) {
     return next;
 }
 
+namespace {
+
+/// A flag of which two names are given that disagree: one of them is another launcher's word for something else.
+Result<void> check_twice(const Flag& flag, const GivenFlag& one, const GivenFlag& other) {
+    const bool disagree =
+        one.row == other.row && one.name != other.name && one.value != other.value;
+    if (!disagree || flag.adds_up || flag.group == FlagGroup::foreign) return {};
+    return fail(Errc::invalid_input, "{} {} and {} {} are one option of dtrun; give it once{}{}",
+                one.name, one.value, other.name, other.value, flag.twice.empty() ? "" : ": ",
+                flag.twice);
+}
+
+}  // namespace
+
 Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given) {
+    for (std::size_t i = 0; i + 1 < given.size(); ++i)
+        for (const GivenFlag& later : given.subspan(i + 1))
+            if (auto done = check_twice(flags[given[i].row], given[i], later); !done) return done;
     for (const GivenFlag& one : given)
         for (const string_view excluded : split(flags[one.row].excludes, ' '))
             for (const GivenFlag& other : given)

@@ -88,6 +88,8 @@ struct Flag {
     std::string_view argparse{};
     /// First names of flags of the same table that cannot be given with this one.
     std::string_view excludes{};
+    /// What to say besides where two of its names are given, with different values.
+    std::string_view twice{};
     std::string_view refused{};  ///< why dtrun has no such flag; it does nothing then
     std::string_view help{};     ///< empty: the flag shares the line of the one before
 
@@ -102,6 +104,7 @@ enum class Ask { nothing, help, version, check_build };
 struct GivenFlag {
     std::size_t row = 0;
     std::string name;
+    std::string value{};
 };
 
 /// What words that are read become; each command derives a type with members of its own.
@@ -203,7 +206,8 @@ private:
     bool ended_ = false;
 };
 
-/// Errc: invalid_input, if two of the given flags exclude each other.
+/// Errc: invalid_input, if two of the given flags exclude each other, or two names of one have different
+/// values: of one name the last counts.
 Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given);
 
 /// What follows the options.
@@ -215,7 +219,7 @@ struct Rest {
 /// Reads the options at the begin of `words` into `draft`, up to one that asks for a text.
 ///
 /// Names begin with one dash or two if they are whole, and contain '_' for '-'; a value is the next
-/// word or follows '='. Given twice: what the setter makes of it, usually the last value counts.
+/// word or follows '='. Given twice by one name: what the setter makes of it, usually the last value counts.
 /// Errc: invalid_input, and those of setters
 template <class D>
 Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
@@ -227,7 +231,7 @@ Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
         const auto& [row, name, value] = **found;
         if (const auto done = table.setter(row)(draft, value); !done)
             return fail(done.error(), "{}", name);
-        draft.given.push_back({row, std::string(name)});
+        draft.given.push_back({row, std::string(name), value});
     }
     if (draft.asked == Ask::nothing)
         if (const auto done = check_exclusions(table.flags(), draft.given); !done)
@@ -239,8 +243,10 @@ Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
 const Flag* find_flag(std::span<const Flag> flags, std::string_view name);
 /// Whether a word is an option; "-" and "" are none.
 bool is_option(std::string_view word);
+/// What stands behind a dash that is none of the keyboard's; nothing: the word begins with none.
+std::optional<std::string_view> behind_long_dash(std::string_view word);
 /// Errc: invalid_input (an option whose dash is none of the keyboard's)
-Result<void> check_dash(std::string_view word);
+Result<void> check_dash(std::string_view word, std::span<const Flag> flags);
 
 /// Time in seconds, fractions allowed; rounded to a millisecond.
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text,

@@ -19,11 +19,11 @@ using enum FlagGroup;
 constexpr std::size_t kWordsColumn = 34;  // where explanations begin in `dtrun help words`
 
 constexpr string_view kTorchrun =
-    "a flag of torchrun: write dtrun torchrun ..., or -H and -np (dtrun is run once, not on every "
+    "torchrun has it; write dtrun torchrun ..., or -H and -np (dtrun is run once, not on every "
     "node)";
-constexpr string_view kDeepspeed = "a flag of deepspeed: write dtrun deepspeed ..., or -H and -np";
+constexpr string_view kDeepspeed = "deepspeed has it; write dtrun deepspeed ..., or -H and -np";
 constexpr string_view kAccelerate =
-    "a flag of accelerate: dtrun is run once for all machines; write -H s1:4,s2:4 python train.py";
+    "accelerate has it; dtrun is run once for all machines: write -H s1:4,s2:4 python train.py";
 constexpr string_view kBatch = "for the batch system: give it to sbatch, salloc or qsub";
 constexpr string_view kGpus =
     "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only "
@@ -301,6 +301,50 @@ Rows<RunDraft> words_of_launching() {
     };
 }
 
+/// What people write before they have read anything.
+Rows<RunDraft> words_of_guesses() {
+    return {
+        {{.names = "--user --username --login",
+          .group = foreign,
+          .refused = "write user@host:4 in -H or a hostfile, or User in ~/.ssh/config"}},
+        {{.names = "--key --ssh-key --private-key --identity",
+          .group = foreign,
+          .refused = "write -i FILE"}},
+        {{.names = "--port",
+          .group = foreign,
+          .refused = "ssh's port is -p N, torch's MASTER_PORT=N before the program"}},
+        {{.names = "--password --ask-pass",
+          .group = foreign,
+          .refused = "log-ins are by keys: ssh-copy-id HOST once for each host, or ssh-agent"}},
+        {{.names = "--image --container --docker --singularity --apptainer",
+          .group = foreign,
+          .refused = "write --wrap 'apptainer exec IMAGE', or 'docker run ... IMAGE'"}},
+        {{.names = "--detach --background --daemon",
+          .group = foreign,
+          .refused = "write nohup dtrun ... &, and look at it with dtrun jobs and dtrun attach"}},
+        {{.names = "--copy --sync --rsync --upload",
+          .group = foreign,
+          .refused = "programs are not copied: put them where all hosts have them, by a shared "
+                     "directory or by rsync before"}},
+        {{.names = "--python",
+          .group = foreign,
+          .refused = "write python3, or the path of another one, before the script"}},
+        {{.names = "-j --jobs --processes --procs --nproc --workers --num-workers",
+          .group = foreign,
+          .refused = "the number of ranks is -np N"}},
+        {{.names = "--name",
+          .group = foreign,
+          .refused = "jobs have ids, which dtrun jobs shows; dtrun join names them by --job"}},
+        {{.names = "--restart --restarts", .group = foreign, .refused = "write --max-restarts N"}},
+        {{.names = "--gpu", .group = foreign, .refused = kGpus}},
+        {{.names = "--silent", .group = foreign, .help = "--quiet"},
+         set_to<&plan::Options::verbosity, log::Level::quiet>},
+        {{.names = "-q",
+          .group = foreign,
+          .refused = "mpirun's --quiet, which is that here too; srun's --qos is for sbatch"}},
+    };
+}
+
 Rows<RunDraft> words_of_output() {
     return {
         {{.names = "--tag-output -tag-output", .group = foreign, .help = "--tag horovod"},
@@ -364,7 +408,7 @@ Rows<RunDraft> words_of_ending() {
 Rows<RunDraft> foreign_flags() {
     Rows<RunDraft> flags;
     for (const auto part : {words_of_places, foreign_binding_flags, words_of_variables,
-                            words_of_launching, words_of_output, words_of_ending})
+                            words_of_launching, words_of_guesses, words_of_output, words_of_ending})
         std::ranges::move(part(), std::back_inserter(flags));
     return flags;
 }

@@ -48,6 +48,39 @@ Result<void> check_hosts_apart(const RunDraft& draft, Words words) {
                 words[0], joined);
 }
 
+/// What nobody means as the name of a program.
+Result<void> check_program_word(string_view word) {
+    if (word.empty()) return fail(Errc::invalid_input, "the program's name is empty");
+    for (const string_view quote : {"\u201c", "\u201d", "\u2018", "\u2019"})
+        if (word.starts_with(quote))
+            return fail(Errc::invalid_input,
+                        "'{}' begins with a quote that a web page or a word processor has made: "
+                        "write \" or '",
+                        word);
+    if (word == "cd")
+        return fail(Errc::invalid_input,
+                    "cd is a word of the shell: write --wdir DIR before the program");
+    constexpr string_view kOfShells[] = {"export", "source", ".",    "ulimit", "umask", "set",
+                                         "unset",  "alias",  "exec", "eval",   "module"};
+    if (std::ranges::find(kOfShells, word) == std::end(kOfShells)) return {};
+    return fail(Errc::invalid_input,
+                "{} is a word of the shell: write sh -c '{} ...; exec PROGRAM'", word, word);
+}
+
+/// Refuses `--hosts a b -np 2 prog`, of which the second host would be taken for the program.
+Result<void> check_options_behind(const RunDraft& draft, Words words,
+                                  plan::EnvironmentView environment) {
+    const bool names_host = draft.options.hosts.find(',') == std::string::npos &&
+                            !draft.given.empty() && draft.given.back().value == draft.options.hosts;
+    if (!names_host || words.size() < 2 || (words[1] != "-np" && words[1] != "-n")) return {};
+    if (words[0].find('/') != std::string::npos || plan::is_on_path(words[0], environment))
+        return {};
+    return fail(Errc::invalid_input,
+                "'{}' is taken for the program, and {} for its argument: -H takes one word without "
+                "blanks; write -H {},{}",
+                words[0], words[1], draft.options.hosts, words[0]);
+}
+
 /// VAR=VALUE words. \return how many there are
 Result<std::size_t> read_assignments(RunDraft& draft, const Rest& rest) {
     std::size_t count = 0;
@@ -300,8 +333,13 @@ Result<void> read_program(RunDraft& draft, const Rest& rest, string_view usage) 
     const auto count = read_assignments(draft, rest);
     if (!count) return std::unexpected(count.error());
     const Words program = rest.words.subspan(*count);
+    if (program.empty() && rest.words.empty() && !draft.given.empty() &&
+        !draft.given.back().value.empty())
+        return fail(Errc::invalid_input, "no program to run behind {} {}; {}",
+                    draft.given.back().name, draft.given.back().value, usage);
     if (program.empty())
         return fail(Errc::invalid_input, "no program to run; {} (dtrun --help tells more)", usage);
+    if (const auto done = check_program_word(program.front()); !done) return done;
     draft.options.program.assign(program.begin(), program.end());
     return {};
 }
@@ -324,22 +362,26 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
     if (const auto done = check_looks(draft.options); !done) return std::unexpected(done.error());
     if (const auto done = add_start_timeout(draft.options, environment); !done)
         return std::unexpected(done.error());
-    if (!draft.options.mpirun)
+    if (!draft.options.mpirun) {
         if (const auto done = read_binding_args(draft.options); !done)
             return std::unexpected(done.error());
+    }
     RunCommand command;
+    for (const std::string& word : draft.options.program)
+        if (behind_long_dash(word))
+            command.warnings.push_back(
+                fmt::format("'{}', which the program gets, begins with a long dash of a web page "
+                            "or a word processor",
+                            word));
     add_tuning_env(draft, environment, command);
     command.options = std::move(draft.options);
     return command;
 }
 
-bool is_on_path(string_view name, plan::EnvironmentView environment) {
-    return dtrun::is_on_path(name, plan::find_variable(environment, "PATH").value_or(""));
-}
-
 std::string python_command(plan::EnvironmentView environment) {
-    return is_on_path("python3", environment) || !is_on_path("python", environment) ? "python3"
-                                                                                    : "python";
+    const bool has_only_python =
+        !plan::is_on_path("python3", environment) && plan::is_on_path("python", environment);
+    return has_only_python ? "python" : "python3";
 }
 
 Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
@@ -350,6 +392,9 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
     const auto rest = read_options(dialect.flags, *all, draft);
     if (!rest) return std::unexpected(rest.error());
     if (draft.asked != Ask::nothing) return RunCommand{.asked = draft.asked};
+    if (!rest->ended)
+        if (const auto done = check_options_behind(draft, rest->words, environment); !done)
+            return std::unexpected(done.error());
     if (const auto done = read_programs(draft, *rest, dialect); !done)
         return std::unexpected(done.error());
     if (const auto done = check_shell_line(draft.options); !done)

@@ -89,8 +89,6 @@ Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView env
 /// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then
 /// serves.
 void set_master(plan::Options& options, const std::string& address, std::optional<int> port);
-/// Whether PATH has such a program that may be executed.
-bool is_on_path(std::string_view name, plan::EnvironmentView environment);
 /// "python3", or "python" where PATH has only that.
 std::string python_command(plan::EnvironmentView environment);
 

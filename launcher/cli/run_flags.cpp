@@ -194,6 +194,7 @@ Rows<RunDraft> host_flags() {
           .metavar = "N",
           .group = hosts,
           .common = true,
+          .twice = "srun's -N, a number of nodes, is what -H, --hostfile or the allocation say",
           .help = "so many ranks on each host, instead of one for each slot"},
          set_ranks_per_host},
         {{.names = "--rankfile",

@@ -63,6 +63,9 @@ Result<plan::ListenAddress> parse_listen_address(string_view value) {
     if (value.empty()) return plan::ListenAddress{kLoopback, 0};
     if (const auto port = to_int(value, 0, kPortMax))
         return plan::ListenAddress{kLoopback, static_cast<std::uint16_t>(*port)};
+    if (std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; }))
+        return fail(Errc::invalid_input, "'{}' is no port: 0 to {}, 0 for any free one", value,
+                    kPortMax);
     const auto parsed = plan::parse_address(value, 0);
     if (!parsed) return std::unexpected(parsed.error());
     const std::string address = parsed->first == "localhost" ? kLoopback : parsed->first;

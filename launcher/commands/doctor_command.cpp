@@ -161,8 +161,10 @@ int run_doctor(cli::Words words, plan::EnvironmentView environment) {
     if (draft.asked == cli::Ask::version) return cli::print(cli::version_text());
     if (!rest->words.empty())
         return cli::complain(
-            {Errc::invalid_input,
-             fmt::format("'{}' is no option; usage: dtrun doctor [options]", rest->words.front())});
+            {Errc::invalid_input, fmt::format("'{}' is no option; hosts are named by -H, as in "
+                                              "dtrun doctor -H s1,s2; usage: dtrun "
+                                              "doctor [options]",
+                                              rest->words.front())});
     plan::Options& options = draft.options;
     log::init("dtrun", options.verbosity);
     const auto waits = [](const cli::GivenFlag& flag) { return flag.name == "--connect-timeout"; };

@@ -153,7 +153,11 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
     }
     const auto port = open_sockets(daemon, options, environment);
     if (!port) {
-        log::error("{}", port.error().message);
+        const bool is_taken = port.error().message.find("already in use") != std::string::npos;
+        log::error("{}{}", port.error().message,
+                   is_taken ? "; a daemon may be there already (dtrun status), or write --listen "
+                              "ADDRESS:PORT"
+                            : "");
         co_return port.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
     daemon.start();

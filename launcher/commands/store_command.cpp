@@ -116,7 +116,11 @@ asio::awaitable<Result<std::unique_ptr<StoreClient>>> connect_to_daemon(plan::Da
     const auto executor = co_await asio::this_coro::executor;
     auto connection = co_await connect_to_server(target.addresses, target.port, target.credentials,
                                                  after(kConnectLimit));
-    if (!connection) co_return fail(connection.error(), "dtrun serve at {}", target.text);
+    if (!connection) {
+        Error why = connection.error();
+        if (why.code == Errc::unreachable) why.message += "; is `dtrun serve` running there?";
+        co_return fail(why, "dtrun serve at {}", target.text);
+    }
     auto client =
         std::make_unique<StoreClient>(executor, std::make_unique<Link>(std::move(*connection)));
     Enter enter;

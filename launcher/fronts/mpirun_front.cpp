@@ -43,6 +43,7 @@ void drop_names(cli::Flag& flag) {
     if (flag.first_name() == "-c") flag.names = "-c-of-srun";
     if (flag.first_name() == "--version") flag.names = "--version";
     if (flag.first_name() == "--quiet") flag.names = "--quiet";
+    if (flag.first_name() == "-q") flag.names = "-q-of-srun";
 }
 
 cli::Rows<cli::RunDraft> own_words() {

@@ -130,9 +130,11 @@ Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment
     auto text = read_private_file(file, kSecretTextBytesMax,
                                   variable(environment, "CREDENTIALS_DIRECTORY"));
     if (!text && is_default && text.error().code == Errc::not_found)
-        return fail(Errc::not_found,
-                    "no secret: {} is made by `dtrun serve`; copy it here, or give --secret-file",
-                    file);
+        return fail(
+            Errc::not_found,
+            "no secret: {} is made by `dtrun serve`; copy it here, or give --secret-file; jobs "
+            "that no daemon leads are seen by `dtrun jobs` and `dtrun top`",
+            file);
     if (!text) return fail(text.error().code, "secret file {}", text.error().message);
     return secret_from(std::move(*text), "secret file " + file);
 }

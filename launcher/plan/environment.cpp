@@ -1,11 +1,11 @@
 #include "launcher/plan/environment.h"
 
+#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/plan/env_file.h"
 
-#include <unistd.h>
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -255,10 +255,7 @@ std::optional<std::string_view> find_variable(EnvironmentView environment, std::
 }
 
 bool is_on_path(std::string_view name, EnvironmentView environment) {
-    const std::string_view path = find_variable(environment, "PATH").value_or("");
-    return std::ranges::any_of(split(path, ':'), [name](std::string_view folder) {
-        return !folder.empty() && ::access(fmt::format("{}/{}", folder, name).c_str(), X_OK) == 0;
-    });
+    return dtrun::is_on_path(name, find_variable(environment, "PATH").value_or(""));
 }
 
 std::string directory_here(EnvironmentView environment) {

@@ -192,6 +192,18 @@ Result<Placement> place_by_file(const Options& options, Offer& offer) {
     return place_on(offer.hosts, std::move(*host_of));
 }
 
+/// Asks about "-H s1:2222", where somebody may have thought of a port.
+Result<void> check_slots(const Options& options, const HostList& hosts) {
+    constexpr int kUsualMax = 1024;
+    if (options.hosts.empty() || options.world_size || options.elastic) return {};
+    const auto odd =
+        std::ranges::find_if(hosts, [](const Host& host) { return host.slots > kUsualMax; });
+    if (odd == hosts.end()) return {};
+    return fail(Errc::invalid_input,
+                "{}:{} is {} ranks on one host; if they are meant, add -np, and for a port of ssh "
+                "write -p {}",
+                odd->name, odd->slots, odd->slots, odd->slots);
+}
 
 Result<Placement> place(const Options& options, Offer& offer, EnvironmentView caller) {
     if (!options.rankfile.empty()) return place_by_file(options, offer);
@@ -201,6 +213,7 @@ Result<Placement> place(const Options& options, Offer& offer, EnvironmentView ca
     if (shaped && !named && !offer.from_allocation)
         size_this_machine(options.shape, offer.hosts.front(), here);
     HostList hosts = offer.hosts;
+    if (const auto done = check_slots(options, hosts); !done) return std::unexpected(done.error());
     PlacementRequest request{options.world_size, options.map_by, options.oversubscribe};
     if (options.elastic) request.world_size.reset();  // every slot is a place for a rank
     const bool filtered = !options.include.empty() || !options.exclude.empty();

@@ -58,7 +58,8 @@ inline constexpr std::string_view kStoreAgent =
     "-atime +30 -mtime +30 -exec rm -rf {} + 2>/dev/null; "
     "sync \"$t\" 2>/dev/null; ck <\"$t\" >\"$d/.sum-$id\"; "
     "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
-    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec?)\"; e=$(bad \"$a\") || "
+    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec? then set XDG_CACHE_HOME there, "
+    "or have dtrun-agent on PATH)\"; e=$(bad \"$a\") || "
     "f \"cannot tell who could change $a: $e\"; [ -z \"$e\" ] || f \"others could change the agent "
     "in $d: they may write to $e\"; umask "
     "\"$w\"; }; ";

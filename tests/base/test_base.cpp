@@ -35,6 +35,15 @@ TEST_CASE("numbers are read whole or not at all", "[strings]") {
         CHECK_FALSE(to_int(bad, 0, 100).has_value());
 }
 
+TEST_CASE("two letters that have changed places are one mistake", "[strings]") {
+    CHECK(edit_distance("benhc", "bench") == 1);
+    CHECK(edit_distance("rnu", "run") == 1);
+    CHECK(edit_distance("torhc", "torch") == 1);
+    CHECK(edit_distance("kitten", "sitting") == 3);
+    CHECK(edit_distance("", "abc") == 3);
+    CHECK(edit_distance("same", "same") == 0);
+}
+
 TEST_CASE("words split as a shell would split them, without expanding anything", "[strings]") {
     using Words = std::vector<std::string>;
     CHECK(shell_words("ssh -J 'a b' \"c\\\"d\" e\\ f $HOME") ==

@@ -69,7 +69,9 @@ TEST_CASE("filter_hosts names the host or slot that is not there", "[hostfiles][
         {"w0:1,x", "1:6: 'x' is not a slot number; write host:0,1,2"},
         {"w0:-0", "1:4: '-0' is not a slot number; write host:0,1,2"},
         {"w0:65536", "1:4: '65536' is not a slot number; write host:0,1,2"},
-        {"w0:1:2", "1:1: 'w0:1:2' has several ':'; put an IPv6 address in brackets, as in [::1]:4"},
+        {"w0:1:2",
+         "1:1: 'w0:1:2' has several ':'; write host:slots, and an IPv6 address in brackets, as in "
+         "[::1]:4"},
         {"w0@@w1", "1:4: no host stands next to this '@'; write host:0,1@host"},
         {"@", "1:1: no host stands next to this '@'; write host:0,1@host"},
         {" ", "1:1: no host stands next to this '@'; write host:0,1@host"},

@@ -35,7 +35,8 @@ TEST_CASE("parse_hosts reads every form of -H", "[hostfiles]") {
 TEST_CASE("parse_hosts names the column and what to write instead", "[hostfiles]") {
     const std::string chars = " cannot stand in a host name; use letters, digits, '.', '-' and '_'";
     const std::string option = " starts with '-': ssh would read it as an option";
-    const std::string colons = " has several ':'; put an IPv6 address in brackets, as in [::1]:4";
+    const std::string colons =
+        " has several ':'; write host:slots, and an IPv6 address in brackets, as in [::1]:4";
     const std::string blank = "hosts are separated by commas; write a:1,b:1 without blanks";
     const auto [input, message] = GENERATE_COPY(table<std::string, std::string>({
         {"", "1:1: no hosts; write -H host:slots,host:slots"},

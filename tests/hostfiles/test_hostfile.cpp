@@ -76,7 +76,8 @@ TEST_CASE("parse_hostfile names the line, the column and the right form", "[host
         {"n[1-3 slots=4", "1:2: '[' is not closed; write ']' after the last number"},
         {"- s1", "1:1: host name '-' starts with '-': ssh would read it as an option"},
         {"::1 slots=4",
-         "1:1: '::1' has several ':'; put an IPv6 address in brackets, as in [::1]:4"},
+         "1:1: '::1' has several ':'; write host:slots, and an IPv6 address in brackets, as in "
+         "[::1]:4"},
         {"n[1-1000000]\nn1", "2:1: more than 1000000 hosts; split the list"},
         {"alice@h\n\n bob@h",
          "3:2: host 'h' has user 'bob' here but 'alice' at 1:1; give one host one value"},

@@ -58,6 +58,12 @@ def main():
         assert dtrun("--transport", "local", word).returncode == 127, word
     misspelt = dtrun("stauts")
     assert misspelt.returncode == 127 and misspelt.stderr.endswith("; did you mean dtrun status?\n"), misspelt
+    for word, hint in {"benhc": "did you mean dtrun bench?", "stop": "dtrun end is that here",
+                       "logs": "dtrun attach is that here"}.items():
+        wrong = dtrun(word)
+        assert wrong.returncode == 127 and wrong.stderr.endswith(f"; {hint}\n"), wrong
+    unknown = dtrun("help", "rnu").stderr
+    assert "did you mean run?" in unknown, unknown
     # Called by the name of another launcher, dtrun is that launcher.
     with tempfile.TemporaryDirectory() as folder:
         links = {"torchrun": "torchrun", "deepspeed": "deepspeed", "mpirun": "mpirun", "mpiexec": "mpirun",

@@ -17,6 +17,9 @@ def check_mistakes(place):
     script = f"{place}/script"
     with open(script, "w", opener=lambda name, flags: os.open(name, flags, 0o755)) as file:
         file.write("#!/no/such/shell\n")
+    secret = f"{place}/secret"
+    with open(secret, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write("0123456789abcdef0123456789abcdef\n")
     for words, code, text in (
         (["--output-dir", "/etc/passwd", "true"], 200, "/etc/passwd: Not a directory"),
         (["--output-dir", "/proc/x", "true"], 200, "/proc/x: No such file or directory"),
@@ -27,6 +30,10 @@ def check_mistakes(place):
         (["--ssh-command", "./kube.sh", "-p", "2222", "-H", "192.0.2.1", "true"], 200, "port 2222 (-p)"),
         (["--hostfile", "/nope", "true"], 200, "dtrun: --hostfile: /nope: No such file or directory\n"),
         (["-H", "s1:0", "true"], 200, "HOST:1"),
+        (["-H", "localhost:1,127.0.0.1:1", "true"], 200, "localhost and 127.0.0.1 are one machine"),
+        (["doctor", "s1"], 200, "dtrun doctor -H s1"),
+        (["--web=99999", "true"], 200, "dtrun: --web: '99999' is no port: 0 to 65535"),
+        (["join", "nosuch.invalid", "--job", "t", "--secret-file", secret, "--", "true"], 201, "nosuch.invalid: "),
         (["serve", "--listen", "foo"], 200, "dtrun: --listen: 'foo' is not a numeric address"),
         (["bench", "--html", "/nope/x"], 200, "--html"),
         (["bench", "--backends", "glo", "-p", "2"], 200, "dtrun: --backends: 'glo'"),

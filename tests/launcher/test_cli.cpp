@@ -288,7 +288,16 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"--foo p", "unknown option --foo; see dtrun --help"},
         {"-np 2 \u2013gloo p",
          "'\u2013gloo' begins with a dash that a web page or a word processor has made long: write "
-         "-gloo or --gloo"},
+         "--gloo"},
+        {"-np 2 \u2013-gloo p",
+         "'\u2013-gloo' begins with a dash that a web page or a word processor has made long: "
+         "write "
+         "--gloo"},
+        {"\u2013H a p",
+         "'\u2013H' begins with a dash that a web page or a word processor has made long: write "
+         "-H"},
+        {"--gpuss 1 p", "unknown option --gpuss; see dtrun --help"},  // --gpus is no flag either
+        {"--hotss a p", "unknown option --hotss; did you mean --hosts?"},
         {"\u2014np 2 p",
          "'\u2014np' begins with a dash that a web page or a word processor has made long: write "
          "-np or --np"},
