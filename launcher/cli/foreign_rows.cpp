@@ -80,7 +80,9 @@ Result<void> add_mca(RunDraft& draft, string_view words) {
     constexpr string_view kOfDaemons[] = {"plm_",  "orte_", "prte_", "oob_",     "ras_",   "rmaps_",
                                           "odls_", "ess_",  "iof_",  "grpcomm_", "routed_"};
     const auto [name, value] = name_and_value(words);
-    if (std::ranges::any_of(kOfDaemons, [&](string_view of) { return name.starts_with(of); }))
+    const bool is_followed = keep_rsh_word(draft.rsh, name, value);
+    if (!is_followed &&
+        std::ranges::any_of(kOfDaemons, [&](string_view of) { return name.starts_with(of); }))
         draft.options.notes.push_back(
             fmt::format("--mca {}: is for daemons of mpirun, and has no effect", name));
     return add_variable(draft, fmt::format("OMPI_MCA_{}", name), value);

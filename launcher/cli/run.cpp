@@ -365,6 +365,8 @@ Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment)
     if (!draft.options.mpirun) {
         if (const auto done = read_binding_args(draft.options); !done)
             return std::unexpected(done.error());
+        if (const auto done = follow_rsh_words(draft.rsh, draft.options); !done)
+            return std::unexpected(done.error());
     }
     RunCommand command;
     for (const std::string& word : draft.options.program)
@@ -395,6 +397,7 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
     if (!rest->ended)
         if (const auto done = check_options_behind(draft, rest->words, environment); !done)
             return std::unexpected(done.error());
+    if (dialect.follow_variables != nullptr) dialect.follow_variables(draft, environment);
     if (const auto done = read_programs(draft, *rest, dialect); !done)
         return std::unexpected(done.error());
     if (const auto done = check_shell_line(draft.options); !done)

@@ -7,6 +7,7 @@
 #include "launcher/cli/flags.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/horovod_flags.h"
+#include "launcher/cli/rsh_words.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
 
@@ -29,6 +30,7 @@ struct RunDraft : Draft {
     bool warn_time_given = false;
     std::string on_rank_failure;  ///< --on-rank-failure; empty if not given
     bool mpi_asked = false;       ///< --mpi asks for MPI that dtrun offers
+    RshWords rsh;                 ///< of mpirun's words
 };
 
 /// What the words of a command that starts a job amount to.
@@ -52,6 +54,8 @@ struct RunDialect {
     const FlagTable<RunDraft>& flags;  ///< begins with the rows of run_flags()
     NextProgram next_program;
     std::string_view usage;
+    /// Adds what variables of the launcher say that this command stands for, where no word says it; may be null.
+    void (*follow_variables)(RunDraft& draft, plan::EnvironmentView environment) = nullptr;
 };
 
 /// Reads what follows `dtrun` or `dtrun run`, and the --config-file. Options end at the first word

@@ -4,6 +4,8 @@
 #include "launcher/cli/setters.h"
 
 #include <fmt/format.h>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace dtrun::fronts {
@@ -36,6 +38,10 @@ Words that mean something else than to `dtrun run`:
 constexpr string_view kMpirunEnd = R"(
 All others are those of `dtrun run`: `dtrun help all` has its options and
 `dtrun help words` those of mpirun. A ':' always begins the next program.
+
+Variables by which a launcher is told of its hosts and its ssh count too, where
+no option says it: OMPI_MCA_orte_default_hostfile, OMPI_MCA_plm_rsh_agent and
+_args, PRTE_MCA_prte_default_hostfile, HYDRA_HOST_FILE, I_MPI_HYDRA_HOST_FILE.
 )";
 
 /// Takes away names that mean something else to mpirun.
@@ -64,6 +70,35 @@ cli::Rows<cli::RunDraft> own_words() {
     };
 }
 
+/// What variables of launchers say, the first that is set: Kubernetes operators and sites say it thus.
+constexpr string_view kHostfiles[] = {"OMPI_MCA_orte_default_hostfile",
+                                      "PRTE_MCA_prte_default_hostfile", "PRTE_MCA_default_hostfile",
+                                      "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"};
+constexpr string_view kAgents[] = {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_rsh_agent",
+                                   "PRTE_MCA_plm_ssh_agent", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+                                   "HYDRA_LAUNCHER_EXEC"};
+constexpr string_view kArguments[] = {"OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args",
+                                      "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+                                      "HYDRA_LAUNCHER_EXTRA_ARGS"};
+
+std::string first_set(std::span<const string_view> names, plan::EnvironmentView environment) {
+    for (const string_view name : names)
+        if (const auto value = plan::find_variable(environment, name); value && !value->empty())
+            return std::string(*value);
+    return {};
+}
+
+/// Inside a rank they are those of the job around us.
+void follow_variables(cli::RunDraft& draft, plan::EnvironmentView environment) {
+    if (draft.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
+    plan::Options& options = draft.options;
+    if (options.hosts.empty() && options.hostfile.empty() && options.rankfile.empty() &&
+        options.transport != plan::TransportChoice::local)
+        options.hostfile = first_set(kHostfiles, environment);
+    if (draft.rsh.agent.empty()) draft.rsh.agent = first_set(kAgents, environment);
+    if (draft.rsh.arguments.empty()) draft.rsh.arguments = first_set(kArguments, environment);
+}
+
 }  // namespace
 
 const cli::FlagTable<cli::RunDraft>& mpirun_flags() {
@@ -76,8 +111,9 @@ const cli::FlagTable<cli::RunDraft>& mpirun_flags() {
 }
 
 Result<cli::RunCommand> parse_mpirun(cli::Words words, plan::EnvironmentView environment) {
-    return cli::parse_dialect(words, environment,
-                              {mpirun_flags(), cli::NextProgram::always, kMpirunUsage});
+    return cli::parse_dialect(
+        words, environment,
+        {mpirun_flags(), cli::NextProgram::always, kMpirunUsage, &follow_variables});
 }
 
 std::string mpirun_help() {

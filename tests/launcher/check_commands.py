@@ -64,6 +64,7 @@ def main():
         assert wrong.returncode == 127 and wrong.stderr.endswith(f"; {hint}\n"), wrong
     unknown = dtrun("help", "rnu").stderr
     assert "did you mean run?" in unknown, unknown
+    assert printed("mpiexec", "--help") == printed("help", "mpirun")
     # Called by the name of another launcher, dtrun is that launcher.
     with tempfile.TemporaryDirectory() as folder:
         links = {"torchrun": "torchrun", "deepspeed": "deepspeed", "mpirun": "mpirun", "mpiexec": "mpirun",

@@ -392,3 +392,45 @@ TEST_CASE("the mpirun is DTRUN_MPIRUN, else the first of mpirun and mpiexec",
     CHECK_THAT(find_mpirun(Environment{only}).error().message,
                Contains("--version ends with 3: cannot do that; name another in DTRUN_MPIRUN"));
 }
+
+TEST_CASE("dtrun mpirun follows the variables that tell an mpirun of its hosts and its ssh",
+          "[launcher][cli][mpirun]") {
+    const auto hostfile_of = [](const char* variable, std::string_view typed = "-np 2 p") {
+        return options_of(fmt::format("mpirun {}", typed), {fmt::format("{}=/h", variable)})
+            .hostfile;
+    };
+    for (const char* const name :
+         {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
+          "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE"}) {
+        CAPTURE(name);
+        CHECK(hostfile_of(name) == "/h");
+        CHECK(hostfile_of(name, "-H a:2 p").empty());
+        CHECK(hostfile_of(name, "--hostfile /own p") == "/own");
+        CHECK(hostfile_of(name, "--mpi mpirun -np 2 p").empty());  // that one reads it itself
+    }
+    CHECK(options_of("mpirun p", {"HYDRA_HOST_FILE=/h", "DTRUN_RANK=0"}).hostfile.empty());
+    CHECK(options_of("run p", {"HYDRA_HOST_FILE=/h"}).hostfile.empty());
+
+    const Options by_script =
+        options_of("mpirun p", {"OMPI_MCA_plm_rsh_agent=/etc/mpi/kubexec.sh"});
+    CHECK(by_script.ssh_command == "/etc/mpi/kubexec.sh");
+    const Options by_port = options_of("mpirun p", {"OMPI_MCA_plm_rsh_args=-p 2222 -i /key"});
+    CHECK(by_port.ssh_command.empty());
+    CHECK(by_port.ssh_port == 2222);
+    CHECK(by_port.ssh_identity_file == "/key");
+    const std::string tries = "-o ConnectionAttempts=10";
+    CHECK(options_of("mpirun p", {"OMPI_MCA_plm_rsh_args=" + tries}).ssh_command == "ssh " + tries);
+    CHECK(
+        options_of("mpirun --ssh-command mine p", {"OMPI_MCA_plm_rsh_args=" + tries}).ssh_command ==
+        "mine");
+}
+
+TEST_CASE("mpirun's words for its ssh are those of dtrun", "[launcher][cli][mpirun]") {
+    const Options port = options_of("mpirun -mca plm_rsh_args '-p 22' p");
+    CHECK(port.ssh_port == 22);
+    CHECK(port.notes.empty());
+    const Options agent = options_of("mpirun --mca plm_rsh_agent 'ssh -q : rsh' p");
+    CHECK(agent.ssh_command == "ssh -q");
+    CHECK(options_of("mpirun --mca plm_rsh_agent 'ssh : rsh' p").ssh_command.empty());
+    CHECK(error_of("mpirun --mca plm_rsh_args") == "--mca needs two words: --mca NAME VALUE");
+}

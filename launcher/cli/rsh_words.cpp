@@ -1,0 +1,66 @@
+#include "launcher/cli/rsh_words.h"
+
+#include "base/strings.h"
+#include "launcher/cli/setters.h"
+
+#include <optional>
+#include <vector>
+
+namespace dtrun::cli {
+namespace {
+
+/// -p and -i, which dtrun itself can follow.
+struct Followed {
+    int port = 0;
+    std::string key{};
+};
+
+/// Nothing: there are others, for ssh to follow.
+std::optional<Followed> read_arguments(const std::vector<std::string>& words) {
+    Followed followed;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string_view name = std::string_view(words[i]).substr(0, 2);
+        if (name != "-p" && name != "-i") return std::nullopt;
+        std::string value = words[i].substr(2);
+        if (value.empty() && ++i < words.size()) value = words[i];
+        const auto port = to_int(value, 1, kPortMax);
+        if (value.empty() || (name == "-p" && !port)) return std::nullopt;
+        if (name == "-p")
+            followed.port = static_cast<int>(*port);
+        else
+            followed.key = value;
+    }
+    return followed;
+}
+
+}  // namespace
+
+bool keep_rsh_word(RshWords& words, std::string_view name, std::string_view value) {
+    const bool is_agent =
+        name == "plm_rsh_agent" || name == "orte_rsh_agent" || name == "plm_ssh_agent";
+    if (is_agent) words.agent = value;
+    const bool is_arguments = name == "plm_rsh_args" || name == "plm_ssh_args";
+    if (is_arguments) words.arguments = value;
+    return is_agent || is_arguments;
+}
+
+Result<void> follow_rsh_words(const RshWords& words, plan::Options& options) {
+    const std::string agent(trim(words.agent.substr(0, words.agent.find(':'))));
+    if (!options.ssh_command.empty() || (agent.empty() && words.arguments.empty())) return {};
+    const auto arguments = shell_words(words.arguments);
+    if (!arguments || !shell_words(agent))
+        return fail(Errc::invalid_input, "a quote in {} is never closed",
+                    arguments ? agent : words.arguments);
+    const auto followed =
+        agent.empty() || agent == "ssh" ? read_arguments(*arguments) : std::nullopt;
+    if (followed) {
+        if (options.ssh_port == 0) options.ssh_port = followed->port;
+        if (options.ssh_identity_file.empty()) options.ssh_identity_file = followed->key;
+        return {};
+    }
+    options.ssh_command = agent.empty() ? "ssh" : agent;
+    if (!arguments->empty()) options.ssh_command += " " + words.arguments;
+    return {};
+}
+
+}  // namespace dtrun::cli
