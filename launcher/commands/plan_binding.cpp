@@ -2,6 +2,7 @@
 
 #include "launcher/plan/binding.h"
 #include "worker/binding/bind_plan.h"
+#include "worker/binding/cpu_quota.h"
 #include "worker/binding/describe.h"
 #include "worker/binding/gpu_numbers.h"
 #include "worker/binding/threads.h"
@@ -106,13 +107,12 @@ Result<PlannedBinding> plan_binding(const plan::JobSpec& spec) {
         }
         const auto plan = bind_here(host, request, shown);
         if (!plan) return std::unexpected(plan.error());
-        const auto own = own_cpus();
-        const auto cpus = own ? static_cast<std::uint32_t>(own->size()) : 1;
         if (is_ours)
-            show_threads(host,
-                         threads_of_ranks(request, *plan ? &**plan : nullptr, scheduler_cpus, cpus,
-                                          static_cast<std::uint32_t>(host.ranks.size())),
-                         shown);
+            show_threads(
+                host,
+                threads_of_ranks(request, *plan ? &**plan : nullptr, scheduler_cpus, usable_cpus(),
+                                 static_cast<std::uint32_t>(host.ranks.size())),
+                shown);
     }
     return shown;
 }

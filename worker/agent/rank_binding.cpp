@@ -1,6 +1,7 @@
 #include "worker/agent/rank_binding.h"
 
 #include "worker/binding/cpu_list.h"
+#include "worker/binding/cpu_quota.h"
 #include "worker/binding/describe.h"
 #include "worker/binding/threads.h"
 #include "worker/ranks/process_tree.h"
@@ -33,10 +34,8 @@ Result<void> RankBinding::open(contracts::ContractFacts& facts) {
 }
 
 void RankBinding::choose_threads() {
-    const auto own = own_cpus();
-    const auto cpus = own ? static_cast<std::uint32_t>(own->size()) : 1;
     threads_ = threads_of_ranks(options_.request, plan_ ? &*plan_ : nullptr,
-                                options_.scheduler_cpus, cpus, ranks_)
+                                options_.scheduler_cpus, usable_cpus(), ranks_)
                    .by_place;
 }
 

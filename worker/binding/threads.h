@@ -20,7 +20,7 @@ struct Threads {
 /// request says or an equal part of the host's processors.
 /// \param plan            nullptr: ranks are not bound
 /// \param scheduler_cpus  for each task; 0: not known
-/// \param cpus            processors (hardware threads) that the host's agent may use
+/// \param cpus            usable_cpus() of the host's agent
 /// \param ranks           that may run on the host at once
 Threads threads_of_ranks(const BindingRequest& request, const BindPlan* plan,
                          std::uint32_t scheduler_cpus, std::uint32_t cpus, std::uint32_t ranks);
