@@ -110,4 +110,17 @@ TEST_CASE("of the interfaces asked for the first that is there is taken", "[pref
         found.problem_text.starts_with("no network interface ib7 (--network-interfaces); it has "));
 }
 
+TEST_CASE("more ranks than a host can open files for are a problem of the host", "[preflight]") {
+    Bootstrap bootstrap;
+    bootstrap.argv = {"/bin/true"};
+    bootstrap.binding.ranks = {4};
+    CHECK(check(bootstrap).problem == HostProblem::none);
+    bootstrap.binding.ranks = {UINT32_MAX};
+    const Preflight found = check(bootstrap);
+    CHECK(found.problem == HostProblem::other);
+    CHECK_THAT(found.problem_text,
+               Catch::StartsWith("4294967295 ranks need some 21474836475 open") &&
+                   Catch::Contains("ulimit -n allows"));
+}
+
 }  // namespace dtrun

@@ -154,9 +154,16 @@ TEST_CASE("programs are found as execvp finds them, with advice when they are no
         CHECK(found.error().code == Errc::not_found);
         CHECK(found.error().message == orphan + ": its interpreter /no/such/shell is not there");
     }
+    for (const char* const line : {"#!/bin/sh\r\n", "#!/usr/bin/env python3\r\n"}) {
+        const std::string of_windows = dir.write("of_windows", line, 0755);
+        CHECK_THAT(find_program(of_windows, "/", "").error().message,
+                   Catch::Contains("carriage return") && Catch::Contains("sed -i 's/\\r$//' "));
+    }
     CHECK(find_program("tool", dir.path(), "/bin").error().message.ends_with("write ./tool"));
+    dir.write("run.sh", "true\n", 0644);
+    CHECK(find_program("run.sh", dir.path(), "/bin").error().message.ends_with("e.g. sh run.sh"));
     const auto script = find_program("train.py", dir.path(), "/bin");
-    CHECK(script.error().message.ends_with("write its interpreter first, e.g. python train.py"));
+    CHECK(script.error().message.ends_with("write its interpreter first, e.g. python3 train.py"));
     const auto not_executable = find_program("./train.py", dir.path(), "");
     CHECK(not_executable.error().code == Errc::denied);
     CHECK(find_program("./none", dir.path(), "").error().code == Errc::not_found);

@@ -5,6 +5,7 @@
 #include "rendezvous/wire/start_messages.h"
 #include "worker/ranks/rank_process.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
@@ -117,6 +118,22 @@ void find_programs(const Bootstrap& bootstrap, Preflight& found) {
         set_problem(found, program.error(), "");
 }
 
+/// Each rank has at least its pipes and a socket here; what is short of that fails for a rank in the middle.
+void check_descriptors(const Bootstrap& bootstrap, Preflight& found) {
+    constexpr std::uint64_t kDescriptorsMin = 5;  // of a rank
+    const std::uint64_t ranks =
+        bootstrap.binding.ranks.empty() ? 0 : bootstrap.binding.ranks.front();
+    rlimit limit{};
+    const std::uint64_t most =
+        ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : UINT64_MAX;
+    if (ranks * kDescriptorsMin <= most) return;
+    found.problem = HostProblem::other;
+    found.problem_text = fmt::format(
+        "{} ranks need some {} open files here, and ulimit -n allows {}: raise that limit, "
+        "or have fewer ranks on this host",
+        ranks, ranks * kDescriptorsMin, most);
+}
+
 }  // namespace
 
 Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
@@ -133,6 +150,7 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
     found.env["PWD"] = found.directory;
 
     choose_interface(bootstrap, found);
+    if (found.problem == HostProblem::none) check_descriptors(bootstrap, found);
     if (found.problem != HostProblem::none) return found;
     if (bootstrap.argv.empty()) return found;
     find_programs(bootstrap, found);

@@ -18,16 +18,14 @@ namespace {
 /// Room for bursts, so that a rank that prints seldom waits for us, and not more than caches hold.
 constexpr int kPipeBytes = 256 << 10;
 
-/// The path behind "#!" in a script's first line; empty: it has none.
-std::string interpreter_of(const std::string& file) {
+/// What stands behind "#!" in a script's first line; empty: it has none.
+std::string interpreter_line_of(const std::string& file) {
     char begin[256];  // as much as Linux looks at
     const Fd script(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     const ssize_t n = script ? ::read(script.get(), begin, sizeof begin) : 0;
     std::string_view line(begin, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
     line = line.substr(0, line.find('\n'));
-    if (!line.starts_with("#!")) return {};
-    line = trim(line.substr(2));
-    return std::string(line.substr(0, line.find_first_of(" \t")));
+    return std::string(line.starts_with("#!") ? line.substr(2) : "");
 }
 
 Result<void> check_executable(const std::string& file, const std::string& shown) {
@@ -40,7 +38,14 @@ Result<void> check_executable(const std::string& file, const std::string& shown)
     if (::access(file.c_str(), X_OK) != 0)
         return fail(Errc::denied, "{}: not executable (chmod +x, or run it with its interpreter)",
                     shown);
-    const std::string interpreter = interpreter_of(file);
+    const std::string line = interpreter_line_of(file);
+    if (line.ends_with('\r'))
+        return fail(
+            Errc::not_found,
+            "{}: its first line ends with a carriage return, as files of Windows do; convert it: "
+            "sed -i 's/\\r$//' {}",
+            shown, shown);
+    const std::string interpreter(trim(line).substr(0, trim(line).find_first_of(" \t")));
     if (!interpreter.empty() && ::access(interpreter.c_str(), F_OK) != 0)
         return fail(Errc::not_found, "{}: its interpreter {} is not there", shown, interpreter);
     return {};
@@ -136,9 +141,12 @@ Result<std::string> find_program(const std::string& program, const std::string& 
     const std::string here = from_directory(program);
     if (::access(here.c_str(), F_OK) == 0) {
         const bool runs = ::access(here.c_str(), X_OK) == 0;
+        const char* const interpreter = program.ends_with(".sh") ? "sh" : "python3";
+        const std::string before =
+            runs ? "./" : fmt::format("its interpreter first, e.g. {} ", interpreter);
         return fail(Errc::not_found,
                     "{}: not found on PATH; there is one in the working directory: write {}{}",
-                    program, runs ? "./" : "its interpreter first, e.g. python ", program);
+                    program, before, program);
     }
     if (program == "python" && find_program("python3", directory, path))
         return fail(Errc::not_found, "python: not found on PATH, but python3 is there");

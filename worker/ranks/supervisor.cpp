@@ -313,13 +313,19 @@ void Supervisor::killed_in_vain() {
     grace_timer_.expires_after(kKillWorthTelling);
     grace_timer_.async_wait([this](boost::system::error_code error) {
         if (error || !stopping_ || ranks_.empty()) return;
-        std::vector<std::string> names;
-        for (const auto& [pid, rank] : ranks_)
-            names.push_back(fmt::format("rank {} (pid {})", rank.rank, pid));
-        stays_(
-            fmt::format("killed {} s ago and still there, in the hands of the kernel or of a "
-                        "debugger: {}",
-                        kKillWorthTelling.count(), join_names(names)));
+        std::vector<std::string> held, others;
+        for (const auto& [pid, rank] : ranks_) {
+            const bool is_others = ::kill(pid, 0) != 0 && errno == EPERM;
+            (is_others ? others : held).push_back(fmt::format("rank {} (pid {})", rank.rank, pid));
+        }
+        if (!held.empty())
+            stays_(
+                fmt::format("killed {} s ago and still there, in the hands of the kernel or of a "
+                            "debugger: {}",
+                            kKillWorthTelling.count(), join_names(held)));
+        if (!others.empty())
+            stays_(fmt::format("cannot be ended, since it runs as another user (setuid, sudo): {}",
+                               join_names(others)));
     });
 }
 
