@@ -18,7 +18,7 @@ void random_bytes(std::span<std::uint8_t> out) {
         if (n > 0) {
             out = out.subspan(static_cast<std::size_t>(n));
         } else if (errno != EINTR) {
-            std::perror("getrandom");
+            std::perror("getrandom, of Linux 3.17 or newer");
             std::abort();
         }
     }

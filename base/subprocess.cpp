@@ -28,6 +28,7 @@ struct Child {
     std::vector<char*> argv, env;
     rlimit descriptors;
     std::vector<unsigned long> cpus;  ///< a mask; empty: none is set
+    int descriptors_max = 0;          ///< no descriptor of ours has this number, or a higher one
 };
 
 [[noreturn]] void child_fails(const Child& child, ExecFailure::Stage stage) {
@@ -59,6 +60,12 @@ void clear_number(const Child& child, int& fd) {
     if (is_given(child.plan, fd)) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, child.first_free);
 }
 
+/// For kernels before 5.11, and where a container's seccomp does not know close_range().
+void keep_each(const Child& child) {
+    for (int fd = STDERR_FILENO + 1; fd < child.descriptors_max; ++fd)
+        ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 void set_descriptors(Child& child) {
     const ProcessPlan& plan = child.plan;
     clear_number(child, child.status);
@@ -69,7 +76,7 @@ void set_descriptors(Child& child) {
         if (source < 0) child_fails(child, ExecFailure::Stage::redirect);
     }
     // This covers every other descriptor, also an accepted one that is not yet close-on-exec.
-    if (plan.close_others) ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (plan.close_others && ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) keep_each(child);
     for (std::size_t i = 0; i < child.sources.size(); ++i) {
         const int source = child.sources[i], number = plan.descriptors[i].number;
         const int done = source == number ? ::fcntl(number, F_SETFD, 0) : ::dup2(source, number);
@@ -111,6 +118,8 @@ Child prepare(const ProcessPlan& plan, int status) {
         child.first_free = std::max(child.first_free, given.number + 1);
     }
     ::getrlimit(RLIMIT_NOFILE, &child.descriptors);
+    constexpr rlim_t kMost = 1u << 20;
+    child.descriptors_max = static_cast<int>(std::min(child.descriptors.rlim_cur, kMost));
     child.descriptors.rlim_cur = plan.descriptor_limit;
     return child;
 }

@@ -55,7 +55,9 @@ target_compile_definitions(dtrun_flags INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
                            BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_VISIBILITY)
 target_link_libraries(dtrun_flags INTERFACE Threads::Threads)
 target_link_options(dtrun_flags INTERFACE -Wl,--as-needed)
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+if(CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")  # CMake's own; a packager's stay
+    set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+endif()
 if(DTRUN_SANITIZE)
     target_compile_options(dtrun_flags INTERFACE -fsanitize=${DTRUN_SANITIZE} -fno-sanitize-recover=all)
     target_link_options(dtrun_flags INTERFACE -fsanitize=${DTRUN_SANITIZE})

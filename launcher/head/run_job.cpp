@@ -280,8 +280,8 @@ Result<ServerPlace> RealHead::listen() {
     if (!all_local && wanted.empty()) listen_on = {"::"};
     if (!all_local && place.addresses.empty())
         return fail(Errc::invalid_input,
-                    "this machine has no network interface {} that hosts could reach",
-                    join_names(wanted));
+                    "this machine has no network interface{}{} that hosts could reach",
+                    wanted.empty() ? "" : " ", join_names(wanted));
     auto port = server_->listen(listen_on, 0);
     if (!port && listen_on.front() == "::") port = server_->listen({"0.0.0.0"}, 0);  // no IPv6 here
     if (!port) return std::unexpected(port.error());

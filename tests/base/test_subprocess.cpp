@@ -1,11 +1,17 @@
 #include "base/subprocess.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <iterator>
 
 namespace dtrun {
 namespace {
@@ -31,6 +37,19 @@ std::string printed_by(const std::vector<std::string>& words, Change change) {
     REQUIRE(::waitpid(*pid, &status, 0) == *pid);
     CHECK(exit_code_of(status) == 0);
     return text;
+}
+
+/// From now on the kernel does not know that call, as an old one.
+void without_close_range() {
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_close_range, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(code), code};
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) ::_exit(2);
 }
 
 template <class Change>
@@ -63,6 +82,23 @@ TEST_CASE("a program is kept from our other descriptors if it is to be", "[subpr
         fmt::format("test -e /proc/self/fd/{} && echo open; true", open_to_children.get());
     CHECK(printed(script, [](ProcessPlan&) {}) == "open\n");
     CHECK(printed(script, [](ProcessPlan& plan) { plan.close_others = true; }).empty());
+}
+
+TEST_CASE("a kernel without close_range keeps a program from our descriptors, too",
+          "[subprocess]") {
+    const Fd open_to_children(::dup(STDERR_FILENO));
+    const std::string script =
+        fmt::format("test ! -e /proc/self/fd/{} && echo closed; true", open_to_children.get());
+    const pid_t old_machine = ::fork();
+    if (old_machine == 0) {
+        without_close_range();
+        const std::string text =
+            printed(script, [](ProcessPlan& plan) { plan.close_others = true; });
+        ::_exit(text == "closed\n" ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(old_machine, &status, 0) == old_machine);
+    CHECK(exit_code_of(status) == 0);
 }
 
 TEST_CASE("signals that we ignore stay so if they are to, and SIGPIPE never", "[subprocess]") {
