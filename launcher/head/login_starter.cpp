@@ -47,9 +47,9 @@ LoginStarter::LoginStarter(Parts parts)
     : parts_(std::move(parts)),
       spec_(parts_.spec),
       lifelines_(spec_.hosts.size()),
-      slots_(parts_.executor, kLoginsMax),
       agents_(spec_.hosts.size(), 0),
       last_agent_(spec_.hosts.size()),  // numbers up to that are of agents that a scheduler starts
+      slots_(parts_.executor, kLoginsMax),
       relay_ready_(parts_.executor, Timer::time_point::max()),
       all_ended_(parts_.executor, Timer::time_point::max()),
       tasks_(parts_.executor) {}
