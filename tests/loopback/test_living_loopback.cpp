@@ -2,6 +2,7 @@
 
 #include "tests/loopback/many_orders.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <csignal>
 
@@ -79,9 +80,9 @@ TEST_CASE("whatever is killed, all ranks of the last world meet, and the job end
         milliseconds when = 5s;
         for (int kills = 0; kills < 6; ++kills) {
             when += random() % 4 == 0 ? draw(8'000) : draw(1'500);
-            script.kills.push_back({when, HostId{random() % 3}, random() % 2 == 0 ? p0 : p1});
+            script.kills.push_back({when, HostId(random() % 3), random() % 2 == 0 ? p0 : p1});
         }
-        HostScript& does = script.hosts[HostId{random() % 3}];
+        HostScript& does = script.hosts[HostId(random() % 3)];
         switch (random() % 5) {
             case 0:
                 does.loses_power = draw(20'000);
