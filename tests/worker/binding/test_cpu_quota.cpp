@@ -10,11 +10,11 @@ using namespace dtrun::binding;
 namespace {
 
 /// A machine of which only /proc/self/cgroup and files below /sys/fs/cgroup are there.
-class Machine {
+class CgroupFiles {
 public:
-    explicit Machine(const std::string& groups) { write("proc/self/cgroup", groups); }
+    explicit CgroupFiles(const std::string& groups) { write("proc/self/cgroup", groups); }
 
-    Machine& with(const std::string& file, const std::string& text) {
+    CgroupFiles& with(const std::string& file, const std::string& text) {
         write("sys/fs/cgroup/" + file, text);
         return *this;
     }
@@ -33,28 +33,28 @@ private:
 
 TEST_CASE("a quota of processors is the least of the groups around a process, rounded up",
           "[binding]") {
-    CHECK(Machine("0::/\n").with("cpu.max", "250000 100000\n").quota() == 3u);
-    CHECK(Machine("0::/\n").with("cpu.max", "max 100000\n").quota() == std::nullopt);
-    CHECK(Machine("0::/a/b\n")
+    CHECK(CgroupFiles("0::/\n").with("cpu.max", "250000 100000\n").quota() == 3u);
+    CHECK(CgroupFiles("0::/\n").with("cpu.max", "max 100000\n").quota() == std::nullopt);
+    CHECK(CgroupFiles("0::/a/b\n")
               .with("a/b/cpu.max", "max 100000\n")
               .with("a/cpu.max", "400000 100000\n")
               .quota() == 4u);
-    CHECK(Machine("0::/a/b\n")
+    CHECK(CgroupFiles("0::/a/b\n")
               .with("a/b/cpu.max", "50000 100000\n")
               .with("a/cpu.max", "400000 100000\n")
               .quota() == 1u);
-    CHECK(Machine("0::/\n").quota() == std::nullopt);
-    CHECK(Machine("").with("cpu.max", "100000 100000\n").quota() == std::nullopt);
+    CHECK(CgroupFiles("0::/\n").quota() == std::nullopt);
+    CHECK(CgroupFiles("").with("cpu.max", "100000 100000\n").quota() == std::nullopt);
 }
 
 TEST_CASE("a quota of the first version of cgroups counts, also where a container hides its path",
           "[binding]") {
     const std::string groups = "5:memory:/docker/1a\n4:cpu,cpuacct:/docker/1a\n0::/\n";
-    CHECK(Machine(groups)
+    CHECK(CgroupFiles(groups)
               .with("cpu/cpu.cfs_quota_us", "200000\n")
               .with("cpu/cpu.cfs_period_us", "100000\n")
               .quota() == 2u);
-    CHECK(Machine(groups)
+    CHECK(CgroupFiles(groups)
               .with("cpu/docker/1a/cpu.cfs_quota_us", "-1\n")
               .with("cpu/docker/1a/cpu.cfs_period_us", "100000\n")
               .quota() == std::nullopt);
