@@ -1,4 +1,5 @@
 """check_output.py DTRUN: the files to which dtrun writes, on disks that do not answer and beside what others have put there."""
+import atexit
 import os
 import signal
 import subprocess
@@ -21,8 +22,10 @@ def heed_signals():
 
 
 def start(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE):
-    return subprocess.Popen([DTRUN, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True,
-                            preexec_fn=heed_signals)
+    started = subprocess.Popen([DTRUN, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True,
+                               preexec_fn=heed_signals)
+    atexit.register(started.kill)
+    return started
 
 
 def run(*words):
@@ -64,6 +67,8 @@ def check_silent_file(folder, flags, to_stdout=False):
     dtrun = start(*flags, "-np", "1", "sh", "-c", PRINTS, stdout=stdout)
     wait_until(lambda: any(b"a line" in node.bytes or b"rank_started" in node.bytes for node in list(disk.nodes.values())))
     disk.be_silent()
+    if "--log-json" not in flags:  # there nothing is written before the end
+        wait_until(lambda: waits_in_kernel(dtrun.pid))
     dtrun.send_signal(signal.SIGINT)
     assert dtrun.stderr.readline() == "dtrun: ending the job; Ctrl-C again kills it at once\n"
     dtrun.send_signal(signal.SIGINT)
@@ -84,7 +89,7 @@ def check_lost_bytes(folder):
     wait_until(lambda: any(b"first" in node.bytes for node in list(disk.nodes.values())))
     disk.be_silent()
     open(ends, "w").close()
-    wait_until(lambda: not children_of(dtrun.pid))  # the agent has ended, and only the file is left
+    wait_until(lambda: waits_in_kernel(dtrun.pid) and not has_living_child(dtrun.pid))  # only the file is left
     dtrun.send_signal(signal.SIGINT)
     _, err = dtrun.communicate(timeout=LIMIT_S)
     disk.close()
@@ -111,37 +116,39 @@ def check_silent_state(folder):
     secret = folder + ".secret"
     with open(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(os.urandom(32).hex())
-    daemon = subprocess.Popen([DTRUN, "serve", "--listen", "127.0.0.1:0", "--state", folder + "/state", "--secret-file", secret],
-                              stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals)
+    daemon = start("serve", "--listen", "127.0.0.1:0", "--state", folder + "/state", "--secret-file", secret)
     port = daemon.stderr.readline().split()[-1]
-    words = [DTRUN, "store", "--server", f"127.0.0.1:{port}", "--secret-file", secret, "--job", "j", "set"]
-    assert subprocess.run([*words, "a", "1"], timeout=LIMIT_S).returncode == 0
+    words = ["--server", f"127.0.0.1:{port}", "--secret-file", secret, "--job", "j"]
+    assert run("store", "set", "a", "1", *words) == (0, "")
     disk.be_silent()
-    client = subprocess.Popen([*words, "a", "2"])  # it is not answered
+    client = start("store", "set", "a", "2", *words)  # it is not answered
     wait_until(lambda: daemon.stderr.readline().endswith("answers wait until it is done\n"))
     assert client.poll() is None
     daemon.send_signal(signal.SIGTERM)
     _, err = daemon.communicate(timeout=LIMIT_S)
     client.kill()
-    client.wait()
     disk.close()
     assert daemon.returncode == 210, (daemon.returncode, err)
     assert "the disk does not answer: changes of which nobody was told are lost" in err, err
 
 
-def children_of(pid):
-    found = []
+def has_living_child(pid):
+    children = []
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/children") as file:
-            found += file.read().split()
-    return found
+            children += file.read().split()
+    for child in children:
+        with open(f"/proc/{child}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] != "Z":
+                return True
+    return False
 
 
 def waits_in_kernel(pid):
     """Whether a thread of it waits for the file system."""
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/wchan") as file:
-            if "fuse" in file.read() or "request_wait" in file.read():
+            if file.read() == "request_wait_answer":
                 return True
     return False
 
