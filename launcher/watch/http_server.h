@@ -17,10 +17,10 @@
 namespace dtrun::watch {
 
 struct HttpRequest {
-    std::string path;   ///< "/api/view"
-    std::string query;  ///< what follows '?', as it is
-    std::string key;    ///< of "Authorization: Bearer KEY"; empty: none
-    std::string host;   ///< "localhost:8080", by which the browser knows us
+    std::string path;    ///< "/api/view"
+    std::string query;   ///< what follows '?', as it is
+    std::string key;     ///< of "Authorization: Bearer KEY"; empty: none
+    std::string host{};  ///< "localhost:8080", by which the browser knows us
 
     /// The value of `name` in the query; empty: there is none. Only for names and numbers: nothing is decoded.
     std::string_view value(std::string_view name) const;
