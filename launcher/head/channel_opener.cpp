@@ -46,7 +46,7 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
         return argv;
     }
     if (argv.empty())  // as our own log-in: a host's forwardings are not a job's, and may collide
-        argv = {"ssh", "-o", "ClearAllForwardings=yes"};
+        argv = {"ssh", "-a", "-x", "-o", "ClearAllForwardings=yes"};
     argv.insert(argv.end(), {"-T", "-o", "RemoteCommand=none", "-o", "BatchMode=yes", "-o",
                              fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
                              // A firewall must not forget the idle lifeline.
