@@ -13,14 +13,23 @@ constexpr std::chrono::milliseconds kShort{300};
 
 /// A server for one job, and how many it has let in.
 struct TestServer {
-    explicit TestServer(asio::io_context& io, ServerOptions options = {})
-        : server(
+    explicit TestServer(asio::io_context& loop, ServerOptions options = {})
+        : io(loop),
+          server(
               io.get_executor(),
               [this](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; },
               [this](const JobId&, Connection peer) { admitted.push_back(std::move(peer)); },
               options) {
         port = server.listen({"127.0.0.1"}, 0).value();
     }
+    ~TestServer() { run_to_end(io, ended()); }
+    asio::awaitable<bool> ended() {
+        server.stop();
+        co_await server.join();
+        co_return true;
+    }
+
+    asio::io_context& io;
     JobId job = random_job_id();
     Secret secret = Secret::random();
     std::vector<Connection> admitted;
