@@ -138,7 +138,7 @@ struct KeepModel {
         });
     }
 
-    void end(const Where& where, bool well, const char* why) {
+    void end(Where where, bool well, const char* why) {
         const Is is = processes.at(where);
         note(well ? "well" : why, where.first);
         processes.erase(where);
@@ -289,7 +289,7 @@ struct KeepModel {
             if (is == Is::plain) is = Is::forming;
     }
 
-    void say(const Where& where, Is is, DeskState state) {
+    void say(Where where, Is is, DeskState state) {
         processes[where] = is;
         mail[where.first].push_back(
             {.kind = Mail::Kind::said, .place = where.second, .state = state});
