@@ -144,6 +144,9 @@ Result<void> RealHead::open() {
         auto opened = JobServer::open(io_.get_executor(), *spec_.daemon, spec_.options);
         if (!opened) return std::unexpected(opened.error());
         job_server_ = std::move(*opened);
+        // Who joins another command of this machine is any node; who serves is the first.
+        std::optional<int>& node_rank = spec_.options.join->node_rank;
+        if (job_server_ && !node_rank) node_rank = 0;
     }
     add_starters(std::move(*agent), std::move(*place));
     watch_hosts();

@@ -157,7 +157,6 @@ Result<DaemonTarget> find_meeting(JoinOptions& join, EnvironmentView environment
     const std::string& host = address->first;
     target.name = target.text + ", which serves the job";
     if (!join.serves) join.serves = means_this_machine(host);
-    if (*join.serves && !join.node_rank) join.node_rank = 0;
     const auto secret = read_secret(join.daemon, environment, *join.serves);
     if (!secret && secret.error().code == Errc::not_found &&
         variable(environment, "DTRUN_SECRET_FILE").empty())
