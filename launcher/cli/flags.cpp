@@ -296,10 +296,9 @@ namespace {
 Result<void> check_twice(const Flag& flag, const GivenFlag& one, const GivenFlag& other) {
     const bool disagree =
         one.row == other.row && one.name != other.name && one.value != other.value;
-    if (!disagree || flag.adds_up || flag.group == FlagGroup::foreign) return {};
-    return fail(Errc::invalid_input, "{} {} and {} {} are one option of dtrun; give it once{}{}",
-                one.name, one.value, other.name, other.value, flag.twice.empty() ? "" : ": ",
-                flag.twice);
+    if (!disagree || flag.twice.empty()) return {};
+    return fail(Errc::invalid_input, "{} {} and {} {} are one option of dtrun; give it once: {}",
+                one.name, one.value, other.name, other.value, flag.twice);
 }
 
 }  // namespace

@@ -333,8 +333,11 @@ Result<void> read_program(RunDraft& draft, const Rest& rest, string_view usage) 
     const auto count = read_assignments(draft, rest);
     if (!count) return std::unexpected(count.error());
     const Words program = rest.words.subspan(*count);
+    const auto takes_word = [](const GivenFlag& given) {
+        return !given.value.empty() && !to_int(given.value, 0, INT64_MAX);
+    };
     if (program.empty() && rest.words.empty() && !draft.given.empty() &&
-        !draft.given.back().value.empty())
+        takes_word(draft.given.back()))
         return fail(Errc::invalid_input, "no program to run behind {} {}; {}",
                     draft.given.back().name, draft.given.back().value, usage);
     if (program.empty())
