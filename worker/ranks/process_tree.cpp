@@ -34,9 +34,11 @@ std::string read_proc(pid_t pid, const char* file, std::size_t bytes_max) {
     const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return {};
-    std::string text(bytes_max, '\0');
+    constexpr std::size_t kUsual = 8u << 10;
+    std::string text(std::min(bytes_max, kUsual), '\0');
     std::size_t used = 0;
     for (;;) {
+        if (used == text.size() && used < bytes_max) text.resize(std::min(bytes_max, used * 2));
         const ssize_t n = ::read(fd, text.data() + used, text.size() - used);
         if (n <= 0) break;
         used += static_cast<std::size_t>(n);
@@ -140,8 +142,11 @@ std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots
     return found;
 }
 
-bool was_started_with(pid_t pid, std::span<const std::string> variables) {
-    const std::string environment = '\0' + read_proc(pid, "environ", 4u << 20) + '\0';
+std::string environment_of(pid_t pid) {
+    return '\0' + read_proc(pid, "environ", 4u << 20) + '\0';
+}
+
+bool has_variables(const std::string& environment, std::span<const std::string> variables) {
     return std::ranges::all_of(variables, [&environment](const std::string& variable) {
         return environment.contains('\0' + variable + '\0');
     });
@@ -156,7 +161,8 @@ std::vector<pid_t> processes_of_agent(const std::string& job, std::uint64_t agen
     const std::string marks[] = {"DTRUN_JOB=" + job, fmt::format("DTRUN_AGENT={}", agent)};
     std::vector<pid_t> found;
     for (const pid_t pid : pids_in("/proc"))
-        if (!spared.contains(pid) && was_started_with(pid, marks)) found.push_back(pid);
+        if (!spared.contains(pid) && has_variables(environment_of(pid), marks))
+            found.push_back(pid);
     return found;
 }
 

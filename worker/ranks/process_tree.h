@@ -20,8 +20,10 @@ std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except = {});
 /// The same for several roots, by one look at all processes. \return one list for each root
 std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots);
 
-/// Whether the environment of a process had all of these at its exec. \param variables  "NAME=value"
-bool was_started_with(pid_t pid, std::span<const std::string> variables);
+/// What the environment of a process was at its exec: each variable between zeros. Only zeros if it is gone.
+std::string environment_of(pid_t pid);
+/// Whether it has all of these, as "NAME=value".
+bool has_variables(const std::string& environment, std::span<const std::string> variables);
 
 /// Living processes of this user whose environment at exec time had DTRUN_JOB=`job` and DTRUN_AGENT=`agent`,
 /// other than the caller and its ancestors: what is left of an agent that is gone, as its guard is. Another

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <limits>
 
@@ -18,6 +19,8 @@ constexpr std::chrono::seconds kKillWorthTelling{3};
 /// How often a stray that was asked to end is looked for; it need not be our child, so that no
 /// signal tells of its end.
 constexpr std::chrono::milliseconds kStrayInterval{20};
+/// What tells the processes of one place from all others.
+constexpr std::array<std::string_view, 2> kMarks{"DTRUN_AGENT=", "DTRUN_SLOT="};
 
 /// Processes that the kernel's OOM killer has ended on this machine since boot; 0 if it does not say.
 std::uint64_t oom_kills() {
@@ -46,7 +49,8 @@ Supervisor::Supervisor(asio::any_io_executor executor, std::function<void(const 
       child_signals_(executor, SIGCHLD),
       grace_timer_(executor),
       stray_timer_(executor),
-      oom_kills_seen_(oom_kills()) {
+      oom_kills_seen_(oom_kills()),
+      left_timer_(executor) {
     watch_children();
 }
 
@@ -82,7 +86,7 @@ Supervisor::Running& Supervisor::add(pid_t pid, const Request& request) {
     rank.place = request.place;
     rank.started = Clock::now();
     for (const std::string& variable : request.command.env)
-        if (variable.starts_with("DTRUN_AGENT=") || variable.starts_with("DTRUN_SLOT="))
+        if (std::ranges::any_of(kMarks, [&](auto name) { return variable.starts_with(name); }))
             rank.marks.push_back(variable);
     return rank;
 }
@@ -168,18 +172,25 @@ void Supervisor::end_ranks(int signal) {
 
 void Supervisor::reap() {
     bool childless = false;
+    bool lost = false;
     for (;;) {
+        // Who is not reaped yet has its number for itself, and for its group.
+        siginfo_t ended{};
+        const int waited = ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT);
+        if (waited != 0 && errno == EINTR) continue;
+        childless = waited != 0;
+        const pid_t pid = ended.si_pid;
+        if (waited != 0 || pid == 0) break;
+        const auto found = ranks_.find(pid);
+        const bool is_lost = found != ranks_.end() && was_lost(found->second, ended);
+        if (is_lost) ::kill(-pid, SIGKILL);
         int status = 0;
-        const pid_t pid = ::waitpid(-1, &status, WNOHANG);
-        if (pid < 0 && errno == EINTR) continue;
-        childless = pid < 0;
-        if (pid <= 0) break;
+        ::waitpid(pid, &status, 0);
         if (pid == spared_) spared_ = 0;
         if (auto helper = helpers_.extract(pid)) {
             helper.mapped()(status);
             continue;
         }
-        const auto found = ranks_.find(pid);
         if (found == ranks_.end()) continue;
         if (const auto& executing = found->second.executing) {
             const auto result = exec_result(executing->status.native_handle());
@@ -187,41 +198,57 @@ void Supervisor::reap() {
         }
         const Running rank = found->second;
         ranks_.erase(found);
-        const bool by_itself = status == 0 && rank.sent_signal == 0;
-        if (clears_places_ && !stopping_ && !by_itself) {
-            ::kill(-pid, SIGKILL);
-            left_[rank.place] = rank.marks;
-            kill_left(rank.place);
-        }
+        if (is_lost && rank.marks.size() == kMarks.size())
+            left_[rank.place] = {rank.marks, after(kKillLimit)};
+        lost = lost || is_lost;
         report(pid, rank, status);
     }
+    if (lost) kill_left();
     if (stopping_ && ranks_.empty()) strays_or_done(childless);
 }
 
-/// Kills what ranks have started that had this place, as far as it has become our child: other ranks have
-/// other places, and helpers none.
-/// \return whether any of it is left
-bool Supervisor::kill_left(SlotIndex place) {
-    const auto marks = left_.find(place);
-    if (marks == left_.end() || marks->second.size() < 2) return false;
+/// Whether others go on without a rank that has ended.
+bool Supervisor::was_lost(const Running& rank, const siginfo_t& ended) const {
+    const bool well = ended.si_code == CLD_EXITED && ended.si_status == 0 && rank.sent_signal == 0;
+    return clears_places_ && !stopping_ && !well;
+}
+
+/// Kills what such ranks have started, as far as it has become our child: other ranks have other places, and
+/// helpers none. Looks again until nothing is found, as a process may fork meanwhile.
+void Supervisor::kill_left() {
+    if (left_.empty() || stopping_) return left_.clear();
     std::vector<pid_t> others = left_alone();
     for (const auto& [pid, rank] : ranks_) others.push_back(pid);
-    std::vector<pid_t> found = descendants(::getpid(), others);
-    std::erase_if(found, [&marks](pid_t pid) { return !was_started_with(pid, marks->second); });
+    std::vector<pid_t> found;
+    std::set<SlotIndex> places;
+    for (const pid_t pid : descendants(::getpid(), others)) {
+        const std::string environment = environment_of(pid);
+        for (const auto& [place, left] : left_) {
+            if (!has_variables(environment, left.marks)) continue;
+            found.push_back(pid);
+            places.insert(place);
+        }
+    }
+    const Deadline now = Clock::now();
+    std::erase_if(left_, [&places, now](const auto& left) {
+        return !places.contains(left.first) || left.second.until <= now;
+    });
+    if (found.empty()) return;
     for (const auto& below : descendants_of_each(found))
         for (const pid_t pid : below) ::kill(pid, SIGKILL);
     for (const pid_t pid : found) ::kill(pid, SIGKILL);
-    return !found.empty();
+    left_timer_.expires_after(kStrayInterval);
+    left_timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) kill_left();
+    });
 }
 
 asio::awaitable<void> Supervisor::cleared(SlotIndex place) {
     Timer timer(executor_);
-    const Deadline until = after(kKillLimit);
-    while (kill_left(place) && Clock::now() < until) {
+    while (left_.contains(place)) {
         timer.expires_after(kStrayInterval);
         co_await timer.async_wait(use_tuple);
     }
-    left_.erase(place);
 }
 
 bool Supervisor::out_of_memory() {

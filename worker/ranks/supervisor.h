@@ -9,6 +9,7 @@
 #include "worker/ranks/rank_runner.h"
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -84,7 +85,8 @@ private:
     void report(pid_t pid, const Running& rank, int status);
     bool out_of_memory();
     Running& add(pid_t pid, const Request& request);
-    bool kill_left(SlotIndex place);
+    bool was_lost(const Running& rank, const siginfo_t& ended) const;
+    void kill_left();
     void end_ranks(int signal);
     void killed_in_vain();
     void strays_or_done(bool childless);
@@ -112,8 +114,13 @@ private:
     };
     std::optional<Stopping> stopping_;
     bool clears_places_ = false;
-    /// Places in which something of a rank that has ended may be left, and the marks of that.
-    std::map<SlotIndex, std::vector<std::string>> left_;
+    /// What a rank that has ended may have left in its place.
+    struct Left {
+        std::vector<std::string> marks{};
+        Deadline until;  ///< it cannot be ended
+    };
+    std::map<SlotIndex, Left> left_;
+    Timer left_timer_;
 };
 
 }  // namespace dtrun::ranks
