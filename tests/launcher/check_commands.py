@@ -26,7 +26,7 @@ def printed(*words, name=DTRUN):
 def main():
     unknown = dtrun("help", "serv")
     assert unknown.returncode == 200, unknown
-    names = ", ".join([*COMMANDS, *TOPICS[:-1]]) + " and " + TOPICS[-1]
+    names = ", ".join([*COMMANDS, *TOPICS[:-1]]).replace("mpirun", "mpirun, mpiexec") + " and " + TOPICS[-1]
     wanted = f"dtrun: no help on 'serv'; did you mean serve?; there is help on {names}\n"
     assert unknown.stderr == wanted, unknown.stderr
 
