@@ -227,6 +227,7 @@ void Generations::collect(Deadline now) {
     phase_ = Phase::collecting;
     call_until_.reset();
     warned_until_.reset();
+    warned_ = false;
     gather(now);
 }
 
@@ -366,7 +367,7 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
     ++generation_;
     phase_ = Phase::running;
     began_ = now;
-    one_is_done_ = one_is_lost_ = asked_ = false;
+    one_is_done_ = one_is_lost_ = asked_ = warned_ = false;
     waiting_since_.reset();
     forget_plans();
     if (generation_ == 1) first_size_ = static_cast<std::uint32_t>(world.size());
@@ -436,7 +437,7 @@ void Generations::change(Deadline now) {
     } else {
         warned_until_ = now + limits_.warn_time;
         orders_.warn = Warning{kHostsChange, limits_.warn_time};
-        asked_ = true;
+        asked_ = warned_ = true;
     }
 }
 

@@ -295,6 +295,7 @@ private:
     bool one_is_done_ = false;   ///< a rank of this world has ended well
     bool one_is_lost_ = false;   ///< one has not
     bool asked_ = false;         ///< who asks for a place may do so because of us
+    bool warned_ = false;        ///< who ends may do so to start again
     Deadline began_{};
     std::optional<Failure> failure_;  ///< the first in this generation
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it

@@ -35,10 +35,13 @@ Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const R
 /// A process with a rank has ended.
 Generations::Meaning Generations::seated_ended(const Process& process, const Failure& failure,
                                                bool well, Deadline now) {
-    if (warned_until_ && (!well || limits_.warns_by_signal)) {
+    if (warned_ && (!well || limits_.warns_by_signal)) {
         // It has saved what it has, if it could.
         one_is_lost_ = true;
-        if (!any_lives()) nobody_lives(now);
+        if (!any_lives())
+            nobody_lives(now);
+        else if (!warned_until_)
+            lose("hosts have changed", now);
         return Meaning::saved;
     }
     if (well) {
@@ -58,6 +61,7 @@ Generations::Meaning Generations::seated_ended(const Process& process, const Fai
 /// \param was_met  the others of its world do not wait for it
 void Generations::ended_well(bool was_met, Deadline now) {
     is_finishing_ = one_is_done_ = true;
+    call_until_.reset();
     replaced_until_.reset();
     const bool were_told = notified_;  // and will ask for their places
     abandon_prepared();

@@ -153,6 +153,10 @@ TEST_CASE("ranks that end well while they are warned without a signal have finis
         CHECK_FALSE(job.take_orders().pause);
         job.tick(kStart + 100s);
         CHECK_FALSE(job.take_orders().warn);
+        // It has taken longer to save what it has.
+        CHECK(job.rank_ended(h0, p1, {.own_fault = true}, kStart + 101s) ==
+              Generations::Meaning::saved);
+        CHECK(job.take_orders().pause);
     }
     SECTION("but all start again if another has ended in order to do so") {
         job.rank_ended(h0, p1, {.own_fault = true}, kStart + 10s);
