@@ -101,11 +101,12 @@ Result<Member> decode_member(std::string_view bytes) {
     return member;
 }
 
-std::vector<std::string> backend_order(bool device, bool lasting) {
+std::vector<std::string> backend_order(bool device, bool lasting, bool encrypt) {
     std::vector<std::string> order;
     std::vector<std::string> last;  // backends that do not survive a change of the membership
     for (const BackendRow& row : kBackends) {
         if (row.chosen != BackendRow::Chosen::automatic || row.on_device() != device) continue;
+        if (encrypt && !device && row.name != kOwnBackend) continue;
         const bool is_fixed = row.membership == BackendRow::Membership::fixed;
         (lasting && is_fixed ? last : order).emplace_back(row.name);
     }

@@ -39,6 +39,7 @@ Result<Choice> choose_backend(std::span<const Member> members, std::span<const s
 /// What "auto" may choose from, the best first.
 /// \param device   for arrays in memory of the GPU
 /// \param lasting  the process may see several memberships, which MPI does not survive
-std::vector<std::string> backend_order(bool device, bool lasting);
+/// \param encrypt  between hosts, which of those for the host's memory only our own does
+std::vector<std::string> backend_order(bool device, bool lasting, bool encrypt = false);
 
 }  // namespace dtrun::collectives

@@ -24,7 +24,8 @@ std::string facts_text(const std::string& backend, const GroupFacts& facts) {
 
 /// Whether the job was started with --encrypt.
 bool wants_encryption() {
-    return std::getenv("DTRUN_ENCRYPT") != nullptr;
+    const char* const value = std::getenv("DTRUN_ENCRYPT");
+    return value != nullptr && std::string_view(value) == "1";
 }
 
 /// What this rank tells the others of itself.
@@ -40,7 +41,8 @@ Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
         own.backends.emplace_back(options.backend, probe_backend(options.backend));
     } else if (dtrun_world_size(worker) > 1 || options.device) {
         const bool lasting = dtrun_can_rejoin(worker) != 0;
-        for (const std::string& backend : backend_order(options.device, lasting))
+        for (const std::string& backend :
+             backend_order(options.device, lasting, wants_encryption()))
             own.backends.emplace_back(backend, probe_backend(backend));
     }
     return own;
@@ -148,6 +150,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
         plan.choice = {"none", "one rank needs none"};
     } else {
         auto choice = choose_backend(*members, common_order(members->front(), options.device));
+        if (!choice && wants_encryption() && options.backend == "auto" && !options.device)
+            return fail(choice.error(), "with --encrypt none but dtrun's own backend is taken");
         if (!choice) return std::unexpected(choice.error());
         plan.choice = std::move(*choice);
     }

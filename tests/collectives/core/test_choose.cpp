@@ -97,6 +97,8 @@ TEST_CASE("auto begins with what survives a change of the membership, if there m
     CHECK(backend_order(false, true) == Order{"dtrun", "gloo", "mpi"});
     CHECK(backend_order(true, false) == Order{"nccl"});
     CHECK(backend_order(true, true) == Order{"nccl"});
+    CHECK(backend_order(false, false, true) == Order{"dtrun"});
+    CHECK(backend_order(false, true, true) == Order{"dtrun"});
 }
 
 TEST_CASE("the manual has every backend, with where its arrays are", "[collectives]") {
