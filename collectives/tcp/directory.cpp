@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 constexpr char kRefusal = '!';
 /// The rank whose card has the secret.
 constexpr std::uint32_t kSecretRank = 0;
+/// Ends the card of a rank that wants encryption.
+constexpr std::string_view kEncrypted = " encrypted";
 
 std::string card_key(const GroupSpec& spec, std::uint32_t rank) {
     return fmt::format("{}tcp/{}", spec.prefix, rank);
@@ -65,6 +67,7 @@ Result<void> Directory::publish(const sockaddr_storage& address) {
         terms_.secret = Secret::random();
         card += ' ' + hex(terms_.secret.bytes());
     }
+    if (terms_.encrypt) card += kEncrypted;
     const KeyStore::Pair pair(card_key(spec_, spec_.rank), std::move(card));
     return spec_.store->set({&pair, 1});
 }
@@ -106,6 +109,14 @@ Result<void> Directory::fetch(std::span<const std::uint32_t> peers,
 Result<void> Directory::read(std::uint32_t peer, std::string_view card) {
     if (card.starts_with(kRefusal))
         return fail(Errc::invalid_input, "rank {}: {}", name_of(peer), card.substr(1));
+    const bool encrypts = card.ends_with(kEncrypted);
+    if (encrypts != terms_.encrypt)
+        return fail(Errc::invalid_input,
+                    "rank {} wants {}, and this rank does{}: DTRUN_ENCRYPT has to be 1 in the "
+                    "environment of all ranks, or of none",
+                    name_of(peer), encrypts ? "encryption" : "no encryption",
+                    encrypts ? " not" : "");
+    if (encrypts) card.remove_suffix(kEncrypted.size());
     if (peer == kSecretRank) {
         const std::size_t space = std::min(card.rfind(' '), card.size() - 1);
         const auto secret = parse_secret(card.substr(space + 1));
