@@ -27,9 +27,7 @@ Result<std::unique_ptr<Door>> Door::open(const std::string& ip, std::uint32_t si
 }
 
 Door::Door(Socket listener, std::uint32_t size)
-    : listener_(std::move(listener)),
-      size_(size),
-      strangers_max_(2 * std::size_t{size} + kStrangersMax) {}
+    : listener_(std::move(listener)), strangers_max_(2 * std::size_t{size} + kStrangersMax) {}
 
 void Door::advance(std::uint32_t rank, const Terms& terms) {
     bool more = true;
@@ -100,13 +98,9 @@ std::optional<Admitted> Door::take(Kind kind, std::uint32_t peer) {
 }
 
 void Door::add_to(std::vector<pollfd>& waits) const {
-    const auto is_listener = [this](const pollfd& wait) { return wait.fd == listener_.fd(); };
-    const auto is_oldest = [this](const pollfd& wait) {
-        return !strangers_.empty() && wait.fd == strangers_.front().socket.fd();
-    };
-    if (std::ranges::any_of(waits, is_listener) || std::ranges::any_of(waits, is_oldest)) return;
-    if (!full_)
-        waits.push_back({listener_.fd(), POLLIN, 0});  // else it would be ready all the time
+    if (full_) return;  // it would be ready all the time, and nobody is there
+    if (std::ranges::find(waits, listener_.fd(), &pollfd::fd) != waits.end()) return;
+    waits.push_back({listener_.fd(), POLLIN, 0});
     for (const Stranger& stranger : strangers_) {
         const short event = stranger.side.has_to_send() ? POLLOUT : POLLIN;
         waits.push_back({stranger.socket.fd(), event, 0});

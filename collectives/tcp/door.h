@@ -40,6 +40,8 @@ public:
     std::optional<Admitted> take(Kind kind, std::uint32_t peer);
     /// Adds what advance() waits for, once.
     void add_to(std::vector<pollfd>& waits) const;
+    /// Somebody is there for whom this process has no descriptor, and nothing tells when it has one.
+    bool is_full() const { return full_; }
 
 private:
     /// Of whom nobody knows yet who he is.
@@ -57,7 +59,6 @@ private:
     Strangers::iterator forget(Strangers::iterator stranger);
 
     Socket listener_;
-    const std::uint32_t size_;
     const std::size_t strangers_max_;
     bool full_ = false;  ///< this process has no descriptor left for whoever is next
     Strangers strangers_;

@@ -19,6 +19,10 @@ constexpr std::size_t kAheadBytes = 16UL << 10;
 constexpr int kTries = 30;
 /// How often somebody who could interrupt a wait is asked.
 constexpr int kAskMs = 100;
+/// How often one looks whether the group is still wanted.
+constexpr std::chrono::milliseconds kLook{1'000};
+/// How soon a door is tried again for which there was no descriptor.
+constexpr std::chrono::milliseconds kFull{100};
 /// The longest pause before one connects again.
 constexpr std::chrono::milliseconds kPauseMax{500};
 
@@ -75,6 +79,7 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
         if (auto greeted = advance(peer); !greeted) return greeted;
     }
     const auto deadline = std::chrono::steady_clock::now() + directory_.timeout();
+    auto next_look = std::chrono::steady_clock::now() + kLook;
     for (std::vector<pollfd> waits;; waits.clear()) {
         let_in();
         for (const std::uint32_t peer : missing)
@@ -87,12 +92,12 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
             return fail(Errc::timed_out, "rank {} has not connected",
                         directory_.name_of(missing.front()));
         for (const std::uint32_t peer : missing) add_to(waits, peer);
-        constexpr std::int64_t kSliceMs = 1'000;
-        const int ms = static_cast<int>(std::min<std::int64_t>(left.count(), kSliceMs));
+        const int ms = static_cast<int>(std::min<std::int64_t>(left.count(), kLook.count()));
         if (auto waited = wait(waits, ms); !waited) return waited;
-        const auto woken = [](const pollfd& one) { return one.revents != 0; };
-        if (std::ranges::none_of(waits, woken))
-            if (auto there = directory_.still_wanted(); !there) return there;
+        // Also while strangers come all the time.
+        if (std::chrono::steady_clock::now() < next_look) continue;
+        if (auto there = directory_.still_wanted(); !there) return there;
+        next_look = std::chrono::steady_clock::now() + kLook;
     }
 }
 
@@ -168,6 +173,8 @@ Result<void> Mesh::introduce(std::uint32_t peer) {
 /// The peer has closed the connection before it had heard who asks: it had too many strangers at its door, or has
 /// ended, and then there is nobody at the next try.
 Result<void> Mesh::try_again(std::uint32_t peer) {
+    // Somebody else may have its port by now.
+    if (auto there = directory_.still_wanted(); !there) return there;
     std::array<std::uint8_t, 1> random{};
     random_bytes(random);
     // All who were closed at once do not come back at once.
@@ -215,20 +222,21 @@ Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
         ready = ::poll(waits.data(), waits.size(), slice);
         if (asks && ready <= 0 && interrupted_()) return fail(Errc::cancelled, "interrupted");
     } while (asks && !pause && ready == 0);
+    if (alarm_.ended()) return fail(Errc::cancelled, "aborted");
     if (ready <= 0) return {};
     const bool rings = waits.back().revents != 0;
     // What has come is read first: a peer may have ended after it had said everything.
     if (!rings || ready > 1) return {};
-    if (alarm_.ended()) return fail(Errc::cancelled, "aborted");
     const auto peer = alarm_.caused_by();
     if (!peer) return {};
     return std::unexpected(lost(*peer, {Errc::closed, "it has given up"}));
 }
 
-/// Milliseconds until a link is to be tried again, if any is.
+/// Milliseconds until a link is to be tried again, or the door, if any is.
 std::optional<int> Mesh::until_next_try() const {
-    if (pauses_ == 0) return std::nullopt;
+    if (pauses_ == 0 && !door_.is_full()) return std::nullopt;
     auto next = std::chrono::steady_clock::time_point::max();
+    if (door_.is_full()) next = std::chrono::steady_clock::now() + kFull;
     for (const Link& link : links_)
         if (link.state == Link::State::pauses) next = std::min(next, link.again);
     const auto left =
