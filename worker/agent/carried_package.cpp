@@ -30,6 +30,7 @@ constexpr std::string_view kCopied = "agent-";  // how the name of an agent begi
 constexpr std::time_t kDay = 24 * 60 * 60;
 
 /// Whether nobody could have changed what is in a folder but root and `owners`; else who or what is in the way.
+/// A group may write: whoever installs for one has chosen it, and into what was unpacked nobody else comes.
 /// \param links  they may lead elsewhere, where the same is asked
 std::optional<std::string> changeable(const fs::path& folder, std::span<const uid_t> owners,
                                       bool links) {
