@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/wire/sealing.h"
 #include "rendezvous/wire/frame.h"
+#include "rendezvous/wire/sealing.h"
 
 #include <cstddef>
 #include <optional>

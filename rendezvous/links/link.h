@@ -6,9 +6,9 @@
 #include "rendezvous/links/backpressure.h"
 #include "rendezvous/links/incoming_frames.h"
 #include "rendezvous/links/peer_liveness.h"
-#include "rendezvous/wire/sealing.h"
 #include "rendezvous/links/send_queue.h"
 #include "rendezvous/wire/frame.h"
+#include "rendezvous/wire/sealing.h"
 
 #include <functional>
 #include <optional>

@@ -30,11 +30,10 @@ std::filesystem::path built() {
 
 /// A Python that finds the client and the collectives.
 void add_python(Lines& words, const Lines& arguments) {
-    const auto paths = {
-        fmt::format("PYTHONPATH={}", (source() / "worker/python").string()),
-        fmt::format("LIBDTRUN_PATH={}", (built() / "lib/libdtrun.so.0").string()),
-        fmt::format("LIBDTRUN_COLLECTIVES_PATH={}",
-                    (built() / "lib/libdtrun_collectives.so.0").string())};
+    const auto paths = {fmt::format("PYTHONPATH={}", (source() / "worker/python").string()),
+                        fmt::format("LIBDTRUN_PATH={}", (built() / "lib/libdtrun.so.0").string()),
+                        fmt::format("LIBDTRUN_COLLECTIVES_PATH={}",
+                                    (built() / "lib/libdtrun_collectives.so.0").string())};
     words.insert(words.end(), {"env", "PYTHONDONTWRITEBYTECODE=1"});
     words.insert(words.end(), paths);
     words.emplace_back("/usr/bin/python3");
