@@ -89,7 +89,7 @@ asio::awaitable<Examination> Examiner::run() {
     const bool any_behind = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
         return host.ssh && !host.ssh->route.empty();
     });
-    const std::size_t at_once = any_behind ? head::LoginStarter::kLoginsBehindMax : kAtOnce;
+    const unsigned at_once = any_behind ? head::LoginStarter::kLoginsBehindMax : kAtOnce;
     co_await all_do(all, logging_in, at_once);
     until_ = after(kFactsLimit);
     if (any_elsewhere) co_await all_do(well(), visiting, kAtOnce);
