@@ -23,6 +23,7 @@ using std::string_view;
 using Words = std::vector<std::string>;
 
 constexpr int kDepthMax = 16;  // of files that include each other, as ssh has it
+constexpr unsigned kFilesMax = 500;
 constexpr string_view kBlank = " \t\r";
 
 std::string_view without_blanks(string_view text) {
@@ -86,7 +87,7 @@ bool is_none(string_view text) {
 class Reading {
 public:
     Reading(const SshUser& user, const Host& host, const SshOptions& options) : user_(user) {
-        name_ = host.name;
+        name_ = called_ = host.name;
         set_.user = host.user;
         set_.port = host.port != 0 ? host.port : options.port;
         const std::string& key =
@@ -99,10 +100,12 @@ public:
     }
 
     SshSettings read(const std::vector<SshConfig::Line>& lines) {
-        for (const SshConfig::Line& line : lines) {
-            const std::string reason = take(line);
-            if (!reason.empty() && set_.only_ssh.empty())
-                set_.only_ssh = fmt::format("{} ({})", reason, line.place);
+        pass(lines);
+        if (wants_final_) {  // ssh then reads all of it again, for the host that it has found
+            hostname_ = called_ = lower(target());
+            seen_.insert("hostname");
+            is_final_ = active_ = true;
+            pass(lines);
         }
         finish();
         return std::move(set_);
@@ -110,6 +113,14 @@ public:
 
 private:
     using Kind = SshConfig::Line::Kind;
+
+    void pass(const std::vector<SshConfig::Line>& lines) {
+        for (const SshConfig::Line& line : lines) {
+            const std::string reason = take(line);
+            if (!reason.empty() && set_.only_ssh.empty())
+                set_.only_ssh = fmt::format("{} ({})", reason, line.place);
+        }
+    }
 
     /// \return why only ssh can obey the line, or nothing
     std::string take(const SshConfig::Line& line) {
@@ -126,6 +137,9 @@ private:
         const bool reachable = outer_.empty() || outer_.back();
         const bool is_head = line.keyword == "host" || line.keyword == "match";
         if (is_head) active_ = false;
+        if (line.keyword == "match" && !reachable)
+            match(line.rest);  // it may ask for a second pass
+        if (is_head && !reachable) active_ = false;
         if (is_head ? !reachable : !active_) return {};
         if (!line.mistake.empty()) return line.mistake;
         if (line.keyword == "match") return match(line.rest);
@@ -159,7 +173,7 @@ private:
         bool found = false;
         for (const string_view pattern : patterns) {
             const bool negated = pattern.starts_with('!');
-            if (!matches(pattern.substr(negated ? 1 : 0), name_)) continue;
+            if (!matches(pattern.substr(negated ? 1 : 0), called_)) continue;
             if (negated) return false;
             found = true;
         }
@@ -169,6 +183,8 @@ private:
     /// Sets active_. \return why only ssh can tell
     std::string match(string_view rest) {
         rest = without_blanks(rest);
+        // Quotes around whole values are all that is understood here.
+        if (has_odd_quotes(rest)) return "match with quotes";
         bool all = !rest.empty();
         std::string reason;
         bool first = true;
@@ -176,9 +192,9 @@ private:
             std::string criterion = take_keyword(rest);
             const bool negated = criterion.starts_with('!');
             if (negated) criterion.erase(0, 1);
-            // Nobody can tell before names are made canonical, which is ssh's business.
             if (criterion == "canonical" || criterion == "final") {
-                reason = "match " + criterion;
+                wants_final_ = wants_final_ || criterion == "final";
+                all = all && is_final_ != negated;
                 continue;
             }
             if (criterion == "all") {
@@ -198,6 +214,20 @@ private:
         if (!all) return {};
         active_ = reason.empty();
         return reason;
+    }
+
+    static bool has_odd_quotes(string_view rest) {
+        bool inside = false;
+        for (std::size_t i = 0; i < rest.size(); ++i) {
+            if (rest[i] == '\\' || rest[i] == '\'') return true;
+            if (rest[i] != '"') continue;
+            const string_view edges = " \t=";
+            const char beside =
+                inside ? (i + 1 < rest.size() ? rest[i + 1] : ' ') : (i > 0 ? rest[i - 1] : ' ');
+            if (edges.find(beside) == string_view::npos) return true;
+            inside = !inside;
+        }
+        return inside;
     }
 
     static std::string take_value(string_view& rest) {
@@ -291,6 +321,7 @@ private:
             return flag(set_.compression);
         } else if (keyword == "controlpath") {
             set_.master = !is_none(value);
+            control_path_ = value;
         } else if (keyword == "ignoreunknown") {
             ignored_ = value;
         } else if (keyword == "preferredauthentications") {
@@ -341,7 +372,16 @@ private:
         for (std::string& file : set_.identities) expand_path(file);
         for (std::string& file : set_.known_hosts) expand_path(file);
         if (!set_.agent.empty() && !is_none(set_.agent)) expand_path(set_.agent);
+        if (set_.master) set_.master = may_be_there(control_path_);
         look_for_certificates();
+    }
+
+    /// Whether a socket is there, as far as its path can be told here.
+    bool may_be_there(std::string path) const {
+        if (path.starts_with("~/")) path.replace(0, 1, user_.home);
+        const auto whole = expanded(path, "dhinpru");
+        return !whole || whole->find('$') != std::string::npos ||
+               ::access(whole->c_str(), F_OK) == 0;
     }
 
     void cannot(std::string reason) {
@@ -406,9 +446,11 @@ private:
     }
 
     const SshUser& user_;
-    std::string name_;  ///< as the user has written it
+    std::string name_;    ///< as the user has written it
+    std::string called_;  ///< to which Host is compared
+    bool is_final_ = false, wants_final_ = false;
     SshSettings set_;
-    std::string hostname_, ignored_;
+    std::string hostname_, ignored_, control_path_;
     std::set<std::string> seen_;
     bool active_ = true;
     std::vector<bool> outer_;  ///< active_ at the begin of each file
@@ -449,10 +491,13 @@ SshConfig::SshConfig(SshUser user, const std::vector<std::string>& files) : user
 void SshConfig::read_file(const std::string& file, bool is_users, int depth) {
     const auto text = dtrun::read_file(file);
     if (!text) return;  // as ssh does
+    if (depth > kDepthMax || ++files_ > kFilesMax) {
+        broken_ = "files that include each other (" + file + ")";
+        return;
+    }
     lines_.push_back({Line::Kind::file, {}, {}, file, {}});
     std::string mistake;
-    if (is_users && is_foreign(file)) mistake = "owner or mode of a file";
-    if (depth > kDepthMax) mistake = "files that include each other";
+    if ((is_users || depth > 0) && is_foreign(file)) mistake = "owner or mode of a file";
     if (!mistake.empty()) lines_.push_back({Line::Kind::setting, "include", {}, file, mistake});
     unsigned int number = 0;
     for (const string_view whole : split(*text, '\n')) {
@@ -465,10 +510,15 @@ void SshConfig::read_file(const std::string& file, bool is_users, int depth) {
         line.keyword = take_keyword(rest);
         line.rest = rest;
         if (line.rest.empty()) line.mistake = line.keyword + " without a value";
+        if (line.keyword.empty()) {  // it may be a Host or Match in quotes
+            line.keyword = "host";
+            line.mistake = "a keyword in quotes";
+        }
         if (rest.find('\0') != string_view::npos) line.mistake = "a zero byte";
         const auto words = words_of(rest);
         if (!words) line.mistake = line.keyword + ": a quote that does not end";
-        const bool includes = line.keyword == "include" && depth <= kDepthMax;
+        const bool includes =
+            line.keyword == "include" && depth <= kDepthMax && files_ <= kFilesMax;
         Words files;
         if (includes && line.mistake.empty()) files = included(*words, is_users, line.mistake);
         lines_.push_back(std::move(line));
@@ -486,11 +536,10 @@ std::vector<std::string> SshConfig::included(const std::vector<std::string>& pat
                                 (pattern.starts_with('~') && !pattern.starts_with("~/"));
         if (is_unknown) mistake = "include " + pattern;
         if (is_unknown) continue;
-        if (pattern.starts_with("~/")) pattern.replace(0, 1, user_.home);
-        if (!pattern.starts_with('/'))
+        if (!pattern.starts_with('/') && !pattern.starts_with('~'))
             pattern = (is_users ? user_.home + "/.ssh/" : "/etc/ssh/") + pattern;
         glob_t found{};
-        if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
+        if (::glob(pattern.c_str(), GLOB_TILDE, nullptr, &found) == 0)
             files.insert(files.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
         ::globfree(&found);
     }
@@ -500,6 +549,7 @@ std::vector<std::string> SshConfig::included(const std::vector<std::string>& pat
 SshSettings SshConfig::find(const Host& host, const SshOptions& options) const {
     SshSettings settings = Reading(user_, host, options).read(lines_);
     settings.ssh_is_here = ssh_is_here_;
+    if (!broken_.empty()) settings.only_ssh = broken_;
     return settings;
 }
 

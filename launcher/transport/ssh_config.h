@@ -85,6 +85,8 @@ private:
 
     SshUser user_;
     bool ssh_is_here_ = false;
+    unsigned files_ = 0;  ///< that were read
+    std::string broken_;  ///< why only ssh can make anything of them
     std::vector<Line> lines_;
 };
 

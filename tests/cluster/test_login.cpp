@@ -195,8 +195,7 @@ TEST_CASE("dtrun logs in as ssh does, whatever ~/.ssh/config says", "[cluster][l
         {common},
         {"Match originalhost s1\n User dtuser\nMatch all\n" + common},
         {long_line() + "Host *\n" + common},
-        {"Match canonical\n User nobody\nHost s1\n User dtuser\nMatch all\n" + common,
-         "ssh command"},
+        {"Match canonical\n User nobody\nHost s1\n User dtuser\nMatch all\n" + common},
         {"Match exec \"true\"\n User dtuser\nMatch all\n" + common, "ssh command"},
         {"Host s1\n ProxyJump s2\nHost *\n" + common, "ssh command"},
         {"HostKeyAlias real-s1\nUserKnownHostsFile ~/.ssh/aliases\nIdentityFile "
