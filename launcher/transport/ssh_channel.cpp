@@ -242,7 +242,10 @@ private:
         } else {
             known_ = table->find(name_);
         }
-        excerpt_ = write_excerpt(known_, of_libssh);
+        // As ssh has it, a key of the host at any port does where there is none for this one.
+        if (known_.keys.empty() && set_.known_as.empty() && name_ != lower(set_.host))
+            known_anywhere_ = table->find(lower(set_.host));
+        excerpt_ = write_excerpt(known_.keys.empty() ? known_anywhere_ : known_, of_libssh);
         const std::string path =
             excerpt_ ? fmt::format("/proc/self/fd/{}", excerpt_.get()) : "/dev/null";
         ssh_options_set(session_->get(), SSH_OPTIONS_KNOWNHOSTS, path.c_str());
@@ -273,10 +276,11 @@ private:
         const std::string error = session_->error();
         // What libssh itself has not found in the server's list.
         if (error.starts_with("kex error"))
-            co_return only_ssh(error.substr(0, error.find(": ")),
+            co_return only_ssh(error.substr(0, error.find(": server")),
                                {Errc::unreachable, "ssh key exchange: " + error});
         if (hung_up) co_return fail(Errc::closed, "it hangs up before the key exchange: {}", error);
-        if (*done != SSH_OK) co_return fail(Errc::unreachable, "ssh key exchange: {}", error);
+        if (hung_up || *done != SSH_OK)
+            co_return fail(Errc::unreachable, "ssh key exchange: {}", error);
         co_return check_host_key();
     }
 
@@ -301,6 +305,7 @@ private:
             case KeyVerdict::unknown:
                 break;
         }
+        if (judge(known_anywhere_, shown->key) == KeyVerdict::known) return {};
         return accept(*shown);
     }
 
@@ -338,27 +343,37 @@ private:
         co_return done;
     }
 
-    /// Tries the user's first key without asking the server whether it would take it: that saves a
-    /// round trip, and is enough for nearly everybody. Where no others may be tried, all named ones.
-    asio::awaitable<Result<int>> try_named_keys() {
-        std::vector<std::string> files = set_.identities;
-        if (files.empty()) files.push_back(get_option(SSH_OPTIONS_IDENTITY));
-        if (!set_.only_identities) files.resize(1);
+    /// The files whose keys may be tried where no others may.
+    std::vector<std::string> named_keys() const {
+        if (!set_.identities.empty()) return set_.identities;
+        std::vector<std::string> files;
+        for (const char* const kind : {"rsa", "ecdsa", "ed25519"})
+            files.push_back(fmt::format("{}/id_{}", set_.directory, kind));
+        return files;
+    }
+
+    /// Tries keys without asking the server whether it would take them: that saves a round trip.
+    asio::awaitable<Result<int>> try_keys(std::vector<std::string> files) {
         for (const std::string& file : files) {
             if (file.empty() || ::access(file.c_str(), R_OK) != 0) continue;
             const auto done = co_await try_key(file);
-            if (!done || *done != SSH_AUTH_DENIED) co_return done;
+            if (!done || *done != SSH_AUTH_DENIED || session_->lost()) co_return done;
         }
         co_return SSH_AUTH_DENIED;
     }
 
+    /// Which keys ssh would try: those that are named, else the default ones, and ssh-agent's.
     asio::awaitable<Result<void>> authenticate() {
-        auto done = co_await try_named_keys();
+        const bool named = !set_.identities.empty() || set_.only_identities;
+        std::vector<std::string> files = named_keys();
+        if (!named) files = {get_option(SSH_OPTIONS_IDENTITY)};  // enough for nearly everybody
+        auto done = co_await try_keys(std::move(files));
         const bool others = done && *done == SSH_AUTH_DENIED && !set_.only_identities;
         if (others && !session_->lost()) {
             const ssh_session session = session_->get();
-            auto step = [session] {
-                return ssh_userauth_publickey_auto(session, nullptr, nullptr);
+            auto step = [session, named] {
+                return named ? ssh_userauth_agent(session, nullptr)
+                             : ssh_userauth_publickey_auto(session, nullptr, nullptr);
             };
             done = co_await session_->drive(step, SSH_AUTH_AGAIN, deadline_);
         }
@@ -388,7 +403,7 @@ private:
         std::string why = session_->error();
         const std::string banner = session_->banner();
         if (why.starts_with("Socket error") && !banner.empty())
-            why = banner.substr(banner.rfind('\n') + 1);
+            why = "its last words are: " + banner.substr(banner.rfind('\n') + 1);
         if (why.size() > kSaidBytesMax) why.resize(kSaidBytesMax);
         const bool tried_too_many = why.starts_with("Too many authentication failures");
         return fail(Errc::denied, "it hangs up during the log-in of user {}: {}{}{}", set_.user,
@@ -417,12 +432,12 @@ private:
             session_->wanted_passphrase()
                 ? "a key under a passphrase works only through ssh-agent: ssh-add"
                 : "try: ssh-copy-id";
-        const std::string first = get_option(SSH_OPTIONS_IDENTITY);
+        const std::string files = set_.identities.empty() ? get_option(SSH_OPTIONS_IDENTITY) +
+                                                                ", and the other default ones"
+                                                          : join_names(set_.identities);
         return fmt::format(
-            "permission denied for user {}: none of your keys (ssh-agent, {}, and the other "
-            "default "
-            "ones) is accepted; {}",
-            set_.user, first, hint);
+            "permission denied for user {}: none of your keys (ssh-agent, {}) is accepted; {}",
+            set_.user, files, hint);
     }
 
     asio::awaitable<Result<ssh_channel>> start_command(std::string command) {
@@ -460,7 +475,7 @@ private:
     Deadline deadline_;
     std::function<void(const char*)> phase_;
     std::string name_;  ///< in known_hosts
-    KnownHost known_;
+    KnownHost known_, known_anywhere_;
     Fd excerpt_;  ///< for libssh
     std::string only_ssh_;
 };

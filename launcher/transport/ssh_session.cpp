@@ -16,6 +16,7 @@ namespace {
 
 // Shorter than the time after which any firewall forgets an idle connection, such as a lifeline.
 constexpr int kKeepAliveSeconds = 30;
+constexpr std::string_view kPrefix = "Received SSH_MSG_DISCONNECT: ";  // before the server's words
 
 void keep_alive(int socket) {
     const int on = 1;
@@ -77,10 +78,15 @@ void SshSession::disconnect() noexcept {
     if (!std::exchange(disconnected_, true)) ssh_silent_disconnect(session_);
 }
 
+bool SshSession::was_cut() const {
+    const std::string_view said = ssh_get_error(session_);
+    return said.starts_with(kPrefix) || said.starts_with("Socket error") ||
+           said.starts_with("Remote host closed connection");
+}
+
 std::string SshSession::error() const {
     // "Received SSH_MSG_DISCONNECT: 2:Too many authentication failures"
     std::string_view said = ssh_get_error(session_);
-    constexpr std::string_view kPrefix = "Received SSH_MSG_DISCONNECT: ";
     if (!said.starts_with(kPrefix)) return std::string(said);
     said.remove_prefix(std::min(said.size(), said.find(':', kPrefix.size())));
     return std::string(trim(said.substr(std::min<std::size_t>(said.size(), 1))));
