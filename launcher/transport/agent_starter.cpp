@@ -38,12 +38,13 @@ std::optional<Error> failure_of_ssh(std::string_view ending) {
         return said.find(words) != std::string_view::npos;
     };
     const auto error = [said](Errc code) { return Error{code, std::string(said)}; };
-    // A server that has too many log-ins, or has had too many of ours.
-    if (says("exchange_identification: ") || says("banner exchange: ")) return error(Errc::closed);
     if (says(": Permission denied (") || says("Host key verification failed.") ||
         says("Received disconnect from "))
         return error(Errc::denied);
     if (said.starts_with("ssh: ") || says("\nssh: ")) return error(Errc::unreachable);
+    // A server that has too many log-ins, or has had too many of ours. Behind a jump host that refuses us it
+    // is said, too, but last.
+    if (says("exchange_identification: ") || says("banner exchange: ")) return error(Errc::closed);
     // One that hangs up later does not want this user, if it says anything.
     if (said.starts_with("Connection closed by ") || said.starts_with("Connection reset by "))
         return error(Errc::unreachable);
@@ -54,7 +55,16 @@ std::optional<Error> failure_of_ssh(std::string_view ending) {
 /// What the start script, or the agent, says in a line.
 std::string_view said_by_agent(std::string_view line) {
     std::size_t begin = line.size();
-    for (const std::string_view marker : {kAgentReady, kAgentWanted, kAgentSend, kAgentFailed})
+    // The agent's own has its version behind it.
+    for (std::size_t at = line.find(kAgentReady); at < line.size();
+         at = line.find(kAgentReady, at + 1)) {
+        const char next =
+            at + kAgentReady.size() < line.size() ? line[at + kAgentReady.size()] : ' ';
+        if (next < '0' || next > '9') continue;
+        begin = at;
+        break;
+    }
+    for (const std::string_view marker : {kAgentWanted, kAgentSend, kAgentFailed})
         begin = std::min(begin, line.find(marker));
     return line.substr(begin);
 }

@@ -131,6 +131,14 @@ TEST_CASE("what ssh itself says is told apart from what it runs", "[agent]") {
     const std::string closed = "Connection closed by 10.0.0.1 port 22";
     CHECK(fails("kex_exchange_identification: Connection closed by remote host\n" + closed, 255)
               .code == Errc::closed);
+    // What a jump host has refused will not come to be by trying again.
+    const std::string behind = "\nkex_exchange_identification: Connection closed by remote host\n" +
+                               std::string("Connection closed by UNKNOWN port 65535");
+    CHECK(fails("root@gate: Permission denied (publickey)." + behind, 255).code == Errc::denied);
+    CHECK(fails("Host key verification failed." + behind, 255).code == Errc::denied);
+    for (const char* const why : {"ssh: Could not resolve hostname gate: Name or service not known",
+                                  "ssh: connect to host gate port 22: Connection refused"})
+        CHECK(fails(why + behind, 255).code == Errc::unreachable);
     CHECK(fails(closed, 255).code == Errc::unreachable);
     const Greeted refuses =
         fails("Access denied: you have no active jobs on this node\n" + closed, 255);
