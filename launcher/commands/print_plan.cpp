@@ -120,6 +120,7 @@ std::string binding_text(const PlannedBinding& binding) {
 
 /// Why hosts are reached by ssh although nobody has asked for that.
 std::string reasons_for_ssh(const plan::JobSpec& spec) {
+    if (!spec.ssh.command.empty()) return {};
     std::map<std::string, std::vector<std::string>> hosts;
     for (const plan::JobHost& host : spec.hosts)
         if (host.ssh && !host.ssh->only_ssh.empty())

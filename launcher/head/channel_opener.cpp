@@ -45,8 +45,8 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
         argv.push_back(command);
         return argv;
     }
-    if (argv.empty())  // as our own log-in: a host's forwardings are not a job's, and may collide
-        argv = {"ssh", "-a", "-x", "-o", "ClearAllForwardings=yes"};
+    if (argv.empty())  // as our own log-in: forwardings are not a job's, and a master would stay
+        argv = {"ssh", "-a", "-x", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"};
     argv.insert(argv.end(), {"-T", "-o", "RemoteCommand=none", "-o", "BatchMode=yes", "-o",
                              fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
                              // A firewall must not forget the idle lifeline.

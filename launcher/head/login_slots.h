@@ -21,44 +21,48 @@ public:
 
     /// Waits for a slot. \return false: no hosts are started any more
     asio::awaitable<bool> take(const StartEvents& events) {
-        while (free_ == 0 && events.is_starting()) {
-            Timer turn(executor_, Timer::time_point::max());
-            const InLine in_line(waiting_, turn);
-            co_await turn.async_wait(use_tuple);
+        if (events.is_starting() && free_ > 0) {
+            --free_;
+            co_return true;
         }
-        if (!events.is_starting()) co_return false;
-        --free_;
-        co_return true;
+        Turn turn(executor_, waiting_);
+        while (!turn.has_come && events.is_starting()) co_await turn.timer.async_wait(use_tuple);
+        if (turn.has_come && !events.is_starting()) give_back();
+        co_return turn.has_come&& events.is_starting();
     }
     void give_back() {
-        ++free_;
-        if (waiting_.empty()) return;
-        waiting_.front()->cancel();
+        if (waiting_.empty()) {
+            ++free_;
+            return;
+        }
+        waiting_.front()->has_come = true;  // it is theirs, whoever else comes
+        waiting_.front()->timer.cancel();
         waiting_.pop_front();
     }
     /// Those who wait look again whether hosts are still started.
     void look() {
-        for (Timer* const turn : waiting_) turn->cancel();
+        for (Turn* const turn : waiting_) turn->timer.cancel();
     }
 
 private:
-    class InLine {
-    public:
-        InLine(std::deque<Timer*>& line, Timer& turn) : line_(line), turn_(&turn) {
-            line_.push_back(turn_);
+    /// Somebody's place in the line.
+    struct Turn {
+        Turn(const asio::any_io_executor& executor, std::deque<Turn*>& in_line)
+            : timer(executor, Timer::time_point::max()), line(in_line) {
+            line.push_back(this);
         }
-        ~InLine() { std::erase(line_, turn_); }
-        InLine(const InLine&) = delete;
-        InLine& operator=(const InLine&) = delete;
+        ~Turn() { std::erase(line, this); }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
 
-    private:
-        std::deque<Timer*>& line_;
-        Timer* turn_;
+        Timer timer;
+        std::deque<Turn*>& line;
+        bool has_come = false;
     };
 
     asio::any_io_executor executor_;
     unsigned free_;
-    std::deque<Timer*> waiting_;
+    std::deque<Turn*> waiting_;
 };
 
 /// A slot that was taken; gives it back.

@@ -194,6 +194,10 @@ plan::JobSpec make_spec(const Script& script) {
     script.options(options);
     auto spec = plan::make_job_spec(std::move(options), {}, "/");
     if (!spec) throw std::runtime_error(spec.error().message);
+    for (plan::JobHost& target : spec->hosts) {  // whatever ~/.ssh/config says here
+        target.transport = plan::Transport::ssh;
+        target.ssh.emplace();
+    }
     for (const auto& [which, does] : script.hosts) {
         if (does.is_here) spec->hosts[which].transport = plan::Transport::local;
         if (!does.behind.empty()) spec->hosts[which].ssh->route = does.behind;
