@@ -257,7 +257,9 @@ private:
         phase_("name look-up");
         const std::string name = address.empty() ? set_.host : address;
         const auto addresses = co_await look_up(pool_, name, deadline_);
-        if (!addresses) co_return fail(addresses.error(), "{}", name);
+        const bool is_other = !address.empty() || set_.has_other_name;
+        if (!addresses && is_other) co_return fail(addresses.error(), "{}", name);
+        if (!addresses) co_return std::unexpected(addresses.error());
         phase_("connecting");
         auto socket =
             co_await connect_any(*addresses, static_cast<std::uint16_t>(set_.port), deadline_);

@@ -361,6 +361,7 @@ private:
     /// What stands for other words is replaced, and what nobody has said gets its default.
     void finish() {
         set_.host = lower(target());
+        set_.has_other_name = set_.host != lower(name_);
         if (!hostname_.empty() && !expanded(hostname_, "h")) cannot("HostName " + hostname_);
         if (set_.user.empty()) set_.user = user_.name;
         if (set_.port == 0) set_.port = 22;

@@ -26,7 +26,8 @@ struct SshSettings {
     /// ProxyJump or ProxyCommand as it stands: hosts with the same one are behind the same machine.
     std::string route;
 
-    std::string host;  ///< name or address to connect to
+    std::string host;             ///< name or address to connect to
+    bool has_other_name = false;  ///< than the user calls it by
     std::string user;
     std::string directory;  ///< where ssh keeps the user's keys
     int port = 22;
