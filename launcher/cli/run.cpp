@@ -67,18 +67,30 @@ Result<void> check_program_word(string_view word) {
                 "{} is a word of the shell: write sh -c '{} ...; exec PROGRAM'", word, word);
 }
 
-/// Refuses `--hosts a b -np 2 prog`, of which the second host would be taken for the program.
+/// Whether a word looks like one more host beside `hosts`: it has slots, or the same letters before a number.
+bool looks_like_host(string_view word, string_view hosts) {
+    const auto stem = [](string_view name) {
+        return name.substr(0, name.find_first_of("0123456789:"));
+    };
+    const string_view of_word = stem(word);
+    return !of_word.empty() && of_word != word &&
+           (word.find(':') != string_view::npos || of_word == stem(hosts));
+}
+
+/// Refuses `--hosts s1 s2 -np 2 prog`, of which the second host would be taken for the program.
 Result<void> check_options_behind(const RunDraft& draft, Words words,
                                   plan::EnvironmentView environment) {
-    const bool names_host = draft.options.hosts.find(',') == std::string::npos &&
-                            !draft.given.empty() && draft.given.back().value == draft.options.hosts;
-    if (!names_host || words.size() < 2 || (words[1] != "-np" && words[1] != "-n")) return {};
-    if (words[0].find('/') != std::string::npos || plan::is_on_path(words[0], environment))
+    const std::string& hosts = draft.options.hosts;
+    const bool ends_with_host = !hosts.empty() && hosts.find(',') == std::string::npos &&
+                                !draft.given.empty() && draft.given.back().value == hosts;
+    if (!ends_with_host || words.size() < 2 || (words[1] != "-np" && words[1] != "-n")) return {};
+    if (!looks_like_host(words[0], hosts) || words[0].find('/') != std::string::npos ||
+        plan::is_on_path(words[0], environment))
         return {};
     return fail(Errc::invalid_input,
                 "'{}' is taken for the program, and {} for its argument: -H takes one word without "
                 "blanks; write -H {},{}",
-                words[0], words[1], draft.options.hosts, words[0]);
+                words[0], words[1], hosts, words[0]);
 }
 
 /// VAR=VALUE words. \return how many there are

@@ -63,7 +63,8 @@ asio::awaitable<Result<std::string>> HostSurvey::visit(const Host& host) {
 }
 
 asio::awaitable<Result<std::string>> HostSurvey::ask(const Host& host) {
-    const bool connects = options_.connect && !transport::is_this_machine(host);
+    const bool connects =
+        options_.connect && !transport::is_this_machine(host, transport::LookUp::none);
     if (!connects && !options_.resolve) co_return std::string();
     const Deadline deadline = after(options_.connect_timeout);
     const std::string& name = host.address.empty() ? host.name : host.address;

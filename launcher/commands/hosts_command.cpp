@@ -73,7 +73,7 @@ void give_slots(Source& source, const HostsOptions& command, plan::EnvironmentVi
             host.slots = *command.slots;
             if (host.slots_max.value_or(host.slots) < host.slots) host.slots_max.reset();
         } else if (command.slots_auto && !source.from_allocation && host.slots == 1 &&
-                   transport::is_this_machine(host)) {
+                   transport::is_this_machine(host, transport::LookUp::own_names)) {
             const plan::MachineFacts here = plan::machine_facts(environment);
             host.slots = here.gpus_present > 0 ? here.gpus_present : here.cpus;
         }

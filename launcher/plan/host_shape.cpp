@@ -66,7 +66,9 @@ private:
         if (found == all.end()) return nullptr;
         return &given_.allocation->nodes[static_cast<std::size_t>(found - all.begin())];
     }
-    bool is_here(const Host& host) const { return transport::is_this_machine(host); }
+    bool is_here(const Host& host) const {
+        return transport::is_this_machine(host, transport::LookUp::own_names);
+    }
 
     int gpus(const Host& host) const {
         const Allocation::Node* const known = node(host);
@@ -138,7 +140,7 @@ Result<void> check_first(const HostShape& shape, const Shapeable& given) {
 bool means_this_machine(const std::string& name) {
     Host host;
     host.name = name;
-    return transport::is_this_machine(host) || transport::leads_here(name);
+    return transport::is_this_machine(host, transport::LookUp::none) || transport::leads_here(name);
 }
 
 void size_this_machine(const HostShape& shape, Host& host, const MachineFacts& here) {

@@ -267,9 +267,9 @@ Result<Transport> choose_transport(const JobSpec& spec, const Options& options, 
                                    transport::LookUp look_up) {
     const bool in_slurm = spec.scheduler && spec.scheduler->scheduler == Scheduler::slurm;
     const bool is_node = find_node(spec.scheduler, host).has_value();
-    const bool is_here = transport::is_this_machine(host, look_up);
+    const auto is_here = [&] { return transport::is_this_machine(host, look_up); };
     if (options.join || options.transport == TransportChoice::local) {
-        if (options.join || is_here) return Transport::local;
+        if (options.join || is_here()) return Transport::local;
         return fail(Errc::invalid_input, "--transport local: {} is another machine", host.name);
     }
     if (options.transport == TransportChoice::slurm && !in_slurm)
@@ -279,8 +279,8 @@ Result<Transport> choose_transport(const JobSpec& spec, const Options& options, 
         return fail(Errc::invalid_input, "--transport slurm: {} is not in the allocation",
                     host.name);
     if (is_node && options.transport != TransportChoice::ssh)
-        return spec.has_srun ? Transport::slurm : without_srun(host, options.transport, is_here);
-    if (is_here) return Transport::local;
+        return spec.has_srun ? Transport::slurm : without_srun(host, options.transport, is_here());
+    if (is_here()) return Transport::local;
     return spec.ssh.command.empty() ? Transport::ssh : Transport::ssh_command;
 }
 
@@ -601,8 +601,13 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     spec.environment_there = std::move(environment->remote);
     spec.scheduler = std::move(offer->allocation);
     spec.discovery = discovery_of(options);
+    auto look_up = transport::LookUp::own_names;
     for (const Host& host : spec.placement.hosts) {
-        auto target = make_host(spec, options, host, transport::LookUp::own_names);
+        const auto began = std::chrono::steady_clock::now();
+        auto target = make_host(spec, options, host, look_up);
+        // A resolver that does not answer is not waited for once more for each host.
+        if (std::chrono::steady_clock::now() - began >= transport::kLookUpLimit)
+            look_up = transport::LookUp::none;
         if (!target) return std::unexpected(target.error());
         spec.hosts.push_back(std::move(*target));
     }

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/interfaces.h"
 #include "base/loop/net.h"
+#include "base/threads.h"
 #include "launcher/transport/ssh_patterns.h"
 
 #include <fcntl.h>
@@ -10,18 +11,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <system_error>
-#include <thread>
 
 namespace dtrun::transport {
 namespace {
-
-constexpr std::chrono::milliseconds kLookUpLimit{500};
 
 bool is_own_address(const asio::ip::address& address) {
     if (address.is_loopback()) return true;
@@ -42,6 +39,18 @@ bool is_out_of_descriptors() {
     return !Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)) && (errno == EMFILE || errno == ENFILE);
 }
 
+/// leads_here(), if that is known within kLookUpLimit.
+bool soon_leads_here(const std::string& name) {
+    const auto answer = std::make_shared<std::atomic<bool>>(false);
+    try {
+        // One that waits for a name server that does not answer is left behind.
+        Thread looking([answer, name] { *answer = leads_here(name); });
+        return looking.join_until(after(kLookUpLimit)) && *answer;
+    } catch (const std::system_error&) {
+        return false;  // no thread can be had
+    }
+}
+
 }  // namespace
 
 bool is_openssh(const SshOptions& options) {
@@ -58,7 +67,7 @@ bool is_this_machine(const Host& host, LookUp look_up) {
     boost::system::error_code error;
     const auto address = asio::ip::make_address(name, error);
     if (!error) return is_own_address(address);
-    return look_up == LookUp::own_names && may_be_own_name(name, own) && leads_here(name);
+    return look_up == LookUp::own_names && may_be_own_name(name, own) && soon_leads_here(name);
 }
 
 bool may_be_own_name(std::string_view name, std::string_view own) {
@@ -69,17 +78,7 @@ bool may_be_own_name(std::string_view name, std::string_view own) {
 }
 
 bool leads_here(const std::string& name) {
-    using Answer = std::promise<Result<std::vector<asio::ip::address>>>;
-    const auto answer = std::make_shared<Answer>();
-    auto coming = answer->get_future();
-    try {
-        // A name server that does not answer is waited for by a thread, which nobody waits for.
-        std::thread([answer, name] { answer->set_value(resolve(name)); }).detach();
-    } catch (const std::system_error&) {
-        return false;  // no thread can be had
-    }
-    if (coming.wait_for(kLookUpLimit) != std::future_status::ready) return false;
-    const auto addresses = coming.get();
+    const auto addresses = resolve(name);
     return addresses && std::ranges::any_of(*addresses, is_own_address);
 }
 

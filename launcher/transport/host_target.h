@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "hostfiles/host.h"
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,19 +22,20 @@ struct SshOptions {
 /// Whether the command is OpenSSH's, whose flags are known. Empty is.
 bool is_openssh(const SshOptions& options);
 
-/// Whether names may be looked up, which can take half a second.
+/// Whether names may be looked up, which can take kLookUpLimit; never on an event loop.
 enum class LookUp { none, own_names };
+inline constexpr std::chrono::milliseconds kLookUpLimit{500};
 
 /// Whether ranks of `host` run on this machine without ssh: it is "localhost", a name of this machine
 /// or an address of one of its interfaces, and nothing says how to log in.
 /// \param look_up  of names that may be longer ones of this machine, as may_be_own_name() says
-bool is_this_machine(const Host& host, LookUp look_up = LookUp::own_names);
+bool is_this_machine(const Host& host, LookUp look_up);
 
 /// Whether `name` begins as this machine's name does, in any case of letters: "head.cluster.local" or "head-ib0"
 /// for "head", and "head" for "head.cluster.local".
 bool may_be_own_name(std::string_view name, std::string_view own);
 
-/// Whether the name is looked up within half a second, and has an address of this machine.
+/// Whether the name has an address of this machine. Waits as long as the resolver does.
 bool leads_here(const std::string& name);
 
 /// Numeric addresses of a name, in the resolver's order.

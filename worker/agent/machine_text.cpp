@@ -4,6 +4,8 @@
 #include "base/interfaces.h"
 #include "base/strings.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -14,8 +16,8 @@ namespace dtrun::agent {
 std::string machine_text() {
     const auto boot = read_file("/proc/sys/kernel/random/boot_id");
     if (!boot) return {};
-    std::string text(trim(*boot));
-    for (const char* const name : {"net", "pid"}) {
+    std::string text = fmt::format("{} {}", trim(*boot), ::geteuid());
+    for (const char* const name : {"mnt", "net", "pid"}) {
         std::error_code error;
         const auto space =
             std::filesystem::read_symlink(std::string("/proc/self/ns/") + name, error);
