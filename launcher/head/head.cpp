@@ -406,6 +406,8 @@ void Head::beat() {
     assigner_->tick();
     watch_waits();
     watch_answers();
+    // Agents wait for what they have sent to be taken, and a disk that is silent takes nothing.
+    if (asked_to_end_ && !hurry_ && output_.is_disk_silent()) hurry();
     for (const auto& [session, silence] : sessions_.beat(pulse_))
         if (!is_here(*session)) give_up(*session, describe_silence(silence));
 }
@@ -719,6 +721,7 @@ void Head::signalled(int signal) {
 
 void Head::end_by(int signal) {
     if (signal != SIGPIPE) {
+        asked_to_end_ = true;
         if (job_.over()) hurry_ = true;  // only output is left, and nobody reads it
         if (job_.interrupted()) tasks_.spawn(hurry_after(kImpatience));
         if (signal == SIGINT && !job_.ending())
@@ -741,6 +744,10 @@ asio::awaitable<void> Head::stop_ourselves() {
 asio::awaitable<void> Head::hurry_after(std::chrono::milliseconds span) {
     Timer timer(io_, span);
     co_await timer.async_wait(use_tuple);
+    hurry();
+}
+
+void Head::hurry() {
     hurry_ = true;
     assigner_->hurry();
     over_.cancel();

@@ -140,6 +140,7 @@ private:
     asio::awaitable<void> watch_time_limit();
     asio::awaitable<void> stop_ourselves();
     asio::awaitable<void> hurry_after(std::chrono::milliseconds span);
+    void hurry();
     int finish();
 
     asio::io_context& io_;
@@ -171,8 +172,9 @@ private:
     bool starting_ = true;     ///< hosts may still be connecting
     bool suspending_ = false;  ///< we stop in a moment
     bool told_ending_ = false;
-    std::uint64_t worlds_ = 0;  ///< that have been started
-    bool hurry_ = false;        ///< interrupted twice: nothing is waited for
+    std::uint64_t worlds_ = 0;   ///< that have been started
+    bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for
+    bool asked_to_end_ = false;  ///< by a signal
 };
 
 }  // namespace dtrun::head

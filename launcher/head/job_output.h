@@ -43,6 +43,7 @@ public:
     /// Returns when everything was written, or when wake() is called and `hurry` is set.
     asio::awaitable<void> drain(const bool& hurry);
     void wake() { idle_.cancel(); }
+    bool is_disk_silent() const { return output_.is_disk_silent(); }
     /// Why the job has failed, for the user; empty if it has not.
     std::string report_text(const JobOutcome& outcome) const;
     /// Shows that, and ends the Output.

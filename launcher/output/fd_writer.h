@@ -39,6 +39,7 @@ private:
     void batch_written() override { draw_status(); }
     void end() override;
     void interrupt() override;
+    bool may_rest() const override { return mode_ != Mode::blocking; }
     std::string_view put(std::string_view bytes);
     ssize_t put_some(std::string_view bytes);
     void wait_writable();

@@ -37,6 +37,7 @@ public:
     void pump();  ///< formats what waits, as far as there is room now
     bool waiting() const { return !backlog_.empty(); }
     bool idle() const { return backlog_.empty() && file_->queue().idle(); }
+    bool is_silent() const { return file_->is_silent(); }
     std::optional<Error> take_failure() { return file_->take_failure(); }
 
     /// What still waits counts as taken; the rest is written until the deadline.

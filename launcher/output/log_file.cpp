@@ -33,7 +33,9 @@ Result<void> LogFile::open_file() {
     if (::fstat(file_.get(), &found) != 0)
         return fail(code_of_file_error(errno), "{}: {}", name_, std::strerror(errno));
     fill_ = {static_cast<std::uint64_t>(found.st_size), false};
-    if (!S_ISREG(found.st_mode)) rotation_.bytes_max = 0;  // a device keeps its name
+    if (S_ISREG(found.st_mode)) return {};
+    rotation_.bytes_max = 0;  // a device keeps its name
+    is_pipe_ = true;
     return {};
 }
 

@@ -22,11 +22,13 @@ private:
     LogFile(std::string path, Rotation rotation, BufferQueue::Options options, TakenFunction taken);
     Result<void> open_file();
     void write_out(BufferQueue::Buffer& buffer) override;
+    bool may_rest() const override { return is_pipe_; }
     Result<void> write(std::string_view bytes);
     Result<void> write_part(std::string_view bytes);
     Result<void> wait_for_reader();
 
     Rotation rotation_;
+    bool is_pipe_ = false;  ///< or a device
 
     // The thread's own once it runs.
     Fd file_;

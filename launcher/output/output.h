@@ -102,6 +102,8 @@ public:
     /// Writes until everything is out or the deadline has passed, then ends the threads.
     /// Idempotent. take_failures() tells what was abandoned; collect() credits it.
     virtual void stop(Deadline deadline) = 0;
+    /// Whether a disk has not answered for some seconds, so that idle() may never be true.
+    virtual bool is_disk_silent() const { return false; }
     /// After stop(): whether what is written to standard error may be expected to return.
     virtual bool is_stderr_alive() const { return true; }
 };

@@ -528,6 +528,12 @@ std::uint64_t OutputMux::bytes(plan::PlannedRank rank, Stream stream) const {
     return impl_->streams[stream_index(rank, stream)].received_bytes;
 }
 
+bool OutputMux::is_disk_silent() const {
+    return (impl_->files && impl_->files->is_silent()) || (impl_->log && impl_->log->is_silent()) ||
+           std::ranges::any_of(impl_->consoles,
+                               [](const auto& each) { return each->writer->is_silent(); });
+}
+
 bool OutputMux::is_stderr_alive() const {
     return impl_->console_of[1]->writer->answers();
 }

@@ -93,6 +93,7 @@ public:
     std::vector<Error> take_failures() override;
     std::vector<std::string> tail(plan::PlannedRank rank) const override;
     void stop(Deadline deadline) override;
+    bool is_disk_silent() const override;
     bool is_stderr_alive() const override;
 
     std::uint64_t bytes(plan::PlannedRank rank, Stream stream) const;  ///< received so far

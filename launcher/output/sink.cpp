@@ -8,6 +8,7 @@ namespace {
 
 /// How long a write that is under way at the deadline may take to return.
 constexpr std::chrono::seconds kLastWrite{1};
+constexpr std::chrono::seconds kSilent{5};
 
 }  // namespace
 
@@ -23,7 +24,9 @@ void Sink::run() {
     std::vector<BufferQueue::Buffer> batch;
     while (queue_.take(batch)) {
         for (BufferQueue::Buffer& buffer : batch) {
+            writing_since_ = Clock::now();
             write_out(buffer);
+            writing_since_ = Deadline::max();
             queue_.release(buffer);
             taken_(buffer.pieces);
             queue_.recycle(std::move(buffer));
@@ -37,8 +40,8 @@ void Sink::run() {
         unwritten_bytes_ += abandoned_bytes_;
     }
     if (unwritten_bytes_ > 0 && !failed_)
-        add_failure({Errc::timed_out,
-                     fmt::format("{}: {}, {} bytes not written", name_, tardy_, unwritten_bytes_)});
+        add_failure({Errc::timed_out, fmt::format("{}: {}, {} bytes not written", name_, tardy_,
+                                                  unwritten_bytes_.load())});
     taken_({});
 }
 
@@ -53,6 +56,11 @@ std::optional<Error> Sink::take_failure() {
 void Sink::add_failure(Error failure) {
     const std::lock_guard lock(mutex_);
     failures_.push_back(std::move(failure));
+}
+
+bool Sink::is_silent() const {
+    const Deadline since = writing_since_;
+    return since != Deadline::max() && !may_rest() && Clock::now() - since > kSilent;
 }
 
 bool Sink::is_late() const {
@@ -74,8 +82,9 @@ void Sink::join() {
     answers_ = false;
     const std::lock_guard lock(mutex_);
     failures_.push_back(
-        {Errc::timed_out, fmt::format("{}: does not answer, {} bytes not written", name_,
-                                      queue_.pending_bytes() + abandoned_bytes_)});
+        {Errc::timed_out,
+         fmt::format("{}: does not answer, {} bytes not written", name_,
+                     queue_.pending_bytes() + abandoned_bytes_ + unwritten_bytes_)});
 }
 
 }  // namespace dtrun::output

@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "launcher/output/buffer_queue.h"
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -24,7 +25,7 @@ using TakenFunction = std::function<void(std::span<const Taken>)>;
 /// A write may never return, as on a file system that does not answer. So the thread shares the sink, and is left
 /// behind with it; what `taken` refers to has to live as long, or to be held by it.
 ///
-/// Thread: any, but stop() and join() only the owner's, which is a Running.
+/// Thread: the owner's, which is a Running; queue(), take_failure() and is_silent() any.
 class Sink {
 public:
     virtual ~Sink() = default;
@@ -44,6 +45,8 @@ public:
     /// After stop(): waits for the thread's end, but not for a write that does not return. Idempotent.
     void join();
     bool answers() const { return answers_; }  ///< false: join() has left the thread behind
+    /// Whether a disk has not taken for some seconds what is written to it. Who reads a pipe or a terminal may rest.
+    bool is_silent() const;
 
 protected:
     /// \param name   for error messages, e.g. "standard output"
@@ -56,15 +59,16 @@ protected:
     virtual void batch_written() {}
     virtual void end() {}  ///< of the thread
 
-    virtual void interrupt() {}  ///< stop() was called
-    bool is_late() const;        ///< the time of stop() is over
+    virtual void interrupt() {}                      ///< stop() was called
+    virtual bool may_rest() const { return false; }  ///< it is no disk
+    bool is_late() const;                            ///< the time of stop() is over
     void add_failure(Error failure);
 
     const std::string name_;
 
     // The thread's own.
     bool failed_ = false;  ///< nothing is written any more, and why has been told
-    std::size_t unwritten_bytes_ = 0;
+    std::atomic<std::size_t> unwritten_bytes_ = 0;
 
     std::mutex mutex_;
 
@@ -79,6 +83,7 @@ private:
     BufferQueue queue_;
     std::deque<Error> failures_;       // guarded by mutex_
     std::size_t abandoned_bytes_ = 0;  // guarded by mutex_
+    std::atomic<Deadline> writing_since_{Deadline::max()};
     Deadline deadline_ = Deadline::max();
     bool answers_ = true;
     Thread thread_;

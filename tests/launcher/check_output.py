@@ -60,6 +60,19 @@ def check_gone_reader():
         assert (done.returncode, done.stderr) == (141, b""), (words, done)
 
 
+def check_one_signal(folder):
+    """One signal is enough, as a batch system sends it, though the agent waits for what is not taken."""
+    disk = SilentFs(folder)
+    dtrun = start("--log", folder + "/log", "-np", "1", "yes", "a line")
+    wait_until(lambda: any(b"a line" in node.bytes for node in list(disk.nodes.values())))
+    disk.be_silent()
+    wait_until(lambda: waits_in_kernel(dtrun.pid))
+    dtrun.send_signal(signal.SIGTERM)
+    _, err = dtrun.communicate(timeout=LIMIT_S)
+    disk.close()
+    assert dtrun.returncode == 143 and "does not answer, " in err, (dtrun.returncode, err)
+
+
 def check_silent_file(folder, flags, to_stdout=False):
     """Signals end a job whose file does not answer, in the middle of it."""
     disk = SilentFs(folder)
@@ -129,7 +142,7 @@ def check_silent_state(folder):
     client.kill()
     disk.close()
     assert daemon.returncode == 210, (daemon.returncode, err)
-    assert "the disk does not answer: changes of which nobody was told are lost" in err, err
+    assert "the disk is full or does not answer: changes of which nobody was told are lost" in err, err
 
 
 def has_living_child(pid):
@@ -165,6 +178,7 @@ def main():
         for flag in ("--log", "--output-dir", "--log-json"):
             check_silent_file(disk, (flag, f"{disk}/{flag[2:]}"))
         check_silent_file(disk, (), to_stdout=True)
+        check_one_signal(disk)
         check_lost_bytes(disk)
         check_silent_at_start(disk)
         check_silent_state(disk)
