@@ -13,8 +13,8 @@
 namespace dtrun::output {
 namespace {
 
-/// In Taken::stream: files of another attempt begin here, Taken::bytes attempts later.
-// Pieces in the queue that are no bytes of a stream.
+/// In Taken::stream, of pieces in the queue that are no bytes of a stream: files of another attempt begin here,
+/// Taken::bytes attempts later; there are more ranks, for which take_more() has to be called.
 constexpr std::uint32_t kNextAttempt = UINT32_MAX, kMoreRanks = UINT32_MAX - 1;
 
 namespace fs = std::filesystem;
@@ -152,21 +152,21 @@ std::string RankFiles::path(std::size_t file) const {
     return name_ + "/" + names_(file, attempt_);
 }
 
-std::expected<FilePlace, int> RankFiles::place(std::size_t file, bool make) const {
-    return place_below(directory_.get(), names_(file, attempt_), make);
+std::expected<FilePlace, NoPlace> RankFiles::place(std::size_t file, bool make) {
+    return place_below(directory_.get(), names_(file, attempt_), make, us_);
 }
 
 /// \return why not. Errc: internal, invalid_input
 Result<void> RankFiles::open(std::size_t file, int flags) {
     if (files_[file].fd) return {};
     if (open_files_.size() == open_max_) close_oldest();
-    int error = 0;
+    NoPlace none;
     do {
         const auto at = place(file, true);
         if (at) files_[file].fd = open_at(*at, flags);
-        error = at ? errno : at.error();
-    } while (!files_[file].fd && (error == EMFILE || error == ENFILE) && close_oldest());
-    if (!files_[file].fd) return fail(code_of_file_error(error), "{}", why_no_place(error));
+        none = at ? no_place(errno) : at.error();
+    } while (!files_[file].fd && (none.error == EMFILE || none.error == ENFILE) && close_oldest());
+    if (!files_[file].fd) return fail(code_of_file_error(none.error), "{}", none.why);
     open_files_.push_back(file);
     return {};
 }
@@ -336,7 +336,7 @@ Result<void> RankFiles::write_rotating(std::size_t file, const Segment& segment)
         if (rest.empty()) break;
         close(file);
         const auto at = place(file, false);
-        if (!at) return fail(Errc::internal, "{}", why_no_place(at.error()));
+        if (!at) return fail(Errc::internal, "{}", at.error().why);
         if (auto aside = set_aside(at->folder.get(), at->name, rotation_.keep); !aside)
             return aside;
         files_[file].fill = {};

@@ -9,6 +9,7 @@
 #include "launcher/plan/planned_rank.h"
 #include "rendezvous/wire/output_messages.h"
 
+#include <unistd.h>
 #include <deque>
 #include <expected>
 #include <string>
@@ -84,7 +85,7 @@ private:
     void take_more();
     std::size_t file_of(std::size_t stream) const;
     std::string path(std::size_t file) const;
-    std::expected<FilePlace, int> place(std::size_t file, bool make) const;
+    std::expected<FilePlace, NoPlace> place(std::size_t file, bool make);
     Result<void> open(std::size_t file, int flags);
     bool close_oldest();
     void close(std::size_t file);
@@ -106,7 +107,8 @@ private:
     // The thread's own once it runs.
     RankFileName names_;
     Fd directory_;
-    std::vector<Use> uses_;  // by stream_index()
+    uid_t us_ = ::geteuid();  // there
+    std::vector<Use> uses_;   // by stream_index()
     int attempt_ = 0;
     std::vector<File> files_;             // by stream_index() of the first stream that has it
     std::deque<std::size_t> open_files_;  // longest open first
