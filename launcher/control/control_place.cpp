@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -19,6 +18,8 @@ namespace dtrun::control {
 namespace {
 
 constexpr std::size_t kJobsNamed = 8;  // in a message
+constexpr std::string_view kInHome = "/.cache/dtrun/run-";
+constexpr std::size_t kBootDigits = 8;
 
 /// Whether it is a folder of our own that nobody else can enter.
 Result<void> check_private(const std::string& folder) {
@@ -64,16 +65,18 @@ std::vector<std::string> control_folders(std::string_view runtime_dir, std::stri
     std::vector<std::string> folders;
     if (runtime_dir.starts_with('/')) folders.push_back(std::string(runtime_dir) + "/dtrun");
     folders.push_back(fmt::format("/tmp/dtrun-{}", ::geteuid()));
-    char machine[HOST_NAME_MAX + 1] = "";
-    ::gethostname(machine, HOST_NAME_MAX);
-    if (home.starts_with('/'))
-        folders.push_back(fmt::format("{}/.cache/dtrun/run-{}", home, machine));
+    // Other machines may have the same home directory; a name would be too long for a socket's path.
+    const auto boot = read_file("/proc/sys/kernel/random/boot_id");
+    if (home.starts_with('/') && boot)
+        folders.push_back(fmt::format("{}{}{}", home, kInHome, boot->substr(0, kBootDigits)));
     return folders;
 }
 
 Result<void> make_private_folder(const std::string& folder) {
     std::error_code shown_below;
-    std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), shown_below);
+    if (folder.find(kInHome) != std::string::npos)
+        std::filesystem::create_directories(std::filesystem::path(folder).parent_path(),
+                                            shown_below);
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
         return fail(Errc::internal, "{}: {}", folder, std::strerror(errno));
     return check_private(folder);

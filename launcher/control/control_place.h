@@ -10,12 +10,12 @@
 namespace dtrun::control {
 
 /// Folders in which control sockets of our user's jobs may be, the preferred one first: dtrun/ in
-/// XDG_RUNTIME_DIR, where that is set; /tmp/dtrun-UID, which somebody else may have made before; and one of this
-/// machine's in the home directory, which other machines may have, too.
+/// XDG_RUNTIME_DIR, where that is set; /tmp/dtrun-UID, which somebody else may have made before; and one in the
+/// home directory that is this machine's, until it is booted again.
 /// \param runtime_dir  XDG_RUNTIME_DIR, or empty. \param home  HOME, or empty
 std::vector<std::string> control_folders(std::string_view runtime_dir, std::string_view home);
 
-/// Makes the folder, and those above it, unless it is there. Errc: denied (it is somebody else's, a link, or lets
+/// Makes the folder, and in the home directory those above it, unless it is there. Errc: denied (it is somebody else's, a link, or lets
 /// others in), internal
 Result<void> make_private_folder(const std::string& folder);
 

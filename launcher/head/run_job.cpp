@@ -169,6 +169,7 @@ void RealHead::open_control() {
         return std::string_view(value == nullptr ? "" : value);
     };
     const std::string job = hex(keys_.id);
+    std::string why;
     for (const std::string& folder :
          control::control_folders(variable("XDG_RUNTIME_DIR"), variable("HOME"))) {
         auto opened =
@@ -179,14 +180,16 @@ void RealHead::open_control() {
                 opened.error().code == Errc::denied && folder.starts_with("/tmp/");
             log::write(is_taken ? log::Level::normal : log::Level::verbose,
                        fmt::format("no control socket there: {}", opened.error().message));
+            why = opened.error().message;
             continue;
         }
         control_ = std::move(*opened);
         return head_->lookout().serve(*control_);
     }
     log::warn(
-        "`dtrun jobs` and commands that look into this job will not find it: there is no "
-        "folder for its socket that only this user can enter");
+        "`dtrun jobs` and commands that look into this job will not find it: its socket cannot be "
+        "made: {}",
+        why);
 }
 
 /// As the shell expects it at Ctrl-Z, which it sees as a signal: in a raw terminal it is a key of the rank's.
@@ -362,8 +365,8 @@ int run_here(plan::JobSpec& spec) {
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec);
     PidFile pid_file;
-    auto opened = head.open();
-    if (opened) opened = pid_file.write(spec.options.pid_file);
+    auto opened = pid_file.write(spec.options.pid_file);  // first: it may refuse
+    if (opened) opened = head.open();
     if (!opened) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", opened.error().message);
