@@ -60,12 +60,14 @@ class DefaultsReader {
 public:
     explicit DefaultsReader(std::span<const Flag> flags) : flags_(flags) {}
 
-    /// \param optional  it need not be there, and must not be of others: nobody has named it
+    /// \param optional  it need not be there, and must not be of others: nobody has named it. The machine's is of
+    ///                  who runs that, whoever it is here
     Result<void> read_file_of(const std::string& path, int layer, bool optional,
                               const std::string& profile) {
-        const auto text = optional ? plan::read_obeyed_file(path) : read_file(path);
+        const bool must_be_ours = optional && path != kMachineFile;
+        const auto text = must_be_ours ? plan::read_obeyed_file(path) : read_file(path);
         if (!text && optional && text.error().code == Errc::not_found) return {};
-        if (!text && optional && text.error().code == Errc::denied) {
+        if (!text && must_be_ours && text.error().code == Errc::denied) {
             log::warn("{}; it is not read", text.error().message);
             return {};
         }

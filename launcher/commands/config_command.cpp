@@ -33,8 +33,8 @@ They are for `dtrun run`, and for join, torchrun, deepspeed and mpirun as far as
 these have the option.
 
 DTRUN_CONFIG names another file, in place of both; empty, there is none.
-A file of somebody else's, or to which others can write, is not read, with a
-warning, unless DTRUN_CONFIG names it.
+Your file is not read, with a warning, if it is somebody else's or others can
+write to it, unless DTRUN_CONFIG names it.
 
 Exit code: 0; 200 an option is wrong, which is told with its line.
 )";

@@ -9,16 +9,38 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 namespace dtrun::plan {
 namespace {
 
-/// Whether it is the group that has the user's name and is nobody else's.
+/// Whether it is the group that has the user's name and nobody else in it, as many systems make one for each user
+/// and let it write by default.
 bool is_own_group(gid_t id) {
     const passwd* const user = ::getpwuid(::geteuid());
-    const group* const found = user != nullptr ? ::getgrgid(id) : nullptr;
-    return found != nullptr && std::string_view(found->gr_name) == user->pw_name;
+    if (user == nullptr) return false;
+    const std::string name = user->pw_name;
+    const group* const found = ::getgrgid(id);
+    if (found == nullptr || name != found->gr_name) return false;
+    for (char* const* member = found->gr_mem; *member != nullptr; ++member)
+        if (name != *member) return false;
+    return true;
+}
+
+Result<std::string> read_all(int file, const std::string& path) {
+    constexpr std::size_t kBytesMax = 1u << 20;
+    std::string text(kBytesMax + 1, '\0');
+    std::size_t size = 0;
+    while (size < text.size()) {
+        const ssize_t n = ::read(file, text.data() + size, text.size() - size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(Errc::internal, "{}: {}", path, std::strerror(errno));
+        if (n == 0) break;
+        size += static_cast<std::size_t>(n);
+    }
+    if (size > kBytesMax)
+        return fail(Errc::invalid_input, "{}: larger than {} bytes", path, kBytesMax);
+    text.resize(size);
+    return text;
 }
 
 }  // namespace
@@ -33,7 +55,7 @@ Result<std::string> read_obeyed_file(const std::string& path) {
     const bool others_write = (found.st_mode & S_IWOTH) != 0 ||
                               ((found.st_mode & S_IWGRP) != 0 && !is_own_group(found.st_gid));
     if (others_write) return fail(Errc::denied, "{}: others can write to it; chmod go-w", path);
-    return read_file("/proc/self/fd/" + std::to_string(file.get()));
+    return read_all(file.get(), path);
 }
 
 }  // namespace dtrun::plan

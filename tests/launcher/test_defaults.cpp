@@ -154,8 +154,13 @@ TEST_CASE("a file that others could have written is not obeyed unless it is name
     CHECK(grace({"DTRUN_CONFIG=" + file}) == std::chrono::seconds(7));
     REQUIRE(told.size() == 1);
     CHECK(told[0] == "dtrun: " + file + ": others can write to it; chmod go-w; it is not read\n");
-    REQUIRE(::chmod(file.c_str(), 0644) == 0);
-    if (::geteuid() == 0) {  // only root can give it away
+    if (::geteuid() == 0) {  // only root can give it away; its own group is that of its name
+        REQUIRE(::chmod(file.c_str(), 0664) == 0);
+        CHECK(grace(found) == std::chrono::seconds(7));
+        REQUIRE(::chown(file.c_str(), 0, 12'345) == 0);
+        CHECK(grace(found) != std::chrono::seconds(7));
+        REQUIRE(::chmod(file.c_str(), 0644) == 0);
+        CHECK(grace(found) == std::chrono::seconds(7));
         REQUIRE(::chown(file.c_str(), 12'345, 0) == 0);
         CHECK(grace(found) != std::chrono::seconds(7));
         CHECK_THAT(told.back(), Contains("belongs to user 12345; it is not read"));
