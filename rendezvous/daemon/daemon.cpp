@@ -398,7 +398,8 @@ asio::awaitable<bool> Daemon::stop(std::string why) {
     db_.reset();
     if (!is_kept)
         log::error(
-            "--state: {}: the disk does not answer: changes of which nobody was told are lost",
+            "--state: {}: the disk is full or does not answer: changes of which nobody was told "
+            "are lost",
             options_.state_directory);
     co_return is_kept;
 }

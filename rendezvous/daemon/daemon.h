@@ -51,7 +51,7 @@ public:
     asio::awaitable<void> idle();
     /// Tells all connections, and ends; jobs kept on disk go on when a daemon is started again.
     /// \param why  of the end of the others
-    /// \return false: the disk of the state does not answer, and changes that nobody was told of are lost
+    /// \return false: the disk of the state is full or does not answer, and changes that nobody was told of are lost
     asio::awaitable<bool> stop(std::string why = "dtrun serve was stopped");
 
     /// What `dtrun store status` shows, as JSON. \param job_name  of one job; empty: of all

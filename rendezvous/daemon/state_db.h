@@ -65,7 +65,7 @@ public:
     void notify(std::function<void()> on_durable) { writer_->notify(std::move(on_durable)); }
     void commit();  ///< submits, and waits until it is durable
     /// Waits until what was submitted is durable and the file closed; there are no calls of `on_durable` any more.
-    /// \return false: the disk does not answer, and is left behind with what it has not written
+    /// \return false: not all is: the disk is full, or does not answer and is left behind
     bool stop(Deadline deadline) { return writer_->stop(deadline); }
 
     /// Whether the disk has room for so many more bytes, including copies and unwritten changes, as far as it was

@@ -135,12 +135,13 @@ void StateWriter::close() {
 bool StateWriter::stop(Deadline deadline) {
     {
         const std::lock_guard lock(mutex_);
-        if (std::exchange(stopping_, true)) return answers_;
+        if (std::exchange(stopping_, true)) return is_kept_;
         on_durable_ = nullptr;
         start_thread();
     }
     changed_.notify_all();
-    return answers_ = thread_.join_until(deadline);
+    const bool has_ended = thread_.join_until(deadline);
+    return is_kept_ = has_ended && !has_lost_;
 }
 
 Result<void> StateWriter::prepare_schema() {
@@ -266,7 +267,10 @@ void StateWriter::write_batches() {
         const bool written = batches.empty() || write(batches);
         if (written) look_at_disk();
         lock.lock();
-        if (!written) break;  // the disk is full, and this is to end
+        if (!written) {  // the disk is full, and this is to end
+            has_lost_ = true;
+            break;
+        }
         if (batches.empty()) continue;
         for (const Batch& batch : batches) unwritten_bytes_ -= batch.bytes;
         durable_ = batches.back().number;

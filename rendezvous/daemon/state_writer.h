@@ -70,7 +70,7 @@ public:
     Deadline writing_since() const { return writing_since_; }
 
     /// Writes what was submitted and closes the file, until the deadline. Idempotent.
-    /// \return false: the disk does not answer, and the thread is left behind
+    /// \return false: not all is written: the disk is full, or does not answer, and the thread is left behind
     bool stop(Deadline deadline);
 
 private:
@@ -102,6 +102,7 @@ private:
     std::atomic<std::uint64_t> disk_bytes_{0};  ///< free on the disk
     std::atomic<std::uint64_t> file_bytes_{0};  ///< free inside the file
     std::atomic<bool> disk_full_{false};
+    std::atomic<bool> has_lost_{false};  ///< what was submitted, at the end
     std::atomic<Deadline> writing_since_{Deadline::max()};
     Mutex mutex_;  ///< guards the members below
     ConditionVariable changed_;
@@ -110,7 +111,7 @@ private:
     bool look_ = false;
     bool stopping_ = false;
     Thread thread_;        ///< started with the first batch
-    bool answers_ = true;  ///< stop()'s
+    bool is_kept_ = true;  ///< stop()'s
 };
 
 }  // namespace dtrun

@@ -232,6 +232,7 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
         while ((*db)->fits(1'000)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         SlowDisk::over_quota = false;
         (*db)->commit();
+        CHECK((*db)->stop(after(std::chrono::minutes(1))));
     }
     auto db = StateDb::open(directory.path() + "/state");
     if (!db) FAIL(db.error().message);
@@ -239,6 +240,20 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
     Hub hub(out, options, nullptr);
     (*db)->restore(id, hub, {});
     CHECK(hub.store().size() == 4);
+}
+
+TEST_CASE("what a full disk has not taken at the end of a daemon is not told as kept", "[daemon]") {
+    const TempDir directory;
+    const SlowDisk disk;
+    auto db = StateDb::open(directory.path() + "/state");
+    if (!db) FAIL(db.error().message);
+    JobRecord record;
+    record.id = job_id_of("job");
+    SlowDisk::full = true;
+    (*db)->save_job(record);
+    (void)(*db)->submit();
+    CHECK_FALSE((*db)->stop(after(std::chrono::minutes(1))));
+    SlowDisk::full = false;
 }
 
 TEST_CASE("a disk that does not answer keeps no daemon from ending", "[daemon]") {
