@@ -152,9 +152,13 @@ asio::awaitable<void> HttpServer::accept() {
 
 /// Closes the oldest of those that may as well be strangers who keep others out.
 bool HttpServer::make_room() {
-    const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) {
-        return !guest.is_trusted && !guest.is_answered && !guest.is_leaving;
-    });
+    const auto is_stranger = [](const Guest& guest) {
+        return !guest.is_trusted && !guest.is_leaving;
+    };
+    auto oldest = std::ranges::find_if(
+        guests_, [&](const Guest& guest) { return is_stranger(guest) && !guest.is_answered; });
+    // Whoever does not take an answer is no better, but comes last.
+    if (oldest == guests_.end()) oldest = std::ranges::find_if(guests_, is_stranger);
     if (oldest == guests_.end()) return false;
     oldest->is_leaving = true;
     oldest->stream.close();

@@ -39,7 +39,7 @@ bool is_loopback_name(std::string_view host);
 
 /// Answers GET over HTTP/1.1, for pages and numbers that a person asked dtrun to show. It takes no more than a few
 /// dozen connections, small requests without bodies, and waits for none of them for long. Beyond these the oldest
-/// makes room that has shown no key and is not being answered.
+/// makes room that has shown no key, one that is being answered last.
 ///
 /// Thread: the executor's. Lifetime: join() before destruction, unless the process ends.
 class HttpServer {
