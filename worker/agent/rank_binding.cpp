@@ -55,13 +55,12 @@ void RankBinding::grow(std::uint32_t places) {
     choose_threads();
 }
 
-/// A rank that has what it was given gets what it would be given now.
+/// Threads of a rank that have what it was given get what it would be given now.
 void RankBinding::move(SlotIndex place, const CpuList& from) {
     const pid_t pid = running_.at(place);
     const CpuList& to = place_of(place)->cpus;
-    const auto has = cpus_of(pid);
-    if (to == from || !has || *has != from) return;
-    if (const auto moved = ranks::bind_process(pid, to); !moved)
+    if (to == from) return;
+    if (const auto moved = ranks::bind_process(pid, to, from); !moved)
         options_.tell(fmt::format("pid {}: {}", pid, moved.error().message));
 }
 

@@ -1,5 +1,6 @@
 #include "worker/ranks/process_tree.h"
 
+#include "base/clock.h"
 #include "base/subprocess.h"
 
 #include <dirent.h>
@@ -129,6 +130,17 @@ void stop_descendants(pid_t root, std::span<const pid_t> except) {
     }
 }
 
+/// \param mask  bits of processors
+bool may_use_just(pid_t thread, std::span<const unsigned long> mask) {
+    constexpr std::size_t kWordsMax = 1024;  // as many processors as Linux can be built for
+    std::vector<unsigned long> has(kWordsMax);
+    if (::sched_getaffinity(thread, has.size() * sizeof has[0],
+                            reinterpret_cast<cpu_set_t*>(has.data())) != 0)
+        return false;
+    while (!has.empty() && has.back() == 0) has.pop_back();
+    return std::ranges::equal(has, mask);
+}
+
 }  // namespace
 
 std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except) {
@@ -193,14 +205,18 @@ int end_descendants(std::chrono::milliseconds limit) {
     return static_cast<int>(killed.size());
 }
 
-Result<void> bind_process(pid_t process, const std::vector<unsigned>& cpus) {
+Result<void> bind_process(pid_t process, std::span<const unsigned> cpus,
+                          std::span<const unsigned> only_from) {
     const std::vector<unsigned long> mask = cpu_mask(cpus);
+    const std::vector<unsigned long> from = cpu_mask(only_from);
     if (mask.empty()) return {};
-    for (const pid_t thread : pids_in(fmt::format("/proc/{}/task", process)))
+    for (const pid_t thread : pids_in(fmt::format("/proc/{}/task", process))) {
+        if (!from.empty() && !may_use_just(thread, from)) continue;
         if (::sched_setaffinity(thread, mask.size() * sizeof mask[0],
                                 reinterpret_cast<const cpu_set_t*>(mask.data())) != 0 &&
             errno != ESRCH)
             return fail(Errc::internal, "cannot bind to processors: {}", std::strerror(errno));
+    }
     return {};
 }
 

@@ -42,8 +42,11 @@ std::vector<pid_t> kill_descendants(std::span<const pid_t> except = {});
 int end_descendants(std::chrono::milliseconds limit);
 
 /// Lets every thread that a process has now use these processors only, and so those that it makes later.
-/// \param cpus  by the numbers of Linux; empty: nothing changes
+/// \param cpus       by the numbers of Linux; empty: nothing changes
+/// \param only_from  threads that may use others than these have chosen for themselves, and are left alone; empty:
+///                   none are
 /// Errc: internal
-Result<void> bind_process(pid_t process, const std::vector<unsigned>& cpus);
+Result<void> bind_process(pid_t process, std::span<const unsigned> cpus,
+                          std::span<const unsigned> only_from = {});
 
 }  // namespace dtrun::ranks
