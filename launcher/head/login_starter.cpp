@@ -316,7 +316,11 @@ asio::awaitable<void> LoginStarter::sweep(HostId host, std::uint64_t agent) {
     transport::LineReader lines(*channel);
     const auto line = co_await lines.next(deadline);
     if (line) log::info("{}: processes left behind, and ended: {}", parts_.hosts.name(host), *line);
-    if (!carried) co_return;
+    if (!carried) {  // of this machine, it may not have ended yet
+        channel->close();
+        left_.push_back(channel);
+        co_return;
+    }
     const std::chrono::milliseconds patience = line ? kDoneLimit : kAtOnce;
     co_await wait_for_end(channel, patience);
 }
