@@ -171,6 +171,14 @@ Fd write_excerpt(const KnownHost& known, const std::string& name) {
     return file;
 }
 
+/// Whether it is libssh that has ended the connection, since what answers at the port does not speak ssh 2.
+bool is_no_ssh_server(std::string_view error) {
+    constexpr std::string_view kWords[] = {"too large banner", "No version of SSH protocol",
+                                           "Packet len too high"};
+    return std::ranges::any_of(
+        kWords, [error](std::string_view words) { return error.find(words) != error.npos; });
+}
+
 /// One log-in.
 class LogIn {
 public:
@@ -280,7 +288,8 @@ private:
         if (error.starts_with("kex error"))
             co_return only_ssh(error.substr(0, error.find(": server")),
                                {Errc::unreachable, "ssh key exchange: " + error});
-        if (hung_up) co_return fail(Errc::closed, "it hangs up before the key exchange: {}", error);
+        if (hung_up && !is_no_ssh_server(error))
+            co_return fail(Errc::closed, "it hangs up before the key exchange: {}", error);
         if (hung_up || *done != SSH_OK)
             co_return fail(Errc::unreachable, "ssh key exchange: {}", error);
         co_return check_host_key();
