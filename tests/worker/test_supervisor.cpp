@@ -262,6 +262,14 @@ TEST_CASE(
     CHECK(bench.exits[1].sent_signal == SIGTERM);
 }
 
+TEST_CASE("what is killed together with its rank was not left behind by it", "[supervisor]") {
+    Bench bench;
+    bench.start({"for i in $(seq 60); do sleep 60 & done; wait"});
+    bench.run_until([] { return descendants(::getpid()).size() == 61; });
+    CHECK(bench.stop(SIGKILL, std::chrono::milliseconds(0)) == 0);
+    CHECK(descendants(::getpid()).empty());
+}
+
 TEST_CASE("a helper and what it has started outlive the ranks, until the job ends",
           "[supervisor]") {
     Bench bench;

@@ -165,6 +165,7 @@ void Supervisor::signalled(int signal) {
 void Supervisor::end_ranks(int signal) {
     for (auto& [pid, rank] : ranks_) {
         rank.sent_signal = signal;
+        if (signal == SIGKILL && stopping_) stopping_->killed_groups.insert(pid);
         if (rank.had_signal != signal) send_signal(pid, signal);
         send_signal(pid, SIGCONT);  // a stopped process would not see it
     }
@@ -371,7 +372,8 @@ void Supervisor::strays_or_done(bool childless) {
     const bool first = !std::exchange(stopping.strays_found, true);
     if (first || stopping.killing)
         for (const pid_t pid : left)
-            if (!helpers_.contains(pid)) stopping.strays.insert(pid);
+            if (!helpers_.contains(pid) && !stopping.killed_groups.contains(::getpgid(pid)))
+                stopping.strays.insert(pid);
     if (first && !stopping.killing) {
         for (const pid_t pid : left) {
             ::kill(pid, stopping.signal);

@@ -109,6 +109,7 @@ private:
         std::function<void(int)> gone;
         bool killing = false;  ///< the grace is over
         bool strays_found = false;
+        std::set<pid_t> killed_groups{};  ///< of ranks: who is in one of them dies with its rank
         std::set<pid_t> strays{};
         std::optional<Deadline> strays_until{};  ///< once they are killed
     };
