@@ -62,11 +62,9 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 6
 /// trusted. -1 if the kernel does not tell the peer's user.
 std::optional<uid_t> foreign_user(int socket);
 
-/// read_file() for a secret: the file must belong to us or to root, and nobody else may read it. A
-/// file in `credentials` counts as private too: systemd puts it there for a service as root's, with
-/// mode 0440 because an access control list lets the service's user read it.
+/// read_file() for a secret, which has to be private as check_private() of file_trust.h says.
 /// \param credentials  $CREDENTIALS_DIRECTORY, or empty
-/// Errc: as read_file(); denied also for a file that others own or can read
+/// Errc: as read_file(); denied also for a file that is not private
 Result<std::string> read_private_file(const std::string& path, std::size_t bytes_max,
                                       std::string_view credentials);
 

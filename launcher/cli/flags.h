@@ -206,8 +206,8 @@ private:
     bool ended_ = false;
 };
 
-/// Errc: invalid_input, if two of the given flags exclude each other, or two names of one have different
-/// values: of one name the last counts.
+/// Errc: invalid_input, if two of the given flags exclude each other, or two names of one have different values
+/// where its row has `twice`; elsewhere the last one counts
 Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given);
 
 /// What follows the options.
