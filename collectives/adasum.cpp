@@ -1,6 +1,7 @@
 #include "collectives/adasum.h"
 
 #include "collectives/codec/codec.h"
+#include "collectives/codec/default_arithmetic.h"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +16,7 @@ namespace {
 using Dots = std::array<double, 3>;
 
 template <class T>
-Dots dots_of(const T* a, const T* b, std::size_t count) {
+[[gnu::noinline]] Dots dots_of(const T* a, const T* b, std::size_t count) {
     // Four partial sums of each, since an addition into one sum waits for the one before.
     constexpr std::size_t kLanes = 4;
     std::array<Dots, kLanes> sums{};
@@ -39,7 +40,8 @@ double weight(double dot, double square) {
 }
 
 template <class T>
-void combine(T* out, const T* a, const T* b, std::size_t count, const Dots& dots) {
+[[gnu::noinline]] void combine(T* out, const T* a, const T* b, std::size_t count,
+                               const Dots& dots) {
     const double of_a = weight(dots[0], dots[1]);
     const double of_b = weight(dots[0], dots[2]);
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<T>(of_a * a[i] + of_b * b[i]);
@@ -190,6 +192,7 @@ Result<void> adasum_allreduce(Group& group, std::uint32_t rank, std::uint32_t si
         std::memmove(out, in, count * bytes_of(type));
         return {};
     }
+    const DefaultArithmetic arithmetic;
     switch (type) {
         case DType::f32:
             return reduce_as<float>(group, rank, size, in, out, count);

@@ -1,15 +1,12 @@
 #include "collectives/codec/codec.h"
 
+#include "collectives/codec/default_arithmetic.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/codec/isa.h"
 #include "collectives/codec/kernels.h"
 #include "collectives/codec/numbers.h"
 
 #include <string>
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 namespace dtrun::collectives {
 namespace {
@@ -27,29 +24,6 @@ const CodecKernels& codec_kernels() {
 #endif
     return kScalarKernels;
 }
-
-/// Rounds to nearest and keeps denormal numbers while it lives, whatever the program has chosen:
-/// ranks have to agree about every bit, and some libraries change these when they are loaded.
-class DefaultArithmetic {
-public:
-    DefaultArithmetic(const DefaultArithmetic&) = delete;
-    DefaultArithmetic& operator=(const DefaultArithmetic&) = delete;
-#if defined(__x86_64__)
-    DefaultArithmetic() : before_(_mm_getcsr()) {
-        if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
-    }
-    ~DefaultArithmetic() {
-        if ((before_ & ~kFlags) != kDefault) _mm_setcsr(before_);
-    }
-
-private:
-    static constexpr unsigned kDefault = 0x1f80;  ///< no exceptions, round to nearest
-    static constexpr unsigned kFlags = 0x3f;      ///< exceptions that have happened
-    const unsigned before_;
-#else
-    DefaultArithmetic() = default;
-#endif
-};
 
 }  // namespace
 

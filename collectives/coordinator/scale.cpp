@@ -1,5 +1,6 @@
 #include "collectives/coordinator/scale.h"
 
+#include "collectives/codec/default_arithmetic.h"
 #include "collectives/codec/numbers.h"
 
 #include <cstring>
@@ -8,7 +9,7 @@ namespace dtrun::collectives {
 namespace {
 
 template <class Value, class Factor>
-void scale_as(const void* in, void* out, std::size_t count, Factor factor) {
+[[gnu::noinline]] void scale_as(const void* in, void* out, std::size_t count, Factor factor) {
     const auto* const from = static_cast<const Value*>(in);
     auto* const to = static_cast<Value*>(out);
     for (std::size_t i = 0; i < count; ++i)
@@ -16,7 +17,7 @@ void scale_as(const void* in, void* out, std::size_t count, Factor factor) {
 }
 
 template <float (*widen)(std::uint16_t), std::uint16_t (*narrow)(float)>
-void scale_short(const void* in, void* out, std::size_t count, float factor) {
+[[gnu::noinline]] void scale_short(const void* in, void* out, std::size_t count, float factor) {
     const auto* const from = static_cast<const std::uint16_t*>(in);
     auto* const to = static_cast<std::uint16_t*>(out);
     for (std::size_t i = 0; i < count; ++i) to[i] = narrow(widen(from[i]) * factor);
@@ -29,6 +30,7 @@ void scale(const void* in, void* out, std::size_t count, DType type, double fact
         if (in != out && count > 0) std::memcpy(out, in, count * bytes_of(type));
         return;
     }
+    const DefaultArithmetic arithmetic;
     switch (type) {
         case DType::f32:
             return scale_as<float>(in, out, count, static_cast<float>(factor));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
+#include <cfenv>
 #include <cmath>
 #include <random>
 
@@ -59,14 +60,16 @@ std::vector<Gradient> gradients(std::uint32_t size, std::size_t count, DType typ
 }
 
 /// Every rank's result. Fails the test if a rank fails.
+/// \param rounding  of the thread of rank 1, before and after
 std::vector<Bytes> reduce(const std::vector<Gradient>& in, DType type, bool in_place,
-                          LocalNetwork::Options options = {}) {
+                          LocalNetwork::Options options = {}, int rounding = FE_TONEAREST) {
     const auto size = static_cast<std::uint32_t>(in.size());
     LocalNetwork network(size, options);
     std::vector<Bytes> out(size);
     const auto results =
         run_ranks(size, std::function([&](std::uint32_t rank) -> Result<void> {
                       const auto group = network.connect(rank);
+                      if (rank == 1) std::fesetround(rounding);
                       const std::size_t width = bytes_of(type);
                       Bytes mine(in[rank].size() * width);
                       for (std::size_t i = 0; i < in[rank].size(); ++i)
@@ -134,6 +137,15 @@ TEST_CASE("Adasum gives the same bits whatever comes first", "[collectives][adas
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
         const LocalNetwork::Options late{.seed = seed, .delay_max = std::chrono::microseconds(300)};
         CHECK(reduce(in, DType::f32, false, late)[5] == first[0]);
+    }
+}
+
+TEST_CASE("Adasum gives the same bits whatever way of rounding a rank's thread has chosen",
+          "[collectives][adasum]") {
+    for (const DType type : {DType::f32, DType::f64, DType::f16}) {
+        const std::vector<Gradient> in = gradients(3, 501, type);
+        const auto expected = reduce(in, type, false);
+        CHECK(reduce(in, type, false, {}, FE_UPWARD) == expected);
     }
 }
 

@@ -1,8 +1,11 @@
 #include "collectives/codec/reduce.h"
 
+#include "collectives/coordinator/scale.h"
 #include "reference.h"
 
 #include <catch2/catch.hpp>
+
+#include <cfenv>
 
 using namespace dtrun::collectives;
 using namespace dtrun::collectives::reference;
@@ -238,6 +241,39 @@ TEST_CASE("the largest integers are divided exactly", "[reduce]") {
                 divide(&data, 1, DType::i64, by);
                 REQUIRE(data == value / static_cast<std::int64_t>(by));
             }
+        }
+    }
+}
+
+TEST_CASE("the caller's way of rounding changes no reduction, average or factor, and is kept",
+          "[reduce]") {
+    std::mt19937 random(7);
+    constexpr std::size_t kCount = 333;
+    const auto each = [](const Bytes& a, const Bytes& b, DType type) {
+        std::vector<Bytes> all;
+        for (const Reduce reduce : kReductions) {
+            all.push_back(a);
+            reduce_into(all.back().data(), a.data(), b.data(), kCount, type, reduce);
+        }
+        all.push_back(a);
+        divide(all.back().data(), kCount, type, 3);
+        all.push_back(a);
+        if (type == DType::f32 || type == DType::f64)
+            scale(a.data(), all.back().data(), kCount, type, 1.0 / 3);
+        return all;
+    };
+    for (const std::string& variant : variants()) {
+        const Variant use(variant);
+        for (const DType type : kTypes) {
+            const Bytes a = data_of(type, kCount, random), b = data_of(type, kCount, random);
+            const auto expected = each(a, b, type);
+            std::fesetround(FE_UPWARD);
+            const auto out = each(a, b, type);
+            const int kept = std::fegetround();
+            std::fesetround(FE_TONEAREST);
+            INFO(name_of(type) << " with " << variant);
+            CHECK(kept == FE_UPWARD);
+            CHECK(out == expected);
         }
     }
 }
