@@ -103,11 +103,14 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
     const auto served = co_await peer.link.serve(handle, &peer);
     const Error& why = served.error();
     const bool is_wrong = why.code == Errc::invalid_input || why.code == Errc::denied;
+    const ServedJob* const its = find_job(peer.job);
+    const std::string who =
+        its != nullptr && !its->name().empty() ? "job " + escaped(its->name()) + ": " : "";
     // Who only asks for a value, or for the daemon's status, comes and goes all the time.
-    if (peer.entered || is_wrong)
-        log::info("connection from {}: {}", peer.remote, why.message);
+    if (peer.is_member || is_wrong)
+        log::info("{}connection from {}: {}", who, peer.remote, why.message);
     else
-        log::debug("connection from {}: {}", peer.remote, why.message);
+        log::debug("{}connection from {}: {}", who, peer.remote, why.message);
     if (is_wrong) co_await refuse(peer.link, why.message);
     if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered && !stopping_)
         job->closed(id, Clock::now());
@@ -129,12 +132,15 @@ asio::awaitable<void> Daemon::Peer::room() {
 }
 
 Result<void> Daemon::on_frame(PeerId id, Peer& peer, const FrameView& frame) {
+    if (peer.is_leaving) return {};
     changed(peer.job);
     if (!peer.entered) return first_frame(id, peer, frame);
     if (frame.type == FrameType::signal) return on_signal(peer, frame.payload);
     ServedJob* job = find_job(peer.job);
     if (job == nullptr) return fail(Errc::denied, "the job is over");
-    return job->frame(id, frame, Clock::now());
+    const Result<void> done = job->frame(id, frame, Clock::now());
+    if (job->is_dropped()) retire(peer.job);
+    return done;
 }
 
 Result<void> Daemon::first_frame(PeerId id, Peer& peer, const FrameView& frame) {
@@ -146,6 +152,7 @@ Result<void> Daemon::first_frame(PeerId id, Peer& peer, const FrameView& frame) 
     if (enter->slots > 0) retire(peer.job);
     ServedJob& job = job_for(peer.job, enter->job_name);
     peer.entered = true;
+    peer.is_member = enter->slots > 0;
     return job.enter(id, *enter, peer.remote, peer.local, Clock::now());
 }
 
@@ -169,24 +176,38 @@ ServedJob::Options Daemon::job_options(const std::string& name) {
     options.name = name;
     options.return_limit = options_.heartbeat_timeout;
     options.status = [this, name] { return status(name); };
-    if (db_) options.fits = [this](std::size_t bytes) { return db_->fits(bytes); };
+    options.refusal = [this](Op op, std::size_t bytes) { return refusal(op, bytes); };
+    options.keep_unused = options_.keep_unused;
     return options;
 }
 
-/// Frees the name of a job that is over. Clients of its store are disconnected; when they connect
+/// Why a change of a store is refused; empty: it is not.
+std::string Daemon::refusal(Op op, std::size_t bytes) {
+    if (!adds_something(op)) return "";
+    if (db_ && !db_->fits(bytes)) return "the daemon's disk is full";
+    if (store_bytes_ + bytes > options_.store_bytes_max)
+        return fmt::format(
+            "the stores of all jobs have {} bytes, and the daemon's limit is {} (--store-limit)",
+            store_bytes_, options_.store_bytes_max);
+    store_bytes_ += bytes;
+    return "";
+}
+
+/// Frees the name of a job that is over or dropped. Clients of its store are disconnected; when they connect
 /// again they get the store of the next job of that name.
 void Daemon::retire(const JobId& id) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end() || !job->second->is_over()) return;
     job->second->retire();
+    if (db_) db_->drop_job(id);  // with what tells of it, which flush() releases
     flush();
     for (const auto& [number, peer] : peers_) {
         if (peer->job != id || !peer->entered) continue;
         job->second->closed(number, Clock::now());
         peer->entered = false;
+        peer->is_leaving = true;
         tasks_.spawn(let_go(peer));
     }
-    if (db_) db_->drop_job(id);
     jobs_.erase(job);
 }
 
@@ -194,7 +215,7 @@ ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
     auto& job = jobs_[id];
     if (!job)
         job = std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
-                                          db_.get());
+                                          db_.get(), Clock::now());
     return *job;
 }
 
@@ -219,6 +240,8 @@ void Daemon::settle() {
         if (db_) db_->drop_job(id);
         jobs_.erase(job);
     }
+    store_bytes_ = 0;
+    for (const auto& [id, job] : jobs_) store_bytes_ += job->bytes();
     flush();
     arm_timer();
     look_for_end();
@@ -334,9 +357,10 @@ std::string Daemon::status(const std::string& job_name) const {
     for (const auto& [id, peer] : peers_) unsent += peer->held_bytes + peer->link.queued_bytes();
     status["unsent_bytes"] = unsent;
     boost::json::array jobs;
+    const Deadline now = Clock::now();
     for (const auto& [id, job] : jobs_)
         if (!job->name().empty() && (job_name.empty() || job->name() == job_name))
-            jobs.push_back(job->describe());
+            jobs.push_back(job->describe(now));
     status["jobs"] = std::move(jobs);
     return boost::json::serialize(status);
 }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ struct DaemonOptions {
     bool encrypt = false;
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     std::string state_directory;  ///< empty: nothing is kept
+    /// How long a store is kept that nobody is connected to; nothing: until it is dropped.
+    std::optional<std::chrono::milliseconds> keep_unused;
+    /// Of the stores of all jobs together.
+    std::uint64_t store_bytes_max = UINT64_MAX;
 };
 
 /// The rendezvous server for many jobs, alone: `dtrun serve`.
@@ -80,6 +85,8 @@ private:
         Link link;
         JobId job;
         bool entered = false;
+        bool is_member = false;
+        bool is_leaving = false;  ///< its job is over: it is sent the rest, and not heard any more
         bool is_stopped = false;  ///< its user has stopped it (Ctrl-Z): silence is no loss
         std::deque<Held> held;
         std::size_t held_bytes = 0;
@@ -101,6 +108,7 @@ private:
     ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
+    std::string refusal(Op op, std::size_t bytes);
     void changed(const JobId& job);
     static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);
     static asio::awaitable<void> let_go(std::shared_ptr<Peer> peer);
@@ -110,6 +118,7 @@ private:
     void arm_timer();
     void beat();
     void look_for_end();
+
     asio::any_io_executor executor_;
     DaemonOptions options_;
     std::unique_ptr<StateDb> db_;
@@ -119,7 +128,8 @@ private:
     PeerId last_peer_ = 0;
     std::set<PeerId> holding_;  ///< peers with held frames
     bool settle_soon_ = false;
-    std::vector<JobId> touched_;  ///< jobs with events, for settle()
+    std::vector<JobId> touched_;     ///< jobs with events, for settle()
+    std::uint64_t store_bytes_ = 0;  ///< of all jobs, at the last settle() and taken since then
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     Pulse pulse_;

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/msgpack.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
@@ -54,13 +55,14 @@ const char* phase_name(Membership::Phase phase) {
 
 }  // namespace
 
-ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db)
+ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Deadline now)
     : id_(id),
       options_(std::move(options)),
       outbox_(outbox),
       db_(db),
       journal_(db != nullptr ? db->journal(id) : nullptr),
-      hub_(outbox, HubOptions{true, {}, options_.status, options_.fits}, journal_.get()) {}
+      hub_(outbox, hub_options(), journal_.get()),
+      unused_since_(now) {}
 
 ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db,
                      Deadline now, std::chrono::milliseconds limit)
@@ -69,7 +71,8 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
       outbox_(outbox),
       db_(&db),
       journal_(db.journal(record.id)),
-      hub_(outbox, HubOptions{true, {}, options_.status, options_.fits}, journal_.get()) {
+      hub_(outbox, hub_options(), journal_.get()),
+      unused_since_(now) {
     std::uint32_t world_size = 0;
     if (record.has_members) {
         membership_.emplace(record.options);
@@ -85,6 +88,10 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     // Microseconds since 1970 exceed every revision given before, as a store changes less often.
     hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count()));
+}
+
+HubOptions ServedJob::hub_options() {
+    return {true, {}, options_.status, options_.refusal, [this] { return drop(); }};
 }
 
 Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,
@@ -189,6 +196,7 @@ void ServedJob::closed(PeerId id, Deadline now) {
     const std::optional<MemberId> member = peer->second.member;
     hub_.remove_peer(id, now);
     peers_.erase(peer);
+    unused_since_ = now;
     if (!member) return;
     member_peers_.erase(*member);
     membership_->away(*member, now);
@@ -206,14 +214,44 @@ void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
 
 void ServedJob::tick(Deadline now) {
     hub_.expire(now);
+    if (unused_until() <= now) {
+        log::info("job {}: forgotten, as nobody was connected to it for {} s (--keep-unused)",
+                  escaped(options_.name),
+                  std::chrono::duration_cast<std::chrono::seconds>(*options_.keep_unused).count());
+        is_forgotten_ = true;
+    }
     if (!membership_ || membership_->next_deadline() > now) return;
     membership_->tick(now);
     carry_out();
 }
 
 Deadline ServedJob::next_deadline() const {
-    const Deadline store = hub_.next_deadline();
+    const Deadline store = std::min(hub_.next_deadline(), unused_until());
     return membership_ ? std::min(store, membership_->next_deadline()) : store;
+}
+
+/// When a job is forgotten that is only a store, and that nobody is connected to. One with members
+/// has their time limits.
+Deadline ServedJob::unused_until() const {
+    if (!options_.keep_unused || !peers_.empty() || membership_ || is_forgotten_)
+        return Deadline::max();
+    return unused_since_ + *options_.keep_unused;
+}
+
+/// Answers who wants the job dropped; the daemon does it, when the answer is under way.
+StoreReply ServedJob::drop() {
+    const bool has_members = membership_ && !ended_ && !membership_->seats().empty();
+    StoreReply reply{has_members ? Status::refused : Status::ok, {}};
+    PackWriter out(reply.results);
+    out.array(1);
+    if (has_members) {
+        out.str(fmt::format("the job has {}; end them first",
+                            plural(membership_->seats().size(), "member")));
+        return reply;
+    }
+    is_dropped_ = true;
+    out.boolean(membership_ || hub_.store().size() > 0);
+    return reply;
 }
 
 /// Carries out the membership's orders.
@@ -268,12 +306,14 @@ void ServedJob::save() {
 
 bool ServedJob::idle() const {
     if (!peers_.empty()) return false;
+    if (is_forgotten_) return true;
     if (membership_) return ended_.has_value() || membership_->seats().empty();
     // Kept answers are needed: a client whose connection broke may repeat its request.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
 }
 
 bool ServedJob::is_over() const {
+    if (is_dropped_) return true;
     return membership_ && (ended_ || membership_->seats().empty()) && member_peers_.empty();
 }
 
@@ -281,7 +321,7 @@ void ServedJob::retire() {
     hub_.end_waits();
 }
 
-boost::json::object ServedJob::describe() const {
+boost::json::object ServedJob::describe(Deadline now) const {
     boost::json::object job;
     job["name"] = options_.name;
     job["phase"] = membership_ ? phase_name(membership_->phase()) : "store";
@@ -290,6 +330,10 @@ boost::json::object ServedJob::describe() const {
     job["store_bytes"] = hub_.store().bytes();
     job["answer_bytes"] = hub_.answer_bytes();
     job["waiting"] = hub_.store().waiting();
+    job["connections"] = peers_.size();
+    if (peers_.empty())
+        job["unused_s"] =
+            std::chrono::duration_cast<std::chrono::seconds>(now - unused_since_).count();
     const Heartbeat progress = hub_.progress();
     if (progress.reporting > 0) {
         job["slowest_rank"] = std::to_underlying(progress.slowest.rank);

@@ -25,10 +25,13 @@ public:
         std::string name;
         std::chrono::milliseconds return_limit{kHeartbeatTimeout};  ///< for a connection that broke
         std::function<std::string()> status;                        ///< answers `status`
-        std::function<bool(std::size_t)> fits;  ///< whether the journal has room for so many bytes
+        /// Why a change of so many bytes is refused; empty: it is not.
+        std::function<std::string(Op op, std::size_t bytes)> refusal;
+        /// How long a job is kept that nobody is connected to; nothing: until it is dropped.
+        std::optional<std::chrono::milliseconds> keep_unused;
     };
     /// \param db  nullptr: nothing is kept
-    ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db);
+    ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Deadline now);
     /// Restores a recorded job; members have `limit` to reconnect.
     ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db, Deadline now,
               std::chrono::milliseconds limit);
@@ -49,16 +52,19 @@ public:
 
     /// Whether there are no connections and nothing is kept for later ones.
     bool idle() const;
-    /// Whether it had members and all have gone: its name is free, though clients may still use its
-    /// store.
+    /// Whether its name is free, though clients may still use its store: it had members and all have
+    /// gone, or a client has dropped it.
     bool is_over() const;
+    bool is_dropped() const { return is_dropped_; }
     /// Another job takes this one's name: requests that wait in the store are answered with
     /// `stale`.
     void retire();
     /// Records changes of the members; to be called before held frames are sent.
     void save();
     const std::string& name() const { return options_.name; }
-    boost::json::object describe() const;
+    boost::json::object describe(Deadline now) const;
+    /// Of its store and of kept answers.
+    std::size_t bytes() const { return hub_.store().bytes() + hub_.answer_bytes(); }
 
 private:
     struct Peer {
@@ -67,6 +73,9 @@ private:
 
     Result<void> enter_member(PeerId peer, const Enter& enter, std::string remote,
                               std::string local, Deadline now);
+    HubOptions hub_options();
+    StoreReply drop();
+    Deadline unused_until() const;
     void carry_out();
     void send(MemberId member, const Bytes& frame);
 
@@ -80,6 +89,9 @@ private:
     std::map<PeerId, Peer> peers_;
     std::map<MemberId, PeerId> member_peers_;
     std::optional<Membership::Ended> ended_;
+    Deadline unused_since_;      ///< when the last connection has ended
+    bool is_forgotten_ = false;  ///< nobody has used it for too long
+    bool is_dropped_ = false;
     bool unsaved_ = true;  ///< something of the members is not recorded yet
 };
 

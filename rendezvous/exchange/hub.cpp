@@ -157,8 +157,10 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
         answer(peer, header, {Status::ok, Bytes(1, '\x90')});
     } else if (const auto asked = StoreRequest::decode(header.op, in); !asked) {
         answer(peer, header, text_reply(Status::refused, asked.error().message));
-    } else if (options_.fits && adds_something(header.op) && !options_.fits(payload.size())) {
-        tell(peer, header, text_reply(Status::refused, "the daemon's disk is full"));
+    } else if (header.op == Op::drop) {
+        answer(peer, header, drop_reply());
+    } else if (const std::string why = refusal(header.op, payload.size()); !why.empty()) {
+        tell(peer, header, text_reply(Status::refused, why));
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
         answer(peer, header, *reply);
     } else {
@@ -241,6 +243,16 @@ Deadline Hub::next_deadline() const {
 StoreReply Hub::status_reply() const {
     if (!options_.status) return text_reply(Status::refused, "no status here");
     return text_reply(Status::ok, options_.status());
+}
+
+StoreReply Hub::drop_reply() const {
+    if (!options_.drop)
+        return text_reply(Status::refused, "only a job of `dtrun serve` can be dropped");
+    return options_.drop();
+}
+
+std::string Hub::refusal(Op op, std::size_t bytes) const {
+    return options_.refusal && changes_something(op) ? options_.refusal(op, bytes) : "";
 }
 
 /// Answers what changes nothing and tells of nothing that has changed: the answer is not kept, and does

@@ -49,8 +49,11 @@ struct HubOptions {
     Store::Limits limits;
     /// Answers `status`; nullptr: refused.
     std::function<std::string()> status;
-    /// Whether the journal has room for so many bytes; nullptr: always.
-    std::function<bool(std::size_t bytes)> fits;
+    /// Why an operation with so many bytes that changes something is refused; empty: it is not.
+    /// nullptr: none is.
+    std::function<std::string(Op op, std::size_t bytes)> refusal;
+    /// Answers `drop`, and sees to it that the job is dropped; nullptr: refused.
+    std::function<StoreReply()> drop;
 };
 
 /// The Exchange at the root: it holds the job's store and completes fences.
@@ -126,6 +129,8 @@ private:
     bool has_asked(PeerId peer, const RequestHeader& header);
     void move_to(PeerId peer, std::uint64_t id, Client& client);
     StoreReply status_reply() const;
+    StoreReply drop_reply() const;
+    std::string refusal(Op op, std::size_t bytes) const;
     void tell(PeerId peer, const RequestHeader& header, const StoreReply& reply);
     void answer(PeerId peer, const RequestHeader& header, const StoreReply& reply);
     void send_results(PeerId peer, std::string_view reply_header, const Bytes& results);

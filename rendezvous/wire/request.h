@@ -29,6 +29,7 @@ enum class Op : std::uint8_t {
     count = 16,
     cancel = 17,
     status = 18,
+    drop = 19,
 };
 
 /// Whether the answer of an operation must be remembered until the client has it.

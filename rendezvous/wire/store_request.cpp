@@ -63,6 +63,7 @@ std::optional<std::span<const Argument>> arguments_of(Op op) {
             return kCancel;
         case Op::count:
         case Op::status:
+        case Op::drop:
             return std::span<const Argument>();
     }
     return std::nullopt;

@@ -124,7 +124,7 @@ namespace {
 
 /// A job of which a daemon keeps nothing, and what it says.
 struct Job {
-    Job() : job(job_id_of("job"), options(), out, nullptr) {}
+    Job() : job(job_id_of("job"), options(), out, nullptr, now) {}
     static ServedJob::Options options() {
         ServedJob::Options options;
         options.name = "job";
@@ -184,6 +184,42 @@ TEST_CASE("a job that has ended gives its name free although others look into it
     it.ask(2, 6, 1, {.op = Op::get, .keys = {"key"}, .timeout_ms = kForeverMs});
     it.job.retire();
     CHECK(it.last_status() == Status::stale);
+}
+
+TEST_CASE("a job that has members is not dropped", "[daemon]") {
+    Job it;
+    it.enter(1, MemberId{11}, 1);
+    it.enter(2, MemberId{12});
+    it.ask(2, 6, 1, {.op = Op::drop});
+    CHECK(it.last_status() == Status::refused);
+    CHECK_FALSE(it.job.is_over());
+}
+
+TEST_CASE("a store that nobody is connected to is forgotten after the time it is kept",
+          "[daemon]") {
+    constexpr std::chrono::hours kKept{1};
+    Sink out;
+    const Deadline start = Clock::now();
+    ServedJob::Options options = Job::options();
+    options.keep_unused = kKept;
+    ServedJob job(job_id_of("job"), options, out, nullptr, start);
+    Enter enter;
+    enter.member = MemberId{11};
+    enter.job_name = "job";
+    REQUIRE(job.enter(1, enter, "", "", start));
+    const Bytes set = encode_request({5, 1, 0}, {.op = Op::set, .keys = {"k"}, .values = {"v"}}, 0);
+    REQUIRE(job.frame(1, {FrameType::request, payload_of(set)}, start));
+    job.tick(start + 2 * kKept);
+    CHECK(job.describe(start + 2 * kKept).if_contains("unused_s") == nullptr);
+    const Deadline left = start + 2 * kKept;
+    job.closed(1, left);
+    CHECK(job.next_deadline() <= left + kKept);
+    CHECK(job.describe(left + std::chrono::seconds(90)).at("unused_s").as_int64() == 90);
+    job.tick(left + kKept - std::chrono::seconds(1));
+    CHECK_FALSE(job.idle());
+    job.tick(left + kKept);
+    CHECK(job.idle());
+    CHECK(job.next_deadline() == Deadline::max());
 }
 
 TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses nothing",

@@ -35,8 +35,8 @@ struct Fixture {
         return options;
     }
     /// Somebody who looks into the job's store, and says nothing by itself.
-    asio::awaitable<std::shared_ptr<Link>> enter(const Secret& secret) {
-        const JobId job = job_id_of("job");
+    asio::awaitable<std::shared_ptr<Link>> enter(Secret secret, std::string name = "job") {
+        const JobId job = job_id_of(name);
         const Credentials credentials{job, job_secret_of(secret, job)};
         const std::vector<std::string> here{"127.0.0.1"};
         const Deadline limit = after(std::chrono::seconds(5));
@@ -45,7 +45,7 @@ struct Fixture {
         auto link = std::make_shared<Link>(std::move(*connection));
         Enter enter;
         enter.member = MemberId{++last_member};
-        enter.job_name = "job";
+        enter.job_name = name;
         link->send(encode(enter));
         co_return link;
     }
@@ -164,6 +164,81 @@ asio::awaitable<std::uint64_t> next_answer(Link& link) {
     }
 }
 
+/// What the next answer says: its status, and its first result if that is a boolean.
+asio::awaitable<std::pair<Status, bool>> next_result(Link& link) {
+    for (;;) {
+        const auto frame = link.next();
+        REQUIRE(frame.has_value());
+        if (!*frame) {
+            const auto received = co_await link.receive();
+            REQUIRE(received.has_value());
+        } else if ((*frame)->type == FrameType::reply) {
+            const auto reply = decode_reply((*frame)->payload);
+            REQUIRE(reply.has_value());
+            PackReader in(reply->results);
+            in.array();
+            co_return std::pair(reply->header.status, in.boolean());
+        }
+    }
+}
+
+using Outcome = std::pair<Status, bool>;
+
+asio::awaitable<bool> drop_a_job(Fixture& it, const Secret& secret) {
+    const auto first = co_await it.enter(secret);
+    first->send(encode_request({5, 1, 0}, {.op = Op::set, .keys = {"k"}, .values = {"v"}}, 0));
+    auto result = co_await next_result(*first);
+    CHECK(result.first == Status::ok);
+    first->send(
+        encode_request({5, 2, 0}, {.op = Op::get, .keys = {"later"}, .timeout_ms = kForeverMs}, 0));
+    const auto second = co_await it.enter(secret);
+    second->send(encode_request({6, 1, 0}, {.op = Op::drop}, 0));
+    // Heartbeats that are under way when the job goes are no mistake.
+    for (int beats = 0; beats < 3; ++beats) second->send(encode(Heartbeat{}));
+    result = co_await next_result(*second);
+    CHECK(result == Outcome(Status::ok, true));
+    result = co_await next_result(*first);
+    CHECK(result.first == Status::stale);
+    for (const auto& link : {first, second}) {
+        std::optional<FrameType> type = FrameType::heartbeat;
+        while (type == FrameType::heartbeat) type = co_await next_frame(*link);
+        CHECK_FALSE(type.has_value());
+        link->close();
+    }
+    const auto third = co_await it.enter(secret);
+    third->send(encode_request({7, 1, 0}, {.op = Op::get, .keys = {"k"}}, 0));
+    result = co_await next_result(*third);
+    CHECK(result.first == Status::not_found);
+    third->send(encode_request({7, 2, 0}, {.op = Op::drop}, 0));
+    result = co_await next_result(*third);
+    CHECK(result == Outcome(Status::ok, false));
+    third->close();
+    co_await it.daemon.stop();
+    co_return true;
+}
+
+asio::awaitable<bool> fill_two_jobs(Fixture& it, const Secret& secret) {
+    const std::string value(600, 'v');
+    const StoreRequest set{.op = Op::set, .keys = {"k"}, .values = {value}};
+    const auto one = co_await it.enter(secret, "one");
+    const auto other = co_await it.enter(secret, "other");
+    one->send(encode_request({5, 1, 0}, set, 0));
+    auto result = co_await next_result(*one);
+    CHECK(result.first == Status::ok);
+    other->send(encode_request({6, 1, 0}, set, 0));
+    result = co_await next_result(*other);
+    CHECK(result.first == Status::refused);
+    one->send(encode_request({5, 2, 0}, {.op = Op::erase, .keys = {"k"}}, 0));
+    result = co_await next_result(*one);
+    CHECK(result.first == Status::ok);
+    other->send(encode_request({6, 2, 0}, set, 0));
+    result = co_await next_result(*other);
+    CHECK(result.first == Status::ok);
+    for (const auto& link : {one, other}) link->close();
+    co_await it.daemon.stop();
+    co_return true;
+}
+
 asio::awaitable<bool> ask_for_status_beside_a_slow_disk(Fixture& it, const Secret& secret) {
     const auto link = co_await it.enter(secret);
     SlowDisk::busy = true;
@@ -220,6 +295,28 @@ TEST_CASE("a daemon whose disk is slow answers later, and its heartbeats go on",
     const Secret secret = Secret::random();
     Fixture it(Fixture::options(secret, directory.path() + "/state"));
     run_to_end(it.io, write_to_a_slow_disk(it, secret));
+}
+
+TEST_CASE("a job that is dropped is gone, also from the disk, when the answer comes", "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state";
+    const Secret secret = Secret::random();
+    {
+        Fixture it(Fixture::options(secret, state));
+        run_to_end(it.io, drop_a_job(it, secret));
+    }
+    auto db = StateDb::open(state);
+    if (!db) FAIL(db.error().message);
+    CHECK((*db)->jobs().empty());
+}
+
+TEST_CASE("the stores of all jobs together have a limit, and what is erased makes room",
+          "[daemon]") {
+    const Secret secret = Secret::random();
+    DaemonOptions options = Fixture::options(secret);
+    options.store_bytes_max = 1'000;
+    Fixture it(options);
+    run_to_end(it.io, fill_two_jobs(it, secret));
 }
 
 TEST_CASE("a daemon says how it is while its disk is slow", "[daemon]") {

@@ -789,7 +789,9 @@ TEST_CASE("answers count as the store's bytes do", "[exchange]") {
 TEST_CASE("what does not fit the disk is refused, and not done", "[exchange]") {
     HubOptions options;
     bool has_room = false;
-    options.fits = [&has_room](std::size_t) { return has_room; };
+    options.refusal = [&has_room](Op op, std::size_t) {
+        return has_room || !adds_something(op) ? "" : "the daemon's disk is full";
+    };
     Returning job(options);
     job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     job.ask(1, 7, 1, 0, Op::set, arguments(1, {"k", "v"}));

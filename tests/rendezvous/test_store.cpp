@@ -311,6 +311,7 @@ TEST_CASE("every operation has its arguments in the order of docs/PROTOCOL.md", 
         {{.op = Op::count}, 0, [](Out) {}},
         {{.op = Op::cancel, .number = 9}, 1, [](Out o) { o.uint(9); }},
         {{.op = Op::status}, 0, [](Out) {}},
+        {{.op = Op::drop}, 0, [](Out) {}},
     };
     for (const Row& row : rows) {
         CAPTURE(static_cast<int>(row.request.op));
