@@ -2,13 +2,19 @@
  *
  * C99. All functions are thread-safe unless they say otherwise: many threads may wait in calls on
  * one worker. No function raises SIGPIPE, changes signal handlers, or starts a thread, except that
- * a client of a `dtrun serve` daemon has one small thread for its heartbeats, rank 0 under srun one
- * that serves the others, and dtrun_on_loss() one that calls. After fork() the child has a
- * connection of its own: it may use the store and read its place, nothing else (DTRUN_FORKED).
+ * a client of a `dtrun serve` daemon has one small thread for its heartbeats, and one while it asks
+ * for the address of a name, rank 0 under srun one that serves the others, and dtrun_on_loss() one
+ * that calls. A thread that is cancelled (pthread_cancel) in a call goes on until that returns, and
+ * ends at its next cancellation point. After fork() the child has a connection of its own: it may
+ * use the store and read its place, nothing else (DTRUN_FORKED).
  *
- * Timeouts are in milliseconds: 0 does not wait, negative (DTRUN_FOREVER) waits without a limit.
+ * Timeouts are in milliseconds: 0 does not wait for anybody, negative (DTRUN_FOREVER) waits without a
+ * limit. A call of the store ends at most two seconds after its timeout, with DTRUN_TIMED_OUT, also
+ * when the other side does not answer at all: that is how long an answer may be late, to a timeout of
+ * 0, too. Calls without a timeout take dtrun_options.call_timeout_ms at most, if that is given.
  * Functions return DTRUN_OK or another dtrun_code; then dtrun_error_text() says what happened and
- * results are as they were. docs/PROTOCOL.md is the protocol behind them.
+ * results are as they were. A worker that is NULL is DTRUN_INVALID, or DTRUN_UNKNOWN, 0 or "" where a
+ * function returns what is asked for. docs/PROTOCOL.md is the protocol behind them.
  */
 #ifndef DTRUN_H
 #define DTRUN_H
@@ -32,7 +38,7 @@ typedef enum dtrun_code {
     DTRUN_NOT_FOUND = 1,   /* no such key, and the call did not wait */
     DTRUN_TIMED_OUT = 2,   /* the timeout of the call has passed */
     DTRUN_STALE = 3,       /* this generation is over: dtrun_rejoin(), or end the process */
-    DTRUN_CANCELLED = 4,   /* interrupted, or a fence that another rank gave up */
+    DTRUN_CANCELLED = 4,   /* interrupted, and not done; or a fence that another rank gave up */
     DTRUN_REFUSED = 5,     /* by the other side: a limit, a wrong secret, another protocol */
     DTRUN_WRONG_TYPE = 6,  /* a queue where a value is expected or the other way round; no number */
     DTRUN_CLOSED = 7,      /* the connection is gone and will not come back */
@@ -45,7 +51,7 @@ typedef enum dtrun_code {
 
 /* A fact that the launcher does not tell. */
 #define DTRUN_UNKNOWN UINT32_MAX
-#define DTRUN_FOREVER ((int64_t)-1)
+#define DTRUN_FOREVER INT64_C(-1)
 
 /* Bytes of the caller, read during the call only. */
 typedef struct dtrun_view {
@@ -70,9 +76,13 @@ typedef struct dtrun_list {
 typedef struct dtrun_worker dtrun_worker;
 
 typedef struct dtrun_options {
-    size_t size;        /* sizeof(dtrun_options): what lies behind has its default */
-    int64_t timeout_ms; /* for dtrun_init to get a place; DTRUN_FOREVER (default): what the
-                            launcher grants (an agent answers at once, a daemon collects ranks) */
+    /* sizeof(dtrun_options), never 0: what lies behind has its default. A program whose header is newer
+     * than the library may set nothing that the library does not know: DTRUN_INVALID. */
+    size_t size;
+    /* For dtrun_init to get a place. Negative (DTRUN_FOREVER, the default without options): what the
+     * launcher grants, which is 60 s for an agent (in an elastic job no limit), 300 s under srun and
+     * 610 s for a daemon, which collects ranks. INT64_MAX: no limit. */
+    int64_t timeout_ms;
     /* For languages with a lock around their interpreter; each may be NULL. A call that waits
      * calls `unlock` first and `lock` with its result last. While it waits it calls `interrupted`,
      * locked, after a signal and every 200 ms; non-zero ends the call with DTRUN_CANCELLED. Python
@@ -84,6 +94,10 @@ typedef struct dtrun_options {
      * lost: it calls dtrun_rejoin() instead of being ended and started anew. 0, the default: it
      * cannot. Elsewhere it means nothing. */
     int elastic;
+    /* Of a call that has no timeout of its own (dtrun_set(), dtrun_add(), ...): it ends with
+     * DTRUN_TIMED_OUT. 0, the default, or less: it ends when it is answered, or the connection is gone
+     * for good (DTRUN_CLOSED). */
+    int64_t call_timeout_ms;
 } dtrun_options;
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -139,7 +153,8 @@ DTRUN_API const char* dtrun_version(void);
 
 /* "dtrun", "dtrun serve", "slurm", "openmpi", "pmi", "torchrun" or "none". */
 DTRUN_API const char* dtrun_launcher(const dtrun_worker* worker);
-/* Id of the job, by its launcher; "" when it has none. Valid as long as the worker. */
+/* Id of the job, by its launcher, or DTRUN_JOB_NAME where a daemon hands out the ranks; "" when it has
+ * none. Valid as long as the worker. */
 DTRUN_API const char* dtrun_job(const dtrun_worker* worker);
 /* What the user calls this host, else what it calls itself. Valid as long as the worker. */
 DTRUN_API const char* dtrun_host_name(const dtrun_worker* worker);
@@ -164,9 +179,13 @@ DTRUN_API uint32_t dtrun_node_count(const dtrun_worker* worker); /* hosts that h
 /* Keys (at most 64 KiB) and values (at most 15.75 MiB) are any bytes. Each operation is done once
  * and in one piece, and all ranks see the same order. Each generation has its own store, empty at
  * its beginning. At most 64 operations of one worker that change something are under way at a time;
- * more of them wait for their turn.
- * Errors of all: NO_LAUNCHER, CLOSED, STALE, REFUSED, INVALID, CANCELLED, INTERNAL; WRONG_TYPE
- * where queues and values meet; and those that are named. */
+ * more of them wait for their turn. dtrun_pop() takes none of these turns.
+ *
+ * Who is interrupted or runs out of time knows whether an operation that changes something was done: the
+ * call asks the other side, for at most two seconds, and returns DTRUN_OK if it was. CANCELLED: it was
+ * not. TIMED_OUT and CLOSED: the text ends "it may have been done" where nobody has said so.
+ * Errors of all: NO_LAUNCHER, CLOSED, STALE, REFUSED, INVALID, CANCELLED, TIMED_OUT, INTERNAL;
+ * WRONG_TYPE where queues and values meet; and those that are named. */
 
 DTRUN_API int dtrun_set(dtrun_worker* worker, dtrun_view key, dtrun_view value);
 
@@ -217,8 +236,8 @@ DTRUN_API int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_vie
  * length  of the queue now; may be NULL */
 DTRUN_API int dtrun_push(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* length);
 
-/* Takes the oldest value of a queue, once there is one; each value goes to one caller. NOT_FOUND,
- * TIMED_OUT as dtrun_get(). */
+/* Takes the oldest value of a queue, once there is one; each value goes to one caller, and any number of
+ * threads may wait. NOT_FOUND, TIMED_OUT as dtrun_get(). */
 DTRUN_API int dtrun_pop(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms,
                         dtrun_bytes* value);
 

@@ -9,6 +9,7 @@
 #include <dtrun/worker.h>
 #include <dtrun_collectives.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -144,7 +145,8 @@ public:
         dtrun_comm_options given{};
         given.size = sizeof given;
         given.backend = options.backend.c_str();
-        given.timeout_ms = options.timeout.count();
+        // A time that has passed is over; 0 would be the default, less than it for ever.
+        given.timeout_ms = std::max<std::int64_t>(options.timeout.count(), 1);
         given.operation_timeout_ms = options.operation_timeout.count();
         given.interfaces = options.interfaces.empty() ? nullptr : options.interfaces.c_str();
         given.device_memory = options.device_memory ? 1 : 0;

@@ -4,6 +4,12 @@
 
 #include <dtrun.h>
 
+#if !defined(__cpp_exceptions)
+#error \
+    "<dtrun/worker.h> throws: build with exceptions, or use <dtrun.h>, whose functions return codes"
+#endif
+
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +25,7 @@
 namespace dtrun {
 inline namespace v0 {
 
-/// How long a call may wait: std::nullopt (forever) or milliseconds, 0 for "not at all".
+/// How long a call may wait: std::nullopt (forever) or milliseconds, 0 or less for "not at all".
 using Timeout = std::optional<std::chrono::milliseconds>;
 inline constexpr std::nullopt_t forever = std::nullopt;
 
@@ -36,8 +42,16 @@ inline const std::error_category& error_category() noexcept {
 /// What every function here throws. `what()` is ready to be shown.
 class Error : public std::system_error {
 public:
-    Error(int code, const char* text) : std::system_error(code, error_category(), text) {}
+    Error(int code, const char* text)
+        : std::system_error(code, error_category()),
+          text_(std::make_shared<const std::string>(text)) {}
+    const char* what() const noexcept override {
+        return text_ ? text_->c_str() : std::system_error::what();
+    }
     bool is(dtrun_code code) const noexcept { return this->code().value() == code; }
+
+private:
+    std::shared_ptr<const std::string> text_;  ///< the code's name does not hang behind it
 };
 
 /// Something that a rank may want to know; see dtrun_event.
@@ -55,6 +69,14 @@ using Change = dtrun_change;
 struct Elastic {};
 inline constexpr Elastic elastic{};
 
+/// What a Worker may be told when it is made; see dtrun_options.
+struct WorkerOptions {
+    Timeout timeout = forever;           ///< to get a place; forever: what the launcher grants
+    bool elastic = false;                ///< rejoin() works in an elastic job
+    Timeout call_timeout = forever;      ///< of calls that have no timeout of their own
+    int (*interrupted)(void) = nullptr;  ///< asked after signals; non-zero ends the call, CANCELLED
+};
+
 /// One process's membership of a job. Any number of threads may be in its functions; <dtrun.h> says
 /// more about each. Moving it while others use it is not allowed.
 ///
@@ -67,21 +89,38 @@ public:
     explicit Worker(Timeout timeout = forever) : Worker(timeout, false) {}
     /// The same, and rejoin() works in an elastic job: `dtrun::Worker worker(dtrun::elastic)`.
     explicit Worker(Elastic, Timeout timeout = forever) : Worker(timeout, true) {}
+    /// The same, as told: `dtrun::Worker worker(options)`.
+    explicit Worker(const WorkerOptions& options) { init(options); }
+
+    /// Ends the membership before the destructor does. Calls of other threads end with CLOSED, and none
+    /// may begin meanwhile; those that follow answer INVALID, as they do after a move.
+    /// \param failure  why this rank has failed; nullptr: all went well
+    void finalize(const char* failure = nullptr) noexcept {
+        dtrun_finalize(worker_.release(), failure);
+    }
+    /// A second handle on the same membership, which ends before this one; see dtrun_share().
+    Worker share() {
+        dtrun_worker* shared = nullptr;
+        check(dtrun_share(handle(), &shared));
+        return Worker(shared);
+    }
+    /// Of the library, such as "0.1.0".
+    static const char* version() noexcept { return dtrun_version(); }
 
     // ---- place; DTRUN_UNKNOWN where the launcher does not say ----
 
-    std::string_view launcher() const { return dtrun_launcher(handle()); }
-    std::string_view job() const { return dtrun_job(handle()); }
-    std::string_view host_name() const { return dtrun_host_name(handle()); }
-    std::uint64_t generation() const { return dtrun_generation(handle()); }
-    std::uint32_t rank() const { return dtrun_rank(handle()); }
-    std::uint32_t world_size() const { return dtrun_world_size(handle()); }
-    std::uint32_t local_rank() const { return dtrun_local_rank(handle()); }
-    std::uint32_t local_size() const { return dtrun_local_size(handle()); }
-    std::uint32_t cross_rank() const { return dtrun_cross_rank(handle()); }
-    std::uint32_t cross_size() const { return dtrun_cross_size(handle()); }
-    std::uint32_t node_rank() const { return dtrun_node_rank(handle()); }
-    std::uint32_t node_count() const { return dtrun_node_count(handle()); }
+    std::string_view launcher() const { return dtrun_launcher(valid()); }
+    std::string_view job() const { return dtrun_job(valid()); }
+    std::string_view host_name() const { return dtrun_host_name(valid()); }
+    std::uint64_t generation() const { return dtrun_generation(valid()); }
+    std::uint32_t rank() const { return dtrun_rank(valid()); }
+    std::uint32_t world_size() const { return dtrun_world_size(valid()); }
+    std::uint32_t local_rank() const { return dtrun_local_rank(valid()); }
+    std::uint32_t local_size() const { return dtrun_local_size(valid()); }
+    std::uint32_t cross_rank() const { return dtrun_cross_rank(valid()); }
+    std::uint32_t cross_size() const { return dtrun_cross_size(valid()); }
+    std::uint32_t node_rank() const { return dtrun_node_rank(valid()); }
+    std::uint32_t node_count() const { return dtrun_node_count(valid()); }
 
     // ---- store ----
 
@@ -288,30 +327,56 @@ public:
         return change;
     }
 
+    /// Has a function called when a rank of this generation is lost, by a thread of the library's own;
+    /// see dtrun_on_loss(). \return for on_loss_end()
+    std::uint64_t on_loss(void (*lost)(void* argument), void* argument) {
+        std::uint64_t id = 0;
+        check(dtrun_on_loss(handle(), lost, argument, &id));
+        return id;
+    }
+    /// The function is not called any more, and has returned.
+    void on_loss_end(std::uint64_t id) { check(dtrun_on_loss_end(handle(), id)); }
+
     /// For the names of what is written outside of the job.
-    std::uint64_t token() const { return dtrun_token(handle()); }
+    std::uint64_t token() const { return dtrun_token(valid()); }
 
     // ---- sections ----
 
     /// A part of the program that is not to take longer than `limit`; see dtrun_section().
     void section(std::string_view name, std::chrono::milliseconds limit) {
-        check(dtrun_section(handle(), view(name), limit.count()));
+        check(dtrun_section(handle(), view(name), ms(limit)));
     }
     void section_end(std::string_view name) { check(dtrun_section_end(handle(), view(name))); }
     void beat() { check(dtrun_beat(handle())); }
 
-    /// For functions of <dtrun.h>.
+    /// For functions of <dtrun.h>; nullptr after finalize() and a move.
     dtrun_worker* handle() const noexcept { return worker_.get(); }
 
 private:
     Worker(Timeout timeout, bool is_elastic) {
+        WorkerOptions options;
+        options.timeout = timeout;
+        options.elastic = is_elastic;
+        init(options);
+    }
+    explicit Worker(dtrun_worker* worker) : worker_(worker) {}
+
+    void init(const WorkerOptions& given) {
         dtrun_options options{};
         options.size = sizeof options;
-        options.timeout_ms = ms(timeout);
-        options.elastic = is_elastic ? 1 : 0;
+        options.timeout_ms = ms(given.timeout);
+        options.elastic = given.elastic ? 1 : 0;
+        // 0 would be no limit.
+        if (given.call_timeout)
+            options.call_timeout_ms = std::max<std::int64_t>(ms(given.call_timeout), 1);
+        options.interrupted = given.interrupted;
         dtrun_worker* worker = nullptr;
         check(dtrun_init(&options, &worker));
         worker_.reset(worker);
+    }
+    dtrun_worker* valid() const {
+        if (worker_ == nullptr) throw Error(DTRUN_INVALID, "the worker is finalized, or was moved");
+        return worker_.get();
     }
 
     /// A destructor that runs because of an exception tells the others that this rank has failed.
@@ -331,7 +396,11 @@ private:
     static void check(int code) {
         if (code != DTRUN_OK) throw Error(code, dtrun_error_text());
     }
-    static std::int64_t ms(Timeout timeout) { return timeout ? timeout->count() : DTRUN_FOREVER; }
+    /// A time that has passed is over: only std::nullopt is for ever.
+    static std::int64_t ms(Timeout timeout) {
+        if (!timeout) return DTRUN_FOREVER;
+        return std::max<std::int64_t>(timeout->count(), 0);
+    }
     static dtrun_view view(std::string_view text) { return {text.data(), text.size()}; }
     static std::vector<dtrun_view> views(const std::vector<std::string_view>& texts) {
         std::vector<dtrun_view> all;
