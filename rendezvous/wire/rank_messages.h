@@ -298,6 +298,16 @@ struct SeveredNews {
     }
 };
 
+/// How a waiting rank's MPI library talks to its launcher. Who asks for PMIx never meets who asks for
+/// PMI.
+enum class MpiWait : std::uint8_t {
+    none,         ///< it is no MPI library that waits
+    pmix_client,  ///< PMIx, perhaps not in a fence of all ranks yet
+    pmix,         ///< PMIx, in a fence of all ranks
+    pmi1,
+    pmi2,
+};
+
 /// A client that waits in a store which an agent serves.
 struct RankWait {
     Rank rank = kNoRank;    ///< kNoRank: not known
@@ -306,13 +316,15 @@ struct RankWait {
     std::string what;       ///< what it waits for, for messages
     bool starting = false;  ///< it waits in a framework's start, where all ranks meet
     bool hopeless = false;  ///< it waits for a rank that the job does not have
+    MpiWait mpi = MpiWait::none;
     std::uint32_t waited_ms = 0;
 
     bool operator==(const RankWait&) const = default;
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("rank", m.rank), f("pid", m.pid), f("address", m.address), f("what", m.what);
-        f("starting", m.starting), f("hopeless", m.hopeless), f("waited_ms", m.waited_ms);
+        f("starting", m.starting), f("hopeless", m.hopeless), f("mpi", m.mpi);
+        f("waited_ms", m.waited_ms);
     }
 };
 
@@ -330,15 +342,16 @@ struct Waits {
 /// News of one host's ranks and MPI.
 struct MpiNews {
     std::uint64_t generation = 0;
-    Rank rank = kNoRank;   ///< the first on this host that has called MPI_Init
-    std::string problem;   ///< why it cannot use MPI; empty: it can
-    std::string note;      ///< warning for the user; the rank goes on
-    bool aborted = false;  ///< it has called MPI_Abort, and still runs
+    Rank rank = kNoRank;    ///< the first on this host that has called MPI_Init
+    std::string problem{};  ///< why it cannot use MPI; empty: it can
+    std::string note{};     ///< warning for the user; the rank goes on
+    bool aborted = false;   ///< it has called MPI_Abort, and still runs
+    bool spawns = false;    ///< `note` says that it was refused MPI_Comm_spawn
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("rank", m.rank), f("problem", m.problem);
-        f("note", m.note), f("aborted", m.aborted);
+        f("note", m.note), f("aborted", m.aborted), f("spawns", m.spawns);
     }
 };
 

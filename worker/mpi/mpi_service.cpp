@@ -156,7 +156,12 @@ void MpiService::end(std::function<void()> gone) {
 void MpiService::mpi_initialized(Rank rank) {
     uses_[rank] = MpiUse::initialized;
     if (std::exchange(told_, true)) return;
-    options_.tell({world_.generation, rank, {}, {}, false});
+    tell({.rank = rank});
+}
+
+void MpiService::tell(MpiNews news) {
+    news.generation = world_.generation;
+    options_.tell(news);
 }
 
 void MpiService::mpi_finalized(Rank rank) {
@@ -167,16 +172,26 @@ void MpiService::mpi_aborted(Rank rank, std::int32_t code) {
     log::info("rank {} has called MPI_Abort with {}", rank, code);
     uses_[rank] = MpiUse::aborted;
     abort_codes_[rank] = code;
-    options_.tell({world_.generation, rank, {}, {}, true});
+    tell({.rank = rank, .aborted = true});
     options_.aborted(rank);
 }
 
 void MpiService::mpi_refused(Rank rank, std::string why) {
-    options_.tell({world_.generation, rank, std::move(why), {}, false});
+    tell({.rank = rank, .problem = std::move(why)});
 }
 
 void MpiService::mpi_noted(Rank rank, std::string what) {
-    options_.tell({world_.generation, rank, {}, std::move(what), false});
+    tell({.rank = rank, .note = std::move(what)});
+}
+
+void MpiService::mpi_spawn_refused(Rank rank) {
+    tell(
+        {.rank = rank,
+         .note = fmt::format("rank {} called MPI_Comm_spawn, which dtrun does not offer: start all "
+                             "ranks at once, with -np (for mpi4py's MPIPoolExecutor: dtrun -np 4 "
+                             "python3 -m mpi4py.futures SCRIPT)",
+                             rank),
+         .spawns = true});
 }
 
 void MpiService::stop() noexcept {

@@ -67,7 +67,9 @@ private:
     void mpi_aborted(Rank rank, std::int32_t code) override;
     void mpi_refused(Rank rank, std::string why) override;
     void mpi_noted(Rank rank, std::string what) override;
+    void mpi_spawn_refused(Rank rank) override;
 
+    void tell(MpiNews news);
     bool offered() const { return options_.mode != MpiMode::none; }
     Result<void> make_directory();
     void remove_directory();

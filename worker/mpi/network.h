@@ -13,12 +13,6 @@
 
 namespace dtrun::mpi {
 
-/// What the user is told when a rank asks for more ranks.
-inline std::string spawn_refusal(std::uint32_t rank) {
-    return "rank " + std::to_string(rank) +
-           " called MPI_Comm_spawn, which dtrun does not offer: start all ranks at once, with -np";
-}
-
 /// How the MPI servers of a job's hosts talk to each other, in its current generation.
 ///
 /// Thread: one.
@@ -56,6 +50,8 @@ public:
     /// The rank, or kNoRank for any, cannot have MPI. \param why  for the user; what to do instead
     virtual void mpi_refused(Rank rank, std::string why) = 0;
     virtual void mpi_noted(Rank rank, std::string what) = 0;  ///< for the user
+    /// The rank has called MPI_Comm_spawn, and was refused. Told once in a generation.
+    virtual void mpi_spawn_refused(Rank rank) = 0;
 };
 
 }  // namespace dtrun::mpi

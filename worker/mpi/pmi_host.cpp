@@ -168,7 +168,7 @@ void PmiHost::give_up() {
 
 void PmiHost::spawn_refused(std::uint32_t rank) {
     if (std::exchange(spawn_refused_, true)) return;
-    observer_.mpi_noted(Rank{rank}, spawn_refusal(rank));
+    observer_.mpi_spawn_refused(Rank{rank});
 }
 
 }  // namespace dtrun::mpi

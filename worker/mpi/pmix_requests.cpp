@@ -190,7 +190,7 @@ void PmixRequests::asked(const PmixAsk& ask) {
 
 void PmixRequests::on(const PmixSpawn& message) {
     if (std::exchange(told_of_spawn_, true)) return;
-    observer_.mpi_noted(Rank{message.rank}, spawn_refusal(message.rank));
+    observer_.mpi_spawn_refused(Rank{message.rank});
 }
 
 void PmixRequests::on(const PmixData& message) {

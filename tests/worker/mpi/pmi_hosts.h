@@ -38,6 +38,7 @@ public:
     }
     void mpi_refused(Rank rank, std::string why) override { add("{} refused: {}", rank, why); }
     void mpi_noted(Rank rank, std::string what) override { add("{}: {}", rank, what); }
+    void mpi_spawn_refused(Rank rank) override { add("{} was refused MPI_Comm_spawn", rank); }
 
     std::vector<std::string> events;
     std::function<void(Rank rank, std::int32_t code)> on_abort;
