@@ -20,16 +20,13 @@ using std::chrono::milliseconds;
 constexpr milliseconds kCertain{1'500};
 constexpr milliseconds kWorthTelling{10'000};
 constexpr std::size_t kThingsMax = 5;  // in a report
+constexpr std::size_t kThingsInLineMax = 3;
 constexpr std::size_t kNamesMax = 8;
 
 /// The names of waiting ranks, and whether there are several.
 struct Who {
     std::string text;  ///< "ranks 0-2", "rank 1 and 2 processes"
     bool several = false;
-    std::string waits() const { return text + (several ? " wait for " : " waits for "); }
-    std::string has_waited(milliseconds span) const {
-        return fmt::format("{} {} waited {}", text, several ? "have" : "has", in_seconds(span));
-    }
 };
 
 Who who(const std::vector<const RankWait*>& waits) {
@@ -48,6 +45,51 @@ Who who(const std::vector<const RankWait*>& waits) {
     if (unknown > 0)
         parts.push_back(fmt::format("{} process{}", unknown, unknown == 1 ? "" : "es"));
     return {join_names(parts), known.size() + unknown > 1};
+}
+
+/// Waits for the same, in the order in which things are met first.
+std::vector<std::vector<const RankWait*>> by_thing(const std::vector<const RankWait*>& waits) {
+    std::vector<std::vector<const RankWait*>> things;
+    for (const RankWait* wait : waits) {
+        const auto same = std::ranges::find(
+            things, wait->what, [](const auto& thing) -> auto& { return thing.front()->what; });
+        if (same == things.end())
+            things.push_back({wait});
+        else
+            same->push_back(wait);
+    }
+    return things;
+}
+
+/// "ranks 0-1 wait for this, and rank 2 for that".
+/// \param one, several  what the first of them do: "waits", "wait"
+std::string who_for_what(const std::vector<const RankWait*>& waits, std::string_view one,
+                         std::string_view several) {
+    const auto things = by_thing(waits);
+    const Who first = who(things.front());
+    std::string text = fmt::format("{} {} for {}", first.text, first.several ? several : one,
+                                   things.front().front()->what);
+    for (std::size_t i = 1; i < std::min(things.size(), kThingsInLineMax); ++i)
+        text += fmt::format(", and {} for {}", who(things[i]).text, things[i].front()->what);
+    if (things.size() > kThingsInLineMax)
+        text += fmt::format(", and others for {} other things", things.size() - kThingsInLineMax);
+    return text;
+}
+
+/// The libraries that speak it.
+std::string_view libraries(MpiWait mpi) {
+    switch (mpi) {
+        case MpiWait::pmix_client:
+        case MpiWait::pmix:
+            return "Open MPI (PMIx)";
+        case MpiWait::pmi1:
+            return "MPICH or Intel MPI (PMI-1)";
+        case MpiWait::pmi2:
+            return "MPICH or MVAPICH (PMI-2)";
+        case MpiWait::none:
+            break;
+    }
+    return "another library";
 }
 
 }  // namespace
@@ -126,9 +168,9 @@ std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>
         if (waiting->wait.hopeless) waits.push_back(&waiting->wait);
     if (waits.empty()) return std::nullopt;
     return fmt::format(
-        "{}{}, which is of a rank that this job of {} does not have; was the program told another "
+        "{}, which is of a rank that this job of {} does not have; was the program told another "
         "world size?",
-        who(waits).waits(), waits.front()->what, ranks_);
+        who_for_what(by_thing(waits).front(), "waits", "wait"), ranks_);
 }
 
 /// The verdict that every rank has ended or waits, so that none can bring what the others wait for.
@@ -140,9 +182,35 @@ std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>
     std::set<Rank> accounted_for(ended_ranks.begin(), ended_ranks.end());
     for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
     if (accounted_for.contains(kNoRank) || accounted_for.size() < ranks_) return std::nullopt;
-    return fmt::format("{} ended without having met the others; {}{}",
+    return fmt::format("{} ended without having met the others; {}",
                        names({ended_ranks.begin(), ended_ranks.end()}),
-                       who(pointers(certain)).waits(), certain.front()->wait.what);
+                       who_for_what(pointers(certain), "waits", "wait"));
+}
+
+/// The verdict that some ranks wait in PMIx for the others, and others in PMI.
+std::optional<std::string> WaitWatch::two_libraries(
+    const std::vector<const Waiting*>& certain) const {
+    std::vector<const RankWait*> pmix, pmi;
+    std::set<Rank> asked;
+    bool pmix_needs_all = false;
+    for (const Waiting* waiting : certain) {
+        const MpiWait mpi = waiting->wait.mpi;
+        if (mpi == MpiWait::none) continue;
+        const bool of_pmi = mpi == MpiWait::pmi1 || mpi == MpiWait::pmi2;
+        (of_pmi ? pmi : pmix).push_back(&waiting->wait);
+        pmix_needs_all |= mpi == MpiWait::pmix;
+        asked.insert(waiting->wait.rank);
+    }
+    if (pmix.empty() || pmi.empty()) return std::nullopt;
+    // A program may be a client of PMIx besides its MPI library, and one that is in no fence may still
+    // come to the other ones.
+    if (asked.size() < pmix.size() + pmi.size()) return std::nullopt;
+    if (!pmix_needs_all && asked.size() + ended_.size() < ranks_) return std::nullopt;
+    return fmt::format(
+        "{} use{} {}, {} {}: all ranks of a job need the same MPI library; see what ldd says of "
+        "the programs of {}, and PATH, LD_LIBRARY_PATH and modules there",
+        who(pmix).text, who(pmix).several ? "" : "s", libraries(pmix.front()->mpi), who(pmi).text,
+        libraries(pmi.front()->mpi), names({pmix.front()->rank, pmi.front()->rank}));
 }
 
 /// The other ranks use MPI, and will sooner or later wait there for the one that has ended.
@@ -160,8 +228,9 @@ std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
     const auto late = meeting(now, limit);
     if (late.empty()) return std::nullopt;
     const std::string absent = missing(meeting(now, milliseconds(0)));
-    return fmt::format("{}{} for {}{}{}", who(pointers(late)).has_waited(limit), flag,
-                       late.front()->wait.what, absent.empty() ? "" : "; not there: ", absent);
+    const std::string waited = fmt::format("waited {}{}", in_seconds(limit), flag);
+    return fmt::format("{}{}{}", who_for_what(pointers(late), "has " + waited, "have " + waited),
+                       absent.empty() ? "" : "; not there: ", absent);
 }
 
 /// Why the job is to end: somebody waits for what cannot come.
@@ -169,6 +238,7 @@ std::optional<std::string> WaitWatch::in_vain(Deadline now) const {
     const auto certain = meeting(now, kCertain);
     if (auto text = hopeless(certain)) return text;
     if (auto text = deserted(certain)) return text;
+    if (auto text = two_libraries(certain)) return text;
     return left_mpi();
 }
 

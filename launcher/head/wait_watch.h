@@ -58,6 +58,7 @@ private:
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
     std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
+    std::optional<std::string> two_libraries(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;
     std::optional<std::string> in_vain(Deadline now) const;

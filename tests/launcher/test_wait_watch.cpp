@@ -25,6 +25,12 @@ RankWait at_start(Rank rank, std::string what = "hvd.init(): all ranks to arrive
     return wait;
 }
 
+RankWait in_mpi(Rank rank, MpiWait mpi) {
+    RankWait wait = at_start(rank, mpi <= MpiWait::pmix ? "PMIx" : "PMI");
+    wait.mpi = mpi;
+    return wait;
+}
+
 }  // namespace
 
 TEST_CASE("ranks that wait for one that has ended are told of it, and it is named", "[waits]") {
@@ -160,6 +166,65 @@ TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
         watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::finalized);
     watch.rank_ended(Rank{3}, 43, MpiUse::initialized);
     CHECK_FALSE(watch.look(kStart).has_value());
+}
+
+TEST_CASE("ranks that wait for different things are told each with its own", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.waits(HostId{0}, {at_start(Rank{0}, "PMIx"), at_start(Rank{1}, "a key")}, kStart);
+    watch.waits(HostId{1}, {at_start(Rank{2}, "PMIx")}, kStart);
+    CHECK(watch.look(kStart + 10s).value().text ==
+          "ranks 0, 2 have waited 10 s for PMIx, and rank 1 for a key; not there: rank 3 on s2");
+    watch.begin(4);
+    watch.rank_ended(Rank{3}, 43, MpiUse::finalized);
+    watch.waits(HostId{0}, {at_start(Rank{0}, "a"), at_start(Rank{1}, "b")}, kStart);
+    watch.waits(HostId{1}, {at_start(Rank{2}, "b")}, kStart);
+    CHECK(watch.look(kStart + 2s).value().text ==
+          "rank 3 on s2 (pid 43) ended without having met the others; rank 0 waits for a, and "
+          "ranks 1-2 for b");
+}
+
+TEST_CASE("ranks of two MPI libraries end the job as soon as they cannot meet", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.waits(HostId{0}, {in_mpi(Rank{0}, MpiWait::pmix), in_mpi(Rank{1}, MpiWait::pmix)},
+                kStart);
+    CHECK_FALSE(watch.look(kStart + 5s).has_value());
+    watch.waits(HostId{1}, {in_mpi(Rank{2}, MpiWait::pmi1)}, kStart + 5s);
+    CHECK_FALSE(watch.look(kStart + 6s).has_value());  // news may be under way
+    const auto verdict = watch.look(kStart + 7s);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->end);
+    CHECK_FALSE(verdict->hangs);
+    CHECK(verdict->text ==
+          "ranks 0-1 use Open MPI (PMIx), rank 2 MPICH or Intel MPI (PMI-1): all ranks of a job "
+          "need the same MPI library; see what ldd says of the programs of rank 0 on s1 and rank 2 "
+          "on s2, and PATH, LD_LIBRARY_PATH and modules there");
+}
+
+TEST_CASE("who has only begun with PMIx may still come to PMI", "[waits]") {
+    WaitWatch watch = four_ranks();
+    const RankWait begun = in_mpi(Rank{0}, MpiWait::pmix_client);
+    watch.waits(HostId{1}, {in_mpi(Rank{2}, MpiWait::pmi2), in_mpi(Rank{3}, MpiWait::pmi2)},
+                kStart);
+    watch.waits(HostId{0}, {begun}, kStart);
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());  // rank 1 has not asked
+    watch.waits(HostId{0}, {begun, in_mpi(Rank{0}, MpiWait::pmi2), in_mpi(Rank{1}, MpiWait::pmi2)},
+                kStart);
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());  // rank 0 uses both
+    watch.waits(HostId{0}, {begun, in_mpi(Rank{1}, MpiWait::pmix_client)}, kStart);
+    CHECK(watch.look(kStart + 9s)
+              .value()
+              .text.starts_with(
+                  "ranks 0-1 use Open MPI (PMIx), ranks 2-3 MPICH or MVAPICH (PMI-2): "));
+}
+
+TEST_CASE("a rank that waits in PMI beside one that never calls MPI_Init is left alone",
+          "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.waits(HostId{1}, {in_mpi(Rank{2}, MpiWait::pmi1), at_start(Rank{3})}, kStart);
+    watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
+    const auto verdict = watch.look(kStart + 10s);
+    REQUIRE(verdict.has_value());
+    CHECK_FALSE(verdict->end);
 }
 
 }  // namespace dtrun

@@ -98,6 +98,7 @@ std::vector<RankWait> PmiServer::waits() const {
         wait.rank = Rank{connection->rank};
         wait.what = waiting->what;
         wait.starting = true;
+        wait.mpi = connection->session().speaks_two() ? MpiWait::pmi2 : MpiWait::pmi1;
         wait.waited_ms = to_ms(Clock::now() - waiting->since);
     }
     std::ranges::sort(all, {}, &RankWait::rank);

@@ -48,6 +48,7 @@ public:
 
     /// What the client waits for, if it waits for other ranks.
     std::optional<PmiWaits::Waiting> waiting() const;
+    bool speaks_two() const { return client_.version() == PmiVersion::two; }
 
 private:
     // PmiMember

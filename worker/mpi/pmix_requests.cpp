@@ -103,6 +103,7 @@ void PmixRequests::on(const PmixAborted& message) {
 void PmixRequests::on(PmixFence& message) {
     Wait& wait = fences_[message.id];
     wait.since = Clock::now();
+    wait.of_all = message.ranks.empty();
     std::ranges::copy_if(world_.ranks, std::back_inserter(wait.ranks), [&](std::uint32_t rank) {
         return message.ranks.empty() || std::ranges::binary_search(message.ranks, rank);
     });
@@ -220,14 +221,19 @@ std::vector<RankWait> PmixRequests::waits(Deadline now) const {
     // libpmix tells of a fence when all ranks of the host are in it. As long as one of them has not
     // begun, the others can only be waiting for it.
     if (!not_connected_.empty()) since = connected_;
+    std::set<std::uint32_t> fenced;  // with all ranks of the job
     for (const auto& [id, wait] : fences_)
-        for (const std::uint32_t rank : wait.ranks) since[rank] = wait.since;
+        for (const std::uint32_t rank : wait.ranks) {
+            since[rank] = wait.since;
+            if (wait.of_all) fenced.insert(rank);
+        }
     std::vector<RankWait> waits;
     for (const auto& [rank, begin] : since) {
         RankWait& wait = waits.emplace_back();
         wait.rank = Rank{rank};
         wait.what = kWaitsFor;
         wait.starting = true;
+        wait.mpi = fenced.contains(rank) ? MpiWait::pmix : MpiWait::pmix_client;
         wait.waited_ms = to_ms(now - begin);
     }
     return waits;

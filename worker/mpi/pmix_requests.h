@@ -52,6 +52,7 @@ private:
     struct Wait {
         std::vector<std::uint32_t> ranks;  ///< of this host
         Deadline since{};
+        bool of_all = false;  ///< ranks of the job
     };
     struct Want {
         std::uint32_t node_rank = 0;  ///< who asks
