@@ -233,14 +233,20 @@ constexpr std::array kSlurm{
     ContractVariable{"SLURM_STEP_TASKS_PER_NODE", fixed, "ranks of each host, as 4(x2),3"},
     ContractVariable{"SLURM_NTASKS_PER_NODE", fixed,
                      "ranks of each host, where all have the same number"},
-    ContractVariable{"SLURM_STEP_NODELIST", fixed, "the hosts, as n[1-3]"},
+    ContractVariable{"SLURM_STEP_NODELIST", fixed,
+                     "the hosts, as n[1-3], in order of SLURM_NODEID"},
+    ContractVariable{
+        "SLURM_NODELIST", fixed,
+        "the same: MPI libraries read it beside SLURM_NNODES and SLURM_TASKS_PER_NODE"},
+    ContractVariable{"SLURM_DISTRIBUTION", fixed,
+                     "arbitrary: which rank is where is listed. At \"block\", or without it, Intel "
+                     "MPI would take the hosts for equally full, and not ask"},
     ContractVariable{"SLURM_GTIDS", fixed, "ranks of this host"},
     ContractVariable{"SLURMD_NODENAME", fixed, "the host's name"},
     ContractVariable{"SLURM_JOB_ID", fallback,
                      "the allocation's; outside one a number made of the job's id"},
     ContractVariable{"SLURM_JOBID", fallback, "as SLURM_JOB_ID"},
     ContractVariable{"SLURM_JOB_NODELIST", fallback, "the allocation's, else the job's hosts"},
-    ContractVariable{"SLURM_NODELIST", fallback, "as SLURM_JOB_NODELIST"},
     ContractVariable{"SLURM_JOB_NUM_NODES", fallback, "the allocation's, else the job's hosts"},
     ContractVariable{"SLURM_LAUNCH_NODE_IPADDR", fallback, "the allocation's, else rank 0's host"},
 };

@@ -289,6 +289,8 @@ void add_slurm(Making& make) {
                 {"SLURM_NNODES", make.nodes()},
                 {"SLURM_TASKS_PER_NODE", facts.tasks_per_node},
                 {"SLURM_STEP_NODELIST", facts.nodelist},
+                {"SLURM_NODELIST", facts.nodelist},
+                {"SLURM_DISTRIBUTION", "arbitrary"},
                 {"SLURM_STEP_NUM_NODES", make.nodes()},
                 {"SLURM_STEP_NUM_TASKS", make.size()},
                 {"SLURM_STEP_TASKS_PER_NODE", facts.tasks_per_node},
@@ -296,7 +298,6 @@ void add_slurm(Making& make) {
     make.fallback({{"SLURM_JOB_ID", job_number(facts.job)},
                    {"SLURM_JOBID", job_number(facts.job)},
                    {"SLURM_JOB_NODELIST", facts.nodelist},
-                   {"SLURM_NODELIST", facts.nodelist},
                    {"SLURM_JOB_NUM_NODES", make.nodes()},
                    {"SLURM_LAUNCH_NODE_IPADDR", assign.master_address}});
     if (facts.tasks_per_node.find(',') == std::string::npos)

@@ -44,8 +44,15 @@ constexpr VariableGroup kGroups[] = {
      "HYDRA_LAUNCH_TYPE HYDRA_IP_VERSION MPIR_CVAR_CH3_INTERFACE_HOSTNAME I_MPI_HYDRA_UUID "
      "I_MPI_INFO_* I_MPI_INTERNAL_* I_MPI_PIN_INFO I_MPI_PIN_MAPPING I_MPI_MPIRUN "
      "MV2_COMM_WORLD_* MPIRUN_RANK MPIRUN_NPROCS MPIRUN_ID MPIRUN_HOST MPIRUN_PORT MPISPAWN_*"},
-    {NameRule::stale, "Slurm's place of one task; dtrun is one task and starts many ranks",
-     "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_GTIDS SLURM_TASK_PID"},
+    {NameRule::stale, "a batch system's place of one task; dtrun is one and starts many ranks",
+     "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_GTIDS SLURM_TASK_PID LSF_PM_TASKID "
+     "JSM_NAMESPACE_RANK JSM_NAMESPACE_LOCAL_RANK JSM_NAMESPACE_SIZE "
+     "JSM_NAMESPACE_LOCAL_SIZE FLUX_TASK_RANK FLUX_TASK_LOCAL_ID FLUX_JOB_SIZE FLUX_JOB_NNODES "
+     "PALS_APID PALS_RANKID PALS_LOCAL_RANKID PALS_LOCAL_SIZE PALS_NODEID PALS_FD ALPS_APP_PE "
+     "ALPS_APP_ID"},
+    {NameRule::launcher, "Slurm's word on its own tasks; MPI libraries would take ranks for these",
+     "SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_NODELIST SLURM_TASKS_PER_NODE "
+     "SLURM_NTASKS_PER_* SLURM_DISTRIBUTION SLURM_DIST_* SLURM_HOSTFILE SLURM_ARBITRARY_NODELIST"},
     {NameRule::stale, "Slurm's step around dtrun; MPI libraries would take ranks for its tasks",
      "SLURM_STEP_* SLURM_STEPID SLURM_SRUN_* SLURM_CPU_BIND* SLURM_LAUNCH_NODE_IPADDR "
      "SLURM_EXPORT_ENV"},
@@ -70,8 +77,9 @@ constexpr VariableGroup kGroups[] = {
     {NameRule::host_bound, "files of a batch system, which only its first host may have",
      "PBS_NODEFILE PE_HOSTFILE LSB_DJOB_HOSTFILE OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES "
      "COBALT_NODEFILE"},
-    {NameRule::host_bound, "the node this is, to Slurm",
-     "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE"},
+    {NameRule::host_bound, "the node this is, to Slurm or PBS",
+     "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE PBS_NODENUM "
+     "PBS_VNODENUM PBS_TASKNUM PBS_MOMPORT"},
 };
 
 /// Settings of the collectives and of the lab's trainer, which are the program's.
@@ -172,7 +180,8 @@ Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& 
         const auto variable = split_variable(text);
         if (!variable || is_outer_memory(variable->first, variable->second)) continue;
         const VariableGroup* group = find_variable_group(variable->first);
-        const bool here = group == nullptr || group->rule == NameRule::host_bound;
+        const bool kept = options.mpirun && group != nullptr && group->rule == NameRule::launcher;
+        const bool here = group == nullptr || group->rule == NameRule::host_bound || kept;
         if (here) local.emplace(*variable);
         if (group == nullptr) remote.emplace(*variable);
     }
@@ -216,6 +225,7 @@ std::string environment_help() {
     constexpr std::pair<NameRule, std::string_view> kTitles[] = {
         {NameRule::host_bound, "Not sent to other hosts, unless given by 3 to 5:"},
         {NameRule::stale, "Not inherited at all, unless given by 3 to 5:"},
+        {NameRule::launcher, "The same, but for what --mpi mpirun starts:"},
         {NameRule::own, "Set by dtrun for each rank; refused in 3 to 5:"},
     };
     for (const auto& [rule, title] : kTitles) {

@@ -37,6 +37,7 @@ Result<std::vector<Options::Variable>> variables_of(const ProgramPart& part,
 enum class NameRule {
     host_bound,  ///< stays on this machine, unless given by -x, --env-file or K=V
     stale,       ///< another launcher's: not even inherited here, unless given
+    launcher,    ///< the same, except by mpirun, which places ranks by it
     own,         ///< dtrun's own for each rank: not inherited, and refused if given
 };
 

@@ -188,6 +188,8 @@ TEST_CASE("a rank finds its place in Slurm's words where they are asked for", "[
                                             {"SLURM_NNODES", "2"},
                                             {"SLURM_TASKS_PER_NODE", "4,3"},
                                             {"SLURM_STEP_NODELIST", "s[1-2]"},
+                                            {"SLURM_NODELIST", "s[1-2]"},
+                                            {"SLURM_DISTRIBUTION", "arbitrary"},
                                             {"SLURM_STEP_NUM_TASKS", "7"},
                                             {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
                                             {"SLURMD_NODENAME", "s2"}}) {

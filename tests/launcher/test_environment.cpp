@@ -53,7 +53,10 @@ TEST_CASE("each name that is not forwarded belongs to the right rule", "[launche
          "OMPI_MCA_orte_launch OMPI_MCA_schizo OMPI_MCA_num_procs OMPI_UNIVERSE_SIZE PRTE_LAUNCHED "
          "PRTE_MCA_ess_base_vpid HYDI_CONTROL_FD HYDRA_BSTRAP_UPSTREAM_FD "
          "MPIR_CVAR_CH3_INTERFACE_HOSTNAME I_MPI_PIN_MAPPING MPISPAWN_ID SLURM_PROCID "
-         "SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID"},
+         "SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID FLUX_TASK_RANK PALS_RANKID"},
+        {NameRule::launcher,
+         "SLURM_NTASKS SLURM_NNODES SLURM_NODELIST SLURM_TASKS_PER_NODE SLURM_NTASKS_PER_SOCKET "
+         "SLURM_DISTRIBUTION SLURM_HOSTFILE"},
         {NameRule::host_bound,
          "HOME USER LOGNAME SHELL HOSTNAME HOST PWD OLDPWD SHLVL _ MAIL SSH_AUTH_SOCK "
          "SSH_CONNECTION DISPLAY XAUTHORITY WAYLAND_DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID "
@@ -101,6 +104,18 @@ TEST_CASE("what programs are configured with is forwarded", "[launcher][environm
         CAPTURE(name);
         CHECK(find_variable_group(name) == nullptr);
     }
+}
+
+TEST_CASE("what a batch system says of its own tasks is for mpirun only",
+          "[launcher][environment][slurm]") {
+    const Environment caller{"SLURM_JOB_ID=7", "SLURM_TASKS_PER_NODE=3,1", "SLURM_NNODES=2"};
+    Options options;
+    CHECK(show(plan_environment(caller, options)->local) == "SLURM_JOB_ID=7");
+    options.export_vars = {"SLURM_NNODES"};
+    CHECK(show(plan_environment(caller, options)->remote) == "SLURM_JOB_ID=7 SLURM_NNODES=2");
+    options.mpirun = true;
+    CHECK(show(plan_environment(caller, options)->local) ==
+          "SLURM_JOB_ID=7 SLURM_NNODES=2 SLURM_TASKS_PER_NODE=3,1");
 }
 
 TEST_CASE("the more explicit word wins", "[launcher][environment]") {

@@ -1,0 +1,145 @@
+// What ranks in a Slurm allocation are told, held against what srun's own tasks are told.
+#include "base/strings.h"
+#include "tests/cluster/support/ranks.h"
+#include "tests/cluster/support/slurm.h"
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+using namespace dtrun;
+using namespace dtrun::cluster;
+using Lines = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kHosts = 4;
+
+/// "0 NAME=VALUE" for every variable of Slurm or of its devices, and "0 AT=host".
+constexpr const char* kTell =
+    "(echo AT=$(hostname); env | grep -E '^(SLURM|CUDA_|ROCR_|GPU_|ZE_)') | "
+    "sed \"s/^/$SLURM_PROCID /\"\n";
+
+/// Variables by rank.
+std::map<int, Variables> told(const fs::path& file) {
+    std::map<int, Variables> by_rank;
+    for (const std::string& line : lines_of(file_text(file))) {
+        const std::size_t blank = line.find(' ');
+        const std::size_t equals = line.find('=');
+        by_rank[std::stoi(line)][line.substr(blank + 1, equals - blank - 1)] =
+            line.substr(equals + 1);
+    }
+    return by_rank;
+}
+
+/// About srun's process and its step, which a rank has none of.
+bool is_of_step(const std::string& name) {
+    static const std::set<std::string> kNames{
+        "SLURM_STEP_ID",           "SLURM_STEPID",     "SLURM_STEP_LAUNCHER_PORT",
+        "SLURM_SRUN_COMM_HOST",    "SLURM_TASK_PID",   "SLURM_SRUN_COMM_PORT",
+        "SLURM_PRIO_PROCESS",      "SLURM_UMASK",      "SLURM_JOB_UID",
+        "SLURM_JOB_GID",           "SLURM_JOB_USER",   "SLURM_WORKING_CLUSTER",
+        "SLURM_HOSTFILE",          "SLURMD_TRES_BIND", "SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0",
+        "SLURM_ARBITRARY_NODELIST"};
+    return kNames.contains(name);
+}
+
+struct Fixture {
+    Cluster& cluster = Cluster::shared(kHosts);
+    Slurm slurm{cluster};
+    fs::path directory = fresh_directory(cluster, "slurm-ranks");
+
+    /// Runs dtrun with each of `placements`, and after it srun with as many tasks on the same hosts, all in
+    /// one allocation. What the ranks say is in N.dtrun, the tasks in N.srun.
+    void run(Lines allocation, const Lines& placements, const std::string& srun) const {
+        std::string script;
+        for (std::size_t i = 0; i < placements.size(); ++i)
+            script += fmt::format(
+                "{0} --tag none {1} sh tell >{2}.dtrun || exit 1\n"
+                "sed -n 's/ AT=/ /p' {2}.dtrun | sort -n | cut -d' ' -f2 >{2}.hosts\n"
+                "SLURM_HOSTFILE=$PWD/{2}.hosts srun --mpi=none -n $(wc -l <{2}.hosts) {3} sh tell "
+                ">{2}.srun || exit 1\n",
+                Cluster::program(), placements[i], i, srun);
+        std::ofstream(directory / "tell") << kTell;
+        std::ofstream(directory / "script") << script;
+        allocation.insert(allocation.begin(), {"salloc", "-Q"});
+        allocation.insert(allocation.end(), {"sh", "script"});
+        RunOptions how;
+        how.cwd = directory;
+        const Finished done = cluster.run("head", allocation, how);
+        INFO(done.err);
+        REQUIRE(done.exit_code == 0);
+    }
+    std::map<int, Variables> ranks(std::size_t i) const {
+        return told(directory / fmt::format("{}.dtrun", i));
+    }
+    std::map<int, Variables> tasks(std::size_t i) const {
+        return told(directory / fmt::format("{}.srun", i));
+    }
+};
+
+/// Every variable of a rank is as the task's, and the rank has all that it can have.
+/// \param own  names in which the two differ on purpose
+void check_same(const Variables& rank, const Variables& task, const std::set<std::string>& own) {
+    for (const auto& [name, value] : rank) {
+        if (own.contains(name)) continue;
+        INFO(name << "=" << value);
+        CHECK(task.contains(name));
+        if (task.contains(name)) CHECK(task.at(name) == value);
+    }
+    for (const auto& [name, value] : task) {
+        INFO("srun has " << name << "=" << value);
+        CHECK((rank.contains(name) || is_of_step(name)));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("ranks are told of themselves what srun tells tasks that are placed like them",
+          "[cluster][slurm]") {
+    const Fixture f;
+    const Lines placements{"-np 6 -H s1:2,s2:2,s3:2", "-np 4 -H s1:3,s2:1",
+                           "-np 6 -H s1:2,s2:2,s3:2 --map-by node", "-np 2 -H s2:2",
+                           "-np 3 -H s2:1,s1:2"};
+    f.run({"-N3", "--nodelist=s1,s2,s3", "--exclusive"}, placements, "-m arbitrary");
+    for (std::size_t i = 0; i < placements.size(); ++i) {
+        INFO(placements[i]);
+        const auto ranks = f.ranks(i);
+        const auto tasks = f.tasks(i);
+        REQUIRE(ranks.size() == tasks.size());
+        // srun's list is the allocation's, where its number of nodes is the step's.
+        std::set<std::string> own{"SLURM_NODELIST"};
+        // Nodes stand in order of ranks, so that the first has rank 0, which programs rely on.
+        if (i == 4)
+            own.insert({"SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_TASKS_PER_NODE",
+                        "SLURM_STEP_TASKS_PER_NODE"});
+        for (const auto& [number, rank] : ranks) {
+            INFO("rank " << number);
+            check_same(rank, tasks.at(number), own);
+            CHECK(rank.at("SLURM_NODELIST") == rank.at("SLURM_STEP_NODELIST"));
+        }
+    }
+    CHECK(f.ranks(4).at(0).at("SLURM_STEP_NODELIST") == "s[2,1]");
+    CHECK(f.ranks(4).at(0).at("SLURM_TASKS_PER_NODE") == "1,2");
+    CHECK(f.ranks(4).at(2).at("SLURM_NODEID") == "1");
+}
+
+TEST_CASE("without its contract ranks hear nothing of Slurm's tasks", "[cluster][slurm]") {
+    const Fixture f;
+    const Finished done = f.cluster.run(
+        "head", {"salloc", "-Q", "-N2", "-n4", "--nodelist=s1,s2", "-mcyclic", Cluster::program(),
+                 "--tag", "none", "--contract", "none,mpi", "env"});
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, "SLURM_JOB_NODELIST=s[1-2]\n") == 4);
+    for (const char* const name : {"SLURM_NTASKS", "SLURM_TASKS_PER_NODE", "SLURM_NNODES",
+                                   "SLURM_NODELIST", "SLURM_DISTRIBUTION", "SLURM_PROCID"}) {
+        INFO(name);
+        CHECK(count_of(done.out, std::string(name) + "=") == 0);
+    }
+}
