@@ -6,6 +6,7 @@
 #include "collectives/choose.h"
 #include "collectives/compressed.h"
 #include "collectives/group.h"
+#include "collectives/stand_ins.h"
 #include "collectives/watch.h"
 #include "collectives/work_queue.h"
 #include "collectives/worker_store.h"
@@ -111,6 +112,7 @@ private:
     Result<void> check_compression(DType type, Reduce reduce, const Compression* compression) const;
     Result<void> check_on_host(const Compression* compression) const;
     Result<void> check_values(DType type, const Compression* compression) const;
+    const StandIn* with_room(DType type, Reduce reduce) const;
     Result<void> reduce_one(const void* in, void* out, std::size_t count, DType type,
                             Reduce reduce);
     std::size_t fused(std::span<const Array> arrays, DType type, Reduce reduce) const;

@@ -67,10 +67,20 @@ Communicator::Levels Communicator::levels() const {
     return {arrangement_.topology, arrangement_.host.get()};
 }
 
+/// In what an average is added up, if its own type may have no room for the sum. What is in memory of a
+/// GPU stays as it is.
+const StandIn* Communicator::with_room(DType type, Reduce reduce) const {
+    if (reduce != Reduce::average || size() == 1 || group_->on_device()) return nullptr;
+    return average_stand_in(type);
+}
+
 Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t count, DType type,
                                       Reduce reduce) {
     if (reduce == Reduce::adasum)
         return adasum_allreduce(*group_, rank_, size(), in, out, count, type);
+    const Reduced all{in, out, count};
+    if (const StandIn* const wider = with_room(type, reduce))
+        return allreduce_by(*wider, *group_, {&all, 1}, type, reduce);
     return group_->allreduce(in, out, count, type, reduce);
 }
 
@@ -109,6 +119,11 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
             for (const Array& array : arrays)
                 segments.push_back({array.data, array.data, array.count, array.error, type});
             return reduce_compressed(segments, reduce, *compression, number);
+        }
+        if (const StandIn* const wider = with_room(type, reduce)) {
+            std::vector<Reduced> all;
+            for (const Array& array : arrays) all.push_back({array.data, array.data, array.count});
+            return allreduce_by(*wider, *group_, all, type, reduce);
         }
         if (group_->fuses() && reduce != Reduce::adasum)
             return group_->allreduce_many(arrays, type, reduce);
@@ -183,8 +198,12 @@ Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, 
                     .type = type,
                     .reduce = static_cast<int>(reduce),
                     .root = root};
-    return perform(
-        call, [&](std::uint64_t) { return group_->reduce(in, out, count, type, reduce, root); });
+    return perform(call, [&](std::uint64_t) {
+        if (const StandIn* const wider = with_room(type, reduce))
+            return reduce_by(*wider, *group_, in, rank_ == root ? out : nullptr, count, type,
+                             reduce, root);
+        return group_->reduce(in, out, count, type, reduce, root);
+    });
 }
 
 Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
@@ -199,6 +218,9 @@ Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t
                     .reduce = static_cast<int>(reduce),
                     .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
     return perform(call, [&](std::uint64_t number) {
+        const StandIn* const wider = with_room(type, reduce);
+        if (compression == nullptr && wider != nullptr)
+            return reduce_scatter_by(*wider, *group_, rank_, size(), in, out, count, type, reduce);
         if (compression == nullptr) return group_->reduce_scatter(in, out, count, type, reduce);
         const auto [topology, host] = levels();
         return compressed_reduce_scatter(*group_, topology, host, in, out, count, type, reduce,

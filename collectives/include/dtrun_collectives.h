@@ -44,9 +44,12 @@ typedef enum dtrun_dtype {
 typedef enum dtrun_reduce {
     DTRUN_SUM = 0,
     DTRUN_PRODUCT = 1,
-    DTRUN_MIN = 2,
-    DTRUN_MAX = 3,
-    DTRUN_AVERAGE = 4, /* integers are rounded towards zero */
+    DTRUN_MIN = 2, /* NaN where any rank has NaN; but "nccl" loses NaNs, as NCCL does */
+    DTRUN_MAX = 3, /* likewise */
+    /* Integers are rounded towards zero. In host memory sums have room: of i8 and u8 as i32, of i32 as
+     * i64, of f16 as f32, which also travel; those of i64 wrap around. With "nccl", sums of integers
+     * wrap around, and those of f16 can become infinite where ranks are not a power of two. */
+    DTRUN_AVERAGE = 4,
     DTRUN_ADASUM = 5   /* allreduce only, floating point only, host memory only */
 } dtrun_reduce;
 

@@ -139,7 +139,9 @@ Result<void> Runtime::begin(std::span<const std::string> interfaces) {
     if (adopted_) return {};
     MPI_Query_thread(&thread_level_);
     serial_ = thread_level_ != MPI_THREAD_MULTIPLE;
-    int code = create<DType::f16>(f16_);
+    int code = create<DType::f32>(f32_);
+    if (code == MPI_SUCCESS) code = create<DType::f64>(f64_);
+    if (code == MPI_SUCCESS) code = create<DType::f16>(f16_);
     if (code == MPI_SUCCESS) code = create<DType::bf16>(bf16_);
     if (code == MPI_SUCCESS) code = create<DType::i8>(i8_);
     if (code == MPI_SUCCESS) code = create<DType::u8>(u8_);
@@ -159,11 +161,12 @@ void Runtime::end(int status) {
 Runtime::Reduction Runtime::reduction(DType type, Reduce reduce) const {
     static const MPI_Op kOps[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
     const std::size_t op = reduce == Reduce::average ? 0 : static_cast<std::size_t>(reduce);
+    const bool ordered = reduce == Reduce::min || reduce == Reduce::max;
     switch (type) {
         case DType::f32:
-            return {MPI_FLOAT, kOps[op]};
+            return {MPI_FLOAT, ordered ? f32_.by_reduce[op] : kOps[op]};
         case DType::f64:
-            return {MPI_DOUBLE, kOps[op]};
+            return {MPI_DOUBLE, ordered ? f64_.by_reduce[op] : kOps[op]};
         case DType::f16:
             return {MPI_UINT16_T, f16_.by_reduce[op]};
         case DType::bf16:

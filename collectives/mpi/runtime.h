@@ -90,13 +90,16 @@ private:
     int thread_level_ = MPI_THREAD_SINGLE;
     bool serial_ = false;
     std::mutex one_at_a_time_;
-    /// Sum, product, min and max by reduce_into(): for halves, which MPI lacks, and for bytes,
-    /// which MPICH 4.0 always compares as signed and Open MPI 4.1 adds without wrapping around.
+    /// Sum, product, min and max by reduce_into(): for halves, which MPI lacks, for bytes, which
+    /// MPICH 4.0 always compares as signed and Open MPI 4.1 adds without wrapping around, and for
+    /// min and max of other floats, where MPI's own lose NaNs.
     struct Operations {
         MPI_Op by_reduce[4] = {};
     };
     template <DType type>
     static int create(Operations& operations);
+    Operations f32_;
+    Operations f64_;
     Operations f16_;
     Operations bf16_;
     Operations i8_;

@@ -20,6 +20,23 @@ def refused(body):
         raise AssertionError("not refused")
 
 
+def averages(comm):
+    """An average of numbers that fit is one that fits, however many add it up, and in full as compressed."""
+    for dtype, largest in (("uint8", 200), ("int8", -100), ("int32", 2**30), ("float16", 30000)):
+        for count in (4, 100_000):
+            full = numpy.full(count, largest, dtype)
+            comm.allreduce(full, op="average")
+            many = [numpy.full(count, largest, dtype), numpy.full(3, largest, dtype)]
+            comm.allreduce_many(many, op="average")
+            part = comm.reduce_scatter(numpy.full(count * comm.size, largest, dtype), numpy.empty(count, dtype),
+                                       op="average")
+            whole = comm.reduce(numpy.full(count, largest, dtype), op="average", root=comm.size - 1)
+            for result in (full, *many, part) + ((whole,) if comm.rank == comm.size - 1 else ()):
+                assert (result == largest).all(), (dtype, count, result[:3])
+    squeezed = comm.allreduce(numpy.full(5000, 30000, numpy.float16), op="average", compression="bf16", always=True)
+    assert (abs(squeezed - 30000) < 200).all(), squeezed[:3]
+
+
 def main():
     with dtrun.Worker() as worker, Communicator(worker, sys.argv[1]) as comm:
         rank, size = comm.rank, comm.size
@@ -31,6 +48,7 @@ def main():
             out = numpy.empty_like(array)
             comm.allreduce(numpy.full((3, 5), rank, dtype), op="max", out=out)
             assert (out == size - 1).all()
+        averages(comm)
         values = numpy.sin(numpy.arange(5000, dtype=numpy.float32) + rank)
         exact = sum(numpy.sin(numpy.arange(5000, dtype=numpy.float32) + r) for r in range(size))
         for name, bound in (("fp16", 1e-3), ("bf16", 1e-2), ("fp8-e4m3", 0.1), ("int8", 3e-2)):

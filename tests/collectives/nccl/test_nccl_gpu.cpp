@@ -227,6 +227,7 @@ Result<void> run_rank(const Library& library, const GroupSpec& spec, bool blocki
                    blocking ? "in the caller's thread" : "in NCCL's threads");
     CheckOptions checks;
     checks.memory = device_memory(*library);
+    checks.nans = false;  // NCCL's own min and max lose them
     checks.large_bytes = std::min(checks.large_bytes, options.largest);
     if (auto ok = check_group(**group, spec, checks); !ok) return ok;
     if (auto ok = measure(**group, spec, library, options); !ok) return ok;

@@ -51,6 +51,8 @@ private:
     Result<void> allreduce(const Reduction& what);
     Result<void> reduce(const Reduction& what);
     Result<void> reduce_scatter(const Reduction& what);
+    Result<void> nans(DType type, Reduce reduce, std::size_t count);
+    Result<void> nans();
     Result<void> same_bits();
 
     Result<void> moves(std::size_t bytes);
@@ -263,6 +265,58 @@ Result<void> Checks::reductions() {
     Reduction part = large;
     part.count = count / size_;
     return reduce_scatter(part);
+}
+
+/// Each rank has its number, and one of them, or none, has NaN instead: element by element another.
+Result<void> Checks::nans(DType type, Reduce reduce, std::size_t count) {
+    const std::string text =
+        fmt::format("{} {} of {} with NaN", name_of(type), name_of(reduce), count);
+    const std::size_t width = bytes_of(type);
+    const long double best = reduce == Reduce::min ? 1 : size_;
+    Bytes mine(count * width * size_), should(count * width * size_);
+    for (std::size_t i = 0; i < count * size_; ++i) {
+        const bool own = i % (size_ + 1) == rank_, any = i % (size_ + 1) < size_;
+        store_element(&mine[i * width], type, own ? NAN : static_cast<long double>(rank_ + 1));
+        store_element(&should[i * width], type, any ? NAN : best);
+    }
+    const auto compare = [&](const char* what, const CheckBuffer& got, std::size_t first) {
+        const Bytes is = got.content();
+        for (std::size_t at = 0; at < is.size(); at += width) {
+            const long double a = load_element(&is[at], type);
+            const long double b = load_element(&should[first * width + at], type);
+            if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+            return wrong(fmt::format("{} {}", what, text),
+                         fmt::format("element {} is {}, not {}", at / width, static_cast<double>(a),
+                                     static_cast<double>(b)));
+        }
+    };
+    const CheckBuffer in(options_, mine), all(options_, mine.size()), part(options_, count * width);
+    group_.expect(calls_);
+    auto ok = done(group_.allreduce(in.data(), all.data(), count * size_, type, reduce),
+                   "allreduce " + text);
+    if (!ok) return ok;
+    compare("allreduce", all, 0);
+    ok = done(group_.reduce_scatter(in.data(), part.data(), count, type, reduce),
+              "reduce_scatter " + text);
+    if (!ok) return ok;
+    compare("reduce_scatter", part, count * rank_);
+    const bool root = rank_ == size_ - 1;
+    ok = done(group_.reduce(in.data(), root ? all.data() : nullptr, count * size_, type, reduce,
+                            size_ - 1),
+              "reduce " + text);
+    if (ok && root) compare("reduce", all, 0);
+    return ok;
+}
+
+Result<void> Checks::nans() {
+    for (const DType type : options_.types)
+        for (const Reduce reduce : options_.reduces) {
+            if (!is_float(type) || (reduce != Reduce::min && reduce != Reduce::max)) continue;
+            // What one rank adds up alone, and what goes around.
+            for (const std::size_t count : {std::size_t{3}, std::size_t{30'011}})
+                if (auto ok = nans(type, reduce, count); !ok) return ok;
+        }
+    return {};
 }
 
 /// All ranks must have got the same from allreduce, to the bit.
@@ -519,6 +573,8 @@ Result<void> Checks::run() {
     if (auto ok = done(group_.barrier(), "barrier"); !ok) return ok;
     if (auto ok = reductions(); !ok) return ok;
     if (auto ok = same_bits(); !ok) return ok;
+    if (options_.nans)
+        if (auto ok = nans(); !ok) return ok;
     std::vector<std::size_t> sizes = options_.counts;
     if (options_.large_bytes != 0) sizes.push_back(options_.large_bytes / size_);
     for (const std::size_t bytes : sizes)

@@ -31,6 +31,7 @@ struct CheckOptions {
     /// turns.
     bool thorough = false;
     bool messages = true;  ///< also start()
+    bool nans = true;      ///< also min and max of numbers of which some are NaN
     /// Data lie where no element of this size could be, so that a backend that needs alignment is
     /// found out. 0: as malloc() aligns them. Host memory only.
     std::size_t misalign = 0;
