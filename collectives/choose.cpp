@@ -4,11 +4,14 @@
 #include "collectives/backends.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace dtrun::collectives {
 namespace {
 
 constexpr char kEnd = '\0';
+/// Begins what a rank tells. Ranks from before there was a number begin with their host's name.
+constexpr std::string_view kBegin = "dtrun collectives ";
 
 /// The next field of `bytes`, which are cut off behind it.
 Result<std::string> take_field(std::string_view& bytes) {
@@ -36,6 +39,17 @@ std::string missing(std::span<const Member> members, const std::string& backend)
     return {};
 }
 
+Result<void> check_protocols(std::span<const Member> members) {
+    for (std::size_t rank = 1; rank < members.size(); ++rank)
+        if (members[rank].protocol != members[0].protocol)
+            return fail(
+                Errc::denied,
+                "{} has another version of dtrun than {}: their collectives' protocols are {} "
+                "and {}; install the same version on all hosts",
+                who(members, 0), who(members, rank), members[0].protocol, members[rank].protocol);
+    return {};
+}
+
 /// The one backend that ranks ask for; "auto" if none does.
 Result<std::string> common_wish(std::span<const Member> members) {
     std::size_t first = 0;
@@ -60,6 +74,11 @@ bool want_fabric(std::span<const Member> members) {
 
 }  // namespace
 
+std::string own_protocol() {
+    constexpr bool kLittle = std::endian::native == std::endian::little;
+    return fmt::format("{}, {} endian", kProtocol, kLittle ? "little" : "big");
+}
+
 std::string encode(const Member& member) {
     std::string bytes;
     const auto put = [&bytes](std::string_view field) {
@@ -67,6 +86,7 @@ std::string encode(const Member& member) {
             if (c != kEnd) bytes += c;
         bytes += kEnd;
     };
+    put(std::string(kBegin) + member.protocol);
     put(member.host);
     put(member.address);
     put(member.wish);
@@ -82,6 +102,20 @@ std::string encode(const Member& member) {
 
 Result<Member> decode_member(std::string_view bytes) {
     Member member;
+    auto first = take_field(bytes);
+    if (!first) return std::unexpected(first.error());
+    if (!first->starts_with(kBegin)) {
+        member.protocol = "1";
+        member.host = std::move(*first);
+        return member;
+    }
+    member.protocol = first->substr(kBegin.size());
+    if (member.protocol != own_protocol()) {
+        auto host = take_field(bytes);
+        if (!host) return std::unexpected(host.error());
+        member.host = std::move(*host);
+        return member;
+    }
     std::string device, fabric;
     for (std::string* const field :
          {&member.host, &member.address, &member.wish, &device, &fabric}) {
@@ -115,6 +149,7 @@ std::vector<std::string> backend_order(bool device, bool lasting, bool encrypt) 
 }
 
 Result<Choice> choose_backend(std::span<const Member> members, std::span<const std::string> order) {
+    if (auto checked = check_protocols(members); !checked) return std::unexpected(checked.error());
     const auto wish = common_wish(members);
     if (!wish) return std::unexpected(wish.error());
     if (*wish != "auto") {

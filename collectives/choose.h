@@ -3,6 +3,7 @@
 #include "base/result.h"
 #include "collectives/group.h"
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,8 +11,17 @@
 
 namespace dtrun::collectives {
 
+/// Of what ranks send each other, and of all on which they have to agree without a word: headers, hashes
+/// of calls, codecs, and the sizes from which on an operation goes another way. Goes up with each change
+/// of those, so that two installations that do not fit together say so.
+inline constexpr std::uint32_t kProtocol = 2;
+
+/// kProtocol and the order of bytes in numbers: "2, little endian".
+std::string own_protocol();
+
 /// What a rank tells the others before they have a communicator.
 struct Member {
+    std::string protocol = own_protocol();
     std::string host;     ///< name by which ranks of one host know that they are
     std::string address;  ///< of the host, as others reach it; "" if unknown
     std::string wish;     ///< a backend, or "auto"
@@ -22,7 +32,7 @@ struct Member {
 };
 
 std::string encode(const Member& member);
-/// Errc: invalid_input
+/// \return of another protocol: that and the host alone. Errc: invalid_input
 Result<Member> decode_member(std::string_view bytes);
 
 struct Choice {
@@ -33,7 +43,8 @@ struct Choice {
 /// The backend of a communicator of these ranks: the one that is asked for, else the first of
 /// `order` that every rank has.
 /// \param order  for "auto"
-/// Errc: not_found (a rank has not got it; names it), denied (ranks ask for different ones)
+/// Errc: not_found (a rank has not got it; names it), denied (ranks ask for different ones, or are of
+/// installations of dtrun that do not go together)
 Result<Choice> choose_backend(std::span<const Member> members, std::span<const std::string> order);
 
 /// What "auto" may choose from, the best first.

@@ -50,6 +50,33 @@ TEST_CASE("what a rank tells of itself arrives as it was", "[collectives]") {
     }
 }
 
+TEST_CASE("ranks of installations that do not go together are told on which hosts they are",
+          "[collectives]") {
+    Member other = member("s2", true, true);
+    other.protocol = "3, big endian";
+    const auto heard = decode_member(encode(other));
+    REQUIRE(heard.has_value());
+    const std::vector mixed{member("s1", true, true), *heard};
+    const auto refused = choose_backend(mixed, kOrder);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::denied);
+    CHECK(refused.error().message ==
+          fmt::format("rank 0 on s1 has another version of dtrun than rank 1 on s2: their "
+                      "collectives' protocols are {} and 3, big endian; install the same version "
+                      "on all hosts",
+                      own_protocol()));
+    using namespace std::string_literals;
+    const auto old = decode_member(
+        "s3\0"
+        "10.0.0.3\0auto\0\0\0"s);  // before there was a number
+    REQUIRE(old.has_value());
+    CHECK(old->host == "s3");
+    const std::vector older{*old, member("s1", true, true)};
+    REQUIRE_FALSE(choose_backend(older, kOrder).has_value());
+    CHECK_THAT(choose_backend(older, kOrder).error().message,
+               Contains("rank 0 on s3") && Contains("rank 1 on s1"));
+}
+
 TEST_CASE("auto is the first backend that every rank has, and says why not another",
           "[collectives]") {
     const std::vector all{member("s1", true, true), member("s2", true, true)};
