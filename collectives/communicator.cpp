@@ -150,7 +150,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
         plan.choice = {"none", "one rank needs none"};
     } else {
         auto choice = choose_backend(*members, common_order(members->front(), options.device));
-        if (!choice && wants_encryption() && options.backend == "auto" && !options.device)
+        if (!choice && choice.error().code == Errc::not_found && wants_encryption() &&
+            options.backend == "auto" && !options.device)
             return fail(choice.error(), "with --encrypt none but dtrun's own backend is taken");
         if (!choice) return std::unexpected(choice.error());
         plan.choice = std::move(*choice);
@@ -244,7 +245,7 @@ Result<void> Communicator::join(const GroupSpec& spec) {
         group_->abort();
     };
     watch_ = std::make_unique<Watch>(std::move(watch));
-    store_.own({watch_->at_key(), watch_->message_key()});
+    store_.own(watch_->keys());
     if (size() > 1)
         loss_hook_.emplace(worker_.get(), [watch = watch_.get()] { watch->membership_ended(); });
     return {};

@@ -170,6 +170,8 @@ Result<void> Communicator::perform(const Call& call, Body body) {
         watch_->withdraw(call);
         return done;
     }
+    // The backend has seen that ranks do not do the same.
+    if (done.error().code == Errc::denied) watch_->disagreed(done.error().message);
     broken_ = watch_->explain(done.error(), group_->lost());
     return std::unexpected(*broken_);
 }

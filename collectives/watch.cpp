@@ -22,6 +22,8 @@ constexpr milliseconds kStalled{1'000};
 /// host.
 constexpr milliseconds kNoteWithin{1'500};
 constexpr milliseconds kAskAgain{100};
+/// A message that was sent, and is not received, may be on its way for so long without the receiver's help.
+constexpr milliseconds kSentWithin{10'000};
 constexpr std::uint32_t kAskedMax = 64;
 constexpr std::uint32_t kNamedMax = 8;
 
@@ -54,6 +56,31 @@ std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note
     note.remove_prefix(static_cast<std::size_t>(end - note.data()));
     if (note.starts_with(' ')) note.remove_prefix(1);
     return {number, note.substr(0, note.find('\n'))};
+}
+
+/// For one that writes and others that read. \return what it was
+std::uint64_t count_up(std::atomic<std::uint64_t>& count) {
+    const std::uint64_t before = count.load(std::memory_order_relaxed);
+    count.store(before + 1, std::memory_order_relaxed);
+    return before;
+}
+
+/// The number behind "WAY RANK " on a line of its own; 0: it is not there.
+std::uint64_t number_of(std::string_view lines, std::string_view way, std::uint32_t rank) {
+    const std::string begin = fmt::format("\n{} {} ", way, rank);
+    const std::size_t at = lines.find(begin);
+    return at == lines.npos ? 0 : number_and_text(lines.substr(at + begin.size())).first;
+}
+
+/// Whom a rank asks, if it does not ask all `size` ranks: "the first 64 ranks"; with all of them "".
+std::string asked_of(std::uint32_t size) {
+    return size > kAskedMax ? fmt::format("the first {} ranks", kAskedMax) : "";
+}
+
+/// Whether a call that others have described needs all ranks, before any of them can go on.
+bool needs_all(std::string_view description) {
+    return description.find("(root ") == description.npos &&
+           description.find(", root ") == description.npos;
 }
 
 std::map<std::uint64_t, std::string_view> calls_of(std::string_view lines) {
@@ -130,10 +157,11 @@ std::uint64_t Watch::begin(const Call& call) {
     } else {
         Call counted = call;
         if (call.sends.peer != Message::kNone)
-            counted.sends.number = messages_[static_cast<std::size_t>(call.sends.peer)].sent++;
+            counted.sends.number =
+                count_up(messages_[static_cast<std::size_t>(call.sends.peer)].sent);
         if (call.receives.peer != Message::kNone)
             counted.receives.number =
-                messages_[static_cast<std::size_t>(call.receives.peer)].received++;
+                count_up(messages_[static_cast<std::size_t>(call.receives.peer)].received);
         message_.store(counted);
     }
     collective_.store(call.collective, std::memory_order_relaxed);
@@ -191,7 +219,8 @@ void Watch::look(std::uint64_t version, milliseconds since) {
         return give_up(Errc::timed_out, std::move(why));
     }
     if (!goes_on()) return;
-    if (!call.collective) return compare_messages(call);
+    if (!call.collective) return compare_messages(call, number, since);
+    tell_messages();
     {
         const std::lock_guard lock(told_mutex_);
         told_ = number;
@@ -237,8 +266,22 @@ bool Watch::goes_on() {
     return false;
 }
 
-/// Checks that the sender and the receiver of a message give the same size.
-void Watch::compare_messages(const Call& call) {
+/// Says how many messages to and from whom have begun, before anybody learns of the collective operation that
+/// comes after them.
+void Watch::tell_messages() {
+    std::string counts;
+    for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
+        const std::uint64_t sent = messages_[peer].sent.load(std::memory_order_relaxed);
+        const std::uint64_t received = messages_[peer].received.load(std::memory_order_relaxed);
+        if (sent != 0) counts += fmt::format("\nto {} {}", peer, sent);
+        if (received != 0) counts += fmt::format("\nfrom {} {}", peer, received);
+    }
+    if (!counts.empty()) tell(key("messages", options_.rank), counts);
+}
+
+/// Checks that the sender and the receiver of a message give the same size, and that neither waits for the other
+/// in an operation of all ranks.
+void Watch::compare_messages(const Call& call, std::uint64_t number, milliseconds since) {
     const std::size_t element = bytes_of(call.type);
     std::string ours;
     for (const auto& [way, message] :
@@ -247,7 +290,29 @@ void Watch::compare_messages(const Call& call) {
             ours += fmt::format("{} {} {} {}\n", way, message.peer, message.number,
                                 message.count * element);
     if (!tell(message_key(), ours)) return;
-    if (!differs(call.sends, "from", element)) differs(call.receives, "to", element);
+    if (differs(call.sends, "from", element) || differs(call.receives, "to", element)) return;
+    if (is_crossed(call, call.receives, number) || since < kSentWithin) return;
+    is_crossed(call, call.sends, number);
+}
+
+/// Whether the peer of this message is in a later operation of all ranks: that waits for this rank, which waits for
+/// the message.
+/// \param number  of this rank's last operation of all ranks
+bool Watch::is_crossed(const Call& call, const Message& message, std::uint64_t number) {
+    if (message.peer == Message::kNone) return false;
+    const auto peer = static_cast<std::uint32_t>(message.peer);
+    const auto at = options_.store->find(key("at", peer));
+    if (!at || !*at) return false;
+    const auto [newest, theirs] = number_and_text(**at);
+    // Where this rank is missing none ends, so that what the peer has said of itself still holds.
+    if (newest <= number || !needs_all(theirs)) return false;
+    const auto counts = options_.store->find(key("messages", peer));
+    if (!counts) return false;
+    const bool sends = &message == &call.sends;
+    const std::string_view lines = *counts ? std::string_view(**counts) : std::string_view();
+    if (number_of(lines, sends ? "from" : "to", options_.rank) > message.number) return false;
+    give_up_on(peer, describe(call), theirs);
+    return true;
 }
 
 /// \param their_way  what the peer calls it: "to" or "from" us
@@ -283,16 +348,20 @@ bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
     for (const auto& [number, theirs] : calls_of(**at)) {
         const auto same = own.find(number);
         if (same == own.end() || same->second == theirs) continue;
-        const auto say = [this](std::uint32_t rank, std::string_view call) {
-            return fmt::format("{} calls {}", options_.name(rank), call);
-        };
-        std::string lower = say(options_.rank, same->second);
-        std::string higher = say(other, theirs);
-        if (other < options_.rank) std::swap(lower, higher);
-        give_up(Errc::invalid_input, fmt::format("ranks disagree: {}, {}", lower, higher));
+        give_up_on(other, same->second, theirs);
         return true;
     }
     return false;
+}
+
+void Watch::give_up_on(std::uint32_t other, std::string_view ours, std::string_view theirs) {
+    const auto say = [this](std::uint32_t rank, std::string_view call) {
+        return fmt::format("{} calls {}", options_.name(rank), call);
+    };
+    std::string lower = say(options_.rank, ours);
+    std::string higher = say(other, theirs);
+    if (other < options_.rank) std::swap(lower, higher);
+    disagreed(fmt::format("ranks disagree: {}, {}", lower, higher));
 }
 
 /// Text that names the ranks known not to have come to an operation; may be empty.
@@ -306,9 +375,11 @@ std::string Watch::absent(std::uint64_t number) {
         if (*at && number_and_text(**at).first >= number) continue;
         if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
     }
-    if (count == 0) return {};
+    const std::string some = asked_of(options_.size);
+    if (count == 0)
+        return some.empty() ? "" : fmt::format("; {} are there, others were not asked", some);
     if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
-    return "; not there: " + names;
+    return fmt::format("; not there{}{}: {}", some.empty() ? "" : ", among ", some, names);
 }
 
 void Watch::give_up(Errc code, std::string why) {
@@ -337,6 +408,10 @@ void Watch::leave_note(const std::string& note) {
 
 void Watch::membership_ended() {
     give_up(Errc::closed, "a rank of this generation is lost");
+}
+
+void Watch::disagreed(const std::string& how) {
+    give_up(Errc::invalid_input, how);
 }
 
 void Watch::abort(const std::string& why) {
@@ -402,18 +477,20 @@ Error Watch::survey(const std::string& what) {
         }
         if (!silent.empty()) std::this_thread::sleep_for(kAskAgain);
     } while (!silent.empty() && Clock::now() < until);
+    const std::string some = asked_of(options_.size);
+    const std::string_view among = some.empty() ? "" : ", or one behind ";
     if (silent.empty())
         return {Errc::closed,
-                fmt::format("connections between ranks broke{}: {}",
-                            ranks == options_.size ? ", and none of them is gone" : "", what)};
+                fmt::format("connections between ranks broke, and none of {} is gone: {}",
+                            some.empty() ? "them" : some, what)};
     // Silent ranks may also be computing, and not have noticed the failure.
     std::string names;
     std::uint32_t count = 0;
     for (const std::uint32_t rank : silent)
         if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
-    if (count == 1) return {Errc::closed, fmt::format("{} is gone: {}", names, what)};
     if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
-    return {Errc::closed, fmt::format("one of {} is gone: {}", names, what)};
+    return {Errc::closed, fmt::format("{}{}{}{} is gone: {}", count == 1 ? "" : "one of ", names,
+                                      among, some, what)};
 }
 
 /// The reason in a rank's note; nothing if the note blames another rank.

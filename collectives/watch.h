@@ -44,8 +44,8 @@ std::uint64_t digest(std::span<const std::size_t> counts);
 
 /// A watchdog thread for a group's operations. When an operation takes longer than a second, the
 /// thread compares calls with other ranks through the job's store, and aborts the operation if
-/// ranks disagree about it or about a message's size, if a rank has failed, or if the membership is
-/// over. After a broken connection it finds out which rank was lost.
+/// ranks disagree about it or about a message's size, if one waits for a message of another that
+/// waits for it in an operation of all ranks, if a rank has failed, or if the membership is over. After a broken connection it finds out which rank was lost.
 ///
 /// Failures spread from rank to rank. So each failing rank leaves a note in the store of whom it
 /// blames, and the rank that is blamed and has left no note is the one that is gone.
@@ -78,24 +78,33 @@ public:
 
     /// Turns a failed operation's error into the one that the user is told.
     Error explain(const Error& error, std::optional<std::uint32_t> lost);
+    /// Ranks disagree about the operation under way, as the backend has found out: tells the others.
+    void disagreed(const std::string& how);
     /// Aborts the operation under way for this reason, and tells the other ranks.
     void abort(const std::string& why);
     /// A rank of this generation is lost, as the launcher says: nobody can finish what is under way. From any
     /// thread.
     void membership_ended();
-    /// Store key of this rank's recent calls; it may be erased when the group ends.
-    std::string at_key() const { return key("at", options_.rank); }
-    std::string message_key() const { return key("message", options_.rank); }
+    /// Store keys of this rank's recent calls, of its message under way and of how many messages it has sent and
+    /// received; they may be erased when the group ends.
+    std::vector<std::string> keys() const {
+        return {at_key(), message_key(), key("messages", options_.rank)};
+    }
 
 private:
+    std::string at_key() const { return key("at", options_.rank); }
+    std::string message_key() const { return key("message", options_.rank); }
     void run();
     void look(std::uint64_t version, std::chrono::milliseconds since);
     std::string recent() const;
     bool goes_on();
     bool tell(const std::string& key, const std::string& text);
-    void compare_messages(const Call& call);
+    void tell_messages();
+    void compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     bool differs(const Message& message, std::string_view their_way, std::size_t element);
+    bool is_crossed(const Call& call, const Message& message, std::uint64_t number);
     bool disagrees(std::uint32_t other, std::string_view ours);
+    void give_up_on(std::uint32_t other, std::string_view ours, std::string_view theirs);
     Error survey(const std::string& what);
     std::optional<Error> told(std::uint32_t rank, std::string_view note) const;
     void give_up(Errc code, std::string why);
@@ -129,10 +138,10 @@ private:
     std::array<SharedCall, kRecent> calls_;   ///< collective ones, by number modulo kRecent
     SharedCall message_;                      ///< the last other one
     struct Counts {
-        std::uint64_t sent = 0;
-        std::uint64_t received = 0;
+        std::atomic<std::uint64_t> sent = 0;
+        std::atomic<std::uint64_t> received = 0;
     };
-    std::vector<Counts> messages_;  ///< by peer; of the thread that operates
+    std::vector<Counts> messages_;  ///< by peer; written by the thread that operates
 
     std::mutex told_mutex_;
     std::uint64_t told_ = 0;  ///< number of the last operation that was written to the store

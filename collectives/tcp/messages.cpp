@@ -76,8 +76,8 @@ Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
     std::vector<std::unique_ptr<Message>> batch;
     batch.reserve(sends.size() + receives.size());
     const auto add = [&](std::uint32_t peer, std::uint64_t number, void* data, std::size_t bytes) {
-        batch.push_back(std::make_unique<Message>(
-            Message{{kind_of(call, number), bytes}, static_cast<std::byte*>(data), peer}));
+        batch.push_back(std::make_unique<Message>(Message{
+            {kind_of(call, number), bytes}, static_cast<std::byte*>(data), peer, call, number}));
         if (peers_[peer].is_idle()) active_.push_back(peer);
         return batch.back().get();
     };
@@ -166,17 +166,35 @@ Result<bool> Messages::receive_some(std::uint32_t from) {
         if (*come == 0) break;
         message.moved += *come;
         moved += *come;
-        if (begins && message.moved == sizeof(Header)) {
-            // Whoever sends something else is in another call: the watch will say so.
-            message.differs = peer.heard.kind != message.header.kind;
-            if (!message.differs && peer.heard.bytes != message.header.bytes)
-                return fail(Errc::internal, "rank {} has sent {} B where this one receives {} B",
-                            mesh_.directory().name_of(from), peer.heard.bytes,
-                            message.header.bytes);
-        }
+        if (begins && message.moved == sizeof(Header))
+            if (auto looked = look_at_header(from, message); !looked)
+                return std::unexpected(looked.error());
         if (message.is_done()) peer.receives.pop_front();
     }
     return moved > 0;
+}
+
+Result<void> Messages::look_at_header(std::uint32_t from, Message& message) {
+    const Header& heard = peers_[from].heard;
+    const std::uint32_t name = mesh_.directory().name_of(from);
+    if (heard.kind == message.header.kind) {
+        if (heard.bytes == message.header.bytes) return {};
+        return fail(Errc::internal, "rank {} has sent {} B where this one receives {} B", name,
+                    heard.bytes, message.header.bytes);
+    }
+    if (message.call != 0 && heard.kind == kind_of(0, message.number))
+        return fail(Errc::denied,
+                    "ranks disagree: rank {} has sent this one a message of {} B before this "
+                    "operation, and it is not received before it",
+                    name, heard.bytes);
+    if (message.call == 0)
+        return fail(Errc::denied,
+                    "ranks disagree: rank {} is in an operation of all ranks, and has not sent the "
+                    "message of {} B that this one receives before it",
+                    name, message.header.bytes);
+    // Both are in operations of all ranks, but not in the same: the watch will say so.
+    message.differs = true;
+    return {};
 }
 
 Result<void> Messages::wait() {

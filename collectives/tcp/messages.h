@@ -29,7 +29,9 @@ public:
     /// Turns a message's error into the one to return.
     using Failed = std::function<Error(const Error&)>;
 
-    /// \param call  a number: messages of different ones do not match
+    /// \param call  a number: messages of different ones do not match. 0: of no operation of all ranks
+    /// Errc of what is started: also denied (a message of an operation of all ranks is expected and another
+    /// one has come, or the other way round: the program of one of both ranks has another order)
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives, std::uint64_t call,
                                            Failed failed);
@@ -46,8 +48,10 @@ private:
         Header header{};
         std::byte* data = nullptr;
         std::uint32_t peer = 0;
-        std::size_t moved = 0;  ///< bytes of both
-        bool differs = false;   ///< something else has come in its place
+        std::uint64_t call = 0;
+        std::uint64_t number = 0;  ///< among those to or from the peer
+        std::size_t moved = 0;     ///< bytes of both
+        bool differs = false;      ///< something else has come in its place
         bool is_done() const { return moved == sizeof(Header) + header.bytes && !differs; }
     };
     struct Peer {
@@ -64,6 +68,7 @@ private:
     Result<bool> advance();
     Result<bool> send_some(std::uint32_t to);
     Result<bool> receive_some(std::uint32_t from);
+    Result<void> look_at_header(std::uint32_t from, Message& message);
     Result<void> wait();
     void forget(std::span<const std::unique_ptr<Message>> messages) noexcept;
 

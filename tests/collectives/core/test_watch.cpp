@@ -31,6 +31,7 @@ public:
         watch_.withdraw(call);
     }
     void abort(const std::string& why) { watch_.abort(why); }
+    void disagreed(const std::string& how) { watch_.disagreed(how); }
     void membership_ended() { watch_.membership_ended(); }
     /// Whether an operation that hangs was ended.
     bool ended(milliseconds within = milliseconds(20'000)) {
@@ -63,6 +64,8 @@ public:
 };
 
 const Call kTen{.operation = "allreduce", .count = 10, .reduce = 0};
+const Call kTake{
+    .operation = "recv", .count = 4, .root = 1, .collective = false, .receives = {1, 4}};
 const Call kTwelve{.operation = "allreduce", .count = 12, .reduce = 0};
 
 }  // namespace
@@ -226,6 +229,65 @@ TEST_CASE("a message that two ranks mean differently is found out by both", "[co
     CHECK(error.code == Errc::invalid_input);
     CHECK(error.message == "ranks disagree: rank 0 on s0 sends 44 B, rank 1 on s1 receives 48 B");
     CHECK(first.explain(Errc::cancelled, "aborted").code == Errc::invalid_input);
+}
+
+TEST_CASE("a rank that waits for a message of one that waits for it in an operation of all is told",
+          "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    second.begin(kTen);
+    first.begin(kTake);
+    REQUIRE(first.ended());
+    REQUIRE(second.ended());
+    for (Rank* rank : {&first, &second}) {
+        const Error error = rank->explain(Errc::cancelled, "aborted");
+        CHECK(error.code == Errc::invalid_input);
+        CHECK(error.message ==
+              "ranks disagree: rank 0 on s0 calls recv of 4 f32 (rank 1), rank 1 on s1 calls "
+              "allreduce of 10 f32 (sum)");
+    }
+}
+
+TEST_CASE("a rank waits for a message that is on its way, and for one that may still be sent",
+          "[collectives]") {
+    MemoryStore store, other;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    second.begin(
+        {.operation = "send", .count = 4, .root = 0, .collective = false, .sends = {0, 4}});
+    second.end();
+    second.begin(kTen);
+    first.begin(kTake);
+    Rank third(other, 0, 3), fourth(other, 1, 3);
+    fourth.begin({.operation = "broadcast", .count = 3, .root = 2});  // which needs rank 2 alone
+    third.begin(kTake);
+    CHECK_FALSE(first.ended(milliseconds(2'500)));
+    for (Rank* rank : {&second, &third, &fourth}) CHECK_FALSE(rank->ended(milliseconds(0)));
+}
+
+TEST_CASE("a disagreement that the backend has found out is every rank's", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    first.begin(kTen);
+    second.begin(kTen);
+    first.disagreed("ranks disagree: as the backend says");
+    CHECK(first.explain(Errc::denied, "").code == Errc::invalid_input);
+    const Error theirs = second.explain(Errc::closed, "reset", 0);
+    CHECK(theirs.code == Errc::invalid_input);
+    CHECK(theirs.message == "ranks disagree: as the backend says");
+}
+
+TEST_CASE("where not all ranks are asked who is missing, the text says so", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 200, milliseconds(1'000));
+    first.begin(kTen);
+    REQUIRE(first.ended());
+    CHECK_THAT(first.explain(Errc::cancelled, "aborted").message,
+               Contains("; not there, among the first 64 ranks: rank 1 on s1"));
+    MemoryStore other;
+    Rank broken(other, 0, 200);
+    broken.begin(kTen);
+    CHECK_THAT(broken.explain(Errc::closed, "reset").message,
+               Contains("and 55 more, or one behind the first 64 ranks is gone: reset"));
 }
 
 TEST_CASE("a refused operation that others may have read of is taken back", "[collectives]") {

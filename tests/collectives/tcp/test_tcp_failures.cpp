@@ -236,6 +236,33 @@ TEST_CASE("Who receives a message of another size is told at once, and nothing i
     CHECK(data == std::vector<float>(12, 7.0F));
 }
 
+TEST_CASE("A message in the way of an operation of all ranks is told at once, on either side",
+          "[tcp]") {
+    MemoryStore store;
+    for (const bool early : {true, false}) {
+        auto groups = make_groups(2, store);
+        float out = 1, in = 7;
+        const auto results =
+            run_ranks(2, std::function([&](std::uint32_t rank) -> Result<void> {
+                          const Send send{1, &out, 4};
+                          const Receive receive{0, &in, 4};
+                          // One of both is in an operation of all ranks, which has a number.
+                          groups[rank]->expect((rank == 1) == early ? 5 : 0);
+                          auto pending = rank == 0 ? groups[0]->start({&send, 1}, {})
+                                                   : groups[1]->start({}, {&receive, 1});
+                          return pending ? (*pending)->wait() : std::unexpected(pending.error());
+                      }));
+        REQUIRE_FALSE(results[1].has_value());
+        CHECK(results[1].error().code == Errc::denied);
+        CHECK(results[1].error().message ==
+              (early ? "ranks disagree: rank 0 has sent this one a message of 4 B before this "
+                       "operation, and it is not received before it"
+                     : "ranks disagree: rank 0 is in an operation of all ranks, and has not sent "
+                       "the message of 4 B that this one receives before it"));
+        CHECK(in == 7);
+    }
+}
+
 namespace {
 
 /// Somebody at the door of a rank.
