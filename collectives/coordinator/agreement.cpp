@@ -25,35 +25,13 @@ Result<std::uint32_t> take_word(std::string_view& message) {
     return word;
 }
 
-/// Why ranks that have joined cannot take part; "" if they can.
-std::string refusal(const Decision& decision) {
-    const Request& request = *decision.request;
-    const auto absent = std::ranges::find(decision.present, false);
-    if (absent == decision.present.end()) return {};
-    const auto rank = absent - decision.present.begin();
-    switch (request.operation) {
-        case Operation::allreduce:
-            if (request.reduce == Reduce::min || request.reduce == Reduce::max ||
-                request.reduce == Reduce::product)
-                break;
-            return {};
-        case Operation::barrier:
-        case Operation::join:
-            return {};
-        case Operation::reduce_scatter:
-        case Operation::allgather:
-        case Operation::broadcast:
-        case Operation::alltoall:
-            break;
-    }
-    return fmt::format("{} cannot be done for \"{}\" since rank {} has joined and has no data",
-                       describe(request), request.name, rank);
-}
-
 }  // namespace
 
-Agreement::Agreement(std::uint32_t size, std::size_t requests_max)
-    : size_(size), requests_max_(requests_max), joined_(size, false) {}
+Agreement::Agreement(std::vector<std::uint32_t> names, std::size_t requests_max)
+    : names_(std::move(names)),
+      size_(static_cast<std::uint32_t>(names_.size())),
+      requests_max_(requests_max),
+      joined_(size_, false) {}
 
 void Agreement::announce(std::string& message, const std::string& encoded,
                          std::span<const std::int64_t> extras) const {
@@ -70,7 +48,9 @@ void Agreement::announce(std::string& message, const std::string& encoded,
     message.append(reinterpret_cast<const char*>(extras.data()), extras.size_bytes());
 }
 
-Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> messages) {
+Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> messages,
+                                              std::chrono::milliseconds now) {
+    now_ = now;
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
         std::string_view message = messages[rank];
         while (!message.empty())
@@ -79,8 +59,28 @@ Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> 
     }
     std::vector<Decision> decisions;
     collect(decisions);
+    if (!decisions.empty()) last_decided_ = now;
     forget_if_many();
     return decisions;
+}
+
+std::vector<Stalled> Agreement::stalled() const {
+    std::vector<Stalled> all;
+    for (const auto& [name, open] : open_) {
+        const bool is_join = open.decision.request->operation == Operation::join;
+        Stalled stalled{.request = open.decision.request.get(),
+                        .waiting = {},
+                        .absent = {},
+                        .since = is_join ? std::max(open.since, last_decided_) : open.since,
+                        .order = open.order};
+        for (std::uint32_t rank = 0; rank < size_; ++rank)
+            if (open.decision.present[rank])
+                stalled.waiting.push_back(rank);
+            else if (is_join || !joined_[rank])
+                stalled.absent.push_back(rank);
+        all.push_back(std::move(stalled));
+    }
+    return all;
 }
 
 Result<void> Agreement::take_one(std::uint32_t rank, std::string_view& message) {
@@ -129,8 +129,10 @@ void Agreement::add(std::uint32_t rank, const Known& request, std::vector<std::i
         open.decision.present.resize(size_, false);
         open.first_rank = rank;
         open.order = next_order_++;
+        open.since = now_;
     } else if (open.decision.request != request && open.decision.failure.empty()) {
-        open.decision.failure = difference(*open.decision.request, open.first_rank, *request, rank);
+        open.decision.failure =
+            difference(*open.decision.request, names_[open.first_rank], *request, names_[rank]);
     }
     if (open.decision.present[rank]) return;  // a rank does not use a name twice at a time
     open.decision.present[rank] = true;
@@ -145,6 +147,31 @@ void Agreement::join(std::uint32_t rank) {
     ++joined_number_;
     last_joined_ = rank;
     for (const auto& [name, open] : open_) maybe_ready_.push_back(name);
+}
+
+/// Why ranks that have joined cannot take part; "" if they can.
+std::string Agreement::refusal(const Decision& decision) const {
+    const Request& request = *decision.request;
+    const auto absent = std::ranges::find(decision.present, false);
+    if (absent == decision.present.end()) return {};
+    const auto rank = static_cast<std::size_t>(absent - decision.present.begin());
+    switch (request.operation) {
+        case Operation::allreduce:
+            if (request.reduce == Reduce::min || request.reduce == Reduce::max ||
+                request.reduce == Reduce::product)
+                break;
+            return {};
+        case Operation::barrier:
+        case Operation::join:
+            return {};
+        case Operation::reduce_scatter:
+        case Operation::allgather:
+        case Operation::broadcast:
+        case Operation::alltoall:
+            break;
+    }
+    return fmt::format("{} cannot be done for \"{}\" since rank {} has joined and has no data",
+                       describe(request), request.name, names_[rank]);
 }
 
 bool Agreement::is_ready(const Open& open) const {

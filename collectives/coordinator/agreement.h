@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/coordinator/request.h"
+#include "collectives/coordinator/stall.h"
 
 #include <memory>
 #include <span>
@@ -29,9 +30,9 @@ struct Decision {
 /// all ranks because all of them see all messages in the same order.
 class Agreement {
 public:
-    /// \param size          number of ranks
+    /// \param names         by rank: its rank in the job, for messages
     /// \param requests_max  how many requests are kept by number until all are forgotten
-    explicit Agreement(std::uint32_t size, std::size_t requests_max = 1u << 16);
+    explicit Agreement(std::vector<std::uint32_t> names, std::size_t requests_max = 1u << 16);
 
     /// Appends an announcement of this rank to its message for the next take().
     /// \param encoded  the request's encode()
@@ -40,8 +41,14 @@ public:
                   std::span<const std::int64_t> extras) const;
 
     /// \param messages  of all ranks, by rank
+    /// \param now       the time, the same on all ranks: that of one of them
     /// \return in the order in which they are to be done; invalid_input: a message makes no sense
-    Result<std::vector<Decision>> take(std::span<const std::string_view> messages);
+    Result<std::vector<Decision>> take(std::span<const std::string_view> messages,
+                                       std::chrono::milliseconds now);
+
+    /// What some ranks wait for and others have not asked for, as of the last take(). A join waits
+    /// since something was last decided: ranks that still have data make others wait with reason.
+    std::vector<Stalled> stalled() const;
 
 private:
     struct Open {
@@ -49,6 +56,7 @@ private:
         std::uint32_t first_rank = 0;
         std::uint64_t order = 0;
         std::uint32_t announced = 0;
+        std::chrono::milliseconds since{0};
     };
     using Known = std::shared_ptr<const Request>;
 
@@ -58,8 +66,10 @@ private:
     void join(std::uint32_t rank);
     bool is_ready(const Open& open) const;
     void collect(std::vector<Decision>& decisions);
+    std::string refusal(const Decision& decision) const;
     void forget_if_many();
 
+    const std::vector<std::uint32_t> names_;
     const std::uint32_t size_;
     const std::size_t requests_max_;
     std::vector<Known> requests_;                             ///< by number
@@ -70,6 +80,8 @@ private:
     std::uint32_t joined_number_ = 0;
     std::uint32_t last_joined_ = 0;
     std::uint64_t next_order_ = 0;
+    std::chrono::milliseconds now_{0};
+    std::chrono::milliseconds last_decided_{0};
 };
 
 }  // namespace dtrun::collectives

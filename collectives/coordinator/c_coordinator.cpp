@@ -164,6 +164,11 @@ int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* 
     CoordinatorOptions own;
     if (given.fused_bytes != 0) own.fused_bytes = given.fused_bytes;
     if (given.delay_us > 0) own.delay = std::chrono::microseconds(given.delay_us);
+    if (given.stall_warning_ms != 0)
+        own.stall.warning = given.stall_warning_ms < 0 ? std::chrono::milliseconds(0)
+                                                       : span_of(given.stall_warning_ms);
+    if (given.stall_shutdown_ms > 0) own.stall.shutdown = span_of(given.stall_shutdown_ms);
+    if (given.ranks != nullptr) own.names.assign(given.ranks, given.ranks + dtrun_comm_size(comm));
     try {
         auto made = std::make_unique<dtrun_coordinator>();
         forget_interpreter(comm);  // it is used by a thread of our own from now on

@@ -2,17 +2,22 @@
 
 #include "collectives/quiet_thread.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace dtrun::collectives {
 namespace {
 
 /// A message up to that length travels in the first and only allgather of a cycle.
-constexpr std::size_t kInlineBytes = 252;
+constexpr std::size_t kInlineBytes = 244;
 struct Frame {
+    std::int64_t now_ms;
     std::uint32_t bytes;
     char head[kInlineBytes];
 };
@@ -21,27 +26,61 @@ struct Frame {
 constexpr std::chrono::microseconds kPauseMin{50};
 constexpr std::chrono::microseconds kPauseMax{1'000};
 
+std::vector<std::uint32_t> names_or_numbers(std::vector<std::uint32_t> names, std::size_t size) {
+    if (names.size() == size) return names;
+    std::vector<std::uint32_t> numbers(size);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    return numbers;
+}
+
+/// Whether a rank may leave while others are in an operation that they do not need: they have to
+/// notice that in time, as Gloo's do not, and must not be ended by it, as MPI's are.
+bool may_be_left(std::string_view backend) {
+    return backend == "dtrun";
+}
+
+std::chrono::milliseconds time_here() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now().time_since_epoch());
+}
+
+/// To the job's error output, in one piece.
+void tell(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) text += "dtrun: " + line + "\n";
+    for (std::size_t at = 0; at < text.size();) {
+        const ssize_t done = ::write(STDERR_FILENO, text.data() + at, text.size() - at);
+        if (done < 0) return;  // nobody reads it
+        at += static_cast<std::size_t>(done);
+    }
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Comm comm, CoordinatorOptions options)
     : comm_(std::move(comm)),
       delay_(options.delay),
       fused_bytes_(options.fused_bytes),
+      stall_(options.stall),
       rank_(dtrun_comm_rank(comm_.get())),
       size_(dtrun_comm_size(comm_.get())),
-      agreement_(size_),
+      enters_idle_(size_ > 1 && may_be_left(dtrun_comm_backend(comm_.get()))),
+      names_(names_or_numbers(std::move(options.names), size_)),
+      agreement_(names_),
       performer_(comm_.get()) {
     thread_ = quiet_thread([this] { run(); });
 }
 
 Coordinator::~Coordinator() {
-    bool pending = false;
+    bool pending = false, is_idle = false;
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
         pending = !waiting_.empty();
+        is_idle = is_idle_;
     }
     work_.notify_all();
+    if (is_idle) dtrun_comm_abort(comm_.get(), "it was shut down");
     if (pending) dtrun_comm_abort(comm_.get(), "it was shut down while operations were pending");
     thread_.join();
 }
@@ -86,7 +125,12 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
 
 bool Coordinator::wait_for_work(std::chrono::microseconds pause) {
     std::unique_lock lock(mutex_);
-    work_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    const auto has_work = [this] { return stopping_ || !waiting_.empty(); };
+    if (enters_idle_ && stall_.any()) {
+        is_idle_ = !work_.wait_for(lock, stall_.look_every(), has_work);
+        if (is_idle_) return true;
+    }
+    work_.wait(lock, has_work);
     const auto has_news = [this] { return stopping_ || !fresh_.empty(); };
     if (pause.count() > 0) work_.wait_for(lock, pause, has_news);
     if (delay_.count() > 0 && !fresh_.empty())
@@ -103,14 +147,16 @@ std::string Coordinator::take_fresh() {
     return message;
 }
 
-Result<std::vector<std::string>> Coordinator::exchange(const std::string& own) {
-    Frame frame{static_cast<std::uint32_t>(own.size()), {}};
+Result<Coordinator::Messages> Coordinator::exchange(const std::string& own) {
+    Frame frame{time_here().count(), static_cast<std::uint32_t>(own.size()), {}};
     std::memcpy(frame.head, own.data(), std::min(own.size(), kInlineBytes));
     std::vector<Frame> frames(size_);
     if (const int code =
             dtrun_allgather(comm_.get(), &frame, frames.data(), sizeof frame, DTRUN_U8))
         return comm_error(code);
-    std::vector<std::string> messages(size_);
+    Messages all_messages{.by_rank = std::vector<std::string>(size_),
+                          .now = std::chrono::milliseconds(frames[0].now_ms)};
+    std::vector<std::string>& messages = all_messages.by_rank;
     std::vector<std::size_t> sizes(size_);
     std::size_t all = 0;
     bool is_long = false;
@@ -119,7 +165,7 @@ Result<std::vector<std::string>> Coordinator::exchange(const std::string& own) {
         is_long = is_long || sizes[rank] > kInlineBytes;
         if (sizes[rank] <= kInlineBytes) messages[rank].assign(frames[rank].head, sizes[rank]);
     }
-    if (!is_long) return messages;
+    if (!is_long) return all_messages;
     std::string rest(all, '\0');
     if (const int code =
             dtrun_allgatherv(comm_.get(), own.data(), rest.data(), sizes.data(), DTRUN_U8))
@@ -129,18 +175,28 @@ Result<std::vector<std::string>> Coordinator::exchange(const std::string& own) {
         messages[rank] = rest.substr(at, sizes[rank]);
         at += sizes[rank];
     }
-    return messages;
+    return all_messages;
 }
 
-/// Ranks have to fuse alike, whatever their environment says: the least of them all counts.
-Result<void> Coordinator::agree_on_fusion() {
-    auto bytes = static_cast<std::int64_t>(
-        std::min<std::size_t>(fused_bytes_, std::numeric_limits<std::int64_t>::max()));
-    if (const int code =
-            dtrun_allreduce(comm_.get(), &bytes, &bytes, 1, DTRUN_I64, DTRUN_MIN, nullptr))
+/// Ranks have to decide alike, whatever their environment says: the least of them all counts.
+Result<void> Coordinator::agree_on_options() {
+    constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
+    const auto or_never = [](std::chrono::milliseconds time) {
+        return time.count() > 0 ? time.count() : kNever;
+    };
+    const auto time_of = [](std::int64_t ms) {
+        return std::chrono::milliseconds(ms == kNever ? 0 : ms);
+    };
+    std::array<std::int64_t, 3> least{
+        static_cast<std::int64_t>(std::min<std::size_t>(fused_bytes_, kNever)),
+        or_never(stall_.warning), or_never(stall_.shutdown)};
+    if (const int code = dtrun_allreduce(comm_.get(), least.data(), least.data(), least.size(),
+                                         DTRUN_I64, DTRUN_MIN, nullptr))
         return comm_error(code);
-    fused_bytes_ = static_cast<std::size_t>(bytes);
-    fusion_agreed_ = true;
+    fused_bytes_ = static_cast<std::size_t>(least[0]);
+    stall_ = {.warning = time_of(least[1]), .shutdown = time_of(least[2])};
+    stall_check_.emplace(stall_, names_);
+    options_agreed_ = true;
     return {};
 }
 
@@ -149,18 +205,7 @@ void Coordinator::run() {
     while (wait_for_work(pause)) {
         Result<void> done;
         try {
-            if (!fusion_agreed_)
-                if (const auto agreed = agree_on_fusion(); !agreed) return fail_all(agreed.error());
-            const auto messages = exchange(take_fresh());
-            if (!messages) return fail_all(messages.error());
-            const bool news =
-                std::ranges::any_of(*messages, [](const auto& m) { return !m.empty(); });
-            pause =
-                news ? std::chrono::microseconds{0} : std::clamp(pause * 2, kPauseMin, kPauseMax);
-            const std::vector<std::string_view> views(messages->begin(), messages->end());
-            auto decisions = agreement_.take(views);
-            if (!decisions) return fail_all(decisions.error());
-            done = perform(std::move(*decisions));
+            done = cycle(pause);
         } catch (const std::exception& error) {
             done = fail(Errc::internal, "{}", error.what());
             dtrun_comm_abort(comm_.get(), error.what());
@@ -168,6 +213,37 @@ void Coordinator::run() {
         if (!done) return fail_all(done.error());
     }
     fail_all({Errc::cancelled, "it was shut down while this operation was pending"});
+}
+
+Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
+    if (!options_agreed_)
+        if (auto agreed = agree_on_options(); !agreed) return agreed;
+    const auto messages = exchange(take_fresh());
+    if (!messages) return std::unexpected(messages.error());
+    {
+        const std::lock_guard lock(mutex_);
+        is_idle_ = false;
+    }
+    const bool news =
+        std::ranges::any_of(messages->by_rank, [](const auto& m) { return !m.empty(); });
+    pause = news ? std::chrono::microseconds{0} : std::clamp(pause * 2, kPauseMin, kPauseMax);
+    const std::vector<std::string_view> views(messages->by_rank.begin(), messages->by_rank.end());
+    auto decisions = agreement_.take(views, messages->now);
+    if (!decisions) return std::unexpected(decisions.error());
+    if (auto done = perform(std::move(*decisions)); !done) return done;
+    return look_for_stalls(messages->now);
+}
+
+/// All ranks find the same; the first one tells it.
+Result<void> Coordinator::look_for_stalls(std::chrono::milliseconds now) {
+    if (!stall_.any() || now < next_look_) return {};
+    next_look_ = now + stall_.look_every();
+    const auto stalled = agreement_.stalled();
+    auto [lines, shutdown] = stall_check_->look(stalled, now);
+    if (!shutdown.empty()) lines = {shutdown};
+    if (rank_ == 0) tell(lines);
+    if (!shutdown.empty()) return fail(Errc::timed_out, "{}", shutdown);
+    return {};
 }
 
 Result<void> Coordinator::perform(std::vector<Decision> decisions) {
@@ -229,6 +305,7 @@ void Coordinator::fail_all(const Error& error) {
         results_.at(waiting.handle) = std::unexpected(error);
     waiting_.clear();
     fresh_.clear();
+    is_idle_ = false;
     done_.notify_all();
 }
 

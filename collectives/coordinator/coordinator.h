@@ -18,13 +18,17 @@ namespace dtrun::collectives {
 struct CoordinatorOptions {
     std::size_t fused_bytes = 64u << 20;  ///< the least of all ranks' counts
     std::chrono::microseconds delay{0};   ///< before a cycle, so that more is known in it
+    StallTimes stall;                     ///< likewise the least of all ranks'
+    std::vector<std::uint32_t> names;     ///< by rank: its rank in the job; empty: its own number
 };
 
 /// The implementation of dtrun_coordinator. Its thread goes through cycles: ranks tell each other
 /// in one small allgather what is new, and then do what all of them have.
 ///
 /// A rank with nothing pending enters no cycle, and those that have wait for it in theirs. A cycle
-/// in which nobody had anything new is followed by a short sleep, which what is submitted ends.
+/// in which nobody had anything new is followed by a short sleep, which what is submitted ends. Now
+/// and then ranks enter one that have nothing, so that all know who waits for whom: what is told of
+/// stalled operations, and when they are given up, is decided by all alike, by rank 0's clock.
 ///
 /// Thread: all functions from any; `comm` is used by the coordinator's thread alone.
 class Coordinator {
@@ -51,21 +55,33 @@ private:
     void run();
     /// Waits until there is a reason for a cycle. \return false: the coordinator ends
     bool wait_for_work(std::chrono::microseconds pause);
-    Result<void> agree_on_fusion();
+    struct Messages {
+        std::vector<std::string> by_rank;
+        std::chrono::milliseconds now{0};  ///< at rank 0
+    };
+
+    Result<void> cycle(std::chrono::microseconds& pause);
+    Result<void> agree_on_options();
     std::string take_fresh();
-    Result<std::vector<std::string>> exchange(const std::string& own);
+    Result<Messages> exchange(const std::string& own);
     Result<void> perform(std::vector<Decision> decisions);
+    Result<void> look_for_stalls(std::chrono::milliseconds now);
     void finish(const std::string& name, Result<Outcome> result);
     void fail_all(const Error& error);
 
     Comm comm_;
     const std::chrono::microseconds delay_;
-    std::size_t fused_bytes_;     ///< of the thread alone, as soon as it runs
-    bool fusion_agreed_ = false;  ///< likewise
+    std::size_t fused_bytes_;      ///< of the thread alone, as soon as it runs
+    StallTimes stall_;             ///< likewise
+    bool options_agreed_ = false;  ///< likewise
     const std::uint32_t rank_;
     const std::uint32_t size_;
-    Agreement agreement_;  ///< of the thread alone
-    Performer performer_;  ///< likewise
+    const bool enters_idle_;  ///< cycles in which it has nothing
+    const std::vector<std::uint32_t> names_;
+    Agreement agreement_;                    ///< of the thread alone
+    Performer performer_;                    ///< likewise
+    std::optional<StallCheck> stall_check_;  ///< likewise, once options are agreed on
+    std::chrono::milliseconds next_look_{0};
 
     mutable std::mutex mutex_;
     std::condition_variable work_;
@@ -75,6 +91,7 @@ private:
     std::unordered_map<Handle, std::optional<Result<Outcome>>> results_;
     Handle next_handle_ = 1;
     bool stopping_ = false;
+    bool is_idle_ = false;  ///< the thread is in a cycle that it has entered with nothing pending
     std::optional<Error> broken_;
     std::thread thread_;
 };

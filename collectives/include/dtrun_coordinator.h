@@ -39,6 +39,13 @@ typedef struct dtrun_coordinator_options {
     size_t
         fused_bytes; /* allreduces are put together up to that, the least of all ranks'; 0: 64 MiB */
     int64_t delay_us; /* wait for more before others are told, 0 (default): not at all */
+    /* An operation that some rank has not asked for is told on the first rank's standard error
+     * after the first time, and everything fails with TIMED_OUT after the second one; the least of
+     * all ranks' times. Over other backends than "dtrun" only while all ranks wait for something. */
+    int64_t stall_warning_ms;  /* 0: 60 s; below 0: never, and no shutdown either */
+    int64_t stall_shutdown_ms; /* 0: never */
+    const uint32_t*
+        ranks; /* what messages call the ranks of `comm`, by rank; NULL: their numbers */
 } dtrun_coordinator_options;
 
 typedef struct dtrun_tensor {
@@ -83,7 +90,8 @@ DTRUN_API int dtrun_coordinator_poll(dtrun_coordinator* coordinator, uint64_t ha
  * done     1: it is over; 0, with TIMED_OUT: it goes on, wait again
  * outcome  NULL, or set to what the caller frees, if it is over and well
  * Errors: INVALID (ranks disagree about it: the text has both wishes; a joined rank has no data
- * for it; no such handle), PEER_LOST, CANCELLED, TIMED_OUT, INTERNAL, FORKED */
+ * for it; no such handle), PEER_LOST, CANCELLED, TIMED_OUT (it goes on, or the shutdown time is
+ * over: see done), INTERNAL, FORKED */
 DTRUN_API int dtrun_coordinator_wait(dtrun_coordinator* coordinator, uint64_t handle,
                                      int64_t timeout_ms, int* done, dtrun_outcome** outcome);
 /* The message of this thread's last failed call; valid until the next failed one. */

@@ -3,7 +3,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <numeric>
+
 using namespace dtrun::collectives;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -21,12 +24,21 @@ Request without_data(std::string name, Operation operation) {
     return request;
 }
 
+std::vector<std::uint32_t> numbers(std::uint32_t size) {
+    std::vector<std::uint32_t> names(size);
+    std::iota(names.begin(), names.end(), 0u);
+    return names;
+}
+
 /// Ranks that all see each other's messages.
 class Ranks {
 public:
-    explicit Ranks(std::uint32_t size, std::size_t requests_max = 1'000) : messages_(size) {
-        for (std::uint32_t rank = 0; rank < size; ++rank) ranks_.emplace_back(size, requests_max);
-    }
+    std::chrono::milliseconds now{0};
+
+    explicit Ranks(std::vector<std::uint32_t> names, std::size_t requests_max = 1'000)
+        : ranks_(names.size(), Agreement(names, requests_max)), messages_(names.size()) {}
+    explicit Ranks(std::uint32_t size, std::size_t requests_max = 1'000)
+        : Ranks(numbers(size), requests_max) {}
 
     void announce(std::uint32_t rank, const Request& request,
                   std::vector<std::int64_t> extras = {}) {
@@ -39,7 +51,7 @@ public:
         const std::vector<std::string_view> views(messages_.begin(), messages_.end());
         std::vector<std::vector<Decision>> all;
         for (Agreement& rank : ranks_) {
-            auto decided = rank.take(views);
+            auto decided = rank.take(views, now);
             REQUIRE(decided.has_value());
             all.push_back(std::move(*decided));
         }
@@ -51,6 +63,8 @@ public:
         for (std::string& message : messages_) message.clear();
         return all.front();
     }
+
+    std::vector<Stalled> stalled() const { return ranks_.front().stalled(); }
 
 private:
     std::vector<Agreement> ranks_;
@@ -179,11 +193,11 @@ TEST_CASE("Each rank's rows reach all ranks", "[collectives]") {
 }
 
 TEST_CASE("A message that makes no sense is refused", "[collectives]") {
-    Agreement agreement(1);
+    Agreement agreement({0});
     for (const std::string& message :
          {std::string("abc"), std::string("\x05\0\0\0", 4), std::string("\xff\xff\xff\xff", 4)}) {
         const std::string_view view = message;
-        CHECK_FALSE(agreement.take({&view, 1}).has_value());
+        CHECK_FALSE(agreement.take({&view, 1}, 0ms).has_value());
     }
 }
 
@@ -218,4 +232,140 @@ TEST_CASE("Allreduces of one kind are fused up to a size", "[collectives]") {
     CHECK(batches[1].parts.size() == 1);
     CHECK((batches[2].parts.empty() && batches[2].decision == 2));
     CHECK(batches[3].parts.front().decision == 4);
+}
+
+namespace {
+
+/// Ranks, and what is told of those that wait.
+struct Waiting {
+    Ranks ranks;
+    StallCheck check;
+
+    explicit Waiting(std::uint32_t size, StallTimes times = {})
+        : ranks(size), check(times, numbers(size)) {}
+
+    std::vector<std::string> told_at(std::chrono::milliseconds now) {
+        ranks.now = now;
+        CHECK(ranks.cycle().empty());
+        return check.look(ranks.stalled(), now).lines;
+    }
+};
+using Lines = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("Who waits and who has not come is told after a minute", "[collectives][stall]") {
+    Waiting job(3);
+    for (const std::uint32_t rank : {0u, 2u})
+        for (const char* name : {"allreduce.weight", "allreduce.bias"})
+            job.ranks.announce(rank, allreduce_of(name, {4}));
+    CHECK(job.told_at(0s).empty());
+    CHECK(job.told_at(59'999ms).empty());
+    CHECK(job.told_at(60s) == Lines{"\"allreduce.weight\" and \"allreduce.bias\": ranks 0, 2 have "
+                                    "waited for 60 s; rank 1 has not asked for them"});
+}
+
+TEST_CASE("What waits longer is told again each time that it has waited twice as long",
+          "[collectives][stall]") {
+    Waiting job(2);
+    job.ranks.announce(0, without_data("barrier", Operation::barrier));
+    std::vector<std::int64_t> told;
+    for (std::chrono::seconds now{0}; now < 5h; now += 30s)
+        if (!job.told_at(now).empty()) told.push_back(now.count());
+    CHECK(told ==
+          std::vector<std::int64_t>{60, 120, 240, 480, 960, 1920, 3840, 7440, 11040, 14640});
+}
+
+TEST_CASE("Operations that come while others wait for the same ranks are not told at once again",
+          "[collectives][stall]") {
+    Waiting job(2);
+    job.ranks.announce(0, allreduce_of("a", {4}));
+    CHECK(job.told_at(0s).empty());
+    job.ranks.announce(0, allreduce_of("b", {4}));
+    job.ranks.announce(0, allreduce_of("c", {4}));
+    CHECK(job.told_at(30s).empty());
+    CHECK(job.told_at(60s) ==
+          Lines{"\"a\" and 2 others: rank 0 has waited for 60 s; rank 1 has not asked for them"});
+    CHECK(job.told_at(90s).empty());
+}
+
+TEST_CASE("A rank that comes late is not told of any more, and what it does next is told anew",
+          "[collectives][stall]") {
+    Waiting job(2);
+    job.ranks.announce(0, allreduce_of("a", {4}));
+    CHECK(job.told_at(0s).empty());
+    CHECK(job.told_at(100s).size() == 1);
+    job.ranks.announce(1, allreduce_of("a", {4}));
+    job.ranks.now = 101s;
+    CHECK(job.ranks.cycle().size() == 1);
+    CHECK(job.told_at(102s).empty());
+    job.ranks.announce(0, allreduce_of("a", {4}));
+    CHECK(job.told_at(103s).empty());
+    CHECK(job.told_at(163s).size() == 1);
+}
+
+TEST_CASE("Ranks that wait for each other under other names are told what the others wait for",
+          "[collectives][stall]") {
+    Waiting job(2);
+    job.ranks.announce(0, allreduce_of("allreduce.k", {4}));
+    job.ranks.announce(1, allreduce_of("allgather.k", {4}));
+    CHECK(job.told_at(0s).empty());
+    CHECK(job.told_at(60s) ==
+          Lines{"\"allreduce.k\": rank 0 has waited for 60 s; rank 1 has not asked for it, but for "
+                "\"allgather.k\"",
+                "\"allgather.k\": rank 1 has waited for 60 s; rank 0 has not asked for it, but for "
+                "\"allreduce.k\""});
+}
+
+TEST_CASE("A join waits without a word as long as other ranks have data", "[collectives][stall]") {
+    Waiting job(2);
+    job.ranks.announce(0, without_data("join", Operation::join));
+    for (std::chrono::seconds now{0}; now <= 200s; now += 50s) {
+        CHECK(job.told_at(now).empty());
+        job.ranks.announce(1, allreduce_of("a", {4}));
+        REQUIRE(job.ranks.cycle().size() == 1);
+    }
+    CHECK(job.told_at(260s) ==
+          Lines{"\"join\": rank 0 has waited for 60 s; rank 1 has not asked for it"});
+}
+
+TEST_CASE("Ranks that have joined are not among those that are missed", "[collectives][stall]") {
+    Waiting job(3);
+    job.ranks.announce(1, without_data("join", Operation::join));
+    job.ranks.announce(0, allreduce_of("a", {4}));
+    CHECK(job.told_at(0s).empty());
+    CHECK(job.told_at(60s) ==
+          Lines{"\"a\": rank 0 has waited for 60 s; rank 2 has not asked for it"});
+}
+
+TEST_CASE("After the shutdown time everything is given up, with the ranks' names",
+          "[collectives][stall]") {
+    Waiting job(2, {.warning = 60s, .shutdown = 100s});
+    job.ranks.announce(1, allreduce_of("a", {4}));
+    CHECK(job.told_at(0s).empty());
+    CHECK(job.check.look(job.ranks.stalled(), 99s).shutdown.empty());
+    CHECK(
+        job.check.look(job.ranks.stalled(), 100s).shutdown ==
+        "\"a\": rank 1 has waited for 100 s; rank 0 has not asked for it: that is longer than the "
+        "shutdown time");
+}
+
+TEST_CASE("Ranks of a part of the job are called by their ranks in the job",
+          "[collectives][stall]") {
+    std::vector<std::uint32_t> names(40);
+    for (std::uint32_t rank = 0; rank < 40; ++rank) names[rank] = rank < 4 ? rank + 4 : rank * 2;
+    Ranks ranks(names);
+    StallCheck check({}, names);
+    ranks.announce(3, allreduce_of("a", {4}));
+    ranks.announce(5, allreduce_of("a", {5}));
+    ranks.cycle();
+    CHECK(check.look(ranks.stalled(), 60s).lines ==
+          Lines{"\"a\": ranks 7, 10 have waited for 60 s; ranks 4-6, 8, 12, 14, 16, 18, 20, 22 and "
+                "28 more have not asked for it"});
+    for (std::uint32_t rank = 0; rank < 40; ++rank)
+        if (rank != 3 && rank != 5) ranks.announce(rank, allreduce_of("a", {4}));
+    const auto decisions = ranks.cycle();
+    REQUIRE(decisions.size() == 1);
+    CHECK(decisions.front().failure ==
+          "shapes for \"a\" differ between ranks: rank 7 has f32 [4], rank 10 has f32 [5]");
 }

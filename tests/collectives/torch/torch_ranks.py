@@ -1,13 +1,14 @@
 """A rank of torch_test.py: checks one thing and prints ok.
 
-    torch_ranks.py operations|disagrees|optimizer|interrupts|ends|fails|killed|elastic FILE|hooks FORMAT|
-                   loses FORMAT|resumes FORMAT|shim
+    torch_ranks.py operations|disagrees|optimizer|interrupts|ends|fails|killed|stalls|stalls_for_good|elastic FILE|
+                   hooks FORMAT|loses FORMAT|resumes FORMAT|shim
 """
 
 import builtins
 import copy
 import hashlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -359,6 +360,63 @@ def killed(hvd):
             check(f"rank {last} on " in str(error), error)
 
 
+def wait_for_line(text, begin):
+    """Waits until this process writes such a line on its standard error, after begin() was called."""
+    reads, writes = os.pipe()
+    kept = os.dup(2)
+    os.dup2(writes, 2)
+    os.close(writes)
+    begin()
+    with open(reads, encoding="utf-8") as lines:
+        check(any(re.fullmatch(text, line.strip()) for line in lines), text)
+        os.dup2(kept, 2)
+    os.close(kept)
+
+
+def stalls(hvd):
+    """What some rank does not ask for is told, nothing is ended, and it is done as soon as that rank comes."""
+    hvd.allreduce(torch.ones(2))
+    pair = hvd.add_process_set([1, 2])
+    handles = []
+
+    def begin():
+        if hvd.rank() != 1:
+            handles.extend(hvd.allreduce_async(torch.ones(2), name=name, op=hvd.Sum) for name in ("a", "b"))
+
+    if hvd.rank() == 0:
+        wait_for_line(r'dtrun: "allreduce\.a" and "allreduce\.b": ranks 0, 2 have waited for \d+ s; rank 1 has not '
+                      "asked for them", begin)
+    else:
+        begin()
+    hvd.worker().barrier("told")
+    handles = handles or [hvd.allreduce_async(torch.ones(2), name=name, op=hvd.Sum) for name in ("b", "a")]
+    for handle in handles:
+        check(same(hvd.synchronize(handle), torch.full((2,), 3.0)))
+    if hvd.rank() == 1:
+        wait_for_line(r'dtrun: "barrier\.noname\.1": rank 2 has waited for \d+ s; rank 1 has not asked for it',
+                      lambda: hvd.worker().barrier("others have asked"))
+    else:
+        hvd.worker().barrier("others have asked")
+    if pair.included():
+        hvd.barrier(pair)
+
+
+def stalls_for_good(hvd):
+    """After the shutdown time all operations of all ranks fail, those that come later, too."""
+    hvd.allreduce(torch.ones(2))
+    if hvd.rank() == 1:
+        hvd.worker().barrier("failed")
+    for _ in range(2):
+        try:
+            hvd.allreduce(torch.ones(2), name="a")
+            check(False, "nobody was missed")
+        except hvd.HorovodInternalError as error:
+            check('"allreduce.a": rank 0 has waited for' in str(error) and "rank 1 has not asked for it" in str(error),
+                  error)
+    if hvd.rank() == 0:
+        hvd.worker().barrier("failed")
+
+
 def elastic(hvd, marker):
     """The last rank dies once, and the others go on at the last commit. :param marker: a file that says it has"""
     model = model_of(1 + hvd.rank())
@@ -506,7 +564,7 @@ def main():
         import dtrun.torch as hvd
         hvd.init()
         globals()[mode](hvd, *([format] if format else []))
-        if mode not in ("killed", "ends"):
+        if mode not in ("killed", "ends", "stalls_for_good"):
             hvd.barrier()
     print("ok", flush=True)
 

@@ -64,6 +64,11 @@ check("a program ends well while a thread is in an operation and results are in 
 check("a rank that raises with an operation under way does not wait for the others", 2, rank("fails"), code=1,
       oks=[0])
 check("a rank that is killed is named to the others", 3, rank("killed"), ["--keep-going"], 137, [2])
+check("who has not asked for an operation is told to those that wait, and it goes on", 3, rank("stalls"),
+      ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.3"])
+check("an operation that a rank never asks for fails on all ranks after the shutdown time", 2,
+      rank("stalls_for_good"), ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.2", "-x",
+                                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=0.4"])
 with tempfile.TemporaryDirectory() as folder:
     check("an elastic job goes on at its last commit", 3, rank("elastic", f"{folder}/died"),
           ["--min-np", "1", "-H", "localhost:3"], oks=[2, 3])

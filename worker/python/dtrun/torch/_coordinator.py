@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import math
 import weakref
-from typing import Any, Deque, Dict, List, Optional, Sequence, Set
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set
 
 import torch
 
@@ -30,7 +31,23 @@ class HorovodInternalError(RuntimeError):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("fused_bytes", ctypes.c_size_t), ("delay_us", ctypes.c_int64)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("fused_bytes", ctypes.c_size_t),
+        ("delay_us", ctypes.c_int64),
+        ("stall_warning_ms", ctypes.c_int64),
+        ("stall_shutdown_ms", ctypes.c_int64),
+        ("ranks", ctypes.POINTER(ctypes.c_uint32)),
+    ]
+
+
+class Settings(NamedTuple):
+    """How ranks agree."""
+
+    fused_bytes: int
+    delay: float  # seconds to wait for more before others are told
+    stall_warning: float  # seconds until an operation is told that some rank has not asked for; below 0: never
+    stall_shutdown: float  # seconds until all operations fail then; 0: never
 
 
 class _Tensor(ctypes.Structure):
@@ -84,6 +101,11 @@ def _declare() -> None:
 
 
 _declare()
+
+
+def _ms(seconds: float) -> int:
+    """0 stays 0, and nothing else becomes it."""
+    return math.ceil(seconds * 1000) if seconds > 0 else math.floor(seconds * 1000)
 
 
 def _text() -> str:
@@ -196,15 +218,17 @@ class Pending:
 class Coordinator:
     """One rank's part of a group of ranks that agree about operations."""
 
-    def __init__(self, communicator: Communicator, fused_bytes: int, delay: float) -> None:
+    def __init__(self, communicator: Communicator, settings: Settings, ranks: Sequence[int]) -> None:
         """
         :param communicator: is used up: nothing else may use it
-        :param delay: seconds to wait for more before others are told
+        :param ranks: what messages call its ranks
         """
         self.rank, self.size = communicator.rank, communicator.size
         self.backend = communicator.backend
         comm, worker = communicator._get(), communicator._worker
-        options = _Options(ctypes.sizeof(_Options), fused_bytes, round(delay * 1e6))
+        options = _Options(ctypes.sizeof(_Options), settings.fused_bytes, round(settings.delay * 1e6),
+                           _ms(settings.stall_warning), _ms(settings.stall_shutdown),
+                           (ctypes.c_uint32 * len(ranks))(*ranks))
         made = ctypes.c_void_p()
         communicator._comm = None  # the library has it, also if this fails
         worker._drop_user(communicator)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import collections
+import math
 import os
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import Worker, _failure_of
 from ..collectives import Communicator, _end_operations
-from ._coordinator import Coordinator
+from ._coordinator import Coordinator, Settings
 
 _MIB = 1 << 20
 
@@ -73,6 +74,7 @@ class _Job:
     def __init__(self) -> None:
         self.worker: Optional[Worker] = None
         self.coordinator: Optional[Coordinator] = None
+        self.settings = Settings(64 * _MIB, 0, 60, 0)
         self.splitter: Optional[Communicator] = None  # of which process sets are made
         self.place: Optional[_Place] = None
         self.rank = 0
@@ -92,9 +94,12 @@ def _number(name: str, default: float) -> float:
     if not text:
         return default
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise ValueError(f"{name} is not a number: {text!r}") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is not a number: {text!r}")
+    return number
 
 
 def shared_worker() -> Worker:
@@ -110,9 +115,29 @@ def _communicator() -> Communicator:
     return Communicator(shared_worker())
 
 
-def _make(communicator: Communicator) -> Coordinator:
-    return Coordinator(communicator, round(_number("HOROVOD_FUSION_THRESHOLD", 64 * _MIB)) or 1,
-                       _number("HOROVOD_CYCLE_TIME", 0) / 1000)
+def _stall_times() -> Tuple[float, float]:
+    """Seconds until a stalled operation is told, and until it is given up, as Horovod's variables say.
+
+    :raises ValueError: names the variable
+    """
+    if _number("HOROVOD_STALL_CHECK_DISABLE", 0) > 0:
+        return -1, 0
+    warning = _number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60)
+    shutdown = _number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0)
+    if warning <= 0:
+        raise ValueError(f"HOROVOD_STALL_CHECK_TIME_SECONDS has to be more than 0, not {warning:g}: "
+                         "HOROVOD_STALL_CHECK_DISABLE=1 ends the warnings")
+    if 0 < shutdown < warning:
+        if _job.rank == 0:
+            print(f"dtrun: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={shutdown:g} has no effect: it is less than "
+                  f"HOROVOD_STALL_CHECK_TIME_SECONDS, which is {warning:g}", file=sys.stderr, flush=True)
+        shutdown = 0
+    return warning, shutdown
+
+
+def _settings() -> Settings:
+    return Settings(round(_number("HOROVOD_FUSION_THRESHOLD", 64 * _MIB)) or 1,
+                    _number("HOROVOD_CYCLE_TIME", 0) / 1000, *_stall_times())
 
 
 def _find_place(worker: Worker) -> _Place:
@@ -145,8 +170,9 @@ def init(comm: Optional[Sequence[int]] = None,
     _job.inits += 1
     _job.rank, _job.size = member.rank, member.world_size
     _job.place = _find_place(member)
-    _job.coordinator = _make(_communicator())
+    _job.settings = _settings()
     global_process_set.ranks = list(range(_job.size))
+    _job.coordinator = Coordinator(_communicator(), _job.settings, global_process_set.ranks)
     global_process_set.process_set_id = 0
     global_process_set._coordinator = _job.coordinator
     _job.sets, _job.next_set = {0: global_process_set}, 1
@@ -257,7 +283,7 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
     if _job.splitter is None:
         _job.splitter = _communicator()
     part = _job.splitter.split(1 if _job.rank in ranks else -1, _job.rank)
-    process_set._coordinator = None if part is None else _make(part)
+    process_set._coordinator = None if part is None else Coordinator(part, _job.settings, ranks)
     process_set.process_set_id = _job.next_set
     _job.sets[_job.next_set] = process_set
     _job.next_set += 1

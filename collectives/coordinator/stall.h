@@ -1,0 +1,60 @@
+#pragma once
+
+#include "collectives/coordinator/request.h"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives {
+
+/// After which time something is done about operations that some rank has not asked for.
+struct StallTimes {
+    std::chrono::milliseconds warning{60'000};  ///< until they are told; 0: never
+    std::chrono::milliseconds shutdown{0};      ///< until all of them fail; 0: never
+
+    bool any() const { return warning.count() > 0; }
+    /// How often to look, so that what is told comes at most a tenth late.
+    std::chrono::milliseconds look_every() const;
+};
+
+/// An operation that some ranks wait for, and others have not asked for.
+struct Stalled {
+    const Request* request = nullptr;
+    std::vector<std::uint32_t> waiting;
+    std::vector<std::uint32_t> absent;
+    std::chrono::milliseconds since{0};  ///< on the clock of look()
+    std::uint64_t order = 0;             ///< in which it was first asked for
+};
+
+/// Decides what is to be told of operations that wait, and when to give them up. Operations that the
+/// same ranks have not come to are told together: after the warning time, and then each time that
+/// they have waited twice as long, at least every hour.
+class StallCheck {
+public:
+    /// \param names  by rank of the group: its rank in the job
+    StallCheck(StallTimes times, std::vector<std::uint32_t> names);
+
+    struct Findings {
+        std::vector<std::string> lines;
+        std::string shutdown;  ///< why everything is to fail; "" if it is not
+    };
+    Findings look(std::span<const Stalled> open, std::chrono::milliseconds now);
+
+private:
+    using Members = std::vector<const Stalled*>;
+    using Pattern = std::vector<std::uint32_t>;  ///< who is absent
+
+    std::string describe(const Members& members, std::span<const Stalled> open,
+                         std::chrono::milliseconds age) const;
+    std::string ranks(const std::vector<std::uint32_t>& list) const;
+
+    const StallTimes times_;
+    const std::vector<std::uint32_t> names_;
+    std::map<Pattern, std::chrono::milliseconds> next_;  ///< when what has been told is told again
+};
+
+}  // namespace dtrun::collectives
