@@ -74,7 +74,13 @@ int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm) {
 void dtrun_comm_free(dtrun_comm* comm) {
     // A forked child does not have its threads, so the destructor would wait for ever.
     if (is_forked(comm)) static_cast<void>(comm->communicator.release());
-    delete comm;
+    Inside* const inside = comm != nullptr ? Inside::of(comm) : nullptr;
+    if (inside == nullptr || is_forked(comm)) {
+        delete comm;
+        return;
+    }
+    inside->free_later();
+    dtrun_comm_abort(comm, "the communicator was freed in the middle of an operation");
 }
 
 int dtrun_comm_set_stream(dtrun_comm* comm, void* stream) {

@@ -14,11 +14,20 @@ inline bool is_forked(const dtrun_comm* comm) {
     return comm != nullptr && !comm->owner.is_this_process();
 }
 
+inline int refuse_inside() {
+    return ThreadError::keep(DTRUN_INVALID,
+                             "this thread is in an operation of the communicator, which a signal "
+                             "handler or callback has interrupted: "
+                             "nothing of it can be waited for before that returns");
+}
+
 /// Runs an operation once all earlier ones are done.
 /// \param body  Result<void>(Communicator&)
 template <class Body>
 int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
     if (is_forked(comm)) return refuse_forked();
+    if (comm != nullptr && Inside::of(comm) != nullptr) return refuse_inside();
+    const Inside inside(comm);
     return guarded([&]() -> Result<void> {
         if (!checked) return checked;
         Communicator& communicator = *comm->communicator;

@@ -20,7 +20,7 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
     return guarded([&]() -> Result<void> {
         if (request == nullptr) return dtrun::fail(Errc::invalid_input, "request is NULL");
         if (!checked) return checked;
-        auto owner = std::make_unique<dtrun_request>();
+        auto owner = std::make_unique<dtrun_request>(comm);
         auto* const made = owner.get();
         Communicator& communicator = *comm->communicator;
         const auto mark = communicator.mark(comm->stream.get());
@@ -96,6 +96,11 @@ int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
         return refuse_forked();
     }
     std::unique_lock lock(request->mutex);
+    if (!request->result && Inside::of(request->of) != nullptr) {
+        if (done != nullptr) *done = 0;
+        return timeout_ms == 0 ? ThreadError::keep(DTRUN_TIMED_OUT, "the operation goes on")
+                               : refuse_inside();
+    }
     const auto over = [request] { return request->result.has_value(); };
     if (done != nullptr) *done = 0;
     if (timeout_ms < 0)

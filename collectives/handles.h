@@ -47,8 +47,43 @@ struct dtrun_comm {
 };
 
 struct dtrun_request {
+    explicit dtrun_request(const dtrun_comm* comm) : of(comm) {}
+    const dtrun_comm* const of;  ///< may be freed; only for comparisons
     dtrun::collectives::Owner owner;
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<dtrun::Result<void>> result;
 };
+
+namespace dtrun::collectives {
+
+/// Says that this thread is in an operation, as long as it lives. From inside, the callback `interrupted` may
+/// call the library: a signal handler, or a destructor that the interpreter runs there. What would wait for
+/// the end of this very operation must not.
+class Inside {
+public:
+    explicit Inside(dtrun_comm* comm) : comm_(comm), outer_(innermost_) { innermost_ = this; }
+    ~Inside() {
+        innermost_ = outer_;
+        if (freed_) delete comm_;
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+    /// The operation of this communicator that this thread is in, or nullptr.
+    static Inside* of(const dtrun_comm* comm) {
+        Inside* one = innermost_;
+        while (one != nullptr && one->comm_ != comm) one = one->outer_;
+        return one;
+    }
+    /// Frees the communicator when the operation returns.
+    void free_later() { freed_ = true; }
+
+private:
+    dtrun_comm* const comm_;
+    Inside* const outer_;
+    bool freed_ = false;
+    inline static thread_local Inside* innermost_ = nullptr;
+};
+
+}  // namespace dtrun::collectives

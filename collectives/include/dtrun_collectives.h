@@ -50,7 +50,7 @@ typedef enum dtrun_reduce {
      * i64, of f16 as f32, which also travel; those of i64 wrap around. With "nccl", sums of integers
      * wrap around, and those of f16 can become infinite where ranks are not a power of two. */
     DTRUN_AVERAGE = 4,
-    DTRUN_ADASUM = 5   /* allreduce only, floating point only, host memory only */
+    DTRUN_ADASUM = 5 /* allreduce only, floating point only, host memory only */
 } dtrun_reduce;
 
 /* How f32, f16 and bf16 travel when they are compressed. Sums are f32. */
@@ -121,7 +121,10 @@ DTRUN_API int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* 
 DTRUN_API int dtrun_comm_split(dtrun_comm* parent, int32_t colour, int32_t key, dtrun_comm** comm);
 /* Makes a communicator of the ranks of each host. */
 DTRUN_API int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm);
-/* Waits for operations that were started. NULL is allowed. */
+/* Waits for operations that were started. NULL is allowed. In the callback `interrupted`, which is inside of an
+ * operation of this communicator, that operation ends with CANCELLED here and PEER_LOST on the others, and what
+ * is left is freed when it returns: let the worker live until then. Other functions that would wait there, for
+ * the same communicator, are refused with INVALID. */
 DTRUN_API void dtrun_comm_free(dtrun_comm* comm);
 /* Says in which stream of the GPU (a cudaStream_t or hipStream_t) this thread works on the arrays
  * that it gives to its following calls, until it says otherwise: they come after what that stream
@@ -205,7 +208,9 @@ DTRUN_API int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, 
                                     uint32_t root, dtrun_request** request);
 DTRUN_API int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count,
                                          int dtype, int reduce, dtrun_request** request);
-/* done  1: the operation is over, the result is its own, and the request is freed; 0, with
+/* In the callback `interrupted` of an operation of the same communicator, which is before it: INVALID, with
+ * done 0, and the request is as it was.
+ * done  1: the operation is over, the result is its own, and the request is freed; 0, with
  *       TIMED_OUT: it goes on, wait again. May be NULL with DTRUN_FOREVER */
 DTRUN_API int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done);
 

@@ -142,6 +142,8 @@ def main():
     open_still.close()  # was closed with its worker
     if sys.argv[1] == "dtrun" and size > 1:
         interrupted(rank)
+        closed_by_a_handler(rank, closes_worker=False)
+        closed_by_a_handler(rank, closes_worker=True)
     print("ok")
 
 
@@ -175,6 +177,38 @@ def interrupted(rank):
                 assert error.code == dtrun.Code.PEER_LOST and "interrupted" in str(error), error
             else:
                 raise AssertionError("rank 0 was not missed")
+
+
+def closed_by_a_handler(rank, closes_worker):
+    """A signal handler closes what its own thread is inside of, and waits for nothing of it."""
+    with dtrun.Worker() as worker:
+        comm = Communicator(worker, "dtrun")
+
+        def handler(_number, _frame):
+            refused(comm.barrier)
+            later = comm.start_allreduce(numpy.ones(3))
+            refused(later.result)
+            del later  # its memory stays until it is over
+            worker.set("interrupted", "yes")
+            (worker if closes_worker else comm).close()
+
+        try:
+            if rank == 0:
+                signal.signal(signal.SIGALRM, handler)
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+            else:
+                worker.get("interrupted")
+            comm.barrier()
+        except dtrun.Error as error:
+            assert error.code == (dtrun.Code.PEER_LOST if rank != 0 else dtrun.Code.CANCELLED), error
+        else:
+            raise AssertionError("not interrupted")
+        if rank == 0:
+            try:
+                comm.barrier()
+            except dtrun.Error as error:
+                assert error.code == dtrun.Code.CLOSED, error
+        comm.close()
 
 
 main()

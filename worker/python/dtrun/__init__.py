@@ -300,6 +300,8 @@ class Worker:
         self._worker: Optional[ctypes.c_void_p] = None
         # Are closed before it, in the order in which all ranks made them.
         self._users: List["weakref.ref[Any]"] = []
+        self._held: List[Any] = []  # users that were closed, and are still inside of the library
+        self._ending: Optional[Tuple[ctypes.c_void_p, Optional[str]]] = None  # closed, but for those
         worker = ctypes.c_void_p()
         options = _options(timeout, elastic)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
@@ -313,7 +315,24 @@ class Worker:
         self._close_users(failure)
         worker, self._worker = self._worker, None
         if worker is not None:
-            _library.dtrun_finalize(worker, None if failure is None else failure.encode())
+            self._ending = (worker, failure)
+            self._finalize()
+
+    def _finalize(self) -> None:
+        """Ends the membership, as soon as nobody needs it any more."""
+        if self._ending is None or self._held:
+            return
+        (worker, failure), self._ending = self._ending, None
+        _library.dtrun_finalize(worker, None if failure is None else failure.encode())
+
+    def _hold(self, user: Any) -> None:
+        """A signal handler closes this user in the middle of an operation, which goes on when that returns."""
+        self._drop_user(user)
+        self._held.append(user)
+
+    def _let_go(self, user: Any) -> None:
+        self._held.remove(user)
+        self._finalize()
 
     def _add_user(self, user: Any) -> None:
         """What is closed before this worker, unless nobody has it any more by then."""

@@ -25,7 +25,8 @@ class Future:
         self._request = ctypes.c_void_p()  # NULL: it is not started
         self._done = ctypes.c_int()  # 1: the library has freed the request
         self._codes: Deque[int] = collections.deque(maxlen=1)
-        self._lock = threading.Lock()  # of one that waits
+        self._lock = threading.RLock()  # of one that waits
+        self._waits = False
         self._error: Optional[Error] = None
         self._comm, self._keep, self._value = comm, keep, value
 
@@ -38,16 +39,26 @@ class Future:
         return self
 
     def result(self, timeout: Optional[float] = None) -> Any:
-        """The array it was for, once it is done. :raises TimedOut: it goes on; and those of the operation"""
+        """The array it was for, once it is done.
+
+        :raises TimedOut: it goes on; Error: also INVALID in a signal handler that has interrupted an operation of
+            the communicator, or this very wait, which cannot end before the handler has; and those of the operation
+        """
         seconds = -1 if timeout is None else max(0, timeout)
         until = monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             raise TimedOut(Code.TIMED_OUT, "the operation goes on")
+        if self._waits:
+            self._lock.release()
+            raise Error(Code.INVALID, "this thread waits for it already: a signal handler cannot, too")
+        self._waits = True
         try:
             while not self._done.value:
                 # Signal handlers run between two waits.
                 left = _WAIT_MS if timeout is None else min(_WAIT_MS, max(0, round((until - monotonic()) * 1000)))
                 self._wait(left)
+                if not self._done.value and self._codes[-1] == Code.INVALID:  # it comes after what we are in
+                    _check(self._codes[-1])
                 if not self._done.value and timeout is not None and monotonic() >= until:
                     raise TimedOut(Code.TIMED_OUT, "the operation goes on")
             self._end()
@@ -55,6 +66,7 @@ class Future:
                 raise self._error
             return self._value
         finally:
+            self._waits = False
             self._lock.release()
 
     def _wait(self, ms: int) -> None:
@@ -74,4 +86,6 @@ class Future:
     def __del__(self) -> None:
         self._comm._started.discard(id(self))
         if self._request and not self._done.value:
-            _library.dtrun_request_wait(self._request, -1, None)
+            _library.dtrun_request_wait(self._request, -1, self._done)
+            if not self._done.value:  # a destructor in the middle of an operation: the memory is needed until later
+                self._comm._keep_until_done(self._request, self._keep)

@@ -37,6 +37,10 @@ class ThreadsInside:
         own = threading.get_ident()
         return any(thread != own for thread in self.threads[:])
 
+    def has_this(self) -> bool:
+        """Whether this thread is inside: then a signal handler asks, or a destructor that runs in the middle."""
+        return threading.get_ident() in self.threads
+
     def wait_for_others(self, timeout: Optional[float] = None) -> bool:
         """Waits until all other threads have left. This one may be inside, when a signal handler has called.
 

@@ -32,7 +32,7 @@ import sys
 import weakref
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Optional, Sequence, Set, Tuple, Type
+from typing import Any, List, Optional, Sequence, Set, Tuple, Type
 
 from . import Code, Error, Worker, _failure_of
 from ._arrays import _Array, _check_streams, _DeviceArray, _handle_of, _invalid
@@ -139,6 +139,8 @@ class Communicator:
         self._kind, self._stream = kind, stream
         self._inside = ThreadsInside()
         self._started: Set[int] = set()  # futures of operations that go on, by id()
+        self._kept: List[Tuple[ctypes.c_void_p, Any]] = []  # requests that nobody waits for, and their memory
+        self._closed_inside: List[ctypes.c_void_p] = []  # at most one, which is freed when nobody is inside of it
         self._process = os.getpid()
         worker._add_user(self)
         _communicators.add(self)
@@ -149,13 +151,50 @@ class Communicator:
         return made
 
     def close(self) -> None:
-        """Waits for what was started, also by other threads; may be called again."""
-        comm, self._comm = self._comm, None
-        if comm is not None:
-            self._worker._drop_user(self)
-            if self._process == os.getpid():  # a forked child does not have the other threads
-                self._inside.wait_for_others()
-            _library.dtrun_comm_free(comm)
+        """Waits for what was started, also by other threads; may be called again.
+
+        In a signal handler that has interrupted an operation of the communicator, or of the worker's others, that
+        ends with CANCELLED, and on the others with PEER_LOST.
+        """
+        comm = self._comm
+        if comm is None:
+            return
+        if self._process == os.getpid() and self._inside.has_this():
+            self._worker._hold(self)
+            self._inside.is_awaited = True
+            self._closed_inside.append(comm)
+            if self.backend != "mpi":  # which cannot be interrupted, so that no handler runs inside of it
+                _library.dtrun_comm_abort(comm, b"it was closed in the middle of an operation")
+            self._comm = None
+            return
+        self._comm = None
+        self._worker._drop_user(self)
+        if self._process == os.getpid():  # a forked child does not have the other threads
+            self._inside.wait_for_others()
+        self._free(comm)
+
+    def _free(self, comm: ctypes.c_void_p) -> None:
+        _library.dtrun_comm_free(comm)
+        for request, _ in self._kept:
+            _library.dtrun_request_wait(request, -1, None)
+        self._kept.clear()
+
+    def _left(self) -> None:
+        """This thread has left the library, which somebody waits for."""
+        self._inside.tell()
+        if not self._closed_inside or self._inside.has_this():
+            return
+        try:
+            comm = self._closed_inside.pop()
+        except IndexError:  # another thread has it
+            return
+        self._inside.wait_for_others()
+        self._free(comm)
+        self._worker._let_go(self)
+
+    def _keep_until_done(self, request: ctypes.c_void_p, memory: Any) -> None:
+        """For a future that nobody has any more, and that cannot wait where it is."""
+        self._kept.append((request, memory))
 
     def give_up(self, why: str) -> None:
         """Ends what is under way, if something is: the program has failed, and nobody here will wait for it."""
@@ -193,7 +232,7 @@ class Communicator:
         finally:
             inside.threads.remove(own)
             if inside.is_awaited:
-                inside.tell()
+                self._left()
         if code != 0:
             _check(code)
 
