@@ -31,6 +31,14 @@ std::size_t entry_bytes(const std::vector<FenceEntry>& entries) {
     return bytes;
 }
 
+Result<void> make_own(Fence& fence, Rank rank) {
+    if (rank == kNoRank) return fail(Errc::invalid_input, "only ranks come to fences");
+    if (fence.ranks != 1 || fence.entries.size() > 1)
+        return fail(Errc::invalid_input, "a rank comes to a fence for itself only");
+    for (FenceEntry& entry : fence.entries) entry.rank = rank;
+    return {};
+}
+
 void FenceTable::begin(std::uint64_t generation, std::uint32_t ranks) {
     *this = FenceTable();
     generation_ = generation;
@@ -67,7 +75,8 @@ FenceTable::Arrival FenceTable::arrive(PeerId peer, Fence fence) {
     return {Arrival::Kind::complete, sum_of(std::exchange(open.parts, {})), {}};
 }
 
-void FenceTable::retract(PeerId peer) {
+std::vector<FenceTable::Key> FenceTable::retract(PeerId peer) {
+    std::vector<Key> taken_back;
     for (auto at = open_.begin(); at != open_.end();) {
         Open& open = at->second;
         if (const auto part = open.parts.find(peer); part != open.parts.end()) {
@@ -76,9 +85,11 @@ void FenceTable::retract(PeerId peer) {
             open.bytes -= bytes;
             open_bytes_ -= bytes;
             open.parts.erase(part);
+            taken_back.push_back(at->first);
         }
         at = open.ranks == 0 ? open_.erase(at) : std::next(at);
     }
+    return taken_back;
 }
 
 std::vector<Fenced> FenceTable::end(const Fenced& fenced) {
@@ -97,6 +108,13 @@ std::vector<Fenced> FenceTable::end(const Fenced& fenced) {
     open_bytes_ -= open->second.bytes;
     open_.erase(open);
     return {fenced};
+}
+
+std::vector<FenceTable::Key> FenceTable::waited() {
+    std::vector<Key> waited;
+    for (auto& [key, open] : open_)
+        if (!open.passed && std::exchange(open.waits, true)) waited.push_back(key);
+    return waited;
 }
 
 void FenceTable::remember_failure(const Key& key, const std::string& why) {

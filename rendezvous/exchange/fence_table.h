@@ -15,7 +15,11 @@ namespace dtrun {
 
 /// Approximate size of entries in a frame, in bytes.
 std::size_t entry_bytes(const std::vector<FenceEntry>& entries);
+/// Takes what a rank says of its own arrival: nothing for others, and under no name but its own.
+/// Errc: invalid_input
+Result<void> make_own(Fence& fence, Rank rank);
 inline constexpr const char* kTooManyBytes = "the ranks brought too many bytes; use the store";
+inline constexpr const char* kTwice = "has come to this round of it before";
 
 /// Arrivals at the fences of one generation, at one node of the tree: an agent, a relay, or the root.
 /// Pure.
@@ -42,15 +46,18 @@ public:
     };
     /// \param fence  must be of this table's generation
     Arrival arrive(PeerId peer, Fence fence);
-    /// Takes back the peer's arrivals at fences that are not complete here.
-    void retract(PeerId peer);
+    using Key = std::pair<std::string, std::uint64_t>;  ///< name and round
+    /// Takes back the peer's arrivals at fences that are not complete here. \return which
+    std::vector<Key> retract(PeerId peer);
 
     /// Ends a fence; if it failed, later arrivals at it fail too. `fenced` without a name fails
     /// every fence of the generation, open or to come.
     /// \return the outcomes of the fences that were open, for the ranks at them
     std::vector<Fenced> end(const Fenced& fenced);
 
-    using Key = std::pair<std::string, std::uint64_t>;  ///< name and round
+    /// \return the fences that wait here for ranks, and did so at the last call
+    std::vector<Key> waited();
+
     /// The oldest failure if the last end() has dropped it because there were too many.
     std::optional<Key> take_forgotten() { return std::exchange(forgotten_, std::nullopt); }
 
@@ -60,6 +67,7 @@ private:
         std::size_t bytes = 0;  ///< size of the parts
         std::uint32_t ranks = 0;
         bool passed = false;  ///< complete here; the parts are gone
+        bool waits = false;   ///< for long enough that waited() has seen it
     };
     Fenced failed(const Key& key, std::string why) const;
     void remember_failure(const Key& key, const std::string& why);

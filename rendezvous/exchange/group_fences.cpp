@@ -19,14 +19,18 @@ Fenced fenced_of(const GroupFences::Key& key) {
     return {0, std::get<1>(key), std::get<2>(key), false, {}, {}};
 }
 
-Result<void> check(const GroupFence& fence) {
-    if (fence.client == 0 || fence.name.empty() || fence.name.size() > Fence::kNameBytesMax ||
-        fence.group.size() > kTextBytesMax || fence.why.size() > kTextBytesMax)
-        return fail(Errc::invalid_input, "malformed fence");
+/// \return what is wrong about it; empty: nothing
+std::string mistake_of(const GroupFence& fence) {
+    if (fence.name.empty() || fence.name.size() > Fence::kNameBytesMax)
+        return fmt::format("a fence's name has 1 to {} bytes", Fence::kNameBytesMax);
+    if (fence.client == 0 || fence.entries.size() > 1 || fence.why.size() > kTextBytesMax)
+        return "malformed";
+    if (fence.group.size() > kTextBytesMax)
+        return fmt::format("the name of the run has {} bytes, more than {}", fence.group.size(),
+                           kTextBytesMax);
     if (!is_below(fence.rank, fence.ranks))
-        return fail(Errc::invalid_input, "rank {} of {} at a fence", fence.rank, fence.ranks);
-    if (fence.entries.size() > 1 || entry_bytes(fence.entries) > Fence::kBytesMax)
-        return fail(Errc::invalid_input, "too many bytes for a fence");
+        return fmt::format("there is no rank {} of {}", fence.rank, fence.ranks);
+    if (entry_bytes(fence.entries) > Fence::kBytesMax) return kTooManyBytes;
     return {};
 }
 
@@ -52,25 +56,34 @@ void GroupFences::add_peer(PeerId peer, std::uint64_t client) {
     }
 }
 
-Result<void> GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
-    if (const auto checked = check(fence); !checked) return checked;
-    add_peer(peer, fence.client);
+void GroupFences::from_peer(PeerId peer, const GroupFence& fence) {
     const Key key{fence.group, fence.name, fence.round};
-    if (told_again(key, peer, fence)) return {};
+    if (std::string mistake = mistake_of(fence); !mistake.empty())
+        return refuse(peer, key, std::move(mistake));
+    add_peer(peer, fence.client);
+    if (told_again(key, peer, fence)) return;
     if (open_.size() >= kOpenGroupsMax && !open_.contains(key))
-        return fail(Errc::invalid_input, "too many fences are open at once");
+        return refuse(peer, key, "too many fences are open at once");
     Open& open = open_[key];
     if (open.parts.empty()) open.ranks = fence.ranks;
     if (open.ranks != fence.ranks)
-        return fail(Errc::invalid_input, "fence '{}': rank {} says that there are {} ranks, not {}",
-                    fence.name, fence.rank, fence.ranks, open.ranks);
+        return refuse(peer, key,
+                      fmt::format("rank {} says that there are {} ranks, others that there are {}",
+                                  fence.rank, fence.ranks, open.ranks));
     supersede(key, open, fence);
     Part& part = open.parts[fence.client];
     part = {peer, fence.rank, fence.entries};
     for (FenceEntry& entry : part.entries) entry.rank = fence.rank;
     if (!fence.why.empty() || open.parts.size() == open.ranks)
         end(key, std::move(open_.extract(key).mapped()), fence.why, {});
-    return {};
+}
+
+/// A mistake fails the call of who makes it, and nothing else.
+void GroupFences::refuse(PeerId peer, const Key& key, std::string why) {
+    Fenced refused = fenced_of(key);
+    refused.why = std::move(why);
+    refused.invalid = true;
+    events_.group_told(peer, refused);
 }
 
 /// Answers with a fence's known outcome: to a client that was at it, and to a late one if it failed

@@ -40,8 +40,8 @@ public:
     /// A client has come over this connection, perhaps after another one broke. Who waits at a fence that
     /// has failed for this client, and could not be told while it was away, is told now.
     void add_peer(PeerId peer, std::uint64_t client);
-    /// Errc: invalid_input (the peer is to be cut off)
-    Result<void> from_peer(PeerId peer, const GroupFence& fence);
+    /// What is wrong about it fails this arrival only, as `invalid`.
+    void from_peer(PeerId peer, const GroupFence& fence);
     /// Takes back arrivals over this connection; the client may arrive again over another.
     void remove_peer(PeerId peer);
 
@@ -63,6 +63,7 @@ private:
         std::uint64_t number = 0;  ///< counts all ends, for order_
     };
 
+    void refuse(PeerId peer, const Key& key, std::string why);
     bool told_again(const Key& key, PeerId peer, const GroupFence& fence);
     void supersede(const Key& key, Open& open, const GroupFence& fence);
     void end(const Key& key, Open open, std::string why, std::set<std::uint64_t> known);

@@ -12,15 +12,6 @@ constexpr std::size_t kAnswerBytes = 128;  // approximate overhead of one
 constexpr std::chrono::seconds kReturnLimit{60};
 /// By then a connection that its client has replaced is noticed to be dead: no late requests come.
 constexpr std::chrono::seconds kLateCopies{30};
-/// Results of at least this size are shared by all peers that get them.
-constexpr std::size_t kSharedBytesMin = 16u << 10;
-constexpr std::size_t kReasonBytesMax = 4'096;
-/// How many completed fences are kept. A thread is at one fence at a time, so nobody asks for older
-/// ones.
-constexpr std::size_t kCompletedMax = 65'536;
-constexpr std::size_t kCompletedBytesMax = 64u << 20;
-constexpr std::size_t kCompletedKept = 16;  // at least, whatever their size
-
 StoreReply text_reply(Status status, std::string_view text) {
     StoreReply reply{status, {}};
     PackWriter out(reply.results);
@@ -70,6 +61,7 @@ void Hub::remove_peer(PeerId id, Deadline now) {
     const auto peer = peers_.extract(id);
     if (peer.empty()) return;
     fences_.retract(id);
+    std::erase_if(absent_, [id](const auto& rank) { return rank.second.peer == id; });
     group_fences_.remove_peer(id);
     for (const std::uint64_t name : peer.mapped().clients) {
         Client& client = clients_.at(name);
@@ -94,23 +86,28 @@ Result<void> Hub::from_peer(PeerId id, const FrameView& frame, Deadline now) {
         case FrameType::fence:
             return on_fence(id, frame.payload);
         case FrameType::unfence:
-            return on_unfence(id, frame.payload);
+            return on_unfence(id, frame.payload, now);
         case FrameType::group_fence: {
             const auto fence = decode<GroupFence>(frame.payload);
-            return fence ? group_fences_.from_peer(id, *fence) : std::unexpected(fence.error());
+            if (!fence) return std::unexpected(fence.error());
+            group_fences_.from_peer(id, *fence);
+            return {};
         }
         case FrameType::gone:
             return on_gone(id, frame.payload, now);
         case FrameType::heartbeat: {
             const auto heartbeat = decode<Heartbeat>(frame.payload);
             if (!heartbeat) return std::unexpected(heartbeat.error());
-            peer->second.progress = *heartbeat;
+            if (peer->second.kind == PeerKind::subtree) peer->second.progress = *heartbeat;
             return {};
         }
         case FrameType::progress: {
             const auto progress = decode<RankProgress>(frame.payload);
             if (!progress) return std::unexpected(progress.error());
-            peer->second.progress = Heartbeat{1, *progress, progress->step};
+            const bool is_rank = peer->second.kind == PeerKind::rank;
+            const Rank rank = is_rank ? peer->second.rank : progress->rank;
+            if (rank == kNoRank) return {};
+            peer->second.progress = Heartbeat{1, {rank, progress->step}, progress->step};
             return {};
         }
         default:
@@ -233,11 +230,13 @@ void Hub::forget_answers(std::uint64_t id, Client& client) {
 void Hub::expire(Deadline now) {
     store_->expire(now);
     while (!away_.empty() && away_.begin()->first <= now) forget_client(away_.begin()->second);
+    if (absent_look_ && *absent_look_ <= now) end_long_waits(now);
 }
 
 Deadline Hub::next_deadline() const {
-    const Deadline store = store_->next_deadline();
-    return away_.empty() ? store : std::min(store, away_.begin()->first);
+    Deadline next = store_->next_deadline();
+    if (!away_.empty()) next = std::min(next, away_.begin()->first);
+    return absent_look_ ? std::min(next, *absent_look_) : next;
 }
 
 StoreReply Hub::status_reply() const {
@@ -318,125 +317,6 @@ void Hub::end_waits() {
     store_->answer_all(stale_reply(generation()));
 }
 
-bool Hub::completed(const std::string& name, std::uint64_t round) const {
-    const auto last = completed_.find(name);
-    return last != completed_.end() && round <= last->second.fenced.round;
-}
-
-Result<void> Hub::on_fence(PeerId peer, std::string_view payload) {
-    auto fence = decode<Fence>(payload);
-    if (!fence) return std::unexpected(fence.error());
-    const auto tell = [&](const Fenced& fenced) {
-        outbox_.to_peer(peer, FrameType::fenced, payload_of(encode(fenced)));
-    };
-    if (fence->name.empty() || fence->name.size() > Fence::kNameBytesMax)
-        return fail(Errc::invalid_input, "a fence's name has 1 to {} bytes", Fence::kNameBytesMax);
-    if (fence->generation != generation()) {
-        tell({fence->generation, fence->name, fence->round, false, "this generation is over", {}});
-        return {};
-    }
-    if (completed(fence->name, fence->round)) {
-        const Fenced& last = completed_.find(fence->name)->second.fenced;
-        if (!options_.reconnects || last.round != fence->round)
-            return fail(Errc::invalid_input, "came to a fence twice");
-        tell(last);
-        return {};
-    }
-    auto arrival = fences_.arrive(peer, std::move(*fence));
-    switch (arrival.kind) {
-        case FenceTable::Arrival::Kind::pending:
-            return {};
-        case FenceTable::Arrival::Kind::failed:
-            tell(arrival.fenced);
-            return {};
-        case FenceTable::Arrival::Kind::twice:
-            return fail(Errc::invalid_input, "came to a fence twice");
-        case FenceTable::Arrival::Kind::too_much:
-            tell(arrival.fenced);
-            end_fence(arrival.fenced);
-            return {};
-        case FenceTable::Arrival::Kind::complete:
-            break;
-    }
-    Fence& sum = arrival.sum;
-    std::ranges::sort(sum.entries, {}, &FenceEntry::rank);
-    Fenced fenced{sum.generation, sum.name, sum.round, true, "", std::move(sum.entries)};
-    if (entry_bytes(fenced.entries) > Fence::kBytesMax) {
-        fenced.why = kTooManyBytes;
-        fenced.complete = false;
-        fenced.entries.clear();
-    }
-    end_fence(fenced);
-    return {};
-}
-
-Result<void> Hub::on_unfence(PeerId peer, std::string_view payload) {
-    const auto unfence = decode<Unfence>(payload);
-    if (!unfence) return std::unexpected(unfence.error());
-    if (unfence->name.size() > Fence::kNameBytesMax || unfence->why.size() > kReasonBytesMax)
-        return fail(Errc::invalid_input, "malformed unfence");
-    if (unfence->generation != generation()) return {};
-    if (unfence->name.empty()) {
-        fail_fences(unfence->why);
-        return {};
-    }
-    if (completed(unfence->name, unfence->round)) {
-        // Who waits has sent its arrival again before this, and has been told all; it needs no entries.
-        const Fenced over{unfence->generation, unfence->name, unfence->round, true, "", {}};
-        if (options_.reconnects) outbox_.to_peer(peer, FrameType::fenced, payload_of(encode(over)));
-        return {};
-    }
-    end_fence({unfence->generation, unfence->name, unfence->round, false, unfence->why, {}});
-    return {};
-}
-
-void Hub::end_fence(const Fenced& fenced) {
-    const Bytes frame = encode(fenced);
-    if (fenced.complete && frame.size() > Fence::kBytesMax)
-        return end_fence({fenced.generation,
-                          fenced.name,
-                          fenced.round,
-                          false,
-                          "the ranks brought too many bytes; use the store",
-                          {}});
-    if (journal_ != nullptr)
-        fenced.complete ? journal_->fence_completed(fenced) : journal_->fence_failed(fenced);
-    if (fenced.complete) remember_completed(fenced);
-    const auto ended = fences_.end(fenced);
-    if (const auto old = fences_.take_forgotten(); old && journal_ != nullptr)
-        journal_->failure_forgotten(old->first, old->second);
-    SharedBytes shared;
-    if (frame.size() >= kSharedBytesMin) shared = std::make_shared<const Bytes>(payload_of(frame));
-    for (const auto& [id, peer] : peers_) {
-        if (peer.kind == PeerKind::subtree && shared)
-            outbox_.share_with_peer(id, FrameType::fenced, "", shared);
-        else if (peer.kind == PeerKind::subtree)
-            outbox_.to_peer(id, FrameType::fenced, payload_of(frame));
-        else if (peer.rank != kNoRank)
-            for (const Fenced& one : ended)
-                outbox_.to_peer(id, FrameType::fenced, payload_of(encode(one)));
-    }
-}
-
-/// Keeps a completed round, for ranks that repeat their arrival after a reconnect.
-void Hub::remember_completed(const Fenced& fenced) {
-    Completed& last = completed_[fenced.name];
-    completed_bytes_ -= entry_bytes(last.fenced.entries);
-    completed_order_.erase(last.number);
-    last = {fenced, ++completions_};
-    if (!options_.reconnects) last.fenced.entries.clear();
-    completed_bytes_ += entry_bytes(last.fenced.entries);
-    completed_order_[last.number] = fenced.name;
-    while (completed_.size() > kCompletedMax ||
-           (completed_bytes_ > kCompletedBytesMax && completed_.size() > kCompletedKept)) {
-        const auto oldest = completed_.find(completed_order_.begin()->second);
-        completed_bytes_ -= entry_bytes(oldest->second.fenced.entries);
-        if (journal_ != nullptr) journal_->completion_forgotten(oldest->first);
-        completed_order_.erase(completed_order_.begin());
-        completed_.erase(oldest);
-    }
-}
-
 void Hub::begin(std::uint64_t generation, std::uint32_t ranks) {
     if (this->generation() != 0) fail_fences("a new generation began");
     store_->answer_all(stale_reply(generation));
@@ -463,6 +343,7 @@ void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {
     completed_bytes_ = 0;
     fences_.begin(generation, ranks);
     fences_failed_ = false;
+    absent_.clear();
     for (auto& [id, peer] : peers_) peer.progress = {};
 }
 
@@ -491,11 +372,6 @@ void Hub::group_ended(const GroupFences::Key& key, const GroupFences::End& end) 
 
 void Hub::group_forgotten(const GroupFences::Key& key) {
     if (journal_ != nullptr) journal_->group_forgotten(key);
-}
-
-void Hub::fail_fences(std::string why) {
-    if (std::exchange(fences_failed_, true)) return;
-    end_fence({generation(), "", 0, false, std::move(why), {}});
 }
 
 Heartbeat Hub::progress() const {

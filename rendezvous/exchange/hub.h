@@ -80,8 +80,8 @@ public:
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
 
-    /// Answers requests whose time has passed, and forgets clients that have not come back; to be
-    /// called at next_deadline().
+    /// Answers requests whose time has passed, forgets clients that have not come back, and fails fences
+    /// that have waited long for a rank that is away; to be called at next_deadline().
     void expire(Deadline now);
     Deadline next_deadline() const;
     /// Answers all waiting requests of the store with `stale`.
@@ -118,6 +118,8 @@ private:
         std::deque<std::uint64_t> answered;            ///< ids of `answers`, oldest answer first
     };
     using Clients = std::unordered_map<std::uint64_t, Client>;
+    /// Results, and ends of fences, of at least this size are shared by all peers that get them.
+    static constexpr std::size_t kSharedBytesMin = 16u << 10;
     struct Completed {
         Fenced fenced;
         std::uint64_t number = 0;  ///< counts completions, for completed_order_
@@ -142,7 +144,9 @@ private:
     void set_away(std::uint64_t id, Client& client, std::optional<Deadline> until);
     void forget_client(std::uint64_t id);
     Result<void> on_fence(PeerId peer, std::string_view payload);
-    Result<void> on_unfence(PeerId peer, std::string_view payload);
+    Result<void> on_unfence(PeerId peer, std::string_view payload, Deadline now);
+    void on_absent(PeerId peer, const Unfence& unfence, Deadline now);
+    void end_long_waits(Deadline now);
     void end_fence(const Fenced& fenced);
     void remember_completed(const Fenced& fenced);
     bool completed(const std::string& name, std::uint64_t round) const;
@@ -161,6 +165,12 @@ private:
     std::weak_ptr<const Bytes> last_results_;  ///< large ones that are still being sent
     FenceTable fences_;
     bool fences_failed_ = false;  ///< all fences of this generation have failed
+    struct Absent {
+        PeerId peer{};  ///< who has said so
+        std::string why;
+    };
+    std::map<Rank, Absent> absent_;        ///< ranks without a worker, who may open another
+    std::optional<Deadline> absent_look_;  ///< when fences are looked at that wait for one
     /// Last completed round of each name, without entries unless `reconnects`; limited in number
     /// and size.
     std::map<std::string, Completed> completed_;

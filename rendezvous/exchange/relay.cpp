@@ -5,6 +5,13 @@
 #include <algorithm>
 
 namespace dtrun {
+namespace {
+
+/// At how many fences a rank may be at once: as many threads wait.
+constexpr std::size_t kOpenOfRankMax = 4'096;
+
+}  // namespace
+
 void ProgressSum::add(const RankProgress& progress) {
     add(Heartbeat{1, progress, progress.step});
 }
@@ -18,7 +25,7 @@ void ProgressSum::add(const Heartbeat& other) {
 }
 
 void Relay::add_peer(PeerId peer, PeerKind kind, Rank rank) {
-    peers_[peer] = Peer{kind, rank, {}, {}};
+    peers_[peer] = Peer{kind, rank, {}, {}, {}, {}};
 }
 
 void Relay::remove_peer(PeerId peer) {
@@ -29,7 +36,10 @@ void Relay::remove_peer(PeerId peer) {
         client_peers_.erase(client);
         forget_requests(client);
     }
-    fences_.retract(peer);
+    const std::vector<FenceKey> taken_back = fences_.retract(peer);
+    if (found->second.kind == PeerKind::rank)
+        for (const auto& [name, round] : taken_back)
+            rounds_.take_back(found->second.rank, name, round);
     peers_.erase(found);
 }
 
@@ -53,20 +63,10 @@ Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline now) {
             return on_request(id, peer, frame.payload);
         case FrameType::fence:
             return on_fence(id, peer, frame.payload);
-        case FrameType::unfence: {
-            auto unfence = decode<Unfence>(frame.payload);
-            if (!unfence) return std::unexpected(unfence.error());
-            give_up(std::move(*unfence));
-            return {};
-        }
-        case FrameType::gone: {
-            const auto gone = decode<Gone>(frame.payload);
-            if (!gone) return std::unexpected(gone.error());
-            if (peer.clients.erase(gone->client) > 0) client_peers_.erase(gone->client);
-            forget_requests(gone->client);
-            outbox_.to_root(frame.type, frame.payload);
-            return {};
-        }
+        case FrameType::unfence:
+            return on_unfence(peer, frame.payload);
+        case FrameType::gone:
+            return on_gone(peer, frame.payload);
         case FrameType::progress: {
             const auto progress = decode<RankProgress>(frame.payload);
             if (!progress) return std::unexpected(progress.error());
@@ -78,13 +78,24 @@ Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline now) {
         case FrameType::heartbeat: {
             const auto heartbeat = decode<Heartbeat>(frame.payload);
             if (!heartbeat) return std::unexpected(heartbeat.error());
-            peer.progress = *heartbeat;
+            if (peer.kind == PeerKind::subtree) peer.progress = *heartbeat;
             return {};
         }
         default:
             return fail(Errc::invalid_input, "unexpected frame of type {}",
                         static_cast<int>(frame.type));
     }
+}
+
+/// Only of clients behind this peer: nobody speaks for another's.
+Result<void> Relay::on_gone(Peer& peer, std::string_view payload) {
+    const auto gone = decode<Gone>(payload);
+    if (!gone) return std::unexpected(gone.error());
+    if (peer.clients.erase(gone->client) == 0) return {};
+    client_peers_.erase(gone->client);
+    forget_requests(gone->client);
+    outbox_.to_root(FrameType::gone, payload);
+    return {};
 }
 
 Result<void> Relay::on_request(PeerId id, Peer& peer, std::string_view payload) {
@@ -101,23 +112,23 @@ Result<void> Relay::on_request(PeerId id, Peer& peer, std::string_view payload) 
     return {};
 }
 
-Result<void> Relay::on_fence(PeerId id, const Peer& peer, std::string_view payload) {
+Result<void> Relay::on_fence(PeerId id, Peer& peer, std::string_view payload) {
     auto fence = decode<Fence>(payload);
     if (!fence) return std::unexpected(fence.error());
     if (fence->name.empty() || fence->name.size() > Fence::kNameBytesMax)
         return fail(Errc::invalid_input, "a fence's name has 1 to {} bytes", Fence::kNameBytesMax);
-    if (peer.kind == PeerKind::rank) {
-        if (peer.rank == kNoRank) return fail(Errc::invalid_input, "only ranks come to fences");
-        if (fence->ranks != 1 || fence->entries.size() > 1)
-            return fail(Errc::invalid_input, "a rank comes to a fence for itself only");
-        for (FenceEntry& entry : fence->entries) entry.rank = peer.rank;
-    }
     if (fence->generation != fences_.generation()) {
         const Fenced stale{fence->generation,         fence->name, fence->round, false,
                            "this generation is over", {}};
         outbox_.to_peer(id, FrameType::fenced, payload_of(encode(stale)));
         return {};
     }
+    if (peer.kind == PeerKind::rank) {
+        const auto admitted = admit(id, peer, *fence);
+        if (!admitted) return std::unexpected(admitted.error());
+        if (!*admitted) return {};
+    }
+    const Fenced twice{fence->generation, fence->name, fence->round, false, kTwice, {}, true};
     const auto arrival = fences_.arrive(id, std::move(*fence));
     switch (arrival.kind) {
         case FenceTable::Arrival::Kind::pending:
@@ -135,17 +146,69 @@ Result<void> Relay::on_fence(PeerId id, const Peer& peer, std::string_view paylo
             return {};
         }
         case FenceTable::Arrival::Kind::failed:
-            outbox_.to_peer(id, FrameType::fenced, payload_of(encode(arrival.fenced)));
+            tell(id, peer, arrival.fenced);
             return {};
         case FenceTable::Arrival::Kind::twice:
-            return fail(Errc::invalid_input, "came to a fence twice");
+            tell(id, peer, twice);
+            return {};
         case FenceTable::Arrival::Kind::too_much: {
             const Fenced& failed = arrival.fenced;
-            outbox_.to_peer(id, FrameType::fenced, payload_of(encode(failed)));
+            tell(id, peer, failed);
             give_up({failed.generation, failed.name, failed.round, failed.why});
             return {};
         }
     }
+    return {};
+}
+
+/// A rank has come: its round is that of the rank, whichever of its connections it has come over before.
+/// What must not be fails this call, and nothing else.
+/// \return false: it was told that it must not. Errc: invalid_input
+Result<bool> Relay::admit(PeerId id, Peer& peer, Fence& fence) {
+    if (const auto own = make_own(fence, peer.rank); !own) return std::unexpected(own.error());
+    std::string wrong;
+    if (fence.name.starts_with(Fence::kOfAgents))
+        wrong = fmt::format("names that begin with {} are dtrun's own", Fence::kOfAgents);
+    else if (peer.at.size() >= kOpenOfRankMax)
+        wrong = fmt::format("rank {} is at {} fences at once", peer.rank, peer.at.size());
+    else if (is_at(peer.rank, fence.name, id))
+        wrong = fmt::format("another worker of rank {} is at this fence", peer.rank);
+    if (!wrong.empty()) {
+        const Fenced refused{fence.generation, fence.name, fence.round, false,
+                             std::move(wrong), {},         true};
+        outbox_.to_peer(id, FrameType::fenced, payload_of(encode(refused)));
+        return false;
+    }
+    const std::uint64_t round = rounds_.next(peer.rank, fence.name);
+    rounds_.came(peer.rank, fence.name, round);
+    peer.at[{fence.name, round}] = std::exchange(fence.round, round);
+    return true;
+}
+
+/// Whether a rank is at a fence of this name over another connection than this one.
+bool Relay::is_at(Rank rank, const std::string& name, PeerId besides) const {
+    return std::ranges::any_of(peers_, [&](const auto& entry) {
+        const auto& [id, peer] = entry;
+        if (id == besides || peer.kind != PeerKind::rank || peer.rank != rank) return false;
+        const auto at = peer.at.lower_bound({name, 0});
+        return at != peer.at.end() && at->first.first == name;
+    });
+}
+
+/// From a rank only of a fence at which it is: others it has been told how they ended.
+Result<void> Relay::on_unfence(const Peer& peer, std::string_view payload) {
+    auto unfence = decode<Unfence>(payload);
+    if (!unfence) return std::unexpected(unfence.error());
+    if (unfence->generation != fences_.generation()) return {};
+    if (peer.kind == PeerKind::rank) {
+        const auto at = std::ranges::find_if(peer.at, [&](const auto& entry) {
+            return entry.first.first == unfence->name && entry.second == unfence->round;
+        });
+        if (at == peer.at.end()) return {};
+        unfence->why.resize(std::min(unfence->why.size(), Unfence::kReasonBytesMax));
+        *unfence = {unfence->generation, unfence->name, at->first.second, std::move(unfence->why)};
+    }
+    give_up(std::move(*unfence));
     return {};
 }
 
@@ -158,7 +221,12 @@ void Relay::begin(std::uint64_t generation, std::uint32_t ranks) {
     fences_failed_ = false;
     unanswered_fences_.clear();
     unfences_.clear();
-    for (auto& [id, peer] : peers_) peer.progress = {};
+    away_.clear();
+    rounds_.clear();
+    for (auto& [id, peer] : peers_) {
+        peer.progress = {};
+        peer.at.clear();
+    }
 }
 
 void Relay::fail_fences(std::string why) {
@@ -166,9 +234,34 @@ void Relay::fail_fences(std::string why) {
     give_up({fences_.generation(), "", 0, std::move(why)});
 }
 
+void Relay::away(Rank rank, std::string why) {
+    give_up({fences_.generation(), "", 0, std::move(why), rank});
+}
+
+void Relay::back(Rank rank) {
+    if (away_.contains(rank)) give_up({fences_.generation(), "", 0, "", rank, true});
+}
+
+/// A rank has closed its worker and lives on: who has long waited here, for it or another, gives up.
+void Relay::end_long_waits(const Unfence& unfence) {
+    for (const auto& [name, round] : fences_.waited())
+        give_up({unfence.generation, name, round, unfence.why});
+    for (const auto& [id, peer] : peers_)
+        if (peer.kind == PeerKind::subtree)
+            outbox_.to_peer(id, FrameType::unfence, payload_of(encode(unfence)));
+}
+
 void Relay::give_up(Unfence unfence) {
     outbox_.to_root(FrameType::unfence, payload_of(encode(unfence)));
-    if (!resendable_ || unfence.generation != fences_.generation()) return;
+    if (unfence.generation != fences_.generation()) return;
+    if (unfence.away != kNoRank) {
+        if (unfence.is_back)
+            away_.erase(unfence.away);
+        else
+            away_[unfence.away] = std::move(unfence);
+        return;
+    }
+    if (!resendable_) return;
     const FenceKey key{unfence.name, unfence.round};
     unfences_[key] = std::move(unfence);
 }
@@ -199,9 +292,16 @@ Result<void> Relay::from_root(const FrameView& frame) {
             else
                 unanswered_fences_.erase({fenced->name, fenced->round});
             if (!fenced->name.empty()) unfences_.erase({fenced->name, fenced->round});
+            if (fenced->complete) rounds_.completed(fenced->name, fenced->round);
             for (const Fenced& ended : fences_.end(*fenced)) tell_ranks(ended);
             for (const auto& [id, peer] : peers_)
                 if (peer.kind == PeerKind::subtree) outbox_.to_peer(id, frame.type, frame.payload);
+            return {};
+        }
+        case FrameType::unfence: {
+            const auto unfence = decode<Unfence>(frame.payload);
+            if (!unfence) return std::unexpected(unfence.error());
+            if (unfence->generation == fences_.generation()) end_long_waits(*unfence);
             return {};
         }
         case FrameType::heartbeat:
@@ -212,9 +312,22 @@ Result<void> Relay::from_root(const FrameView& frame) {
     }
 }
 
+/// The connection over which each rank has told of its steps last: it may have several.
+std::map<Rank, const Relay::Peer*> Relay::who_progresses() const {
+    std::map<Rank, const Peer*> newest;
+    for (const auto& [id, peer] : peers_) {
+        if (peer.kind != PeerKind::rank || peer.progress.reporting == 0) continue;
+        const Peer*& known = newest[peer.rank];
+        if (known == nullptr || known->step.at <= peer.step.at) known = &peer;
+    }
+    return newest;
+}
+
 Heartbeat Relay::summary() const {
     ProgressSum sum;
-    for (const auto& [id, peer] : peers_) sum.add(peer.progress);
+    for (const auto& [rank, peer] : who_progresses()) sum.add(peer->progress);
+    for (const auto& [id, peer] : peers_)
+        if (peer.kind == PeerKind::subtree) sum.add(peer.progress);
     return sum.summary();
 }
 
@@ -232,9 +345,7 @@ void Relay::Peer::advance(std::uint64_t to, Deadline now) {
 
 std::map<Rank, Relay::Step> Relay::steps() const {
     std::map<Rank, Step> steps;
-    for (const auto& [id, peer] : peers_)
-        if (peer.kind == PeerKind::rank && peer.progress.reporting > 0)
-            steps[peer.rank] = peer.step;
+    for (const auto& [rank, peer] : who_progresses()) steps[rank] = peer->step;
     return steps;
 }
 
@@ -246,13 +357,34 @@ void Relay::resend() {
         outbox_.to_root(FrameType::fence, payload_of(encode(fence)));
     for (const auto& [key, unfence] : unfences_)
         outbox_.to_root(FrameType::unfence, payload_of(encode(unfence)));
+    for (const auto& [rank, unfence] : away_)
+        outbox_.to_root(FrameType::unfence, payload_of(encode(unfence)));
+}
+
+/// A rank is told by the round of its connection.
+void Relay::tell(PeerId id, Peer& peer, Fenced fenced) {
+    if (peer.kind == PeerKind::rank) {
+        const auto at = peer.at.extract(FenceKey{fenced.name, fenced.round});
+        if (at.empty()) return;
+        fenced.round = at.mapped();
+    }
+    outbox_.to_peer(id, FrameType::fenced, payload_of(encode(fenced)));
 }
 
 void Relay::tell_ranks(const Fenced& fenced) {
-    const Bytes frame = encode(fenced);
-    for (const auto& [id, peer] : peers_)
-        if (peer.kind == PeerKind::rank && peer.rank != kNoRank)
-            outbox_.to_peer(id, FrameType::fenced, payload_of(frame));
+    std::map<std::uint64_t, Bytes>
+        frames;  // by the round of connections, most often the same of all
+    for (auto& [id, peer] : peers_) {
+        const auto at = peer.at.extract(FenceKey{fenced.name, fenced.round});
+        if (at.empty()) continue;
+        Bytes& frame = frames[at.mapped()];
+        if (frame.empty()) {
+            Fenced own = fenced;
+            own.round = at.mapped();
+            frame = encode(own);
+        }
+        outbox_.to_peer(id, FrameType::fenced, payload_of(frame));
+    }
 }
 
 }  // namespace dtrun

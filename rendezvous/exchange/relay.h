@@ -3,6 +3,7 @@
 #include "base/numbered.h"
 #include "rendezvous/exchange/exchange.h"
 #include "rendezvous/exchange/fence_table.h"
+#include "rendezvous/exchange/rank_rounds.h"
 #include "rendezvous/wire/exchange_messages.h"
 
 #include <chrono>
@@ -26,6 +27,10 @@ public:
     Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
+    /// A rank of this node has closed its worker and lives on: fences do not wait long for it.
+    void away(Rank rank, std::string why);
+    /// It has come again, or its process has made room for another. Does nothing if it was not away.
+    void back(Rank rank);
 
     std::uint64_t generation() const { return fences_.generation(); }
     /// Sends an event to the ranks at this node.
@@ -47,6 +52,7 @@ public:
     void set_resendable() { resendable_ = true; }
 
 private:
+    using FenceKey = FenceTable::Key;
     struct Peer {
         void advance(std::uint64_t to, Deadline now);
 
@@ -55,13 +61,23 @@ private:
         std::unordered_set<std::uint64_t> clients;
         Heartbeat progress;
         Step step{};
+        /// The fences at which a rank is over this connection: its round of each name, and which round it
+        /// is for the connection, which counts for itself.
+        std::map<FenceKey, std::uint64_t> at;
     };
     using RequestKey = std::pair<std::uint64_t, std::uint64_t>;  ///< client and id
 
     Result<void> on_request(PeerId id, Peer& peer, std::string_view payload);
-    Result<void> on_fence(PeerId id, const Peer& peer, std::string_view payload);
+    Result<void> on_gone(Peer& peer, std::string_view payload);
+    Result<void> on_fence(PeerId id, Peer& peer, std::string_view payload);
+    Result<bool> admit(PeerId id, Peer& peer, Fence& fence);
+    bool is_at(Rank rank, const std::string& name, PeerId besides) const;
+    Result<void> on_unfence(const Peer& peer, std::string_view payload);
+    void tell(PeerId id, Peer& peer, Fenced fenced);
     void tell_ranks(const Fenced& fenced);
     void give_up(Unfence unfence);
+    void end_long_waits(const Unfence& unfence);
+    std::map<Rank, const Peer*> who_progresses() const;
     void forget_requests(std::uint64_t client);
 
     Outbox& outbox_;
@@ -75,10 +91,11 @@ private:
         Bytes payload;
     };
     std::map<RequestKey, Unanswered> unanswered_;
-    std::uint64_t requests_ = 0;                             ///< how many have arrived
-    using FenceKey = std::pair<std::string, std::uint64_t>;  ///< name and round
+    std::uint64_t requests_ = 0;  ///< how many have arrived
     std::map<FenceKey, Fence> unanswered_fences_;
     std::map<FenceKey, Unfence> unfences_;  ///< one for all fences stays for the generation
+    std::map<Rank, Unfence> away_;          ///< ranks of this node, or behind it
+    RankRounds rounds_;
 };
 
 }  // namespace dtrun

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // Messages between ranks, their agents and the root of the tree, besides requests of the store
@@ -126,12 +127,16 @@ struct FenceEntry {
 /// Arrivals at one fence: one rank's, or the sum of all below a relay.
 struct Fence {
     std::uint64_t generation = 0;
-    std::string name;         ///< at most kNameBytesMax
-    std::uint64_t round = 0;  ///< how often every rank has been at a fence of this name before
-    std::uint32_t ranks = 1;  ///< how many have arrived
+    std::string name;  ///< at most kNameBytesMax
+    /// How often every rank has been at a fence of this name before. A rank may have several connections
+    /// to its agent, and each counts for itself: the agent puts the rank's own round in its place.
+    std::uint64_t round = 0;
+    std::uint32_t ranks = 1;          ///< how many have arrived
     std::vector<FenceEntry> entries;  ///< at most one for each rank, if it brought bytes
 
     static constexpr std::size_t kNameBytesMax = 1'024;
+    /// How names begin that belong to agents, and at which no rank may be.
+    static constexpr std::string_view kOfAgents = "dtrun/pmi";
     /// Limit of all ranks' entries together, as MessagePack.
     static constexpr std::size_t kBytesMax = 12u << 20;
 
@@ -143,16 +148,22 @@ struct Fence {
 };
 
 /// A rank's deadline at a fence has passed. The rank then waits for `fenced`, the outcome for all
-/// ranks.
+/// ranks. Without a name, and from an agent only: every fence fails, now and to come.
 struct Unfence {
     std::uint64_t generation = 0;
     std::string name;
     std::uint64_t round = 0;
     std::string why;
+    /// Without a name: fences fail only until this rank, which has closed its worker, is back.
+    Rank away = kNoRank;
+    bool is_back = false;
+
+    static constexpr std::size_t kReasonBytesMax = 4'096;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("name", m.name), f("round", m.round), f("why", m.why);
+        f("away", m.away), f("is_back", m.is_back);
     }
 };
 
@@ -164,11 +175,13 @@ struct Fenced {
     bool complete = false;
     std::string why;                  ///< why it failed; empty if complete
     std::vector<FenceEntry> entries;  ///< by rank
+    bool invalid = false;  ///< it was wrong to come there, which is nobody else's failure
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("name", m.name), f("round", m.round);
         f("complete", m.complete), f("why", m.why), f("entries", m.entries);
+        f("invalid", m.invalid);
     }
 };
 

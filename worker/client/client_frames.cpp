@@ -49,6 +49,8 @@ Result<void> Client::on_frame(const FrameView& frame) {
             return requests_.on_reply(frame.payload);
         case FrameType::fenced:
             return fences_.on_fenced(frame.payload);
+        case FrameType::unfence:
+            return {};  // for relays: nobody waits behind us
         case FrameType::heartbeat:
             return on_heartbeat(frame.payload);
         case FrameType::welcome:

@@ -90,7 +90,8 @@ void Fences::add_unfinished(std::vector<Bytes>& frames) const {
 
 Outcome<std::vector<FenceEntry>> Fences::result_of(Call& call) const {
     if (call.result.complete) return std::move(call.result.entries);
-    return failure(DTRUN_CANCELLED, "fence '{}': {}", call.fence.name, call.result.why);
+    const dtrun_code code = call.result.invalid ? DTRUN_INVALID : DTRUN_CANCELLED;
+    return failure(code, "fence '{}': {}", call.fence.name, call.result.why);
 }
 
 Bytes Fences::give_up_frame(const Call& call, std::string why) {
