@@ -182,7 +182,7 @@ TEST_CASE("a process that speaks no or another protocol is cut off", "[connectio
           fmt::format("it speaks protocol 1, this is {}", kProtocolVersion));
 }
 
-TEST_CASE("a rank that has finalized its worker and lives on fails the fences of the others",
+TEST_CASE("a rank that has finalized its worker and lives on is away until it says hello again",
           "[connections]") {
     asio::io_context io;
     Agent agent(io);
@@ -193,7 +193,45 @@ TEST_CASE("a rank that has finalized its worker and lives on fails the fences of
     const auto [type, payload] = agent.next(agent.head());
     REQUIRE(type == FrameType::unfence);
     CHECK(decode<Unfence>(payload)->name.empty());
+    CHECK(decode<Unfence>(payload)->away == Rank{1});
     CHECK(decode<Unfence>(payload)->why == "rank 1 has finalized its worker");
+    Link& back = agent.connect_rank(Rank{1});
+    const auto [next, is_back] = agent.next(agent.head());
+    REQUIRE(next == FrameType::unfence);
+    CHECK(decode<Unfence>(is_back)->away == Rank{1});
+    CHECK(decode<Unfence>(is_back)->is_back);
+    back.send(encode(Fence{1, "f", 0, 1, {}}));
+    CHECK(agent.next(agent.head()).first == FrameType::fence);
+}
+
+TEST_CASE("what a rank says wrongly ends its own connection at most", "[connections]") {
+    asio::io_context io;
+    Agent agent(io);
+    Link& other = agent.connect_rank(Rank{0});
+    Hello hello;
+    hello.rank = Rank{1};
+    const Bytes lies[] = {encode(hello),
+                          encode(Welcome{}),
+                          encode(Fence{1, "", 0, 1, {}}),
+                          encode(Fence{1, "f", 0, 2, {}}),
+                          encode(Heartbeat{9, {Rank{0}, 1}, 1}),
+                          encode(Unfence{1, "", 0, "all", Rank{0}}),
+                          encode(Gone{11}),
+                          encode_request({11, 1, 0, Op::get}, "no array"),
+                          Bytes(64, '\xff')};
+    for (const Bytes& lie : lies) {
+        Link& liar = agent.connect_rank(Rank{1});
+        liar.send(lie);
+        liar.send(Bytes(64, '\xff'));
+        CHECK(agent.next(liar).first == FrameType{});
+    }
+    // The head has heard of none of this but the request, and that its client is gone.
+    CHECK(agent.next(agent.head()).first == FrameType::request);
+    CHECK(agent.next(agent.head()).first == FrameType::gone);
+    other.send(encode_request({22, 1, 0, Op::get}, "\x90"));
+    const auto [type, payload] = agent.next(agent.head());
+    REQUIRE(type == FrameType::request);
+    CHECK(decode_request(payload)->header.client == 22);
 }
 
 TEST_CASE("a rank that connects again after it has closed its connection fails nothing",

@@ -157,18 +157,25 @@ asio::awaitable<void> Connections::run_peer(PeerId id) {
     if (rank != kNoRank && why.code == Errc::closed) watches_.spawn(watch_finalized(rank, pid));
 }
 
-/// Fails the fences of others when a rank has finalized its worker and lives on, as it will come to
-/// none. If its process ends, nothing is done here: another process may take the rank's place, and
-/// otherwise the rank's end is reported.
+/// Says that a rank is away when it has finalized its worker and lives on: others are not to wait long for
+/// it. It is back when it says hello again, or when its process has ended: then another process may take
+/// the rank's place, and otherwise the rank's end is reported.
 asio::awaitable<void> Connections::watch_finalized(Rank rank, pid_t pid) {
-    const Fd process = open_process(pid);
+    Fd process = open_process(pid);
     if (!process) co_return;
     const std::uint64_t generation = relay_.generation();
     Timer grace(executor_, kFinalizeGrace);
     const auto [error] = co_await grace.async_wait(use_tuple);
     if (error || has_ended(process) || is_connected(rank) || generation != relay_.generation())
         co_return;
-    relay_.fail_fences(fmt::format("rank {} has finalized its worker", rank));
+    relay_.away(rank, fmt::format("rank {} has finalized its worker", rank));
+    auto& ended = away_.insert_or_assign(rank, Ended(executor_, process.release())).first->second;
+    const auto [is_back] = co_await ended.async_wait(Ended::wait_read, use_tuple);
+    if (!is_back) back(rank);
+}
+
+void Connections::back(Rank rank) {
+    if (away_.erase(rank) > 0) relay_.back(rank);
 }
 
 bool Connections::is_connected(Rank rank) const {
@@ -221,6 +228,7 @@ void Connections::welcome(PeerId id, const Welcome& welcome) {
         relay_.renumber(id, welcome.rank);
     else
         relay_.add_peer(id, PeerKind::rank, welcome.rank);
+    back(welcome.rank);
     peer.link.send(encode(welcome));
 }
 

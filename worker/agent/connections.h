@@ -93,6 +93,8 @@ private:
         bool placed = false;   ///< it was welcomed
     };
 
+    using Ended = asio::posix::stream_descriptor;  ///< readable when a process has ended
+
     void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
     void to_root(FrameType type, std::string_view payload) override;
     void to_own_peer(PeerId peer, FrameType type, std::string_view payload);
@@ -101,6 +103,7 @@ private:
     void turned_away(const std::string& text);
     asio::awaitable<void> watch_finalized(Rank rank, pid_t pid);
     bool is_connected(Rank rank) const;
+    void back(Rank rank);
     void start(std::unique_ptr<Peer> peer);
     asio::awaitable<void> run_peer(PeerId id);
     Result<void> on_frame(Peer& peer, const FrameView& frame);
@@ -121,6 +124,8 @@ private:
     PeerId last_peer_ = 0;
     Throttle turned_away_;  ///< processes that were refused
     std::map<PeerId, std::function<Result<void>(const FrameView&)>> own_peers_;  ///< the agent's
+    std::map<Rank, Ended>
+        away_;  ///< ranks that have finalized their workers, whose processes live on
     TaskGroup tasks_;
     TaskGroup watches_;  ///< of ranks that have finalized their workers
 };
