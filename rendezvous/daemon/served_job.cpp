@@ -37,6 +37,13 @@ MembershipOptions options_of(const Enter& enter) {
     return options;
 }
 
+/// Microseconds since 1970 exceed every revision given before, as a store changes less often: also those
+/// of an earlier job of this name, whose clients may go on with this one.
+std::uint64_t first_revision() {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count());
+}
+
 const char* phase_name(Membership::Phase phase) {
     switch (phase) {
         case Membership::Phase::gathering:
@@ -85,13 +92,11 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     unsaved_ = false;
     if (record.membership.phase == Membership::Phase::finishing)
         hub_.fail_fences("a rank has finished");
-    // Microseconds since 1970 exceed every revision given before, as a store changes less often.
-    hub_.restore_store().restore_revision(static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count()));
 }
 
 HubOptions ServedJob::hub_options() {
-    return {true, {}, options_.status, options_.refusal, [this] { return drop(); }};
+    return {
+        true, {}, first_revision(), options_.status, options_.refusal, [this] { return drop(); }};
 }
 
 Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,

@@ -42,7 +42,10 @@ void Hub::make_store() {
     const auto answer = [this](Store::Token token, const StoreReply& reply) {
         answer_late(token, reply);
     };
+    // Who watches a key has a revision of the generation before, and must not miss the same one here.
+    const std::uint64_t last = store_ ? store_->revision() : options_.revision;
     store_ = std::make_unique<Store>(answer, journal_, options_.limits);
+    store_->restore_revision(last);
 }
 
 void Hub::add_peer(PeerId peer, PeerKind kind, Rank rank) {

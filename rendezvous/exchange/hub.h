@@ -47,6 +47,8 @@ struct HubOptions {
     /// repeated requests are not executed twice.
     bool reconnects = false;
     Store::Limits limits;
+    /// The store's revisions are larger than this.
+    std::uint64_t revision = 0;
     /// Answers `status`; nullptr: refused.
     std::function<std::string()> status;
     /// Why an operation with so many bytes that changes something is refused; empty: it is not.

@@ -76,6 +76,7 @@ public:
                       std::uint64_t revision);
     /// Makes future revisions larger than this one: revisions of erased keys were not recorded.
     void restore_revision(std::uint64_t revision) { revision_ = std::max(revision_, revision); }
+    std::uint64_t revision() const { return revision_; }  ///< of the last change
 
 private:
     struct Entry {

@@ -31,6 +31,14 @@ Bytes arguments(std::uint64_t generation, std::initializer_list<std::string_view
     return bytes;
 }
 
+Bytes watch_arguments(std::uint64_t generation, std::string_view key, std::uint64_t revision) {
+    Bytes bytes;
+    PackWriter out(bytes);
+    out.array(4);
+    out.uint(generation), out.bin(key), out.uint(revision), out.uint(kForeverMs);
+    return bytes;
+}
+
 /// What survives a hub: applied when the hub's outputs are let go, as a commit would be.
 class MemoryJournal final : public HubJournal {
 public:
@@ -565,6 +573,26 @@ TEST_CASE("what an old generation asks for is answered with the current one", "[
     CHECK(statuses[3] == Status::stale);
     CHECK(statuses[4] == Status::not_found);
     CHECK(statuses[5] == Status::not_found);
+}
+
+TEST_CASE("who watches a key over the end of a generation misses nothing", "[exchange]") {
+    Kept out;
+    Hub hub(out, {});
+    hub.begin(1, 1);
+    hub.add_peer(0, PeerKind::rank, Rank{0});
+    const auto ask = [&](std::uint64_t id, Op op, const Bytes& args) {
+        const Bytes frame = encode_request({7, id, 0, op}, args);
+        REQUIRE(hub.from_peer(0, {FrameType::request, payload_of(frame)}, Deadline{}));
+        PackReader results(decode_reply(out.peers.back().second.second)->results);
+        return results.array() > 0 ? results.uint() : 0;
+    };
+    ask(1, Op::set, arguments(1, {"k", "v"}));
+    const std::uint64_t known = ask(2, Op::watch, watch_arguments(1, "k", 0));
+    hub.begin(2, 1);
+    ask(3, Op::set, arguments(2, {"k", "v"}));
+    const std::size_t told = out.peers.size();
+    CHECK(ask(4, Op::watch, watch_arguments(2, "k", known)) > known);
+    CHECK(out.peers.size() == told + 1);
 }
 
 TEST_CASE("that a rank gives up is said again after the connection was lost", "[exchange]") {
