@@ -68,7 +68,8 @@ constexpr std::array kTorch{
     ContractVariable{"TP_SOCKET_IFNAME", fallback, "the same, for torch.distributed.rpc"},
     ContractVariable{
         "OMP_NUM_THREADS", fallback,
-        "cores that the rank is bound to; else what the scheduler gave each task; else, "
+        "cores that the rank is bound to; else what the scheduler gave each task, or, with more "
+        "ranks than tasks, its processors / ranks; else, "
         "with several ranks on the host, its processors / ranks (dtrun torchrun: 1)"},
 };
 

@@ -2,6 +2,9 @@
 
 #include "hostfiles/allocation_parts.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace dtrun {
 
 const char* scheduler_name(Scheduler scheduler) {
@@ -22,6 +25,40 @@ const char* scheduler_name(Scheduler scheduler) {
             return "Cobalt";
     }
     return "";
+}
+
+Allocation::Node node_of(const Allocation& allocation, const Host& host) {
+    const auto found = std::ranges::find(allocation.hosts, host.name, &Host::name);
+    if (found == allocation.hosts.end()) return {};
+    return allocation.nodes[static_cast<std::size_t>(found - allocation.hosts.begin())];
+}
+
+int room_of(const Allocation& allocation, const Host& host) {
+    const Allocation::Node node = node_of(allocation, host);
+    const int counted = std::max(host.slots, host.slots_max.value_or(0));
+    return std::max(counted, std::min(std::max(node.cpus, node.gpus), kSlotsMax));
+}
+
+void widen(HostList& hosts, const Allocation& allocation, int ranks) {
+    const auto fit = [](const Host& host) {
+        return std::max(host.slots, host.slots_max.value_or(0));
+    };
+    long long missing = ranks;
+    std::vector<std::pair<Host*, int>> open;  // hosts that may have more, and how many in all
+    for (Host& host : hosts) {
+        missing -= fit(host);
+        if (host.slots > 0 && host.slot_ids.empty())
+            open.emplace_back(&host, room_of(allocation, host));
+    }
+    while (missing > 0) {
+        std::erase_if(open, [&](const auto& one) { return fit(*one.first) >= one.second; });
+        if (open.empty()) return;
+        for (const auto& [host, room] : open) {
+            if (missing-- <= 0) return;
+            host->slots = fit(*host) + 1;
+            host->slots_max.reset();
+        }
+    }
 }
 
 std::optional<Setting> find_setting(const AllocationInput& input,

@@ -45,6 +45,17 @@ struct Allocation {
     std::string world_size_source;
 };
 
+/// What is told of a host; nothing of one that is not the allocation's.
+Allocation::Node node_of(const Allocation& allocation, const Host& host);
+
+/// How many ranks fit on a host: as many as the batch system counts, but one for each of the processors, or
+/// of the GPUs, that it has given where these are more.
+int room_of(const Allocation& allocation, const Host& host);
+
+/// Gives hosts that fit too few of `ranks` more slots, in turn, as far as they have room; not those on which
+/// the user has chosen slots.
+void widen(HostList& hosts, const Allocation& allocation, int ranks);
+
 /// Access to the environment, files and programs for find_allocation().
 struct AllocationInput {
     /// Value of an environment variable, valid as long as the input.

@@ -132,8 +132,13 @@ Result<std::vector<std::string>> partition_nodes(const Setting& partition) {
 FoundAllocation find_pbs(const AllocationInput& input) {
     const auto file = find_setting(input, {"PBS_NODEFILE"});
     if (!file) return std::nullopt;
-    return read_node_file(input, Scheduler::pbs, find_setting(input, {"PBS_JOBID"}), *file,
-                          Line::slot);
+    auto found = read_node_file(input, Scheduler::pbs, find_setting(input, {"PBS_JOBID"}), *file,
+                                Line::slot);
+    // Of the host where the script runs; `select=1:ncpus=28` lists it once.
+    const auto cpus = find_setting(input, {"NCPUS"});
+    if (found && *found && cpus && (*found)->hosts.size() == 1)
+        (*found)->nodes[0].cpus = static_cast<int>(to_int(cpus->text, 0, kSlotsMax).value_or(0));
+    return found;
 }
 
 FoundAllocation find_lsf(const AllocationInput& input) {

@@ -1,19 +1,12 @@
 #include "launcher/plan/job_plan.h"
 
-#include "base/command_output.h"
-#include "base/fd.h"
-#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "contracts/table.h"
-#include "hostfiles/filter.h"
-#include "hostfiles/host_spec.h"
-#include "hostfiles/hostfile.h"
-#include "hostfiles/rankfile.h"
-#include "launcher/plan/allocation_here.h"
 #include "launcher/plan/binding.h"
-#include "launcher/plan/machine_facts.h"
+#include "launcher/plan/host_offer.h"
+#include "launcher/plan/job_placement.h"
 #include "launcher/plan/programs.h"
 #include "rendezvous/wire/modes.h"
 
@@ -25,221 +18,6 @@
 
 namespace dtrun::plan {
 namespace {
-
-constexpr std::chrono::seconds kDiscoveryLimit{10};  // of a script's run
-
-/// Where ranks may run, before anything is chosen.
-struct Offer {
-    HostList hosts;
-    Sources sources;
-    std::optional<Allocation>
-        allocation;  ///< of the scheduler around us, whether or not it is used
-    bool from_allocation = false;
-};
-
-/// Hosts that the user has named. With `--transport slurm` the allocation must be readable all the
-/// same.
-Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
-    Offer offer;
-    auto hosts = options.hosts.empty() ? read_hostfile(options.hostfile)
-                                       : parse_hosts(all_hosts_words(options));
-    if (!hosts) return std::unexpected(hosts.error());
-    offer.hosts = std::move(*hosts);
-    offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
-    offer.sources.slots = offer.sources.hosts;
-    auto allocation = slurm_here(caller);
-    if (!allocation && options.transport == TransportChoice::slurm)
-        return std::unexpected(allocation.error());
-    if (allocation) offer.allocation = std::move(*allocation);
-    return offer;
-}
-
-/// The command that lists the hosts of an elastic job as they are at that time; empty if they stay.
-std::vector<std::string> discovery_of(const Options& options) {
-    if (!options.elastic) return {};
-    const std::string& script = options.elastic->discovery_script;
-    const bool is_file = script.find('/') != std::string::npos;
-    if (is_file && ::access(script.c_str(), X_OK) == 0) return {script};
-    if (!script.empty()) return {"/bin/sh", "-c", script};
-    const bool filtered = !options.include.empty() || !options.exclude.empty();
-    if (options.hostfile.empty() || options.hostfile == "-" || filtered) return {};
-    return {"/bin/cat", "--", options.hostfile};
-}
-
-Offer this_machine(const Options& options) {
-    Offer offer;
-    Host here;
-    here.name = options.join ? host_name() : "localhost";
-    here.slots = options.world_size.value_or(1);
-    if (options.elastic)
-        here.slots = std::max({here.slots, options.elastic->ranks_min.value_or(1),
-                               options.elastic->ranks_max.value_or(1)});
-    offer.hosts = {here};
-    offer.sources.hosts = "this machine";
-    offer.sources.slots = options.world_size ? "-np" : "one";
-    return offer;
-}
-
-/// The hosts that the user's script lists now; there may be none yet.
-Result<Offer> discovered_hosts(const Options& options, EnvironmentView caller) {
-    constexpr const char* kFlag = "--host-discovery-script";
-    const std::string& script = options.elastic->discovery_script;
-    const auto output = command_output(discovery_of(options), Captured::out, kDiscoveryLimit);
-    if (!output) return fail(output.error(), "{}", kFlag);
-    if (output->status != 0)
-        return fail(Errc::invalid_input, "{}: {} has ended with exit code {}", kFlag, script,
-                    output->status);
-    auto hosts = parse_host_listing(output->text, script, options.elastic->slots_per_host);
-    if (!hosts) return fail(hosts.error(), "{}", kFlag);
-    Offer offer;
-    offer.hosts = std::move(*hosts);
-    offer.sources.hosts = offer.sources.slots = kFlag;
-    if (auto allocation = slurm_here(caller); allocation && *allocation)
-        offer.allocation = std::move(**allocation);
-    return offer;
-}
-
-Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
-    if (options.elastic && !options.elastic->discovery_script.empty())
-        return discovered_hosts(options, caller);
-    if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
-    // Inside a rank the allocation belongs to the job around us.
-    const bool in_rank = find_variable(caller, "DTRUN_RANK").has_value();
-    if (options.join || options.transport == TransportChoice::local || in_rank)
-        return this_machine(options);
-    auto allocation = allocation_here(caller);
-    if (!allocation) return std::unexpected(allocation.error());
-    Offer offer;
-    if (!*allocation && !options.rankfile.empty()) {  // which names the hosts
-        offer.sources.hosts = "--rankfile " + options.rankfile;
-        return offer;
-    }
-    if (!*allocation) return this_machine(options);
-    offer.from_allocation = true;
-    offer.hosts = (*allocation)->hosts;
-    offer.sources = {(*allocation)->hosts_source, (*allocation)->slots_source, ""};
-    offer.allocation = std::move(*allocation);
-    return offer;
-}
-
-/// Filters the hosts. On a host of an allocation the user may choose from all slots that fit there;
-/// without such a choice it has as many as the scheduler itself would start.
-Result<HostList> filter_offer(const Options& options, const Offer& offer) {
-    HostList hosts = offer.hosts;
-    for (Host& host : hosts)
-        if (offer.from_allocation) host.slots = host.slots_max.value_or(host.slots);
-    auto kept = filter_hosts(hosts, options.include, options.exclude);
-    if (!kept || !offer.from_allocation) return kept;
-    for (Host& host : *kept) {
-        const auto given = std::ranges::find(offer.hosts, host.name, &Host::name);
-        if (host.slot_ids.empty()) host.slots = given->slots;
-    }
-    return kept;
-}
-
-/// Whether hosts may have more ranks than slots: the user says so, or has said so to Slurm.
-bool may_oversubscribe(const Options& options, const Offer& offer) {
-    return options.oversubscribe || (offer.from_allocation && offer.allocation->is_overcommitted);
-}
-
-/// Hosts and their ranks by --nnodes, --nproc-per-node and their like.
-Result<Placement> place_shape(const Options& options, Offer& offer, HostList hosts, bool named,
-                              const MachineFacts& here) {
-    const Allocation* const allocation = offer.from_allocation ? &*offer.allocation : nullptr;
-    const bool oversubscribe = may_oversubscribe(options, offer);
-    auto shaped =
-        shape_hosts(options.shape, {std::move(hosts), allocation, named, oversubscribe}, here);
-    if (!shaped) return std::unexpected(shaped.error());
-    if (allocation == nullptr || !allocation->is_bystander)
-        for (const std::string& note : shaped->notes) log::warn("{}", note);
-    const HostShape& shape = options.shape;
-    const bool like_srun = allocation != nullptr && allocation->scheduler == Scheduler::slurm &&
-                           shape.count_flag.starts_with("-N ") && shape.number > 1 &&
-                           std::cmp_equal(shape.number, allocation->hosts.size());
-    if (like_srun && !allocation->is_bystander)
-        log::warn(
-            "{}: so many ranks on each host, as of mpirun; the number of hosts, as of srun, is "
-            "the allocation's",
-            shape.count_flag);
-    if (!shape.count_flag.empty()) offer.sources.world_size = shape.count_flag;
-    const int world_size = options.world_size.value_or(shaped->world_size);
-    if (world_size > shaped->world_size)
-        return fail(Errc::invalid_input,
-                    "{} ranks, but {} on {} host{} are {}; lower -np or add hosts", world_size,
-                    shape.count_flag, shaped->hosts.size(), shaped->hosts.size() == 1 ? "" : "s",
-                    shaped->world_size);
-    if (options.world_size) offer.sources.world_size += ", -np";
-    // Each host's slots_max is its number of ranks, so placement fills each host exactly.
-    return place_ranks(shaped->hosts, {world_size, options.map_by, true});
-}
-
-/// Where a file says of each rank where it runs.
-Result<Placement> place_by_file(const Options& options, Offer& offer) {
-    const auto text = read_file(options.rankfile);
-    if (!text) return fail(text.error(), "--rankfile");
-    const auto ranks = parse_rankfile(*text, options.rankfile);
-    if (!ranks) return std::unexpected(ranks.error());
-    const auto count = static_cast<int>(ranks->size());
-    if (options.world_size.value_or(count) != count)
-        return fail(Errc::invalid_input, "-np {}, but {} has {} ranks", *options.world_size,
-                    options.rankfile, count);
-    auto host_of = hosts_of_ranks(*ranks, offer.hosts);
-    if (!host_of) return fail(host_of.error(), "{}", options.rankfile);
-    if (std::ranges::any_of(*ranks, [](const RankLine& rank) { return !rank.cpus.empty(); }))
-        log::warn("{}: slot=... has no effect: --bind-to says which processors ranks have",
-                  options.rankfile);
-    offer.sources.slots = offer.sources.world_size = "--rankfile " + options.rankfile;
-    return place_on(offer.hosts, std::move(*host_of));
-}
-
-/// Asks about "-H s1:2222", where somebody may have thought of a port.
-Result<void> check_slots(const Options& options, const HostList& hosts) {
-    constexpr int kUsualMax = 1024;
-    if (options.hosts.empty() || options.world_size || options.elastic) return {};
-    const auto odd =
-        std::ranges::find_if(hosts, [](const Host& host) { return host.slots > kUsualMax; });
-    if (odd == hosts.end()) return {};
-    return fail(Errc::invalid_input,
-                "{}:{} is {} ranks on one host; if they are meant, add -np, and for a port of ssh "
-                "write -p {}",
-                odd->name, odd->slots, odd->slots, odd->slots);
-}
-
-Result<Placement> place(const Options& options, Offer& offer, EnvironmentView caller) {
-    if (!options.rankfile.empty()) return place_by_file(options, offer);
-    const bool shaped = options.shape.any();
-    const bool named = !options.hosts.empty() || !options.hostfile.empty();
-    const MachineFacts here = shaped ? machine_facts(caller) : MachineFacts{};
-    if (shaped && !named && !offer.from_allocation)
-        size_this_machine(options.shape, offer.hosts.front(), here);
-    HostList hosts = offer.hosts;
-    if (const auto done = check_slots(options, hosts); !done) return std::unexpected(done.error());
-    PlacementRequest request{options.world_size, options.map_by, options.oversubscribe};
-    if (options.elastic) request.world_size.reset();  // every slot is a place for a rank
-    const bool filtered = !options.include.empty() || !options.exclude.empty();
-    if (filtered) {
-        auto kept = filter_offer(options, offer);
-        if (!kept) return std::unexpected(kept.error());
-        hosts = std::move(*kept);
-    }
-    offer.sources.world_size = options.world_size ? "-np" : "every slot";
-    if (hosts.empty()) return Placement{};  // they will come
-    if (has_own_hosts(options)) return place_programs(options);
-    if (shaped) return place_shape(options, offer, std::move(hosts), named, here);
-    if (offer.from_allocation) {
-        for (Host& host : hosts) {
-            const bool oversubscribe = may_oversubscribe(options, offer);
-            if (oversubscribe) host.slots_max.reset();
-            if (!oversubscribe && !host.slots_max) host.slots_max = host.slots;
-        }
-        request.oversubscribe = true;
-        if (!options.world_size && !filtered) {
-            request.world_size = offer.allocation->world_size;
-            offer.sources.world_size = offer.allocation->world_size_source;
-        }
-    }
-    return place_ranks(hosts, request);
-}
 
 /// The index of a host in Slurm's allocation, if we are in one and it is a node of it.
 std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation,
@@ -559,7 +337,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     JobSpec spec;
     auto offer = find_hosts(options, caller);
     if (!offer) return std::unexpected(offer.error());
-    auto placement = place(options, *offer, caller);
+    auto placement = place_job(options, *offer, caller);
     if (!placement) return std::unexpected(placement.error());
     spec.placement = std::move(*placement);
     if (auto done = count_ranks(options, spec.placement); !done)
@@ -570,6 +348,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         return std::unexpected(done.error());
     auto environment = plan_environment(caller, options);
     if (!environment) return std::unexpected(environment.error());
+    if (offer->from_allocation) share_processors(*offer->allocation, spec.placement, *environment);
 
     spec.ssh = {options.ssh_port, options.ssh_identity_file, options.accept_new_host_keys,
                 shell_words(options.ssh_command).value_or(std::vector<std::string>{})};

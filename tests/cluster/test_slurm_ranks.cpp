@@ -143,3 +143,29 @@ TEST_CASE("without its contract ranks hear nothing of Slurm's tasks", "[cluster]
         CHECK(count_of(done.out, std::string(name) + "=") == 0);
     }
 }
+
+TEST_CASE("ranks share out what an interactive job's one task has been given", "[cluster][slurm]") {
+    const Fixture f;
+    const std::string script =
+        "echo $RANK $SLURM_NTASKS $OMP_NUM_THREADS ${SLURM_CPUS_PER_TASK-none} "
+        "${CUDA_VISIBLE_DEVICES-none}";
+    const Finished four = f.cluster.run(
+        "head", {"salloc", "-Q", "-N1", "-n1", "-c4", "--gres=gpu:4", "--nodelist=s1",
+                 Cluster::program(), "-np", "4", "--tag", "none", "sh", "-c", script});
+    INFO(four.err);
+    CHECK(sorted_lines(four.out) ==
+          Lines{"0 4 1 1 0,1,2,3", "1 4 1 1 0,1,2,3", "2 4 1 1 0,1,2,3", "3 4 1 1 0,1,2,3"});
+    const Finished shell = f.cluster.run(
+        "head",
+        {"srun", "-N1", "-n1", "-c4", "--nodelist=s2", "sh", "-c",
+         fmt::format("{} -np 2 --tag none sh -c {}", Cluster::program(), shell_quote(script))});
+    INFO(shell.err);
+    CHECK(sorted_lines(shell.out) == Lines{"0 2 2 2 none", "1 2 2 2 none"});
+    const Finished many = f.cluster.run("head", {"salloc", "-Q", "-N2", "-n2", "--nodelist=s1,s3",
+                                                 Cluster::program(), "-np", "5", "true"});
+    CHECK(many.exit_code == 200);
+    CHECK(many.err ==
+          "dtrun: 5 ranks, but Slurm gave this job 2 tasks and 2 processors on s1 and s3 "
+          "(SLURM_TASKS_PER_NODE=1(x2)); ask for --ntasks-per-node=3, lower -np, or add "
+          "--oversubscribe\n");
+}

@@ -130,7 +130,7 @@ TEST_CASE("Slurm's --overcommit lets hosts have more ranks than processors", "[p
     options.program = {"x"};
     options.world_size = 16;
     CHECK_THAT(make_job_spec(options, caller, "/").error().message,
-               Catch::StartsWith("16 ranks but max_slots allow 8"));
+               Catch::StartsWith("16 ranks, but Slurm gave this job 2 tasks and 8 processors"));
     caller.emplace_back("SLURM_OVERCOMMIT=1");
     const auto spec = make_job_spec(options, caller, "/");
     REQUIRE(spec.has_value());
