@@ -127,7 +127,9 @@ DTRUN_API int dtrun_init(const dtrun_options* options, dtrun_worker** worker);
  * DTRUN_CLOSED first; none may begin any more. NULL is allowed. A daemon is told that this rank is
  * done (no new generation begins), or with `failure` that it is lost to the others, and why; one
  * that hears nothing before the process ends takes the rank for lost. Under srun without a daemon
- * rank 0 waits until the others have ended theirs, unless it has failed itself.
+ * rank 0 waits until the others have ended theirs, unless it has failed itself. Under dtrun a rank
+ * may open another worker, at any time; while it has none for more than a second, and its process
+ * lives on, fences at which others wait fail after five to ten seconds, CANCELLED.
  * failure  NULL: all went well */
 DTRUN_API void dtrun_finalize(dtrun_worker* worker, const char* failure);
 
@@ -257,10 +259,12 @@ DTRUN_API int dtrun_count(dtrun_worker* worker, uint64_t* count);
 
 /* Returns once every rank has called it with the same name (1 to 1,024 bytes) as often as this
  * one. It ends in the same way for every rank: when one gives up, all fail. A rank whose timeout
- * passes learns within ten more seconds how it ended for all.
+ * passes learns within ten more seconds how it ended for all. Under dtrun a rank's calls count, by
+ * whatever process and worker of it; under another launcher and a daemon those of this worker.
  * Errors: TIMED_OUT (this rank's timeout; the text says who was missing, if anybody knows),
  * CANCELLED (another rank gave up or has ended; the text says who), FORKED, STALE, CLOSED,
- * NO_LAUNCHER, INVALID. With one rank it needs no launcher. */
+ * NO_LAUNCHER, INVALID (the name, too many bytes, or another worker of this rank is at this fence:
+ * nobody else's call fails by it). With one rank it needs no launcher. */
 DTRUN_API int dtrun_barrier(dtrun_worker* worker, dtrun_view name, int64_t timeout_ms);
 
 /* As dtrun_barrier(), and every rank gets the bytes of all, in order of rank. Together at most
