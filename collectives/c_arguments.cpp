@@ -2,7 +2,9 @@
 
 #include "collectives/codec/format_table.h"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace dtrun::collectives {
 
@@ -24,6 +26,31 @@ Result<std::optional<Compression>> compression_of(const dtrun_compression* given
     compression.error = own.error;
     if (own.policy != 0) compression.policy = CompressionPolicy::always;
     return compression;
+}
+
+Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* counts,
+                             std::size_t number, float* const* errors) {
+    struct Place {
+        Range range;
+        std::size_t index;
+        const char* what;
+    };
+    std::vector<Place> places;
+    places.reserve(errors != nullptr ? 2 * number : number);
+    for (std::size_t i = 0; i < number; ++i) {
+        if (counts[i] == 0) continue;
+        places.push_back({range_of(dtype, arrays[i], counts[i]), i, "array"});
+        if (errors != nullptr && errors[i] != nullptr)
+            places.push_back({range_of(DTRUN_F32, errors[i], counts[i]), i, "error"});
+    }
+    std::ranges::sort(places, {}, [](const Place& place) { return place.range.begin; });
+    const auto found = std::ranges::adjacent_find(
+        places, [](const Place& a, const Place& b) { return a.range.overlaps(b.range); });
+    if (found == places.end()) return {};
+    const Place& other = *(found + 1);
+    return fail(Errc::invalid_input,
+                "{} {} and {} {} overlap, as a tensor that is there twice does: give each once",
+                found->what, found->index, other.what, other.index);
 }
 
 }  // namespace dtrun::collectives

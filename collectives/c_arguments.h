@@ -33,10 +33,55 @@ inline std::size_t ranks_of(const dtrun_comm* comm) {
     return comm != nullptr ? comm->communicator->size() : 1;
 }
 
-inline Result<void> check_apart(const void* in, const void* out, std::size_t count) {
-    if (in != out || count == 0) return {};
-    return fail(Errc::invalid_input, "in and out are one array: give two");
+inline std::uint32_t rank_of(const dtrun_comm* comm) {
+    return comm != nullptr ? comm->communicator->rank() : 0;
 }
+
+/// Bytes in the caller's memory.
+struct Range {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    bool overlaps(const Range& other) const {
+        return bytes != 0 && other.bytes != 0 && begin < other.begin + other.bytes &&
+               other.begin < begin + bytes;
+    }
+};
+
+inline Range range_of(int dtype, const void* data, std::size_t count) {
+    return {reinterpret_cast<std::uintptr_t>(data), count * bytes_of(static_cast<DType>(dtype))};
+}
+
+inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
+/// Checks that two arrays do not overlap, but where an operation works in place.
+/// \param in_place  how many elements behind the beginning of `whole` the part may lie, or kNowhere
+inline Result<void> check_apart(int dtype, const void* whole, std::size_t whole_count,
+                                const void* part, std::size_t part_count, std::size_t in_place) {
+    const Range all = range_of(dtype, whole, whole_count);
+    const Range one = range_of(dtype, part, part_count);
+    if (!all.overlaps(one)) return {};
+    if (in_place != kNowhere && one.begin == all.begin + range_of(dtype, nullptr, in_place).bytes)
+        return {};
+    return fail(Errc::invalid_input, "in and out overlap: {}",
+                in_place == kNowhere
+                    ? "give two arrays that lie apart"
+                    : "where it works in place they have to lie as the header says");
+}
+
+/// The same of arrays and what compression makes good for them the next time: `errors` floats.
+inline Result<void> check_error_apart(const std::optional<Compression>& how, std::size_t errors,
+                                      const Range& in, const Range& out) {
+    if (!how || how->error == nullptr) return {};
+    const Range error = range_of(DTRUN_F32, how->error, errors);
+    if (!error.overlaps(in) && !error.overlaps(out)) return {};
+    return fail(Errc::invalid_input,
+                "compression's error overlaps an array: give it memory of its own");
+}
+
+/// Checks that no two of many arrays, and of their buffers for error feedback, overlap.
+/// \param errors  may be nullptr
+Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* counts,
+                             std::size_t number, float* const* errors);
 
 /// Limits timeouts to a year, since the largest ones would overflow a clock.
 inline std::chrono::milliseconds span_of(std::int64_t ms) {

@@ -15,13 +15,16 @@ int dtrun_allreduce(dtrun_comm* comm, const void* in, void* out, size_t count, i
                     int reduce, const dtrun_compression* compression) {
     const auto how = compression_of(compression);
     if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, count, "out"), check_reduce(reduce)),
-                   [&](Communicator& communicator) {
-                       return communicator.allreduce(in, out, count, type_of(dtype),
-                                                     reduce_of(reduce), pointer(*how));
-                   });
+    return operate(
+        comm,
+        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out"),
+                      check_reduce(reduce), check_apart(dtype, in, count, out, count, 0),
+                      check_error_apart(*how, count, range_of(dtype, in, count),
+                                        range_of(dtype, out, count))),
+        [&](Communicator& communicator) {
+            return communicator.allreduce(in, out, count, type_of(dtype), reduce_of(reduce),
+                                          pointer(*how));
+        });
 }
 
 int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* counts, size_t number,
@@ -34,6 +37,7 @@ int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* co
                       check(dtype, counts, number, "counts"), check_reduce(reduce));
     for (std::size_t i = 0; checked && i < number; ++i)
         checked = check(dtype, arrays[i], counts[i], "an array");
+    if (checked) checked = check_all_apart(dtype, arrays, counts, number, *how ? errors : nullptr);
     return operate(comm, checked, [&](Communicator& communicator) {
         std::vector<Array> list;
         list.reserve(number);
@@ -46,24 +50,27 @@ int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* co
 int dtrun_reduce_to(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                     int reduce, uint32_t root) {
     const bool needed = comm != nullptr && comm->communicator->rank() == root;
-    return operate(
-        comm,
-        first_failure(check(comm), check(dtype, in, count, "in"),
-                      check(dtype, out, needed ? count : 0, "out"), check_reduce(reduce)),
-        [&](Communicator& communicator) {
-            return communicator.reduce(in, out, count, type_of(dtype), reduce_of(reduce), root);
-        });
+    return operate(comm,
+                   first_failure(check(comm), check(dtype, in, count, "in"),
+                                 check(dtype, out, needed ? count : 0, "out"), check_reduce(reduce),
+                                 check_apart(dtype, in, count, out, needed ? count : 0, 0)),
+                   [&](Communicator& communicator) {
+                       return communicator.reduce(in, out, count, type_of(dtype), reduce_of(reduce),
+                                                  root);
+                   });
 }
 
 int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                          int reduce) {
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-                                 check(dtype, out, count, "out"), check_reduce(reduce)),
-                   [&](Communicator& communicator) {
-                       return communicator.reduce_scatter(in, out, count, type_of(dtype),
-                                                          reduce_of(reduce));
-                   });
+    return operate(
+        comm,
+        first_failure(
+            check(comm), check(dtype, in, count, "in", ranks_of(comm)),
+            check(dtype, out, count, "out"), check_reduce(reduce),
+            check_apart(dtype, in, count * ranks_of(comm), out, count, count * rank_of(comm))),
+        [&](Communicator& communicator) {
+            return communicator.reduce_scatter(in, out, count, type_of(dtype), reduce_of(reduce));
+        });
 }
 
 int dtrun_reduce_scatter_compressed(dtrun_comm* comm, const void* in, void* out, size_t count,
@@ -72,7 +79,12 @@ int dtrun_reduce_scatter_compressed(dtrun_comm* comm, const void* in, void* out,
     if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-                                 check(dtype, out, count, "out"), check_reduce(reduce)),
+                                 check(dtype, out, count, "out"), check_reduce(reduce),
+                                 check_apart(dtype, in, count * ranks_of(comm), out, count,
+                                             count * rank_of(comm)),
+                                 check_error_apart(*how, count * ranks_of(comm),
+                                                   range_of(dtype, in, count * ranks_of(comm)),
+                                                   range_of(dtype, out, count))),
                    [&](Communicator& communicator) {
                        return communicator.reduce_scatter(in, out, count, type_of(dtype),
                                                           reduce_of(reduce), pointer(*how));
@@ -89,7 +101,9 @@ int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint3
 int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, count, "out", ranks_of(comm))),
+                                 check(dtype, out, count, "out", ranks_of(comm)),
+                                 check_apart(dtype, out, count * ranks_of(comm), in, count,
+                                             count * rank_of(comm))),
                    [&](Communicator& communicator) {
                        return communicator.allgather(in, out, count, type_of(dtype));
                    });
@@ -101,7 +115,11 @@ int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size
     if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, count, "out", ranks_of(comm))),
+                                 check(dtype, out, count, "out", ranks_of(comm)),
+                                 check_apart(dtype, out, count * ranks_of(comm), in, count,
+                                             count * rank_of(comm)),
+                                 check_error_apart(*how, count, range_of(dtype, in, count),
+                                                   range_of(dtype, out, count * ranks_of(comm)))),
                    [&](Communicator& communicator) {
                        return communicator.allgather(in, out, count, type_of(dtype), pointer(*how));
                    });
@@ -109,13 +127,14 @@ int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size
 
 int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts, int dtype) {
     auto checked = first_failure(check(comm), check(dtype, counts, 1, "counts"));
-    std::size_t own = 0, all = 0;
+    std::size_t own = 0, all = 0, before = 0;
     for (std::uint32_t rank = 0; checked && rank < comm->communicator->size(); ++rank) {
-        if (rank == comm->communicator->rank()) own = counts[rank];
+        if (rank == comm->communicator->rank()) own = counts[rank], before = all;
         checked = check(dtype, counts, counts[rank], "a rank's part");
         if (checked) checked = check(dtype, counts, all += counts[rank], "out");
     }
-    checked = first_failure(checked, check(dtype, in, own, "in"), check(dtype, out, all, "out"));
+    checked = first_failure(checked, check(dtype, in, own, "in"), check(dtype, out, all, "out"),
+                            check_apart(dtype, out, all, in, own, before));
     return operate(comm, checked, [&](Communicator& communicator) {
         return communicator.allgatherv(in, out, {counts, communicator.size()}, type_of(dtype));
     });
@@ -126,7 +145,9 @@ int dtrun_gather(dtrun_comm* comm, const void* in, void* out, size_t count, int 
     const bool needed = comm != nullptr && comm->communicator->rank() == root;
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, needed ? count : 0, "out", ranks_of(comm))),
+                                 check(dtype, out, needed ? count : 0, "out", ranks_of(comm)),
+                                 check_apart(dtype, out, needed ? count * ranks_of(comm) : 0, in,
+                                             count, count * rank_of(comm))),
                    [&](Communicator& communicator) {
                        return communicator.gather(in, out, count, type_of(dtype), root);
                    });
@@ -138,7 +159,9 @@ int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int
     return operate(
         comm,
         first_failure(check(comm), check(dtype, in, needed ? count : 0, "in", ranks_of(comm)),
-                      check(dtype, out, count, "out")),
+                      check(dtype, out, count, "out"),
+                      check_apart(dtype, in, needed ? count * ranks_of(comm) : 0, out, count,
+                                  count * rank_of(comm))),
         [&](Communicator& communicator) {
             return communicator.scatter(in, out, count, type_of(dtype), root);
         });
@@ -147,7 +170,9 @@ int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int
 int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
     return operate(comm,
                    first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-                                 check(dtype, out, count, "out"), check_apart(in, out, count)),
+                                 check(dtype, out, count, "out", ranks_of(comm)),
+                                 check_apart(dtype, in, count * ranks_of(comm), out,
+                                             count * ranks_of(comm), kNowhere)),
                    [&](Communicator& communicator) {
                        return communicator.alltoall(in, out, count, type_of(dtype));
                    });
@@ -172,7 +197,7 @@ int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t
     return operate(comm,
                    first_failure(check(comm), check(dtype, out, out_count, "out"),
                                  check(dtype, in, in_count, "in"),
-                                 check_apart(in, out, std::min(in_count, out_count))),
+                                 check_apart(dtype, in, in_count, out, out_count, kNowhere)),
                    [&](Communicator& communicator) {
                        return communicator.sendrecv(out, out_count, to, in, in_count, from,
                                                     type_of(dtype));

@@ -50,20 +50,25 @@ int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t co
                           dtrun_request** request) {
     const auto how = compression_of(compression);
     if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    return begin(comm, request,
-                 first_failure(check(comm), check(dtype, in, count, "in"),
-                               check(dtype, out, count, "out"), check_reduce(reduce)),
-                 [=, how = *how](Communicator& communicator) {
-                     return communicator.allreduce(in, out, count, type_of(dtype),
-                                                   reduce_of(reduce), pointer(how));
-                 });
+    return begin(
+        comm, request,
+        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out"),
+                      check_reduce(reduce), check_apart(dtype, in, count, out, count, 0),
+                      check_error_apart(*how, count, range_of(dtype, in, count),
+                                        range_of(dtype, out, count))),
+        [=, how = *how](Communicator& communicator) {
+            return communicator.allreduce(in, out, count, type_of(dtype), reduce_of(reduce),
+                                          pointer(how));
+        });
 }
 
 int dtrun_allgather_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                           dtrun_request** request) {
     return begin(comm, request,
                  first_failure(check(comm), check(dtype, in, count, "in"),
-                               check(dtype, out, count, "out", ranks_of(comm))),
+                               check(dtype, out, count, "out", ranks_of(comm)),
+                               check_apart(dtype, out, count * ranks_of(comm), in, count,
+                                           count * rank_of(comm))),
                  [=](Communicator& communicator) {
                      return communicator.allgather(in, out, count, type_of(dtype));
                  });
@@ -79,13 +84,15 @@ int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype,
 
 int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                                int reduce, dtrun_request** request) {
-    return begin(comm, request,
-                 first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-                               check(dtype, out, count, "out"), check_reduce(reduce)),
-                 [=](Communicator& communicator) {
-                     return communicator.reduce_scatter(in, out, count, type_of(dtype),
-                                                        reduce_of(reduce));
-                 });
+    return begin(
+        comm, request,
+        first_failure(
+            check(comm), check(dtype, in, count, "in", ranks_of(comm)),
+            check(dtype, out, count, "out"), check_reduce(reduce),
+            check_apart(dtype, in, count * ranks_of(comm), out, count, count * rank_of(comm))),
+        [=](Communicator& communicator) {
+            return communicator.reduce_scatter(in, out, count, type_of(dtype), reduce_of(reduce));
+        });
 }
 
 int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {

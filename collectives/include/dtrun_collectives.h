@@ -11,7 +11,8 @@
  * Operations come after what the caller's stream (dtrun_comm_set_stream()) was given before the
  * call, also those that are started and run later; an operation that has returned, or been waited
  * for, is over on the GPU, so that whatever any stream is given then comes after it. `in` and `out` may be the same where a
- * function says so, and do not overlap otherwise. `count` is a number of elements and may be 0;
+ * function says so; arrays that overlap otherwise are refused with INVALID, as are lists in which two do
+ * (a tensor that is there twice, say). `count` is a number of elements and may be 0;
  * then the pointer may be NULL.
  *
  * Errors of all operations: PEER_LOST (the text names the rank), CANCELLED (dtrun_comm_abort()),

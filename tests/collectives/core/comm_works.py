@@ -20,6 +20,36 @@ def refused(body):
         raise AssertionError("not refused")
 
 
+def overlaps(comm):
+    """Arrays that overlap are refused, and those that lie as an operation in place needs them are not."""
+    rank, size = comm.rank, comm.size
+    room = numpy.zeros(3 * size + 2, numpy.float32)
+    whole, own = room[:3 * size], room[3 * rank:3 * rank + 3]
+    many = room[:4]
+    refused(lambda: comm.allreduce(room[1:], out=room[:-1]))
+    refused(lambda: comm.start_allreduce(room[1:], out=room[:-1]))
+    refused(lambda: comm.allreduce(room, compression="int8", error=room))
+    refused(lambda: comm.reduce_scatter(whole, room[3 * rank + 1:3 * rank + 4]))
+    refused(lambda: comm.start_reduce_scatter(whole, room[3 * rank + 1:3 * rank + 4]))
+    refused(lambda: comm.allgather(room[3 * rank + 1:3 * rank + 4], whole))
+    refused(lambda: comm.start_allgather(room[3 * rank + 1:3 * rank + 4], whole))
+    refused(lambda: comm.allgatherv(room[3 * rank + 1:3 * rank + 4], whole, [3] * size))
+    refused(lambda: comm.alltoall(room[:size], room[size - 1:2 * size - 1]))
+    refused(lambda: comm.allreduce_many([many, numpy.ones(2, numpy.float32), many]))
+    refused(lambda: comm.bucket([many, room[3:5]]))
+    refused(lambda: comm.allreduce_many([many], compression="int8", errors=[many]))
+    if rank == 0:
+        refused(lambda: comm.gather(room[1:4], whole))
+        refused(lambda: comm.scatter(room[1:4], whole))
+        refused(lambda: comm.reduce(room[1:4], out=room[2:5]))
+    comm.allreduce(room, out=room)
+    comm.allgather(own, whole)
+    comm.reduce_scatter(whole, own)
+    comm.gather(own, whole if rank == 0 else None)
+    comm.scatter(own, whole if rank == 0 else None)
+    comm.allreduce_many([room[:2], room[2:2], room[2:5]])
+
+
 def averages(comm):
     """An average of numbers that fit is one that fits, however many add it up, and in full as compressed."""
     for dtype, largest in (("uint8", 200), ("int8", -100), ("int32", 2**30), ("float16", 30000)):
@@ -124,6 +154,7 @@ def main():
         refused(lambda: comm.broadcast(b"constant"))
         refused(lambda: comm.alltoall(numpy.ones(size), None))
         refused(lambda: comm.split(2**31))
+        overlaps(comm)
         flags = numpy.array([rank == 0, True])
         refused(lambda: comm.allreduce(flags))
         assert comm.allreduce(flags, op="min").tolist() == [size == 1, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from . import Code, Error
 
@@ -14,6 +14,7 @@ _DTYPES = {("f", 4): 0, ("d", 8): 1, ("e", 2): 2, ("b", 1): 4, ("B", 1): 5, ("i"
 # By the array interface's typestr.
 _DEVICE_DTYPES = {"<f4": 0, "<f8": 1, "<f2": 2, "|i1": 4, "|u1": 5, "<i4": 6, "<i8": 7, "|b1": 5}
 _BFLOAT16 = 3
+_BYTES = (4, 8, 2, 2, 1, 1, 4, 8)
 
 
 def _invalid(text: str) -> Error:
@@ -104,6 +105,15 @@ def _check_streams(*arrays: _Array) -> None:
     if any((array.stream or 0) != (arrays[0].stream or 0) for array in arrays):
         raise _invalid("the arrays are worked on in different streams: let one wait for the others, and say which "
                        "by the communicator's `stream`")
+
+
+def _check_apart(arrays: Sequence[_Array], what: str) -> None:
+    """:raises Error: two of them overlap, as a tensor that is there twice does"""
+    places = sorted((array.address, array.address + array.count * _BYTES[array.dtype], index)
+                    for index, array in enumerate(arrays) if array.count)
+    for (_, end, one), (begin, _, other) in zip(places, places[1:]):
+        if begin < end:
+            raise _invalid(f"{what} {one} and {other} overlap, as a tensor that is there twice does: give each once")
 
 
 def _handle_of(stream: Any) -> Optional[int]:

@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import Any, List, Optional, Sequence, Set, Tuple, Type
 
 from . import Code, Error, Worker, _failure_of
-from ._arrays import _Array, _check_streams, _DeviceArray, _handle_of, _invalid
+from ._arrays import _Array, _check_apart, _check_streams, _DeviceArray, _handle_of, _invalid
 from ._collectives_library import _check, _Compression, _library, _Options
 from ._future import Future
 from ._threads_inside import ThreadsInside
@@ -79,6 +79,7 @@ class Bucket:
         if any(array.dtype != given[0].dtype for array in given):
             raise _invalid("the arrays have elements of different types")
         _check_streams(*given)
+        _check_apart(given, "arrays")
         kept = [comm._array(error, writable=True) for error in errors or ()]
         if kept and [(e.count, e.dtype) for e in kept] != [(a.count, 0) for a in given]:
             raise _invalid("errors have to be float32, each as long as its array")
