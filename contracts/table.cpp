@@ -249,6 +249,14 @@ constexpr std::array kSlurm{
     ContractVariable{"SLURM_JOBID", fallback, "as SLURM_JOB_ID"},
     ContractVariable{"SLURM_JOB_NODELIST", fallback, "the allocation's, else the job's hosts"},
     ContractVariable{"SLURM_JOB_NUM_NODES", fallback, "the allocation's, else the job's hosts"},
+    ContractVariable{"CUDA_VISIBLE_DEVICES", fixed,
+                     "where Slurm was asked for GPUs of each task (--gpus-per-task, --gpu-bind): "
+                     "those of the rank, of the list that its node has; else it is not touched"},
+    ContractVariable{"ROCR_VISIBLE_DEVICES", fixed, "the same"},
+    ContractVariable{"HIP_VISIBLE_DEVICES", fixed, "the same"},
+    ContractVariable{"GPU_DEVICE_ORDINAL", fixed, "the same"},
+    ContractVariable{"ZE_AFFINITY_MASK", fixed, "the same"},
+    ContractVariable{"SLURM_STEP_GPUS", fixed, "the same"},
     ContractVariable{"SLURM_LAUNCH_NODE_IPADDR", fallback, "the allocation's, else rank 0's host"},
 };
 

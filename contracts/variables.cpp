@@ -3,6 +3,7 @@
 #include "base/json_writer.h"
 #include "base/strings.h"
 #include "contracts/table.h"
+#include "contracts/task_gpus.h"
 
 #include <fmt/format.h>
 #include <strings.h>
@@ -146,6 +147,7 @@ void add_deepspeed(Making& make) {
 
 /// As deepspeed.launcher.launch: with slots 2 and 3 of a host, devices 2 and 3 are its first two.
 void add_devices(Making& make) {
+    if (make.user.contains("CUDA_VISIBLE_DEVICES")) return;  // and "slurm" may have its word
     std::string slots;
     for (const RankSlot& rank : make.assign.ranks)
         slots += (slots.empty() ? "" : ",") + text(rank.slot);
@@ -302,6 +304,7 @@ void add_slurm(Making& make) {
                    {"SLURM_LAUNCH_NODE_IPADDR", assign.master_address}});
     if (facts.tasks_per_node.find(',') == std::string::npos)
         make.fixed({{"SLURM_NTASKS_PER_NODE", make.local_size()}});
+    make.fixed(devices_of_task(make.user, std::to_underlying(make.slot.place)));
 }
 
 /// A contract's own part; what contracts share is set once.
@@ -352,10 +355,19 @@ ContractVariables contract_variables(const Assign& assign, const RankSlot& slot,
 }
 
 std::vector<std::string> names_of_rank(const ContractVariables& variables) {
-    constexpr std::string_view kKnownBefore[] = {
-        "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "DTRUN_AGENT",
-        "DTRUN_JOB",          "HOROVOD_CONTROLLER",   "HOROVOD_CPU_OPERATIONS",
-        "OMP_NUM_THREADS",    "PYTHONUNBUFFERED",     "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
+    constexpr std::string_view kKnownBefore[] = {"ACCELERATE_USE_CPU",
+                                                 "CUDA_VISIBLE_DEVICES",
+                                                 "DTRUN_AGENT",
+                                                 "GPU_DEVICE_ORDINAL",
+                                                 "HIP_VISIBLE_DEVICES",
+                                                 "ROCR_VISIBLE_DEVICES",
+                                                 "ZE_AFFINITY_MASK",
+                                                 "DTRUN_JOB",
+                                                 "HOROVOD_CONTROLLER",
+                                                 "HOROVOD_CPU_OPERATIONS",
+                                                 "OMP_NUM_THREADS",
+                                                 "PYTHONUNBUFFERED",
+                                                 "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
     std::vector<std::string> names;
     for (const Variables* part : {&variables.fixed, &variables.defaults})
         for (const auto& [name, value] : *part)

@@ -52,7 +52,8 @@ constexpr VariableGroup kGroups[] = {
      "ALPS_APP_ID"},
     {NameRule::launcher, "Slurm's word on its own tasks; MPI libraries would take ranks for these",
      "SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_NODELIST SLURM_TASKS_PER_NODE "
-     "SLURM_NTASKS_PER_* SLURM_DISTRIBUTION SLURM_DIST_* SLURM_HOSTFILE SLURM_ARBITRARY_NODELIST"},
+     "SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_SOCKET SLURM_NTASKS_PER_CORE SLURM_DISTRIBUTION "
+     "SLURM_DIST_* SLURM_HOSTFILE SLURM_ARBITRARY_NODELIST"},
     {NameRule::stale, "Slurm's step around dtrun; MPI libraries would take ranks for its tasks",
      "SLURM_STEP_* SLURM_STEPID SLURM_SRUN_* SLURM_CPU_BIND* SLURM_LAUNCH_NODE_IPADDR "
      "SLURM_EXPORT_ENV"},

@@ -129,6 +129,28 @@ TEST_CASE("ranks are told of themselves what srun tells tasks that are placed li
     CHECK(f.ranks(4).at(2).at("SLURM_NODEID") == "1");
 }
 
+TEST_CASE("ranks see the GPUs that srun would give its tasks", "[cluster][slurm]") {
+    const Fixture f;
+    for (const Lines& asked :
+         {Lines{"--gpus-per-task=1", "-n5", "--nodelist=s1,s4"},
+          Lines{"--gpus-per-task=2", "-n2", "--nodelist=s1"},
+          Lines{"--gpus-per-node=2", "-n4", "--gpu-bind=single:2", "--nodelist=s1"}}) {
+        INFO(asked[0] << " " << asked[1] << " " << asked[2]);
+        f.run(asked, {""}, "");
+        const auto ranks = f.ranks(0);
+        const auto tasks = f.tasks(0);
+        REQUIRE(ranks.size() == tasks.size());
+        for (const auto& [number, rank] : ranks) {
+            INFO("rank " << number);
+            for (const char* const name : {"AT", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                           "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}) {
+                INFO(name);
+                CHECK(rank.at(name) == tasks.at(number).at(name));
+            }
+        }
+    }
+}
+
 TEST_CASE("without its contract ranks hear nothing of Slurm's tasks", "[cluster][slurm]") {
     const Fixture f;
     const Finished done = f.cluster.run(

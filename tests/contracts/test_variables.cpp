@@ -403,9 +403,16 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
                 (variable.kind == ContractVariable::Kind::fixed ? fixed_in_table
                                                                 : fallback_in_table)
                     .insert(std::string(variable.name));
+        Environment user{{"http_proxy", "http://proxy:3128"}};
+        if (std::ranges::find(facts.contracts, "slurm") != facts.contracts.end()) {
+            user["SLURM_GPUS_PER_TASK"] = "1";
+            for (const char* const list :
+                 {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                  "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "SLURM_STEP_GPUS"})
+                user[list] = "0,1";
+        }
         const Assign assign = second_host();
-        const ContractVariables set = contract_variables(assign, assign.ranks[0], facts,
-                                                         {{"http_proxy", "http://proxy:3128"}});
+        const ContractVariables set = contract_variables(assign, assign.ranks[0], facts, user);
         std::set<std::string> fixed, fallback;
         for (const auto& [name, value] : set.fixed) fixed.insert(name);
         for (const auto& [name, value] : set.defaults) fallback.insert(name);
