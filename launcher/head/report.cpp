@@ -72,6 +72,18 @@ std::string host_of(Rank rank, const plan::JobSpec& spec, const plan::RankNumber
     return place ? spec.host_of(*place) : "?";
 }
 
+/// With TORCHELASTIC_USE_AGENT_STORE torch takes any address for one where the store is served already, also one
+/// that a program or a launcher within it has chosen.
+std::string private_store_text(const plan::JobSpec& spec, const std::vector<std::string>& lines) {
+    if (spec.options.torch_store == TorchStore::rank0 || spec.placement.ranks.size() < 2) return {};
+    const bool in_vain = std::ranges::any_of(lines, [](const std::string& line) {
+        return line.contains("The client socket has ") && line.contains(" to connect to ");
+    });
+    if (!in_vain) return {};
+    return "  if the program has chosen that address itself, use --store rank0: torch's store is "
+           "served at MASTER_ADDR:MASTER_PORT alone\n";
+}
+
 std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
                          const plan::RankNumbers& numbers, const TailOf& tail) {
     const Exited& first = *outcome.first;
@@ -100,7 +112,7 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
     if (lines.empty()) return text + "  it wrote nothing to standard error\n";
     text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
     for (const std::string& line : lines) text += "  | " + line + "\n";
-    return text;
+    return text + private_store_text(spec, lines);
 }
 
 /// Names ranks that had ended with code 0 before the failure: one whose program called exit(0) too

@@ -92,6 +92,26 @@ TEST_CASE("the report shows what @record has left, and who waited", "[report]") 
                Catch::Contains("TORCHELASTIC_ERROR_FILE is too long, or is not of torch"));
 }
 
+TEST_CASE("ranks that have not found torch's store at an address of their own are told of --store",
+          "[report]") {
+    const auto tail = [](PlannedRank) {
+        return std::vector<std::string>{
+            "torch.distributed.DistNetworkError: The client socket has timed out after 20000ms "
+            "while "
+            "trying to connect to (127.0.0.1, 24001)."};
+    };
+    const JobOutcome outcome = rank_failed(1, 1, 0);
+    CHECK_THAT(report_of(outcome, tail), Catch::Contains("use --store rank0"));
+    JobSpec spec = sample_spec();
+    spec.options.torch_store = TorchStore::rank0;
+    CHECK_THAT(failure_report(outcome, spec, RankNumbers(std::size_t{6}), tail),
+               !Catch::Contains("--store"));
+    const auto other = [](PlannedRank) {
+        return std::vector<std::string>{"ValueError: The client socket is trying to sleep"};
+    };
+    CHECK_THAT(report_of(outcome, other), !Catch::Contains("--store"));
+}
+
 TEST_CASE("an exception that standard error ends with is not shown twice", "[report]") {
     JobOutcome outcome = rank_failed(1, 1, 0);
     outcome.first->traceback = R"({"message": "ValueError: boom"})";

@@ -1,5 +1,6 @@
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
+#include "worker/ranks/store_elsewhere.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -93,6 +94,54 @@ TEST_CASE(
         CHECK(processes_of_agent("feedbeef", other).empty());
     ::kill(stray, SIGKILL);
     ::waitpid(stray, nullptr, 0);
+}
+
+TEST_CASE("a launcher within a rank that sends torch to an address of its own is found",
+          "[process_tree]") {
+    const auto environment = [](std::initializer_list<std::string> variables) {
+        std::string text(1, '\0');
+        for (const std::string& variable : variables) text += variable + '\0';
+        return text;
+    };
+    const std::string served = "TORCHELASTIC_USE_AGENT_STORE=True", run = "TORCHELASTIC_RUN_ID=abc";
+    const std::string rank = environment({served, run, "MASTER_ADDR=10.0.0.1", "MASTER_PORT=2000"});
+    const auto there = [&](std::initializer_list<std::string> variables) {
+        return store_elsewhere(rank, environment(variables)).value_or("");
+    };
+    CHECK(there({served, run, "MASTER_ADDR=10.0.0.1", "MASTER_PORT=24001"}) == "10.0.0.1:24001");
+    CHECK(there({"MASTER_ADDR=s1", "MASTER_PORT=2000", run, served}) == "s1:2000");
+    CHECK(there({served, run, "MASTER_ADDR=10.0.0.1", "MASTER_PORT=2000"}).empty());
+    // torchrun within a rank serves the store, and accelerate with --store rank0 has its rank 0 do it.
+    CHECK(there({served, "TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=s1", "MASTER_PORT=1"}).empty());
+    CHECK(there({"TORCHELASTIC_USE_AGENT_STORE=False", run, "MASTER_PORT=24001"}).empty());
+}
+
+TEST_CASE("ranks whose programs look for torch's store elsewhere are told of in the report",
+          "[process_tree]") {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    const pid_t rank = ::fork();
+    if (rank == 0) {
+        ::dup2(ready[1], 9);
+        ::setpgid(0, 0);
+        const char* const argv[] = {
+            "sh", "-c", "MASTER_PORT=24001 sh -c 'echo x >&9; sleep 60; :'; :", nullptr};
+        const char* const variables[] = {"PATH=/usr/bin:/bin", "TORCHELASTIC_USE_AGENT_STORE=True",
+                                         "MASTER_ADDR=s1", "MASTER_PORT=2000", nullptr};
+        ::execve("/bin/sh", const_cast<char* const*>(argv), const_cast<char* const*>(variables));
+        ::_exit(99);
+    }
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    const RunningRank running{.rank = Rank{3}, .pid = rank, .place = {}};
+    const auto waits = waits_elsewhere({&running, 1});
+    REQUIRE(waits.size() == 1);
+    CHECK(waits.front().rank == Rank{3});
+    CHECK_THAT(waits.front().what, Catch::Contains("s1:24001") && Catch::Contains("--store rank0"));
+    ::kill(-rank, SIGKILL);
+    ::waitpid(rank, nullptr, 0);
+    ::close(ready[0]);
+    ::close(ready[1]);
 }
 
 TEST_CASE("directories that an agent left are removed, and no others", "[process_tree]") {

@@ -12,6 +12,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/probe.h"
+#include "worker/ranks/store_elsewhere.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -328,9 +329,9 @@ void Agent::say_alive() {
     connections_->say_alive(start_ || load_.is_high(Clock::now()));
 }
 
-void Agent::say_who_waits(std::chrono::milliseconds at_least) {
+/// \param waits  that no service knows of
+void Agent::say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits) {
     if (ending_.strays) return;
-    std::vector<RankWait> waits;
     for (const auto& service : services_) service->add_waits(waits);
     if (const auto said = wait_report_.look(std::move(waits), at_least)) link_->send(encode(*said));
 }
@@ -548,7 +549,7 @@ void Agent::say_paused() {
 Result<void> Agent::on_stop(std::string_view payload) {
     const auto stop = decode<Stop>(payload);
     if (!stop) return std::unexpected(stop.error());
-    say_who_waits(std::chrono::milliseconds(0));
+    say_who_waits(std::chrono::milliseconds(0), ranks::waits_elsewhere(runner_->running_ranks()));
     connections_->relay().announce(
         {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
     if (stop->by_scheduler && !signals_.everybody_got(stop->signal))

@@ -137,7 +137,7 @@ private:
     asio::awaitable<void> stop_after(Stop stop);
     void beat();
     void say_alive();
-    void say_who_waits(std::chrono::milliseconds at_least);
+    void say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits = {});
     Connections::ForRanks for_ranks();
     Result<std::optional<Welcome>> welcome(PeerId peer, const Hello& hello);
     Result<Welcome> welcome_here(const Hello& hello) const;

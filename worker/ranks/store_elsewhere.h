@@ -1,0 +1,23 @@
+#pragma once
+
+#include "rendezvous/wire/rank_messages.h"
+#include "worker/ranks/rank_runner.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dtrun::ranks {
+
+/// Where a process below a rank looks for torch's store, if that is not where the rank was told to: a launcher
+/// within it has replaced MASTER_ADDR or MASTER_PORT, and has left TORCHELASTIC_USE_AGENT_STORE as it was. Torch
+/// then takes somebody else to serve the store at that address, and nobody does.
+/// \param rank, process  environments, as environment_of() has them
+/// \return "ADDRESS:PORT"
+std::optional<std::string> store_elsewhere(const std::string& rank, const std::string& process);
+
+/// Ranks below which there are such processes, for the report of a job that ends.
+std::vector<RankWait> waits_elsewhere(std::span<const RunningRank> ranks);
+
+}  // namespace dtrun::ranks
