@@ -8,6 +8,7 @@
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/man.h"
 #include "launcher/cli/run.h"
+#include "launcher/cli/standard_streams.h"
 #include "launcher/commands/ask_job.h"
 #include "launcher/commands/config_command.h"
 #include "launcher/commands/contracts_command.h"
@@ -24,7 +25,6 @@
 #include "launcher/fronts/torchrun.h"
 #include "launcher/plan/exit_code.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <algorithm>
@@ -270,15 +270,6 @@ and jobs that run here:
 )";
 }
 
-/// A caller may have closed standard streams; what we open must not take their numbers.
-void open_standard_streams() {
-    for (;;) {
-        const int fd = ::open("/dev/null", O_RDWR);
-        if (fd > STDERR_FILENO) ::close(fd);
-        if (fd < 0 || fd > STDERR_FILENO) return;
-    }
-}
-
 /// Called by a link that has the name of another launcher, dtrun is that launcher.
 std::vector<std::string> words_of(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
@@ -322,7 +313,7 @@ std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentV
 }  // namespace
 
 int main(int argc, char** argv) {
-    open_standard_streams();
+    cli::open_standard_streams();
     ::signal(SIGPIPE, SIG_IGN);
     exit_at_ending_signals();
     std::vector<std::string> environment;

@@ -32,6 +32,10 @@ With --state everything that was acknowledged outlives the daemon: killed and
 started again, it goes on with its jobs, and ranks notice nothing. systemd may
 start it (Type=notify), with a socket of its own too.
 
+A job that is only a store, without members of `dtrun join`, has no end: the
+next run of its name meets its keys. Give each run a name of its own, or drop
+the job between two runs (dtrun store drop --job NAME), or see --keep-unused.
+
 Examples:
   dtrun serve
   dtrun serve --listen 10.0.0.1:29400 --state /var/lib/dtrun
@@ -49,6 +53,15 @@ Result<void> set_listen(ServeDraft& draft, std::string_view value) {
                     address->first);
     draft.own.listen = value;
     return {};
+}
+
+constexpr std::chrono::hours kKeepMax{24 * 366};
+constexpr std::uint64_t kStoreLimitMax = std::uint64_t{1} << 50;
+
+std::uint64_t half_of_memory() {
+    const long pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page <= 0) return kStoreLimitMax;
+    return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) / 2;
 }
 
 cli::Rows<ServeDraft> own_rows() {
@@ -70,6 +83,31 @@ cli::Rows<ServeDraft> own_rows() {
           .group = daemon,
           .help = "a member that is silent for so long is lost; at least 1 (default: 3)"},
          cli::set_seconds<&ServeOptions::heartbeat_timeout, 1'000>},
+        {{.names = "--keep-unused",
+          .metavar = "SECONDS",
+          .group = daemon,
+          .help =
+              "forget a job that is only a store when nobody has been connected to it for so long, "
+              "counted anew when the daemon is started (default: it is kept until its last key is "
+              "removed, or `dtrun store drop`)"},
+         [](ServeDraft& draft, std::string_view value) -> Result<void> {
+             const auto time = cli::parse_seconds(value, std::chrono::seconds(1), kKeepMax);
+             if (!time) return std::unexpected(time.error());
+             draft.own.keep_unused = *time;
+             return {};
+         }},
+        {{.names = "--store-limit",
+          .metavar = "SIZE",
+          .group = daemon,
+          .help =
+              "what the stores of all jobs may have together, such as 500M or 8G; each may have "
+              "1 GiB (default: half of this machine's memory)"},
+         [](ServeDraft& draft, std::string_view value) -> Result<void> {
+             const auto bytes = cli::parse_bytes(value, kStoreLimitMax);
+             if (!bytes) return std::unexpected(bytes.error());
+             draft.own.store_bytes_max = *bytes;
+             return {};
+         }},
         {{.names = "--web",
           .metavar = "[=ADDRESS:PORT]",
           .group = daemon,
@@ -203,6 +241,8 @@ int serve_until_signal(const ServeOptions& options, plan::EnvironmentView enviro
     daemon_options.encrypt = options.daemon.encrypt;
     daemon_options.heartbeat_timeout = options.heartbeat_timeout;
     daemon_options.state_directory = options.state_directory;
+    daemon_options.keep_unused = options.keep_unused;
+    daemon_options.store_bytes_max = options.store_bytes_max.value_or(half_of_memory());
     Daemon daemon(io.get_executor(), daemon_options);
     int status = plan::kExitInternal;
     asio::co_spawn(io, serve(daemon, options, environment, watch::page_key(*secret)),

@@ -8,6 +8,8 @@
 #include "rendezvous/wire/heartbeat.h"
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace dtrun::commands {
@@ -18,6 +20,8 @@ struct ServeOptions {
     plan::DaemonWords daemon;     ///< the secret, and whether to encrypt
     std::string state_directory;  ///< --state; empty: nothing is kept
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
+    std::optional<std::chrono::milliseconds> keep_unused;
+    std::optional<std::uint64_t> store_bytes_max;  ///< nothing: half of the memory
     std::optional<plan::ListenAddress> page;  ///< --web
     log::Level verbosity = log::Level::verbose;
 };

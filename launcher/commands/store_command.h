@@ -15,12 +15,13 @@ namespace dtrun::commands {
 
 /// `dtrun store` and `dtrun status`.
 struct StoreCommand {
-    enum class Verb { get, set, wait, watch, list, add, erase, status };
+    enum class Verb { get, set, wait, watch, list, add, erase, drop, status };
     Verb verb = Verb::status;
     plan::DaemonWords daemon;
     std::vector<std::string> operands;  ///< as many as the verb takes
     std::optional<std::chrono::milliseconds> timeout;
     bool json = false;      ///< status
+    bool nul = false;       ///< list, watch: what is written ends with a NUL, not with a line's end
     bool page_key = false;  ///< status
 };
 
@@ -45,7 +46,7 @@ std::string store_help();
 std::string status_help();
 
 /// Whether the daemon's answer about one job has it. Who asks is one of the job's clients, so that there is
-/// always a store; a job is there once it has members or keys.
+/// always a store; a job is there once it has members, keys or other clients.
 bool has_job(const boost::json::object& status);
 
 /// What `dtrun status` shows of the daemon's answer. Names are members' own words, and shown so that no

@@ -14,20 +14,26 @@ namespace {
 using std::string_view;
 using enum cli::FlagGroup;
 
-constexpr std::string_view kStore = R"(usage: dtrun store get|set|add|wait|watch|ls|rm [options] ...
+constexpr std::string_view kStore =
+    R"(usage: dtrun store get|set|add|wait|watch|ls|rm|drop [options] ...
 
 Looks into the store of a job of `dtrun serve`; inside a rank, of its own job.
   get KEY                   the value
   set KEY VALUE             VALUE may be -, for standard input
   add KEY NUMBER            the sum; a missing key counts as 0
   wait KEY...               until all exist
-  watch KEY                 the value whenever it changes, until Ctrl-C
+  watch KEY                 the value whenever it changes, until Ctrl-C; that it
+                            was removed is told on standard error
   ls [PREFIX]               keys, one on a line
   rm KEY
+  drop                      forgets the job, with all its keys, unless it has
+                            members; a new run of its name begins with nothing
 What begins with a dash stands behind "--".
 
-Exit code: 0; 1 if the key is not there, or not in time; 200 wrong words;
-201 the daemon cannot be reached; 202 the secret is wrong.
+Exit code: 0; 1 the key or job is not there, or not in time; 2 the key holds
+something else, such as a queue; 3 the store refuses it, being full for example;
+200 wrong words or input; 201 the daemon cannot be reached, or does not answer;
+202 the secret is wrong; 210 standard output cannot be written.
 )";
 
 constexpr std::string_view kStatus = R"(usage: dtrun status [HOST[:PORT]] [options]
@@ -49,6 +55,7 @@ constexpr StoreVerb kStoreVerbs[] = {
     {"watch", StoreCommand::Verb::watch, "KEY", 1, 1},
     {"ls", StoreCommand::Verb::list, "[PREFIX]", 0, 1},
     {"rm", StoreCommand::Verb::erase, "KEY", 1, 1},
+    {"drop", StoreCommand::Verb::drop, "", 0, 0},
 };
 
 cli::Rows<StoreDraft> store_rows() {
@@ -68,8 +75,19 @@ cli::Rows<StoreDraft> timeout_row() {
           .metavar = "SECONDS",
           .group = daemon,
           .help =
-              "for what does not exist yet (default: get does not wait, the others have no limit)"},
+              "how long to wait for what does not exist yet (default: get does not wait, wait and "
+              "watch have no limit); 5 s later it ends in any case, also when the daemon does not "
+              "answer"},
          cli::set_seconds<&StoreCommand::timeout, 0>}};
+}
+
+cli::Rows<StoreDraft> nul_row() {
+    return {
+        {{.names = "-0 --null",
+          .group = daemon,
+          .help = "ls: a NUL behind each key; watch: behind each state, which is =VALUE, or - when "
+                  "the key was removed (default: a line's end, behind the value alone)"},
+         cli::set_true<&StoreCommand::nul>}};
 }
 
 cli::Rows<StoreDraft> json_row() {
@@ -88,8 +106,7 @@ cli::Rows<StoreDraft> page_key_row() {
 /// Options and operands in any order, but for operands that begin with a dash: these stand behind
 /// "--".
 Result<StoreDraft> parse_words(cli::Words words, const cli::FlagTable<StoreDraft>& flags,
-                               const StoreVerb& verb) {
-    StoreDraft draft;
+                               const StoreVerb& verb, StoreDraft draft = {}) {
     std::vector<std::string>& operands = draft.own.operands;
     while (!words.empty()) {
         const auto rest = cli::read_options(flags, words, draft);
@@ -113,7 +130,7 @@ Result<StoreDraft> parse_words(cli::Words words, const cli::FlagTable<StoreDraft
 
 const cli::FlagTable<StoreDraft>& store_flags() {
     static const cli::FlagTable<StoreDraft> table(
-        "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(),
+        "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(), nul_row(),
                         secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
     return table;
 }
@@ -126,19 +143,21 @@ const cli::FlagTable<StoreDraft>& status_flags() {
 }
 
 Result<StoreDraft> parse_store(cli::Words words) {
-    if (words.empty())
-        return fail(Errc::invalid_input, "dtrun store what? get, set, add, wait, watch, ls or rm");
-    if (words[0] == "--help" || words[0] == "-h") {
-        StoreDraft draft;
-        draft.asked = cli::Ask::help;
-        return draft;
-    }
-    const auto* const verb = std::ranges::find(kStoreVerbs, words[0], &StoreVerb::name);
+    StoreDraft draft;
+    const auto rest = cli::read_options(store_flags(), words, draft);
+    if (!rest) return std::unexpected(rest.error());
+    if (draft.asked != cli::Ask::nothing) return draft;
+    if (rest->words.empty())
+        return fail(Errc::invalid_input,
+                    "dtrun store what? get, set, add, wait, watch, ls, rm or drop");
+    const std::string& name = rest->words[0];
+    const auto* const verb = std::ranges::find(kStoreVerbs, name, &StoreVerb::name);
     if (verb == std::end(kStoreVerbs))
         return fail(Errc::invalid_input,
-                    "'{}' is none of get, set, add, wait, watch, ls and rm; see dtrun store --help",
-                    words[0]);
-    return parse_words(words.subspan(1), store_flags(), *verb);
+                    "'{}' is none of get, set, add, wait, watch, ls, rm and drop; see dtrun store "
+                    "--help",
+                    name);
+    return parse_words(rest->words.subspan(1), store_flags(), *verb, std::move(draft));
 }
 
 Result<StoreDraft> parse_status(cli::Words words) {

@@ -42,15 +42,6 @@ std::string cut(std::string text, std::size_t columns) {
     return text.substr(0, columns - 1) + "~";
 }
 
-/// "12.3 s", "4 min 10 s", "3 h 05 min", "2 d 3 h"
-std::string span_text(double seconds) {
-    const auto s = static_cast<long long>(seconds);
-    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-    if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-    if (s < 86'400) return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
-    return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3600);
-}
-
 std::string bytes_text(double bytes) {
     constexpr const char* kUnits[] = {"B", "K", "M", "G", "T", "P"};
     std::size_t unit = 0;
@@ -142,6 +133,14 @@ std::vector<const json::object*> sorted(const json::array& ranks, TopOrder order
 }
 
 }  // namespace
+
+std::string span_text(double seconds) {
+    const auto s = static_cast<long long>(seconds);
+    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+    if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+    if (s < 86'400) return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
+    return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3600);
+}
 
 std::string jobs_table(const std::vector<json::object>& views) {
     if (views.empty()) return "no job of yours runs here\n";

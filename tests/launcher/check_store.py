@@ -1,14 +1,141 @@
-"""check_store.py DTRUN: `dtrun store` inside a rank tells nothing to a socket that somebody else has opened."""
+"""check_store.py DTRUN: `dtrun store` loses nothing without saying so, ends at its time limit, and goes on over a
+restart of the daemon; inside a rank it tells nothing to a socket that somebody else has opened."""
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
 from skip import skip  # noqa: E402
 
 DTRUN = sys.argv[1]
 NOBODY = 65534
+VALUE_BYTES_MAX = (16 << 20) - (256 << 10)
+
+scratch = tempfile.TemporaryDirectory(prefix="dtrun-test-")
+SECRET = f"{scratch.name}/secret"
+with open(os.open(SECRET, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+    file.write("0123456789abcdef" * 4)
+env = {**os.environ, "DTRUN_SECRET_FILE": SECRET, "DTRUN_JOB_NAME": "job"}
+env.pop("DTRUN_SOCKET", None)
+
+
+class Daemon:
+    """`dtrun serve`, which keeps its port and its state over a restart."""
+
+    def __init__(self):
+        self.port = 0
+        self.start()
+        env["DTRUN_SERVE"] = f"127.0.0.1:{self.port}"
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [DTRUN, "serve", "--listen", f"127.0.0.1:{self.port}", "--state", f"{scratch.name}/state"],
+            stderr=subprocess.PIPE, text=True, env=env)
+        self.told = []
+        while "serving on port" not in (self.told or [""])[-1]:
+            self.told.append(self.process.stderr.readline())
+            assert self.told[-1], self.told
+        self.port = int(self.told[-1].split()[-1])
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.told += self.process.stderr.readlines()
+        assert self.process.wait(60) == 0, self.told
+
+
+def store(*words, code=0, **options):
+    done = subprocess.run([DTRUN, "store", *words], stderr=subprocess.PIPE, env=env, timeout=60,
+                          **{"stdout": subprocess.PIPE, **options})
+    assert done.returncode == code, (words, done)
+    return done
+
+
+daemon = Daemon()
+try:
+    # What standard output does not take is an error.
+    store("--job", "job", "set", "key", "value")
+    with open("/dev/full", "w") as full:
+        for words in (["get", "key"], ["ls"], ["add", "n", "1"], ["watch", "key"]):
+            done = store(*words, code=210, stdout=full)
+            assert b"standard output: " in done.stderr and b"No space left" in done.stderr, done
+    gone, closed = os.pipe()
+    os.close(gone)
+    store("get", "key", code=141, stdout=closed)
+    os.close(closed)
+
+    # A value that cannot be read whole is not set.
+    with open("/dev/zero") as endless:
+        done = store("set", "key", "-", code=200, stdin=endless)
+    assert f"more than {VALUE_BYTES_MAX} bytes".encode() in done.stderr, done
+    directory = os.open("/", os.O_RDONLY)
+    done = store("set", "key", "-", code=200, stdin=directory)
+    assert b"standard input: Is a directory" in done.stderr, done
+    os.close(directory)
+    done = subprocess.run(["sh", "-c", '"$0" store set key - <&-', DTRUN], env=env, capture_output=True, timeout=60)
+    assert done.returncode == 200 and b"standard input is closed" in done.stderr, done
+    assert store("get", "key").stdout == b"value"
+    store("set", "empty", "-", stdin=subprocess.DEVNULL)
+    assert store("get", "empty").stdout == b""
+
+    # Exit codes tell what is wrong.
+    store("get", "missing", code=1)
+    store("rm", "missing", code=1)
+    store("wait", "missing", "--timeout", "0", code=1)
+    store("add", "key", "1", code=2)
+    store("set", "k" * (65 << 10), "v", code=3)
+    assert store("ls", "-0").stdout == b"empty\0key\0n\0"
+
+    # A watch sees values, their ends and removals, and goes on over a restart of the daemon, orderly or not.
+    watch = subprocess.Popen([DTRUN, "store", "watch", "-0", "key"], stdout=subprocess.PIPE, env=env)
+    lines = subprocess.Popen([DTRUN, "store", "watch", "key"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    assert watch.stdout.read(7) == b"=value\0"
+    assert lines.stdout.readline() == b"value\n"
+    store("set", "key", "two\nlines")
+    assert watch.stdout.read(11) == b"=two\nlines\0"
+    assert [lines.stdout.readline() for _ in range(2)] == [b"two\n", b"lines\n"]
+    store("rm", "key")
+    assert watch.stdout.read(2) == b"-\0"
+    assert lines.stderr.readline() == b"dtrun: key: removed\n"
+    daemon.stop()
+    short = [line for line in daemon.told if "connection from" in line]
+    assert not short, short  # who comes and goes is no news
+    daemon.start()
+    store("set", "key", "after")
+    assert watch.stdout.read(7) == b"=after\0"
+    daemon.process.kill()
+    daemon.process.wait()
+    daemon.start()
+    store("set", "key", "again")
+    assert watch.stdout.read(7) == b"=again\0"
+    for process in (watch, lines):
+        process.kill()
+        process.communicate()
+
+    # A job is dropped as a whole.
+    store("drop")
+    done = store("drop", code=1)
+    assert b'no job "job"' in done.stderr, done
+    store("get", "key", code=1)
+
+    # A daemon that does not answer any more ends nobody's time.
+    waits = subprocess.Popen([DTRUN, "store", "wait", "key", "--timeout", "1"], stderr=subprocess.PIPE, env=env)
+    waiting = 0
+    while not waiting:
+        status = subprocess.run([DTRUN, "status", "--json"], env=env, stdout=subprocess.PIPE, timeout=60)
+        waiting = sum(job["waiting"] for job in json.loads(status.stdout or '{"jobs":[]}')["jobs"])
+        assert waits.poll() is None
+    daemon.process.send_signal(signal.SIGSTOP)
+    store("get", "key", "--timeout", "1", code=201)
+    told = waits.communicate(timeout=60)[1]
+    assert waits.returncode == 201 and b"has not answered for " in told, (waits.returncode, told)
+    daemon.process.send_signal(signal.SIGCONT)
+    daemon.stop()
+finally:
+    daemon.process.kill()
 
 if os.geteuid() != 0:
     skip("only root can be somebody else")

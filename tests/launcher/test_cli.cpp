@@ -347,7 +347,7 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
          "--heartbeat-timeout: '0.5' is not a number of seconds from 1 to 86400"},
         {"store", "dtrun store what? get, set, add, wait, watch, ls or rm"},
         {"store put k",
-         "'put' is none of get, set, add, wait, watch, ls and rm; see dtrun store --help"},
+         "'put' is none of get, set, add, wait, watch, ls, rm and drop; see dtrun store --help"},
         {"store set k", "usage: dtrun store set [options] KEY VALUE|-"},
         {"status a b", "usage: dtrun status [options] [HOST[:PORT]]"},
     }));
@@ -492,6 +492,10 @@ TEST_CASE("store commands take options and operands in any order", "[launcher][c
     CHECK(set.daemon.job == "j");
     CHECK(set.daemon.address == "h:1");
     CHECK(set.operands == Strings{"k", "v"});
+    CHECK(command("--job j set k v").daemon.job == "j");
+    CHECK(command("--job j --timeout 3 wait k").operands == Strings{"k"});
+    CHECK(command("ls -0").nul);
+    CHECK(command("drop --job j").verb == StoreCommand::Verb::drop);
     CHECK(command("add k -- -5").operands == Strings{"k", "-5"});
     CHECK(command("wait a b c --timeout 2").timeout == std::chrono::seconds(2));
     CHECK(command("ls").operands.empty());

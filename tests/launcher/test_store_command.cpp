@@ -1,4 +1,5 @@
 #include "launcher/commands/store_command.h"
+#include "launcher/plan/daemon_target.h"
 #include "launcher/watch/serialize.h"
 
 #include <catch2/catch.hpp>
@@ -25,14 +26,37 @@ TEST_CASE("names of jobs and members cannot give orders to the terminal of `dtru
         R"({"host":"h1\ndtrun serve: forged","slots":2,"ranks":2,"connected":true}]}]})"));
     CHECK(shown ==
           "dtrun serve 1, pid 7, up 3 s, 1 connection\n"
-          "JOB                  PHASE        GEN         RANKS     KEYS       STEP\n"
-          "j\\x1b[2J             running        1       2 (1-2)        0          -\n"
+          "JOB                  PHASE        GEN         RANKS     KEYS       STEP       UNUSED\n"
+          "j\\x1b[2J             running        1       2 (1-2)        0          -            -\n"
           "  h1\\x0adtrun serve: forged   2 slots   2 ranks\n");
 }
 
-TEST_CASE("a job is there once it has members or keys", "[store_command]") {
+TEST_CASE("`dtrun status` tells how long nobody has been connected to a job", "[store_command]") {
+    const std::string shown = status_table(object(R"({"jobs":[{"unused_s":187200},{}]})"));
+    CHECK_THAT(shown, Catch::Contains("-      2 d 4 h\n"));
+    CHECK_THAT(shown, Catch::EndsWith("-            -\n"));
+}
+
+TEST_CASE("a daemon's address with colons in it is an IPv6 address, or a mistake",
+          "[store_command]") {
+    using Place = std::pair<std::string, std::uint16_t>;
+    CHECK(plan::parse_address("host:1", 9) == Place("host", 1));
+    CHECK(plan::parse_address("::1", 9) == Place("::1", 9));
+    CHECK(plan::parse_address("fe80::1%eth0", 9) == Place("fe80::1%eth0", 9));
+    CHECK(plan::parse_address("[::1]:1", 9) == Place("::1", 1));
+    for (const char* text : {"nosuch:1:2", "::1:29779"}) {
+        const auto parsed = plan::parse_address(text, 9);
+        REQUIRE_FALSE(parsed.has_value());
+        CHECK_THAT(parsed.error().message, Catch::EndsWith("write HOST:PORT or [ADDRESS]:PORT"));
+    }
+}
+
+TEST_CASE("a job is there once it has members, keys or clients besides who asks",
+          "[store_command]") {
     CHECK_FALSE(has_job(object(R"({"jobs":[]})")));
     CHECK_FALSE(has_job(object(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":0}]})")));
+    CHECK_FALSE(has_job(object(R"({"jobs":[{"phase":"store","keys":0,"connections":1}]})")));
+    CHECK(has_job(object(R"({"jobs":[{"phase":"store","keys":0,"connections":2}]})")));
     CHECK(has_job(object(R"({"jobs":[{"name":"j","phase":"store","ranks":0,"keys":1}]})")));
     CHECK(has_job(object(R"({"jobs":[{"name":"j","phase":"waiting","ranks":0,"keys":0}]})")));
 }

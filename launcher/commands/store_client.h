@@ -1,0 +1,80 @@
+#pragma once
+
+#include "base/ids.h"
+#include "base/loop/asio.h"
+#include "base/loop/deadline.h"
+#include "base/loop/task_group.h"
+#include "base/result.h"
+#include "launcher/plan/daemon_target.h"
+#include "rendezvous/links/link.h"
+#include "rendezvous/links/pulse.h"
+#include "rendezvous/wire/store_request.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+namespace dtrun::commands {
+
+/// Whom `dtrun store` asks.
+struct StoreServer {
+    std::string agent_socket;   ///< DTRUN_SOCKET, of our rank's agent; empty: the daemon
+    plan::DaemonTarget daemon;  ///< if there is no agent
+    Deadline connect_by{};      ///< the first connection
+    /// How long a daemon that was lost may take to come back.
+    std::chrono::milliseconds return_limit{60'000};
+
+    std::string name() const {
+        return agent_socket.empty() ? daemon.name : "the agent of this rank (DTRUN_SOCKET)";
+    }
+};
+
+/// A client of a job's store. A daemon that was lost, since it was started again, cut off or stopped, is
+/// connected to again and asked again, which does nothing twice; an agent is not.
+///
+/// Thread: the executor's. Lifetime: the owner awaits close() before destruction.
+class StoreClient {
+public:
+    StoreClient(asio::any_io_executor executor, StoreServer server);
+
+    /// Errc: unreachable, timed_out, denied (the secret is wrong)
+    asio::awaitable<Result<void>> connect();
+
+    struct Reply {
+        Status status{};
+        Bytes results;
+    };
+    /// Asks, and ends at the deadline whatever the server does.
+    /// Errc: timed_out, unreachable, denied, closed; cancelled: it refuses us for good
+    asio::awaitable<Result<Reply>> ask(StoreRequest request, Deadline deadline);
+
+    asio::awaitable<void> close();
+
+private:
+    /// A connection and what runs on it.
+    struct Line {
+        Line(asio::any_io_executor executor, std::unique_ptr<Link> link_)
+            : link(std::move(link_)), tasks(executor), pulse(executor, kHeartbeatTimeout) {}
+
+        std::unique_ptr<Link> link;
+        TaskGroup tasks;
+        Pulse pulse;
+        std::string lost;  ///< why it was closed from here
+    };
+
+    asio::awaitable<Result<void>> connect_to_agent();
+    asio::awaitable<Result<void>> connect_to_daemon(Deadline deadline);
+    asio::awaitable<Result<void>> reconnect(Error why, Deadline deadline);
+    asio::awaitable<Result<Reply>> next_reply(Deadline deadline);
+    asio::awaitable<void> hang_up();
+    void open(std::unique_ptr<Link> link, const Bytes& first);
+    void beat();
+
+    asio::any_io_executor executor_;
+    StoreServer server_;
+    std::shared_ptr<Line> line_;  ///< shared with a time limit that may have passed
+    std::uint64_t client_ = random_id();
+    std::uint64_t id_ = 0;
+};
+
+}  // namespace dtrun::commands
