@@ -6,6 +6,7 @@
 #include "launcher/plan/host_shape.h"
 #include "rendezvous/wire/job_key.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <unistd.h>
@@ -73,6 +74,13 @@ Result<std::vector<std::string>> look_up(const std::string& host) {
     return addresses;
 }
 
+/// Whether it is a numeric address, perhaps with a zone: "fe80::1%eth0".
+bool is_ipv6(std::string_view text) {
+    in6_addr address{};
+    const std::string numbers(text.substr(0, text.find('%')));
+    return ::inet_pton(AF_INET6, numbers.c_str(), &address) == 1;
+}
+
 /// Adds where the daemon is, and what must be shown to it.
 Result<DaemonTarget> complete(DaemonTarget target, const DaemonWords& words, const Secret& secret,
                               EnvironmentView environment) {
@@ -83,6 +91,10 @@ Result<DaemonTarget> complete(DaemonTarget target, const DaemonWords& words, con
     target.addresses = std::move(*numeric);
     target.port = address->second;
     target.job = words.job.empty() ? variable(environment, "DTRUN_JOB_NAME") : words.job;
+    if (target.job.size() > kJobNameBytesMax)
+        return fail(Errc::invalid_input,
+                    "a job's name of {} bytes, more than {} (--job, DTRUN_JOB_NAME)",
+                    target.job.size(), kJobNameBytesMax);
     const JobId id = job_id_of(target.job);
     target.credentials = {id, job_secret_of(secret, id), words.encrypt};
     return target;
@@ -107,6 +119,8 @@ Result<std::pair<std::string, std::uint16_t>> parse_address(std::string_view tex
         port = text.substr(colon);
     }
     if (host.empty()) return fail(Errc::invalid_input, "'{}': write HOST:PORT", text);
+    if (host.find(':') != std::string_view::npos && !is_ipv6(host))
+        return fail(Errc::invalid_input, "'{}': write HOST:PORT or [ADDRESS]:PORT", text);
     if (port.empty()) return std::pair(std::string(host), default_port);
     const auto number = to_int(port.substr(1), 0, 65'535);
     if (!number)

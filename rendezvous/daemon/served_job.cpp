@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/msgpack.h"
 #include "rendezvous/wire/rank_messages.h"
 
@@ -103,8 +104,11 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
                               std::string local, Deadline now) {
     if (enter.member == MemberId{} || enter.slots > kSlotsMax ||
         enter.name.size() > kTextBytesMax || enter.addresses.size() > kAddressesMax ||
-        enter.job_name.size() > kTextBytesMax || enter.allowed.size() > kSizesMax)
+        enter.allowed.size() > kSizesMax)
         return fail(Errc::invalid_input, "malformed enter");
+    if (enter.job_name.size() > kJobNameBytesMax)
+        return fail(Errc::invalid_input, "the job's name has {} bytes, more than {}",
+                    enter.job_name.size(), kJobNameBytesMax);
     if (enter.slots > 0) {
         auto done = enter_member(peer, enter, std::move(remote), std::move(local), now);
         if (!done) return done;

@@ -7,6 +7,8 @@
 
 namespace dtrun {
 
+inline constexpr std::size_t kJobNameBytesMax = 4'096;
+
 /// The id of a job on the wire, and the secret that its members prove to know; they follow from the
 /// job's name and the daemon's secret (docs/PROTOCOL.md).
 JobId job_id_of(std::string_view name);

@@ -167,6 +167,10 @@ TEST_CASE("a daemon hands out ranks when nobody else does, or when they may chan
     const auto six = find_launcher(with(kDaemon, {{"DTRUN_SERVE", "[fe80::1]:29400"}}));
     REQUIRE(six.has_value());
     CHECK(six->daemon->host == "fe80::1");
+    const auto bare = find_launcher(with(kDaemon, {{"DTRUN_SERVE", "::1"}}));
+    REQUIRE(bare.has_value());
+    CHECK(bare->daemon->host == "::1");
+    CHECK(bare->daemon->port == "29400");
     const auto usual = find_launcher(with(kDaemon, {{"DTRUN_SERVE", "[fe80::1]"}}));
     REQUIRE(usual.has_value());
     CHECK(usual->daemon->host == "fe80::1");
@@ -197,6 +201,10 @@ TEST_CASE("half-set and contradictory variables are named", "[client][launchers]
         {with(kSlurm, {{"SLURM_NODEID", "4"}}), "SLURM_NODEID=4 is not below"},
         {with(kDaemon, {{"DTRUN_SERVE", "head:x"}}), "DTRUN_SERVE='head:x' is not host:port"},
         {with(kDaemon, {{"DTRUN_SERVE", ":1"}}), "DTRUN_SERVE=':1' is not host:port"},
+        {with(kDaemon, {{"DTRUN_SERVE", "::1:29779"}}),
+         "DTRUN_SERVE='::1:29779' is not host:port, or [address]:port"},
+        {with(kDaemon, {{"DTRUN_JOB_NAME", std::string(5'000, 'j')}}),
+         "DTRUN_JOB_NAME has 5000 bytes, more than 4096"},
         {with(kDaemon, {{"DTRUN_JOB_NAME", ""}}), "DTRUN_JOB_NAME must name a job"},
         {with(kDaemon, {{"DTRUN_SECRET_FD", "3"}}), "either DTRUN_SECRET_FILE or DTRUN_SECRET_FD"},
         {with(kDaemon, {{"DTRUN_SECRET_FILE", ""}}), "either DTRUN_SECRET_FILE or DTRUN_SECRET_FD"},

@@ -1,7 +1,9 @@
 #include "worker/client/connect/launchers.h"
 
 #include "base/strings.h"
+#include "rendezvous/wire/job_key.h"
 
+#include <arpa/inet.h>
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -200,17 +202,28 @@ void read_torchrun(Reader& in, Place& place) {
     place.cross_size = group.count;
 }
 
+/// Whether it is a numeric address, perhaps with a zone: "fe80::1%eth0".
+bool is_ipv6(const std::string& text) {
+    in6_addr address{};
+    return ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &address) == 1;
+}
+
 DaemonAddress read_daemon(Reader& in, const std::string& serve) {
     DaemonAddress daemon;
     const std::size_t colon = serve.rfind(':');
-    const bool has_port = colon != serve.npos && !serve.ends_with(']');
+    const bool is_bare = colon != serve.find(':') && !serve.starts_with('[');  // "::1"
+    const bool has_port = colon != serve.npos && !serve.ends_with(']') && !is_bare;
     daemon.host = serve.substr(0, has_port ? colon : serve.npos);
     if (daemon.host.starts_with('[') && daemon.host.ends_with(']'))
         daemon.host = daemon.host.substr(1, daemon.host.size() - 2);
     daemon.port = has_port ? serve.substr(colon + 1) : std::string(kDaemonPort);
-    if (daemon.host.empty() || !to_int(daemon.port, 1, 65'535))
-        in.mistake(fmt::format("DTRUN_SERVE='{}' is not host:port", serve));
+    if (daemon.host.empty() || !to_int(daemon.port, 1, 65'535) ||
+        (is_bare && !is_ipv6(daemon.host)))
+        in.mistake(fmt::format("DTRUN_SERVE='{}' is not host:port, or [address]:port", serve));
     daemon.job_name = in.text("DTRUN_JOB_NAME");
+    if (daemon.job_name.size() > kJobNameBytesMax)
+        in.mistake(fmt::format("DTRUN_JOB_NAME has {} bytes, more than {}", daemon.job_name.size(),
+                               kJobNameBytesMax));
     if (daemon.job_name.empty())
         in.mistake("DTRUN_JOB_NAME must name a job of the daemon in DTRUN_SERVE");
     daemon.secret_file = in.text("DTRUN_SECRET_FILE");
