@@ -1,7 +1,7 @@
 #include "worker/ranks/supervisor.h"
 
-#include "base/fd.h"
 #include "base/strings.h"
+#include "worker/ranks/oom_kills.h"
 #include "worker/ranks/process_tree.h"
 
 #include <sys/wait.h>
@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <limits>
 
 namespace dtrun::ranks {
 namespace {
@@ -21,18 +20,6 @@ constexpr std::chrono::seconds kKillWorthTelling{3};
 constexpr std::chrono::milliseconds kStrayInterval{20};
 /// What tells the processes of one place from all others.
 constexpr std::array<std::string_view, 2> kMarks{"DTRUN_AGENT=", "DTRUN_SLOT="};
-
-/// Processes that the kernel's OOM killer has ended on this machine since boot; 0 if it does not say.
-std::uint64_t oom_kills() {
-    const auto text = read_file("/proc/vmstat");
-    if (!text) return 0;
-    const std::size_t at = text->find("\noom_kill ");
-    if (at == std::string::npos) return 0;
-    const std::string_view rest = std::string_view(*text).substr(at + 10);
-    return static_cast<std::uint64_t>(
-        to_int(rest.substr(0, rest.find('\n')), 0, std::numeric_limits<long long>::max())
-            .value_or(0));
-}
 
 /// To a rank's process group, or to a process that is about to make one.
 void send_signal(pid_t rank, int signal) {
