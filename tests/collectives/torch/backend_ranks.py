@@ -63,6 +63,8 @@ def complex_numbers(rank, size):
     gathered = [torch.zeros((), dtype=torch.complex64) for _ in range(size)] if rank == 0 else None
     dist.gather(torch.tensor(complex(rank, -rank)), gathered)
     check(rank > 0 or [part.item() for part in gathered] == [complex(other, -other) for other in range(size)])
+    gathered = [torch.zeros(0, dtype=torch.complex64) for _ in range(size)] if rank == 0 else None
+    dist.gather(torch.zeros(0, dtype=torch.complex64), gathered)
     raises(ValueError, "complex ones with SUM and AVG alone, not",
            lambda: dist.group.WORLD.allreduce([ones], reduce_options(dist.ReduceOp.MAX)))
 
@@ -177,6 +179,10 @@ def names(rank, size):
     check(everybody.group_name != dist.group.WORLD.group_name)
     check(same(functional.all_reduce(torch.ones(3), "sum", everybody) + 0, torch.full((3,), float(size))))
     check(init_device_mesh("cpu", (size,)).size() == size)
+    raises(ValueError, "init_device_mesh(backend_override={0: \"gloo\"})", lambda: init_device_mesh("cpu", (1, size)))
+    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("one", "all"), backend_override={"one": "gloo"})
+    check(same(functional.all_reduce(torch.ones(3), "sum", (mesh, 1)) + 0, torch.full((3,), float(size))))
+    raises(ValueError, "give it with src=", lambda: dist.recv(torch.zeros(1)))
 
 
 def works(rank, size):

@@ -79,6 +79,8 @@ class Flat:
 
     def put(self, elements: torch.Tensor) -> None:
         """Gives the tensor other elements, as many as `flat` has."""
+        if elements.numel() == 0:  # torch sees no complex numbers in an odd row of nothing
+            return
         elements = elements.view(self.flat.shape)
         self.given.detach().copy_(torch.view_as_complex(elements) if self.given.is_complex() else elements)
 

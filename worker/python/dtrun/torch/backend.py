@@ -67,7 +67,8 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         if (worker.rank, worker.world_size) != (rank, size):
             raise ValueError(f"the backend \"dtrun\" is for groups of all {worker.world_size} ranks that dtrun "
                              f"has started, in their order, not for rank {rank} of {size}: make smaller groups "
-                             "with new_group(ranks, backend=\"gloo\")")
+                             "with new_group(ranks, backend=\"gloo\"), and the dimensions of a device mesh with "
+                             "init_device_mesh(backend_override={0: \"gloo\"})")
         self._rank, self._size = rank, size
         self._name = self._description = "undefined"
         seconds = None if timeout is None else max(1, timeout.total_seconds())
@@ -303,6 +304,9 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         into = self._message("recv", tensors, source)
         way, peer = self._messages.way(source, self._rank)
         return self._start(lambda: way.comm.recv(into.flat, peer), [into], way=way, source=source)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> OperationWork:
+        raise ValueError("recv: the backend \"dtrun\" has to know the rank that sends: give it with src=")
 
     def _message(self, operation: str, tensors: Tensors, peer: int) -> Flat:
         flat = flat_of(tensors)
