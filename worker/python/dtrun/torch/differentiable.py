@@ -29,6 +29,7 @@ class _Allreduce(torch.autograd.Function):
 
 def _reduce(tensors: Sequence[torch.Tensor], name: Optional[str], compression: Any, op: int,
             scales: Tuple[float, float], process_set: ProcessSet) -> List[torch.Tensor]:
+    o.check_tensors(*tensors)
     formats = {wire_format(compression, tensor, op in (Average, Sum)) for tensor in tensors}
     if formats != {0} and len(formats) == 1:
         return list(_Allreduce.apply(name, op, scales, process_set, formats.pop(), *tensors))
@@ -136,6 +137,7 @@ def alltoall(tensor: torch.Tensor, splits: Union[None, torch.Tensor, Sequence[in
 
     :param splits: rows for each rank, 32-bit integers; None: the same number for each
     """
+    o.check_tensors(tensor)
     output, received = _Alltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
 
@@ -170,6 +172,7 @@ def grouped_reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str] =
                           process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                           postscale_factor: float = 1.0) -> List[torch.Tensor]:
     """reducescatter() of several tensors as one operation."""
+    o.check_tensors(*tensors)
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = _Reducescatter.apply(name, op, (prescale_factor, postscale_factor), process_set,
                                    *[tensor for tensor, _ in compressed])

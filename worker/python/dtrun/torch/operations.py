@@ -74,6 +74,23 @@ def _reduction(op: int) -> int:
     return _REDUCTIONS[op]
 
 
+def check_tensors(*tensors: Any) -> None:
+    """:raises TypeError: one of them is something else"""
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"dtrun.torch sends tensors, not {type(tensor).__name__}: use torch.as_tensor(), or "
+                            "broadcast_object() and allgather_object()")
+
+
+def root_index(root_rank: int, process_set: ProcessSet) -> int:
+    """The root's place in a process set. :raises ValueError: it is not there"""
+    process_set.coordinator()
+    ranks = process_set.ranks or []
+    if root_rank not in ranks:
+        raise ValueError(f"root_rank {root_rank!r} is not among the ranks {ranks}")
+    return ranks.index(root_rank)
+
+
 def _check_reducible(tensors: Sequence[torch.Tensor], op: int, prescale: float, postscale: float) -> None:
     if all(tensor.dtype != torch.bool for tensor in tensors):
         return
@@ -112,6 +129,7 @@ def _allreduce(tensors: Sequence[torch.Tensor], outputs: Optional[Sequence[torch
     """:param outputs: where results go, None: into new tensors"""
     if not tensors:
         raise ValueError("there are no tensors to reduce")
+    check_tensors(*tensors)
     _check_reducible(tensors, op, prescale, postscale)
     coordinator = process_set.coordinator()
     sources = [_source(tensor) for tensor in tensors]
@@ -194,6 +212,7 @@ def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: Optional[bool] 
 def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: int,
                            process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
     """Adds sparse tensors up by gathering them. :return: a function that waits and returns the sum"""
+    check_tensors(tensor)
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be reduced with Average and Sum")
     indices = allgather_async(tensor._indices().transpose(0, 1).contiguous(), f"{name}.indices", process_set)
@@ -216,6 +235,7 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: int,
 def _allgather(tensors: Sequence[torch.Tensor], name: Optional[str], process_set: ProcessSet) -> Handle:
     if not tensors:
         raise ValueError("there are no tensors to gather")
+    check_tensors(*tensors)
     coordinator = process_set.coordinator()
     sources = [_source(tensor) for tensor in tensors]
     task = Task(coordinator.name("allgather", name), c.ALLGATHER, sources)
@@ -243,13 +263,11 @@ def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: Optional[str]
 
 def _broadcast(tensor: torch.Tensor, output: Optional[torch.Tensor], root_rank: int, name: Optional[str],
                process_set: ProcessSet) -> Handle:
-    coordinator = process_set.coordinator()
-    ranks = process_set.ranks or []
-    if root_rank not in ranks:
-        raise ValueError(f"root_rank {root_rank} is not among the ranks {ranks}")
+    check_tensors(tensor)
+    coordinator, root = process_set.coordinator(), root_index(root_rank, process_set)
     source = _source(tensor)
     target = _target(tensor) if output is None else source
-    task = Task(coordinator.name("broadcast", name), c.BROADCAST, [source], root=ranks.index(root_rank))
+    task = Task(coordinator.name("broadcast", name), c.BROADCAST, [source], root=root)
 
     def result(outcome: Outcome) -> torch.Tensor:
         if output is None:
@@ -288,6 +306,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Union[None, torch.Tensor, Seque
     :param splits: rows for each rank, 32-bit integers; None: the same number for each
     :return: for synchronize(), which returns the rows that have come, and with splits also how many from whom
     """
+    check_tensors(tensor)
     coordinator = process_set.coordinator()
     if splits is not None and not isinstance(splits, torch.Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
@@ -295,6 +314,8 @@ def alltoall_async(tensor: torch.Tensor, splits: Union[None, torch.Tensor, Seque
         raise ValueError(f"splits has to be {coordinator.size} 32-bit integers, one for each rank")
     source = _source(tensor)
     given = None if splits is None else splits.tolist()
+    if given is not None and min(given) < 0:
+        raise ValueError(f"splits {given} has fewer than 0 rows for rank {given.index(min(given))}")
     task = Task(coordinator.name("alltoall", name), c.ALLTOALL, [source], splits=given)
 
     def result(outcome: Outcome) -> Any:
@@ -319,6 +340,7 @@ def _reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str], op: int
                    postscale: float, process_set: ProcessSet) -> Handle:
     if not tensors:
         raise ValueError("there are no tensors to reduce")
+    check_tensors(*tensors)
     if op == Adasum:
         raise NotImplementedError("Adasum is for allreduce: reducescatter is for Average, Sum, Min, Max, Product")
     _check_reducible(tensors, op, prescale, postscale)
