@@ -8,9 +8,10 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
+from ._optimizer_state import load_others, put_state, room_for, state_of, take_tensors
 from .basics import ProcessSet, global_process_set
 from .differentiable import allgather
-from .operations import broadcast_, broadcast_async_, synchronize
+from .operations import broadcast_, broadcast_async_, root_index, synchronize
 
 try:
     import cloudpickle as _pickler  # which takes functions and classes of __main__, too
@@ -32,7 +33,11 @@ def broadcast_parameters(params: Union[Dict[str, torch.Tensor], Iterable[Any]], 
         raise ValueError(f"params is a dictionary or a list of parameters, not {type(params).__name__}")
     else:
         named = [p if isinstance(p, tuple) else (None, p) for p in params]
-    handles = [broadcast_async_(p, root_rank, name, process_set) for name, p in named if torch.is_tensor(p)]
+    for name, p in named:
+        if not torch.is_tensor(p):
+            raise ValueError(f"params has {'' if name is None else name + ', '}a {type(p).__name__} and no tensor: "
+                             "broadcast_object() sends such things")
+    handles = [broadcast_async_(p, root_rank, name, process_set) for name, p in named]
     for handle in handles:
         synchronize(handle)
 
@@ -47,7 +52,7 @@ def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = 
                      process_set: ProcessSet = global_process_set) -> Any:
     """The root's object, on all ranks; by pickle. :param name: None: ranks call this in the same order"""
     name = name if name is not None else "broadcast_object"
-    is_root = process_set.rank() == (process_set.ranks or []).index(root_rank)
+    is_root = process_set.rank() == root_index(root_rank, process_set)
     data = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
     length = torch.tensor([data.numel()])
     broadcast_(length, root_rank, f"{name}.length", process_set)
@@ -71,58 +76,30 @@ def allgather_object(obj: Any, name: Optional[str] = None,
     return objects
 
 
-class _Place:
-    """Stands in an optimizer's state for a tensor that is sent by itself."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
-
-
-def _take_tensors(value: Any, taken: List[torch.Tensor]) -> Any:
-    """A copy of nested containers with a _Place for each tensor."""
-    if torch.is_tensor(value):
-        taken.append(value)
-        return _Place(value)
-    if isinstance(value, dict):
-        return {key: _take_tensors(item, taken) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_take_tensors(item, taken) for item in value)
-    return value
-
-
-def _put_tensors(value: Any, made: List[torch.Tensor]) -> Any:
-    """The inverse: a copy with a new tensor for each _Place."""
-    if isinstance(value, _Place):
-        made.append(torch.empty(value.shape, dtype=value.dtype))
-        return made[-1]
-    if isinstance(value, dict):
-        return {key: _put_tensors(item, made) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_put_tensors(item, made) for item in value)
-    return value
-
-
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None,
                               process_set: ProcessSet = global_process_set) -> None:
     """Gives all ranks the root's optimizer state: learning rates, momenta and so on.
 
-    Ranks other than the root need not have any yet, as after a restart from a checkpoint that the root has read.
+    Ranks other than the root need not have any yet, as after a restart from a checkpoint that the root has read. The
+    dictionaries and tensors of an optimizer stay, so that schedulers which were made before go on with them.
 
     :param model: is not needed
+    :raises ValueError: the root's optimizer has other groups of parameters
     """
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("cannot broadcast torch.optim.LBFGS state: it has no fixed structure")
     if not optimizer.state:  # Horovod's users rely on gradients that are there from the first step on
         for p in (p for group in optimizer.param_groups for p in group["params"]):
             if p.requires_grad and p.grad is None:
                 p.grad = torch.zeros_like(p)
-    is_root = process_set.rank() == (process_set.ranks or []).index(root_rank)
+    is_root = process_set.rank() == root_index(root_rank, process_set)
     tensors: List[torch.Tensor] = []
-    outline = _take_tensors(optimizer.state_dict(), tensors) if is_root else None
+    outline = take_tensors(state_of(optimizer), tensors) if is_root else None
     outline = broadcast_object(outline, root_rank, "optimizer_state", process_set)
-    if not is_root:
-        state = _put_tensors(outline, tensors)
+
+    def room(place: Any, existing: Any) -> torch.Tensor:
+        tensors.append(room_for(place, existing))
+        return tensors[-1]
+
+    others = {} if is_root else put_state(optimizer, outline, room)
     broadcast_parameters([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank,
                          process_set)
-    if not is_root:
-        optimizer.load_state_dict(state)
+    load_others(optimizer, others)

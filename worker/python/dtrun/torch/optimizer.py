@@ -11,6 +11,7 @@ import torch
 
 from . import _coordinator as c
 from . import operations as o
+from ._optimizer_state import keeping_dictionaries
 from .basics import ProcessSet, global_process_set, size
 from .compression import Compression, wire_format
 from .functions import broadcast_object
@@ -98,7 +99,16 @@ def _when_accumulated(p: torch.Tensor, call: Callable[..., None], keep: List[Any
     keep.append(accumulator)
 
 
-class _Distributed:
+class _Wrapper:
+    """What all wrapped optimizers have in front of their class."""
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        # The optimizer that was wrapped, and a scheduler that was made for it, have these dictionaries, too.
+        with keeping_dictionaries(self):  # type: ignore[arg-type]
+            return super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
+
+
+class _Distributed(_Wrapper):
     """What is put in front of an optimizer's class."""
 
     def _distribute(self, names: Names, compression: Any, passes: int, op: int, predivide: float, groups: Any,
@@ -271,12 +281,16 @@ class _Distributed:
         return super().zero_grad(*args, **kwargs)  # type: ignore[misc]
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        self.begin_anew()
+        return super().load_state_dict(*args, **kwargs)
+
+    def begin_anew(self) -> None:
+        """Forgets reductions that are under way, as after the loss of a rank."""
         self._started = {}
         self._arrived = {group: 0 for group in self._arrived}
         self._synchronized = False
         self._should_synchronize = True
         self.set_backward_passes_per_step(self.backward_passes_per_step)
-        return super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """How often gradients are added up here before they are reduced."""
@@ -298,7 +312,7 @@ def _replace(p: torch.Tensor, gradient: torch.Tensor) -> None:
         p.grad.data.copy_(gradient)
 
 
-class _DistributedAdasum:
+class _DistributedAdasum(_Wrapper):
     """Each rank makes a step of its own; the steps are combined, not the gradients."""
 
     def _distribute(self, names: Names, compression: Any, passes: int, process_set: ProcessSet) -> None:
