@@ -58,6 +58,8 @@ for number in (1, 2, 4):
     check(f"operations give on {number} ranks what Horovod's give", number, rank("operations"))
 for number in (1, 3):
     check(f"{number} ranks with DistributedOptimizer train as one process does", number, rank("optimizer"))
+check("schedulers, later parameters, closures and elastic states train as one process does", 2,
+      [f"{HERE}/training_ranks.py", "training"])
 check("ranks that disagree are told both wishes, and go on", 2, rank("disagrees"))
 check("a signal handler that raises loses no operation, and others run while one waits", 2, rank("interrupts"))
 check("a program ends well while a thread is in an operation and results are in use", 2, rank("ends"))

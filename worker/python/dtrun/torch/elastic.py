@@ -18,14 +18,16 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
 from .. import Code, Error
 from . import basics
 from ._coordinator import HorovodInternalError
-from .functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from ._optimizer_state import copied_into, load_others, put_state, state_of
+from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .optimizer import _Distributed
 
 
 class HostsUpdatedInterrupt(RuntimeError):
@@ -90,50 +92,6 @@ class ObjectState(State):
     """Attributes that can be pickled."""
 
 
-class TorchState(State):
-    """A model, an optimizer, other things that have state_dict(), and attributes that can be pickled.
-
-    :param model: a torch.nn.Module, or None
-    :param optimizer: a torch.optim.Optimizer, or None
-    :param values: counters, samplers and so on
-    """
-
-    def __init__(self, model: Any = None, optimizer: Any = None, **values: Any) -> None:
-        named = dict(values)
-        named.update({name: value for name, value in (("model", model), ("optimizer", optimizer))
-                      if value is not None})
-        self._stateful = {name: value for name, value in named.items() if hasattr(value, "load_state_dict")}
-        self.__dict__.update(self._stateful)
-        super().__init__(**{name: value for name, value in named.items() if name not in self._stateful})
-
-    def save(self) -> None:
-        super().save()
-        self._states: Dict[str, Any] = {name: copy.deepcopy(value.state_dict())
-                                        for name, value in self._stateful.items()}
-
-    def restore(self) -> None:
-        super().restore()
-        for name, value in self._stateful.items():
-            value.load_state_dict(copy.deepcopy(self._states[name]))
-
-    def sync(self) -> None:
-        for value in self._stateful.values():
-            if isinstance(value, torch.nn.Module):
-                broadcast_parameters(value.state_dict(), 0)
-            elif isinstance(value, torch.optim.Optimizer):
-                broadcast_optimizer_state(value, 0)
-            elif isinstance(value, ElasticSampler):
-                value.sync()
-            else:
-                value.load_state_dict(broadcast_object(value.state_dict(), 0, "elastic.stateful"))
-        super().sync()
-
-    def reset(self) -> None:
-        for value in self._stateful.values():
-            if isinstance(value, ElasticSampler):
-                value.reset()
-
-
 class ElasticSampler(torch.utils.data.Sampler):
     """Each rank's share of the samples of an epoch that no rank has had yet.
 
@@ -168,7 +126,6 @@ class ElasticSampler(torch.utils.data.Sampler):
 
     def sync(self) -> None:
         """Puts together what all ranks have had."""
-        from .functions import allgather_object
         epoch = broadcast_object(self.epoch, 0, "elastic.epoch")
         everybody = allgather_object((self.epoch, self.processed_indices), "elastic.indices")
         had = set().union(*[indices for other, indices in everybody if other == epoch])
@@ -191,6 +148,171 @@ class ElasticSampler(torch.utils.data.Sampler):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+class StateHandler:
+    """How one attribute of a TorchState is kept, and given to other ranks. Subclass it for types of your own, and
+    put them with it into the list of get_handler_registry()."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to what was saved."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives all ranks what rank 0 has."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Another object takes the place of the old one."""
+        self.value = value
+        self.save()
+
+
+class _StateDictHandler(StateHandler):
+    """Of what has state_dict() and load_state_dict()."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        # All ranks load it, the root too: whatever this replaces is replaced everywhere.
+        self.value.load_state_dict(copy.deepcopy(broadcast_object(self.value.state_dict(), 0, "elastic.stateful")))
+
+
+class ModelStateHandler(_StateDictHandler):
+    """Of a torch.nn.Module."""
+
+    def sync(self) -> None:
+        state = self.value.state_dict()
+        broadcast_parameters({name: value for name, value in state.items() if torch.is_tensor(value)}, 0)
+        others = {name: value for name, value in state.items() if not torch.is_tensor(value)}
+        if others:  # of modules with get_extra_state()
+            self.value.load_state_dict({**state, **broadcast_object(others, 0, "elastic.model")})
+
+
+class OptimizerStateHandler(_StateDictHandler):
+    """Of a torch.optim.Optimizer, whose dictionaries and tensors stay: schedulers hold them."""
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(state_of(self.value))
+
+    def restore(self) -> None:
+        self._begin_anew()
+        load_others(self.value, put_state(self.value, self._saved, copied_into))
+
+    def sync(self) -> None:
+        self._begin_anew()
+        broadcast_optimizer_state(self.value, 0)
+
+    def _begin_anew(self) -> None:
+        if isinstance(self.value, _Distributed):
+            self.value.begin_anew()
+
+
+class SamplerStateHandler(_StateDictHandler):
+    """Of an ElasticSampler."""
+
+    def sync(self) -> None:
+        self.value.sync()
+
+
+_registry: List[Tuple[type, Callable[[Any], StateHandler]]] = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> List[Tuple[type, Callable[[Any], StateHandler]]]:
+    """Which handler an attribute of a TorchState gets, by its type; the first that fits."""
+    return _registry
+
+
+def set_handler_registry(registry: Iterable[Tuple[type, Callable[[Any], StateHandler]]]) -> None:
+    _registry[:] = registry
+
+
+def _handler_for(value: Any) -> Optional[Callable[[Any], StateHandler]]:
+    for kind, handler in _registry:
+        if isinstance(value, kind):
+            return handler
+    return _StateDictHandler if hasattr(value, "load_state_dict") else None
+
+
+class TorchState(State):
+    """A model, an optimizer, other things that have state_dict(), and attributes that can be pickled.
+
+    Another object may be assigned to each of them, which is what is kept and given to others from then on.
+
+    :param model: a torch.nn.Module, or None
+    :param optimizer: a torch.optim.Optimizer, or None
+    :param values: counters, samplers and so on
+    """
+
+    def __init__(self, model: Any = None, optimizer: Any = None, **values: Any) -> None:
+        self._handlers: Dict[str, StateHandler] = {}
+        self._names: List[str] = []
+        named = dict(values, model=model, optimizer=optimizer)
+        super().__init__(**{name: value for name, value in named.items() if _handler_for(value) is None})
+        for name, value in named.items():
+            self._track(name, value)
+
+    def _track(self, name: str, value: Any) -> None:
+        """Has an attribute kept as its value needs it, and keeps what it has now."""
+        kind, handler = _handler_for(value), self._handlers.get(name)
+        if kind is None:
+            self._handlers.pop(name, None)
+            if name not in self._names:
+                self._names.append(name)
+                self._saved[name] = copy.deepcopy(value)
+        elif handler is not None and isinstance(kind, type) and isinstance(handler, kind):
+            handler.set_value(value)
+        else:
+            self._handlers[name] = kind(value)
+            if name in self._names:
+                self._names.remove(name)
+                del self._saved[name]
+        self.__dict__[name] = value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = self.__dict__
+        if name in known.get("_handlers", ()) or name in known.get("_names", ()):
+            self._track(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def save(self) -> None:
+        super().save()
+        for handler in self._handlers.values():
+            handler.save()
+
+    def restore(self) -> None:
+        super().restore()
+        for handler in self._handlers.values():
+            handler.restore()
+
+    def sync(self) -> None:
+        for name in sorted(self._handlers):  # in one order, whichever ranks have assigned them anew
+            self._handlers[name].sync()
+        super().sync()
+
+    def reset(self) -> None:
+        for handler in self._handlers.values():
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.reset()
 
 
 def _is_over(error: BaseException) -> bool:
