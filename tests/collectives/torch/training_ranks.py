@@ -390,7 +390,7 @@ def refusals():
 def training():
     for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
         schedulers(kind, **options)
-    for part in (wide_states, restored, other_groups, states):
+    for part in (wide_states, restored, other_groups, late_parameters, states):
         part()
 
 

@@ -102,6 +102,12 @@ def _when_accumulated(p: torch.Tensor, call: Callable[..., None], keep: List[Any
 class _Wrapper:
     """What all wrapped optimizers have in front of their class."""
 
+    _parameter_names: Names
+
+    def _name_of(self, p: torch.Tensor, group: int, number: int) -> str:
+        """:param group: where it is in the optimizer, by which all ranks know a parameter that came later"""
+        return self._parameter_names.setdefault(p, f"noname.{group}.{number}")
+
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         # The optimizer that was wrapped, and a scheduler that was made for it, have these dictionaries, too.
         with keeping_dictionaries(self):  # type: ignore[arg-type]
@@ -120,17 +126,17 @@ class _Distributed(_Wrapper):
         self.gradient_predivide_factor = predivide
         self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
-        self._delay = {p: passes for p in names}
-        scales = (1.0 / predivide, predivide) if op == Average and predivide != 1.0 else (1.0, 1.0)
-        self._gradients = {p: _Gradient(name, op, scales, compression, process_set) for p, name in names.items()}
+        self._delay: Dict[torch.Tensor, int] = {}
+        self._scales = (1.0 / predivide, predivide) if op == Average and predivide != 1.0 else (1.0, 1.0)
+        self._gradients: Dict[torch.Tensor, _Gradient] = {}  # of those that are reduced
         self._started: Dict[Any, Optional[_Started]] = {}
         self._accumulators: List[Any] = []
-        self._required: List[torch.Tensor] = []
         self._group_of: Dict[torch.Tensor, Tuple[torch.Tensor, ...]] = {}
         self._arrived: Dict[Tuple[torch.Tensor, ...], int] = {}
         self._synchronized = False
         self._should_synchronize = True
-        if process_set.included() and (size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"):
+        self._reduces = process_set.included() and (size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
+        if self._reduces:
             self._form_groups(groups)
             self._watch_gradients()
 
@@ -156,11 +162,20 @@ class _Distributed(_Wrapper):
                 self._group_of[p] = group
 
     def _watch_gradients(self) -> None:
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.requires_grad:
-                    self._required.append(p)
+        """Has all parameters reduced that are trained, also those that have come or were frozen before."""
+        for i, group in enumerate(self.param_groups):
+            for j, p in enumerate(group["params"]):
+                if p.requires_grad and p not in self._gradients:
+                    self._gradients[p] = _Gradient(self._name_of(p, i, j), self.op, self._scales, self._compression,
+                                                   self.process_set)
+                    self._delay[p] = self.backward_passes_per_step
                     _when_accumulated(p, self._make_hook(p), self._accumulators)
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """For parameters that come later: all ranks add the same, in the same order."""
+        super().add_param_group(param_group)  # type: ignore[misc]
+        if self._reduces:
+            self._watch_gradients()
 
     def _make_hook(self, p: torch.Tensor) -> Callable[..., None]:
         def hook(*unused: Any) -> None:
@@ -199,32 +214,40 @@ class _Distributed(_Wrapper):
 
     def _start_group(self, group: Tuple[torch.Tensor, ...]) -> None:
         self._arrived[group] = 0
-        for p in group:
+        members = [p for p in group if self._is_trained(p)]
+        if not members:
+            return
+        for p in members:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        gradient = self._gradients[group[0]]
-        formats = {gradient._format(p.grad) for p in group}
-        pairs = [self._compression.compress(p.grad) for p in group] if formats == {0} else [
-            (p.grad, None) for p in group]
+        gradient = self._gradients[members[0]]
+        formats = {gradient._format(p.grad) for p in members}
+        pairs = [self._compression.compress(p.grad) for p in members] if formats == {0} else [
+            (p.grad, None) for p in members]
         handle = o.grouped_allreduce_async_([tensor for tensor, _ in pairs], name=gradient.name, op=self.op,
                                             prescale_factor=gradient.scales[0],
                                             postscale_factor=gradient.scales[1], process_set=self.process_set,
                                             wire_format=formats.pop() if len(formats) == 1 else 0)
 
         def finish() -> None:
-            for p, output, (_, ctx) in zip(group, synchronize(handle), pairs):
+            for p, output, (_, ctx) in zip(members, synchronize(handle), pairs):
                 _replace(p, self._compression.decompress(output, ctx))
 
         for p in group:
             self._started.pop(p, None)
         self._started[group] = _Started(finish)
 
+    def _is_trained(self, p: torch.Tensor) -> bool:
+        """Not if it was frozen after its optimizer was wrapped."""
+        return p.requires_grad or p in self._started
+
     def _start_missing(self) -> None:
+        self._watch_gradients()
         done = set()
         for key in self._started:
             done.update(key if isinstance(key, tuple) else ())
-        for p in self._required:
-            if p in done or self._started.get(p) is not None:
+        for p in self._gradients:
+            if p in done or self._started.get(p) is not None or not self._is_trained(p):
                 continue
             group = self._group_of.get(p)
             if group is None:
@@ -236,7 +259,7 @@ class _Distributed(_Wrapper):
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, for those who look at them before step(), as clipping does."""
         self._synchronized = True
-        if not self.process_set.included() or not self._required:
+        if not self._reduces:
             return
         self._start_missing()
         started, self._started = self._started, {}
@@ -333,12 +356,16 @@ class _DistributedAdasum(_Wrapper):
         yield
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        before = {p: p.detach().clone() for p in self._parameter_names if p.requires_grad}
+        before, names = {}, {}
+        for i, group in enumerate(self.param_groups):
+            for j, p in enumerate(group["params"]):
+                if p.requires_grad:
+                    before[p], names[p] = p.detach().clone(), self._name_of(p, i, j)
         loss = super().step(closure)  # type: ignore[misc]
         handles = []
         for p, start in before.items():
             delta, ctx = self._compression.compress(p.detach() - start)
-            handle = o.allreduce_async_(delta, name=self._parameter_names[p], op=Adasum,
+            handle = o.allreduce_async_(delta, name=names[p], op=Adasum,
                                         process_set=self.process_set)
             handles.append((p, start, handle, ctx))
         for p, start, handle, ctx in handles:
