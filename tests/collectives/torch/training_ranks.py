@@ -390,7 +390,8 @@ def refusals():
 def training():
     for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
         schedulers(kind, **options)
-    for part in (wide_states, restored, other_groups, late_parameters, states):
+    for part in (wide_states, restored, other_groups, late_parameters, closures, closures_of_other_kinds,
+                 adasum_closures, states):
         part()
 
 

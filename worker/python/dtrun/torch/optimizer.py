@@ -286,15 +286,44 @@ class _Distributed(_Wrapper):
             self._should_synchronize = True
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        if self._should_synchronize:
+        is_pending = bool(self._started)
+        if self._should_synchronize and (closure is None or is_pending):
             if self._synchronized:
                 warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
                               "optimizer.synchronize(). This can cause training slowdown. You may want to "
                               "consider using optimizer.skip_synchronize() context if you use "
                               "optimizer.synchronize() in your code.")
             self.synchronize()
+        if closure is not None and self._reduces:
+            closure = self._of_all_ranks(closure, self._should_synchronize and not is_pending)
         self._synchronized = False
         return super().step(closure)  # type: ignore[misc]
+
+    def _of_all_ranks(self, closure: Callable[[], Any], computes: bool) -> Callable[[], Any]:
+        """A closure whose gradients and loss are those of all ranks together.
+
+        :param computes: False: gradients were there before, so that its first call need not compute any
+        """
+        def reduced() -> Any:
+            nonlocal computes
+            loss = closure()
+            if computes or self._started:
+                self.synchronize()
+                self._synchronized = False
+            computes = True
+            return self._reduced_loss(loss)
+        return reduced
+
+    def _reduced_loss(self, loss: Any) -> Any:
+        """LBFGS and others decide by it, which has to be the same on all ranks. One that has none adds nothing."""
+        loss = loss.detach() if torch.is_tensor(loss) else loss
+        is_number = isinstance(loss, (int, float)) or (torch.is_tensor(loss) and loss.numel() == 1)
+        value = torch.tensor([float(loss) if is_number else 0.0], dtype=torch.float64)
+        synchronize(o.allreduce_async_(value, name="loss of step()", op=Sum if self.op == Sum else Average,
+                                       process_set=self.process_set))
+        if not is_number:
+            return loss
+        return torch.full_like(loss, value.item()) if torch.is_tensor(loss) else value.item()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
         if self._started:
