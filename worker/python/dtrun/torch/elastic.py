@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+import random
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -95,59 +97,84 @@ class ObjectState(State):
 class ElasticSampler(torch.utils.data.Sampler):
     """Each rank's share of the samples of an epoch that no rank has had yet.
 
+    With the same seed it gives the samples of Horovod's, and reads its checkpoints.
+
     :param dataset: has a length
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0) -> None:
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
-        self.epoch = 0
-        self.processed_indices: set = set()
-        self.reset()
+        self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, with all samples."""
+        self._begin(epoch, set(), 0)
+
+    def _begin(self, epoch: int, processed: Set[int], number: int) -> None:
         self.epoch = epoch
-        self.processed_indices = set()
+        self.processed_indices = processed
+        self.processed_num = number
+        self._recorded: Set[int] = set()
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """This rank has had that batch."""
-        self.processed_indices.update(self.indices[batch_idx * batch_size:(batch_idx + 1) * batch_size])
+        """All ranks have had that batch of theirs."""
+        step = batch_size * self.num_replicas
+        self.processed_indices.update(self._shared[batch_idx * step:(batch_idx + 1) * step])
+        self.processed_num += step
 
-    def record_indices(self, indices: Any) -> None:
-        self.processed_indices.update(indices)
+    def record_indices(self, indices: Iterable[int]) -> None:
+        """This rank has had these samples, of which others know after sync()."""
+        indices = set(indices)
+        self._recorded |= indices
+        self.processed_indices |= indices
+        self.processed_num += len(indices)
 
     def state_dict(self) -> Dict[str, Any]:
-        return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
+        return {"epoch": self.epoch, "processed_num": self.processed_num,
+                "processed_indices": set(self.processed_indices), "recorded_indices": set(self._recorded)}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        self.epoch, self.processed_indices = state["epoch"], set(state["processed_indices"])
-        self.reset()
+        """:param state: of this class; or of Horovod's, which has the number of samples alone"""
+        if "processed_indices" in state:
+            processed = set(state["processed_indices"])
+            number = state.get("processed_num", len(processed))
+        else:
+            number = state["processed_num"]
+            processed = set(self._order(state["epoch"])[:number])
+        self._begin(state["epoch"], processed, number)
+        self._recorded = set(state.get("recorded_indices", ()))
 
     def sync(self) -> None:
-        """Puts together what all ranks have had."""
-        epoch = broadcast_object(self.epoch, 0, "elastic.epoch")
-        everybody = allgather_object((self.epoch, self.processed_indices), "elastic.indices")
-        had = set().union(*[indices for other, indices in everybody if other == epoch])
-        self.load_state_dict({"epoch": epoch, "processed_indices": had})
+        """All ranks go on with what rank 0 has had, and with what each of them has recorded for itself."""
+        state = broadcast_object(self.state_dict(), 0, "elastic.sampler")
+        everybody = allgather_object((self.epoch, self._recorded), "elastic.indices")
+        recorded = set().union(*[indices for epoch, indices in everybody if epoch == state["epoch"]])
+        new = recorded - state["processed_indices"]
+        self._begin(state["epoch"], state["processed_indices"] | new, state["processed_num"] + len(new))
+
+    def _order(self, epoch: int) -> List[int]:
+        order = list(range(len(self.dataset)))
+        if self.shuffle:
+            random.Random(self.seed + epoch).shuffle(order)
+        return order
 
     def reset(self) -> None:
-        ranks, rank = (basics.size(), basics.rank()) if basics.is_initialized() else (1, 0)
-        left = [index for index in range(len(self.dataset)) if index not in self.processed_indices]
-        if self.shuffle:
-            order = torch.randperm(len(left), generator=torch.Generator().manual_seed(self.seed + self.epoch))
-            left = [left[i] for i in order.tolist()]
-        self.num_samples = math.ceil(len(left) / ranks)
-        missing = self.num_samples * ranks - len(left)
-        if missing:  # all ranks have the same number, if need be of samples that others have, too
-            left += (left * math.ceil(missing / len(left)))[:missing]
-        self.indices = left[rank::ranks]
+        """Divides what is left among the ranks that there are now."""
+        self.num_replicas, self.rank = (basics.size(), basics.rank()) if basics.is_initialized() else (1, 0)
+        self.remaining_indices = [index for index in self._order(self.epoch) if index not in self.processed_indices]
+        left = self.remaining_indices
+        self.num_samples = math.ceil(len(left) / self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+        # All ranks have the same number, if need be of samples that others have, too.
+        self._shared = list(itertools.islice(itertools.cycle(left), self.total_size))
+        self.indices = self._shared[self.rank::self.num_replicas]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.indices)
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return self.num_samples
 
 
 class StateHandler:
