@@ -391,7 +391,7 @@ def training():
     for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
         schedulers(kind, **options)
     for part in (wide_states, restored, other_groups, late_parameters, closures, closures_of_other_kinds,
-                 adasum_closures, states, samplers):
+                 adasum_closures, states, samplers, refusals):
         part()
 
 

@@ -80,6 +80,18 @@ class _Gradient:
         return _Started(lambda: coordinator.finish(pending))
 
 
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Adds to the library's words about a name what they mean for a gradient."""
+    try:
+        yield
+    except ValueError as error:
+        if "is pending already" not in str(error):
+            raise
+        raise ValueError(f"{error}. If a gradient of another DistributedOptimizer has that name, give both optimizers "
+                         "named_parameters, with names of their own") from None
+
+
 class _Started:
     """A gradient that is being reduced; finish() returns what replaces it, None: it was reduced in place."""
 
@@ -191,12 +203,13 @@ class _Distributed(_Wrapper):
 
     def _arrive(self, p: torch.Tensor) -> None:
         group = self._group_of.get(p)
-        if group is None:
-            self._started[p] = self._start(p)
-            return
-        self._arrived[group] += 1
-        if self._arrived[group] == len(group):
-            self._start_group(group)
+        with _explained():
+            if group is None:
+                self._started[p] = self._start(p)
+                return
+            self._arrived[group] += 1
+            if self._arrived[group] == len(group):
+                self._start_group(group)
 
     # ---- reduction ----
 
