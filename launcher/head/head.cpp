@@ -183,7 +183,10 @@ asio::awaitable<int> Head::run() {
 
     co_await assigner_->leave();
     progress_.finish();
-    for (const auto& starter : starters_) co_await starter->end(hurry_);
+    for (const auto& starter : starters_) {
+        co_await starter->end(hurry_);
+        if (std::string why = starter->why_gone(); !why.empty()) job_.set_gone(std::move(why));
+    }
     stdin_.stop();
     co_await output_.drain(hurry_);
     take_terminal_back();

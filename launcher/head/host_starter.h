@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace dtrun::head {
 
@@ -65,6 +66,8 @@ public:
     /// Ends what it has started itself, once the agents have been told to end.
     /// \param hurry  the user waits for nothing any more
     virtual asio::awaitable<void> end(bool hurry) = 0;
+    /// After end(): why its agents are gone, if somebody else has ended them all; empty: not known.
+    virtual std::string why_gone() const { return {}; }
     /// Everything that is still under way stops.
     virtual asio::awaitable<void> join() = 0;
 };

@@ -51,6 +51,7 @@ struct JobOutcome {
     std::optional<Exited> first;             ///< the first rank that failed
     HostId lost_host{};
     std::string lost_text;
+    std::string gone_text{};  ///< who has ended agents and ranks from outside; empty: not known
     std::string ended_text;
     bool refused = false;  ///< by a daemon that was reached
     int signal = 0;
@@ -143,6 +144,7 @@ public:
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
     const JobOutcome& outcome() const { return outcome_; }
     void set_stacks(std::vector<std::string> lines) { outcome_.stacks = std::move(lines); }
+    void set_gone(std::string why) { outcome_.gone_text = std::move(why); }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
 
 private:

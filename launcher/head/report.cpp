@@ -97,6 +97,8 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
                                         : fmt::format("exited with code {}", first.code);
     if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
     if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
+    const bool is_killed = first.signal == SIGKILL && !first.out_of_memory;
+    if (is_killed && !outcome.gone_text.empty()) how += ": " + outcome.gone_text;
     if (first.core_dumped) how += ", core dumped";
     how += " after " + duration_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
@@ -221,7 +223,7 @@ std::string report_of(const JobOutcome& outcome, const plan::JobSpec& spec,
                    stacks_text(outcome) + victims_text(outcome);
         case JobOutcome::Cause::host_lost:
             return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
-                               outcome.lost_text) +
+                               outcome.gone_text.empty() ? outcome.lost_text : outcome.gone_text) +
                    waiting_text(outcome) + victims_text(outcome) + well_text(outcome);
         case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +

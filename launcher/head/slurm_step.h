@@ -44,4 +44,8 @@ struct NodeLine {
 };
 std::optional<NodeLine> parse_node_line(std::string_view line);
 
+/// Reads from what srun has printed that Slurm has cancelled the step.
+/// \return "27.0", "27.0 due to time limit"; empty: it has not
+std::string cancelled_step(std::string_view said);
+
 }  // namespace dtrun::head

@@ -26,12 +26,6 @@ std::string without_binding(std::string text) {
     return std::string(trim(text));
 }
 
-void log_srun(std::string text) {
-    const std::string rest = without_binding(std::move(text));
-    for (const std::string_view line : split(rest, '\n'))
-        if (!line.empty()) log::warn("{}", line);
-}
-
 }  // namespace
 
 StepStarter::StepStarter(Parts parts)
@@ -90,7 +84,12 @@ asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
     else if (!started && started.error().code != Errc::closed)
         fail_nodes(step, NodeState::failed, started.error().message);
     const Error end = co_await hold_step(step, lines);
+    step.signalled = step.signalled || end.code != Errc::closed;
     if (end.code != Errc::closed) step.process->signal(SIGTERM);  // it prints without end
+    if (!step.signalled && !is_any_missing(step)) {
+        const Deadline limit = after(kStepEndLimit);
+        co_await step.process->ending(limit);  // until then it may say why
+    }
     step.ended = true;
     step_ended_.cancel();
     if (!is_any_missing(step)) co_return;
@@ -273,10 +272,23 @@ void StepStarter::fail_nodes(Step& step, NodeState up_to, const std::string& tex
     }
 }
 
+/// Shows what srun says, and notes it where it tells why agents are gone.
+void StepStarter::hear(Step& step, const std::string& text) {
+    const std::string rest = without_binding(text);
+    for (const std::string_view line : split(rest, '\n'))
+        if (!line.empty()) log::warn("{}", line);
+    if (!step.signalled && cancelled_.empty()) cancelled_ = cancelled_step(rest);
+}
+
+std::string StepStarter::why_gone() const {
+    if (cancelled_.empty()) return {};
+    return fmt::format("Slurm has cancelled step {}, in which the agents ran", cancelled_);
+}
+
 /// What srun says while the job runs.
 void StepStarter::beat() {
     for (Step& step : steps_)
-        if (step.process && !is_any_missing(step)) log_srun(step.process->take_error_lines());
+        if (step.process && !is_any_missing(step)) hear(step, step.process->take_error_lines());
 }
 
 asio::awaitable<void> StepStarter::wait_for_steps(std::chrono::milliseconds span) {
@@ -288,8 +300,12 @@ asio::awaitable<void> StepStarter::wait_for_steps(std::chrono::milliseconds span
 }
 
 void StepStarter::signal_steps(int signal) {
-    for (Step& step : steps_)
-        if (!step.ended) step.process->signal(signal);
+    for (Step& step : steps_) {
+        if (step.ended) continue;
+        hear(step, step.process->take_error_lines());
+        step.signalled = true;
+        step.process->signal(signal);
+    }
 }
 
 /// Agents end with their job, and srun with its agents. What is left is ended by force: at SIGTERM
@@ -300,6 +316,7 @@ asio::awaitable<void> StepStarter::end(bool hurry) {
         step.process->close_input();
         const bool never_ran = std::ranges::all_of(
             step.nodes, [](const auto& node) { return node.second.state == NodeState::starting; });
+        step.signalled = step.signalled || never_ran;
         if (never_ran) step.process->signal(SIGTERM);
     }
     const std::chrono::milliseconds limit = hurry ? std::chrono::milliseconds(0) : kStepEndLimit;
@@ -308,7 +325,7 @@ asio::awaitable<void> StepStarter::end(bool hurry) {
     co_await wait_for_steps(limit);
     signal_steps(SIGKILL);
     for (Step& step : steps_)
-        if (step.process) log_srun(step.process->take_errors());
+        if (step.process) hear(step, step.process->take_errors());
 }
 
 asio::awaitable<void> StepStarter::join() {

@@ -43,6 +43,7 @@ public:
     bool is_busy() const override { return false; }
     void beat() override;
     asio::awaitable<void> end(bool hurry) override;
+    std::string why_gone() const override;
     asio::awaitable<void> join() override;
 
 private:
@@ -60,6 +61,7 @@ private:
         Deadline join_deadline{};                        ///< for nodes that have their bootstrap
         bool relays_unknown = false;  ///< nodes behind relays have not been told these
         bool ended = false;           ///< srun has, or could not be started
+        bool signalled = false;       ///< by us
 
         bool any(NodeState state) const;
         bool any_up_to(NodeState state) const;
@@ -74,6 +76,7 @@ private:
     asio::awaitable<void> tell_relays(Step& step);
     asio::awaitable<void> wait_for_steps(std::chrono::milliseconds span);
     void node_said(Step& step, std::string_view line);
+    void hear(Step& step, const std::string& text);
     void nodes_late(Step& step);
     void fail_nodes(Step& step, NodeState up_to, const std::string& text);
     void signal_steps(int signal);
@@ -87,8 +90,9 @@ private:
     StartEvents* events_ = nullptr;
     transport::AgentCopies copies_;
     std::list<Step> steps_;
-    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
-    Timer step_ended_;   ///< cancelled when an srun has ended
+    std::string cancelled_;  ///< the step that Slurm has cancelled, see cancelled_step()
+    Timer relay_ready_;      ///< cancelled when a relay has joined, or none will
+    Timer step_ended_;       ///< cancelled when an srun has ended
     TaskGroup tasks_;
 };
 

@@ -191,3 +191,22 @@ TEST_CASE("ranks share out what an interactive job's one task has been given", "
           "(SLURM_TASKS_PER_NODE=1(x2)); ask for --ntasks-per-node=3, lower -np, or add "
           "--oversubscribe\n");
 }
+
+TEST_CASE("a step that is cancelled is called so", "[cluster][slurm]") {
+    const Fixture f;
+    for (const char* const how : {"", "-s KILL"}) {
+        INFO(how);
+        const Finished done = f.cluster.run(
+            "head", {"salloc", "-Q", "-N2", "-n2", "--nodelist=s1,s2", "sh", "-c",
+                     fmt::format("rm -f ready; {} --tag none sh -c 'touch ready; exec sleep 60' & "
+                                 "until [ -e ready ]; do sleep 0.1; done; "
+                                 "scancel {} $SLURM_JOB_ID.0; wait $!",
+                                 Cluster::program(), how)});
+        INFO(done.err);
+        CHECK((done.exit_code == 204 || done.exit_code == 137));
+        CHECK(count_of(done.err, ": Slurm has cancelled step ") == 1);
+        CHECK(count_of(done.err, ", in which the agents ran\n") == 1);
+    }
+    INFO(f.cluster.leftovers());
+    CHECK(f.cluster.wait_all_gone());
+}

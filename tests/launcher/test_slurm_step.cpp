@@ -98,6 +98,21 @@ TEST_CASE("numbers for each node have Slurm's short form", "[slurm]") {
     CHECK(tasks_per_node(std::vector<int>{4, 4, 3, 1, 1, 1, 4}) == "4(x2),3,1(x3),4");
 }
 
+TEST_CASE("srun's words tell that Slurm has cancelled the step, and why", "[slurm]") {
+    CHECK(cancelled_step("srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+                         "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT "
+                         "2026-11-27T00:55:27 ***\n") == "27.0");
+    CHECK(cancelled_step("slurmstepd: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 "
+                         "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***") ==
+          "7.1 due to node failure");
+    CHECK(cancelled_step("*** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT "
+                         "***") == "7.1 due to time limit");
+    CHECK(cancelled_step("srun: error: s1: task 0: Killed\nsrun: Force Terminated StepId=28.0\n") ==
+          "28.0");
+    CHECK(cancelled_step("srun: Force Terminated job step 5.0") == "5.0");
+    CHECK(cancelled_step("srun: error: s1: task 0: Killed\n*** STEP of a program's ***") == "");
+}
+
 TEST_CASE("a line of a node has its name before it", "[slurm]") {
     const auto line = parse_node_line("@n1 dtrun-agent 2 abc");
     REQUIRE(line.has_value());
