@@ -212,7 +212,7 @@ def interrupted(rank):
 
 def closed_by_a_handler(rank, closes_worker):
     """A signal handler closes what its own thread is inside of, and waits for nothing of it."""
-    with dtrun.Worker() as worker:
+    with dtrun.Worker() as teller, dtrun.Worker() as worker:
         comm = Communicator(worker, "dtrun")
 
         def handler(_number, _frame):
@@ -220,21 +220,23 @@ def closed_by_a_handler(rank, closes_worker):
             later = comm.start_allreduce(numpy.ones(3))
             refused(later.result)
             del later  # its memory stays until it is over
-            worker.set("interrupted", "yes")
             (worker if closes_worker else comm).close()
 
+        told = f"interrupted {closes_worker}"
         try:
             if rank == 0:
                 signal.signal(signal.SIGALRM, handler)
                 signal.setitimer(signal.ITIMER_REAL, 0.2)
             else:
-                worker.get("interrupted")
+                teller.get(told)
+                comm.barrier()  # to which rank 0 had come
             comm.barrier()
         except dtrun.Error as error:
             assert error.code == (dtrun.Code.PEER_LOST if rank != 0 else dtrun.Code.CANCELLED), error
         else:
             raise AssertionError("not interrupted")
         if rank == 0:
+            teller.set(told, "yes")
             try:
                 comm.barrier()
             except dtrun.Error as error:

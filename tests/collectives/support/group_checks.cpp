@@ -313,7 +313,7 @@ Result<void> Checks::nans() {
         for (const Reduce reduce : options_.reduces) {
             if (!is_float(type) || (reduce != Reduce::min && reduce != Reduce::max)) continue;
             // What one rank adds up alone, and what goes around.
-            for (const std::size_t count : {std::size_t{3}, std::size_t{30'011}})
+            for (const std::size_t count : {std::size_t{3}, std::size_t{9'001}})
                 if (auto ok = nans(type, reduce, count); !ok) return ok;
         }
     return {};
