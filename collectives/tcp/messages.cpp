@@ -182,16 +182,17 @@ Result<void> Messages::look_at_header(std::uint32_t from, Message& message) {
         return fail(Errc::internal, "rank {} has sent {} B where this one receives {} B", name,
                     heard.bytes, message.header.bytes);
     }
+    const std::uint32_t own = mesh_.directory().name_of(mesh_.directory().rank());
     if (message.call != 0 && heard.kind == kind_of(0, message.number))
         return fail(Errc::denied,
-                    "ranks disagree: rank {} has sent this one a message of {} B before this "
-                    "operation, and it is not received before it",
-                    name, heard.bytes);
+                    "ranks disagree: rank {} has sent a message of {} B before an operation of all "
+                    "ranks, and rank {} does not receive it before that",
+                    name, heard.bytes, own);
     if (message.call == 0)
         return fail(Errc::denied,
                     "ranks disagree: rank {} is in an operation of all ranks, and has not sent the "
-                    "message of {} B that this one receives before it",
-                    name, message.header.bytes);
+                    "message of {} B that rank {} receives before that",
+                    name, message.header.bytes, own);
     // Both are in operations of all ranks, but not in the same: the watch will say so.
     message.differs = true;
     return {};

@@ -255,10 +255,11 @@ TEST_CASE("A message in the way of an operation of all ranks is told at once, on
         REQUIRE_FALSE(results[1].has_value());
         CHECK(results[1].error().code == Errc::denied);
         CHECK(results[1].error().message ==
-              (early ? "ranks disagree: rank 0 has sent this one a message of 4 B before this "
-                       "operation, and it is not received before it"
-                     : "ranks disagree: rank 0 is in an operation of all ranks, and has not sent "
-                       "the message of 4 B that this one receives before it"));
+              (early
+                   ? "ranks disagree: rank 0 has sent a message of 4 B before an operation of all "
+                     "ranks, and rank 1 does not receive it before that"
+                   : "ranks disagree: rank 0 is in an operation of all ranks, and has not sent "
+                     "the message of 4 B that rank 1 receives before that"));
         CHECK(in == 7);
     }
 }
