@@ -16,12 +16,15 @@
 namespace dtrun::plan {
 namespace {
 
-/// Filters the hosts. On a host of an allocation the user may choose from all slots that fit there;
-/// without such a choice it has as many as the scheduler itself would start.
+/// Filters the hosts. On a host of an allocation the user may choose from all slots that fit there, of which
+/// one task has as many as processors; without such a choice it has as many as the scheduler itself would start.
 Result<HostList> filter_offer(const Options& options, const Offer& offer) {
     HostList hosts = offer.hosts;
-    for (Host& host : hosts)
-        if (offer.from_allocation) host.slots = room_of(*offer.allocation, host);
+    for (Host& host : hosts) {
+        if (!offer.from_allocation) break;
+        const int counted = host.slots_max.value_or(host.slots);
+        host.slots = counted == 1 ? room_of(*offer.allocation, host) : counted;
+    }
     auto kept = filter_hosts(hosts, options.include, options.exclude);
     if (!kept || !offer.from_allocation) return kept;
     for (Host& host : *kept) {

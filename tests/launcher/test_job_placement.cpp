@@ -63,6 +63,12 @@ TEST_CASE("one task with four processors, or four GPUs, is room for four ranks",
     Options chosen;
     chosen.include = "n1:1,3";
     CHECK(places(plan_of(2, kOneTask, chosen)) == "n1:2");
+    const Words four{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n1", "SLURM_NTASKS=4",
+                     "SLURM_TASKS_PER_NODE=4", "SLURM_JOB_CPUS_PER_NODE=8"};
+    chosen.include.clear();
+    chosen.exclude = "n1:0";
+    CHECK(places(plan_of(3, four, chosen)) == "n1:3");
+    CHECK_FALSE(plan_of(4, four, chosen).has_value());
 }
 
 TEST_CASE("nodes of one task each are filled evenly, as far as they have processors",
