@@ -1,7 +1,7 @@
 """A rank of torch_test.py: checks one thing and prints ok.
 
     torch_ranks.py operations|disagrees|optimizer|interrupts|ends|fails|killed|stalls|stalls_for_good|elastic FILE|
-                   hooks FORMAT|loses FORMAT|resumes FORMAT|shim
+                   hooks FORMAT|loses FORMAT|resumes FORMAT
 """
 
 import builtins
@@ -443,19 +443,6 @@ def elastic(hvd, marker):
     check(len(set(digests)) == 1, digests)
 
 
-def shim():
-    import horovod
-    import horovod.torch as hvd
-    import horovod.torch.elastic  # noqa: F401
-    from horovod.common.exceptions import HorovodInternalError
-    from horovod.torch.compression import Compression
-    from horovod.torch.mpi_ops import Sum
-    hvd.init()
-    check(horovod.__version__ == "0.28.1")
-    check(HorovodInternalError is hvd.HorovodInternalError and Compression is hvd.Compression and Sum == hvd.Sum)
-    check(same(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), hvd.size() * 1.0)))
-
-
 # ---- torch's DistributedDataParallel ----
 
 def distributed_model(seed=1):
@@ -558,8 +545,6 @@ def main():
         globals()[mode](*([format] if format else []))
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    elif mode == "shim":
-        shim()
     else:
         import dtrun.torch as hvd
         hvd.init()

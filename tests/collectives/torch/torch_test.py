@@ -74,8 +74,8 @@ check("an operation that a rank never asks for fails on all ranks after the shut
 with tempfile.TemporaryDirectory() as folder:
     check("an elastic job goes on at its last commit", 3, rank("elastic", f"{folder}/died"),
           ["--min-np", "1", "-H", "localhost:3"], oks=[2, 3])
-check("a script that imports horovod.torch runs unchanged", 2, ["-m", "dtrun.torch.shim", *rank("shim")])
-check("it also does with --horovod-shim", 2, rank("shim"), ["--horovod-shim"])
+check("a script that imports horovod.torch runs unchanged", 2, ["-m", "dtrun.torch.shim", f"{HERE}/shim_ranks.py"])
+check("it also does with --horovod-shim", 2, [f"{HERE}/shim_ranks.py"], ["--horovod-shim"])
 for format in ("none", "fp16", "bf16", "int8", "e4m3"):
     check(f"DDP with the hook {format} keeps all ranks alike", 2, rank("hooks", format))
 check("a hook names a rank that is killed", 3, rank("loses", "int8"), ["--keep-going"], 137, [2])

@@ -12,13 +12,13 @@ backend of torch.distributed (dtrun.torch.backend). Nothing is compiled: it stan
 
 from __future__ import annotations
 
-from . import elastic
+from . import elastic, mpi_ops
 from ._coordinator import HorovodInternalError
 from .basics import (ProcessSet, add_process_set, ccl_built, cross_rank, cross_size, cuda_built, ddl_built,
                      get_process_set_ids_and_ranks, global_process_set, gloo_built, gloo_enabled, init,
                      is_homogeneous, is_initialized, local_rank, local_size, mpi_built, mpi_enabled,
                      mpi_threads_supported, nccl_built, rank, remove_process_set, rocm_built, shutdown, size,
-                     worker)
+                     start_timeline, stop_timeline, worker)
 from .compression import Compression, Compressor
 from .differentiable import (allgather, allreduce, alltoall, broadcast, grouped_allgather, grouped_allreduce,
                              grouped_reducescatter, reducescatter)

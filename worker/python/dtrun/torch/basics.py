@@ -263,6 +263,16 @@ def worker() -> Worker:
     return _job.worker
 
 
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """There is none. :raises NotImplementedError: always"""
+    raise NotImplementedError(f"dtrun.torch writes no timeline to {file_path}: use torch.profiler")
+
+
+def stop_timeline() -> None:
+    """There is none. :raises NotImplementedError: always"""
+    raise NotImplementedError("dtrun.torch writes no timeline: use torch.profiler")
+
+
 # ---- process sets ----
 
 def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:

@@ -1,0 +1,3 @@
+"""Horovod's data loaders."""
+
+from .data_loader_base import AsyncDataLoaderMixin, BaseDataLoader  # noqa: F401
