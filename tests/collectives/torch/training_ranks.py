@@ -197,7 +197,11 @@ def late_parameters():
     def freeze_grouped(model, wrap):
         return freeze(model, lambda *given: wrap(*given, groups=1) if wrap is wrapped else wrap(*given))
 
-    for change in (add, add_unnamed, unfreeze, unfreeze_all, freeze, freeze_grouped):
+    def add_grouped(model, wrap):
+        groups = [list(model.parameters())[::-1]]  # of which the optimizer has only one
+        return add(model, lambda *given: wrap(*given, groups=groups) if wrap is wrapped else wrap(*given))
+
+    for change in (add, add_unnamed, unfreeze, unfreeze_all, freeze, freeze_grouped, add_grouped):
         alone, model = net(), net()
         optimizer, before = change(alone, lambda optimizer, _: optimizer)
         if change in (freeze, freeze_grouped):  # as torch 2 does by itself
@@ -239,10 +243,10 @@ def closures():
 
 
 def closures_of_other_kinds():
-    """Gradients that were there before, accumulated ones, a loss that is not there."""
+    """Gradients that were there before, accumulated ones, those that a closure reduces itself, no loss."""
     for options in ({}, {"op": hvd.Sum}, {"backward_passes_per_step": 2}):
-        models = [net(), net(), net()]
-        for model, how in zip(models, ("none", "before", "inside")):
+        models = [net(), net(), net(), net()]
+        for model, how in zip(models, ("none", "before", "inside", "clipped")):
             made = wrapped(torch.optim.SGD(model.parameters(), lr=0.1), model, **options)
 
             def compute():
@@ -251,14 +255,16 @@ def closures_of_other_kinds():
                 return None if hvd.rank() == 0 else 2.0
             for _ in range(2):
                 made.zero_grad()
-                if how == "inside":
+                if how == "clipped":
+                    made.step(lambda: (compute(), made.synchronize()))
+                elif how == "inside":
                     loss = made.step(compute)
                     check(loss is None if hvd.rank() == 0 else loss == (2.0 if "op" in options else 1.0), loss)
                 else:
                     compute()
                     made.step(None if how == "none" else lambda: None)
         weights = [model[0].weight for model in models]
-        check(alike(*weights) and same(weights[0], weights[1]) and same(weights[0], weights[2]), options, weights)
+        check(alike(*weights) and all(same(weights[0], other) for other in weights), options, weights)
 
 
 def adasum_closures():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
 import warnings
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
@@ -165,7 +166,8 @@ class _Distributed(_Wrapper):
             each = max(1, -(-len(params) // groups))
             formed = [tuple(params[i:i + each]) for i in range(0, len(params), each)]
         else:
-            formed = [tuple(p for p in group if p.requires_grad) for group in groups]
+            trained = set(params)
+            formed = [tuple(p for p in group if p in trained) for group in groups]
             grouped = {p for group in formed for p in group}
             formed += [(p,) for p in params if p not in grouped]
         for group in formed:
@@ -319,18 +321,18 @@ class _Distributed(_Wrapper):
         """
         def reduced() -> Any:
             nonlocal computes
+            self._synchronized = False
             loss = closure()
-            if computes or self._started:
+            if self._started or (computes and not self._synchronized):  # it may have done that, to clip them
                 self.synchronize()
-                self._synchronized = False
-            computes = True
+            self._synchronized, computes = False, True
             return self._reduced_loss(loss)
         return reduced
 
     def _reduced_loss(self, loss: Any) -> Any:
         """LBFGS and others decide by it, which has to be the same on all ranks. One that has none adds nothing."""
         loss = loss.detach() if torch.is_tensor(loss) else loss
-        is_number = isinstance(loss, (int, float)) or (torch.is_tensor(loss) and loss.numel() == 1)
+        is_number = isinstance(loss, numbers.Real) or (torch.is_tensor(loss) and loss.numel() == 1)
         value = torch.tensor([float(loss) if is_number else 0.0], dtype=torch.float64)
         synchronize(o.allreduce_async_(value, name="loss of step()", op=Sum if self.op == Sum else Average,
                                        process_set=self.process_set))
