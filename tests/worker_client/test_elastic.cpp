@@ -170,6 +170,11 @@ TEST_CASE("an agent is told of sections, with their limits", "[client][sections]
     CHECK(agent.saw("section 1 evaluate 1500"));
     CHECK(agent.saw("section 3  0"));
     CHECK(agent.saw("section 2 evaluate 0"));
+    for (int i = 0; i < 64; ++i) worker.section(std::to_string(i), 1s);
+    worker.section("63", 1s);
+    CHECK(code_of([&] { worker.section("one more", 1s); }) == DTRUN_INVALID);
+    worker.section_end("63");
+    worker.section("one more", 1s);
     CHECK(code_of([&] { worker.section("", 1s); }) == DTRUN_INVALID);
     CHECK(code_of([&] { worker.section("no limit", 0s); }) == DTRUN_INVALID);
 }

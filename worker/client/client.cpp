@@ -10,6 +10,7 @@ namespace dtrun::embedded {
 namespace {
 
 constexpr std::chrono::seconds kPatienceForRank0{10};
+constexpr std::size_t kSectionsMax = 64;  // an agent cuts off who is in more
 
 /// As the protocol has it; no limit for negative ones.
 std::uint64_t wire_timeout(std::int64_t timeout_ms) {
@@ -332,6 +333,13 @@ Outcome<void> Client::section(const Section& section) {
     {
         const Lock lock = connection_.lock();
         if (connection_.closed()) return std::unexpected(*connection_.closed());
+        if (section.kind == Section::Kind::end) sections_.erase(section.name);
+        if (section.kind == Section::Kind::begin) {
+            if (sections_.size() >= kSectionsMax && !sections_.contains(section.name))
+                return failure(DTRUN_INVALID, "section '{}': {} others have not ended",
+                               section.name, sections_.size());
+            sections_.insert(section.name);
+        }
     }
     connection_.send(encode(section));
     return {};

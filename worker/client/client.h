@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -157,6 +158,7 @@ private:
     std::uint64_t left_ = 0;  ///< the generation that we have asked our agent to leave
     Requests requests_;
     Fences fences_;
+    std::set<std::string> sections_;  ///< that have begun and not ended
     bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
     std::optional<std::string> job_ended_;  ///< why, once we were told so
 

@@ -103,6 +103,7 @@ Result<void> Client::on_welcome(std::string_view payload) {
     } else if (standing_.move(place_of(std::move(*welcome)))) {
         fences_.begin(generation());
         events_.begin(generation());
+        sections_.clear();  // as our agent does
     }
     connection_.changed();
     return {};
