@@ -2,11 +2,31 @@
 
 #include "base/ids.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/msgpack.h"
 
 namespace dtrun::stores {
 namespace {
 
 constexpr std::size_t kChangingMax = 64;  // under way, for each client
+/// What a frame holds besides keys and values: headers, and a few bytes around each.
+constexpr std::size_t kAround = 64u << 10;
+
+/// Whether the root could read the frame of a request: it would end our host's link for a larger one.
+bool fits_a_frame(const StoreRequest& request) {
+    std::size_t bytes = kAround + request.after.size();
+    for (const std::string_view key : request.keys) bytes += key.size() + 8;
+    for (const std::string_view value : request.values) bytes += value.size() + 8;
+    if (request.expected) bytes += request.expected->size();
+    return bytes <= FrameHeader::kPayloadBytesMax;
+}
+
+StoreReply too_large() {
+    StoreReply reply{Status::refused, {}};
+    PackWriter out(reply.results);
+    out.array(1);
+    out.str("the request is too large");
+    return reply;
+}
 
 }  // namespace
 
@@ -21,9 +41,13 @@ RelayedStore::Client& RelayedStore::client_for(Op op, std::uint64_t& client_id) 
 }
 
 JobStore::Ticket RelayedStore::ask(const StoreRequest& request, Answer answer) {
+    const Ticket ticket = ++last_ticket_;
+    if (!fits_a_frame(request)) {
+        answer(too_large());
+        return ticket;
+    }
     Asked asked;
     Client& client = client_for(request.op, asked.client);
-    const Ticket ticket = ++last_ticket_;
     asked.id = ++client.last_id;
     asked.op = request.op;
     asked.answer = std::move(answer);

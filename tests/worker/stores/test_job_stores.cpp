@@ -183,6 +183,19 @@ TEST_CASE("more changes than one client may have under way take several clients"
     CHECK(relayed.hub.store().size() == 200);
 }
 
+TEST_CASE("a request that no frame holds is refused, and not sent", "[stores]") {
+    Relayed relayed;
+    const std::string large(FrameHeader::kPayloadBytesMax, 'v');
+    Slot refused, others;
+    relayed.store.ask(request(Op::push, {"dtrun/mail/1"}, {large}), refused.take());
+    REQUIRE(refused.reply.has_value());
+    CHECK(refused.reply->status == Status::refused);
+    CHECK(relayed.hub.store().size() == 0);
+    relayed.store.ask(request(Op::set, {"a"}, {"1"}), others.take());
+    relayed.pass();
+    CHECK(others.reply->status == Status::ok);
+}
+
 TEST_CASE("nobody is answered from a generation that is over", "[stores]") {
     Relayed relayed;
     Slot old, fresh;
