@@ -183,6 +183,7 @@ ServedJob::Options Daemon::job_options(const std::string& name) {
 
 /// Why a change of a store is refused; empty: it is not.
 std::string Daemon::refusal(Op op, std::size_t bytes) {
+    if (db_ && db_->is_removed()) return "the daemon's state was removed from its disk";
     if (!adds_something(op)) return "";
     if (db_ && !db_->fits(bytes)) return "the daemon's disk is full";
     if (store_bytes_ + bytes > options_.store_bytes_max)

@@ -71,6 +71,8 @@ public:
     /// Whether the disk has room for so many more bytes, including copies and unwritten changes, as far as it was
     /// last looked at.
     bool fits(std::size_t bytes) const;
+    /// Whether its file was removed while it was open: what is written from then on is lost.
+    bool is_removed() const { return writer_->is_removed(); }
     /// Whether so many bytes are unwritten that no more should be recorded.
     bool is_behind() const;
     /// Tells the log when the disk has become slow or full, and when it is well again, and has it looked at. To be
@@ -101,6 +103,7 @@ private:
     std::map<JobId, Recorded> recorded_;
     std::optional<Deadline> told_slow_;  ///< since when it is
     bool told_full_ = false;
+    bool told_removed_ = false;
 };
 
 }  // namespace dtrun

@@ -1,6 +1,5 @@
 #include "rendezvous/daemon/state_writer.h"
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/simulated.h"
 
@@ -13,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +20,12 @@ namespace dtrun {
 namespace {
 
 constexpr std::chrono::milliseconds kDiskFullPause{500};
+constexpr std::uint64_t kPageBytes = 4'096;
+/// With less free than this the log is brought into the file after each commit, so that it does not take what
+/// the file will need.
+constexpr std::uint64_t kTightBytes = 16u << 20;
+/// dtrun's exit code for what is nobody's mistake (docs/EXIT_CODES.md).
+constexpr int kExitInternal = 210;
 
 /// What each version of the format has added, from the first.
 constexpr std::array kVersions = {R"(
@@ -43,6 +49,10 @@ CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
 )",
                                   R"(
 CREATE TABLE policy(job BLOB PRIMARY KEY, frame BLOB, restarts INT);
+)",
+                                  R"(
+CREATE TABLE commits(number INT);
+INSERT INTO commits VALUES(0);
 )"};
 constexpr int kVersion = static_cast<int>(kVersions.size());
 
@@ -64,6 +74,16 @@ int last_errno(sqlite3* db) {
             file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error);
     }
     return error;
+}
+
+/// What can be done about a failure of the database; empty: nothing in general.
+std::string advice(int code, const std::string& directory) {
+    if ((code & 0xff) != SQLITE_CORRUPT && (code & 0xff) != SQLITE_NOTADB) return "";
+    return fmt::format(
+        "; the state is damaged: put a copy of {0} from before in its place, or move {0} away to "
+        "begin "
+        "with no jobs; what is left can be read with: sqlite3 {0}/state.db .recover",
+        directory);
 }
 
 /// Who can write to the directory can give the daemon another state, with keys and members of their own.
@@ -115,6 +135,11 @@ Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& direct
     std::shared_ptr<StateWriter> state(new StateWriter(db, directory));
     if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
     if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
+    struct stat file {};
+    if (SimulatedSystem::current == nullptr && ::stat(path.c_str(), &file) == 0)
+        state->inode_ = file.st_ino;
+    state->look_for_lost_commits();
+    state->growth_bytes_ = state->log_growth();
     state->look_at_disk();
     return state;
 }
@@ -154,7 +179,7 @@ Result<void> StateWriter::prepare_schema() {
         "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; BEGIN IMMEDIATE; COMMIT;");
     if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
         return fail(Errc::denied, "another dtrun serve uses it");
-    if (!ours) return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    if (!ours) return failure(sqlite3_errcode(db_));
     int version = 0;
     query("PRAGMA user_version", [&](sqlite3_stmt* row) { version = sqlite3_column_int(row, 0); });
     if (version > kVersion || version < 0)
@@ -164,9 +189,59 @@ Result<void> StateWriter::prepare_schema() {
     for (int later = version; later < kVersion; ++later)
         make += kVersions[static_cast<std::size_t>(later)];
     make += fmt::format("PRAGMA user_version={}; COMMIT;", kVersion);
-    if (version < kVersion && !execute(make.c_str()))
-        return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    if (version < kVersion && !execute(make.c_str())) return failure(sqlite3_errcode(db_));
+    query("SELECT number FROM commits", [this](sqlite3_stmt* row) {
+        commits_ = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0));
+    });
     return sync_log();
+}
+
+Result<void> StateWriter::failure(int code) const {
+    return fail(Errc::internal, "{}{}", sqlite3_errmsg(db_), advice(code, directory_));
+}
+
+/// A damaged log ends, for SQLite, where the damage begins, as if nothing had followed. So the number of the last
+/// commit stands in a file of its own, which is written later and not synced: it never has a number of what
+/// was not on disk.
+void StateWriter::look_for_lost_commits() {
+    if (SimulatedSystem::current != nullptr) return;
+    const std::string path = directory_ + "/last-commit";
+    last_commit_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    char text[32]{};
+    if (!last_commit_ || ::pread(last_commit_.get(), text, sizeof text - 1, 0) < 0) return;
+    const std::uint64_t last = std::strtoull(text, nullptr, 10);
+    if (last > commits_)
+        log::error(
+            "--state: {}: the state is older than it was: the last {} commits, of which programs "
+            "were told, "
+            "are not there; its log, state.db-wal, is damaged, or is not the one of this state.db",
+            directory_, last - commits_);
+    note_commit();
+}
+
+void StateWriter::note_commit() {
+    const std::string text = fmt::format("{:<20}\n", commits_);
+    if (last_commit_) (void)!::pwrite(last_commit_.get(), text.data(), text.size(), 0);
+}
+
+/// By how many bytes the file will grow when the log is brought into it.
+std::uint64_t StateWriter::log_growth() {
+    std::uint64_t wanted = 0;
+    query("PRAGMA page_count", [&](sqlite3_stmt* row) {
+        wanted = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0)) * kPageBytes;
+    });
+    sqlite3_file* file = nullptr;
+    sqlite3_int64 size = 0;
+    sqlite3_file_control(db_, "main", SQLITE_FCNTL_FILE_POINTER, &file);
+    if (file == nullptr || file->pMethods == nullptr ||
+        file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+        return 0;
+    return wanted - std::min(wanted, static_cast<std::uint64_t>(size));
+}
+
+std::uint64_t StateWriter::free_bytes() const {
+    const std::uint64_t free = disk_bytes_ + file_bytes_;
+    return free - std::min<std::uint64_t>(free, growth_bytes_);
 }
 
 /// The log of a daemon that was killed may have changes that only the system's memory has, and a restart
@@ -176,7 +251,7 @@ Result<void> StateWriter::sync_log() {
         sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
     // The log itself is synced first. What does not fit into the file stays in it.
     if (result == SQLITE_OK || is_out_of_space(result)) return {};
-    return fail(Errc::internal, "{}", sqlite3_errmsg(db_));
+    return failure(result);
 }
 
 /// Whether an operation has failed for want of room. SQLite itself knows ENOSPC, but no quotas.
@@ -189,10 +264,11 @@ bool StateWriter::is_out_of_space(int result) const {
 
 void StateWriter::die(const char* what) {
     const int error = last_errno(db_);
-    log::error("--state: {}: {}{}{}; ending, so that nothing is promised that is not kept", what,
-               sqlite3_errmsg(db_), error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
-    if (SimulatedSystem::current != nullptr) SimulatedSystem::current->exit_process(1);
-    ::_exit(1);
+    log::error("--state: {}: {}: {}{}{}{}; ending, so that nothing is promised that is not kept",
+               directory_, what, sqlite3_errmsg(db_), error != 0 ? ": " : "",
+               error != 0 ? strerror(error) : "", advice(sqlite3_errcode(db_), directory_));
+    if (SimulatedSystem::current != nullptr) SimulatedSystem::current->exit_process(kExitInternal);
+    ::_exit(kExitInternal);
 }
 
 sqlite3_stmt* StateWriter::statement(const char* sql) {
@@ -284,7 +360,12 @@ void StateWriter::write_batches() {
 /// A disk that does not answer this is as slow as one that does not write.
 void StateWriter::look_at_disk() {
     writing_since_ = Clock::now();
-    disk_bytes_ = free_on_disk(directory_).value_or(0);
+    if (inode_ != 0) {
+        struct stat file {};
+        const bool is_there = ::stat((directory_ + "/state.db").c_str(), &file) == 0;
+        is_removed_ = is_there ? file.st_ino != inode_ : errno == ENOENT || errno == ENOTDIR;
+    }
+    if (!is_removed_) disk_bytes_ = free_on_disk(directory_).value_or(0);
     writing_since_ = Deadline::max();
 }
 
@@ -318,14 +399,19 @@ bool StateWriter::try_write(const std::deque<Batch>& batches) {
         if (!done({"BEGIN", {}})) return false;
         for (const Batch& batch : batches)
             if (!std::ranges::all_of(batch.statements, done)) return false;
+        if (!done({"UPDATE commits SET number=?", {Value(commits_ + 1)}})) return false;
         return done({"COMMIT", {}});
     };
     if (!write_all()) {
         if (sqlite3_get_autocommit(db_) == 0) (void)step({"ROLLBACK", {}});
         return false;
     }
+    ++commits_;
+    note_commit();
+    if (disk_bytes_ < kTightBytes)  // without success, it is tried after the next commit
+        sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    growth_bytes_ = log_growth();
     query("PRAGMA freelist_count", [this](sqlite3_stmt* row) {
-        constexpr std::uint64_t kPageBytes = 4'096;
         file_bytes_ = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0)) * kPageBytes;
     });
     return true;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/result.h"
 #include "base/threads.h"
 
@@ -62,8 +63,11 @@ public:
     std::size_t unwritten_bytes() const { return unwritten_bytes_; }
 
     bool is_full() const { return disk_full_; }
-    /// Free bytes on the disk and in the file, when that was last looked at.
-    std::uint64_t free_bytes() const { return disk_bytes_ + file_bytes_; }
+    /// Free bytes on the disk and in the file, less those that the log will take when it is brought into the
+    /// file, when that was last looked at.
+    std::uint64_t free_bytes() const;
+    /// Whether the file was removed, or another took its place, when that was last looked at.
+    bool is_removed() const { return is_removed_; }
     /// Has the thread look at the disk, unless it is busy there.
     void look();
     /// Since when the disk has been writing; Deadline::max(): it is not.
@@ -77,6 +81,10 @@ private:
     StateWriter(sqlite3* db, std::string directory);
     Result<void> prepare_schema();
     Result<void> sync_log();
+    Result<void> failure(int code) const;
+    void look_for_lost_commits();
+    void note_commit();
+    std::uint64_t log_growth();
     void query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
                     const std::function<void(sqlite3_stmt*)>& row);
     static void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value);
@@ -96,11 +104,16 @@ private:
     sqlite3* db_;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
     const std::string directory_;
+    std::uint64_t inode_ = 0;    ///< of the file, when it was opened; 0: not known
+    std::uint64_t commits_ = 0;  ///< that the file has, since it was made
+    Fd last_commit_;  ///< a file that has the number of the last one, for look_for_lost_commits()
 
     std::atomic<std::uint64_t> durable_{0};
     std::atomic<std::size_t> unwritten_bytes_{0};
-    std::atomic<std::uint64_t> disk_bytes_{0};  ///< free on the disk
-    std::atomic<std::uint64_t> file_bytes_{0};  ///< free inside the file
+    std::atomic<std::uint64_t> disk_bytes_{0};    ///< free on the disk
+    std::atomic<std::uint64_t> file_bytes_{0};    ///< free inside the file
+    std::atomic<std::uint64_t> growth_bytes_{0};  ///< log_growth()
+    std::atomic<bool> is_removed_{false};
     std::atomic<bool> disk_full_{false};
     std::atomic<bool> has_lost_{false};  ///< what was submitted, at the end
     std::atomic<Deadline> writing_since_{Deadline::max()};

@@ -18,6 +18,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace dtrun {
@@ -414,6 +415,107 @@ TEST_CASE("what a killed daemon had only written is synced before anybody hears 
     REQUIRE(db.has_value());
     CHECK(std::filesystem::file_size(directory.path() + "/left/state.db-wal") == 0);
     CHECK((*db)->jobs().size() == 1);
+}
+
+namespace {
+
+/// What is logged while it lives.
+struct Told {
+    Told() {
+        log::set_sink(
+            [](void* lines, std::string_view line) {
+                static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
+            },
+            &lines);
+    }
+    ~Told() { log::set_sink(nullptr, nullptr); }
+    std::vector<std::string> lines;
+};
+
+void flip_a_byte(const std::string& file, std::streamoff at) {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekg(at);
+    const int byte = bytes.get();
+    bytes.seekp(at);
+    bytes.put(static_cast<char>(byte ^ 1));
+}
+
+}  // namespace
+
+TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state", left = directory.path() + "/left";
+    JobRecord record;
+    record.id = job_id_of("job");
+    std::uintmax_t whole = 0;
+    {
+        auto db = StateDb::open(state);
+        REQUIRE(db.has_value());
+        for (std::uint64_t generation = 1; generation <= 5; ++generation) {
+            record.membership.generation = generation;
+            (*db)->save_job(record);
+            (*db)->commit();
+            if (generation == 3) whole = std::filesystem::file_size(state + "/state.db-wal");
+        }
+        std::filesystem::copy(state, left);  // what SIGKILL would leave
+    }
+    {
+        const std::string sound = directory.path() + "/sound";
+        std::filesystem::copy(left, sound);
+        const Told told;
+        CHECK(StateDb::open(sound).has_value());
+        CHECK(told.lines.empty());
+    }
+    flip_a_byte(left + "/state.db-wal", static_cast<std::streamoff>(whole) + 100);
+    const Told told;
+    {
+        auto db = StateDb::open(left);
+        REQUIRE(db.has_value());
+        CHECK((*db)->jobs().at(0).membership.generation == 3);
+    }
+    REQUIRE(told.lines.size() == 1);
+    CHECK_THAT(told.lines[0], Catch::Contains("the last 2 commits, of which programs were told"));
+    CHECK(StateDb::open(left).has_value());
+    CHECK(told.lines.size() == 1);  // it is told once
+}
+
+TEST_CASE("who starts a daemon on a damaged file is told what can be done", "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state";
+    {
+        auto db = StateDb::open(state);
+        REQUIRE(db.has_value());
+    }
+    flip_a_byte(state + "/state.db", 3);  // "SQLite format 3"
+    const auto db = StateDb::open(state);
+    REQUIRE_FALSE(db.has_value());
+    CHECK_THAT(db.error().message,
+               Catch::Contains("; the state is damaged: put a copy of " + state));
+}
+
+TEST_CASE("a state that is removed under its daemon is told as that, and not as a full disk",
+          "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state", away = directory.path() + "/away";
+    auto db = StateDb::open(state);
+    REQUIRE(db.has_value());
+    const Told told;
+    const auto look_until = [&](bool is_removed) {
+        (*db)->tell_of_disk();
+        while ((*db)->is_removed() != is_removed)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        (*db)->tell_of_disk();
+    };
+    look_until(false);
+    CHECK(told.lines.empty());
+    std::filesystem::rename(state, away);
+    look_until(true);
+    REQUIRE(told.lines.size() == 1);
+    CHECK_THAT(told.lines[0], Catch::Contains("its state.db was removed"));
+    std::filesystem::rename(away, state);
+    look_until(false);
+    REQUIRE(told.lines.size() == 2);
+    CHECK_THAT(told.lines[1], Catch::Contains("its state.db is back"));
 }
 
 TEST_CASE("a state of the version before is taken over", "[daemon]") {
