@@ -2,7 +2,12 @@
 #include "worker/ranks/process_tree.h"
 #include "worker/ranks/store_elsewhere.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -10,6 +15,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace dtrun {
@@ -114,6 +120,48 @@ TEST_CASE("a launcher within a rank that sends torch to an address of its own is
     // torchrun within a rank serves the store, and accelerate with --store rank0 has its rank 0 do it.
     CHECK(there({served, "TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=s1", "MASTER_PORT=1"}).empty());
     CHECK(there({"TORCHELASTIC_USE_AGENT_STORE=False", run, "MASTER_PORT=24001"}).empty());
+}
+
+TEST_CASE("a program that tries a tcp:// address of its own is told by its sleep, and its torch",
+          "[process_tree]") {
+    const std::string file =
+        "/tmp/dtrun-test-" + std::to_string(::getpid()) + "/libtorch_python.so";
+    std::filesystem::create_directory(std::filesystem::path(file).parent_path());
+    std::ofstream(file) << "torch";
+    const pid_t process = ::fork();
+    if (process == 0) {
+        const int fd = ::open(file.c_str(), O_RDONLY);
+        ::mmap(nullptr, 5, PROT_READ, MAP_PRIVATE, fd, 0);
+        ::sleep(60);
+        ::_exit(99);
+    }
+    const std::string served = std::string(1, '\0') + "TORCHELASTIC_USE_AGENT_STORE=True" + '\0';
+    const auto seems = [&](const std::string& more) {
+        return seems_to_look_elsewhere(process, served + more + '\0');
+    };
+    for (int i = 0; i < 1'000 && !seems("MASTER_PORT=1"); ++i) ::usleep(5'000);  // until it sleeps
+    CHECK(seems("MASTER_PORT=1"));
+    CHECK_FALSE(seems_to_look_elsewhere(process, std::string(1, '\0') + "MASTER_PORT=1" + '\0'));
+    CHECK_FALSE(seems_to_look_elsewhere(::getpid(), served + "MASTER_PORT=1" + '\0'));
+
+    const int door = ::socket(AF_INET, SOCK_STREAM, 0), client = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(door, any, size) == 0);
+    REQUIRE(::listen(door, 1) == 0);
+    REQUIRE(::getsockname(door, any, &size) == 0);
+    const std::string port = "MASTER_PORT=" + std::to_string(ntohs(address.sin_port));
+    CHECK(seems(port));
+    REQUIRE(::connect(client, any, size) == 0);
+    CHECK_FALSE(seems(port));
+    ::close(door);
+    ::close(client);
+    ::kill(process, SIGKILL);
+    ::waitpid(process, nullptr, 0);
+    std::filesystem::remove_all(std::filesystem::path(file).parent_path());
 }
 
 TEST_CASE("ranks whose programs look for torch's store elsewhere are told of in the report",

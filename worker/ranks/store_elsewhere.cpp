@@ -1,8 +1,11 @@
 #include "worker/ranks/store_elsewhere.h"
 
+#include "base/fd.h"
+#include "base/strings.h"
 #include "worker/ranks/process_tree.h"
 
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <algorithm>
 #include <string_view>
 
@@ -19,6 +22,30 @@ std::string_view value_of(const std::string& environment, std::string_view name)
 
 bool takes_it_as_served(const std::string& environment) {
     return value_of(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True";
+}
+
+/// What a process has loaded that does not look for torch's store.
+constexpr const char* kOtherMeetings[] = {"/libdtrun.so", "/libdtrun_collectives.so", "/libmpi.so",
+                                          "/horovod/"};
+
+std::string text_of(pid_t process, const char* file) {
+    return read_file(fmt::format("/proc/{}/{}", process, file)).value_or("");
+}
+
+/// Whether the first thread of a process sleeps for a time.
+bool sleeps(pid_t process) {
+    const std::string call = text_of(process, "syscall");
+    return call.starts_with(fmt::format("{} ", SYS_clock_nanosleep)) ||
+           call.starts_with(fmt::format("{} ", SYS_nanosleep));
+}
+
+/// Whether somebody on the process's host is connected to that port.
+bool is_connected(pid_t process, std::string_view port) {
+    const auto number = to_int(port, 1, 65'535);
+    if (!number) return true;  // then nothing can be said
+    const std::string remote = fmt::format(":{:04X} 01 ", *number);
+    return text_of(process, "net/tcp").contains(remote) ||
+           text_of(process, "net/tcp6").contains(remote);
 }
 
 std::string address_of(const std::string& environment) {
@@ -38,29 +65,47 @@ std::optional<std::string> store_elsewhere(const std::string& rank, const std::s
     return address;
 }
 
+bool seems_to_look_elsewhere(pid_t process, const std::string& environment) {
+    if (!takes_it_as_served(environment) || !sleeps(process)) return false;
+    const std::string maps = text_of(process, "maps");
+    if (!maps.contains("/libtorch_python.so") ||
+        std::ranges::any_of(kOtherMeetings, [&](const char* name) { return maps.contains(name); }))
+        return false;
+    return !is_connected(process, value_of(environment, "MASTER_PORT"));
+}
+
+namespace {
+
+/// Where a rank or a process below it looks for torch's store, if that is not where dtrun serves it.
+std::optional<std::string> elsewhere(const std::string& environment, pid_t process, bool is_rank) {
+    const std::string own = is_rank ? environment : environment_of(process);
+    if (const auto address = store_elsewhere(environment, own))
+        return fmt::format("{}, an address that a launcher within the rank has chosen", *address);
+    if (seems_to_look_elsewhere(process, own))
+        return "an address that the program has chosen itself, it seems (tcp://...)";
+    return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<RankWait> waits_elsewhere(std::span<const RunningRank> ranks) {
-    std::vector<std::string> environments;
     std::vector<pid_t> roots;
-    for (const RunningRank& rank : ranks) {
-        roots.push_back(rank.pid);
-        environments.push_back(environment_of(rank.pid));
-    }
-    if (std::ranges::none_of(environments, takes_it_as_served)) return {};
+    for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
+    if (roots.empty() || !takes_it_as_served(environment_of(roots.front()))) return {};
     const auto below = descendants_of_each(roots);
     std::vector<RankWait> waits;
-    for (std::size_t i = 0; i < roots.size(); ++i)
-        for (const pid_t process : below[i]) {
-            const auto address = store_elsewhere(environments[i], environment_of(process));
-            if (!address) continue;
-            RankWait& wait = waits.emplace_back();
-            wait.rank = ranks[i].rank;
-            wait.pid = process;
-            wait.what = fmt::format(
-                "torch's store at {}, an address that a launcher within the rank has chosen, and "
-                "that dtrun does not serve: use --store rank0",
-                *address);
-            break;
-        }
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+        const std::string environment = environment_of(roots[i]);
+        auto where = elsewhere(environment, roots[i], true);
+        for (std::size_t p = 0; p < below[i].size() && !where; ++p)
+            where = elsewhere(environment, below[i][p], false);
+        if (!where) return waits;  // ranks do the same, and this takes a while
+        RankWait& wait = waits.emplace_back();
+        wait.rank = ranks[i].rank;
+        wait.pid = roots[i];
+        wait.what =
+            fmt::format("torch's store at {}, where dtrun serves none: use --store rank0", *where);
+    }
     return waits;
 }
 

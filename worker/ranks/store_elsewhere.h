@@ -17,6 +17,12 @@ namespace dtrun::ranks {
 /// \return "ADDRESS:PORT"
 std::optional<std::string> store_elsewhere(const std::string& rank, const std::string& process);
 
+/// Whether a process seems to try an address of its own program's choice (tcp://...), of which its environment
+/// tells nothing: it has torch, sleeps as torch does between two attempts to connect, and nothing on its host is
+/// connected to the store at MASTER_PORT; nor has it other libraries by which ranks meet.
+/// \param environment  its own
+bool seems_to_look_elsewhere(pid_t process, const std::string& environment);
+
 /// Ranks below which there are such processes, for the report of a job that ends.
 std::vector<RankWait> waits_elsewhere(std::span<const RunningRank> ranks);
 
