@@ -71,8 +71,19 @@ def check_wrapper(script, *, ends, code, interrupt=False):
     wait_until(lambda: not marked(ends))  # the kernel ends it after kill() has returned
 
 
+def check_inner_launcher():
+    """Ranks within which another launcher has sent torch to an address where nobody serves it."""
+    dtrun = start("-np", "2", "sh", "-c", "MASTER_PORT=24001 sleep 775; :")
+    wait_until(lambda: len(marked("775")) == 2 or dtrun.poll() is not None)
+    dtrun.send_signal(signal.SIGINT)
+    out, err = dtrun.communicate(timeout=LIMIT_S)
+    assert dtrun.returncode == 130, (dtrun.returncode, out, err)
+    assert "ranks 0-1: torch's store at " in err and ":24001" in err and "--store rank0" in err, err
+
+
 def main():
     check_early_signal()
+    check_inner_launcher()
     check_wrapper("exec sleep 771", ends="771", code=201)
     check_wrapper("exec sleep 772", ends="772", code=130, interrupt=True)
     check_wrapper("trap \"\" TERM; sleep 773; :", ends="773", code=130, interrupt=True)
