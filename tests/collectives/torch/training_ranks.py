@@ -358,6 +358,9 @@ def samplers():
     sampler.record_batch(2, 3)
     state.restore()
     check(sampler.remaining_indices == order[6 * size:], "those of a rank that is gone are not done again")
+    sampler.record_batch(7, 1)  # whatever its number is in the program's own counting
+    check(sampler.processed_indices == set(order[:7 * size]), sampler.processed_indices)
+    state.restore()
     sampler.record_indices(order[12 + hvd.rank():13 + hvd.rank()])
     sampler.sync()
     check(sampler.remaining_indices == order[6 * size + size:] and sampler.processed_num == 7 * size, sampler)

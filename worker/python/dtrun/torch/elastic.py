@@ -118,9 +118,13 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """All ranks have had that batch of theirs."""
+        """All ranks have had their next batch.
+
+        :param batch_idx: is not looked at: programs count from the begin of the epoch, or from the last change of ranks
+        """
         step = batch_size * self.num_replicas
-        self.processed_indices.update(self._shared[batch_idx * step:(batch_idx + 1) * step])
+        self.processed_indices.update(self._shared[self._done:self._done + step])
+        self._done += step
         self.processed_num += step
 
     def record_indices(self, indices: Iterable[int]) -> None:
@@ -168,6 +172,7 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.total_size = self.num_samples * self.num_replicas
         # All ranks have the same number, if need be of samples that others have, too.
         self._shared = list(itertools.islice(itertools.cycle(left), self.total_size))
+        self._done = 0  # of these, by all ranks
         self.indices = self._shared[self.rank::self.num_replicas]
 
     def __iter__(self) -> Iterator[int]:
