@@ -257,7 +257,7 @@ constexpr std::array kSlurm{
     ContractVariable{"GPU_DEVICE_ORDINAL", fixed, "the same"},
     ContractVariable{"ZE_AFFINITY_MASK", fixed, "the same"},
     ContractVariable{"SLURM_STEP_GPUS", fixed, "the same"},
-    ContractVariable{"SLURM_LAUNCH_NODE_IPADDR", fallback, "the allocation's, else rank 0's host"},
+    ContractVariable{"SLURM_LAUNCH_NODE_IPADDR", fallback, "rank 0's host, where programs meet"},
 };
 
 constexpr std::array<std::string_view, 1> kAddsTorch{"torch"};

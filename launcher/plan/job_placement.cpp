@@ -73,7 +73,7 @@ std::unexpected<Error> too_little(const Allocation& allocation, const HostList& 
 Result<void> fit_to_allocation(const Options& options, const Offer& offer, HostList& hosts) {
     int asked = options.world_size.value_or(0);
     if (options.elastic) asked = std::max(asked, options.elastic->ranks_min.value_or(0));
-    widen(hosts, *offer.allocation, asked);
+    if (!options.mpirun) widen(hosts, *offer.allocation, asked);  // which counts tasks itself
     long long room = 0;
     for (Host& host : hosts) {
         if (!host.slots_max) host.slots_max = host.slots;

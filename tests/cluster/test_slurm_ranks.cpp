@@ -112,8 +112,10 @@ TEST_CASE("ranks are told of themselves what srun tells tasks that are placed li
         const auto ranks = f.ranks(i);
         const auto tasks = f.tasks(i);
         REQUIRE(ranks.size() == tasks.size());
-        // srun's list is the allocation's, where its number of nodes is the step's.
-        std::set<std::string> own{"SLURM_NODELIST"};
+        // srun's list is the allocation's, where its number of nodes is the step's. Programs meet at the address,
+        // so it is rank 0's host's. The number on each node is srun's if it was asked for.
+        std::set<std::string> own{"SLURM_NODELIST", "SLURM_LAUNCH_NODE_IPADDR",
+                                  "SLURM_NTASKS_PER_NODE"};
         // Nodes stand in order of ranks, so that the first has rank 0, which programs rely on.
         if (i == 4)
             own.insert({"SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_TASKS_PER_NODE",

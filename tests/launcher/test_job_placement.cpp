@@ -71,6 +71,15 @@ TEST_CASE("one task with four processors, or four GPUs, is room for four ranks",
     CHECK_FALSE(plan_of(4, four, chosen).has_value());
 }
 
+TEST_CASE("mpirun counts a batch job's tasks itself", "[placement][slurm]") {
+    Options other;
+    other.mpirun = true;
+    CHECK(places(plan_of(4, kOneTask, other)) ==
+          "4 ranks, but Slurm gave this job 1 task and 4 processors on n1 "
+          "(SLURM_TASKS_PER_NODE=1); ask for --ntasks-per-node=4, lower -np, or add "
+          "--oversubscribe");
+}
+
 TEST_CASE("nodes of one task each are filled evenly, as far as they have processors",
           "[placement][slurm]") {
     const Words two{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_NTASKS=2",
