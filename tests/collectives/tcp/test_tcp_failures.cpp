@@ -238,8 +238,8 @@ TEST_CASE("Who receives a message of another size is told at once, and nothing i
 
 TEST_CASE("A message in the way of an operation of all ranks is told at once, on either side",
           "[tcp]") {
-    MemoryStore store;
     for (const bool early : {true, false}) {
+        MemoryStore store;
         auto groups = make_groups(2, store);
         float out = 1, in = 7;
         const auto results =
