@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 namespace dtrun::cli {
 
@@ -89,7 +90,9 @@ int print(const std::string& text) {
     const bool written =
         std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
     if (written) return 0;
-    return errno == EPIPE ? kExitReaderGone : plan::kExitInternal;
+    if (errno == EPIPE) return kExitReaderGone;
+    log::error("standard output: {}", strerror(errno));
+    return plan::kExitInternal;
 }
 
 std::string text_of(Ask asked, std::string (*help)()) {

@@ -79,7 +79,8 @@ def main():
         assert alone.returncode == 200 and "PATH has neither mpirun nor mpiexec" in alone.stderr, alone
     # Where standard output takes nothing, that is not hidden.
     with open("/dev/full", "w", encoding="utf-8") as full:
-        assert subprocess.run([DTRUN, "--help"], stdout=full, check=False).returncode == 210
+        done = subprocess.run([DTRUN, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 210 and "standard output: No space left" in done.stderr, done
 
 
 main()
