@@ -98,6 +98,7 @@ Result<Coordinator::Handle> Coordinator::submit(Task task) {
     at->second = {std::move(task), handle};
     results_.try_emplace(handle);
     fresh_.push_back(&at->second);
+    if (waiting_.size() == 1) silence_.begin(time_here());
     if (fresh_.size() == 1) work_.notify_one();
     return handle;
 }
@@ -115,12 +116,28 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
         at = results_.find(handle);
         return at == results_.end() || at->second.has_value();
     });
-    if (!over) return std::nullopt;
+    if (!over) {
+        const std::string told = silence();
+        lock.unlock();
+        if (!told.empty()) tell({told});
+        return std::nullopt;
+    }
     if (at == results_.end())
         return fail(Errc::invalid_input, "there is no operation {}: wait for each once", handle);
     auto result = std::move(at->second);
     results_.erase(at);
     return result;
+}
+
+/// What is to be told while no other rank answers; the mutex is held. A rank that has nothing pending answers within
+/// twice the time of a look, where it does at all.
+std::string Coordinator::silence() {
+    if (waiting_.empty() || !stall_.any()) return {};
+    const auto first = std::ranges::min_element(
+        waiting_, {}, [](const auto& waiting) { return waiting.second.handle; });
+    const auto limit =
+        stall_.warning + (enters_idle_ ? 2 * stall_.look_every() : std::chrono::milliseconds(0));
+    return silence_.look(time_here(), limit, first->first, waiting_.size());
 }
 
 bool Coordinator::wait_for_work(std::chrono::microseconds pause) {
@@ -135,6 +152,7 @@ bool Coordinator::wait_for_work(std::chrono::microseconds pause) {
     if (pause.count() > 0) work_.wait_for(lock, pause, has_news);
     if (delay_.count() > 0 && !fresh_.empty())
         work_.wait_for(lock, delay_, [this] { return stopping_; });
+    silence_.begin(time_here());
     return !stopping_;
 }
 
@@ -194,7 +212,10 @@ Result<void> Coordinator::agree_on_options() {
                                          DTRUN_I64, DTRUN_MIN, nullptr))
         return comm_error(code);
     fused_bytes_ = static_cast<std::size_t>(least[0]);
-    stall_ = {.warning = time_of(least[1]), .shutdown = time_of(least[2])};
+    {
+        const std::lock_guard lock(mutex_);
+        stall_ = {.warning = time_of(least[1]), .shutdown = time_of(least[2])};
+    }
     stall_check_.emplace(stall_, names_);
     options_agreed_ = true;
     return {};
@@ -223,6 +244,7 @@ Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
     {
         const std::lock_guard lock(mutex_);
         is_idle_ = false;
+        silence_.end();
     }
     const bool news =
         std::ranges::any_of(messages->by_rank, [](const auto& m) { return !m.empty(); });

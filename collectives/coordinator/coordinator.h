@@ -66,6 +66,7 @@ private:
     Result<Messages> exchange(const std::string& own);
     Result<void> perform(std::vector<Decision> decisions);
     Result<void> look_for_stalls(std::chrono::milliseconds now);
+    std::string silence();
     void finish(const std::string& name, Result<Outcome> result);
     void fail_all(const Error& error);
 
@@ -91,6 +92,7 @@ private:
     std::unordered_map<Handle, std::optional<Result<Outcome>>> results_;
     Handle next_handle_ = 1;
     bool stopping_ = false;
+    SilenceCheck silence_;  ///< of a cycle in which something is pending
     bool is_idle_ = false;  ///< the thread is in a cycle that it has entered with nothing pending
     std::optional<Error> broken_;
     std::thread thread_;

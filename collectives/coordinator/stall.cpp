@@ -17,6 +17,10 @@ bool is_join(const Stalled& stalled) {
     return stalled.request->operation == Operation::join;
 }
 
+std::int64_t in_whole_seconds(milliseconds span) {
+    return std::chrono::duration_cast<std::chrono::seconds>(span).count();
+}
+
 /// "a" and 3 others
 std::string names_of(std::span<const Stalled* const> members) {
     std::string text = fmt::format("\"{}\"", members.front()->request->name);
@@ -69,9 +73,8 @@ std::string StallCheck::describe(const Members& members, std::span<const Stalled
     const bool one_waits = first.waiting.size() == 1, one_absent = first.absent.size() == 1;
     std::string text = fmt::format(
         "{}: {} {} {} s; {} {} not asked for {}", names_of(members), ranks(first.waiting),
-        one_waits ? "has waited for" : "have waited for",
-        std::chrono::duration_cast<std::chrono::seconds>(age).count(), ranks(first.absent),
-        one_absent ? "has" : "have", members.size() == 1 ? "it" : "them");
+        one_waits ? "has waited for" : "have waited for", in_whole_seconds(age),
+        ranks(first.absent), one_absent ? "has" : "have", members.size() == 1 ? "it" : "them");
     Members instead;
     for (const Stalled& other : open)
         if (other.absent != first.absent && std::ranges::includes(other.waiting, first.absent))
@@ -95,6 +98,19 @@ std::string StallCheck::ranks(const std::vector<std::uint32_t>& list) const {
     }
     if (at < list.size()) text += fmt::format(" and {} more", list.size() - at);
     return text;
+}
+
+std::string SilenceCheck::look(milliseconds now, milliseconds limit, const std::string& first,
+                               std::size_t number) {
+    if (!since_ || limit.count() <= 0) return {};
+    const milliseconds age = now - *since_;
+    if (age < limit || now < next_) return {};
+    next_ = now + std::min(age, kAgainWithin);
+    const std::string others = number == 1   ? " has"
+                               : number == 2 ? " and another one have"
+                                             : fmt::format(" and {} others have", number - 1);
+    return fmt::format("\"{}\"{} waited for {} s: some rank has asked for nothing, or is stopped",
+                       first, others, in_whole_seconds(age));
 }
 
 }  // namespace dtrun::collectives

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,25 @@ private:
     const StallTimes times_;
     const std::vector<std::uint32_t> names_;
     std::map<Pattern, std::chrono::milliseconds> next_;  ///< when what has been told is told again
+};
+
+/// Decides what a rank tells that hears nothing of another one: over a backend where ranks with nothing pending do not
+/// say so, or if one is stopped. Then nobody knows for whom it waits. It is told at the times of StallCheck.
+class SilenceCheck {
+public:
+    /// It begins to wait for what the others have to say.
+    void begin(std::chrono::milliseconds now) { since_ = now, next_ = {}; }
+    void end() { since_.reset(); }
+
+    /// \param limit  after which it is told; 0: never
+    /// \param first  name of the operation that this rank has waited for longest, and how many there are
+    /// \return "" if there is nothing to be told
+    std::string look(std::chrono::milliseconds now, std::chrono::milliseconds limit,
+                     const std::string& first, std::size_t number);
+
+private:
+    std::optional<std::chrono::milliseconds> since_;
+    std::chrono::milliseconds next_{0};
 };
 
 }  // namespace dtrun::collectives

@@ -369,3 +369,22 @@ TEST_CASE("Ranks of a part of the job are called by their ranks in the job",
     CHECK(decisions.front().failure ==
           "shapes for \"a\" differ between ranks: rank 7 has f32 [4], rank 10 has f32 [5]");
 }
+
+TEST_CASE("A rank that hears nothing of the others tells what it waits for",
+          "[collectives][stall]") {
+    SilenceCheck check;
+    CHECK(check.look(100s, 60s, "a", 1).empty());
+    check.begin(100s);
+    CHECK(check.look(159s, 60s, "a", 1).empty());
+    CHECK(check.look(160s, 0s, "a", 1).empty());
+    CHECK(check.look(160s, 60s, "a", 1) ==
+          "\"a\" has waited for 60 s: some rank has asked for nothing, or is stopped");
+    CHECK(check.look(219s, 60s, "a", 1).empty());
+    CHECK(
+        check.look(220s, 60s, "a", 5) ==
+        "\"a\" and 4 others have waited for 120 s: some rank has asked for nothing, or is stopped");
+    check.end();
+    CHECK(check.look(500s, 60s, "a", 1).empty());
+    check.begin(500s);
+    CHECK(check.look(501s, 60s, "a", 1).empty());
+}
