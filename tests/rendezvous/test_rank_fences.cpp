@@ -25,13 +25,33 @@ public:
         PeerId peer = 0;
     };
 
-    Tree(std::uint32_t hosts, std::uint32_t ranks_each) : ranks_each_(ranks_each) {
+    /// \param served  by a daemon: each host has a head between its relay and the hub, and links may break
+    Tree(std::uint32_t hosts, std::uint32_t ranks_each, bool served = false)
+        : ranks_each_(ranks_each), hub_(root_, options(served)) {
         hub_.begin(1, hosts * ranks_each);
         for (std::uint32_t i = 0; i < hosts; ++i) {
             hub_.add_peer(i, PeerKind::subtree, kNoRank);
             hosts_.push_back(std::make_unique<Host>());
-            hosts_.back()->relay.begin(1, ranks_each);
+            Host& host = *hosts_.back();
+            host.link = i;
+            host.relay.begin(1, ranks_each);
+            if (!served) continue;
+            host.head = std::make_unique<Host>();
+            host.head->relay.set_resendable();
+            host.head->relay.begin(1, ranks_each);
+            host.head->relay.add_peer(0, PeerKind::subtree, kNoRank);
         }
+        last_link_ = hosts;
+    }
+
+    /// A host's link to the daemon breaks, and is made again.
+    void reconnect(std::uint32_t index) {
+        Host& host = *hosts_.at(index);
+        hub_.remove_peer(host.link, now_);
+        host.link = last_link_++;
+        hub_.add_peer(host.link, PeerKind::subtree, kNoRank);
+        host.head->relay.resend();
+        deliver();
     }
 
     Connection connect(std::uint32_t rank) {
@@ -108,6 +128,8 @@ private:
         }
         std::map<PeerId, std::vector<Frame>> told;
         std::deque<Frame> up;
+        PeerId link = 0;             ///< what the hub knows it by
+        std::unique_ptr<Host> head;  ///< of `dtrun join`, if the job is a daemon's
         Relay relay{*this};
     };
     struct Root final : Outbox {
@@ -118,36 +140,48 @@ private:
         std::deque<std::pair<PeerId, Frame>> down;
     };
 
+    static HubOptions options(bool served) {
+        HubOptions options;
+        options.reconnects = served;
+        return options;
+    }
     Host& host_of(const Connection& connection) { return *hosts_.at(connection.host); }
+
+    static void check(const Result<void>& taken) {
+        if (!taken) FAIL(taken.error().message);
+    }
 
     /// Until nothing is under way. All links hold.
     void deliver() {
         for (bool moved = true; std::exchange(moved, false);) {
-            for (std::uint32_t i = 0; i < hosts_.size(); ++i) {
-                while (!hosts_[i]->up.empty()) {
-                    const Frame frame = std::move(hosts_[i]->up.front());
-                    hosts_[i]->up.pop_front();
-                    const auto taken = hub_.from_peer(i, {frame.first, frame.second}, now_);
-                    INFO("type " << static_cast<int>(frame.first));
-                    if (!taken) FAIL(taken.error().message);
-                    moved = true;
+            for (const auto& host : hosts_) {
+                moved |= !host->up.empty();
+                for (const auto& [type, payload] : std::exchange(host->up, {}))
+                    check(host->head ? host->head->relay.from_peer(0, {type, payload}, now_)
+                                     : hub_.from_peer(host->link, {type, payload}, now_));
+                if (!host->head) continue;
+                moved |= !host->head->up.empty() || !host->head->told[0].empty();
+                for (const auto& [type, payload] : std::exchange(host->head->up, {}))
+                    check(hub_.from_peer(host->link, {type, payload}, now_));
+                for (const auto& [type, payload] : std::exchange(host->head->told[0], {}))
+                    check(host->relay.from_root({type, payload}));
+            }
+            moved |= !root_.down.empty();
+            for (const auto& [peer, frame] : std::exchange(root_.down, {}))
+                for (const auto& host : hosts_) {
+                    if (host->link != peer) continue;
+                    Relay& relay = host->head ? host->head->relay : host->relay;
+                    check(relay.from_root({frame.first, frame.second}));
                 }
-            }
-            while (!root_.down.empty()) {
-                const auto [peer, frame] = std::move(root_.down.front());
-                root_.down.pop_front();
-                const auto taken = hosts_.at(peer)->relay.from_root({frame.first, frame.second});
-                if (!taken) FAIL(taken.error().message);
-                moved = true;
-            }
         }
     }
 
     std::uint32_t ranks_each_;
     Root root_;
-    Hub hub_{root_, {}};
+    Hub hub_;
     std::vector<std::unique_ptr<Host>> hosts_;
     PeerId last_peer_ = 100;
+    PeerId last_link_ = 0;
     Deadline now_{};
 };
 
@@ -302,10 +336,58 @@ TEST_CASE("fences wait for a rank that is away, but not for long", "[fences]") {
     CHECK(job.end(back) == "ok: a b c d");
 }
 
+TEST_CASE("that a rank is away, or back, survives a link that breaks", "[fences]") {
+    Tree job(2, 1, true);
+    const auto a = job.connect(0), b = job.connect(1);
+    job.close(a);
+    job.relay_of(a).away(Rank{0}, "rank 0 has finalized its worker");
+    job.reconnect(0);
+    job.come(b, "x", "b");
+    job.pass(std::chrono::seconds(11));
+    CHECK(job.end(b) == "no: rank 0 has finalized its worker");
+    const auto back = job.connect(0);
+    job.reconnect(0);
+    job.come(b, "y", "b");
+    job.pass(std::chrono::seconds(60));
+    job.come(back, "y", "a");
+    CHECK(job.end(b) == "ok: a b");
+}
+
+TEST_CASE("a rank of a step that lies ends its own connection at most", "[fences]") {
+    // There is no agent between a rank and rank 0's hub.
+    struct Ends final : Outbox {
+        void to_peer(PeerId peer, FrameType type, std::string_view payload) override {
+            if (type == FrameType::fenced) last[peer] = decode<Fenced>(payload).value();
+        }
+        void to_root(FrameType, std::string_view) override {}
+        std::map<PeerId, Fenced> last;
+    } out;
+    Hub hub(out, {});
+    hub.begin(1, 2);
+    for (const PeerId peer : {0u, 1u}) hub.add_peer(peer, PeerKind::rank, Rank{peer});
+    const auto say = [&hub](PeerId peer, const auto& message) {
+        const Bytes frame = encode(message);
+        const FrameType type = MessageTraits<std::decay_t<decltype(message)>>::kType;
+        return hub.from_peer(peer, {type, payload_of(frame)}, Deadline{}).has_value();
+    };
+    CHECK_FALSE(say(1, Unfence{1, "", 0, "all"}));
+    CHECK_FALSE(say(1, Unfence{1, "", 0, "all", Rank{0}}));
+    CHECK_FALSE(say(1, Fence{1, "x", 0, 2, {}}));
+    CHECK(say(1, Heartbeat{7, {Rank{0}, 9}, 9}));
+    CHECK(hub.progress().reporting == 0);
+    REQUIRE(say(1, Fence{1, "x", 0, 1, {{Rank{0}, "mine"}}}));
+    REQUIRE(say(1, Fence{1, "x", 0, 1, {}}));
+    CHECK(out.last[1].invalid);
+    REQUIRE(say(0, Fence{1, "x", 0, 1, {}}));
+    REQUIRE(out.last[0].complete);
+    CHECK(out.last[0].entries == std::vector<FenceEntry>{{Rank{1}, "mine"}});
+}
+
 TEST_CASE("whatever a rank says fails its own calls at most: the job and the other ranks go on",
           "[fences]") {
     const std::uint32_t seed = test_seed();
-    INFO("DTRUN_SEED=" << seed);
+    const bool served = GENERATE(false, true);
+    INFO("DTRUN_SEED=" << seed << (served ? ", by a daemon" : ""));
     std::mt19937 random(seed);
     const auto up_to = [&](std::uint32_t n) {
         return std::uniform_int_distribution<std::uint32_t>(0, n)(random);
@@ -318,7 +400,7 @@ TEST_CASE("whatever a rank says fails its own calls at most: the job and the oth
         const std::uint64_t some[] = {0, 1, 2, UINT64_MAX, UINT32_MAX, random()};
         return some[up_to(5)];
     };
-    Tree job(2, 2);
+    Tree job(2, 2, served);
     std::vector<Tree::Connection> liars{job.connect(0), job.connect(0)};
     const Tree::Connection honest[] = {job.connect(1), job.connect(2), job.connect(3)};
     std::uint64_t cut_off = 0;
@@ -362,13 +444,14 @@ TEST_CASE("whatever a rank says fails its own calls at most: the job and the oth
         }
     };
     std::uint64_t asked = 0;
-    for (int step = 0; step < 20'000; ++step) {
+    for (int step = 0; step < 10'000; ++step) {
         auto& liar = liars[up_to(1)];
         if (!lie(liar) || up_to(99) == 0) {  // its own connection may end
             ++cut_off;
             job.close(liar);
             liar = job.connect(0);
         }
+        if (served && up_to(99) == 0) job.reconnect(up_to(1));
         if (step % 50 != 0) continue;
         // The store answers the others, and fences without the liar's mistakes hold for all.
         const Bytes frame =
