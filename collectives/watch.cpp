@@ -195,7 +195,12 @@ void Watch::run() {
     std::unique_lock lock(mutex_);
     while (!stop_.wait_for(lock, kLook, [this] { return stopping_; })) {
         const std::uint64_t version = version_.load(std::memory_order_acquire);
-        if (version != seen) since = Clock::now();
+        if (version != seen) {
+            since = Clock::now();
+            lock.unlock();
+            take_back_whereabouts();
+            lock.lock();
+        }
         seen = version;
         const auto span = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
         if (version % 2 == 0 || span + kLook < kStalled || verdict_) continue;
@@ -219,6 +224,7 @@ void Watch::look(std::uint64_t version, milliseconds since) {
         return give_up(Errc::timed_out, std::move(why));
     }
     if (!goes_on()) return;
+    tell_whereabouts(describe(call));
     if (!call.collective) return compare_messages(call, number, since);
     tell_messages();
     {
@@ -264,6 +270,29 @@ bool Watch::goes_on() {
     const Error error = follow(other, "has failed");
     give_up(error.code, error.message);
     return false;
+}
+
+/// Says in what this rank waits, to ranks that wait for it in another group.
+void Watch::tell_whereabouts(const std::string& call) {
+    if (!options_.whereabouts || std::exchange(waits_in_, call) == call) return;
+    tell(options_.whereabouts(options_.rank), fmt::format("{}\n{}", options_.prefix, call));
+}
+
+void Watch::take_back_whereabouts() {
+    if (std::exchange(waits_in_, "").empty()) return;
+    const std::string where = options_.whereabouts(options_.rank);
+    const auto told = options_.store->find(where);
+    if (told && *told && (*told)->starts_with(options_.prefix + "\n")) tell(where, "");
+}
+
+/// What a rank that has not come waits in instead, with others: " (in a barrier of another communicator)", or "".
+std::string Watch::elsewhere(std::uint32_t rank) {
+    if (!options_.whereabouts) return {};
+    const auto told = options_.store->find(options_.whereabouts(rank));
+    if (!told || !*told) return {};
+    const std::size_t end = (*told)->find('\n');
+    if (end == std::string::npos || (*told)->substr(0, end) == options_.prefix) return {};
+    return fmt::format(" (waits in {} of another communicator)", (*told)->substr(end + 1));
 }
 
 /// Says how many messages to and from whom have begun, before anybody learns of the collective operation that
@@ -373,7 +402,8 @@ std::string Watch::absent(std::uint64_t number) {
         const auto at = options_.store->find(key("at", rank));
         if (!at) return {};  // the store does not answer
         if (*at && number_and_text(**at).first >= number) continue;
-        if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
+        if (++count > kNamedMax) continue;
+        names += (names.empty() ? "" : ", ") + options_.name(rank) + elsewhere(rank);
     }
     const std::string some = asked_of(options_.size);
     if (count == 0)
@@ -501,6 +531,12 @@ std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) cons
         return Error{Errc::closed,
                      fmt::format("{} has ended it: {}", options_.name(rank), note.substr(4))};
     return std::nullopt;
+}
+
+std::vector<std::string> Watch::keys() const {
+    std::vector<std::string> all{at_key(), message_key(), key("messages", options_.rank)};
+    if (options_.whereabouts) all.push_back(options_.whereabouts(options_.rank));
+    return all;
 }
 
 std::string Watch::key(std::string_view kind, std::uint32_t rank) const {

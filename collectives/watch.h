@@ -62,6 +62,8 @@ public:
         std::chrono::milliseconds timeout{0};            ///< of an operation; 0: none
         std::function<std::string(std::uint32_t)> name;  ///< "rank 5 on s2"
         std::function<void()> abort;  ///< ends what is under way; from any thread
+        /// Store key at which a rank says in what it waits, the same for all its groups. May be empty.
+        std::function<std::string(std::uint32_t)> whereabouts{};
     };
 
     explicit Watch(Options options);
@@ -87,9 +89,7 @@ public:
     void membership_ended();
     /// Store keys of this rank's recent calls, of its message under way and of how many messages it has sent and
     /// received; they may be erased when the group ends.
-    std::vector<std::string> keys() const {
-        return {at_key(), message_key(), key("messages", options_.rank)};
-    }
+    std::vector<std::string> keys() const;
 
 private:
     std::string at_key() const { return key("at", options_.rank); }
@@ -99,6 +99,9 @@ private:
     std::string recent() const;
     bool goes_on();
     bool tell(const std::string& key, const std::string& text);
+    void tell_whereabouts(const std::string& call);
+    void take_back_whereabouts();
+    std::string elsewhere(std::uint32_t rank);
     void tell_messages();
     void compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     bool differs(const Message& message, std::string_view their_way, std::size_t element);
@@ -146,6 +149,7 @@ private:
     std::mutex told_mutex_;
     std::uint64_t told_ = 0;  ///< number of the last operation that was written to the store
 
+    std::string waits_in_;  ///< what others were told of that; of the thread
     std::thread thread_;
 };
 

@@ -15,14 +15,16 @@ namespace {
 /// A rank whose operations end when they are aborted.
 class Rank {
 public:
-    Rank(KeyStore& store, std::uint32_t rank, std::uint32_t size, milliseconds timeout = {})
+    Rank(KeyStore& store, std::uint32_t rank, std::uint32_t size, milliseconds timeout = {},
+         const std::string& prefix = "comm")
         : watch_({.store = &store,
-                  .prefix = "comm",
+                  .prefix = prefix,
                   .rank = rank,
                   .size = size,
                   .timeout = timeout,
                   .name = [](std::uint32_t who) { return fmt::format("rank {} on s{}", who, who); },
-                  .abort = [this] { aborted_.set_value(); }}) {}
+                  .abort = [this] { aborted_.set_value(); },
+                  .whereabouts = [](std::uint32_t who) { return fmt::format("waits/{}", who); }}) {}
 
     std::uint64_t begin(const Call& call) { return watch_.begin(call); }
     void end() { watch_.end(); }
@@ -205,6 +207,19 @@ TEST_CASE("an operation that takes longer than it may names who has not come", "
     CHECK(error.code == Errc::timed_out);
     CHECK(error.message ==
           "allreduce of 10 f32 (sum) took longer than 1.5 s; not there: rank 2 on s2");
+    second.end();
+}
+
+TEST_CASE("ranks that wait in two communicators are told of each other when time is over",
+          "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2, milliseconds(2'500)), second(store, 1, 2, {}, "other");
+    first.begin(kTen);
+    second.begin(kTwelve);
+    REQUIRE(first.ended());
+    CHECK_THAT(first.explain(Errc::cancelled, "aborted").message,
+               Contains("; not there: rank 1 on s1 (waits in allreduce of 12 f32 (sum) of another "
+                        "communicator)"));
     second.end();
 }
 
