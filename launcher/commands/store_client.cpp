@@ -14,9 +14,9 @@
 namespace dtrun::commands {
 namespace {
 
-constexpr std::chrono::seconds kAttemptLimit{10};
-constexpr std::chrono::milliseconds kPause{200};  // between attempts to connect again
-constexpr std::chrono::seconds kGoodbyeLimit{1};
+constexpr std::chrono::seconds kDialLimit{10};
+constexpr std::chrono::milliseconds kRedialPause{200};  // between attempts to connect again
+constexpr std::chrono::seconds kPartingLimit{1};
 
 /// Whether a server that is connected to again may answer what this one has not.
 bool is_passing(const Error& error) {
@@ -146,11 +146,11 @@ asio::awaitable<Result<void>> StoreClient::reconnect(Error why, Deadline deadlin
     const Deadline limit = std::min(deadline, after(server_.return_limit));
     Timer pause(executor_);
     for (;;) {
-        if (Clock::now() + kPause >= limit)
+        if (Clock::now() + kRedialPause >= limit)
             co_return fail(Errc::unreachable, "{}; it did not come back in time", why.message);
-        pause.expires_after(kPause);
+        pause.expires_after(kRedialPause);
         co_await pause.async_wait(use_tuple);
-        const Deadline attempt = std::min(limit, after(kAttemptLimit));
+        const Deadline attempt = std::min(limit, after(kDialLimit));
         const auto done = co_await connect_to_daemon(attempt);
         if (done || done.error().code == Errc::denied) co_return done;
         why = done.error();
@@ -167,7 +167,7 @@ asio::awaitable<void> StoreClient::hang_up() {
 asio::awaitable<void> StoreClient::close() {
     if (line_ && line_->link->is_open()) {
         Link& link = *line_->link;
-        Timer limit(executor_, after(kGoodbyeLimit));
+        Timer limit(executor_, after(kPartingLimit));
         limit.async_wait([line = line_](boost::system::error_code error) {
             if (!error) line->link->close();
         });

@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kConnectLimit{10};
 /// How long an answer may take after the time that the user has given, or else altogether, where nothing
 /// is waited for.
 constexpr std::chrono::seconds kGrace{5};
-constexpr std::chrono::seconds kAnswerLimit{60};
+constexpr std::chrono::seconds kReplyLimit{60};
 /// DTRUN_SERVER_TIMEOUT, as for the library.
 constexpr int kServerTimeout = 60;
 constexpr int kServerTimeoutMax = 86'400;
@@ -132,7 +132,7 @@ private:
 
     /// Asks what waits for nothing.
     asio::awaitable<Result<StoreClient::Reply>> ask(StoreRequest request) {
-        const auto limit = command_.timeout ? *command_.timeout + kGrace : kAnswerLimit;
+        const auto limit = command_.timeout ? *command_.timeout + kGrace : kReplyLimit;
         co_return co_await client_.ask(std::move(request), after(limit));
     }
     /// Asks what waits as long as the user wants. \param otherwise  if they have not said

@@ -420,15 +420,15 @@ TEST_CASE("what a killed daemon had only written is synced before anybody hears 
 namespace {
 
 /// What is logged while it lives.
-struct Told {
-    Told() {
+struct LogLines {
+    LogLines() {
         log::set_sink(
             [](void* lines, std::string_view line) {
                 static_cast<std::vector<std::string>*>(lines)->emplace_back(line);
             },
             &lines);
     }
-    ~Told() { log::set_sink(nullptr, nullptr); }
+    ~LogLines() { log::set_sink(nullptr, nullptr); }
     std::vector<std::string> lines;
 };
 
@@ -462,12 +462,12 @@ TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daem
     {
         const std::string sound = directory.path() + "/sound";
         std::filesystem::copy(left, sound);
-        const Told told;
+        const LogLines told;
         CHECK(StateDb::open(sound).has_value());
         CHECK(told.lines.empty());
     }
     flip_a_byte(left + "/state.db-wal", static_cast<std::streamoff>(whole) + 100);
-    const Told told;
+    const LogLines told;
     {
         auto db = StateDb::open(left);
         REQUIRE(db.has_value());
@@ -499,7 +499,7 @@ TEST_CASE("a state that is removed under its daemon is told as that, and not as 
     const std::string state = directory.path() + "/state", away = directory.path() + "/away";
     auto db = StateDb::open(state);
     REQUIRE(db.has_value());
-    const Told told;
+    const LogLines told;
     const auto look_until = [&](bool is_removed) {
         (*db)->tell_of_disk();
         while ((*db)->is_removed() != is_removed)
