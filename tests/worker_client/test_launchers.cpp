@@ -160,6 +160,7 @@ TEST_CASE("a daemon hands out ranks when nobody else does, or when they may chan
     CHECK(alone->daemon->host == "head");
     CHECK(alone->daemon->port == "29400");
     CHECK(alone->daemon->timeout_ms == 5'000);
+    CHECK(alone->place.job == alone->daemon->job_name);
     const auto elastic = find_launcher(with(with(kSlurm, kDaemon), {{"DTRUN_MIN_NP", "2"}}));
     REQUIRE(elastic.has_value());
     CHECK(elastic->launcher == Launcher::daemon);

@@ -281,6 +281,7 @@ void read_place(Reader& in, Launcher launcher, Place& place) {
             place.generation = in.number_or("DTRUN_GENERATION", 0);
             return;
         case Launcher::daemon:
+            place.job = in.text("DTRUN_JOB_NAME");
             return;
         case Launcher::slurm:
             return read_slurm(in, place);
