@@ -39,6 +39,12 @@ bool is_told(const embedded::Failure& failure) {
            !text.ends_with(": this generation is over");
 }
 
+/// Whether who has waited for an operation in vain knows that it was not done, and never will be.
+bool is_told_undone(const embedded::Failure& failure) {
+    const bool has_given_up = failure.code == DTRUN_CANCELLED || failure.code == DTRUN_TIMED_OUT;
+    return has_given_up && !failure.text.ends_with("it may have been done");
+}
+
 }  // namespace
 
 StoreUser::StoreUser(Script& script, embedded::Client& client, std::string store, std::string who)
@@ -118,8 +124,8 @@ Outcome<void> StoreUser::ask(Kind kind, const std::string& key, const std::strin
         ledger.undone(handle);
         return {};
     }
-    if (!answer && waits && answer.error().code == DTRUN_TIMED_OUT)
-        return {};  // perhaps it was done
+    if (!answer && is_told_undone(answer.error())) ledger.undone(handle);
+    if (!answer && answer.error().code == DTRUN_TIMED_OUT) return {};
     if (!answer) return std::unexpected(answer.error());
     take(asked, *answer);
     asked.returned = script_.world.now();

@@ -184,10 +184,36 @@ TEST_CASE("what is ready counts, even if the connection has ended meanwhile", "[
     CHECK(waited);
 }
 
+TEST_CASE("who has no time to send a frame leaves its rest before the next one", "[client]") {
+    Talk talk;
+    const std::string large(4u << 20, 'x');
+    const Patience little{now() + 10ms, {}};
+    CHECK(talk.connection.send(event(large), little).error().code == DTRUN_TIMED_OUT);
+    const Patience none{Moment::max(), [] { return true; }};
+    CHECK(talk.connection.send(event("never sent"), none).error().code == DTRUN_CANCELLED);
+    std::thread sends([&] { CHECK(talk.connection.send(event("sent"))); });
+    CHECK(talk.heard() == large);
+    CHECK(talk.heard() == "sent");
+    sends.join();
+}
+
+TEST_CASE("what was left of a frame is not sent over another connection", "[client]") {
+    Talk talk(true);
+    const std::string large(4u << 20, 'x');
+    CHECK_FALSE(talk.connection.send(event(large), {now() + 10ms, {}}));
+    talk.other.shut_down();
+    CHECK_FALSE(talk.wait_for("a", {now() + 10ms, {}}));
+    CHECK(talk.lost == 1);
+    talk.open({event("it is me")});
+    talk.connection.send(event("next"));
+    CHECK(talk.heard() == "it is me");
+    CHECK(talk.heard() == "next");
+}
+
 TEST_CASE("the last frames are read before the connection ends", "[client]") {
     Talk talk;
     std::thread finishes([&] {
-        talk.connection.finish([] { return std::vector{event("one"), event("two")}; });
+        talk.connection.finish([] { return std::vector{event("one"), event("two")}; }, "enough");
     });
     CHECK(talk.heard() == "one");
     CHECK(talk.heard() == "two");

@@ -64,6 +64,7 @@ TEST_CASE("members of a daemon's job get ranks, a store and fences", "[client][d
         workers[rank].progress(10 + rank);
     });
     CHECK(workers[1].launcher() == "dtrun serve");
+    CHECK(workers[1].job() == "test");
     CHECK(workers[1].world_size() == 3);
     CHECK(workers[1].local_size() == 1);
     CHECK(workers[1].node_rank() == 1);
@@ -245,6 +246,48 @@ TEST_CASE("a client gives its daemon as long as the daemon says that it gives ot
     }
 }
 
+TEST_CASE("calls end at their time limits while a daemon does not answer", "[client][daemon]") {
+    FakeServer daemon = FakeServer::daemon(1, kSecret);
+    const DaemonVariables variables(daemon.address());
+    WorkerOptions options;
+    options.call_timeout = 50ms;
+    Worker worker(options);
+    daemon.freeze();
+    const std::string large(8u << 20, 'x');
+    for (const std::string& value : {std::string("small"), large, std::string("behind it")}) {
+        try {
+            worker.set("k", value);
+            FAIL("nobody answers");
+        } catch (const Error& error) {
+            CHECK(error.is(DTRUN_TIMED_OUT));
+            CHECK_THAT(error.what(), Catch::StartsWith("set(\"k\"): timed out"));
+        }
+    }
+    // Far less than the time that a lost connection has to come back.
+    CHECK(code_of([&] { worker.find("k"); }) == DTRUN_TIMED_OUT);
+    daemon.thaw();
+    CHECK(worker.get("k", 30s) != "");
+}
+
+TEST_CASE("who waits while another thread finalizes is told that", "[client][daemon]") {
+    const FakeServer daemon = FakeServer::daemon(1, kSecret);
+    const DaemonVariables variables(daemon.address());
+    Worker worker;
+    dtrun_worker* const handle = worker.handle();
+    std::string text;
+    std::thread waits([&] {
+        dtrun_bytes value{};
+        CHECK(dtrun_get(handle, {"never", 5}, DTRUN_FOREVER, &value) == DTRUN_CLOSED);
+        text = dtrun_error_text();
+    });
+    std::this_thread::sleep_for(50ms);  // it waits
+    worker.finalize("on purpose");
+    waits.join();
+    CHECK(text == "get(\"never\"): the worker is finalized");
+    CHECK(daemon.saw("leave on purpose"));
+    CHECK(code_of([&] { worker.rank(); }) == DTRUN_INVALID);
+}
+
 TEST_CASE("a daemon that stays away is given up", "[client][daemon]") {
     std::optional<FakeServer> daemon(FakeServer::daemon(1, kSecret));
     const DaemonVariables variables(daemon->address(), {{"DTRUN_SERVER_TIMEOUT", "1"}});
@@ -300,7 +343,8 @@ TEST_CASE("who waits for a place learns that the job has ended", "[client][daemo
         FAIL("there is no place");
     } catch (const Error& error) {
         CHECK(error.code().value() == DTRUN_CLOSED);
-        CHECK_THAT(error.what(), Catch::StartsWith("the job has ended: another member has failed"));
+        CHECK_THAT(error.what(),
+                   Catch::StartsWith("rejoin: the job has ended: another member has failed"));
     }
     ends.join();
 }

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <set>
 #include <thread>
+#include <vector>
 
 namespace dtrun::embedded {
 namespace {
@@ -26,6 +28,14 @@ public:
         const StoreRequest request{.op = Op::set, .keys = {"key"}, .values = {value}};
         return requests_.ask(Op::set, encode_request({}, request, 1), patience);
     }
+    Outcome<Bytes> pop(const Patience& patience = {}) {
+        const StoreRequest request{.op = Op::pop, .keys = {"queue"}, .timeout_ms = kForeverMs};
+        return requests_.ask(Op::pop, encode_request({}, request, 1), patience);
+    }
+    Outcome<Bytes> get(const Patience& patience) {
+        const StoreRequest request{.op = Op::get, .keys = {"key"}, .timeout_ms = kForeverMs};
+        return requests_.ask(Op::get, encode_request({}, request, 1), patience);
+    }
     /// The next request that the store gets; one without a number if it gets none.
     RequestHeader next_request(Moment until = now() + 10s) {
         for (;;) {
@@ -37,6 +47,10 @@ public:
     static Bytes answer_to(std::uint64_t id) {
         return encode_reply({kClient, id, Status::ok}, "\x90");
     }
+    void answer(const RequestHeader& request, Status status, std::string_view results = "\x90") {
+        answer(encode_reply({request.client, request.id, status}, results));
+    }
+    void end() { store_.shut_down(); }
     void answer(const Bytes& frames) { REQUIRE(store_.send(frames)); }
     std::vector<Bytes> unanswered() const {
         const auto lock = connection_.lock();
@@ -87,11 +101,100 @@ TEST_CASE("requests are numbered as they are sent, and kept until their answers"
 
 TEST_CASE("a request that nobody waits for any more is cancelled", "[client][store]") {
     Asked asked;
-    const auto result = asked.set(1, {now() + 10ms, {}});
+    const auto result = asked.get({now() + 10ms, {}});
     CHECK(result.error().code == DTRUN_TIMED_OUT);
-    CHECK(asked.next_request().op == Op::set);
+    CHECK(asked.next_request().op == Op::get);
     CHECK(asked.next_request().op == Op::cancel);
     CHECK(asked.unanswered().empty());
+}
+
+TEST_CASE("pops that wait take no turns from changes, and are numbered apart", "[client][store]") {
+    Asked asked;
+    std::atomic<int> popped{0};
+    std::vector<std::thread> threads;
+    std::vector<RequestHeader> pops;
+    for (std::uint64_t i = 0; i < kChangesMax; ++i)
+        threads.emplace_back([&] { popped += asked.pop().has_value() ? 1 : 0; });
+    for (std::uint64_t i = 0; i < kChangesMax; ++i) pops.push_back(asked.next_request());
+    std::thread sets([&] { CHECK(asked.set(1).has_value()); });
+    const RequestHeader set = asked.next_request();
+    CHECK(set.op == Op::set);
+    CHECK(set.client == kClient);
+    asked.answer(set, Status::ok);
+    sets.join();
+    CHECK(asked.unanswered().size() == kChangesMax);
+    std::set<std::uint64_t> clients;
+    for (const RequestHeader& pop : pops) {
+        clients.insert(pop.client);
+        asked.answer(pop, Status::ok);
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(popped == kChangesMax);
+    CHECK(clients.size() == kChangesMax);
+    CHECK_FALSE(clients.contains(kClient));
+}
+
+TEST_CASE("the next pop says that the answer of the one before has come", "[client][store]") {
+    Asked asked;
+    RequestHeader before;
+    for (int i = 0; i < 2; ++i) {
+        std::thread pops([&] { CHECK(asked.pop().has_value()); });
+        const RequestHeader pop = asked.next_request();
+        if (i == 1) {
+            CHECK(pop.client == before.client);
+            CHECK(pop.id - pop.behind > before.id);
+        }
+        before = pop;
+        asked.answer(pop, Status::ok);
+        pops.join();
+    }
+}
+
+TEST_CASE("who is interrupted hears whether a change was done", "[client][store]") {
+    struct Row {
+        bool is_pop;
+        Status status;
+        dtrun_code code;
+    };
+    const Row rows[] = {{true, Status::ok, DTRUN_OK},
+                        {true, Status::cancelled, DTRUN_CANCELLED},
+                        {false, Status::ok, DTRUN_OK},
+                        {false, Status::wrong_type, DTRUN_WRONG_TYPE}};
+    for (const Row& row : rows) {
+        Asked asked;
+        Outcome<Bytes> result;
+        std::thread asks([&] {
+            const Patience interrupted{Moment::max(), [] { return true; }};
+            result = row.is_pop ? asked.pop(interrupted) : asked.set(1, interrupted);
+        });
+        const RequestHeader request = asked.next_request();
+        if (row.is_pop) {
+            const RequestHeader cancel = asked.next_request();
+            CHECK(cancel.op == Op::cancel);
+            CHECK(cancel.client == request.client);
+        } else {
+            std::this_thread::sleep_for(250ms);  // it is asked whether it gives up
+        }
+        asked.answer(request, row.status);
+        asks.join();
+        CHECK((result ? DTRUN_OK : result.error().code) == row.code);
+    }
+}
+
+TEST_CASE("who cannot hear whether a change was done is told that", "[client][store]") {
+    Asked asked;
+    CHECK(asked.set(1, {now() + 10ms, {}}).error().text == "timed out; it may have been done");
+    CHECK(asked.next_request().op == Op::set);
+    Outcome<Bytes> popped;
+    std::thread pops([&] { popped = asked.pop({Moment::max(), [] { return true; }}); });
+    CHECK(asked.next_request().op == Op::pop);
+    CHECK(asked.next_request().op == Op::cancel);
+    CHECK(asked.unanswered().size() == 2);  // both are sent again over another connection
+    asked.end();
+    pops.join();
+    CHECK(popped.error().code == DTRUN_CLOSED);
+    CHECK(popped.error().text == "the store has gone; it may have been done");
+    CHECK(asked.set(1).error().text == "the store has gone");
 }
 
 TEST_CASE("a change that waits for its turn is sent at the first answer", "[client][store]") {

@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "rendezvous/wire/member_messages.h"
+#include "worker/client/request_texts.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -11,6 +12,24 @@ namespace {
 
 constexpr std::chrono::seconds kPatienceForRank0{10};
 constexpr std::size_t kSectionsMax = 64;  // an agent cuts off who is in more
+/// How late an answer of the store may be. A pop needs half of that to hear whether it was done.
+constexpr std::int64_t kLateAnswerMs = 2'000;
+const char* const kFinalized = "the worker is finalized";
+
+/// Whether an operation has a timeout, in which it waits for what others do.
+bool waits(Op op) {
+    return op == Op::get || op == Op::wait || op == Op::multi_get || op == Op::pop ||
+           op == Op::watch;
+}
+
+/// Until when to wait for the answer to a request with that timeout, or none if it is negative.
+Moment answer_limit(Op op, std::int64_t timeout_ms) {
+    if (timeout_ms < 0) return Moment::max();
+    if (!waits(op)) return moment_after(timeout_ms);
+    constexpr std::int64_t kLongestMs = INT64_MAX - kLateAnswerMs;
+    return moment_after(std::min(timeout_ms, kLongestMs) +
+                        (op == Op::pop ? kLateAnswerMs / 2 : kLateAnswerMs));
+}
 
 /// As the protocol has it; no limit for negative ones.
 std::uint64_t wire_timeout(std::int64_t timeout_ms) {
@@ -173,13 +192,15 @@ Outcome<void> Client::wait_for_place(Lock& lock, Ready ready, const Patience& pa
 
 void Client::leave(std::string_view failure, std::function<bool()> give_up) {
     if (has_daemon() || (in_step() && role_ == Role::rank))
-        connection_.finish([&] {
-            ending_ = true;
-            return last_frames(failure);
-        });
+        connection_.finish(
+            [&] {
+                ending_ = true;
+                return last_frames(failure);
+            },
+            kFinalized);
     {
         const Lock lock = connection_.lock();
-        connection_.close({DTRUN_CLOSED, "the worker is finalized"});
+        connection_.close({DTRUN_CLOSED, kFinalized});
     }
     callers_.wait_until_none();
     if (in_step()) step_->leave(failure, std::move(give_up));
@@ -188,7 +209,7 @@ void Client::leave(std::string_view failure, std::function<bool()> give_up) {
 std::vector<Bytes> Client::last_frames(std::string_view failure) const {
     std::vector<Bytes> frames;
     // A daemon need not keep what it has answered us any longer.
-    if (has_daemon()) frames.push_back(encode(Gone{client_id_}));
+    if (has_daemon()) requests_.add_gone(frames);
     if (is_member() || in_step())
         frames.push_back(encode(Leave{failure.empty(), std::string(failure)}));
     return frames;
@@ -196,17 +217,24 @@ std::vector<Bytes> Client::last_frames(std::string_view failure) const {
 
 Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
                                std::function<bool()> give_up) {
+    request.timeout_ms = wire_timeout(timeout_ms);
+    auto results = ask(request, timeout_ms, std::move(give_up));
+    if (results) return results;
+    Failure& why = results.error();
+    if (why.text.empty()) why.text = too_late_text(request.op, timeout_ms);
+    why.text = fmt::format("{}: {}", name_of(request), why.text);
+    return results;
+}
+
+Outcome<Bytes> Client::ask(const StoreRequest& request, std::int64_t timeout_ms,
+                           std::function<bool()> give_up) {
     if (!is_served()) return std::unexpected(unserved());
     if (is_over()) return std::unexpected(over());
-    request.timeout_ms = wire_timeout(timeout_ms);
     Bytes frame = encode_request({}, request, generation());
     if (frame.size() > FrameHeader::kPayloadBytesMax)
-        return failure(DTRUN_REFUSED, "a request of {} bytes, more than {}", frame.size(),
+        return failure(DTRUN_REFUSED, "{} bytes, more than {}", frame.size(),
                        FrameHeader::kPayloadBytesMax);
-    const std::int64_t grace_ms =
-        kAnswerGraceMs + (has_daemon() ? surroundings_.daemon->timeout_ms : 0);
-    const Patience patience{timeout_ms < 0 ? Moment::max() : moment_after(timeout_ms + grace_ms),
-                            std::move(give_up)};
+    const Patience patience{answer_limit(request.op, timeout_ms), std::move(give_up)};
     if (role_ == Role::helper) {
         const auto started = first_use_.ensure([&] { return start(patience); }, patience);
         if (!started) return std::unexpected(started.error());
@@ -227,7 +255,7 @@ Failure Client::over() const {
             fmt::format("generation {} is over, as a rank of it is lost: rejoin", generation())};
 }
 
-Outcome<void> Client::progress(std::uint64_t step) {
+Outcome<void> Client::progress(std::uint64_t step, const Patience& patience) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process reports progress");
     if (!is_served()) return {};
@@ -239,8 +267,7 @@ Outcome<void> Client::progress(std::uint64_t step) {
         return {};
     }
     lock.unlock();
-    connection_.send(encode(progress));
-    return {};
+    return connection_.send(encode(progress), patience);
 }
 
 Outcome<Event> Client::next_event(const Patience& patience) {
@@ -286,8 +313,9 @@ Outcome<void> Client::rejoin_agent(const Patience& patience) {
     const std::uint64_t left = generation();
     if (std::exchange(left_, left) != left) {
         lock.unlock();
-        connection_.send(encode(Rejoin{left}));
+        const auto sent = connection_.send(encode(Rejoin{left}), patience);
         lock.lock();
+        if (!sent) return sent;
     }
     const auto ready = [this, left] { return generation() != left; };
     return wait_for_place(lock, ready, patience);
@@ -305,8 +333,9 @@ Outcome<void> Client::rejoin_daemon(const Patience& patience) {
         if (generation() != left) break;
         const Bytes frame = encode(Accept{standing_.accept()});
         lock.unlock();
-        connection_.send(frame);
+        const auto sent = connection_.send(frame, patience);
         lock.lock();
+        if (!sent) return sent;
     }
     return {};
 }
@@ -326,7 +355,7 @@ Outcome<std::uint64_t> Client::on_loss(std::function<void()> lost) {
     return loss_hooks_.add(std::move(lost));
 }
 
-Outcome<void> Client::section(const Section& section) {
+Outcome<void> Client::section(const Section& section, const Patience& patience) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process has sections");
     if (launcher() != Launcher::agent) return {};  // nobody watches
@@ -341,8 +370,7 @@ Outcome<void> Client::section(const Section& section) {
             sections_.insert(section.name);
         }
     }
-    connection_.send(encode(section));
-    return {};
+    return connection_.send(encode(section), patience);
 }
 
 }  // namespace dtrun::embedded

@@ -39,8 +39,8 @@ namespace dtrun::embedded {
 /// Thread: any number of threads may be in its functions; those that wait read. Only with a daemon
 /// there is a thread of our own; what is under way is then sent again over a new connection, and
 /// callers notice nothing.
-/// Locks: a sender's is taken before the connection's, under which there is no other one; FirstUse
-/// and Callers have their own for a moment.
+/// Locks: the connection's, under which there is no other one; FirstUse and Callers have their own
+/// for a moment.
 /// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
 /// A forked child must not use it, as threads that the child does not have may hold its locks. The
 /// child makes a Client for itself.
@@ -83,8 +83,10 @@ public:
     std::uint64_t generation() const { return standing_.generation(); }
 
     /// Asks the store and waits for the results, a MessagePack array.
-    /// \param timeout_ms  goes to the other side with the request; when that does not answer in time,
-    ///                    we stop waiting a while later; negative: none
+    /// \param timeout_ms  of an operation that may wait in the store: goes to the other side with the
+    ///                    request, and we stop waiting two seconds later; of others, when we do.
+    ///                    Negative: none
+    /// Failures name the operation and its key.
     Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
 
@@ -94,7 +96,7 @@ public:
     Outcome<std::vector<FenceEntry>> fence(std::string_view name,
                                            std::optional<std::string_view> bytes,
                                            std::int64_t timeout_ms, std::function<bool()> give_up);
-    Outcome<void> progress(std::uint64_t step);
+    Outcome<void> progress(std::uint64_t step, const Patience& patience = {});
     Outcome<Event> next_event(const Patience& patience);
     Outcome<int> event_fd();
     Outcome<void> rejoin(const Patience& patience);
@@ -105,13 +107,15 @@ public:
     Outcome<void> wait_for_change(const Patience& patience);
     Outcome<std::uint64_t> on_loss(std::function<void()> lost);
     void on_loss_end(std::uint64_t id) { loss_hooks_.remove(id); }
-    Outcome<void> section(const Section& section);
+    Outcome<void> section(const Section& section, const Patience& patience = {});
 
 private:
     using Lock = Connection::Lock;
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
     bool in_step() const { return step_.has_value(); }
+    Outcome<Bytes> ask(const StoreRequest& request, std::int64_t timeout_ms,
+                       std::function<bool()> give_up);
     Outcome<FrameSocket> dial(const Patience& patience);
     std::vector<Bytes> first_frames(const FrameSocket& socket) const;
     Hello hello() const;

@@ -6,6 +6,8 @@ namespace dtrun::embedded {
 namespace {
 
 constexpr std::chrono::seconds kFinishTime{1};
+/// How long a new connection is given to take its first frames before others may use it.
+constexpr std::chrono::seconds kFirstTime{1};
 /// A process that comes this late to the end of a wait stood still: it was stopped, or starved. What it
 /// waits for may have come meanwhile, and it gets the time to read that.
 constexpr std::chrono::milliseconds kStoodStill{500};
@@ -107,6 +109,7 @@ void Connection::hand_out() {
 void Connection::lose(std::string why) {
     if (!open_) return;
     open_ = false;
+    rest_.clear();
     if (!handler_.on_lost()) close({DTRUN_CLOSED, std::move(why)});
 }
 
@@ -125,61 +128,103 @@ void Connection::close(Failure why) {
 
 Outcome<void> Connection::open(FrameSocket socket,
                                const std::function<std::vector<Bytes>(const FrameSocket&)>& first) {
-    const std::lock_guard sending(send_mutex_);
-    std::vector<Bytes> frames;
-    {
-        const Lock lock(mutex_);
-        socket_ = std::move(socket);
-        frames = first(socket_);
-        open_ = true;
-        handler_.on_open(socket_.fd());
-        find_reader();
-    }
-    Outcome<void> all_sent;
-    for (const Bytes& frame : frames) {
-        const auto sent = socket_.send(frame);
-        if (!sent && all_sent) all_sent = sent;
-    }
-    return all_sent;
-}
-
-void Connection::send(std::string_view frame) {
-    send_next([frame] { return frame; });
-}
-
-void Connection::send_next(const std::function<std::string_view()>& make) {
-    const std::lock_guard sending(send_mutex_);
     Lock lock(mutex_);
-    const std::string_view frame = make();
-    const bool open = open_;
+    (void)begin_sending(lock, {});
+    socket_ = std::move(socket);
+    Bytes frames;
+    for (const Bytes& frame : first(socket_)) frames += frame;
+    open_ = true;
+    handler_.on_open(socket_.fd());
+    find_reader();
+    const bool all_sent = send_part(lock, frames, now() + kFirstTime);
+    end_sending();
+    if (!all_sent) return failure(DTRUN_CLOSED, "the connection is broken");
+    return {};
+}
+
+/// Waits until nobody else sends, and what others have left has gone.
+Outcome<void> Connection::begin_sending(Lock& lock, const Patience& patience) {
+    for (;;) {
+        const Moment until = patience.slice();
+        if (!sending_) {
+            sending_ = true;
+            if (rest_.empty()) return {};
+            (void)send_part(lock, std::exchange(rest_, {}), until);
+            if (rest_.empty()) return {};
+            end_sending();
+        } else if (until == Moment::max()) {
+            may_send_.wait(lock);
+            continue;
+        } else if (may_send_.wait_until(lock, until) == std::cv_status::no_timeout) {
+            continue;
+        }
+        bool stop = false;
+        if (patience.give_up) {
+            lock.unlock();
+            stop = patience.give_up();
+            lock.lock();
+        }
+        if (!stop && !patience.over()) continue;
+        if (!sending_) may_send_.notify_one();  // it may have been us who was woken
+        if (stop) return failure(DTRUN_CANCELLED, "interrupted");
+        return failure(DTRUN_TIMED_OUT, "timed out");
+    }
+}
+
+/// Sends until then, and keeps the rest; for who has begun to send. A connection that is broken has no rest.
+/// \return whether it is not broken
+bool Connection::send_part(Lock& lock, std::string_view bytes, Moment until) {
+    if (!open_) return true;
     lock.unlock();
-    if (open) (void)socket_.send(frame);
+    const auto sent = socket_.send_some(bytes, until);
+    lock.lock();
+    if (sent && open_) rest_ = bytes;
+    return sent.has_value();
 }
 
-void Connection::send_if_idle(std::string_view frame) {
-    const std::unique_lock sending(send_mutex_, std::try_to_lock);
-    if (!sending || !socket_.can_send()) return;
-    {
-        const Lock lock(mutex_);
-        if (!open_) return;
-    }
-    (void)socket_.send(frame);
+void Connection::end_sending() {
+    sending_ = false;
+    may_send_.notify_one();
 }
 
-void Connection::finish(const std::function<std::vector<Bytes>()>& last) {
-    const std::lock_guard sending(send_mutex_);
-    std::vector<Bytes> frames;
-    {
-        const Lock lock(mutex_);
-        if (!open_) return;
-        frames = last();
-    }
-    for (const Bytes& frame : frames)
-        if (!socket_.send(frame)) return;
+Outcome<void> Connection::send(std::string_view frame, const Patience& patience) {
+    return send_next([frame] { return frame; }, patience);
+}
+
+Outcome<void> Connection::send_next(const std::function<std::string_view()>& make,
+                                    const Patience& patience) {
+    Lock lock(mutex_);
+    if (auto begun = begin_sending(lock, patience); !begun) return begun;
+    (void)send_part(lock, make(), patience.slice());
+    const bool all = rest_.empty();
+    end_sending();
+    if (all) return {};
+    auto gone = begin_sending(lock, patience);
+    if (gone) end_sending();
+    return gone;
+}
+
+void Connection::send_if_idle(std::string_view frame, Moment until) {
+    Lock lock(mutex_);
+    if (sending_ || !open_) return;
+    sending_ = true;
+    if (!rest_.empty()) (void)send_part(lock, std::exchange(rest_, {}), until);
+    if (open_ && rest_.empty() && socket_.can_send()) (void)send_part(lock, frame, now());
+    end_sending();
+}
+
+void Connection::finish(const std::function<std::vector<Bytes>()>& last, std::string why) {
+    Lock lock(mutex_);
+    end_text_ = std::move(why);
+    const Patience patience{now() + kFinishTime, {}};
+    if (!open_ || !begin_sending(lock, patience)) return;
+    Bytes frames;
+    for (const Bytes& frame : last()) frames += frame;
+    const bool is_whole = send_part(lock, frames, patience.deadline) && rest_.empty() && open_;
+    end_sending();
     // If we closed a connection with unread bytes, TCP would discard what the other side has not
     // read yet.
-    Lock lock(mutex_);
-    if (reading_) return;
+    if (!is_whole || reading_) return;
     reading_ = true;
     lock.unlock();
     socket_.finish(now() + kFinishTime);

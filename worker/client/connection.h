@@ -21,9 +21,12 @@ namespace dtrun::embedded {
 /// A connection that was lost may be opened again; one that is closed stays so, and whoever waits
 /// then learns why.
 ///
+/// Who sends has the time that it is given. What it leaves unsent then goes before the next frame, so that
+/// the other side gets each frame whole or not at all.
+///
 /// Locks: lock() guards all that the handler and its waiters change, too, and is never held while a
-/// thread waits or sends. Another mutex, taken before it, is held by who sends; so the socket, which
-/// is replaced under both and while nobody reads, stays for a thread that has either or reads.
+/// thread waits or sends. One thread sends at a time, and one reads; the socket is replaced with the
+/// lock held by the one that sends, while nobody reads, so it stays for either.
 class Connection {
 public:
     using Lock = std::unique_lock<Mutex>;
@@ -92,29 +95,38 @@ public:
     Outcome<void> open(FrameSocket socket,
                        const std::function<std::vector<Bytes>(const FrameSocket&)>& first);
     /// Does nothing without a connection; that one is broken is noticed by the thread that reads.
-    void send(std::string_view frame);
+    /// Failures: timed_out, cancelled (a part of it may be left to be sent later)
+    Outcome<void> send(std::string_view frame, const Patience& patience = {});
     /// The same for a frame that is made, with the lock held, when all before it have been sent. If
-    /// make() also records the frame for another connection, each connection carries it once.
-    void send_next(const std::function<std::string_view()>& make);
-    /// The same, but drops the frame if sending it would have to wait.
-    void send_if_idle(std::string_view frame);
+    /// make() also records the frame for another connection, each connection carries it once. When it
+    /// fails make() may not have been called.
+    Outcome<void> send_next(const std::function<std::string_view()>& make,
+                            const Patience& patience = {});
+    /// Sends until then what others have left; then the frame, unless it would have to wait.
+    void send_if_idle(std::string_view frame, Moment until);
     /// Sends the last frames, if it is open, and waits until the other side has read all and closed,
-    /// for a second at most.
+    /// for a second each at most.
     /// \param last  makes them, with the lock held
-    void finish(const std::function<std::vector<Bytes>()>& last);
+    /// \param why   what others who wait are told from now on when the other side closes
+    void finish(const std::function<std::vector<Bytes>()>& last, std::string why);
 
 private:
+    Outcome<void> begin_sending(Lock& lock, const Patience& patience);
+    bool send_part(Lock& lock, std::string_view bytes, Moment until);
+    void end_sending();
     bool read_once(Lock& lock, Moment until);
     void hand_out();
     void lose(std::string why);
 
     Handler& handler_;
-    const std::string end_text_;
-    Mutex send_mutex_;     ///< taken before mutex_: who has it sends
     mutable Mutex mutex_;  ///< of everything below; never held while waiting or sending
-    FrameSocket socket_;   ///< replaced only with both mutexes, and while nobody reads
+    std::string end_text_;
+    FrameSocket socket_;
     bool open_ = false;
-    bool reading_ = false;  ///< somebody is in socket_.receive()
+    bool sending_ = false;        ///< somebody is in socket_.send_some(), or may be at once
+    ConditionVariable may_send_;  ///< nobody is any more
+    std::string rest_;            ///< of frames that were begun: goes before any other
+    bool reading_ = false;        ///< somebody is in socket_.receive()
     std::optional<Failure> closed_;
     std::vector<Waiter*> waiters_;    ///< in wait()
     std::vector<Waiter*> listeners_;  ///< in wait_until()

@@ -88,7 +88,7 @@ void KeepAlive::beat(Lock& lock) {
     if (progress_) heartbeat = {1, *progress_, progress_->step};
     lock.unlock();
     // A sending thread shows that we live; and a blocked send must not hide silence from us.
-    connection_.send_if_idle(encode(heartbeat));
+    connection_.send_if_idle(encode(heartbeat), now() + kHeartbeatInterval);
     lock.lock();
     connection_.find_reader();
 }

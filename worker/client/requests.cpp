@@ -1,10 +1,23 @@
 #include "worker/client/requests.h"
 
+#include "base/ids.h"
+#include "rendezvous/wire/exchange_messages.h"
+
 #include <algorithm>
 #include <utility>
 
 namespace dtrun::embedded {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::seconds kLearningTime{2};
+/// Of it, what is left to a pop that has waited for its answer for as long as it may be late.
+constexpr std::chrono::seconds kLateLearningTime{1};
+constexpr std::chrono::seconds kCancelTime{1};
+/// The other side keeps the last answer of a lane that is idle. Beyond these the lane is given up.
+constexpr std::size_t kIdleLanesMax = 16;
+constexpr std::size_t kIdleBytesMax = 16u << 10;
 
 /// Writes the header into a request's frame, before which nobody knew its number.
 void set_header(Bytes& frame, const RequestHeader& header) {
@@ -17,54 +30,144 @@ void set_header(Bytes& frame, const RequestHeader& header) {
 
 Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
     Call call;
+    call.op = op;
     call.frame = std::move(frame);
-    call.has_turn = changes_something(op);
     Lock lock = connection_.lock();
-    if (call.has_turn)
+    if (op == Op::pop) {
+        take_lane(call);
+    } else if (changes_something(op)) {
         if (auto turn = take_turn(lock, patience); !turn) return std::unexpected(turn.error());
+        call.has_turn = true;
+    }
+    auto answered = send_and_wait(lock, call, patience);
+    const bool in_doubt = !answered && !call.done && call.was_sent;
+    if (in_doubt && changes_something(op))
+        answered = learn(lock, call, patience, std::move(answered.error()));
+    const bool is_left = in_doubt && !changes_something(op) && !connection_.closed();
+    const bool lane_ends = !end(call);
     lock.unlock();
-    connection_.send_next([&] {
-        call.id = ++last_id_;
-        set_header(call.frame, header_for(call.id, op));
-        calls_.push_back(&call);
-        return std::string_view(call.frame);
-    });
-    lock.lock();
-    const auto answered = connection_.wait(lock, call, patience);
-    std::erase(calls_, &call);
-    give_turn(call);
+    if (is_left) send_cancel(call.id, answered.error().code == DTRUN_CANCELLED);
+    if (lane_ends) (void)connection_.send(encode(Gone{call.lane.client}), {now(), {}});
     if (answered) return results_of(call);
-
-    const bool closed = connection_.closed().has_value();
-    lock.unlock();
-    if (!closed) send_cancel(call.id);
     return std::unexpected(answered.error());
+}
+
+/// With the lock, which is let go meanwhile.
+Outcome<void> Requests::send_and_wait(Lock& lock, Call& call, const Patience& patience) {
+    lock.unlock();
+    auto sent = connection_.send_next(
+        [&] {
+            set_header(call.frame, header_for(call));
+            if (call.op == Op::pop)
+                pops_.emplace(call.lane.client, &call);
+            else
+                calls_.push_back(&call);
+            call.was_sent = connection_.is_open();
+            return std::string_view(call.frame);
+        },
+        patience);
+    lock.lock();
+    if (!sent && !call.done) return sent;
+    return connection_.wait(lock, call, patience);
+}
+
+/// Finds out how a change has ended for which we wait no longer.
+/// \param why  we do not
+Outcome<void> Requests::learn(Lock& lock, Call& call, const Patience& patience, Failure why) {
+    const bool is_pop = call.op == Op::pop;
+    Moment end = now() + kLearningTime;
+    if (patience.deadline != Moment::max())
+        end = std::min(end, patience.deadline + (is_pop ? kLateLearningTime : 0s));
+    if (is_pop && !connection_.closed()) {
+        const StoreRequest cancel{.op = Op::cancel, .number = call.id};
+        call.cancel = encode_request({call.lane.client, ++call.lane.last_id, 1, Op::cancel}, cancel,
+                                     standing_.generation());
+        const Bytes frame = call.cancel;
+        lock.unlock();
+        (void)connection_.send(frame, {end, {}});
+        lock.lock();
+    }
+    const auto told = connection_.wait(lock, call, {end, {}});
+    if (told && call.status != Status::cancelled) return {};
+    if (told && why.code == DTRUN_TIMED_OUT) why.text.clear();  // as if the store had said so
+    if (told) return std::unexpected(std::move(why));
+    if (call.failure) return told;
+    if (told.error().code == DTRUN_CLOSED) why = told.error();
+    if (why.code == DTRUN_CANCELLED) why = {DTRUN_TIMED_OUT, "interrupted, and no answer"};
+    why.text += "; it may have been done";
+    return std::unexpected(std::move(why));
+}
+
+/// \return false: its lane is given up, which the other side is to be told
+bool Requests::end(Call& call) {
+    give_turn(call);
+    if (call.op != Op::pop) {
+        std::erase(calls_, &call);
+        return true;
+    }
+    pops_.erase(call.lane.client);
+    const bool is_answered = !call.was_sent || (call.done && !call.failure);
+    if (!is_answered || idle_.size() >= kIdleLanesMax || call.results.size() > kIdleBytesMax)
+        return false;
+    idle_.push_back(call.lane);
+    return true;
+}
+
+void Requests::take_lane(Call& call) {
+    if (idle_.empty()) {
+        call.lane.client = random_id();
+        return;
+    }
+    call.lane = idle_.back();
+    idle_.pop_back();
 }
 
 Result<void> Requests::on_reply(std::string_view payload) {
     const auto reply = decode_reply(payload);
     if (!reply) return std::unexpected(reply.error());
-    const auto call = std::ranges::lower_bound(calls_, reply->header.id, {}, &Call::id);
-    if (call == calls_.end() || (*call)->id != reply->header.id || (*call)->done)
-        return {};  // nobody waits for it any more
-    (*call)->status = reply->header.status;
-    (*call)->results = reply->results;
-    (*call)->finish();
-    give_turn(**call);
+    Call* const call = find(reply->header);
+    if (call == nullptr || call->done) return {};  // nobody waits for it any more
+    call->status = reply->header.status;
+    call->results = reply->results;
+    call->finish();
+    give_turn(*call);
     return {};
 }
 
+Requests::Call* Requests::find(const ReplyHeader& reply) const {
+    if (reply.client == client_) {
+        const auto call = std::ranges::lower_bound(calls_, reply.id, {}, &Call::id);
+        return call != calls_.end() && (*call)->id == reply.id ? *call : nullptr;
+    }
+    const auto pop = pops_.find(reply.client);
+    return pop != pops_.end() && pop->second->id == reply.id ? pop->second : nullptr;
+}
+
 void Requests::end_all(const Failure& why) {
-    for (Call* call : calls_) {
-        if (call->done) continue;
+    const auto end_one = [&](Call* call) {
+        if (call->done) return;
         call->failure = why;
         call->finish();
-    }
+    };
+    for (Call* call : calls_) end_one(call);
+    for (const auto& [client, call] : pops_) end_one(call);
 }
 
 void Requests::add_unanswered(std::vector<Bytes>& frames) const {
-    for (const Call* call : calls_)
-        if (!call->done) frames.push_back(call->frame);
+    const auto add = [&](Call* call) {
+        if (call->done) return;
+        call->was_sent = true;
+        frames.push_back(call->frame);
+        if (!call->cancel.empty()) frames.push_back(call->cancel);
+    };
+    for (Call* call : calls_) add(call);
+    for (const auto& [client, call] : pops_) add(call);
+}
+
+void Requests::add_gone(std::vector<Bytes>& frames) const {
+    frames.push_back(encode(Gone{client_}));
+    for (const Lane& lane : idle_) frames.push_back(encode(Gone{lane.client}));
+    for (const auto& [client, call] : pops_) frames.push_back(encode(Gone{client}));
 }
 
 /// Lets at most kChangesMax requests that change something be under way.
@@ -100,7 +203,7 @@ Outcome<Bytes> Requests::results_of(Call& call) const {
         case Status::not_found:
             return failure(DTRUN_NOT_FOUND, "no such key");
         case Status::timed_out:
-            return failure(DTRUN_TIMED_OUT, "timed out");
+            return std::unexpected(Failure{DTRUN_TIMED_OUT, {}});
         case Status::stale:
             return failure(DTRUN_STALE, "generation {} is over", standing_.generation());
         case Status::cancelled:
@@ -114,20 +217,28 @@ Outcome<Bytes> Requests::results_of(Call& call) const {
     return failure(DTRUN_REFUSED, "{}", has_text ? results.bytes() : "refused");
 }
 
-/// Makes the header of a new request; the lock is held.
-RequestHeader Requests::header_for(std::uint64_t id, Op op) const {
-    const std::uint64_t lowest = calls_.empty() ? id : calls_.front()->id;
-    return {client_, id, static_cast<std::uint32_t>(id - lowest), op};
+/// Numbers a new request.
+RequestHeader Requests::header_for(Call& call) {
+    if (call.op == Op::pop) {
+        call.id = ++call.lane.last_id;
+        return {call.lane.client, call.id, 0, call.op};
+    }
+    call.id = ++last_id_;
+    const std::uint64_t lowest = calls_.empty() ? call.id : calls_.front()->id;
+    return {client_, call.id, static_cast<std::uint32_t>(call.id - lowest), call.op};
 }
 
-/// Tells the other side that nobody waits for that request any more.
-void Requests::send_cancel(std::uint64_t id) {
+/// Tells the other side that nobody waits for that request any more: of one whose time is over it knows.
+void Requests::send_cancel(std::uint64_t id, bool was_interrupted) {
     const StoreRequest cancel{.op = Op::cancel, .number = id};
-    Bytes frame;
-    connection_.send_next([&] {
-        frame = encode_request(header_for(++last_id_, Op::cancel), cancel, standing_.generation());
-        return std::string_view(frame);
-    });
+    Call call;
+    call.op = Op::cancel;
+    (void)connection_.send_next(
+        [&] {
+            call.frame = encode_request(header_for(call), cancel, standing_.generation());
+            return std::string_view(call.frame);
+        },
+        {now() + (was_interrupted ? kCancelTime : 0s), {}});
 }
 
 }  // namespace dtrun::embedded

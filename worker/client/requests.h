@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -16,7 +17,14 @@ namespace dtrun::embedded {
 /// A client's requests to the store that have no answer yet. They are numbered in the order in which
 /// they are sent; each frame is kept until its answer, to be sent again over another connection; and
 /// at most 64 of those that change something are under way, which is how many answers the other side
-/// keeps.
+/// keeps for a client.
+///
+/// A pop changes something, and may wait for as long as it likes for what others have yet to push. So each
+/// that is under way has a client's id of its own, which the next one takes over: it takes no turn, and
+/// is known to be answered when the next one is asked.
+///
+/// Who is interrupted, or out of patience, while a change is under way asks for two seconds at most how it
+/// has ended: it is done, or not done, or nobody knows, which the failure says.
 ///
 /// Thread: any may ask(); the rest is called with the connection's lock held, which guards
 /// everything.
@@ -29,6 +37,8 @@ public:
     /// Sends a request and waits for its results, a MessagePack array. One that nobody waits for any
     /// more is cancelled.
     /// \param frame  the request with an empty header
+    /// Failures: those of the store (timed_out without a text); timed_out, cancelled, closed, which say
+    /// so if a change may have been done; and those of end_all()
     Outcome<Bytes> ask(Op op, Bytes frame, const Patience& patience);
 
     Result<void> on_reply(std::string_view payload);
@@ -36,12 +46,23 @@ public:
     void end_all(const Failure& why);
     /// Adds the frames of all that are under way.
     void add_unanswered(std::vector<Bytes>& frames) const;
+    /// Adds those that say that the other side need not keep its answers any longer.
+    void add_gone(std::vector<Bytes>& frames) const;
 
 private:
+    /// A client's id for one pop at a time.
+    struct Lane {
+        std::uint64_t client = 0;
+        std::uint64_t last_id = 0;
+    };
     struct Call : Connection::Waiter {
-        std::uint64_t id = 0;
+        Op op{};
+        std::uint64_t id = 0;  ///< 0: it has none, and was not sent
+        Lane lane;             ///< of a pop
         Bytes frame;
+        Bytes cancel;           ///< of a pop that is cancelled
         bool has_turn = false;  ///< it is one of changes_
+        bool was_sent = false;  ///< to whom it may have reached
         Status status{};
         Bytes results;
     };
@@ -49,16 +70,23 @@ private:
 
     Outcome<void> take_turn(Lock& lock, const Patience& patience);
     void give_turn(Call& call);
+    void take_lane(Call& call);
+    bool end(Call& call);
+    Call* find(const ReplyHeader& reply) const;
+    Outcome<void> send_and_wait(Lock& lock, Call& call, const Patience& patience);
+    Outcome<void> learn(Lock& lock, Call& call, const Patience& patience, Failure why);
     Outcome<Bytes> results_of(Call& call) const;
-    RequestHeader header_for(std::uint64_t id, Op op) const;
-    void send_cancel(std::uint64_t id);
+    RequestHeader header_for(Call& call);
+    void send_cancel(std::uint64_t id, bool was_interrupted);
 
     static constexpr int kChangesMax = 64;
 
     Connection& connection_;
     const Standing& standing_;
     const std::uint64_t client_;
-    std::vector<Call*> calls_;               ///< by id
+    std::vector<Call*> calls_;               ///< by id, but for pops
+    std::map<std::uint64_t, Call*> pops_;    ///< by their lanes' clients
+    std::vector<Lane> idle_;                 ///< lanes whose pops have been answered
     std::deque<Connection::Waiter*> turns_;  ///< changes that are too many
     int changes_ = 0;                        ///< under way
     std::uint64_t last_id_ = 0;

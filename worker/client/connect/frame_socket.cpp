@@ -136,16 +136,23 @@ Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std
 }
 
 Outcome<void> FrameSocket::send(std::string_view bytes) {
+    Outcome<void> sent;
+    while (sent && !bytes.empty()) sent = send_some(bytes, Moment::max());
+    return sent;
+}
+
+Outcome<void> FrameSocket::send_some(std::string_view& bytes, Moment until) {
     while (!bytes.empty()) {
         // It waits in poll_until(), where a simulation lets others run, of whom one reads this.
         const auto n =
             ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        const int error = n < 0 ? errno : 0;
         if (n >= 0)
             bytes.remove_prefix(static_cast<std::size_t>(n));
-        else if (errno == EAGAIN)
-            poll_until(socket_.get(), POLLOUT, Moment::max());
-        else if (errno != EINTR)
-            return failure(DTRUN_CLOSED, "{}", strerror(errno));
+        else if (error != EAGAIN && error != EINTR)
+            return failure(DTRUN_CLOSED, "{}", strerror(error));
+        else if (error == EAGAIN && poll_until(socket_.get(), POLLOUT, until) <= 0)
+            return {};
     }
     return {};
 }

@@ -54,6 +54,9 @@ public:
 
     /// All of it, however long that takes. Failures: closed
     Outcome<void> send(std::string_view bytes);
+    /// As much of it as goes until then, or until a signal handler runs; `bytes` are then the rest. What
+    /// goes at once is sent in any case. Failures: closed
+    Outcome<void> send_some(std::string_view& bytes, Moment until);
 
     bool can_send() const;  ///< a small frame, without waiting
 

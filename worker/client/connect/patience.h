@@ -34,8 +34,7 @@ struct Patience {
     Moment slice() const { return give_up ? std::min(deadline, now() + kAskInterval) : deadline; }
 };
 
-/// How long an answer may be late before we stop waiting for it, besides the time that a daemon's
-/// lost connection has to come back.
+/// How long we wait to hear how a fence has ended for all whose timeout is over.
 inline constexpr std::int64_t kAnswerGraceMs = 10'000;
 
 }  // namespace dtrun::embedded

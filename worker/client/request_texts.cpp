@@ -1,0 +1,85 @@
+#include "worker/client/request_texts.h"
+
+#include "base/strings.h"
+
+#include <fmt/format.h>
+
+namespace dtrun::embedded {
+namespace {
+
+/// As the functions of <dtrun.h> are called.
+const char* name_of(Op op) {
+    switch (op) {
+        case Op::set:
+            return "set";
+        case Op::get:
+            return "get";
+        case Op::wait:
+            return "wait";
+        case Op::add:
+            return "add";
+        case Op::compare_set:
+            return "compare_set";
+        case Op::append:
+            return "append";
+        case Op::check:
+            return "check";
+        case Op::erase:
+            return "erase";
+        case Op::multi_get:
+            return "multi_get";
+        case Op::multi_set:
+            return "multi_set";
+        case Op::list:
+            return "list_keys";
+        case Op::push:
+            return "push";
+        case Op::pop:
+            return "pop";
+        case Op::length:
+            return "length";
+        case Op::watch:
+            return "watch";
+        case Op::count:
+            return "count";
+        default:
+            return "store";
+    }
+}
+
+}  // namespace
+
+std::string name_of(const StoreRequest& request) {
+    if (request.keys.empty()) return fmt::format("{}()", name_of(request.op));
+    const std::size_t more = request.keys.size() - 1;
+    return fmt::format("{}(\"{}\"{})", name_of(request.op), escaped(request.keys.front()),
+                       more == 0 ? std::string() : fmt::format(" and {} more", more));
+}
+
+std::string too_late_text(Op op, std::int64_t timeout_ms) {
+    const std::string span = seconds_text(timeout_ms);
+    switch (op) {
+        case Op::pop:
+            return fmt::format("nothing has come for {}", span);
+        case Op::watch:
+            return fmt::format("no change for {}", span);
+        case Op::wait:
+        case Op::multi_get:
+            return fmt::format("not all there after {}", span);
+        default:
+            return fmt::format("not there after {}", span);
+    }
+}
+
+Failure named(std::string_view function, std::int64_t timeout_ms, Failure why) {
+    if (why.code == DTRUN_TIMED_OUT)
+        why.text = fmt::format("nothing for {}", seconds_text(timeout_ms));
+    why.text = fmt::format("{}: {}", function, why.text);
+    return why;
+}
+
+std::string seconds_text(std::int64_t ms) {
+    return fmt::format("{} s", static_cast<double>(ms) / 1000);
+}
+
+}  // namespace dtrun::embedded
