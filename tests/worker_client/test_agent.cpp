@@ -350,6 +350,99 @@ TEST_CASE("a call is given up when the program wants that", "[client]") {
     dtrun_finalize(worker, nullptr);
 }
 
+TEST_CASE("any number of threads may wait for a queue that another one fills", "[client][store]") {
+    constexpr std::uint32_t kConsumers = 70;
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    std::atomic<int> popped{0};
+    on_all(kConsumers + 1, [&](std::uint32_t i) {
+        if (i < kConsumers) {
+            popped += code_of([&] { worker.pop("work", 3s); }) == DTRUN_OK ? 1 : 0;
+            return;
+        }
+        std::this_thread::sleep_for(100ms);  // all wait
+        for (std::uint32_t n = 0; n < kConsumers; ++n) worker.push("work", "x");
+    });
+    CHECK(popped == kConsumers);
+}
+
+TEST_CASE("an error names the operation, its key and the time, and nothing else",
+          "[client][store]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    const auto text_of = [](auto body) -> std::string {
+        try {
+            body();
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    CHECK(text_of([&] { worker.get("never", 20ms); }) == "get(\"never\"): not there after 0.02 s");
+    CHECK(text_of([&] { worker.get("never", 0ms); }) == "get(\"never\"): no such key");
+    CHECK(text_of([&] { worker.pop("q", 20ms); }) == "pop(\"q\"): nothing has come for 0.02 s");
+    CHECK(text_of([&] {
+              worker.wait({"a\n", "b", "c"}, 20ms);
+          }) == "wait(\"a\\x0a\" and 2 more): not all there after 0.02 s");
+    CHECK(text_of([&] { worker.rejoin(0ms); }).starts_with("rejoin: "));
+}
+
+TEST_CASE("a time that has passed is over, not for ever", "[client]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    CHECK(code_of([&] { worker.get("never", -1ms); }) == DTRUN_NOT_FOUND);
+    CHECK_FALSE(worker.next_event(-1ms).has_value());
+    CHECK(code_of([&] { worker.section("s", -1ms); }) == DTRUN_INVALID);
+}
+
+TEST_CASE("a thread that is cancelled in a call ends behind it", "[client]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    struct Waiting {
+        dtrun_worker* worker;
+        std::atomic<int> code{-1};
+    } waiting{worker.handle(), {}};
+    pthread_t thread{};
+    const auto run = [](void* argument) -> void* {
+        auto* self = static_cast<Waiting*>(argument);
+        dtrun_bytes value{};
+        self->code = dtrun_get(self->worker, {"k", 1}, DTRUN_FOREVER, &value);
+        dtrun_free(value.data);
+        ::pthread_testcancel();
+        return nullptr;
+    };
+    REQUIRE(::pthread_create(&thread, nullptr, run, &waiting) == 0);
+    REQUIRE(::pthread_cancel(thread) == 0);
+    worker.set("k", "v");
+    void* result = nullptr;
+    REQUIRE(::pthread_join(thread, &result) == 0);
+    CHECK(result == PTHREAD_CANCELED);
+    CHECK(waiting.code == DTRUN_OK);
+}
+
+TEST_CASE("options whose size was not set, or that a newer program has set, are refused",
+          "[client]") {
+    const Variables variables;
+    struct {
+        dtrun_options options;
+        int newer;
+    } given{};
+    dtrun_worker* worker = nullptr;
+    CHECK(dtrun_init(&given.options, &worker) == DTRUN_INVALID);
+    CHECK_THAT(dtrun_error_text(), Catch::Contains("set it to sizeof(dtrun_options)"));
+    given.options.size = sizeof given;
+    given.newer = 1;
+    CHECK(dtrun_init(&given.options, &worker) == DTRUN_INVALID);
+    CHECK_THAT(dtrun_error_text(), Catch::Contains("older than the program's header"));
+    given.newer = 0;
+    CHECK(dtrun_init(&given.options, &worker) == DTRUN_OK);
+    dtrun_finalize(worker, nullptr);
+    given.options.size = offsetof(dtrun_options, call_timeout_ms);
+    given.options.call_timeout_ms = 1;  // a program that does not know it: whatever lies there
+    CHECK(dtrun_init(&given.options, &worker) == DTRUN_OK);
+    dtrun_finalize(worker, nullptr);
+}
+
 TEST_CASE("without a launcher a process is rank 0 of 1, and has no store", "[client]") {
     const Variables variables;
     Worker worker;
@@ -373,6 +466,14 @@ TEST_CASE("the C interface refuses NULL where something must be", "[client]") {
     Worker worker;
     CHECK(dtrun_get(worker.handle(), {"k", 1}, 0, nullptr) == DTRUN_INVALID);
     CHECK(std::string(dtrun_error_text()) == "value is NULL");
+    CHECK(dtrun_rank(nullptr) == DTRUN_UNKNOWN);
+    CHECK(dtrun_generation(nullptr) == 0);
+    CHECK(dtrun_token(nullptr) == 0);
+    CHECK(std::string(dtrun_job(nullptr)).empty());
+    CHECK(std::string(dtrun_error_text()) == "worker is NULL");
+    const Worker moved = std::move(worker);
+    CHECK(code_of([&] { worker.rank(); }) == DTRUN_INVALID);
+    CHECK(code_of([&] { worker.set("k", "v"); }) == DTRUN_INVALID);
     CHECK(std::string(dtrun_code_name(99)) == "unknown");
     dtrun_finalize(nullptr, nullptr);
     dtrun_free(nullptr);

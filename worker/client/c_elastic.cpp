@@ -1,5 +1,6 @@
 #include "rendezvous/wire/change.h"
 #include "worker/client/c_worker.h"
+#include "worker/client/request_texts.h"
 
 #include <unistd.h>
 #include <string>
@@ -19,16 +20,15 @@ dtrun_change change_of(const Change& change, std::uint64_t generation) {
 
 /// The client as it is: no look at whether this process was forked, which costs a system call.
 const Client& client_as_it_is(const dtrun_worker* worker) {
-    while (worker->origin != nullptr) worker = worker->origin;
-    return *worker->client.load(std::memory_order_acquire);
+    return *origin_of(worker).client.load(std::memory_order_acquire);
 }
 
 Outcome<void> section(Client& client, Section::Kind kind, std::string_view name,
-                      std::uint64_t limit_ms) {
+                      std::uint64_t limit_ms, const Patience& patience) {
     if (kind != Section::Kind::beat && (name.empty() || name.size() > Section::kNameBytesMax))
         return failure(DTRUN_INVALID, "a section's name of {} bytes, not 1 to {}", name.size(),
                        Section::kNameBytesMax);
-    return client.section({kind, std::string(name), limit_ms});
+    return client.section({kind, std::string(name), limit_ms}, patience);
 }
 
 }  // namespace
@@ -39,8 +39,10 @@ using namespace dtrun::embedded;
 extern "C" {
 
 int dtrun_rejoin(dtrun_worker* worker, int64_t timeout_ms) {
-    return call(worker, [&](Client& client, std::function<bool()> give_up) {
-        return client.rejoin({moment_after(timeout_ms), std::move(give_up)});
+    return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
+        const auto rejoined = client.rejoin({moment_after(timeout_ms), std::move(give_up)});
+        if (!rejoined) return std::unexpected(named("rejoin", timeout_ms, rejoined.error()));
+        return {};
     });
 }
 
@@ -61,10 +63,10 @@ int dtrun_change_pending(const dtrun_worker* worker, dtrun_change* change) {
 
 int dtrun_wait_for_change(dtrun_worker* worker, int64_t timeout_ms, dtrun_change* change) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
-        auto waited = client.wait_for_change({moment_after(timeout_ms), std::move(give_up)});
-        if (waited && change != nullptr)
-            *change = change_of(client.changes().read(), client.generation());
-        return waited;
+        const auto waited = client.wait_for_change({moment_after(timeout_ms), std::move(give_up)});
+        if (!waited) return std::unexpected(named("wait_for_change", timeout_ms, waited.error()));
+        if (change != nullptr) *change = change_of(client.changes().read(), client.generation());
+        return {};
     });
 }
 
@@ -86,26 +88,30 @@ int dtrun_on_loss_end(dtrun_worker* worker, uint64_t id) {
 }
 
 uint64_t dtrun_token(const dtrun_worker* worker) {
+    if (worker == nullptr) {
+        keep_error(DTRUN_INVALID, "worker is NULL");
+        return 0;
+    }
     return client_as_it_is(worker).generation();
 }
 
 int dtrun_section(dtrun_worker* worker, dtrun_view name, int64_t limit_ms) {
-    return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
+    return tell(worker, [&](Client& client, const Patience& patience) -> Outcome<void> {
         if (limit_ms <= 0) return failure(DTRUN_INVALID, "a section's limit of {} ms", limit_ms);
         return section(client, dtrun::Section::Kind::begin, text_of(name),
-                       static_cast<std::uint64_t>(limit_ms));
+                       static_cast<std::uint64_t>(limit_ms), patience);
     });
 }
 
 int dtrun_section_end(dtrun_worker* worker, dtrun_view name) {
-    return call(worker, [&](Client& client, const std::function<bool()>&) {
-        return section(client, dtrun::Section::Kind::end, text_of(name), 0);
+    return tell(worker, [&](Client& client, const Patience& patience) {
+        return section(client, dtrun::Section::Kind::end, text_of(name), 0, patience);
     });
 }
 
 int dtrun_beat(dtrun_worker* worker) {
-    return call(worker, [&](Client& client, const std::function<bool()>&) {
-        return section(client, dtrun::Section::Kind::beat, {}, 0);
+    return tell(worker, [&](Client& client, const Patience& patience) {
+        return section(client, dtrun::Section::Kind::beat, {}, 0, patience);
     });
 }
 

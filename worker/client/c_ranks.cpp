@@ -1,5 +1,6 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/c_worker.h"
+#include "worker/client/request_texts.h"
 
 namespace dtrun::embedded {
 namespace {
@@ -64,8 +65,8 @@ int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes, int64_t
 }
 
 int dtrun_progress(dtrun_worker* worker, uint64_t step) {
-    return call(worker, [&](Client& client, const std::function<bool()>&) {
-        return client.progress(step);
+    return tell(worker, [&](Client& client, const Patience& patience) {
+        return client.progress(step, patience);
     });
 }
 
@@ -73,7 +74,7 @@ int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_event* even
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
         if (event == nullptr) return failure(DTRUN_INVALID, "event is NULL");
         const auto next = client.next_event({moment_after(timeout_ms), std::move(give_up)});
-        if (!next) return std::unexpected(next.error());
+        if (!next) return std::unexpected(named("next_event", timeout_ms, next.error()));
         *event = {static_cast<int>(next->kind), next->generation, next->grace_ms,
                   static_cast<char*>(copy_out(next->why).data)};
         return {};

@@ -9,8 +9,6 @@ namespace {
 
 using GiveUp = std::function<bool()>;
 
-constexpr std::int64_t kNoTimeout = -1;
-
 /// Asks the store and reads the results, which docs/PROTOCOL.md lists.
 /// \param read  void(PackReader&), behind the array's head
 template <class Read>
@@ -62,7 +60,7 @@ int put_value(dtrun_worker* worker, Op op, dtrun_view key, dtrun_view value, uin
             if (op != Op::set) put(number, in.uint());
         };
         return ask(client, {.op = op, .keys = {text_of(key)}, .values = {text_of(value)}},
-                   kNoTimeout, std::move(give_up), read);
+                   call_timeout(worker), std::move(give_up), read);
     });
 }
 
@@ -117,8 +115,8 @@ int dtrun_wait(dtrun_worker* worker, const dtrun_view* keys, size_t count, int64
 int dtrun_add(dtrun_worker* worker, dtrun_view key, int64_t delta, int64_t* sum) {
     return call(worker, [&](Client& client, GiveUp give_up) {
         const auto read = [&](PackReader& in) { put(sum, in.integer()); };
-        return ask(client, {.op = Op::add, .keys = {text_of(key)}, .delta = delta}, kNoTimeout,
-                   std::move(give_up), read);
+        return ask(client, {.op = Op::add, .keys = {text_of(key)}, .delta = delta},
+                   call_timeout(worker), std::move(give_up), read);
     });
 }
 
@@ -132,7 +130,7 @@ int dtrun_compare_set(dtrun_worker* worker, dtrun_view key, const dtrun_view* ex
             put(was_set, static_cast<int>(in.boolean()));
             if (now != nullptr) *now = read_optional(in);
         };
-        return ask(client, std::move(request), kNoTimeout, std::move(give_up), read);
+        return ask(client, std::move(request), call_timeout(worker), std::move(give_up), read);
     });
 }
 
@@ -140,7 +138,7 @@ int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int*
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(exist, "exist"); !valid) return valid;
         const auto read = [&](PackReader& in) { *exist = in.boolean(); };
-        return ask(client, {.op = Op::check, .keys = texts_of({keys, count})}, kNoTimeout,
+        return ask(client, {.op = Op::check, .keys = texts_of({keys, count})}, call_timeout(worker),
                    std::move(give_up), read);
     });
 }
@@ -148,7 +146,7 @@ int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int*
 int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed) {
     return call(worker, [&](Client& client, GiveUp give_up) {
         const auto read = [&](PackReader& in) { put(existed, static_cast<int>(in.boolean())); };
-        return ask(client, {.op = Op::erase, .keys = {text_of(key)}}, kNoTimeout,
+        return ask(client, {.op = Op::erase, .keys = {text_of(key)}}, call_timeout(worker),
                    std::move(give_up), read);
     });
 }
@@ -170,7 +168,7 @@ int dtrun_multi_set(dtrun_worker* worker, const dtrun_view* keys, const dtrun_vi
                    {.op = Op::multi_set,
                     .keys = texts_of({keys, count}),
                     .values = texts_of({values, count})},
-                   kNoTimeout, std::move(give_up), read_nothing);
+                   call_timeout(worker), std::move(give_up), read_nothing);
     });
 }
 
@@ -186,7 +184,7 @@ int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_view after, u
         return ask(
             client,
             {.op = Op::list, .keys = {text_of(prefix)}, .number = limit, .after = text_of(after)},
-            kNoTimeout, std::move(give_up), read);
+            call_timeout(worker), std::move(give_up), read);
     });
 }
 
@@ -194,7 +192,7 @@ int dtrun_length(dtrun_worker* worker, dtrun_view key, uint64_t* length) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(length, "length"); !valid) return valid;
         const auto read = [&](PackReader& in) { *length = in.uint(); };
-        return ask(client, {.op = Op::length, .keys = {text_of(key)}}, kNoTimeout,
+        return ask(client, {.op = Op::length, .keys = {text_of(key)}}, call_timeout(worker),
                    std::move(give_up), read);
     });
 }
@@ -217,7 +215,7 @@ int dtrun_count(dtrun_worker* worker, uint64_t* count) {
     return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
         if (auto valid = check_pointer(count, "count"); !valid) return valid;
         const auto read = [&](PackReader& in) { *count = in.uint(); };
-        return ask(client, {.op = Op::count}, kNoTimeout, std::move(give_up), read);
+        return ask(client, {.op = Op::count}, call_timeout(worker), std::move(give_up), read);
     });
 }
 

@@ -1,6 +1,7 @@
 #include "worker/client/c_worker.h"
 
 #include "base/interfaces.h"
+#include "base/sized_struct.h"
 
 #include <dtrun_version.h>
 #include <unistd.h>
@@ -74,6 +75,16 @@ int keep_error(int code, std::string_view text) noexcept {
     return code;
 }
 
+const dtrun_worker& origin_of(const dtrun_worker* worker) {
+    while (worker->origin != nullptr) worker = worker->origin;
+    return *worker;
+}
+
+std::int64_t call_timeout(const dtrun_worker* worker) {
+    const std::int64_t timeout_ms = origin_of(worker).options.call_timeout_ms;
+    return timeout_ms > 0 ? timeout_ms : DTRUN_FOREVER;
+}
+
 Client& client_of(dtrun_worker* worker) {
     if (worker->origin != nullptr) return client_of(worker->origin);
     Client* client = worker->client.load();
@@ -134,17 +145,23 @@ dtrun_list copy_out(const std::vector<std::string_view>& items) {
 
 using dtrun::embedded::Client;
 using dtrun::embedded::keep_error;
+using dtrun::embedded::Place;
 using dtrun::embedded::Unlocked;
 
 extern "C" {
 
 int dtrun_init(const dtrun_options* options, dtrun_worker** worker) {
     if (worker == nullptr) return keep_error(DTRUN_INVALID, "worker is NULL");
+    const dtrun::Uncancelled uncancelled;
     try {
         auto made = std::make_unique<dtrun_worker>();
         made->options.timeout_ms = DTRUN_FOREVER;
-        if (options != nullptr)
-            std::memcpy(&made->options, options, std::min(options->size, sizeof *options));
+        if (options != nullptr) {
+            const auto read =
+                dtrun::read_sized(*options, offsetof(dtrun_options, elastic), "dtrun_options");
+            if (!read) return keep_error(DTRUN_INVALID, read.error().message);
+            made->options = *read;
+        }
         const dtrun_options& given = made->options;
         if ((given.unlock == nullptr) != (given.lock == nullptr))
             return keep_error(DTRUN_INVALID, "options: unlock and lock go together");
@@ -161,6 +178,7 @@ int dtrun_init(const dtrun_options* options, dtrun_worker** worker) {
 
 void dtrun_finalize(dtrun_worker* worker, const char* failure) {
     if (worker == nullptr) return;
+    const dtrun::Uncancelled uncancelled;
     Client* client = worker->client;
     if (client != nullptr &&
         client->pid() == ::getpid()) {  // a forked child leaves its parent's client alone
@@ -226,57 +244,78 @@ const char* dtrun_version(void) {
     return DTRUN_VERSION;
 }
 
-// The worker is const for its user; a forked child's first call changes what is behind it.
-static Client& client_of(const dtrun_worker* worker) {
-    return dtrun::embedded::client_of(const_cast<dtrun_worker*>(worker));
+}  // extern "C"
+
+namespace {
+
+/// A fact of the place, or `missing` when there is no worker.
+template <class Read>
+auto fact(const dtrun_worker* worker,
+          decltype(std::declval<Read>()(std::declval<Client&>())) missing, Read read) {
+    if (worker == nullptr) {
+        keep_error(DTRUN_INVALID, "worker is NULL");
+        return missing;
+    }
+    const dtrun::Uncancelled uncancelled;
+    // The worker is const for its user; a forked child's first call changes what is behind it.
+    return read(dtrun::embedded::client_of(const_cast<dtrun_worker*>(worker)));
 }
 
+std::uint32_t place(const dtrun_worker* worker, std::uint32_t Place::*part) {
+    return fact(worker, DTRUN_UNKNOWN, [part](Client& client) { return client.place().*part; });
+}
+
+}  // namespace
+
+extern "C" {
+
 const char* dtrun_launcher(const dtrun_worker* worker) {
-    return dtrun::embedded::launcher_name(client_of(worker).launcher());
+    return fact(worker, "",
+                [](Client& client) { return dtrun::embedded::launcher_name(client.launcher()); });
 }
 
 const char* dtrun_job(const dtrun_worker* worker) {
-    return client_of(worker).job().c_str();
+    return fact(worker, "", [](Client& client) { return client.job().c_str(); });
 }
 
 const char* dtrun_host_name(const dtrun_worker* worker) {
-    return client_of(worker).host_name().c_str();
+    return fact(worker, "", [](Client& client) { return client.host_name().c_str(); });
 }
 
 uint64_t dtrun_generation(const dtrun_worker* worker) {
-    return client_of(worker).generation();
+    return fact(worker, 0, [](Client& client) { return client.generation(); });
 }
 
 uint32_t dtrun_rank(const dtrun_worker* worker) {
-    return client_of(worker).place().rank;
+    return place(worker, &Place::rank);
 }
 
 uint32_t dtrun_world_size(const dtrun_worker* worker) {
-    return client_of(worker).place().world_size;
+    return place(worker, &Place::world_size);
 }
 
 uint32_t dtrun_local_rank(const dtrun_worker* worker) {
-    return client_of(worker).place().local_rank;
+    return place(worker, &Place::local_rank);
 }
 
 uint32_t dtrun_local_size(const dtrun_worker* worker) {
-    return client_of(worker).place().local_size;
+    return place(worker, &Place::local_size);
 }
 
 uint32_t dtrun_cross_rank(const dtrun_worker* worker) {
-    return client_of(worker).place().cross_rank;
+    return place(worker, &Place::cross_rank);
 }
 
 uint32_t dtrun_cross_size(const dtrun_worker* worker) {
-    return client_of(worker).place().cross_size;
+    return place(worker, &Place::cross_size);
 }
 
 uint32_t dtrun_node_rank(const dtrun_worker* worker) {
-    return client_of(worker).place().node_rank;
+    return place(worker, &Place::node_rank);
 }
 
 uint32_t dtrun_node_count(const dtrun_worker* worker) {
-    return client_of(worker).place().node_count;
+    return place(worker, &Place::node_count);
 }
 
 }  // extern "C"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/uncancelled.h"
 #include "worker/client/client.h"
 #include "worker/include/dtrun.h"
 
@@ -18,8 +19,14 @@ struct dtrun_worker {
 
 namespace dtrun::embedded {
 
+/// The handle that has the client and the options: `worker`, or what it shares.
+const dtrun_worker& origin_of(const dtrun_worker* worker);
+
 /// This process's client: in a forked child, the first call makes one.
 Client& client_of(dtrun_worker* worker);
+
+/// Of a call that has no timeout of its own: negative if it has no limit.
+std::int64_t call_timeout(const dtrun_worker* worker);
 
 /// Keeps the text for dtrun_error_text().
 /// \return `code`
@@ -50,6 +57,7 @@ private:
 template <class Body>
 int call(dtrun_worker* worker, Body body) noexcept {
     if (worker == nullptr) return keep_error(DTRUN_INVALID, "worker is NULL");
+    const Uncancelled uncancelled;
     try {
         Client& client = client_of(worker);
         const Callers::InCall in_call(client.callers());  // the worker stays until it ends
@@ -59,6 +67,15 @@ int call(dtrun_worker* worker, Body body) noexcept {
     } catch (const std::exception& error) {
         return keep_error(DTRUN_INTERNAL, error.what());
     }
+}
+
+/// As call(), for a function that has no timeout of its own and does not wait for an answer.
+/// \param body  Outcome<void>(Client&, const Patience&)
+template <class Body>
+int tell(dtrun_worker* worker, Body body) noexcept {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) {
+        return body(client, Patience{moment_after(call_timeout(worker)), std::move(give_up)});
+    });
 }
 
 inline std::string_view text_of(dtrun_view view) {
