@@ -156,6 +156,7 @@ constexpr std::array kMpi{
     ContractVariable{"PMIX_SERVER_URI21", fixed, "the same"},
     ContractVariable{"PMIX_SERVER_URI2", fixed, "the same"},
     ContractVariable{"PMIX_SECURITY_MODE", fixed, "native"},
+    ContractVariable{"PMIX_MCA_psec", fixed, "the same; others are of other launchers' servers"},
     ContractVariable{"PMIX_BFROP_BUFFER_TYPE", fixed, "how messages are packed"},
     ContractVariable{
         "PMIX_GDS_MODULE", fixed,

@@ -49,6 +49,10 @@ MpiService::~MpiService() {
 
 Result<void> MpiService::open(contracts::ContractFacts&) {
     if (!offered()) return {};
+    const auto psec = options_.env.find("PMIX_MCA_psec");
+    if (psec != options_.env.end() && psec->second.find("native") == psec->second.npos)
+        log::info("ranks have PMIX_MCA_psec=native, not {}, which is of another launcher's server",
+                  psec->second);
     return pmix_.open();
 }
 

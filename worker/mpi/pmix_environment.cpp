@@ -41,6 +41,8 @@ Variables PmixEnvironment::variables(std::uint32_t rank) const {
     Variables variables{{"PMIX_NAMESPACE", nspace},
                         {"PMIX_RANK", fmt::format("{}", rank)},
                         {"PMIX_SECURITY_MODE", "native"},
+                        // What the user has set for another launcher's server may forbid it.
+                        {"PMIX_MCA_psec", "native"},
                         {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"},
                         {"PMIX_HOSTNAME", host_name},
                         {"PMIX_SERVER_TMPDIR", directory},

@@ -47,6 +47,13 @@ Fd program_in_memory() {
     return file;
 }
 
+/// Whether a setting of the user's environment is about the server of another launcher: where it finds
+/// plug-ins (of its own version), how clients prove who they are, and at which addresses it listens.
+bool is_of_other_server(std::string_view name) {
+    return name == "PMIX_MCA_mca_base_component_path" || name.starts_with("PMIX_MCA_psec") ||
+           name.starts_with("PMIX_MCA_ptl");
+}
+
 /// Libraries are found as ranks find them. Of the rest a server needs little, and must not see what an
 /// outer launcher has told the ranks' environment.
 std::vector<std::string> environment(const PmixProcess::Options& options) {
@@ -56,8 +63,7 @@ std::vector<std::string> environment(const PmixProcess::Options& options) {
     std::vector<std::string> kept;
     for (const auto& [name, value] : options.env) {
         const bool tunes = name.starts_with("PMIX_MCA_") || name.starts_with("HWLOC_");
-        // An outer launcher has set it for its own libpmix, whose plug-ins may be of another version.
-        if (name == "PMIX_MCA_mca_base_component_path") continue;
+        if (is_of_other_server(name)) continue;
         if (tunes || std::ranges::find(names, name) != names.end())
             kept.push_back(name + "=" + value);
     }

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>

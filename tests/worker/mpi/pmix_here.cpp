@@ -115,10 +115,11 @@ public:
 
 private:
     bool start(std::uint32_t rank, std::uint32_t host) {
-        std::vector<std::string> env;
-        for (char** variable = environ; *variable != nullptr; ++variable) env.push_back(*variable);
+        auto inherited = environment_here();
         for (const auto& [name, value] : hosts_.server(host).variables(rank))
-            env.push_back(name + "=" + value);
+            inherited.insert_or_assign(name, value);
+        std::vector<std::string> env;
+        for (const auto& [name, value] : inherited) env.push_back(name + "=" + value);
         // Else hosts that are one machine take each other's shared memory for their own.
         for (const char* const what : {"btl_vader", "osc_rdma", "osc_sm"})
             env.push_back(

@@ -6,9 +6,12 @@
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmix_server.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 
 namespace dtrun {
@@ -115,6 +118,17 @@ private:
     std::uint64_t generation_ = 0;
 };
 
+/// The environment of this process.
+inline std::map<std::string, std::string, std::less<>> environment_here() {
+    std::map<std::string, std::string, std::less<>> env;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const std::size_t equals = text.find('=');
+        if (equals != text.npos) env.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+    return env;
+}
+
 /// Hosts in one process, each with its server of PMIx.
 ///
 /// Thread: the executor's, which must not run any more when this is destroyed.
@@ -125,6 +139,7 @@ public:
         for (std::uint32_t host = 0; host < sizes_.size(); ++host) {
             PmixServer::Options options{.host_name = fmt::format("s{}", host + 1),
                                         .library = library,
+                                        .env = environment_here(),
                                         .ranks_worth_waiting = 1,
                                         .started = [this](pid_t pid) { pids.push_back(pid); }};
             servers_.push_back(std::make_unique<PmixServer>(io.get_executor(), networks_.of(host),

@@ -82,6 +82,10 @@ def open_mpi():
     run("hello", [2, 1, 1], program("hello"),
         has=["^rank 3 of 4 on .*, 0 of 1 there", "3 fences, 0 mails, 3 servers"])
     run("hello, prepared", [2, 2], program("hello"), options=["--prepare"], lacks=["ERROR"])
+    # What modules of a site set for other servers, and what mpirun runs with.
+    run("hello with another launcher's settings", [2, 1], program("hello"), lacks=["ERROR"],
+        PMIX_MCA_psec="none", PMIX_MCA_ptl_tcp_if_include="eth9",
+        PMIX_MCA_ptl_base_if_include="eth9")
     run("hello with direct modex", [2, 2], program("hello"), has=["3 fences, 8 mails"],
         OMPI_MCA_pmix_base_collect_data="0")
     # Debian's Open MPI has no one-sided communication between hosts, unless told so.

@@ -278,6 +278,7 @@ TEST_CASE("ranks are told of the server as libpmix' own launchers do", "[mpi][pm
     CHECK(of("PMIX_HOSTNAME") == "s1");
     CHECK(of("PMIX_SERVER_TMPDIR") == "/tmp/d");
     CHECK(of("OMPI_MCA_schizo") == "ompi");
+    CHECK(of("PMIX_MCA_psec") == "native");
     CHECK(of("PMIX_GDS_MODULE") == "hash");
     CHECK(of("PMIX_VERSION") == "-");
     environment.version = "5.0.7";
