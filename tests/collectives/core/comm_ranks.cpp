@@ -15,6 +15,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -300,6 +301,47 @@ void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::s
     std::fflush(stdout);
 }
 
+dtrun_comm* freed_inside = nullptr;
+dtrun_request* behind = nullptr;
+
+/// The callback `interrupted`, inside of an operation that waits.
+int free_inside() {
+    if (freed_inside == nullptr) return 0;
+    REQUIRE(dtrun_comm_barrier(freed_inside) == DTRUN_INVALID);
+    float value = 0;
+    REQUIRE(dtrun_allreduce_start(freed_inside, &value, &value, 0, DTRUN_F32, DTRUN_SUM, nullptr,
+                                  &behind) == DTRUN_OK);
+    int done = 1;
+    REQUIRE(dtrun_request_wait(behind, DTRUN_FOREVER, &done) == DTRUN_INVALID && done == 0);
+    dtrun_comm_free(std::exchange(freed_inside, nullptr));
+    REQUIRE(dtrun_request_wait(behind, 0, &done) == DTRUN_TIMED_OUT);
+    return 0;
+}
+
+/// Rank 0 frees its communicator from inside of an operation, which ends at once; nothing waits for ever.
+void frees_inside(Worker& worker, const CommunicatorOptions& given) {
+    dtrun_comm_options options{};
+    options.size = sizeof options;
+    options.backend = given.backend.c_str();
+    options.unlock = []() -> void* { return nullptr; };
+    options.lock = [](void*) {};
+    options.interrupted = free_inside;
+    dtrun_comm* comm = nullptr;
+    REQUIRE(dtrun_comm_create(worker.handle(), &options, &comm) == DTRUN_OK);
+    if (worker.rank() == 0) {
+        freed_inside = comm;
+        REQUIRE(dtrun_comm_barrier(comm) == DTRUN_CANCELLED);
+        REQUIRE(dtrun_request_wait(behind, DTRUN_FOREVER, nullptr) == DTRUN_CANCELLED);
+        worker.set("freed", "yes");
+        return;
+    }
+    worker.get("freed");
+    int code = dtrun_comm_barrier(comm);  // to which rank 0 had come
+    if (code == DTRUN_OK) code = dtrun_comm_barrier(comm);
+    REQUIRE(code == DTRUN_PEER_LOST);
+    dtrun_comm_free(comm);
+}
+
 /// Adds up 32 MiB several times, and nothing else, for who counts bytes: "FORMAT TIMES".
 void add_up(Worker& worker, const CommunicatorOptions& options, const std::string& format,
             int times) {
@@ -350,6 +392,8 @@ int main(int argc, char** argv) try {
         works(worker, options);
     else if (mode == "adds")
         add_up(worker, options, argv[3], std::atoi(argv[4]));
+    else if (mode == "frees")
+        frees_inside(worker, options);
     else if (mode == "elastic")
         go_through_generations(worker, options);
     else

@@ -132,6 +132,7 @@ if BACKEND != "gloo":
 if BACKEND == "dtrun":
     chooses()
     goes_wrong()
+    run(3, "frees", oks=3, within=30)
 if BACKEND != "mpi":
     elastic()
 if failed:
