@@ -274,6 +274,45 @@ std::string job_number(const std::string& job) {
     return text(number);
 }
 
+/// The hosts of a world and their ranks, in Slurm's notation.
+struct SlurmWorld {
+    std::string nodelist;
+    std::string tasks_per_node;
+};
+
+/// How many hosts and ranks "4(x2),3" has: 3 and 11.
+std::pair<std::uint64_t, std::uint64_t> counted(std::string_view tasks_per_node) {
+    constexpr long long kMax = UINT32_MAX;
+    std::pair<std::uint64_t, std::uint64_t> sum;
+    for (const std::string_view piece : split(tasks_per_node, ',')) {
+        const std::size_t open = std::min(piece.find("(x"), piece.size());
+        const std::string_view times = piece.substr(open).starts_with("(x")
+                                           ? piece.substr(open + 2, piece.size() - open - 3)
+                                           : "1";
+        const auto hosts = static_cast<std::uint64_t>(to_int(times, 0, kMax).value_or(0));
+        sum.first += hosts;
+        sum.second +=
+            hosts * static_cast<std::uint64_t>(to_int(piece.substr(0, open), 0, kMax).value_or(0));
+    }
+    return sum;
+}
+
+/// What the launcher has said, if it holds for this world: hosts of an elastic job come and go, and `dtrun join`
+/// knows its own only. Else by addresses, where all are known; else nothing.
+SlurmWorld slurm_world(const Assign& assign, const ContractFacts& facts) {
+    const auto [hosts, ranks] = counted(facts.tasks_per_node);
+    if (hosts == assign.node_count && ranks == assign.world_size)
+        return {facts.nodelist, facts.tasks_per_node};
+    SlurmWorld world;
+    if (assign.nodes.size() != assign.node_count) return world;
+    for (const NodePlace& node : assign.nodes) {
+        const char* const comma = world.nodelist.empty() ? "" : ",";
+        world.nodelist += comma + node.address;
+        world.tasks_per_node += comma + text(node.ranks);
+    }
+    return world;
+}
+
 /// What `srun` gives a task (srun(1), "Output environment variables"), except SLURM_STEP_ID: with it
 /// MPI libraries would look for Slurm's PMI.
 void add_slurm(Making& make) {
@@ -289,20 +328,22 @@ void add_slurm(Making& make) {
                 {"SLURM_NTASKS", make.size()},
                 {"SLURM_NPROCS", make.size()},
                 {"SLURM_NNODES", make.nodes()},
-                {"SLURM_TASKS_PER_NODE", facts.tasks_per_node},
-                {"SLURM_STEP_NODELIST", facts.nodelist},
-                {"SLURM_NODELIST", facts.nodelist},
                 {"SLURM_DISTRIBUTION", "arbitrary"},
                 {"SLURM_STEP_NUM_NODES", make.nodes()},
                 {"SLURM_STEP_NUM_TASKS", make.size()},
-                {"SLURM_STEP_TASKS_PER_NODE", facts.tasks_per_node},
                 {"SLURMD_NODENAME", facts.host_name}});
     make.fallback({{"SLURM_JOB_ID", job_number(facts.job)},
                    {"SLURM_JOBID", job_number(facts.job)},
                    {"SLURM_JOB_NODELIST", facts.nodelist},
                    {"SLURM_JOB_NUM_NODES", make.nodes()},
                    {"SLURM_LAUNCH_NODE_IPADDR", assign.master_address}});
-    if (facts.tasks_per_node.find(',') == std::string::npos)
+    const SlurmWorld world = slurm_world(assign, facts);
+    if (!world.nodelist.empty())
+        make.fixed({{"SLURM_STEP_NODELIST", world.nodelist},
+                    {"SLURM_NODELIST", world.nodelist},
+                    {"SLURM_TASKS_PER_NODE", world.tasks_per_node},
+                    {"SLURM_STEP_TASKS_PER_NODE", world.tasks_per_node}});
+    if (!world.nodelist.empty() && world.tasks_per_node.find(',') == std::string::npos)
         make.fixed({{"SLURM_NTASKS_PER_NODE", make.local_size()}});
     make.fixed(devices_of_task(make.user, std::to_underlying(make.slot.place)));
 }

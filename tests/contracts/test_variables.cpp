@@ -204,6 +204,26 @@ TEST_CASE("a rank finds its place in Slurm's words where they are asked for", "[
     CHECK(defaults.at("OMP_NUM_THREADS") == "8");
 }
 
+TEST_CASE("of a world that has changed a rank hears no hosts of the one before",
+          "[contract][slurm]") {
+    const ContractFacts facts = default_facts({"slurm"});
+    Assign fewer = second_host();
+    fewer.world_size = 6;
+    fewer.nodes[0].ranks = 3;
+    const auto by_address = all_of(contract_variables(fewer, fewer.ranks[0], facts, {}));
+    CHECK(by_address.at("SLURM_STEP_NODELIST") == "10.0.0.1,10.0.0.2");
+    CHECK(by_address.at("SLURM_TASKS_PER_NODE") == "3,3");
+    fewer.nodes.clear();
+    const auto unknown = all_of(contract_variables(fewer, fewer.ranks[0], facts, {}));
+    for (const char* const name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE",
+                                   "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"}) {
+        INFO(name);
+        CHECK_FALSE(unknown.contains(name));
+    }
+    CHECK(unknown.at("SLURM_NNODES") == "2");
+    CHECK(unknown.at("SLURM_NTASKS") == "6");
+}
+
 TEST_CASE("torch's ranks are clients where an agent serves the store", "[contract][torch]") {
     const auto environment = [](TorchStore store, const Environment& user = {}) {
         ContractFacts facts = default_facts();
@@ -403,15 +423,16 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
                 (variable.kind == ContractVariable::Kind::fixed ? fixed_in_table
                                                                 : fallback_in_table)
                     .insert(std::string(variable.name));
+        Assign assign = second_host();
         Environment user{{"http_proxy", "http://proxy:3128"}};
         if (std::ranges::find(facts.contracts, "slurm") != facts.contracts.end()) {
+            assign.world_size = 6;  // as tasks_per_node has it
             user["SLURM_GPUS_PER_TASK"] = "1";
             for (const char* const list :
                  {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
                   "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "SLURM_STEP_GPUS"})
                 user[list] = "0,1";
         }
-        const Assign assign = second_host();
         const ContractVariables set = contract_variables(assign, assign.ranks[0], facts, user);
         std::set<std::string> fixed, fallback;
         for (const auto& [name, value] : set.fixed) fixed.insert(name);
