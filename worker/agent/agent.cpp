@@ -329,9 +329,10 @@ void Agent::say_alive() {
     connections_->say_alive(start_ || load_.is_high(Clock::now()));
 }
 
+/// What was said when the ranks were to end stays: who is being ended waits for nothing any more.
 /// \param waits  that no service knows of
 void Agent::say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits) {
-    if (ending_.strays) return;
+    if (ending_.ending) return;
     for (const auto& service : services_) service->add_waits(waits);
     if (const auto said = wait_report_.look(std::move(waits), at_least)) link_->send(encode(*said));
 }
