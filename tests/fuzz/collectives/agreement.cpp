@@ -9,15 +9,22 @@ namespace {
 using namespace dtrun::collectives;
 
 std::string decide(std::span<const std::string_view> messages) {
-    Agreement agreement(2);
+    Agreement agreement({0, 1});
+    StallCheck check({.warning = std::chrono::seconds(60), .shutdown = std::chrono::seconds(60)},
+                     {0, 1});
     std::string all;
     for (int round = 0; round < 2; ++round) {
-        const auto decisions = agreement.take(messages);
+        const std::chrono::seconds now(round * 60);
+        const auto decisions = agreement.take(messages, now);
         if (!decisions) return all + "error: " + decisions.error().message;
         for (const Decision& decision : *decisions) {
             if (decision.extras.size() != 2 || decision.present.size() != 2) std::abort();
             all += decision.failure.empty() ? describe(*decision.request) : decision.failure;
         }
+        const auto stalled = agreement.stalled();
+        for (const Stalled& one : stalled)
+            if (one.waiting.empty() || one.absent.empty()) std::abort();
+        for (const std::string& line : check.look(stalled, now).lines) all += line;
     }
     return all;
 }
