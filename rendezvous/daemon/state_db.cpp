@@ -176,17 +176,12 @@ void StateDb::tell_of_disk() {
                   in_seconds(std::chrono::duration_cast<std::chrono::milliseconds>(now - since)));
     }
     const bool is_removed = writer_->is_removed();
-    if (is_removed != std::exchange(told_removed_, is_removed)) {
-        if (is_removed)
-            log::error(
-                "--state: {0}: its state.db was removed, or another was put in its place: changes "
-                "are refused, "
-                "and jobs will not outlive this process; put it back, or end dtrun serve and start "
-                "it again",
-                directory_);
-        else
-            log::warn("--state: {}: its state.db is back", directory_);
-    }
+    if (is_removed && !std::exchange(told_removed_, true))
+        log::error(
+            "--state: {}: its state.db was removed: changes are refused, and jobs will not outlive "
+            "this "
+            "process; end dtrun serve, and start it again",
+            directory_);
     if (is_removed) return;
     const bool is_full = !writer_->is_full() && !fits(told_full_ ? kReserveBytes : 0);
     if (is_full == std::exchange(told_full_, is_full)) return;

@@ -99,13 +99,6 @@ Result<void> check_owner(const std::string& directory) {
     return {};
 }
 
-std::optional<std::uint64_t> free_on_disk(const std::string& directory) {
-    if (SimulatedSystem::current != nullptr) return SimulatedSystem::current->free_bytes(directory);
-    struct statvfs disk {};
-    if (::statvfs(directory.c_str(), &disk) != 0) return std::nullopt;
-    return std::uint64_t{disk.f_bavail} * disk.f_frsize;
-}
-
 }  // namespace
 
 void StateWriter::bind_value(sqlite3_stmt* statement, int at, std::uint64_t value) {
@@ -135,9 +128,9 @@ Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& direct
     std::shared_ptr<StateWriter> state(new StateWriter(db, directory));
     if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
     if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
-    struct stat file {};
-    if (SimulatedSystem::current == nullptr && ::stat(path.c_str(), &file) == 0)
-        state->inode_ = file.st_ino;
+    // The locks of a file that is open as a path only are not lost when that is closed.
+    if (SimulatedSystem::current == nullptr)
+        state->file_.reset(::open(path.c_str(), O_PATH | O_CLOEXEC));
     state->look_for_lost_commits();
     state->growth_bytes_ = state->log_growth();
     state->look_at_disk();
@@ -357,15 +350,20 @@ void StateWriter::write_batches() {
     close();
 }
 
+std::optional<std::uint64_t> StateWriter::free_on_disk() const {
+    if (SimulatedSystem::current != nullptr)
+        return SimulatedSystem::current->free_bytes(directory_);
+    struct statvfs disk {};
+    if (::fstatvfs(file_.get(), &disk) != 0) return std::nullopt;
+    return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
 /// A disk that does not answer this is as slow as one that does not write.
 void StateWriter::look_at_disk() {
     writing_since_ = Clock::now();
-    if (inode_ != 0) {
-        struct stat file {};
-        const bool is_there = ::stat((directory_ + "/state.db").c_str(), &file) == 0;
-        is_removed_ = is_there ? file.st_ino != inode_ : errno == ENOENT || errno == ENOTDIR;
-    }
-    if (!is_removed_) disk_bytes_ = free_on_disk(directory_).value_or(0);
+    disk_bytes_ = free_on_disk().value_or(0);
+    struct stat file {};
+    is_removed_ = ::fstat(file_.get(), &file) == 0 && file.st_nlink == 0;
     writing_since_ = Deadline::max();
 }
 

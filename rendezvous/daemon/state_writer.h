@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -66,7 +67,7 @@ public:
     /// Free bytes on the disk and in the file, less those that the log will take when it is brought into the
     /// file, when that was last looked at.
     std::uint64_t free_bytes() const;
-    /// Whether the file was removed, or another took its place, when that was last looked at.
+    /// Whether the file was removed, when that was last looked at. One that was moved is there.
     bool is_removed() const { return is_removed_; }
     /// Has the thread look at the disk, unless it is busy there.
     void look();
@@ -85,6 +86,7 @@ private:
     void look_for_lost_commits();
     void note_commit();
     std::uint64_t log_growth();
+    std::optional<std::uint64_t> free_on_disk() const;
     void query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
                     const std::function<void(sqlite3_stmt*)>& row);
     static void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value);
@@ -104,7 +106,7 @@ private:
     sqlite3* db_;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
     const std::string directory_;
-    std::uint64_t inode_ = 0;    ///< of the file, when it was opened; 0: not known
+    Fd file_;                    ///< the file, as a path; not there in simulations
     std::uint64_t commits_ = 0;  ///< that the file has, since it was made
     Fd last_commit_;  ///< a file that has the number of the last one, for look_for_lost_commits()
 
