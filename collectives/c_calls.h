@@ -33,7 +33,11 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
         Communicator& communicator = *comm->communicator;
         const InterpreterLock::Released released(comm->lock);
         const auto mark = communicator.mark(comm->stream.get());
-        const auto turn = communicator.work().wait_for_turn();
+        const auto turn = communicator.work().wait_for_turn([&] {
+            // What was started before may wait for ranks that never come.
+            if (communicator.is_interruptible() && InterpreterLock::is_interrupted())
+                communicator.abort("interrupted");
+        });
         communicator.follow(mark);
         return body(communicator);
     });

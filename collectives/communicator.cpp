@@ -203,6 +203,10 @@ Communicator::~Communicator() {
     if (watch_ && !broken_ && !*ended_) store_.erase_own();
 }
 
+bool Communicator::is_interruptible() const {
+    return choice_.backend == kOwnBackend;
+}
+
 Communicator::Communicator(SharedWorker worker, Plan plan)
     : worker_(std::move(worker)),
       store_(worker_.get()),

@@ -49,6 +49,8 @@ public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(ranks_.size()); }
     const std::string& backend() const { return choice_.backend; }
     const std::string& why() const { return choice_.why; }
+    /// Whether operations ask the interpreter of the thread that waits; other libraries cannot.
+    bool is_interruptible() const;
     const std::string& facts() const { return facts_; }
 
     /// The queue that orders all operations.

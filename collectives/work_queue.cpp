@@ -2,6 +2,7 @@
 
 #include "collectives/quiet_thread.h"
 
+#include <chrono>
 #include <utility>
 
 namespace dtrun::collectives {
@@ -42,11 +43,18 @@ void WorkQueue::start(Work work) {
 }
 
 WorkQueue::Turn WorkQueue::wait_for_turn() {
-    State idle = State::idle;
-    if (state_.compare_exchange_strong(idle, State::held)) return Turn(*this, false);
+    return wait_for_turn([] {});
+}
+
+WorkQueue::Turn WorkQueue::wait_behind_others(const std::function<void()>& meanwhile) {
+    constexpr std::chrono::milliseconds kAsk{100};
     std::unique_lock lock(mutex_);
     const std::uint64_t ticket = take_ticket();
-    changed_.wait(lock, [&] { return may_work(ticket); });
+    while (!changed_.wait_for(lock, kAsk, [&] { return may_work(ticket); })) {
+        lock.unlock();
+        meanwhile();
+        lock.lock();
+    }
     return Turn(*this, true);
 }
 

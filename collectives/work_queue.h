@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace dtrun::collectives {
 
@@ -28,6 +29,9 @@ public:
     void start(Work work);
     /// Waits until all earlier operations are done. While the Turn lives, no other one runs.
     [[nodiscard]] Turn wait_for_turn();
+    /// \param meanwhile  void(); is called some ten times a second while others have their turn, and may start more
+    template <class Meanwhile>
+    [[nodiscard]] Turn wait_for_turn(Meanwhile meanwhile);
 
 private:
     enum class State : std::uint32_t {
@@ -39,6 +43,8 @@ private:
         std::uint64_t ticket;
         Work work;
     };
+    bool begin_at_once();
+    Turn wait_behind_others(const std::function<void()>& meanwhile);
     std::uint64_t take_ticket();
     bool may_work(std::uint64_t ticket) const { return turn_ == ticket && !held_; }
     void give_back(bool ticket);
@@ -67,5 +73,16 @@ private:
     WorkQueue& queue_;
     bool ticket_;
 };
+
+inline bool WorkQueue::begin_at_once() {
+    State idle = State::idle;
+    return state_.compare_exchange_strong(idle, State::held);
+}
+
+template <class Meanwhile>
+WorkQueue::Turn WorkQueue::wait_for_turn(Meanwhile meanwhile) {
+    if (begin_at_once()) return Turn(*this, false);
+    return wait_behind_others(std::move(meanwhile));
+}
 
 }  // namespace dtrun::collectives

@@ -172,7 +172,8 @@ def main():
         open_still = Communicator(worker, sys.argv[1])
     open_still.close()  # was closed with its worker
     if sys.argv[1] == "dtrun" and size > 1:
-        interrupted(rank)
+        interrupted(rank, behind=False)
+        interrupted(rank, behind=True)
         closed_by_a_handler(rank, closes_worker=False)
         closed_by_a_handler(rank, closes_worker=True)
     print("ok")
@@ -186,10 +187,11 @@ def raise_alarm(_number, _frame):
     raise Alarm
 
 
-def interrupted(rank):
-    """A signal handler runs while an operation waits, and may end it."""
+def interrupted(rank, behind):
+    """A signal handler runs while an operation waits, also behind one that was started, and may end it."""
     with dtrun.Worker() as worker, Communicator(worker, "dtrun") as comm:
         if rank == 0:
+            started = comm.start_allreduce(numpy.ones(3)) if behind else None
             signal.signal(signal.SIGALRM, raise_alarm)
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             begin = time.monotonic()
@@ -199,9 +201,16 @@ def interrupted(rank):
                 assert time.monotonic() - begin < 2
             else:
                 raise AssertionError("not interrupted")
+            if started is not None:
+                try:
+                    started.result()
+                except dtrun.Error as error:
+                    assert error.code == dtrun.Code.CANCELLED, error
         else:
             time.sleep(1)
             try:
+                if behind:
+                    comm.start_allreduce(numpy.ones(3)).result()
                 comm.barrier()  # to which rank 0 had come
                 comm.barrier()
             except dtrun.Error as error:
