@@ -203,6 +203,7 @@ Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView envir
     DeepspeedDraft draft;
     draft.options.grace = kDeepspeedGrace;
     draft.options.directory_in_pythonpath = true;
+    draft.options.sees_all_devices = true;
     const auto all =
         cli::with_defaults(words, deepspeed_flags(), cli::run_flags().flags(), environment);
     if (!all) return std::unexpected(all.error());

@@ -144,6 +144,7 @@ Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView enviro
         return std::unexpected(done.error());
     set_output(draft, environment);
     draft.options.binding.threads = 1;  // OMP_NUM_THREADS
+    draft.options.sees_all_devices = true;
     const auto error_file = plan::find_variable(environment, "TORCHELASTIC_ERROR_FILE");
     draft.options.error_file = error_file.value_or("");
     if (const auto done = set_meeting(draft, environment); !done)

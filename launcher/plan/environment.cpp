@@ -170,6 +170,14 @@ bool belongs_to_login(std::string_view name) {
     return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+/// Undoes what Slurm was asked of GPUs for each of its own tasks, unless a binding was asked for by name.
+void show_all_devices(VariableMap& variables) {
+    const auto has = [&variables](const char* name) { return variables.contains(name); };
+    if (has("SLURM_GPU_BIND") || has("SLURM_TRES_BIND")) return;
+    if (has("SLURM_GPUS_PER_TASK") || has("SLURM_TRES_PER_TASK") || has("SLURM_NTASKS_PER_GPU"))
+        variables.emplace("SLURM_GPU_BIND", "none");
+}
+
 }  // namespace
 
 Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options) {
@@ -186,6 +194,8 @@ Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& 
         if (here) local.emplace(*variable);
         if (group == nullptr) remote.emplace(*variable);
     }
+    if (options.sees_all_devices)
+        for (VariableMap* const part : {&local, &remote}) show_all_devices(*part);
     return EnvironmentPlan{to_list(local), to_list(remote), to_list(*asked)};
 }
 

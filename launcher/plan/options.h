@@ -212,7 +212,9 @@ struct Options {
     TorchStore torch_store = TorchStore::agent;  ///< --store; proxy by default with --encrypt
     std::optional<TorchStore> store_given;       ///< the same as written, if at all
     MpiMode mpi = MpiMode::automatic;            ///< --mpi: by what MPI libraries find their places
-    bool mpirun = false;                         ///< --mpi mpirun: the site's own starts the ranks
+    /// Ranks see all GPUs of their hosts, also where Slurm was asked for some of each task.
+    bool sees_all_devices = false;
+    bool mpirun = false;                    ///< --mpi mpirun: the site's own starts the ranks
     std::vector<std::string> mpi_args;      ///< --mpi-args, as a shell splits them; mpirun only
     std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own
     /// With several hosts the working directory comes first in PYTHONPATH, as with DeepSpeed.

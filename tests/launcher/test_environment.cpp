@@ -118,6 +118,22 @@ TEST_CASE("what a batch system says of its own tasks is for mpirun only",
           "SLURM_JOB_ID=7 SLURM_NNODES=2 SLURM_TASKS_PER_NODE=3,1");
 }
 
+TEST_CASE(
+    "who runs torchrun's programs leaves all GPUs visible, unless Slurm was asked to bind them",
+    "[launcher][environment][slurm]") {
+    Options options;
+    options.sees_all_devices = true;
+    CHECK(show(plan_environment(Environment{"SLURM_GPUS_PER_TASK=1"}, options)->remote) ==
+          "SLURM_GPUS_PER_TASK=1 SLURM_GPU_BIND=none");
+    const Environment bound{"SLURM_GPUS_PER_TASK=1", "SLURM_GPU_BIND=single:1"};
+    CHECK(show(plan_environment(bound, options)->remote) ==
+          "SLURM_GPUS_PER_TASK=1 SLURM_GPU_BIND=single:1");
+    CHECK(show(plan_environment(Environment{"A=1"}, options)->local) == "A=1");
+    options.sees_all_devices = false;
+    CHECK(show(plan_environment(Environment{"SLURM_GPUS_PER_TASK=1"}, options)->local) ==
+          "SLURM_GPUS_PER_TASK=1");
+}
+
 TEST_CASE("the more explicit word wins", "[launcher][environment]") {
     const TempDir directory;
     const std::string file =
