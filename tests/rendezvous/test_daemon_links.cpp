@@ -302,7 +302,9 @@ TEST_CASE("a job that is dropped is gone, also from the disk, when the answer co
     const std::string state = directory.path() + "/state";
     const Secret secret = Secret::random();
     {
-        Fixture it(Fixture::options(secret, state));
+        DaemonOptions options = Fixture::options(secret, state);
+        options.heartbeat_timeout = std::chrono::minutes(1);  // who says nothing is not lost
+        Fixture it(options);
         run_to_end(it.io, drop_a_job(it, secret));
     }
     auto db = StateDb::open(state);
@@ -315,6 +317,7 @@ TEST_CASE("the stores of all jobs together have a limit, and what is erased make
     const Secret secret = Secret::random();
     DaemonOptions options = Fixture::options(secret);
     options.store_bytes_max = 1'000;
+    options.heartbeat_timeout = std::chrono::minutes(1);  // who says nothing is not lost
     Fixture it(options);
     run_to_end(it.io, fill_two_jobs(it, secret));
 }
