@@ -1,3 +1,5 @@
+#include "base/fd.h"
+#include "tests/support/temp_dir.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
 #include "worker/ranks/store_elsewhere.h"
@@ -5,6 +7,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -17,6 +20,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace dtrun {
 
@@ -195,9 +199,12 @@ TEST_CASE("ranks whose programs look for torch's store elsewhere are told of in 
 TEST_CASE("directories that an agent left are removed, and no others", "[process_tree]") {
     const std::string job = "feedbeef" + std::to_string(::getpid());
     CHECK(directory_prefix(job, 1).find(job) == std::string::npos);  // everybody reads it
-    const auto make = [](const std::string& name) {
+    std::vector<Fd> held;  // for agents of other tests sweep what nobody holds
+    const auto make = [&held](const std::string& name) {
         const std::string path = "/tmp/" + name;
         std::filesystem::create_directories(path + "/deep/er");
+        held.emplace_back(::open(path.c_str(), O_RDONLY | O_DIRECTORY));
+        REQUIRE(::flock(held.back().get(), LOCK_SH) == 0);
         return path;
     };
     const std::string left = make(directory_prefix(job, 1) + "a");
@@ -209,6 +216,43 @@ TEST_CASE("directories that an agent left are removed, and no others", "[process
     CHECK(std::filesystem::exists(newer));
     CHECK(clean_directories(job + "0", 1) == 1);
     CHECK(clean_directories(job, 2) == 1);
+}
+
+TEST_CASE("directories that no agent holds any more are swept, and no others", "[process_tree]") {
+    const TempDir directory;
+    const auto path = [&directory](const std::string& name) {
+        return directory.path() + "/" + name;
+    };
+    const auto make = [&path](const std::string& name) {
+        std::filesystem::create_directories(path(name) + "/deep/er");
+        return path(name);
+    };
+    const std::string left = make("dtrun-job-left");
+    const std::string held = make("dtrun-job-held");
+    const std::string others = make("dtrun-report");
+    const std::string file = path("dtrun-job-file");
+    CHECK(write_all(Fd(::open(file.c_str(), O_WRONLY | O_CREAT, 0600)).get(), "x"));
+    std::filesystem::create_symlink(others, path("dtrun-job-link"));
+    std::filesystem::create_symlink(others, left + "/link");
+    Fd lock(::open(held.c_str(), O_RDONLY | O_DIRECTORY));
+    REQUIRE(::flock(lock.get(), LOCK_SH) == 0);
+    CHECK(sweep_directories(directory.path()) == 1);
+    CHECK_FALSE(std::filesystem::exists(left));
+    for (const std::string& kept : {held, others + "/deep/er", file, path("dtrun-job-link")})
+        CHECK(std::filesystem::exists(kept));
+    lock.reset();
+    CHECK(sweep_directories(directory.path()) == 1);
+    CHECK_FALSE(std::filesystem::exists(held));
+    CHECK(sweep_directories(directory.path() + "/none") == 0);
+}
+
+TEST_CASE("an agent holds its directories until it removes them", "[process_tree]") {
+    const std::string made = make_directory(directory_prefix("feedbeef", 1)).value();
+    const std::string parent = made.substr(0, made.rfind('/'));
+    sweep_directories(parent);
+    CHECK(std::filesystem::exists(made));
+    remove_directory(made);
+    CHECK_FALSE(std::filesystem::exists(made));
 }
 
 }  // namespace dtrun

@@ -32,11 +32,21 @@ void close_standard_streams() {
     if (null > 2) ::close(null);
 }
 
+/// Removes what agents have left whose guards were killed with them. In a process of its own, for which
+/// nobody waits: a file system may hang.
+void start_sweeper() {
+    if (::fork() != 0) return;
+    ::prctl(PR_SET_NAME, "dtrun-sweeper");
+    for (const char* const parent : ranks::kDirectoryParents) ranks::sweep_directories(parent);
+    ::_exit(0);
+}
+
 [[noreturn]] void be_guard(pid_t agent) {
     agent_pid = agent;
     ::prctl(PR_SET_NAME, "dtrun-guard");
-    for (const int signal : kGuardSignals) ::signal(signal, pass_on);
     close_standard_streams();
+    start_sweeper();
+    for (const int signal : kGuardSignals) ::signal(signal, pass_on);
     for (;;) {
         int status = 0;
         const pid_t pid = ::waitpid(-1, &status, 0);

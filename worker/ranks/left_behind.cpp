@@ -4,6 +4,8 @@
 #include "base/ids.h"
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,20 +16,70 @@
 #include <filesystem>
 #include <new>
 #include <span>
+#include <utility>
 
 namespace dtrun::ranks {
 
-void LeftBehind::add(const std::string& directory) {
+namespace {
+
+constexpr int kTriesMax = 16;
+constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+/// Whether the name is still that of what is open.
+bool is_at(const std::string& path, const Fd& open) {
+    struct stat there {
+    }, here{};
+    return ::lstat(path.c_str(), &there) == 0 && ::fstat(open.get(), &here) == 0 &&
+           there.st_dev == here.st_dev && there.st_ino == here.st_ino;
+}
+
+/// Holds a directory that was made just now.
+/// \return empty: somebody has swept it, or is about to. A descriptor without a lock where there are none:
+///         nobody can sweep there.
+Fd hold(const std::string& path) {
+    Fd directory(::open(path.c_str(), kDirectoryFlags));
+    if (!directory) return {};
+    if (::flock(directory.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+    if (!is_at(path, directory)) return {};
+    return directory;
+}
+
+/// As mkdtemp(). Between its making and its holding a directory may be swept.
+/// \return the path, and what holds it; an empty path: it cannot be made
+std::pair<std::string, Fd> make_held(const std::string& form) {
+    for (int i = 0; i < kTriesMax; ++i) {
+        std::string path = form;
+        if (::mkdtemp(path.data()) == nullptr) return {};
+        if (Fd held = hold(path)) return {std::move(path), std::move(held)};
+    }
+    return {};
+}
+
+bool is_ours(const Fd& directory) {
+    struct stat info {};
+    return ::fstat(directory.get(), &info) == 0 && info.st_uid == ::geteuid();
+}
+
+}  // namespace
+
+void LeftBehind::add(const std::string& directory, Fd held) {
     const auto free = std::ranges::find(paths_, '\0', [](const auto& path) { return path[0]; });
-    if (free == paths_.end() || directory.empty() || directory.size() >= kPathBytesMax) return;
+    if (free == paths_.end() || directory.empty() || directory.size() >= kPathBytesMax) {
+        held.release();  // held for as long as we live
+        return;
+    }
+    held_[static_cast<std::size_t>(free - paths_.begin())] = held ? held.release() : 0;
     // Its first byte last: the guard may look at any moment.
     std::copy(directory.begin() + 1, directory.end(), free->begin() + 1);
     (*free)[0] = directory[0];
 }
 
 void LeftBehind::remove(const std::string& directory) {
-    for (auto& path : paths_)
-        if (path.data() == directory) path.fill('\0');
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+        if (paths_[i].data() != directory) continue;
+        paths_[i].fill('\0');
+        if (const int held = std::exchange(held_[i], 0); held > 0) ::close(held);
+    }
 }
 
 void LeftBehind::clean() noexcept {
@@ -41,9 +93,9 @@ void LeftBehind::clean() noexcept {
 
 Result<std::string> make_directory(const std::string& prefix) {
     for (const char* const parent : kDirectoryParents) {
-        std::string path = fmt::format("{}/{}XXXXXX", parent, prefix);
-        if (::mkdtemp(path.data()) == nullptr) continue;
-        left_behind().add(path);
+        auto [path, held] = make_held(fmt::format("{}/{}XXXXXX", parent, prefix));
+        if (path.empty()) continue;
+        left_behind().add(path, std::move(held));
         return path;
     }
     return fail(Errc::internal, "no directory in /dev/shm or /tmp: {}", std::strerror(errno));
@@ -60,7 +112,7 @@ void remove_directory(const std::string& directory) {
 
 std::string directory_prefix(const std::string& job, std::uint64_t agent) {
     const Sha256 digest = sha256(fmt::format("dtrun directory of {} {}", job, agent));
-    return "dtrun-" + hex(std::span(digest).first(6)) + "-";
+    return fmt::format("{}{}-", kDirectoryPrefix, hex(std::span(digest).first(6)));
 }
 
 int clean_directories(const std::string& job, std::uint64_t agent) {
@@ -80,6 +132,23 @@ int clean_directories(const std::string& job, std::uint64_t agent) {
         }
     }
     return cleaned;
+}
+
+/// Who makes a directory and who sweeps it lock the directory itself, which nobody else can open.
+int sweep_directories(const std::string& parent) {
+    int swept = 0;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
+         entry.increment(error)) {
+        if (!entry->path().filename().native().starts_with(kDirectoryPrefix)) continue;
+        const Fd directory(::open(entry->path().c_str(), kDirectoryFlags));
+        if (!directory || !is_ours(directory)) continue;
+        if (::flock(directory.get(), LOCK_EX | LOCK_NB) != 0) continue;
+        std::error_code ignored;
+        std::filesystem::remove_all(entry->path(), ignored);
+        ++swept;
+    }
+    return swept;
 }
 
 LeftBehind& left_behind() {
