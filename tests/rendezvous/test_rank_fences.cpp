@@ -444,7 +444,7 @@ TEST_CASE("whatever a rank says fails its own calls at most: the job and the oth
         }
     };
     std::uint64_t asked = 0;
-    for (int step = 0; step < 10'000; ++step) {
+    for (int step = 0; step < 2'000; ++step) {
         auto& liar = liars[up_to(1)];
         if (!lie(liar) || up_to(99) == 0) {  // its own connection may end
             ++cut_off;
@@ -467,7 +467,7 @@ TEST_CASE("whatever a rank says fails its own calls at most: the job and the oth
         REQUIRE(job.end(right) == "ok: r h h h");
         job.close(right);
     }
-    CHECK(cut_off > 100);
+    CHECK(cut_off > 20);
 }
 
 }  // namespace dtrun
