@@ -121,8 +121,12 @@ private:
     Result<void> reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce);
     Result<void> reduce_compressed(std::span<const TypedSegment> segments, Reduce reduce,
                                    const Compression& compression, std::uint64_t call);
+    /// Whether this many values in all go between hosts and gain if they are encoded.
+    bool gains(std::size_t count) const;
     /// Compression as far as it is worth it for this many values in all; nullptr: in full.
     const Compression* worth(const Compression* compression, std::size_t count) const;
+    const Compression* as_they_travel(const Compression* compression, std::size_t count, DType type,
+                                      Reduce reduce) const;
     /// Between what values are compressed: hosts, or ranks where somebody insists on it.
     struct Levels {
         const Topology& topology;

@@ -14,6 +14,8 @@ namespace {
 /// alone.
 constexpr std::size_t kFusedBytesMax = 32u << 20;
 constexpr std::size_t kAloneBytesMin = 4u << 20;
+/// Of values that are halves to begin with.
+constexpr Compression kHalves{.format = Format::f16};
 
 }  // namespace
 
@@ -50,16 +52,27 @@ Result<void> Communicator::check_on_host(const Compression* compression) const {
     return fail(Errc::invalid_input, "on a GPU only allreduce can be compressed");
 }
 
-const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
+bool Communicator::gains(std::size_t count) const {
     // Below that, to encode and to take turns costs more than the wire does. Each rail has its slice.
     constexpr std::size_t kRailValuesMin = 32UL << 10;
+    return arrangement_.topology.hosts() > 1 &&
+           count >= kRailValuesMin * arrangement_.topology.rails();
+}
+
+const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
     if (size() == 1) return nullptr;
     if (compression == nullptr || group_->on_device()) return compression;
     const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
                          row_of(compression->format).use == FormatRow::Use::study;
-    const bool gains = arrangement_.topology.hosts() > 1 &&
-                       count >= kRailValuesMin * arrangement_.topology.rails();
-    return insists || gains ? compression : nullptr;
+    return insists || gains(count) ? compression : nullptr;
+}
+
+/// As worth(); and averages of halves, which are added up as f32, travel as halves all the same.
+const Compression* Communicator::as_they_travel(const Compression* compression, std::size_t count,
+                                                DType type, Reduce reduce) const {
+    if (const Compression* const chosen = worth(compression, count)) return chosen;
+    const bool halves = type == DType::f16 && with_room(type, reduce) != nullptr && gains(count);
+    return halves ? &kHalves : nullptr;
 }
 
 Communicator::Levels Communicator::levels() const {
@@ -87,7 +100,7 @@ Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t cou
 Result<void> Communicator::allreduce(const void* in, void* out, std::size_t count, DType type,
                                      Reduce reduce, const Compression* compression) {
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
-    compression = worth(compression, count);
+    compression = as_they_travel(compression, count, type, reduce);
     const Call call{.operation = "allreduce",
                     .count = count,
                     .type = type,
@@ -111,7 +124,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
         counts.push_back(array.count);
     }
     call.parts = digest(counts);
-    compression = worth(compression, call.count);
+    compression = as_they_travel(compression, call.count, type, reduce);
     call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
     return perform(call, [&](std::uint64_t number) -> Result<void> {
         if (compression != nullptr) {

@@ -2,6 +2,7 @@
 
 #include "collectives/codec/format_table.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/host_mean.h"
 #include "collectives/segments.h"
 
 #include <algorithm>
@@ -91,7 +92,8 @@ public:
           rail_(topology.place()),
           on_rail_(topology.place() < topology.rails()),
           values_(values),
-          average_(reduce == Reduce::average),
+          error_of_mean_(reduce == Reduce::average ? static_cast<float>(topology.size()) : 1.0F),
+          mean_(topology, host != nullptr, reduce, compression.format),
           past_caches_(values.count() * sizeof(float) >= kPastCachesBytes),
           format_(compression.format),
           rounding_(compression.rounding),
@@ -171,7 +173,9 @@ private:
     const std::uint32_t rail_;
     const bool on_rail_;  ///< false: this rank only adds and copies
     const Segments& values_;
-    const bool average_;
+    const float
+        error_of_mean_;  ///< in one rank's values, which the mean divides by the number of ranks
+    const HostMean mean_;
     const bool past_caches_;  ///< results are too large for them
     const Format format_;
     const Rounding rounding_;
@@ -245,7 +249,10 @@ Result<void> Exchange::sum_on_host(std::size_t chunk) {
         });
         poll();
     };
-    return host_->sum_slices(slices_of(chunk), DType::f32, Reduce::sum, fill, host_sums(chunk));
+    const std::vector<HostGroup::Slice> slices = slices_of(chunk);
+    auto done = host_->sum_slices(slices, DType::f32, Reduce::sum, fill, host_sums(chunk));
+    if (done && on_rail_) mean_.divide_sums(host_sums(chunk), slices[rail_].count);
+    return done;
 }
 
 /// Hands the sums out as they have come, encoded: every rank decodes them to where they belong.
@@ -297,7 +304,8 @@ void Exchange::encode_values(std::uint32_t peer, std::size_t chunk) {
     std::byte* const to = box(Box::to_owner, chunk, peer);
     const Cut::Range range = range_of(peer, chunk);
     strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
-        encode_strip(range.at + offset, n, own_values(peer, chunk, offset, n), to + encoded_at, 1);
+        encode_strip(range.at + offset, n, own_values(peer, chunk, offset, n), to + encoded_at,
+                     mean_.divisor());
     });
 }
 
@@ -320,7 +328,7 @@ void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at,
         else
             decode_add(format_, encoded, n, sums_.data());
     }
-    if (average_) divide(sums_.data(), n, DType::f32, topology_.size());
+    mean_.finish(sums_.data(), n);
 }
 
 void Exchange::encode_sum(std::size_t chunk) {
@@ -328,9 +336,7 @@ void Exchange::encode_sum(std::size_t chunk) {
     const Cut::Range mine = range_of(me_, chunk);
     strips(mine, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
         add_up(offset, n, encoded_at, chunk);
-        // This error is added to one rank's values, which the mean divides by the number of ranks.
-        encode_strip(mine.at + offset, n, sums_.data(), to + encoded_at,
-                     average_ ? static_cast<float>(topology_.size()) : 1.0F);
+        encode_strip(mine.at + offset, n, sums_.data(), to + encoded_at, error_of_mean_);
     });
 }
 

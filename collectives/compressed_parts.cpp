@@ -2,6 +2,7 @@
 
 #include "collectives/codec/codec.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/host_mean.h"
 #include "collectives/segments.h"
 
 #include <algorithm>
@@ -24,11 +25,13 @@ std::uint64_t seed_of(std::uint64_t call, std::uint32_t rank, std::size_t at) {
 
 /// Encodes values and keeps what is lost of them, if somebody wants it.
 void encode_with_error(const Compression& compression, std::uint64_t seed, const float* values,
-                       std::size_t n, std::byte* to, const Segments& segments, std::size_t at) {
+                       std::size_t n, std::byte* to, const Segments& segments, std::size_t at,
+                       float error_factor = 1) {
     if (!segments.has_errors(at, n))
         return encode(compression.format, compression.rounding, seed, values, n, to);
     std::vector<float> errors(n);
     encode(compression.format, compression.rounding, seed, values, n, to, errors.data());
+    for (float& error : errors) error *= error_factor;
     segments.put_errors(at, n, errors.data());
 }
 
@@ -43,7 +46,7 @@ public:
           host_(host),
           values_(values),
           count_(count),
-          reduce_(reduce),
+          mean_(topology, host != nullptr, reduce, compression.format),
           compression_(compression),
           call_(call) {
         for (std::uint32_t rail = 0; rail < topology.rails(); ++rail)
@@ -103,7 +106,9 @@ private:
                 done += here;
             }
         };
-        return host_->sum_slices(slices, DType::f32, Reduce::sum, fill, sums_.data());
+        auto done = host_->sum_slices(slices, DType::f32, Reduce::sum, fill, sums_.data());
+        if (done && on_rail) mean_.divide_sums(sums_.data(), sums_.size());
+        return done;
     }
 
     /// Sends each other host the sums for its ranks, and adds up what comes for this one's.
@@ -121,9 +126,9 @@ private:
             const std::uint32_t host = topology_.host_of(ranks[i]);
             if (host == topology_.host()) continue;
             std::byte* const to = sent_.data() + i * bytes;
-            encode_with_error(compression_,
-                              seed_of(call_, topology_.rank(), ranks[i] * count_ + at_),
-                              sums_.data() + i * n_, n_, to, values_, ranks[i] * count_ + at_);
+            encode_with_error(
+                compression_, seed_of(call_, topology_.rank(), ranks[i] * count_ + at_),
+                sums_.data() + i * n_, n_, to, values_, ranks[i] * count_ + at_, mean_.divisor());
             sends.push_back({topology_.ranks_of(host)[topology_.place()], to, bytes});
         }
         for (std::uint32_t host = 0; host < topology_.hosts(); ++host)
@@ -141,7 +146,7 @@ private:
                 if (host != topology_.host())
                     decode_add(compression_.format, come_.data() + (host * mine.size() + k) * bytes,
                                n_, sum);
-            if (reduce_ == Reduce::average) divide(sum, n_, DType::f32, topology_.size());
+            mean_.finish(sum, n_);
         }
         return {};
     }
@@ -177,7 +182,7 @@ private:
     HostGroup* const host_;
     const Segments& values_;
     const std::size_t count_;
-    const Reduce reduce_;
+    const HostMean mean_;
     const Compression& compression_;
     const std::uint64_t call_;
     std::vector<std::vector<std::uint32_t>> carried_;  ///< by rail: ranks that get something by it

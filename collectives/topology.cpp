@@ -23,6 +23,12 @@ Topology::Topology(std::uint32_t rank, std::vector<std::uint32_t> host_of)
     rails_ = static_cast<std::uint32_t>(fewest->size());
 }
 
+std::uint32_t Topology::places_max() const {
+    const auto most =
+        std::ranges::max_element(ranks_, {}, [](const auto& ranks) { return ranks.size(); });
+    return static_cast<std::uint32_t>(most->size());
+}
+
 Topology Topology::apart(std::uint32_t rank, std::uint32_t size) {
     std::vector<std::uint32_t> hosts(size);
     std::iota(hosts.begin(), hosts.end(), 0U);

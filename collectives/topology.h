@@ -35,6 +35,8 @@ public:
     /// Ranks of a host, by place.
     std::span<const std::uint32_t> ranks_of(std::uint32_t host) const { return ranks_[host]; }
     std::uint32_t places() const { return static_cast<std::uint32_t>(ranks_[host()].size()); }
+    /// Ranks of the host that has most of them.
+    std::uint32_t places_max() const;
 
     /// Ranks whose own parts of an array a rail carries, those of one host behind those of another. Each rank is
     /// carried by one rail, also where it is on none.

@@ -14,6 +14,7 @@ struct FormatRow {
     std::string_view name;
     unsigned bits;
     std::size_t block;
+    float largest;
     double relative_error;
     double absolute_error;
     Use use;
@@ -23,7 +24,7 @@ struct FormatRow {
 
 inline constexpr FormatRow kFormats[] = {
 #define DTRUN_FORMAT(format, c_name, value, name, bits, block, largest, relative, absolute, use) \
-    {Format::format, name, bits, block, relative, absolute, FormatRow::Use::use},
+    {Format::format, name, bits, block, largest, relative, absolute, FormatRow::Use::use},
 #include "collectives/codec/formats.def"
 #undef DTRUN_FORMAT
 };

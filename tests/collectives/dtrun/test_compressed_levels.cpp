@@ -105,6 +105,43 @@ TEST_CASE("Halves are compressed as their values are", "[levels][compressed]") {
     }
 }
 
+TEST_CASE("An average of numbers that fit into a format fits, too", "[levels][compressed]") {
+    constexpr std::size_t kCount = 3'000;
+    for (const Layout& layout : kFewLayouts) {
+        const auto size = static_cast<std::uint32_t>(layout.size());
+        std::vector<Values> averages(size, Values(kCount)), parts(size, Values(kCount));
+        std::vector<Values> errors(size, Values(kCount));
+        on_levels(layout, [&](std::uint32_t rank, LevelsRank& it) -> Result<void> {
+            const Values in(kCount, rank % 2 == 0 ? 65'000.0F : 60'001.0F);
+            const TypedSegment all{in.data(), averages[rank].data(), kCount, errors[rank].data()};
+            auto done = CompressedAllreduce(kSmallChunks)
+                            .run(*it.group, it.arrangement.topology, it.arrangement.host.get(),
+                                 {&all, 1}, Reduce::average, {.format = Format::f16}, 7);
+            if (!done) return done;
+            const Values whole(size * kCount, in[0]);
+            return compressed_reduce_scatter(*it.group, it.arrangement.topology,
+                                             it.arrangement.host.get(), whole.data(),
+                                             parts[rank].data(), kCount, DType::f32,
+                                             Reduce::average, {.format = Format::f16}, 8);
+        });
+        double mean = 0;
+        for (std::uint32_t rank = 0; rank < size; ++rank)
+            mean += (rank % 2 == 0 ? 65'000.0 : 60'001.0) / size;
+        INFO(size << " ranks");
+        for (std::uint32_t rank = 0; rank < size; ++rank) {
+            CHECK(averages[rank] == averages[0]);
+            CHECK(std::abs(static_cast<double>(averages[rank][17]) - mean) <= 64);
+            CHECK(std::abs(static_cast<double>(parts[rank][17]) - mean) <= 64);
+        }
+        // What was lost, added to all ranks' values, is the difference to the average.
+        for (const std::size_t i : {0u, 1'023u, 2'999u}) {
+            double lost = 0;
+            for (const Values& one : errors) lost += static_cast<double>(one[i]);
+            CHECK(std::abs(static_cast<double>(averages[0][i]) + lost / size - mean) <= 0.1);
+        }
+    }
+}
+
 TEST_CASE("Error feedback makes up for what compression between hosts has lost",
           "[levels][compressed]") {
     constexpr std::size_t kCount = 3'000;
