@@ -22,7 +22,7 @@ struct ServeOptions {
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     std::optional<std::chrono::milliseconds> keep_unused;
     std::optional<std::uint64_t> store_bytes_max;  ///< nothing: half of the memory
-    std::optional<plan::ListenAddress> page;  ///< --web
+    std::optional<plan::ListenAddress> page;       ///< --web
     log::Level verbosity = log::Level::verbose;
 };
 

@@ -21,7 +21,7 @@ TEST_CASE("every operation is right over NCCL, whatever the number of ranks", "[
     const Library library = fake();
     CheckOptions options;
     options.memory = device_memory(*library);
-    options.nans = false;  // NCCL's own min and max lose them
+    options.nans = false;           // NCCL's own min and max lose them
     options.large_bytes = 300'004;  // the plug-in has no buffers
     for (const std::uint32_t size : {1u, 2u, 3u, 8u}) {
         INFO(size << " ranks");
