@@ -49,6 +49,24 @@ class WithoutLauncher(unittest.TestCase):
         finally:
             del os.environ["RANK"], os.environ["WORLD_SIZE"]
 
+    def test_what_is_not_text_or_does_not_fit_is_refused(self):
+        with dtrun.Worker() as worker:
+            self.assertEqual(worker.size, 1)
+            for value in (5, [1, 2, 3], None, 1.5, 10**9):
+                with self.assertRaisesRegex(TypeError, "str or bytes are wanted"):
+                    worker.set("k", value)
+                with self.assertRaises(TypeError):
+                    worker.get(value)
+            for call in (lambda: worker.add("n", 1 << 64), lambda: worker.progress(-1),
+                         lambda: worker.list_keys(limit=0), lambda: worker.watch("k", -1),
+                         lambda: worker.get("k", float("nan"))):
+                with self.assertRaises(ValueError):
+                    call()
+            with self.assertRaises(TypeError):
+                worker.add("n", 1.5)
+        self.assertEqual([dtrun._ms(t) for t in (None, float("inf"), 0, -1, float("-inf"), 0.0001, 0.3)],
+                         [-1, -1, 0, 0, 0, 1, 300])
+
     def test_a_wrong_variable_is_named(self):
         os.environ["RANK"] = "1"
         try:
@@ -72,6 +90,30 @@ class Ranks(unittest.TestCase):
                 sys.stdout.write(f"{w.add('n', 1)}\\n")
             """)
         self.assertEqual(sorted(said.split()), ["1", "2", "3"])
+
+    def test_an_exception_of_a_signal_handler_loses_no_item(self):
+        launch(1, """if True:
+            import dtrun, signal, threading
+            class Interrupted(Exception): pass
+            def interrupt(number, frame): raise Interrupted
+            signal.signal(signal.SIGALRM, interrupt)
+            with dtrun.Worker() as w:
+                count, got, item = 300, [], None
+                pushes = threading.Thread(target=lambda: [w.push("q", str(i)) for i in range(count)])
+                pushes.start()
+                while len(got) < count:
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 0.0007)
+                        item = w.pop("q", 5)
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                        got.append(item)
+                        item = None
+                    except Interrupted:
+                        if item is not None: got.append(item)
+                        item = None
+                pushes.join()
+                assert sorted(map(int, got)) == list(range(count)), got
+            """)
 
     def test_every_operation_has_its_python_form(self):
         launch(1, """if True:

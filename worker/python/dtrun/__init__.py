@@ -10,9 +10,11 @@
 Over the library libdtrun.so.0 by ctypes; docs/CLIENT.md and <dtrun.h> say more about each function.
 
 Keys and values are bytes; a str is taken as UTF-8, and what comes back is always bytes. Timeouts are in
-seconds; None waits for ever, 0 not at all. Any number of threads may use one Worker: functions that wait
-let others run, and Ctrl-C and other signal handlers work while they do. After os.fork() the child may use
-the store and read its place, nothing else.
+seconds; None and infinity wait for ever, 0 and less not at all. Any number of threads may use one Worker:
+functions that wait let others run, and Ctrl-C and other signal handlers work while they do. What a handler
+raises comes out of an operation that changes something only when that is answered, or has had no answer for
+two seconds; an item that pop() had been given by then is what the Worker's next pop() of that queue returns.
+After os.fork() the child may use the store and read its place, nothing else.
 
 The library is looked for in LIBDTRUN_PATH, then where it was installed with this package, then where
 the system's loader finds it.
@@ -20,9 +22,12 @@ the system's loader finds it.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import enum
+import math
+import operator
 import os
 import pathlib
 import weakref
@@ -132,6 +137,7 @@ class _Options(ctypes.Structure):
         ("lock", ctypes.c_void_p),
         ("interrupted", ctypes.c_void_p),
         ("elastic", ctypes.c_int),
+        ("call_timeout_ms", ctypes.c_int64),
     ]
 
 
@@ -227,7 +233,17 @@ def _check(code: int) -> None:
 
 
 def _bytes(value: Bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    try:
+        view = memoryview(value)
+    except TypeError:
+        view = None
+    if view is None or view.ndim == 0:  # NumPy's numbers are views of no dimension
+        raise TypeError(f"str or bytes are wanted, not {type(value).__name__}; str() or pickle.dumps() make some")
+    return view.tobytes()
 
 
 def _view(value: Bytes) -> _View:
@@ -240,8 +256,20 @@ def _views(values: Iterable[Bytes]) -> Tuple[ctypes.Array, int]:
     return (_View * len(views))(*views), len(views)
 
 
+def _integer(name: str, value: int, least: int, most: int) -> int:
+    value = operator.index(value)
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}, not from {least} to {most}")
+    return value
+
+
 def _ms(timeout: Optional[float]) -> int:
-    return -1 if timeout is None else max(0, round(timeout * 1000))
+    if timeout is None or timeout == math.inf:
+        return -1
+    if math.isnan(timeout):
+        raise ValueError("the timeout is not a number")
+    # A time that is not over is not 0; and what no number holds is for ever.
+    return max(1, round(min(timeout, 1e9) * 1000)) if timeout > 0 else 0
 
 
 def _take(value: _Bytes) -> Optional[bytes]:
@@ -262,12 +290,13 @@ def _change(change: _Change) -> Change:
     return Change(change.generation, change.next, change.stop_step, change.deadline_ms / 1000, change.reason)
 
 
-def _options(timeout: Optional[float], elastic: bool) -> _Options:
+def _options(timeout: Optional[float], elastic: bool, call_timeout: Optional[float]) -> _Options:
     def pointer(name: str) -> Optional[int]:
         return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
 
     return _Options(ctypes.sizeof(_Options), _ms(timeout), pointer("PyEval_SaveThread"),
-                    pointer("PyEval_RestoreThread"), pointer("PyErr_CheckSignals"), int(elastic))
+                    pointer("PyEval_RestoreThread"), pointer("PyErr_CheckSignals"), int(elastic),
+                    _ms(call_timeout) or 1)  # 0 would be no limit, as less is
 
 
 def version() -> str:
@@ -289,12 +318,15 @@ class Worker:
     counts as lost.
     """
 
-    def __init__(self, timeout: Optional[float] = None, elastic: bool = False) -> None:
+    def __init__(self, timeout: Optional[float] = None, elastic: bool = False,
+                 call_timeout: Optional[float] = None) -> None:
         """Finds the launcher and takes this process's place among the ranks.
 
         :param timeout: for getting a place; None: what the launcher grants
         :param elastic: in an elastic job (dtrun --min-np) this process can go on when hosts come, go and are
             lost, and is not ended for that; see elastic()
+        :param call_timeout: of operations that have no timeout of their own, such as set(); None: they end when
+            they are answered, or the connection is gone for good
         :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
         """
         self._worker: Optional[ctypes.c_void_p] = None
@@ -302,8 +334,11 @@ class Worker:
         self._users: List["weakref.ref[Any]"] = []
         self._held: List[Any] = []  # users that were closed, and are still inside of the library
         self._ending: Optional[Tuple[ctypes.c_void_p, Optional[str]]] = None  # closed, but for those
+        # By queue: items of calls of pop() that a signal handler's exception has ended. And whose they are.
+        self._left: Dict[bytes, "collections.deque[bytes]"] = {}
+        self._left_pid = os.getpid()
         worker = ctypes.c_void_p()
-        options = _options(timeout, elastic)
+        options = _options(timeout, elastic, call_timeout)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
         self._worker = worker
 
@@ -313,6 +348,7 @@ class Worker:
         :param failure: why this rank has failed; None: all went well
         """
         self._close_users(failure)
+        self._give_back()
         worker, self._worker = self._worker, None
         if worker is not None:
             self._ending = (worker, failure)
@@ -323,7 +359,7 @@ class Worker:
         if self._ending is None or self._held:
             return
         (worker, failure), self._ending = self._ending, None
-        _library.dtrun_finalize(worker, None if failure is None else failure.encode())
+        _library.dtrun_finalize(worker, None if failure is None else failure.encode(errors="replace"))
 
     def _hold(self, user: Any) -> None:
         """A signal handler closes this user in the middle of an operation, which goes on when that returns."""
@@ -353,6 +389,26 @@ class Worker:
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
         self.close(_failure_of(error))
+
+    def _take_left(self, key: bytes) -> Optional[bytes]:
+        if not self._left or self._left_pid != os.getpid():  # a forked child has its parent's, not its own
+            return None
+        try:
+            return self._left[key].popleft()
+        except (KeyError, IndexError):
+            return None
+
+    def _give_back(self) -> None:
+        """Puts items that nobody has taken at the end of their queues, if the connection is there."""
+        if self._worker is None or self._left_pid != os.getpid():
+            return
+        for key, items in self._left.items():
+            while items:
+                try:
+                    self.push(key, items[0])
+                except Error:
+                    return
+                items.popleft()
 
     def _get(self) -> ctypes.c_void_p:
         if self._worker is None:
@@ -394,6 +450,11 @@ class Worker:
     def world_size(self) -> int:
         """Ranks of the job."""
         return _library.dtrun_world_size(self._get())
+
+    @property
+    def size(self) -> int:
+        """world_size, as MPI and Horovod call it."""
+        return self.world_size
 
     @property
     def local_rank(self) -> Optional[int]:
@@ -454,6 +515,7 @@ class Worker:
     def add(self, key: Bytes, delta: int) -> int:
         """Adds to a decimal number and returns the sum; a missing key counts as 0."""
         total = ctypes.c_int64()
+        delta = _integer("delta", delta, -(1 << 63), (1 << 63) - 1)
         _check(_library.dtrun_add(self._get(), _view(key), delta, ctypes.byref(total)))
         return total.value
 
@@ -504,6 +566,7 @@ class Worker:
                   limit: int = 1000) -> Tuple[List[bytes], bool]:
         """Keys in order that begin with `prefix` and come behind `after`, and whether there are more."""
         keys, more = _List(), ctypes.c_int()
+        limit = _integer("limit", limit, 1, (1 << 32) - 1)
         _check(_library.dtrun_list_keys(self._get(), _view(prefix), _view(after), limit,
                                         ctypes.byref(keys), ctypes.byref(more)))
         return _take_list(keys), bool(more.value)
@@ -516,9 +579,26 @@ class Worker:
 
     def pop(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
         """Takes the oldest value of a queue, once there is one; as get()."""
-        value = _Bytes()
-        _check(_library.dtrun_pop(self._get(), _view(key), _ms(timeout), ctypes.byref(value)))
-        return _take(value) or b""
+        name = _bytes(key)
+        left = self._take_left(name)
+        if left is not None:
+            return left
+        value, item = _Bytes(), None
+        try:
+            _check(_library.dtrun_pop(self._get(), _view(name), _ms(timeout), ctypes.byref(value)))
+            item = ctypes.string_at(value.data, value.size)
+            _library.dtrun_free(value.data)
+            return item
+        except BaseException:
+            # A signal handler has raised something, and the item has come nevertheless.
+            if item is None and value.data is not None:
+                item = ctypes.string_at(value.data, value.size)
+                _library.dtrun_free(value.data)
+            if item is not None:
+                if self._left_pid != os.getpid():
+                    self._left, self._left_pid = {}, os.getpid()
+                self._left.setdefault(name, collections.deque()).append(item)
+            raise
 
     def length(self, key: Bytes) -> int:
         """Length of a queue."""
@@ -529,7 +609,7 @@ class Worker:
     def watch(self, key: Bytes, revision: int,
               timeout: Optional[float] = None) -> Tuple[int, Optional[bytes]]:
         """Returns revision and value (None: missing) once the revision is another one."""
-        now, value = ctypes.c_uint64(revision), _Bytes()
+        now, value = ctypes.c_uint64(_integer("revision", revision, 0, (1 << 64) - 1)), _Bytes()
         _check(_library.dtrun_watch(self._get(), _view(key), ctypes.byref(now), _ms(timeout),
                                     ctypes.byref(value)))
         return now.value, _take(value)
@@ -558,7 +638,7 @@ class Worker:
 
     def progress(self, step: int) -> None:
         """Tells whoever watches the job how far this rank is."""
-        _check(_library.dtrun_progress(self._get(), step))
+        _check(_library.dtrun_progress(self._get(), _integer("step", step, 0, (1 << 64) - 1)))
 
     # ---- events ----
 
