@@ -1,6 +1,7 @@
 // The C interface: arguments are checked, no exception leaves it, and what has failed becomes a code
 // and a text. Here are communicators; operations are in c_operations.cpp, and those that are started
 // in c_requests.cpp.
+#include "base/sized_struct.h"
 #include "collectives/c_arguments.h"
 #include "collectives/c_calls.h"
 #include "collectives/host_address.h"
@@ -48,7 +49,12 @@ int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, d
         if (worker == nullptr || comm == nullptr)
             return dtrun::fail(Errc::invalid_input, "worker or comm is NULL");
         dtrun_comm_options given{};
-        if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof given));
+        if (options != nullptr) {
+            const auto read = dtrun::read_sized(*options, offsetof(dtrun_comm_options, interfaces),
+                                                "dtrun_comm_options");
+            if (!read) return std::unexpected(read.error());
+            given = *read;
+        }
         CommunicatorOptions own;
         if (given.backend != nullptr) own.backend = given.backend;
         if (given.timeout_ms != 0) own.timeout = span_of(given.timeout_ms);

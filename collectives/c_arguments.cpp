@@ -1,5 +1,6 @@
 #include "collectives/c_arguments.h"
 
+#include "base/sized_struct.h"
 #include "collectives/codec/format_table.h"
 
 #include <algorithm>
@@ -15,8 +16,9 @@ namespace dtrun::collectives {
 
 Result<std::optional<Compression>> compression_of(const dtrun_compression* given) {
     if (given == nullptr) return std::nullopt;
-    dtrun_compression own{};
-    std::memcpy(&own, given, std::min(given->size, sizeof own));
+    const auto read = read_sized(*given, offsetof(dtrun_compression, policy), "dtrun_compression");
+    if (!read) return std::unexpected(read.error());
+    const dtrun_compression& own = *read;
     if (own.format == DTRUN_UNCOMPRESSED) return std::nullopt;
     const FormatRow* const row = find_format(own.format);
     if (row == nullptr) return fail(Errc::invalid_input, "there is no format {}", own.format);

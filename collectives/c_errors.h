@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "base/uncancelled.h"
 #include "collectives/include/dtrun_collectives.h"
 
 #include <exception>
@@ -22,6 +23,7 @@ int code_of(const Result<void>& done);
 /// Runs the body of a function, Result<void>(); no exception leaves it.
 template <class Body>
 int guarded(Body body) noexcept {
+    const Uncancelled uncancelled;
     try {
         return code_of(body());
     } catch (const std::exception& error) {

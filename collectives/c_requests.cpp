@@ -102,6 +102,7 @@ int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {
         if (done != nullptr) *done = 1;
         return refuse_forked();
     }
+    const dtrun::Uncancelled uncancelled;
     std::unique_lock lock(request->mutex);
     if (!request->result && Inside::of(request->of) != nullptr) {
         if (done != nullptr) *done = 0;

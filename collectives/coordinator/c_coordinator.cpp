@@ -1,5 +1,6 @@
 // The C interface of <dtrun_coordinator.h>: arguments are checked, no exception leaves it, and what
 // has failed becomes a code and a text.
+#include "base/sized_struct.h"
 #include "collectives/c_errors.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/coordinator/coordinator.h"
@@ -160,7 +161,12 @@ int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* 
     if (comm == nullptr || coordinator == nullptr)
         return ThreadError::keep(DTRUN_INVALID, "comm or coordinator is NULL");
     dtrun_coordinator_options given{};
-    if (options != nullptr) std::memcpy(&given, options, std::min(options->size, sizeof given));
+    if (options != nullptr) {
+        const auto read = dtrun::read_sized(*options, offsetof(dtrun_coordinator_options, delay_us),
+                                            "dtrun_coordinator_options");
+        if (!read) return ThreadError::keep(DTRUN_INVALID, read.error().message);
+        given = *read;
+    }
     CoordinatorOptions own;
     if (given.fused_bytes != 0) own.fused_bytes = given.fused_bytes;
     if (given.delay_us > 0) own.delay = std::chrono::microseconds(given.delay_us);
@@ -191,9 +197,9 @@ int dtrun_coordinator_submit(dtrun_coordinator* coordinator, const dtrun_task* t
     return guarded(coordinator, [&]() -> Result<void> {
         if (task == nullptr || handle == nullptr)
             return dtrun::fail(Errc::invalid_input, "task or handle is NULL");
-        dtrun_task given{};
-        std::memcpy(&given, task, std::min(task->size, sizeof given));
-        auto own = task_of(given, coordinator->coordinator->size());
+        const auto given = dtrun::read_sized(*task, offsetof(dtrun_task, splits), "dtrun_task");
+        if (!given) return std::unexpected(given.error());
+        auto own = task_of(*given, coordinator->coordinator->size());
         if (!own) return std::unexpected(own.error());
         const auto submitted = coordinator->coordinator->submit(std::move(*own));
         if (!submitted) return std::unexpected(submitted.error());
