@@ -260,7 +260,7 @@ TEST_CASE("calls end at their time limits while a daemon does not answer", "[cli
             FAIL("nobody answers");
         } catch (const Error& error) {
             CHECK(error.is(DTRUN_TIMED_OUT));
-            CHECK_THAT(error.what(), Catch::StartsWith("set(\"k\"): timed out"));
+            CHECK_THAT(error.what(), Catch::StartsWith("set(\"k\"): "));
         }
     }
     // Far less than the time that a lost connection has to come back.

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -36,6 +37,21 @@ Patience patience_of(std::chrono::milliseconds time) {
 
 }  // namespace
 
+TEST_CASE("a resolver that does not answer is left behind", "[client][socket]") {
+    std::promise<void> may_answer;
+    const std::shared_future<void> answer = may_answer.get_future().share();
+    const Resolver resolver = [answer](const std::string&, const std::string&) {
+        answer.wait();
+        return Outcome<std::vector<TcpAddress>>(std::vector<TcpAddress>(1));
+    };
+    CHECK(resolve("name", "1", patience_of(10ms), resolver).error().code == DTRUN_TIMED_OUT);
+    const Patience interrupted{Moment::max(), [] { return true; }};
+    CHECK(resolve("name", "1", interrupted, resolver).error().code == DTRUN_CANCELLED);
+    may_answer.set_value();
+    CHECK(resolve("name", "1", {}, resolver)->size() == 1);
+    CHECK(resolve("127.0.0.1", "1", {})->size() == 1);
+}
+
 TEST_CASE("an address that does not answer leaves time for the others", "[client][socket]") {
     const Listener deaf(0), good(8);
     const auto first = FrameSocket::connect_tcp({deaf.address}, patience_of(2s));
@@ -52,14 +68,14 @@ TEST_CASE("an address that does not answer leaves time for the others", "[client
 }
 
 TEST_CASE("an address is the same host at another port", "[client][socket]") {
-    const auto addresses = resolve("127.0.0.1", "");
+    const auto addresses = resolve("127.0.0.1", "", {});
     REQUIRE(addresses.has_value());
     REQUIRE_FALSE(addresses->empty());
     const TcpAddress address = addresses->front().at(1'234);
     const auto& four = reinterpret_cast<const sockaddr_in&>(address.socket_address);
     CHECK(ntohs(four.sin_port) == 1'234);
     CHECK(four.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
-    const auto six = resolve("::1", "");
+    const auto six = resolve("::1", "", {});
     if (!six) return;  // a machine without IPv6
     const TcpAddress other = six->front().at(1'234);
     CHECK(ntohs(reinterpret_cast<const sockaddr_in6&>(other.socket_address).sin6_port) == 1'234);
@@ -88,7 +104,7 @@ TEST_CASE("more than a connection holds is sent once its reader has made room",
 }
 
 TEST_CASE("a host that nobody knows is closed", "[client][socket]") {
-    const auto addresses = resolve("no such host", "");
+    const auto addresses = resolve("no such host", "", {});
     REQUIRE_FALSE(addresses.has_value());
     CHECK(addresses.error().code == DTRUN_CLOSED);
 }

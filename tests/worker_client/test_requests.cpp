@@ -183,7 +183,8 @@ TEST_CASE("who is interrupted hears whether a change was done", "[client][store]
 
 TEST_CASE("who cannot hear whether a change was done is told that", "[client][store]") {
     Asked asked;
-    CHECK(asked.set(1, {now() + 10ms, {}}).error().text == "timed out; it may have been done");
+    CHECK(asked.set(1, {now() + 10ms, {}}).error().text ==
+          "no answer in time; it may have been done");
     CHECK(asked.next_request().op == Op::set);
     Outcome<Bytes> popped;
     std::thread pops([&] { popped = asked.pop({Moment::max(), [] { return true; }}); });

@@ -24,12 +24,16 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
                        rank,           place.world_size, call.fence.entries, {}};
     lock.unlock();
     call.frame = call.of_group ? encode(*call.of_group) : encode(call.fence);
-    connection_.send_next([&] {
-        calls_.push_back(&call);
-        return std::string_view(call.frame);
-    });
+    bool is_under_way = false;
+    auto ended = connection_.send_next(
+        [&] {
+            is_under_way = true;
+            calls_.push_back(&call);
+            return std::string_view(call.frame);
+        },
+        patience);
     lock.lock();
-    auto ended = connection_.wait(lock, call, patience);
+    if (ended) ended = connection_.wait(lock, call, patience);
     const bool timed_out = !ended && ended.error().code == DTRUN_TIMED_OUT;
     const bool interrupted = !ended && ended.error().code == DTRUN_CANCELLED;
     if (timed_out || interrupted) {
@@ -38,10 +42,10 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
         const Bytes frame = give_up_frame(call, why);
         given_up_[{call.fence.name, call.fence.round}] = frame;
         lock.unlock();
-        connection_.send(frame);
+        (void)connection_.send(frame, {now() + std::chrono::milliseconds(kAnswerGraceMs), {}});
         lock.lock();
     }
-    if (timed_out) {
+    if (timed_out && is_under_way) {
         patience.deadline = now() + std::chrono::milliseconds(kAnswerGraceMs);
         ended = connection_.wait(lock, call, patience);
     }

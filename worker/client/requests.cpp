@@ -11,6 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+const char* const kNoAnswer = "no answer in time";
 constexpr std::chrono::seconds kLearningTime{2};
 /// Of it, what is left to a pop that has waited for its answer for as long as it may be late.
 constexpr std::chrono::seconds kLateLearningTime{1};
@@ -43,6 +44,8 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
     const bool in_doubt = !answered && !call.done && call.was_sent;
     if (in_doubt && changes_something(op))
         answered = learn(lock, call, patience, std::move(answered.error()));
+    if (in_doubt && !answered && answered.error().code == DTRUN_TIMED_OUT && !changes_something(op))
+        answered.error().text = kNoAnswer;
     const bool is_left = in_doubt && !changes_something(op) && !connection_.closed();
     const bool lane_ends = !end(call);
     lock.unlock();
@@ -93,6 +96,7 @@ Outcome<void> Requests::learn(Lock& lock, Call& call, const Patience& patience, 
     if (told) return std::unexpected(std::move(why));
     if (call.failure) return told;
     if (told.error().code == DTRUN_CLOSED) why = told.error();
+    if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
     if (why.code == DTRUN_CANCELLED) why = {DTRUN_TIMED_OUT, "interrupted, and no answer"};
     why.text += "; it may have been done";
     return std::unexpected(std::move(why));

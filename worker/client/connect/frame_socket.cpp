@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 namespace dtrun::embedded {
@@ -58,6 +59,15 @@ Outcome<FrameSocket> connect_address(const TcpAddress& address, const Patience& 
     return FrameSocket(std::move(socket));
 }
 
+bool is_numeric(const std::string& host) {
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+    ::freeaddrinfo(found);
+    return true;
+}
+
 }  // namespace
 
 TcpAddress TcpAddress::at(std::uint16_t port) const {
@@ -69,7 +79,7 @@ TcpAddress TcpAddress::at(std::uint16_t port) const {
     return address;
 }
 
-Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port) {
+Outcome<std::vector<TcpAddress>> ask_resolver(const std::string& host, const std::string& port) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
@@ -85,6 +95,46 @@ Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::str
         std::memcpy(&address.socket_address, a->ai_addr, a->ai_addrlen);
     }
     return addresses;
+}
+
+Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port,
+                                         const Patience& patience, const Resolver& resolver) {
+    if (is_numeric(host) || SimulatedSystem::current != nullptr) return resolver(host, port);
+    struct Asked {
+        Mutex mutex;
+        ConditionVariable changed;
+        std::optional<Outcome<std::vector<TcpAddress>>> found;
+    };
+    const auto asked = std::make_shared<Asked>();
+    const auto ask = [asked, resolver, host, port] {
+        auto found = resolver(host, port);
+        const std::lock_guard lock(asked->mutex);
+        asked->found = std::move(found);
+        asked->changed.notify_all();
+    };
+    Thread thread;
+    try {
+        thread = Thread(ask);
+    } catch (const std::system_error&) {
+        return resolver(host, port);  // no more threads: then without a limit
+    }
+    const auto is_found = [&] { return asked->found.has_value(); };
+    for (;;) {
+        std::unique_lock lock(asked->mutex);
+        const Moment until = patience.slice();
+        if (until == Moment::max()) asked->changed.wait(lock, is_found);
+        if (is_found() || asked->changed.wait_until(lock, until, is_found)) {
+            lock.unlock();
+            thread.join();
+            return std::move(*asked->found);
+        }
+        lock.unlock();
+        const bool stop = patience.give_up && patience.give_up();
+        if (!stop && !patience.over()) continue;
+        (void)thread.join_until(now());
+        if (stop) return failure(DTRUN_CANCELLED, "interrupted");
+        return failure(DTRUN_TIMED_OUT, "the address of '{}' is not found in time", host);
+    }
 }
 
 Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
@@ -130,7 +180,7 @@ Outcome<FrameSocket> FrameSocket::connect_tcp(const std::vector<TcpAddress>& add
 
 Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std::string& port,
                                               const Patience& patience) {
-    const auto addresses = resolve(host, port);
+    const auto addresses = resolve(host, port, patience);
     if (!addresses) return std::unexpected(addresses.error());
     return connect_tcp(*addresses, patience);
 }

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,18 @@ struct TcpAddress {
     TcpAddress at(std::uint16_t port) const;
 };
 
-/// Asks the resolver, which takes as long as it takes. \param port  empty: 0. Failures: closed
-Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port);
+/// Finds the addresses of a host. \param port  empty: 0. Failures: closed
+using Resolver = std::function<Outcome<std::vector<TcpAddress>>(const std::string& host,
+                                                                const std::string& port)>;
+
+/// The system's: of a name it takes as long as it takes.
+Outcome<std::vector<TcpAddress>> ask_resolver(const std::string& host, const std::string& port);
+
+/// Asks it in a thread of our own if it is a name, and leaves that behind when the patience is over.
+/// Failures: closed, timed_out, cancelled
+Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port,
+                                         const Patience& patience,
+                                         const Resolver& resolver = ask_resolver);
 
 /// A connected socket, and frames out of what it brings. Never raises SIGPIPE. A forked child does
 /// not have it.

@@ -90,7 +90,7 @@ public:
         if (const auto known = known_.find(host); known != known_.end()) return known->second;
         if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
         if (patience.over()) return failure(DTRUN_TIMED_OUT, "no time to look it up");
-        auto found = resolve(host, "");
+        auto found = resolve(host, "", patience);
         if (found) known_.emplace(host, *found);
         return found;
     }
