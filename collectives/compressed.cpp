@@ -93,7 +93,7 @@ public:
           on_rail_(topology.place() < topology.rails()),
           values_(values),
           error_of_mean_(reduce == Reduce::average ? static_cast<float>(topology.size()) : 1.0F),
-          mean_(topology, host != nullptr, reduce, compression.format),
+          mean_(topology, reduce, compression.format),
           past_caches_(values.count() * sizeof(float) >= kPastCachesBytes),
           format_(compression.format),
           rounding_(compression.rounding),
@@ -285,7 +285,11 @@ Result<void> Exchange::share_on_host(std::size_t chunk) {
 const float* Exchange::own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
                                   std::size_t n) {
     if (host_ != nullptr) return host_sums(chunk) + place_in_slice(peer, chunk) + offset;
-    return values_.take(range_of(peer, chunk).at + offset, n, room_.data());
+    const float* const own = values_.take(range_of(peer, chunk).at + offset, n, room_.data());
+    if (!mean_.divides()) return own;
+    if (own != room_.data()) std::copy_n(own, n, room_.data());
+    mean_.divide_sums(room_.data(), n);
+    return room_.data();
 }
 
 /// Encodes values and stores the rounding errors if the caller keeps them.

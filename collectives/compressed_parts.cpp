@@ -46,7 +46,7 @@ public:
           host_(host),
           values_(values),
           count_(count),
-          mean_(topology, host != nullptr, reduce, compression.format),
+          mean_(topology, reduce, compression.format),
           compression_(compression),
           call_(call) {
         for (std::uint32_t rail = 0; rail < topology.rails(); ++rail)
@@ -84,6 +84,7 @@ private:
                 const float* const from = part(own_ranks()[i], room);
                 if (from != room) std::copy_n(from, n_, room);
             }
+            mean_.divide_sums(sums_.data(), sums_.size());
             return {};
         }
         std::vector<HostGroup::Slice> slices;

@@ -5,11 +5,11 @@
 
 namespace dtrun::collectives {
 
-HostMean::HostMean(const Topology& topology, bool has_sums, Reduce reduce, Format format)
+HostMean::HostMean(const Topology& topology, Reduce reduce, Format format)
     : average_(reduce == Reduce::average), size_(topology.size()) {
     constexpr float kRoomForSums = 1e30F;
     const FormatRow& row = row_of(format);
-    if (average_ && has_sums && !row.is_scaled() && row.largest < kRoomForSums)
+    if (average_ && !row.is_scaled() && row.largest < kRoomForSums)
         divisor_ = topology.places_max();
 }
 

@@ -15,12 +15,12 @@ namespace dtrun::collectives {
 /// largest host, and the rest of the division follows when all hosts' values have been added up.
 class HostMean {
 public:
-    /// \param has_sums  what is encoded are sums of a host's ranks
-    HostMean(const Topology& topology, bool has_sums, Reduce reduce, Format format);
+    HostMean(const Topology& topology, Reduce reduce, Format format);
 
     /// What a host's sum is divided by before it is encoded. An error of its encoding, which a rank adds to its
     /// values of the next call, is that times larger.
     float divisor() const { return static_cast<float>(divisor_); }
+    bool divides() const { return divisor_ > 1; }
     void divide_sums(float* sums, std::size_t count) const;
     /// Makes the average of all ranks' values out of what the hosts have given, added up. A sum stays.
     void finish(float* sums, std::size_t count) const;
