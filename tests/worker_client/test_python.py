@@ -115,6 +115,21 @@ class Ranks(unittest.TestCase):
                 assert sorted(map(int, got)) == list(range(count)), got
             """)
 
+    def test_an_item_that_is_left_is_given_back_and_only_in_its_own_generation(self):
+        launch(1, """if True:
+            import collections, dtrun, os
+            with dtrun.Worker() as w:
+                for generation, taken in ((w.generation, b"left"), (w.generation + 1, None)):
+                    w._left = {b"q": collections.deque([b"left"])}
+                    w._left_of = (os.getpid(), generation)
+                    assert w._take_left(b"q") == taken
+                for generation, length in ((w.generation + 1, 0), (w.generation, 1)):
+                    w._left = {b"q": collections.deque([b"left"])}
+                    w._left_of = (os.getpid(), generation)
+                    w._give_back()
+                    assert w.length("q") == length, generation
+            """)
+
     def test_every_operation_has_its_python_form(self):
         launch(1, """if True:
             import dtrun

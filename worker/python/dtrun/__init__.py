@@ -334,9 +334,10 @@ class Worker:
         self._users: List["weakref.ref[Any]"] = []
         self._held: List[Any] = []  # users that were closed, and are still inside of the library
         self._ending: Optional[Tuple[ctypes.c_void_p, Optional[str]]] = None  # closed, but for those
-        # By queue: items of calls of pop() that a signal handler's exception has ended. And whose they are.
+        # By queue: items of calls of pop() that a signal handler's exception has ended. And whose they are: of
+        # which process and generation, for a forked child has its parent's items, and each generation a store.
         self._left: Dict[bytes, "collections.deque[bytes]"] = {}
-        self._left_pid = os.getpid()
+        self._left_of = (0, 0)
         worker = ctypes.c_void_p()
         options = _options(timeout, elastic, call_timeout)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
@@ -391,7 +392,10 @@ class Worker:
         self.close(_failure_of(error))
 
     def _take_left(self, key: bytes) -> Optional[bytes]:
-        if not self._left or self._left_pid != os.getpid():  # a forked child has its parent's, not its own
+        if not self._left:
+            return None
+        if self._left_of != (os.getpid(), self.generation):
+            self._left = {}
             return None
         try:
             return self._left[key].popleft()
@@ -400,10 +404,15 @@ class Worker:
 
     def _give_back(self) -> None:
         """Puts items that nobody has taken at the end of their queues, if the connection is there."""
-        if self._worker is None or self._left_pid != os.getpid():
+        if self._worker is None or not self._left or self._left_of != (os.getpid(), self.generation):
             return
         for key, items in self._left.items():
             while items:
+                try:
+                    self.get(key, 0)  # which ends soon if nobody answers
+                except Error as error:
+                    if error.code not in (Code.NOT_FOUND, Code.WRONG_TYPE):
+                        return
                 try:
                     self.push(key, items[0])
                 except Error:
@@ -595,8 +604,9 @@ class Worker:
                 item = ctypes.string_at(value.data, value.size)
                 _library.dtrun_free(value.data)
             if item is not None:
-                if self._left_pid != os.getpid():
-                    self._left, self._left_pid = {}, os.getpid()
+                owner = (os.getpid(), self.generation)
+                if self._left_of != owner:
+                    self._left, self._left_of = {}, owner
                 self._left.setdefault(name, collections.deque()).append(item)
             raise
 
