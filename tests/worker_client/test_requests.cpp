@@ -195,6 +195,9 @@ TEST_CASE("who cannot hear whether a change was done is told that", "[client][st
     pops.join();
     CHECK(popped.error().code == DTRUN_CLOSED);
     CHECK(popped.error().text == "the store has gone; it may have been done");
+    // Another connection says again that it was given up, or it would take what is pushed.
+    REQUIRE(asked.unanswered().size() == 1);
+    CHECK(decode_request(payload_of(asked.unanswered().front()))->header.op == Op::cancel);
     CHECK(asked.set(1).error().text == "the store has gone");
 }
 

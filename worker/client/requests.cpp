@@ -18,6 +18,7 @@ constexpr std::chrono::seconds kLateLearningTime{1};
 constexpr std::chrono::seconds kCancelTime{1};
 /// The other side keeps the last answer of a lane that is idle. Beyond these the lane is given up.
 constexpr std::size_t kIdleLanesMax = 16;
+constexpr std::size_t kLeftMax = 64;
 constexpr std::size_t kIdleBytesMax = 16u << 10;
 
 /// Writes the header into a request's frame, before which nobody knew its number.
@@ -111,10 +112,18 @@ bool Requests::end(Call& call) {
     }
     pops_.erase(call.lane.client);
     const bool is_answered = !call.was_sent || (call.done && !call.failure);
+    if (!call.done && !call.cancel.empty()) keep_end(call);
     if (!is_answered || idle_.size() >= kIdleLanesMax || call.results.size() > kIdleBytesMax)
         return false;
     idle_.push_back(call.lane);
     return true;
+}
+
+/// Of the last pops that had no answer, in case the other side did not hear that they were given up: a new
+/// connection says so again, or they would still take what is pushed.
+void Requests::keep_end(const Call& call) {
+    left_.push_back(call.cancel + encode(Gone{call.lane.client}));
+    if (left_.size() > kLeftMax) left_.pop_front();
 }
 
 void Requests::take_lane(Call& call) {
@@ -166,6 +175,7 @@ void Requests::add_unanswered(std::vector<Bytes>& frames) const {
     };
     for (Call* call : calls_) add(call);
     for (const auto& [client, call] : pops_) add(call);
+    for (const Bytes& end : left_) frames.push_back(end);
 }
 
 void Requests::add_gone(std::vector<Bytes>& frames) const {

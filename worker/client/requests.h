@@ -72,6 +72,7 @@ private:
     void give_turn(Call& call);
     void take_lane(Call& call);
     bool end(Call& call);
+    void keep_end(const Call& call);
     Call* find(const ReplyHeader& reply) const;
     Outcome<void> send_and_wait(Lock& lock, Call& call, const Patience& patience);
     Outcome<void> learn(Lock& lock, Call& call, const Patience& patience, Failure why);
@@ -84,9 +85,10 @@ private:
     Connection& connection_;
     const Standing& standing_;
     const std::uint64_t client_;
-    std::vector<Call*> calls_;               ///< by id, but for pops
-    std::map<std::uint64_t, Call*> pops_;    ///< by their lanes' clients
-    std::vector<Lane> idle_;                 ///< lanes whose pops have been answered
+    std::vector<Call*> calls_;             ///< by id, but for pops
+    std::map<std::uint64_t, Call*> pops_;  ///< by their lanes' clients
+    std::vector<Lane> idle_;               ///< lanes whose pops have been answered
+    std::deque<Bytes> left_;  ///< what ends pops that were given up, in case it was not heard
     std::deque<Connection::Waiter*> turns_;  ///< changes that are too many
     int changes_ = 0;                        ///< under way
     std::uint64_t last_id_ = 0;
