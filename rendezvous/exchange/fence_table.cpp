@@ -112,8 +112,10 @@ std::vector<Fenced> FenceTable::end(const Fenced& fenced) {
 
 std::vector<FenceTable::Key> FenceTable::waited() {
     std::vector<Key> waited;
-    for (auto& [key, open] : open_)
-        if (!open.passed && std::exchange(open.waits, true)) waited.push_back(key);
+    for (auto& [key, open] : open_) {
+        if (open.passed || key.first.starts_with(Fence::kOfAgents)) continue;
+        if (std::exchange(open.waits, true)) waited.push_back(key);
+    }
     return waited;
 }
 

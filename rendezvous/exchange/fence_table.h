@@ -55,7 +55,8 @@ public:
     /// \return the outcomes of the fences that were open, for the ranks at them
     std::vector<Fenced> end(const Fenced& fenced);
 
-    /// \return the fences that wait here for ranks, and did so at the last call
+    /// \return the fences that wait here for ranks, and did so at the last call; none of the agents' own,
+    ///         to which a rank comes without a worker
     std::vector<Key> waited();
 
     /// The oldest failure if the last end() has dropped it because there were too many.

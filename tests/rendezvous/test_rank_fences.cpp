@@ -61,6 +61,12 @@ public:
         deliver();
         return made;
     }
+    /// A part of a host's agent that comes to fences of agents, for ranks that need no worker for it.
+    Connection connect_agent(std::uint32_t host) {
+        const Connection made{host, ++last_peer_};
+        host_of(made).relay.add_peer(made.peer, PeerKind::subtree, kNoRank);
+        return made;
+    }
     void close(const Connection& connection) {
         host_of(connection).relay.remove_peer(connection.peer);
         deliver();
@@ -334,6 +340,27 @@ TEST_CASE("fences wait for a rank that is away, but not for long", "[fences]") {
     CHECK(job.told(c).empty());
     job.come(b, "two", "b", 0);
     CHECK(job.end(back) == "ok: a b c d");
+}
+
+TEST_CASE("agents' own fences wait for a rank that has closed its worker as for any other",
+          "[fences]") {
+    Tree job(2, 2);
+    const auto a = job.connect(0), b = job.connect(1);
+    const auto first = job.connect_agent(0), second = job.connect_agent(0);
+    const auto other = job.connect_agent(1);
+    job.close(a);
+    job.relay_of(a).away(Rank{0}, "rank 0 has finalized its worker");
+    // One waits at the relay, and one at the hub.
+    REQUIRE(job.say(first, Fence{1, "dtrun/pmix", 0, 1, {}}));
+    REQUIRE(job.say(other, Fence{1, "dtrun/pmix", 0, 2, {}}));
+    job.come(b, "x", "b");
+    job.pass(std::chrono::seconds(60));
+    CHECK(job.end(b) == "no: rank 0 has finalized its worker");
+    for (const Fenced& fenced : job.told(first)) CHECK(fenced.name == "x");
+    for (const Fenced& fenced : job.told(other)) CHECK(fenced.name == "x");
+    REQUIRE(job.say(second, Fence{1, "dtrun/pmix", 0, 1, {}}));
+    CHECK(job.end(first) == "ok:");
+    CHECK(job.end(other) == "ok:");
 }
 
 TEST_CASE("that a rank is away, or back, survives a link that breaks", "[fences]") {
