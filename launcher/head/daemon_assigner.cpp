@@ -106,6 +106,7 @@ void DaemonAssigner::daemon_assigned(const Assign& assign) {
         numbers[place] = assign.ranks[place].rank;
     context_.hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
     context_.output.renumber();
+    context_.waits.begin(assign.world_size);
     context_.job.begin(PerHost<std::uint32_t>{ranks});
     relay_.begin(assign.generation, ranks);
     Assign own = assign;

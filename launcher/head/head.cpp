@@ -514,8 +514,10 @@ void Head::agent_waits(HostId host, Waits waits) {
 }
 
 void Head::agent_mpi(HostId host, const MpiNews& news) {
-    if (!news.note.empty()) return log::warn("{}", printable(news.note));
+    if (!news.note.empty()) log::warn("{}", printable(news.note));
     if (!assigner_->is_current(news.generation)) return;
+    if (news.spawns) waits_.spawn_refused(news.rank, Clock::now());
+    if (!news.note.empty()) return;
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
         const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";

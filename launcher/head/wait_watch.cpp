@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <ranges>
-#include <set>
 
 namespace dtrun::head {
 namespace {
@@ -19,6 +18,8 @@ using std::chrono::milliseconds;
 /// How long a wait in vain must last to be certain: news that are under way may end it.
 constexpr milliseconds kCertain{1'500};
 constexpr milliseconds kWorthTelling{10'000};
+/// When a refused MPI_Comm_spawn is told again; then after twice as long each time.
+constexpr milliseconds kRefusedAgain{60'000};
 constexpr std::size_t kThingsMax = 5;  // in a report
 constexpr std::size_t kThingsInLineMax = 3;
 constexpr std::size_t kNamesMax = 8;
@@ -28,6 +29,11 @@ struct Who {
     std::string text;  ///< "ranks 0-2", "rank 1 and 2 processes"
     bool several = false;
 };
+
+std::string rank_numbers(const std::vector<Rank>& ranks) {
+    const bool one = ranks.size() == 1;
+    return fmt::format("rank{} {}", one ? "" : "s", plan::rank_ranges(ranks));
+}
 
 Who who(const std::vector<const RankWait*>& waits) {
     std::set<Rank> known;
@@ -39,9 +45,7 @@ Who who(const std::vector<const RankWait*>& waits) {
             known.insert(wait->rank);
     }
     std::vector<std::string> parts;
-    if (!known.empty())
-        parts.push_back(fmt::format("rank{} {}", known.size() == 1 ? "" : "s",
-                                    plan::rank_ranges({known.begin(), known.end()})));
+    if (!known.empty()) parts.push_back(rank_numbers({known.begin(), known.end()}));
     if (unknown > 0)
         parts.push_back(fmt::format("{} process{}", unknown, unknown == 1 ? "" : "es"));
     return {join_names(parts), known.size() + unknown > 1};
@@ -104,6 +108,7 @@ void WaitWatch::begin(std::uint32_t ranks) {
     ended_.clear();
     mpi_used_ = false;
     left_mpi_.clear();
+    spawn_refused_.clear();
     told_ = over_ = false;
 }
 
@@ -120,6 +125,14 @@ void WaitWatch::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
 void WaitWatch::rank_ended(Rank rank, std::int64_t pid, MpiUse mpi) {
     ended_[rank] = pid;
     if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
+}
+
+void WaitWatch::spawn_refused(Rank rank, Deadline now) {
+    if (spawn_refused_.empty()) {
+        refused_at_ = now;
+        tell_refused_ = kRefusedAgain;
+    }
+    spawn_refused_.insert(rank);
 }
 
 std::vector<const WaitWatch::Waiting*> WaitWatch::meeting(Deadline now,
@@ -246,6 +259,23 @@ std::optional<std::string> WaitWatch::too_late(Deadline now) const {
     return limit_ ? late(now, *limit_, " (--init-timeout)") : std::nullopt;
 }
 
+/// What is to be said again of ranks that were refused MPI_Comm_spawn. Some wait for ever for what that was
+/// to start, as mpi4py's pool does, and others do without it: nobody can tell from outside, so it ends nothing.
+std::optional<std::string> WaitWatch::still_runs(Deadline now) {
+    std::vector<Rank> running;
+    for (const Rank rank : spawn_refused_)
+        if (!ended_.contains(rank)) running.push_back(rank);
+    if (running.empty() || now < refused_at_ + tell_refused_) return std::nullopt;
+    const auto minutes =
+        std::chrono::duration_cast<std::chrono::minutes>(now - refused_at_).count();
+    while (now >= refused_at_ + tell_refused_) tell_refused_ *= 2;
+    const bool several = running.size() > 1;
+    return fmt::format(
+        "{} {} refused MPI_Comm_spawn {} min ago and still run{}; if nothing goes on, end the "
+        "job and start all ranks at once, with -np",
+        rank_numbers(running), several ? "were" : "was", minutes, several ? "" : "s");
+}
+
 std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
     if (over_) return std::nullopt;
     if (auto text = in_vain(now)) {
@@ -256,6 +286,7 @@ std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
         over_ = true;
         return Verdict{true, true, std::move(*text)};
     }
+    if (auto text = still_runs(now)) return Verdict{false, false, std::move(*text)};
     if (told_) return std::nullopt;
     auto text = late(now, kWorthTelling, "");
     if (!text) return std::nullopt;
@@ -275,6 +306,10 @@ std::vector<std::string> WaitWatch::describe() const {
         }
         lines.push_back(fmt::format("{}: {}", who(waits).text, what));
     }
+    if (!spawn_refused_.empty())
+        lines.push_back(
+            fmt::format("{}: refused MPI_Comm_spawn, perhaps for what that was to start",
+                        rank_numbers({spawn_refused_.begin(), spawn_refused_.end()})));
     return lines;
 }
 

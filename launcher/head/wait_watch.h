@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,8 @@ public:
     void rank_ended(Rank rank, std::int64_t pid, MpiUse mpi);
     /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
     void mpi_used() { mpi_used_ = true; }
+    /// A rank has called MPI_Comm_spawn, and was told that it cannot have that.
+    void spawn_refused(Rank rank, Deadline now);
 
     struct Verdict {
         bool end = false;    ///< true: the job is to end; false: the text is a warning
@@ -63,6 +66,7 @@ private:
                                     std::string_view flag) const;
     std::optional<std::string> in_vain(Deadline now) const;
     std::optional<std::string> too_late(Deadline now) const;
+    std::optional<std::string> still_runs(Deadline now);
     std::string missing(const std::vector<const Waiting*>& meeting) const;
     std::string names(std::vector<Rank> ranks) const;
 
@@ -73,6 +77,9 @@ private:
     std::map<Rank, std::int64_t> ended_;            ///< by rank: its pid
     bool mpi_used_ = false;
     std::map<Rank, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
+    std::set<Rank> spawn_refused_;
+    Deadline refused_at_{};                     ///< the first of them
+    std::chrono::milliseconds tell_refused_{};  ///< how long after that it is told again
     bool told_ = false;
     bool over_ = false;  ///< the last verdict has ended the job
 };

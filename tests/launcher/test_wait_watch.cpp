@@ -227,4 +227,41 @@ TEST_CASE("a rank that waits in PMI beside one that never calls MPI_Init is left
     CHECK_FALSE(verdict->end);
 }
 
+TEST_CASE("a refused MPI_Comm_spawn is told again while its rank runs, and never ends the job",
+          "[waits]") {
+    WaitWatch watch = four_ranks(1s);
+    watch.mpi_used();
+    watch.spawn_refused(Rank{0}, kStart);
+    watch.spawn_refused(Rank{2}, kStart + 5s);
+    CHECK_FALSE(watch.look(kStart + 59s).has_value());
+    const auto first = watch.look(kStart + 60s);
+    REQUIRE(first.has_value());
+    CHECK_FALSE(first->end);
+    CHECK(first->text ==
+          "ranks 0, 2 were refused MPI_Comm_spawn 1 min ago and still run; if nothing goes on, end "
+          "the job and start all ranks at once, with -np");
+    CHECK_FALSE(watch.look(kStart + 119s).has_value());
+    watch.rank_ended(Rank{2}, 42, MpiUse::finalized);
+    const auto second = watch.look(kStart + 121s);
+    REQUIRE(second.has_value());
+    CHECK(second->text.starts_with("rank 0 was refused MPI_Comm_spawn 2 min ago and still runs;"));
+    CHECK_FALSE(watch.look(kStart + 239s).has_value());
+    CHECK(watch.look(kStart + 1h).value().text.find(" 60 min ago ") != std::string::npos);
+    CHECK_FALSE(watch.look(kStart + 64min - 1s).has_value());  // what was missed is not made up for
+    CHECK(watch.look(kStart + 64min).has_value());
+    watch.rank_ended(Rank{0}, 40, MpiUse::finalized);
+    CHECK_FALSE(watch.look(kStart + 24h).has_value());
+}
+
+TEST_CASE("the report names who was refused MPI_Comm_spawn in this generation", "[waits]") {
+    WaitWatch watch = four_ranks();
+    watch.spawn_refused(Rank{1}, kStart);
+    CHECK(watch.describe() ==
+          std::vector<std::string>{"rank 1: refused MPI_Comm_spawn, perhaps for what that was to "
+                                   "start"});
+    watch.begin(4);
+    CHECK(watch.describe().empty());
+    CHECK_FALSE(watch.look(kStart + 1h).has_value());
+}
+
 }  // namespace dtrun
