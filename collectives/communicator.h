@@ -125,8 +125,7 @@ private:
     bool gains(std::size_t count) const;
     /// Compression as far as it is worth it for this many values in all; nullptr: in full.
     const Compression* worth(const Compression* compression, std::size_t count) const;
-    const Compression* as_they_travel(const Compression* compression, std::size_t count, DType type,
-                                      Reduce reduce) const;
+    const Compression* for_halves(std::size_t count, DType type, Reduce reduce) const;
     /// Between what values are compressed: hosts, or ranks where somebody insists on it.
     struct Levels {
         const Topology& topology;

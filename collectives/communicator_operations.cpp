@@ -67,10 +67,9 @@ const Compression* Communicator::worth(const Compression* compression, std::size
     return insists || gains(count) ? compression : nullptr;
 }
 
-/// As worth(); and averages of halves, which are added up as f32, travel as halves all the same.
-const Compression* Communicator::as_they_travel(const Compression* compression, std::size_t count,
-                                                DType type, Reduce reduce) const {
-    if (const Compression* const chosen = worth(compression, count)) return chosen;
+/// How averages of halves in full go between hosts: they are added up as f32, and travel as halves all
+/// the same. nullptr: in another way.
+const Compression* Communicator::for_halves(std::size_t count, DType type, Reduce reduce) const {
     const bool halves = type == DType::f16 && with_room(type, reduce) != nullptr && gains(count);
     return halves ? &kHalves : nullptr;
 }
@@ -93,23 +92,25 @@ Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t cou
         return adasum_allreduce(*group_, rank_, size(), in, out, count, type);
     const Reduced all{in, out, count};
     if (const StandIn* const wider = with_room(type, reduce))
-        return allreduce_by(*wider, *group_, {&all, 1}, type, reduce);
+        return allreduce_by(*wider, *group_, fusion_, {&all, 1}, type, reduce);
     return group_->allreduce(in, out, count, type, reduce);
 }
 
 Result<void> Communicator::allreduce(const void* in, void* out, std::size_t count, DType type,
                                      Reduce reduce, const Compression* compression) {
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
-    compression = as_they_travel(compression, count, type, reduce);
+    compression = worth(compression, count);
     const Call call{.operation = "allreduce",
                     .count = count,
                     .type = type,
                     .reduce = static_cast<int>(reduce),
                     .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
     return perform(call, [&](std::uint64_t number) {
-        if (compression == nullptr) return reduce_one(in, out, count, type, reduce);
-        const TypedSegment all{in, out, count, compression->error, type};
-        return reduce_compressed({&all, 1}, reduce, *compression, number);
+        const Compression* const how =
+            compression != nullptr ? compression : for_halves(count, type, reduce);
+        if (how == nullptr) return reduce_one(in, out, count, type, reduce);
+        const TypedSegment all{in, out, count, how->error, type};
+        return reduce_compressed({&all, 1}, reduce, *how, number);
     });
 }
 
@@ -124,19 +125,22 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
         counts.push_back(array.count);
     }
     call.parts = digest(counts);
-    compression = as_they_travel(compression, call.count, type, reduce);
+    compression = worth(compression, call.count);
     call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
     return perform(call, [&](std::uint64_t number) -> Result<void> {
-        if (compression != nullptr) {
+        const Compression* const how =
+            compression != nullptr ? compression : for_halves(call.count, type, reduce);
+        if (how != nullptr) {
             std::vector<TypedSegment> segments;
             for (const Array& array : arrays)
-                segments.push_back({array.data, array.data, array.count, array.error, type});
-            return reduce_compressed(segments, reduce, *compression, number);
+                segments.push_back({array.data, array.data, array.count,
+                                    compression != nullptr ? array.error : nullptr, type});
+            return reduce_compressed(segments, reduce, *how, number);
         }
         if (const StandIn* const wider = with_room(type, reduce)) {
             std::vector<Reduced> all;
             for (const Array& array : arrays) all.push_back({array.data, array.data, array.count});
-            return allreduce_by(*wider, *group_, all, type, reduce);
+            return allreduce_by(*wider, *group_, fusion_, all, type, reduce);
         }
         if (group_->fuses() && reduce != Reduce::adasum)
             return group_->allreduce_many(arrays, type, reduce);
@@ -213,8 +217,8 @@ Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, 
                     .root = root};
     return perform(call, [&](std::uint64_t) {
         if (const StandIn* const wider = with_room(type, reduce))
-            return reduce_by(*wider, *group_, in, rank_ == root ? out : nullptr, count, type,
-                             reduce, root);
+            return reduce_by(*wider, *group_, fusion_, in, rank_ == root ? out : nullptr, count,
+                             type, reduce, root);
         return group_->reduce(in, out, count, type, reduce, root);
     });
 }
@@ -233,7 +237,8 @@ Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t
     return perform(call, [&](std::uint64_t number) {
         const StandIn* const wider = with_room(type, reduce);
         if (compression == nullptr && wider != nullptr)
-            return reduce_scatter_by(*wider, *group_, rank_, size(), in, out, count, type, reduce);
+            return reduce_scatter_by(*wider, *group_, fusion_, rank_, size(), in, out, count, type,
+                                     reduce);
         if (compression == nullptr) return group_->reduce_scatter(in, out, count, type, reduce);
         const auto [topology, host] = levels();
         return compressed_reduce_scatter(*group_, topology, host, in, out, count, type, reduce,

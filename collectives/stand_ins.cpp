@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <memory>
 
 namespace dtrun::collectives {
 namespace {
@@ -77,8 +76,9 @@ const StandIn* ordered(DType type, Reduce reduce) {
 /// Elements of which stand-ins are made at a time.
 constexpr std::size_t kStandInsMax = std::size_t{1} << 20;
 
-std::unique_ptr<std::byte[]> room_for(std::size_t count, DType type) {
-    return std::make_unique_for_overwrite<std::byte[]>(count * bytes_of(type));
+std::byte* room_for(std::size_t count, DType type, StandInRoom& kept) {
+    kept.resize(std::max(kept.size(), count * bytes_of(type)));
+    return kept.data();
 }
 
 /// Goes through arrays as if they lay one behind the other.
@@ -146,19 +146,19 @@ const StandIn* ordered_stand_in(DType type, Reduce reduce) {
     }
 }
 
-Result<void> allreduce_by(const StandIn& stand_in, Group& group, std::span<const Reduced> arrays,
-                          DType type, Reduce reduce) {
+Result<void> allreduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
+                          std::span<const Reduced> arrays, DType type, Reduce reduce) {
     std::size_t count = 0;
     for (const Reduced& array : arrays) count += array.count;
-    const auto room = room_for(std::min(count, kStandInsMax), stand_in.type);
-    const auto place = [&](std::size_t at) { return room.get() + at * bytes_of(stand_in.type); };
+    std::byte* const room = room_for(std::min(count, kStandInsMax), stand_in.type, kept);
+    const auto place = [&](std::size_t at) { return room + at * bytes_of(stand_in.type); };
     Walk givers(arrays, type), takers(arrays, type);
     for (std::size_t at = 0; at < count; at += kStandInsMax) {
         const std::size_t n = std::min(kStandInsMax, count - at);
         givers.next(n, [&](const std::byte* in, std::byte*, std::size_t to, std::size_t some) {
             stand_in.put(in, place(to), some);
         });
-        auto done = group.allreduce(room.get(), room.get(), n, stand_in.type, reduce);
+        auto done = group.allreduce(room, room, n, stand_in.type, reduce);
         if (!done) return done;
         takers.next(n, [&](const std::byte*, std::byte* out, std::size_t from, std::size_t some) {
             stand_in.take(place(from), out, some);
@@ -167,35 +167,36 @@ Result<void> allreduce_by(const StandIn& stand_in, Group& group, std::span<const
     return {};
 }
 
-Result<void> reduce_by(const StandIn& stand_in, Group& group, const void* in, void* out,
-                       std::size_t count, DType type, Reduce reduce, std::uint32_t root) {
-    const auto room = room_for(std::min(count, kStandInsMax), stand_in.type);
+Result<void> reduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept, const void* in,
+                       void* out, std::size_t count, DType type, Reduce reduce,
+                       std::uint32_t root) {
+    std::byte* const room = room_for(std::min(count, kStandInsMax), stand_in.type, kept);
     for (std::size_t at = 0; at < count; at += kStandInsMax) {
         const std::size_t n = std::min(kStandInsMax, count - at);
         const std::size_t offset = at * bytes_of(type);
-        stand_in.put(static_cast<const std::byte*>(in) + offset, room.get(), n);
-        void* const to = out != nullptr ? room.get() : nullptr;
-        auto done = group.reduce(room.get(), to, n, stand_in.type, reduce, root);
+        stand_in.put(static_cast<const std::byte*>(in) + offset, room, n);
+        void* const to = out != nullptr ? room : nullptr;
+        auto done = group.reduce(room, to, n, stand_in.type, reduce, root);
         if (!done) return done;
-        if (out != nullptr) stand_in.take(room.get(), static_cast<std::byte*>(out) + offset, n);
+        if (out != nullptr) stand_in.take(room, static_cast<std::byte*>(out) + offset, n);
     }
     return {};
 }
 
-Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, std::uint32_t rank,
-                               std::uint32_t size, const void* in, void* out, std::size_t count,
-                               DType type, Reduce reduce) {
+Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
+                               std::uint32_t rank, std::uint32_t size, const void* in, void* out,
+                               std::size_t count, DType type, Reduce reduce) {
     const std::size_t part_max = std::min(count, std::max(kStandInsMax / size, std::size_t{1}));
-    const auto room = room_for(part_max * size, stand_in.type);
+    std::byte* const room = room_for(part_max * size, stand_in.type, kept);
     for (std::size_t at = 0; at < count; at += part_max) {
         const std::size_t n = std::min(part_max, count - at);
         const auto place = [&](std::uint32_t of) {
-            return room.get() + of * n * bytes_of(stand_in.type);
+            return room + of * n * bytes_of(stand_in.type);
         };
         for (std::uint32_t of = 0; of < size; ++of)
             stand_in.put(static_cast<const std::byte*>(in) + (of * count + at) * bytes_of(type),
                          place(of), n);
-        auto done = group.reduce_scatter(room.get(), place(rank), n, stand_in.type, reduce);
+        auto done = group.reduce_scatter(room, place(rank), n, stand_in.type, reduce);
         if (!done) return done;
         stand_in.take(place(rank), static_cast<std::byte*>(out) + at * bytes_of(type), n);
     }

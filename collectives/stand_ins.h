@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace dtrun::collectives {
 
@@ -36,15 +37,18 @@ struct Reduced {
 // Operations of a group on arrays in host memory, of stand-ins instead of their elements, which are of
 // `type`. They call the group some times one after the other, each time for a few MiB.
 
+/// Where stand-ins lie, kept for the next call: to get such memory anew takes as long as to reduce it.
+using StandInRoom = std::vector<std::byte>;
+
 /// Reduces arrays that lie anywhere as one.
-Result<void> allreduce_by(const StandIn& stand_in, Group& group, std::span<const Reduced> arrays,
-                          DType type, Reduce reduce);
+Result<void> allreduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
+                          std::span<const Reduced> arrays, DType type, Reduce reduce);
 /// \param out  of the root; nullptr elsewhere
-Result<void> reduce_by(const StandIn& stand_in, Group& group, const void* in, void* out,
-                       std::size_t count, DType type, Reduce reduce, std::uint32_t root);
+Result<void> reduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept, const void* in,
+                       void* out, std::size_t count, DType type, Reduce reduce, std::uint32_t root);
 /// \param rank, size  of the group
-Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, std::uint32_t rank,
-                               std::uint32_t size, const void* in, void* out, std::size_t count,
-                               DType type, Reduce reduce);
+Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
+                               std::uint32_t rank, std::uint32_t size, const void* in, void* out,
+                               std::size_t count, DType type, Reduce reduce);
 
 }  // namespace dtrun::collectives

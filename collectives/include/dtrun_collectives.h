@@ -48,8 +48,9 @@ typedef enum dtrun_reduce {
     DTRUN_MIN = 2, /* NaN where any rank has NaN; but "nccl" loses NaNs, as NCCL does */
     DTRUN_MAX = 3, /* likewise */
     /* Integers are rounded towards zero. In host memory sums have room: of i8 and u8 as i32, of i32 as
-     * i64, of f16 as f32, which also travel; those of i64 wrap around. With "nccl", sums of integers
-     * wrap around, and those of f16 can become infinite where ranks are not a power of two. */
+     * i64, of f16 as f32, which also travel (but f16 in an allreduce of many elements between hosts);
+     * those of i64 wrap around. With "nccl", sums of integers wrap around, and those of f16 can become
+     * infinite where ranks are not a power of two. */
     DTRUN_AVERAGE = 4,
     DTRUN_ADASUM = 5 /* allreduce only, floating point only, host memory only */
 } dtrun_reduce;

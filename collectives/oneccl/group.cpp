@@ -2,7 +2,6 @@
 
 #include "collectives/codec/reduce.h"
 #include "collectives/quiet_thread.h"
-#include "collectives/stand_ins.h"
 
 #include <sched.h>
 #include <algorithm>
@@ -238,7 +237,7 @@ Result<void> OnecclGroup::allreduce(const void* in, void* out, std::size_t count
                                     Reduce reduce) {
     const Reduced all{in, out, count};
     if (const StandIn* const keys = ordered_stand_in(type, reduce))
-        return allreduce_by(*keys, *this, {&all, 1}, type, reduce);
+        return allreduce_by(*keys, *this, keys_, {&all, 1}, type, reduce);
     const std::size_t piece = kPieceBytes / bytes_of(type);
     for (std::size_t first = 0; first < count; first += piece) {
         const std::size_t offset = first * bytes_of(type);
@@ -257,7 +256,8 @@ Result<void> OnecclGroup::reduce(const void* in, void* out, std::size_t count, D
                                  Reduce reduce, std::uint32_t root) {
     const bool is_root = rank_ == root;
     if (const StandIn* const keys = ordered_stand_in(type, reduce))
-        return reduce_by(*keys, *this, in, is_root ? out : nullptr, count, type, reduce, root);
+        return reduce_by(*keys, *this, keys_, in, is_root ? out : nullptr, count, type, reduce,
+                         root);
     const std::size_t piece = kPieceBytes / bytes_of(type);
     for (std::size_t first = 0; first < count; first += piece) {
         const std::size_t offset = first * bytes_of(type);
@@ -277,7 +277,7 @@ Result<void> OnecclGroup::reduce_scatter(const void* in, void* out, std::size_t 
                                          Reduce reduce) {
     if (count == 0) return {};
     if (const StandIn* const keys = ordered_stand_in(type, reduce))
-        return reduce_scatter_by(*keys, *this, rank_, size_, in, out, count, type, reduce);
+        return reduce_scatter_by(*keys, *this, keys_, rank_, size_, in, out, count, type, reduce);
     const std::size_t bytes = count * bytes_of(type);
     if (bytes > kPieceBytes / size_) {
         for (std::uint32_t root = 0; root < size_; ++root) {

@@ -3,6 +3,7 @@
 #include "collectives/group.h"
 #include "collectives/oneccl/bootstrap.h"
 #include "collectives/oneccl/messages.h"
+#include "collectives/stand_ins.h"
 
 #include <atomic>
 #include <memory>
@@ -67,6 +68,7 @@ private:
     const GroupFacts facts_;
     std::unique_ptr<std::int32_t> token_ = std::make_unique<std::int32_t>(0);  ///< of barriers
     const Events none_;  ///< no events to wait for before an operation
+    StandInRoom keys_;
     Messages messages_;
     std::optional<Error> broken_;
     std::atomic<bool> aborted_{false};

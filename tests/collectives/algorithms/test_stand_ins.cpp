@@ -44,22 +44,24 @@ TEST_CASE("averages of the largest numbers are these numbers, however they are r
                     return i % 2 == 0 ? largest : -static_cast<long double>(i % 3);
                 });
                 const std::size_t width = bytes_of(type);
+                StandInRoom room;
                 Bytes data = all;
                 // Two arrays, which lie apart and are reduced as one.
                 const Reduced both[] = {
                     {data.data(), data.data(), 7},
                     {data.data() + 7 * width, data.data() + 7 * width, kCount * kSize - 7}};
-                auto ok = allreduce_by(*wider, *group, both, type, Reduce::average);
+                auto ok = allreduce_by(*wider, *group, room, both, type, Reduce::average);
                 if (ok && data != all) return fail(Errc::internal, "allreduce");
                 Bytes out(all.size());
                 if (ok)
-                    ok = reduce_by(*wider, *group, all.data(), rank == 1 ? out.data() : nullptr,
-                                   kCount * kSize, type, Reduce::average, 1);
+                    ok = reduce_by(*wider, *group, room, all.data(),
+                                   rank == 1 ? out.data() : nullptr, kCount * kSize, type,
+                                   Reduce::average, 1);
                 if (ok && rank == 1 && out != all) return fail(Errc::internal, "reduce");
                 Bytes part(kCount * width);
                 if (ok)
-                    ok = reduce_scatter_by(*wider, *group, rank, kSize, all.data(), part.data(),
-                                           kCount, type, Reduce::average);
+                    ok = reduce_scatter_by(*wider, *group, room, rank, kSize, all.data(),
+                                           part.data(), kCount, type, Reduce::average);
                 if (ok && !std::equal(part.begin(), part.end(),
                                       all.begin() + static_cast<long>(rank * part.size())))
                     return fail(Errc::internal, "reduce_scatter");
