@@ -117,6 +117,7 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
         hub_.add_peer(peer, PeerKind::subtree, kNoRank);
         hub_.set_group_client(peer, std::to_underlying(enter.member));
     }
+    is_forgotten_ = false;  // it came before the job was dropped
     const std::uint32_t return_ms = std::min(enter.return_ms, Enter::kReturnMsMax);
     hub_.set_return_limit(peer, std::chrono::milliseconds(return_ms) + kReturnMargin);
     carry_out();

@@ -221,6 +221,14 @@ TEST_CASE("a store that nobody is connected to is forgotten after the time it is
     job.tick(left + kKept);
     CHECK(job.idle());
     CHECK(job.next_deadline() == Deadline::max());
+
+    // Somebody who comes before it is dropped keeps it, and for as long as the first time.
+    REQUIRE(job.enter(2, enter, "", "", left + kKept));
+    job.closed(2, left + kKept);
+    CHECK_FALSE(job.idle());
+    CHECK(job.next_deadline() <= left + 2 * kKept);
+    job.tick(left + 2 * kKept);
+    CHECK(job.idle());
 }
 
 TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses nothing",
