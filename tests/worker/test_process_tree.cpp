@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -132,19 +133,40 @@ TEST_CASE("a program that tries a tcp:// address of its own is told by its sleep
         "/tmp/dtrun-test-" + std::to_string(::getpid()) + "/libtorch_python.so";
     std::filesystem::create_directory(std::filesystem::path(file).parent_path());
     std::ofstream(file) << "torch";
-    const pid_t process = ::fork();
-    if (process == 0) {
+    const auto started = [&](const timespec& span, bool as_python) {
+        const pid_t child = ::fork();
+        if (child != 0) return child;
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         const int fd = ::open(file.c_str(), O_RDONLY);
         ::mmap(nullptr, 5, PROT_READ, MAP_PRIVATE, fd, 0);
-        ::sleep(60);
-        ::_exit(99);
-    }
+        timespec until{};
+        ::clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += span.tv_sec;
+        for (;;)
+            if (as_python)
+                ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+            else
+                ::nanosleep(&span, nullptr);
+    };
+    const pid_t process = started({.tv_sec = 1, .tv_nsec = 926'000'000}, false);
     const std::string served = std::string(1, '\0') + "TORCHELASTIC_USE_AGENT_STORE=True" + '\0';
     const auto seems = [&](const std::string& more) {
         return seems_to_look_elsewhere(process, served + more + '\0');
     };
     for (int i = 0; i < 1'000 && !seems("MASTER_PORT=1"); ++i) ::usleep(5'000);  // until it sleeps
     CHECK(seems("MASTER_PORT=1"));
+    for (const pid_t other : {started({.tv_sec = 60, .tv_nsec = 0}, true),
+                              started({.tv_sec = 60, .tv_nsec = 0}, false)}) {
+        const std::string calls = "/proc/" + std::to_string(other) + "/syscall";
+        const auto sleeps = [&] {
+            return read_file(calls).value_or("").starts_with(std::to_string(SYS_clock_nanosleep));
+        };
+        for (int i = 0; i < 1'000 && !sleeps(); ++i) ::usleep(5'000);
+        CHECK(sleeps());
+        CHECK_FALSE(seems_to_look_elsewhere(other, served + "MASTER_PORT=1" + '\0'));
+        ::kill(other, SIGKILL);
+        ::waitpid(other, nullptr, 0);
+    }
     CHECK_FALSE(seems_to_look_elsewhere(process, std::string(1, '\0') + "MASTER_PORT=1" + '\0'));
     CHECK_FALSE(seems_to_look_elsewhere(::getpid(), served + "MASTER_PORT=1" + '\0'));
 

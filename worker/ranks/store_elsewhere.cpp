@@ -4,9 +4,15 @@
 #include "base/strings.h"
 #include "worker/ranks/process_tree.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
 #include <string_view>
 
 namespace dtrun::ranks {
@@ -28,15 +34,40 @@ bool takes_it_as_served(const std::string& environment) {
 constexpr const char* kOtherMeetings[] = {"/libdtrun.so", "/libdtrun_collectives.so", "/libmpi.so",
                                           "/horovod/"};
 
+/// Torch's client of a store sleeps for 1 s and a random part of a second before it tries again.
+constexpr std::chrono::seconds kPauseMin{1};
+constexpr std::chrono::seconds kPauseMax{2};
+
 std::string text_of(pid_t process, const char* file) {
     return read_file(fmt::format("/proc/{}/{}", process, file)).value_or("");
 }
 
-/// Whether the first thread of a process sleeps for a time.
-bool sleeps(pid_t process) {
-    const std::string call = text_of(process, "syscall");
-    return call.starts_with(fmt::format("{} ", SYS_clock_nanosleep)) ||
-           call.starts_with(fmt::format("{} ", SYS_nanosleep));
+/// For how long the first thread of a process sleeps, if it does as programs in C++ do: for a span, by the clock
+/// of the day. Python's time.sleep() waits for a point of time by another clock, or calls select().
+std::optional<std::chrono::nanoseconds> sleeps_for(pid_t process) {
+    unsigned long call = 0, first = 0, flags = 0, third = 0;
+    const std::string text = text_of(process, "syscall");
+    if (std::sscanf(text.c_str(), "%lu %lx %lx %lx", &call, &first, &flags, &third) != 4)
+        return std::nullopt;
+    std::uint64_t at = 0;
+    if (call == SYS_nanosleep)
+        at = first;
+    else if (call == SYS_clock_nanosleep && first == CLOCK_REALTIME && flags == 0)
+        at = third;
+    else
+        return std::nullopt;
+    const Fd memory(::open(fmt::format("/proc/{}/mem", process).c_str(), O_RDONLY | O_CLOEXEC));
+    timespec span{};
+    if (!memory || ::pread(memory.get(), &span, sizeof span, static_cast<off_t>(at)) !=
+                       static_cast<ssize_t>(sizeof span))
+        return std::nullopt;
+    return std::chrono::seconds(span.tv_sec) + std::chrono::nanoseconds(span.tv_nsec);
+}
+
+/// Whether it sleeps as torch does between two attempts to connect.
+bool sleeps_as_torch(pid_t process) {
+    const auto span = sleeps_for(process);
+    return span && *span >= kPauseMin && *span <= kPauseMax;
 }
 
 /// Whether somebody on the process's host is connected to that port.
@@ -66,7 +97,7 @@ std::optional<std::string> store_elsewhere(const std::string& rank, const std::s
 }
 
 bool seems_to_look_elsewhere(pid_t process, const std::string& environment) {
-    if (!takes_it_as_served(environment) || !sleeps(process)) return false;
+    if (!takes_it_as_served(environment) || !sleeps_as_torch(process)) return false;
     const std::string maps = text_of(process, "maps");
     if (!maps.contains("/libtorch_python.so") ||
         std::ranges::any_of(kOtherMeetings, [&](const char* name) { return maps.contains(name); }))

@@ -18,8 +18,9 @@ namespace dtrun::ranks {
 std::optional<std::string> store_elsewhere(const std::string& rank, const std::string& process);
 
 /// Whether a process seems to try an address of its own program's choice (tcp://...), of which its environment
-/// tells nothing: it has torch, sleeps as torch does between two attempts to connect, and nothing on its host is
-/// connected to the store at MASTER_PORT; nor has it other libraries by which ranks meet.
+/// tells nothing: it has torch, sleeps just as torch does between two attempts to connect, by the clock and for the
+/// time of its client, and nothing on its host is connected to the store at MASTER_PORT; nor has it other libraries by
+/// which ranks meet. A program that merely sleeps is none: neither Python's time.sleep() nor a longer one looks so.
 /// \param environment  its own
 bool seems_to_look_elsewhere(pid_t process, const std::string& environment);
 
