@@ -6,6 +6,7 @@ import atexit
 import collections
 import math
 import os
+import re
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -102,6 +103,12 @@ def _number(name: str, default: float) -> float:
     return number
 
 
+def _is_on(name: str) -> bool:
+    """Of a switch of Horovod, which reads the whole number at its begin: a word is 0, which is off."""
+    number = re.match(r"\s*[+-]?\d+", os.environ.get(name, ""), re.ASCII)
+    return number is not None and int(number[0]) > 0
+
+
 def shared_worker() -> Worker:
     """The process's membership of the job, which everything in this package shares; it ends with the process."""
     if _job.worker is None or _job.process != os.getpid():
@@ -120,7 +127,7 @@ def _stall_times() -> Tuple[float, float]:
 
     :raises ValueError: names the variable
     """
-    if _number("HOROVOD_STALL_CHECK_DISABLE", 0) > 0:
+    if _is_on("HOROVOD_STALL_CHECK_DISABLE"):
         return -1, 0
     warning = _number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60)
     shutdown = _number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0)
