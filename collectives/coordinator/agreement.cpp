@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace dtrun::collectives {
 namespace {
@@ -50,7 +51,7 @@ void Agreement::announce(std::string& message, const std::string& encoded,
 
 Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> messages,
                                               std::chrono::milliseconds now) {
-    now_ = now;
+    begin(now);
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
         std::string_view message = messages[rank];
         while (!message.empty())
@@ -59,19 +60,29 @@ Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> 
     }
     std::vector<Decision> decisions;
     collect(decisions);
-    if (!decisions.empty()) last_decided_ = now;
+    has_decided_ = !decisions.empty();
     forget_if_many();
     return decisions;
+}
+
+void Agreement::begin(std::chrono::milliseconds now) {
+    before_ = std::exchange(now_, now);
+    if (has_decided_) last_decided_ = now;
+    for (const std::string& name : came_last_)
+        if (const auto at = open_.find(name); at != open_.end()) at->second.since = now;
+    came_last_.clear();
 }
 
 std::vector<Stalled> Agreement::stalled() const {
     std::vector<Stalled> all;
     for (const auto& [name, open] : open_) {
         const bool is_join = open.decision.request->operation == Operation::join;
+        std::chrono::milliseconds since = open.since.value_or(now_);
+        if (is_join) since = std::max(since, has_decided_ ? now_ : last_decided_);
         Stalled stalled{.request = open.decision.request.get(),
                         .waiting = {},
                         .absent = {},
-                        .since = is_join ? std::max(open.since, last_decided_) : open.since,
+                        .age = std::max(before_ - since, std::chrono::milliseconds(0)),
                         .order = open.order};
         for (std::uint32_t rank = 0; rank < size_; ++rank)
             if (open.decision.present[rank])
@@ -129,7 +140,7 @@ void Agreement::add(std::uint32_t rank, const Known& request, std::vector<std::i
         open.decision.present.resize(size_, false);
         open.first_rank = rank;
         open.order = next_order_++;
-        open.since = now_;
+        came_last_.push_back(request->name);
     } else if (open.decision.request != request && open.decision.failure.empty()) {
         open.decision.failure =
             difference(*open.decision.request, names_[open.first_rank], *request, names_[rank]);

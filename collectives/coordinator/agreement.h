@@ -4,6 +4,7 @@
 #include "collectives/coordinator/stall.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,13 +42,17 @@ public:
                   std::span<const std::int64_t> extras) const;
 
     /// \param messages  of all ranks, by rank
-    /// \param now       the time, the same on all ranks: that of one of them
+    /// \param now       the same on all ranks: when one of them began to exchange these messages
     /// \return in the order in which they are to be done; invalid_input: a message makes no sense
     Result<std::vector<Decision>> take(std::span<const std::string_view> messages,
                                        std::chrono::milliseconds now);
 
     /// What some ranks wait for and others have not asked for, as of the last take(). A join waits
     /// since something was last decided: ranks that still have data make others wait with reason.
+    ///
+    /// An exchange takes as long as its last rank needs, so that what came with one is known to wait
+    /// from the begin of the next one, and to have waited until the begin of the one before this:
+    /// what ranks say now, each may have said just after that. What is fresh is never old.
     std::vector<Stalled> stalled() const;
 
 private:
@@ -56,12 +61,14 @@ private:
         std::uint32_t first_rank = 0;
         std::uint64_t order = 0;
         std::uint32_t announced = 0;
-        std::chrono::milliseconds since{0};
+        std::optional<std::chrono::milliseconds>
+            since;  ///< unset: it has come with the last take()
     };
     using Known = std::shared_ptr<const Request>;
 
     Result<void> take_one(std::uint32_t rank, std::string_view& message);
     Result<Known> request_of(std::uint32_t word, std::string_view& message);
+    void begin(std::chrono::milliseconds now);
     void add(std::uint32_t rank, const Known& request, std::vector<std::int64_t> extras);
     void join(std::uint32_t rank);
     bool is_ready(const Open& open) const;
@@ -80,7 +87,10 @@ private:
     std::uint32_t joined_number_ = 0;
     std::uint32_t last_joined_ = 0;
     std::uint64_t next_order_ = 0;
+    std::vector<std::string> came_last_;  ///< names of what has come with the last take()
     std::chrono::milliseconds now_{0};
+    std::chrono::milliseconds before_{0};  ///< of the take() before the last one
+    bool has_decided_ = false;             ///< the last take()
     std::chrono::milliseconds last_decided_{0};
 };
 

@@ -213,8 +213,10 @@ Result<void> Coordinator::agree_on_options() {
         return comm_error(code);
     fused_bytes_ = static_cast<std::size_t>(least[0]);
     {
+        // Over other backends only a rank that has something pending is heard of.
         const std::lock_guard lock(mutex_);
-        stall_ = {.warning = time_of(least[1]), .shutdown = time_of(least[2])};
+        stall_ = {.warning = time_of(least[1]),
+                  .shutdown = time_of(enters_idle_ ? least[2] : kNever)};
     }
     stall_check_.emplace(stall_, names_);
     options_agreed_ = true;

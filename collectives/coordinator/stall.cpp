@@ -9,7 +9,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAgainWithin{3'600'000};
 constexpr milliseconds kLookMin{10};
-constexpr milliseconds kLookMax{5'000};
+constexpr milliseconds kLookMax{3'000};
 /// How many spans of ranks a line names.
 constexpr std::size_t kSpansMax = 8;
 
@@ -33,7 +33,7 @@ std::string names_of(std::span<const Stalled* const> members) {
 
 milliseconds StallTimes::look_every() const {
     const milliseconds least = shutdown.count() > 0 ? std::min(warning, shutdown) : warning;
-    return std::clamp(least / 10, kLookMin, kLookMax);
+    return std::clamp(least / 20, kLookMin, kLookMax);
 }
 
 StallCheck::StallCheck(StallTimes times, std::vector<std::uint32_t> names)
@@ -52,7 +52,7 @@ StallCheck::Findings StallCheck::look(std::span<const Stalled> open, millisecond
     Findings findings;
     for (auto& [pattern, members] : groups) {
         std::ranges::sort(members, {}, &Stalled::order);
-        const milliseconds age = now - std::ranges::min(members, {}, &Stalled::since)->since;
+        const milliseconds age = std::ranges::max(members, {}, &Stalled::age)->age;
         if (times_.shutdown.count() > 0 && age >= times_.shutdown && findings.shutdown.empty())
             findings.shutdown =
                 describe(members, open, age) + ": that is longer than the shutdown time";

@@ -18,7 +18,8 @@ struct StallTimes {
     std::chrono::milliseconds shutdown{0};      ///< until all of them fail; 0: never
 
     bool any() const { return warning.count() > 0; }
-    /// How often to look, so that what is told comes at most a tenth late.
+    /// How often to look. It takes up to four looks until a time is known to be over, see
+    /// Agreement::stalled(): so what is told comes at most a fifth late.
     std::chrono::milliseconds look_every() const;
 };
 
@@ -27,13 +28,14 @@ struct Stalled {
     const Request* request = nullptr;
     std::vector<std::uint32_t> waiting;
     std::vector<std::uint32_t> absent;
-    std::chrono::milliseconds since{0};  ///< on the clock of look()
-    std::uint64_t order = 0;             ///< in which it was first asked for
+    std::chrono::milliseconds age{0};  ///< for which it has waited at the least
+    std::uint64_t order = 0;           ///< in which it was first asked for
 };
 
 /// Decides what is to be told of operations that wait, and when to give them up. Operations that the
 /// same ranks have not come to are told together: after the warning time, and then each time that
-/// they have waited twice as long, at least every hour.
+/// they have waited twice as long, at least every hour. Joins are told, and never given up: who has
+/// joined waits as long as others have work.
 class StallCheck {
 public:
     /// \param names  by rank of the group: its rank in the job

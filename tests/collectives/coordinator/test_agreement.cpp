@@ -244,11 +244,13 @@ struct Waiting {
     explicit Waiting(std::uint32_t size, StallTimes times = {})
         : ranks(size), check(times, numbers(size)) {}
 
-    std::vector<std::string> told_at(std::chrono::milliseconds now) {
+    /// What is found once all that was announced up to that time is known to have been open then.
+    StallCheck::Findings found_at(std::chrono::milliseconds now) {
         ranks.now = now;
-        CHECK(ranks.cycle().empty());
-        return check.look(ranks.stalled(), now).lines;
+        for (int cycles = 0; cycles < 3; ++cycles) CHECK(ranks.cycle().empty());
+        return check.look(ranks.stalled(), now);
     }
+    std::vector<std::string> told_at(std::chrono::milliseconds now) { return found_at(now).lines; }
 };
 using Lines = std::vector<std::string>;
 
@@ -324,6 +326,7 @@ TEST_CASE("A join waits without a word as long as other ranks have data", "[coll
         CHECK(job.told_at(now).empty());
         job.ranks.announce(1, allreduce_of("a", {4}));
         REQUIRE(job.ranks.cycle().size() == 1);
+        CHECK(job.ranks.cycle().empty());
     }
     CHECK(job.told_at(260s) ==
           Lines{"\"join\": rank 0 has waited for 60 s; rank 1 has not asked for it"});
@@ -343,11 +346,46 @@ TEST_CASE("After the shutdown time everything is given up, with the ranks' names
     Waiting job(2, {.warning = 60s, .shutdown = 100s});
     job.ranks.announce(1, allreduce_of("a", {4}));
     CHECK(job.told_at(0s).empty());
-    CHECK(job.check.look(job.ranks.stalled(), 99s).shutdown.empty());
+    CHECK(job.found_at(99s).shutdown.empty());
     CHECK(
-        job.check.look(job.ranks.stalled(), 100s).shutdown ==
+        job.found_at(100s).shutdown ==
         "\"a\": rank 1 has waited for 100 s; rank 0 has not asked for it: that is longer than the "
         "shutdown time");
+}
+
+TEST_CASE("What comes at the end of an exchange that took long is not old",
+          "[collectives][stall]") {
+    Waiting job(2, {.warning = 60s, .shutdown = 100s});
+    const auto find_at = [&](std::chrono::milliseconds now) {
+        job.ranks.now = now;
+        CHECK(job.ranks.cycle().empty());
+        return job.check.look(job.ranks.stalled(), now);
+    };
+    const auto is_quiet_at = [&](std::chrono::milliseconds now) {
+        const auto found = find_at(now);
+        return found.lines.empty() && found.shutdown.empty();
+    };
+    // The exchange that the first rank begins at 1 s is over at 500 s, when the other one asks.
+    CHECK(is_quiet_at(0s));
+    job.ranks.announce(1, allreduce_of("a", {4}));
+    CHECK(is_quiet_at(1s));
+    CHECK(is_quiet_at(500s));
+    // Nor does the first rank know at 900 s what the others have said since it was stopped at 501 s.
+    CHECK(is_quiet_at(501s));
+    CHECK(is_quiet_at(900s));
+    CHECK(find_at(901s).shutdown.starts_with("\"a\": rank 1 has waited for 400 s"));
+}
+
+TEST_CASE("A join that waits since others had work is not old once that has taken long",
+          "[collectives][stall]") {
+    Waiting job(2);
+    job.ranks.announce(0, without_data("join", Operation::join));
+    CHECK(job.told_at(0s).empty());
+    job.ranks.announce(1, allreduce_of("a", {4}));
+    REQUIRE(job.ranks.cycle().size() == 1);  // it is done until 500 s
+    CHECK(job.check.look(job.ranks.stalled(), 0s).lines.empty());
+    CHECK(job.told_at(500s).empty());
+    CHECK(job.told_at(560s).size() == 1);
 }
 
 TEST_CASE("Ranks of a part of the job are called by their ranks in the job",
@@ -358,7 +396,10 @@ TEST_CASE("Ranks of a part of the job are called by their ranks in the job",
     StallCheck check({}, names);
     ranks.announce(3, allreduce_of("a", {4}));
     ranks.announce(5, allreduce_of("a", {5}));
-    ranks.cycle();
+    for (const auto now : {0s, 0s, 60s, 60s}) {
+        ranks.now = now;
+        CHECK(ranks.cycle().empty());
+    }
     CHECK(check.look(ranks.stalled(), 60s).lines ==
           Lines{"\"a\": ranks 7, 10 have waited for 60 s; ranks 4-6, 8, 12, 14, 16, 18, 20, 22 and "
                 "28 more have not asked for it"});

@@ -13,7 +13,7 @@ std::string decide(std::span<const std::string_view> messages) {
     StallCheck check({.warning = std::chrono::seconds(60), .shutdown = std::chrono::seconds(60)},
                      {0, 1});
     std::string all;
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < 4; ++round) {
         const std::chrono::seconds now(round * 60);
         const auto decisions = agreement.take(messages, now);
         if (!decisions) return all + "error: " + decisions.error().message;
