@@ -53,7 +53,8 @@ StallCheck::Findings StallCheck::look(std::span<const Stalled> open, millisecond
     for (auto& [pattern, members] : groups) {
         std::ranges::sort(members, {}, &Stalled::order);
         const milliseconds age = std::ranges::max(members, {}, &Stalled::age)->age;
-        if (times_.shutdown.count() > 0 && age >= times_.shutdown && findings.shutdown.empty())
+        if (times_.shutdown.count() > 0 && age >= times_.shutdown && findings.shutdown.empty() &&
+            !only_joins)
             findings.shutdown =
                 describe(members, open, age) + ": that is longer than the shutdown time";
         const auto told = next_.find(pattern);

@@ -41,7 +41,7 @@ typedef struct dtrun_coordinator_options {
     int64_t delay_us; /* wait for more before others are told, 0 (default): not at all */
     /* An operation that some rank has not asked for is told on the first rank's standard error
      * after the first time, and everything fails with TIMED_OUT after the second one; the least of
-     * all ranks' times. Over other backends than "dtrun" a rank with
+     * all ranks' times; a join is never given up. Over other backends than "dtrun" a rank with
      * nothing pending is not heard of: others then tell, in dtrun_coordinator_wait(), that they
      * wait, and go on. */
     int64_t stall_warning_ms;  /* 0: 60 s; below 0: never, and no shutdown either */

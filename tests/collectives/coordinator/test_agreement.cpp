@@ -353,6 +353,16 @@ TEST_CASE("After the shutdown time everything is given up, with the ranks' names
         "shutdown time");
 }
 
+TEST_CASE("A join is told and never given up, whatever it waits for", "[collectives][stall]") {
+    Waiting job(2, {.warning = 60s, .shutdown = 100s});
+    job.ranks.announce(1, without_data("join", Operation::join));
+    CHECK(job.told_at(0s).empty());
+    const auto found = job.found_at(1h);
+    CHECK(found.shutdown.empty());
+    CHECK(found.lines ==
+          Lines{"\"join\": rank 1 has waited for 3600 s; rank 0 has not asked for it"});
+}
+
 TEST_CASE("What comes at the end of an exchange that took long is not old",
           "[collectives][stall]") {
     Waiting job(2, {.warning = 60s, .shutdown = 100s});
