@@ -341,6 +341,35 @@ def states():
     hvd.elastic.set_handler_registry(registry[1:])
 
 
+def assigned_on_some_ranks():
+    """sync() goes by what rank 0 has: others get it, lose theirs, or all are told why not."""
+    is_root = hvd.rank() == 0
+    model = net(hvd.rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5 + hvd.rank())
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, best=None, part=None, plan=None, epoch=0)
+    if is_root:
+        state.best, state.part, state.epoch = net(7), model[1], 3
+        state.plan = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    state.sync()
+    check(state.epoch == 3, state.epoch)
+    check(state.part.weight is model[1].weight and state.plan.optimizer is optimizer, "they belong to its own")
+    check(same(state.best[0].weight, net(7)[0].weight) and state.model is model and alike(model[0].weight))
+    optimizer.step()
+    state.plan.step()
+    check(optimizer.param_groups[0]["lr"] == 0.25, optimizer.param_groups)
+    state.sync()  # now all have the same kinds
+    if is_root:
+        state.best = None
+    state.sync()
+    check(state.best is None)
+    state.best = model if is_root else state.plan
+    raises(ValueError, "state.best is of ModelStateHandler", state.sync)
+    state.best = model if is_root else torch.nn.Linear(2, 1, bias=False)
+    raises(ValueError, "state.best is of ModelStateHandler 3 values", state.sync)
+    state.best = torch.optim.SGD(net().parameters(), lr=1.0) if is_root else None
+    raises(ValueError, "have no state.best and cannot get rank 0's: it is, or belongs to, an optimizer", state.sync)
+
+
 def samplers():
     """All ranks' samples of a batch are done with it, in Horovod's order; its checkpoints are read."""
     size, order = hvd.size(), list(range(21))
@@ -400,7 +429,7 @@ def training():
     for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
         schedulers(kind, **options)
     for part in (wide_states, restored, other_groups, late_parameters, closures, closures_of_other_kinds,
-                 adasum_closures, states, samplers, refusals):
+                 adasum_closures, states, assigned_on_some_ranks, samplers, refusals):
         part()
 
 

@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
+import io
 import itertools
 import math
+import pickle
 import random
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
@@ -28,7 +31,8 @@ from .. import Code, Error
 from . import basics
 from ._coordinator import HorovodInternalError
 from ._optimizer_state import copied_into, load_others, put_state, state_of
-from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .functions import (allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters,
+                        pickler_of)
 from .optimizer import _Distributed
 
 
@@ -200,6 +204,10 @@ class StateHandler:
         """Gives all ranks what rank 0 has."""
         raise NotImplementedError
 
+    def outline(self) -> str:
+        """Ranks sync() only if this is the same on all of them: for what their operations depend on."""
+        return ""
+
     def set_value(self, value: Any) -> None:
         """Another object takes the place of the old one."""
         self.value = value
@@ -226,6 +234,11 @@ class _StateDictHandler(StateHandler):
 
 class ModelStateHandler(_StateDictHandler):
     """Of a torch.nn.Module."""
+
+    def outline(self) -> str:
+        state = self.value.state_dict()
+        names = repr(sorted((name, torch.is_tensor(value)) for name, value in state.items()))
+        return f"{len(state)} values {hashlib.sha256(names.encode()).hexdigest()[:16]}"
 
     def sync(self) -> None:
         state = self.value.state_dict()
@@ -287,7 +300,8 @@ def _handler_for(value: Any) -> Optional[Callable[[Any], StateHandler]]:
 class TorchState(State):
     """A model, an optimizer, other things that have state_dict(), and attributes that can be pickled.
 
-    Another object may be assigned to each of them, which is what is kept and given to others from then on.
+    Another object may be assigned to each of them, which is what is kept and given to others from then on. Where only
+    some ranks have assigned one, sync() goes by rank 0's: ranks that have no such object get a copy of it.
 
     :param model: a torch.nn.Module, or None
     :param optimizer: a torch.optim.Optimizer, or None
@@ -337,14 +351,107 @@ class TorchState(State):
             handler.restore()
 
     def sync(self) -> None:
-        for name in sorted(self._handlers):  # in one order, whichever ranks have assigned them anew
+        """Gives all ranks what rank 0 has.
+
+        :raises ValueError: on all ranks: they have things of different kinds, and rank 0's cannot be sent
+        """
+        handled = self._agree()
+        for name in handled:
             self._handlers[name].sync()
         super().sync()
+
+    def _kinds(self) -> Dict[str, Optional[str]]:
+        """What there is under each name, so that ranks with the same make the same operations; None: an object."""
+        kinds: Dict[str, Optional[str]] = {name: None for name in self._names}
+        for name, handler in self._handlers.items():
+            kinds[name] = f"{type(handler).__qualname__} {handler.outline()}".rstrip()
+        return kinds
+
+    def _agree(self) -> List[str]:
+        """Has each rank keep what rank 0 keeps, as it does. :return: what handlers sync, in the same order"""
+        everybody = allgather_object(self._kinds(), "elastic.kinds")
+        kinds = everybody[0]
+        for name, kind in kinds.items():
+            if kind is None and name not in self._names:
+                self._track(name, None)  # until its value comes
+        handled = sorted(name for name, kind in kinds.items() if kind is not None)
+        missing = []
+        for name in handled:
+            for rank, other in enumerate(everybody):
+                if other.get(name) not in (None, kinds[name]):
+                    raise ValueError(f"state.{name} is of {kinds[name]} on rank 0, and of {other[name]} on rank "
+                                     f"{rank}: assign the same kind of object on all ranks")
+            if any(other.get(name) is None for other in everybody):
+                missing.append(name)
+        if missing:
+            self._adopt(missing, [name for name in handled if name not in missing])
+        return handled
+
+    def _adopt(self, names: List[str], common: List[str]) -> None:
+        """Gives copies of rank 0's objects to the ranks that have none.
+
+        :param common: what all ranks have, to which those objects may refer
+        """
+        shared = [thing for name in common for thing in _parts(self._handlers[name].value)]
+        data = failure = None
+        if basics.rank() == 0:
+            try:
+                data = _pickled({name: self._handlers[name].value for name in names}, shared)
+            except Exception as error:  # whatever a class of the program raises
+                failure = str(error)
+        data, failure = broadcast_object((data, failure), 0, "elastic.adopted")
+        if failure is None:
+            try:
+                adopted = _unpickled(data, shared)
+                for name in names:
+                    if name not in self._handlers:
+                        self._track(name, adopted[name])
+            except Exception as error:
+                failure = str(error)
+        failures = [failure for failure in allgather_object(failure, "elastic.adoption") if failure is not None]
+        if failures:
+            raise ValueError(f"some ranks have no {', '.join('state.' + name for name in names)} and cannot get rank "
+                             f"0's: {failures[0]}. Make and assign it on all ranks before sync(), best where the "
+                             "state is made")
 
     def reset(self) -> None:
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()
+
+
+def _parts(value: Any) -> List[Any]:
+    """An object and its parameters, in the same order on all ranks."""
+    if isinstance(value, torch.nn.Module):
+        return [value, *value.parameters()]
+    if isinstance(value, torch.optim.Optimizer):
+        return [value, *(p for group in value.param_groups for p in group["params"])]
+    return [value]
+
+
+def _pickled(value: Any, shared: List[Any]) -> bytes:
+    """:param shared: what the other side has, too, so that its own takes the place of it"""
+    numbers = {id(thing): number for number, thing in enumerate(shared)}
+
+    class Pickler(pickler_of()):
+        def persistent_id(self, thing: Any) -> Optional[int]:
+            number = numbers.get(id(thing))
+            if number is None and isinstance(thing, torch.optim.Optimizer):
+                raise ValueError("it is, or belongs to, an optimizer that is not an attribute of the state on all "
+                                 "ranks, and a copy of that would not train their models")
+            return number
+
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
+
+
+def _unpickled(data: bytes, shared: List[Any]) -> Any:
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, number: int) -> Any:
+            return shared[number]
+
+    return Unpickler(io.BytesIO(data)).load()
 
 
 def _is_over(error: BaseException) -> bool:

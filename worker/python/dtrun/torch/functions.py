@@ -42,6 +42,11 @@ def broadcast_parameters(params: Union[Dict[str, torch.Tensor], Iterable[Any]], 
         synchronize(handle)
 
 
+def pickler_of() -> type:
+    """The class of what pickles objects for other ranks."""
+    return getattr(_pickler, "CloudPickler", pickle.Pickler)
+
+
 def _bytes_of(thing: Any) -> torch.Tensor:
     file = io.BytesIO()
     _pickler.dump(thing, file)
