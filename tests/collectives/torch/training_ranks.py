@@ -136,6 +136,61 @@ def wide_states():
     check(made.state[layer.weight]["sums"] is sums and sums.tolist() == [[1.0, 2.0, 3.0]], sums)
 
 
+def layouts():
+    """A state that is missing, here or in what was saved, gets the layout that fused optimizers take it to have."""
+    options = {"fused": True} if torch.__version__ >= "2.4" else {}
+    given = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+
+    def step():
+        made.zero_grad()
+        layer(given.contiguous(memory_format=torch.channels_last)).square().sum().backward()
+        made.step()
+
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)
+    made = torch.optim.Adam(layer.parameters(), lr=0.1, **options)
+    if hvd.rank() == 0:  # as after a checkpoint
+        step()
+    hvd.broadcast_parameters(layer.state_dict(), 0)
+    hvd.broadcast_optimizer_state(made, 0)
+    check(made.state[layer.weight]["exp_avg"].stride() == layer.weight.stride(), made.state[layer.weight])
+    state = hvd.elastic.TorchState(model=layer, optimizer=made)
+    step()
+    check(alike(layer.weight), layer.weight)
+    expected = layer.weight.detach().clone()
+    made.state.clear()
+    state.restore()
+    check(made.state[layer.weight]["exp_avg"].stride() == layer.weight.stride(), made.state[layer.weight])
+    step()
+    check(same(layer.weight, expected), layer.weight, expected)
+
+
+def shared_tensors():
+    """What is one tensor on the root is one everywhere, and what is two is two: here, learning rates of groups."""
+    parts = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    made = torch.optim.SGD([{"params": [part]} for part in parts], lr=0.1)
+
+    def put(first, second):
+        for group, rate in zip(made.param_groups, (first, second)):
+            group["rate"] = rate
+
+    one = torch.tensor(0.1)
+    put(one, one)
+    if hvd.rank() == 0:
+        put(torch.tensor(0.5), torch.tensor(0.25))
+    hvd.broadcast_optimizer_state(made, 0)
+    rates = [group["rate"] for group in made.param_groups]
+    check([float(rate) for rate in rates] == [0.5, 0.25] and rates[0] is not rates[1], rates)
+    state = hvd.elastic.TorchState(optimizer=made)
+    put(one, one)
+    state.restore()
+    check([float(group["rate"]) for group in made.param_groups] == [0.5, 0.25], made.param_groups)
+    if hvd.rank() == 0:
+        put(one, one)
+    hvd.broadcast_optimizer_state(made, 0)
+    check(made.param_groups[0]["rate"] is made.param_groups[1]["rate"], made.param_groups)
+
+
 def restored():
     """Some ranks go back to their last commit, and new ones have come: all go on alike, with their schedulers."""
     model = net(hvd.rank())
@@ -428,7 +483,7 @@ def refusals():
 def training():
     for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
         schedulers(kind, **options)
-    for part in (wide_states, restored, other_groups, late_parameters, closures, closures_of_other_kinds,
+    for part in (wide_states, layouts, shared_tensors, restored, other_groups, late_parameters, closures, closures_of_other_kinds,
                  adasum_closures, states, assigned_on_some_ranks, samplers, refusals):
         part()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -18,13 +18,19 @@ class Place:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape, self.dtype, self.device = tuple(tensor.shape), tensor.dtype, tensor.device.type
+        self.stride = torch.empty_like(tensor).stride()  # of one that has no gaps
+
+    def new_tensor(self) -> torch.Tensor:
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
-def take_tensors(value: Any, taken: List[torch.Tensor]) -> Any:
-    """A copy of nested containers with a Place for each tensor."""
+Taken = Dict[int, Tuple[torch.Tensor, Place]]
+
+
+def take_tensors(value: Any, taken: Taken) -> Any:
+    """A copy of nested containers with a Place for each tensor; the same for one that is there twice."""
     if torch.is_tensor(value):
-        taken.append(value)
-        return Place(value)
+        return taken.setdefault(id(value), (value, Place(value)))[1]
     if isinstance(value, dict):
         return {key: take_tensors(item, taken) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -32,28 +38,57 @@ def take_tensors(value: Any, taken: List[torch.Tensor]) -> Any:
     return value
 
 
-#: Gives what stands for a tensor, and what is there now, the tensor that is to be there.
-Room = Callable[[Any, Any], torch.Tensor]
+#: Has the values of the second, a tensor or a Place, put into the first, now or later.
+Fill = Callable[[torch.Tensor, Any], None]
 
 
-def room_for(like: Any, existing: Any) -> torch.Tensor:
-    """What is there, if the other one's values fit into it, else a new tensor.
-
-    :param like: a tensor, or a Place
-    """
-    if torch.is_tensor(existing) and (tuple(existing.shape), existing.dtype) == (tuple(like.shape), like.dtype):
-        return existing
-    return torch.empty(tuple(like.shape), dtype=like.dtype, device=like.device)
-
-
-def copied_into(like: torch.Tensor, existing: Any) -> torch.Tensor:
-    room = room_for(like, existing)
+def copy_into(room: torch.Tensor, like: torch.Tensor) -> None:
     with torch.no_grad():
         room.copy_(like)
-    return room
 
 
-def put(value: Any, existing: Any, room: Room) -> Any:
+class Rooms:
+    """Finds a tensor for each one of another optimizer: what is there, if its values fit into it, or a new one.
+
+    What was one tensor there is one here; and what was several is several, even if it was one here.
+    """
+
+    def __init__(self, fill: Fill) -> None:
+        self._fill = fill
+        self._found: Dict[int, Tuple[Any, torch.Tensor]] = {}  # by what is to be put there
+        self._used: Set[int] = set()
+        self.parameter: Optional[torch.Tensor] = None  # to which the tensors belong
+
+    def __call__(self, like: Any, existing: Any) -> torch.Tensor:
+        if id(like) not in self._found:
+            room = existing if self._fits(like, existing) else self._new(like)
+            self._used.add(_memory(room))
+            self._found[id(like)] = like, room
+            self._fill(room, like)
+        return self._found[id(like)][1]
+
+    def _fits(self, like: Any, existing: Any) -> bool:
+        if not torch.is_tensor(existing) or _memory(existing) in self._used:
+            return False
+        if (tuple(existing.shape), existing.dtype) != (tuple(like.shape), like.dtype):
+            return False
+        return not self._is_of_parameter(like) or existing.stride() == torch.empty_like(self.parameter).stride()
+
+    def _is_of_parameter(self, like: Any) -> bool:
+        return self.parameter is not None and tuple(like.shape) == tuple(self.parameter.shape)
+
+    def _new(self, like: Any) -> torch.Tensor:
+        """In the layout of its parameter: fused optimizers go by the order in memory."""
+        if self._is_of_parameter(like):
+            return torch.empty_like(self.parameter, dtype=like.dtype, device=like.device, requires_grad=False)
+        return like.new_tensor() if isinstance(like, Place) else torch.empty_like(like)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.data_ptr() or id(tensor)
+
+
+def put(value: Any, existing: Any, room: Rooms) -> Any:
     """Puts nested containers into others as far as these are there. :return: what is to be there now"""
     if torch.is_tensor(value) or isinstance(value, Place):
         return room(value, existing)
@@ -91,7 +126,7 @@ def state_of(optimizer: torch.optim.Optimizer) -> Dict[str, Any]:
     }
 
 
-def put_state(optimizer: torch.optim.Optimizer, given: Dict[str, Any], room: Room) -> Dict[str, Any]:
+def put_state(optimizer: torch.optim.Optimizer, given: Dict[str, Any], fill: Fill) -> Dict[str, Any]:
     """Puts what state_of() has given into an optimizer: options, states, tensors where they are missing.
 
     :return: what only the optimizer's own load_state_dict() can put there, for load_others()
@@ -101,11 +136,13 @@ def put_state(optimizer: torch.optim.Optimizer, given: Dict[str, Any], room: Roo
     if sizes != given["sizes"]:
         raise ValueError(f"the optimizer has groups of {sizes} parameters, and the state is of one with groups of "
                          f"{given['sizes']}: make the same optimizer on all ranks")
-    parameters = _parameters(optimizer)
+    parameters, room = _parameters(optimizer), Rooms(fill)
     made = {}
     for key, value in given["state"].items():
         key = parameters[key] if isinstance(key, int) and 0 <= key < len(parameters) else key
+        room.parameter = key if torch.is_tensor(key) else None
         made[key] = put(value, optimizer.state.get(key), room)
+    room.parameter = None
     optimizer.state.clear()
     optimizer.state.update(made)
     for group, options in zip(optimizer.param_groups, given["options"]):

@@ -30,7 +30,7 @@ import torch
 from .. import Code, Error
 from . import basics
 from ._coordinator import HorovodInternalError
-from ._optimizer_state import copied_into, load_others, put_state, state_of
+from ._optimizer_state import copy_into, load_others, put_state, state_of
 from .functions import (allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters,
                         pickler_of)
 from .optimizer import _Distributed
@@ -256,7 +256,7 @@ class OptimizerStateHandler(_StateDictHandler):
 
     def restore(self) -> None:
         self._begin_anew()
-        load_others(self.value, put_state(self.value, self._saved, copied_into))
+        load_others(self.value, put_state(self.value, self._saved, copy_into))
 
     def sync(self) -> None:
         self._begin_anew()

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from ._optimizer_state import load_others, put_state, room_for, state_of, take_tensors
+from ._optimizer_state import Taken, load_others, put_state, state_of, take_tensors
 from .basics import ProcessSet, global_process_set
 from .differentiable import allgather
 from .operations import broadcast_, broadcast_async_, root_index, synchronize
@@ -96,15 +96,11 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
             if p.requires_grad and p.grad is None:
                 p.grad = torch.zeros_like(p)
     is_root = process_set.rank() == root_index(root_rank, process_set)
-    tensors: List[torch.Tensor] = []
-    outline = take_tensors(state_of(optimizer), tensors) if is_root else None
+    taken: Taken = {}
+    outline = take_tensors(state_of(optimizer), taken) if is_root else None
     outline = broadcast_object(outline, root_rank, "optimizer_state", process_set)
-
-    def room(place: Any, existing: Any) -> torch.Tensor:
-        tensors.append(room_for(place, existing))
-        return tensors[-1]
-
-    others = {} if is_root else put_state(optimizer, outline, room)
+    tensors = [tensor for tensor, _ in taken.values()]
+    others = {} if is_root else put_state(optimizer, outline, lambda room, _: tensors.append(room))
     broadcast_parameters([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank,
                          process_set)
     load_others(optimizer, others)
