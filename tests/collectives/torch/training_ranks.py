@@ -55,7 +55,8 @@ def run(model, optimizer, steps, alone=False, scheduler=None, before=lambda step
         given = torch.cat([inputs(step, rank) for rank in range(hvd.size())]) if alone else inputs(step, hvd.rank())
         optimizer.zero_grad()
         loss_of(model, given).backward()
-        optimizer.step()
+        with torch.no_grad():  # as some programs do
+            optimizer.step()
         if scheduler is not None:
             scheduler.step()
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])

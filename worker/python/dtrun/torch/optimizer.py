@@ -107,7 +107,8 @@ def _when_accumulated(p: torch.Tensor, call: Callable[..., None], keep: List[Any
     if hasattr(p, "register_post_accumulate_grad_hook"):
         p.register_post_accumulate_grad_hook(call)
         return
-    accumulator = p.expand_as(p).grad_fn.next_functions[0][0]  # torch 1
+    with torch.enable_grad():  # torch 1; step() may be called without
+        accumulator = p.expand_as(p).grad_fn.next_functions[0][0]
     accumulator.register_hook(call)
     keep.append(accumulator)
 
