@@ -176,6 +176,8 @@ def main():
         interrupted(rank, behind=True)
         closed_by_a_handler(rank, closes_worker=False)
         closed_by_a_handler(rank, closes_worker=True)
+        closed_while_awaited(rank, closes_worker=False)
+        closed_while_awaited(rank, closes_worker=True)
     print("ok")
 
 
@@ -250,6 +252,30 @@ def closed_by_a_handler(rank, closes_worker):
                 comm.barrier()
             except dtrun.Error as error:
                 assert error.code == dtrun.Code.CLOSED, error
+        comm.close()
+
+
+def closed_while_awaited(rank, closes_worker):
+    """A signal handler closes the communicator of the future that its thread waits for, which others never start."""
+    with dtrun.Worker() as teller, dtrun.Worker() as worker:
+        comm = Communicator(worker, "dtrun")
+        told = f"closed while awaited {closes_worker}"
+
+        def handler(_number, _frame):
+            (worker if closes_worker else comm).close()
+            teller.set(told, "yes")
+
+        if rank == 0:
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            try:
+                comm.start_allreduce(numpy.ones(3)).result()
+            except dtrun.Error as error:
+                assert error.code == dtrun.Code.CANCELLED, error
+            else:
+                raise AssertionError("not interrupted")
+        else:
+            teller.get(told)
         comm.close()
 
 

@@ -44,6 +44,14 @@ class Future:
         :raises TimedOut: it goes on; Error: also INVALID in a signal handler that has interrupted an operation of
             the communicator, or this very wait, which cannot end before the handler has; and those of the operation
         """
+        awaiting, own = self._comm._awaiting.threads, threading.get_ident()
+        awaiting.append(own)
+        try:
+            return self._result(timeout)
+        finally:
+            awaiting.remove(own)
+
+    def _result(self, timeout: Optional[float]) -> Any:
         seconds = -1 if timeout is None else max(0, timeout)
         until = monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):

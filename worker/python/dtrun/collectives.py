@@ -139,6 +139,7 @@ class Communicator:
         self._worker = worker  # outlives us
         self._kind, self._stream = kind, stream
         self._inside = ThreadsInside()
+        self._awaiting = ThreadsInside()  # those in a future's result(), between two looks of which handlers run
         self._started: Set[int] = set()  # futures of operations that go on, by id()
         self._kept: List[Tuple[ctypes.c_void_p, Any]] = []  # requests that nobody waits for, and their memory
         self._closed_inside: List[ctypes.c_void_p] = []  # at most one, which is freed when nobody is inside of it
@@ -154,8 +155,8 @@ class Communicator:
     def close(self) -> None:
         """Waits for what was started, also by other threads; may be called again.
 
-        In a signal handler that has interrupted an operation of the communicator, or of the worker's others, that
-        ends with CANCELLED, and on the others with PEER_LOST.
+        In a signal handler that has interrupted an operation of the communicator, or of the worker's others, or the
+        result() of a future of them, that ends with CANCELLED, and on the others with PEER_LOST.
         """
         comm = self._comm
         if comm is None:
@@ -168,6 +169,9 @@ class Communicator:
                 _library.dtrun_comm_abort(comm, b"it was closed in the middle of an operation")
             self._comm = None
             return
+        if self._process == os.getpid() and self._awaiting.has_this() and self.backend != "mpi":
+            # What this thread waits for may wait for ranks that never come.
+            _library.dtrun_comm_abort(comm, b"it was closed while it was waited for")
         self._comm = None
         self._worker._drop_user(self)
         if self._process == os.getpid():  # a forked child does not have the other threads
