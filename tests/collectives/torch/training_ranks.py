@@ -192,6 +192,25 @@ def shared_tensors():
     check(made.param_groups[0]["rate"] is made.param_groups[1]["rate"], made.param_groups)
 
 
+def sparse_gradients():
+    """Ranks without a state have no dense gradients to which sparse ones would be added."""
+    for kind in (torch.optim.SparseAdam, torch.optim.SGD):
+        for root_has_state in (False, True):
+            layer = torch.nn.Embedding(8, 2, sparse=True)
+            made = kind(list(layer.parameters()), lr=0.1)
+            if hvd.rank() == 0 and root_has_state:
+                layer(torch.tensor([1])).sum().backward()
+                made.step()
+                layer.weight.grad = None
+            made = wrapped(made, layer)
+            hvd.broadcast_parameters(layer.state_dict(), 0)
+            hvd.broadcast_optimizer_state(made, 0, model=layer)
+            layer(torch.tensor([hvd.rank()])).sum().backward()
+            check(layer.weight.grad.is_sparse, kind)
+            made.step()
+            check(alike(layer.weight), layer.weight)
+
+
 def restored():
     """Some ranks go back to their last commit, and new ones have come: all go on alike, with their schedulers."""
     model = net(hvd.rank())
@@ -484,7 +503,8 @@ def refusals():
 def training():
     for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
         schedulers(kind, **options)
-    for part in (wide_states, layouts, shared_tensors, restored, other_groups, late_parameters, closures, closures_of_other_kinds,
+    for part in (wide_states, layouts, shared_tensors, sparse_gradients, restored, other_groups, late_parameters,
+                 closures, closures_of_other_kinds,
                  adasum_closures, states, assigned_on_some_ranks, samplers, refusals):
         part()
 

@@ -88,12 +88,15 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     Ranks other than the root need not have any yet, as after a restart from a checkpoint that the root has read. The
     dictionaries and tensors of an optimizer stay, so that schedulers which were made before go on with them.
 
-    :param model: is not needed
+    :param model: tells which parameters are those of sparse embeddings
     :raises ValueError: the root's optimizer has other groups of parameters
     """
     if not optimizer.state:  # Horovod's users rely on gradients that are there from the first step on
+        sparse = {module.weight for module in (model.modules() if model is not None else ())
+                  if getattr(module, "sparse", False) and hasattr(module, "weight")}
         for p in (p for group in optimizer.param_groups for p in group["params"]):
-            if p.requires_grad and p.grad is None:
+            if p.requires_grad and p.grad is None and p not in sparse and not isinstance(
+                    optimizer, torch.optim.SparseAdam):  # a dense one would make sums with sparse ones dense
                 p.grad = torch.zeros_like(p)
     is_root = process_set.rank() == root_index(root_rank, process_set)
     taken: Taken = {}
