@@ -445,8 +445,12 @@ def assigned_on_some_ranks():
     raises(ValueError, "have no state.best and cannot get rank 0's: it is, or belongs to, an optimizer", state.sync)
 
 
+EARLY = hvd.elastic.ElasticSampler(range(4), shuffle=False)  # made before init()
+
+
 def samplers():
     """All ranks' samples of a batch are done with it, in Horovod's order; its checkpoints are read."""
+    check(list(EARLY) == list(range(hvd.rank(), 4, hvd.size())), list(EARLY))
     size, order = hvd.size(), list(range(21))
     random.Random(4 + 3).shuffle(order)
     sampler = hvd.elastic.ElasticSampler(range(21), seed=4)

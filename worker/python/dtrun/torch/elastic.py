@@ -169,7 +169,8 @@ class ElasticSampler(torch.utils.data.Sampler):
 
     def reset(self) -> None:
         """Divides what is left among the ranks that there are now."""
-        self.num_replicas, self.rank = (basics.size(), basics.rank()) if basics.is_initialized() else (1, 0)
+        self._is_divided = basics.is_initialized()
+        self.num_replicas, self.rank = (basics.size(), basics.rank()) if self._is_divided else (1, 0)
         self.remaining_indices = [index for index in self._order(self.epoch) if index not in self.processed_indices]
         left = self.remaining_indices
         self.num_samples = math.ceil(len(left) / self.num_replicas)
@@ -179,10 +180,17 @@ class ElasticSampler(torch.utils.data.Sampler):
         self._done = 0  # of these, by all ranks
         self.indices = self._shared[self.rank::self.num_replicas]
 
+    def _divide_late(self) -> None:
+        """If this was made before init()."""
+        if not self._is_divided and basics.is_initialized():
+            self.reset()
+
     def __iter__(self) -> Iterator[int]:
+        self._divide_late()
         return iter(self.indices)
 
     def __len__(self) -> int:
+        self._divide_late()
         return self.num_samples
 
 
