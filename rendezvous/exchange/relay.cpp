@@ -181,30 +181,34 @@ Result<bool> Relay::admit(PeerId id, Peer& peer, Fence& fence) {
     }
     const std::uint64_t round = rounds_.next(peer.rank, fence.name);
     rounds_.came(peer.rank, fence.name, round);
-    peer.at[{fence.name, round}] = std::exchange(fence.round, round);
+    peer.at[{fence.name, round}] = Visit{std::exchange(fence.round, round)};
     return true;
 }
 
-/// Whether a rank is at a fence of this name over another connection than this one.
+/// Whether a rank is at a fence of this name over another connection than this one, and has not given it
+/// up: then nobody waits there any more, whatever becomes of the round.
 bool Relay::is_at(Rank rank, const std::string& name, PeerId besides) const {
     return std::ranges::any_of(peers_, [&](const auto& entry) {
         const auto& [id, peer] = entry;
         if (id == besides || peer.kind != PeerKind::rank || peer.rank != rank) return false;
-        const auto at = peer.at.lower_bound({name, 0});
-        return at != peer.at.end() && at->first.first == name;
+        for (auto at = peer.at.lower_bound({name, 0});
+             at != peer.at.end() && at->first.first == name; ++at)
+            if (!at->second.is_given_up) return true;
+        return false;
     });
 }
 
 /// From a rank only of a fence at which it is: others it has been told how they ended.
-Result<void> Relay::on_unfence(const Peer& peer, std::string_view payload) {
+Result<void> Relay::on_unfence(Peer& peer, std::string_view payload) {
     auto unfence = decode<Unfence>(payload);
     if (!unfence) return std::unexpected(unfence.error());
     if (unfence->generation != fences_.generation()) return {};
     if (peer.kind == PeerKind::rank) {
         const auto at = std::ranges::find_if(peer.at, [&](const auto& entry) {
-            return entry.first.first == unfence->name && entry.second == unfence->round;
+            return entry.first.first == unfence->name && entry.second.round == unfence->round;
         });
         if (at == peer.at.end()) return {};
+        at->second.is_given_up = true;
         unfence->why.resize(std::min(unfence->why.size(), Unfence::kReasonBytesMax));
         *unfence = {unfence->generation, unfence->name, at->first.second, std::move(unfence->why)};
     }
@@ -366,7 +370,7 @@ void Relay::tell(PeerId id, Peer& peer, Fenced fenced) {
     if (peer.kind == PeerKind::rank) {
         const auto at = peer.at.extract(FenceKey{fenced.name, fenced.round});
         if (at.empty()) return;
-        fenced.round = at.mapped();
+        fenced.round = at.mapped().round;
     }
     outbox_.to_peer(id, FrameType::fenced, payload_of(encode(fenced)));
 }
@@ -377,10 +381,10 @@ void Relay::tell_ranks(const Fenced& fenced) {
     for (auto& [id, peer] : peers_) {
         const auto at = peer.at.extract(FenceKey{fenced.name, fenced.round});
         if (at.empty()) continue;
-        Bytes& frame = frames[at.mapped()];
+        Bytes& frame = frames[at.mapped().round];
         if (frame.empty()) {
             Fenced own = fenced;
-            own.round = at.mapped();
+            own.round = at.mapped().round;
             frame = encode(own);
         }
         outbox_.to_peer(id, FrameType::fenced, payload_of(frame));

@@ -53,6 +53,10 @@ public:
 
 private:
     using FenceKey = FenceTable::Key;
+    struct Visit {
+        std::uint64_t round = 0;  ///< for the connection, which counts for itself
+        bool is_given_up = false;
+    };
     struct Peer {
         void advance(std::uint64_t to, Deadline now);
 
@@ -61,9 +65,8 @@ private:
         std::unordered_set<std::uint64_t> clients;
         Heartbeat progress;
         Step step{};
-        /// The fences at which a rank is over this connection: its round of each name, and which round it
-        /// is for the connection, which counts for itself.
-        std::map<FenceKey, std::uint64_t> at;
+        /// The fences at which a rank is over this connection, by name and the rank's round.
+        std::map<FenceKey, Visit> at;
     };
     using RequestKey = std::pair<std::uint64_t, std::uint64_t>;  ///< client and id
 
@@ -72,7 +75,7 @@ private:
     Result<void> on_fence(PeerId id, Peer& peer, std::string_view payload);
     Result<bool> admit(PeerId id, Peer& peer, Fence& fence);
     bool is_at(Rank rank, const std::string& name, PeerId besides) const;
-    Result<void> on_unfence(const Peer& peer, std::string_view payload);
+    Result<void> on_unfence(Peer& peer, std::string_view payload);
     void tell(PeerId id, Peer& peer, Fenced fenced);
     void tell_ranks(const Fenced& fenced);
     void give_up(Unfence unfence);

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 
@@ -90,6 +91,14 @@ public:
         REQUIRE(say(connection, Fence{1, std::move(name), round, 1, {{Rank{}, bytes}}}));
     }
 
+    /// While `what` runs, all frames but those of ranks are under way.
+    void hold(const std::function<void()>& what) {
+        is_held_ = true;
+        what();
+        is_held_ = false;
+        deliver();
+    }
+
     /// The ends of fences that this connection was told and nobody has taken yet.
     std::vector<Fenced> told(const Connection& connection) {
         std::vector<Fenced> all;
@@ -159,6 +168,7 @@ private:
 
     /// Until nothing is under way. All links hold.
     void deliver() {
+        if (is_held_) return;
         for (bool moved = true; std::exchange(moved, false);) {
             for (const auto& host : hosts_) {
                 moved |= !host->up.empty();
@@ -183,6 +193,7 @@ private:
     }
 
     std::uint32_t ranks_each_;
+    bool is_held_ = false;
     Root root_;
     Hub hub_;
     std::vector<std::unique_ptr<Host>> hosts_;
@@ -286,6 +297,24 @@ TEST_CASE("who comes late to a fence that was given up is told, whatever connect
     CHECK(job.end(b) == "no: rank 0 waited 5 ms");
     job.come(next, "x", "a2", 1), job.come(b, "x", "b2", 2);
     CHECK(job.end(b) == "ok: a2 b2");
+}
+
+TEST_CASE("a fence that was given up keeps no other worker of the rank from the next round",
+          "[fences]") {
+    Tree job(1, 2);
+    const auto a = job.connect(0), b = job.connect(1);
+    const auto next = job.connect(0);
+    job.come(a, "x", "a0");
+    job.hold([&] {
+        REQUIRE(job.say(a, Unfence{1, "x", 0, "rank 0 was interrupted"}));
+        job.come(next, "x", "a1");
+    });
+    CHECK(job.end(a) == "no: rank 0 was interrupted");
+    CHECK(job.told(next).empty());
+    job.come(b, "x", "b0");
+    CHECK(job.end(b) == "no: rank 0 was interrupted");
+    job.come(b, "x", "b1", 1);
+    CHECK(job.end(next) == "ok: a1 b1");
 }
 
 TEST_CASE("a new generation counts anew", "[fences]") {
