@@ -250,13 +250,17 @@ Deadline ServedJob::unused_until() const {
 
 /// Answers who wants the job dropped; the daemon does it, when the answer is under way.
 StoreReply ServedJob::drop() {
-    const bool has_members = membership_ && !ended_ && !membership_->seats().empty();
+    std::size_t members =
+        member_peers_.size();  // also of a job that has ended: they are about to leave
+    if (membership_ && !ended_) members = std::max(members, membership_->seats().size());
+    const bool has_members = members > 0;
     StoreReply reply{has_members ? Status::refused : Status::ok, {}};
     PackWriter out(reply.results);
     out.array(1);
     if (has_members) {
-        out.str(fmt::format("the job has {}; end them first",
-                            plural(membership_->seats().size(), "member")));
+        out.str(ended_ ? fmt::format("the job has ended, but {} of it must leave first",
+                                     plural(members, "member"))
+                       : fmt::format("the job has {}; end them first", plural(members, "member")));
         return reply;
     }
     is_dropped_ = true;

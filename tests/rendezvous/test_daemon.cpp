@@ -194,6 +194,16 @@ TEST_CASE("a job that has members is not dropped", "[daemon]") {
     it.ask(2, 6, 1, {.op = Op::drop});
     CHECK(it.last_status() == Status::refused);
     CHECK_FALSE(it.job.is_over());
+
+    // Nor while those of a job that has ended have not left.
+    const Bytes leave = encode(Leave{true, ""});
+    CHECK_FALSE(it.job.frame(1, {FrameType::leave, payload_of(leave)}, it.now));
+    it.ask(2, 6, 2, {.op = Op::drop});
+    CHECK(it.last_status() == Status::refused);
+    it.job.closed(1, it.now);
+    it.ask(2, 6, 3, {.op = Op::drop});
+    CHECK(it.last_status() == Status::ok);
+    CHECK(it.job.is_dropped());
 }
 
 TEST_CASE("a store that nobody is connected to is forgotten after the time it is kept",
