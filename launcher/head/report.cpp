@@ -222,8 +222,10 @@ std::string report_of(const JobOutcome& outcome, const plan::JobSpec& spec,
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    stacks_text(outcome) + victims_text(outcome);
         case JobOutcome::Cause::host_lost:
-            return fmt::format("dtrun: host {} lost: {}\n", spec.hosts[outcome.lost_host].host.name,
-                               outcome.gone_text.empty() ? outcome.lost_text : outcome.gone_text) +
+            // A step may have been cancelled after this host was lost, so the cause seen here stays.
+            return fmt::format("dtrun: host {} lost: {}{}{}\n",
+                               spec.hosts[outcome.lost_host].host.name, outcome.lost_text,
+                               outcome.gone_text.empty() ? "" : ": ", outcome.gone_text) +
                    waiting_text(outcome) + victims_text(outcome) + well_text(outcome);
         case JobOutcome::Cause::ended_elsewhere:
             return fmt::format("dtrun: the job was ended: {}\n", outcome.ended_text) +

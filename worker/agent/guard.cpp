@@ -36,6 +36,7 @@ void close_standard_streams() {
 /// nobody waits: a file system may hang.
 void start_sweeper() {
     if (::fork() != 0) return;
+    for (const int signal : kGuardSignals) ::signal(signal, SIG_DFL);
     ::prctl(PR_SET_NAME, "dtrun-sweeper");
     for (const char* const parent : ranks::kDirectoryParents) ranks::sweep_directories(parent);
     ::_exit(0);
@@ -45,8 +46,8 @@ void start_sweeper() {
     agent_pid = agent;
     ::prctl(PR_SET_NAME, "dtrun-guard");
     close_standard_streams();
-    start_sweeper();
     for (const int signal : kGuardSignals) ::signal(signal, pass_on);
+    start_sweeper();
     for (;;) {
         int status = 0;
         const pid_t pid = ::waitpid(-1, &status, 0);
