@@ -248,8 +248,9 @@ Result<void> Communicator::join(const GroupSpec& spec) {
         *ended_ = true;
         group_->abort();
     };
-    watch.whereabouts = [this](std::uint32_t rank) {
-        return fmt::format("{}/waits/{}", prefix_of_all(worker_.get()), ranks_[rank].world);
+    // Ranks have other numbers in other generations.
+    watch.whereabouts = [this, all = prefix_of_all(worker_.get())](std::uint32_t rank) {
+        return fmt::format("{}/waits/{}", all, ranks_[rank].world);
     };
     watch_ = std::make_unique<Watch>(std::move(watch));
     store_.own(watch_->keys());
