@@ -129,6 +129,7 @@ Watch::~Watch() {
     }
     stop_.notify_one();
     thread_.join();
+    take_back_whereabouts();
 }
 
 static_assert(std::is_trivially_copyable_v<Call>, "it is copied word by word");
@@ -226,7 +227,7 @@ void Watch::look(std::uint64_t version, milliseconds since) {
     if (!goes_on()) return;
     tell_whereabouts(describe(call));
     if (!call.collective) return compare_messages(call, number, since);
-    tell_messages();
+    if (!tell_messages()) return;
     {
         const std::lock_guard lock(told_mutex_);
         told_ = number;
@@ -278,11 +279,14 @@ void Watch::tell_whereabouts(const std::string& call) {
     tell(options_.whereabouts(options_.rank), fmt::format("{}\n{}", options_.prefix, call));
 }
 
+/// Unless another group of this rank waits since. Nothing waits here any more, so that a store which has ended is no
+/// reason to give up.
 void Watch::take_back_whereabouts() {
     if (std::exchange(waits_in_, "").empty()) return;
-    const std::string where = options_.whereabouts(options_.rank);
-    const auto told = options_.store->find(where);
-    if (told && *told && (*told)->starts_with(options_.prefix + "\n")) tell(where, "");
+    const KeyStore::Pair nowhere{options_.whereabouts(options_.rank), ""};
+    const auto told = options_.store->find(nowhere.first);
+    if (told && *told && (*told)->starts_with(options_.prefix + "\n"))
+        static_cast<void>(options_.store->set({&nowhere, 1}));
 }
 
 /// What a rank that has not come waits in instead, with others: " (in a barrier of another communicator)", or "".
@@ -297,7 +301,7 @@ std::string Watch::elsewhere(std::uint32_t rank) {
 
 /// Says how many messages to and from whom have begun, before anybody learns of the collective operation that
 /// comes after them.
-void Watch::tell_messages() {
+bool Watch::tell_messages() {
     std::string counts;
     for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
         const std::uint64_t sent = messages_[peer].sent.load(std::memory_order_relaxed);
@@ -305,7 +309,7 @@ void Watch::tell_messages() {
         if (sent != 0) counts += fmt::format("\nto {} {}", peer, sent);
         if (received != 0) counts += fmt::format("\nfrom {} {}", peer, received);
     }
-    if (!counts.empty()) tell(key("messages", options_.rank), counts);
+    return counts.empty() || tell(key("messages", options_.rank), counts);
 }
 
 /// Checks that the sender and the receiver of a message give the same size, and that neither waits for the other
@@ -534,9 +538,7 @@ std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) cons
 }
 
 std::vector<std::string> Watch::keys() const {
-    std::vector<std::string> all{at_key(), message_key(), key("messages", options_.rank)};
-    if (options_.whereabouts) all.push_back(options_.whereabouts(options_.rank));
-    return all;
+    return {at_key(), message_key(), key("messages", options_.rank)};
 }
 
 std::string Watch::key(std::string_view kind, std::uint32_t rank) const {

@@ -88,7 +88,7 @@ public:
     /// thread.
     void membership_ended();
     /// Store keys of this rank's recent calls, of its message under way and of how many messages it has sent and
-    /// received; they may be erased when the group ends.
+    /// received; they may be erased when the group ends. That of `whereabouts` belongs to other groups, too.
     std::vector<std::string> keys() const;
 
 private:
@@ -102,7 +102,7 @@ private:
     void tell_whereabouts(const std::string& call);
     void take_back_whereabouts();
     std::string elsewhere(std::uint32_t rank);
-    void tell_messages();
+    bool tell_messages();
     void compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     bool differs(const Message& message, std::string_view their_way, std::size_t element);
     bool is_crossed(const Call& call, const Message& message, std::uint64_t number);

@@ -2,12 +2,17 @@
 
 #include "tests/collectives/support/memory_store.h"
 
+#include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <future>
+#include <optional>
 
 using namespace dtrun;
 using namespace dtrun::collectives;
 using Catch::Contains;
+using Catch::StartsWith;
 using std::chrono::milliseconds;
 
 namespace {
@@ -35,6 +40,7 @@ public:
     void abort(const std::string& why) { watch_.abort(why); }
     void disagreed(const std::string& how) { watch_.disagreed(how); }
     void membership_ended() { watch_.membership_ended(); }
+    std::vector<std::string> keys() const { return watch_.keys(); }
     /// Whether an operation that hangs was ended.
     bool ended(milliseconds within = milliseconds(20'000)) {
         return ended_.wait_for(within) == std::future_status::ready;
@@ -48,6 +54,37 @@ private:
     std::promise<void> aborted_;
     std::shared_future<void> ended_ = aborted_.get_future().share();
     Watch watch_;
+};
+
+/// Refuses what is set at some key, as one that ends early.
+class RefusingStore final : public KeyStore {
+public:
+    using Refuses = std::function<std::optional<Errc>(const KeyStore::Pair&)>;
+
+    explicit RefusingStore(Refuses refuses) : refuses_(std::move(refuses)) {}
+
+    Result<void> set(std::span<const Pair> pairs) override {
+        const auto code = refuses_(pairs.front());
+        if (!code) return store_.set(pairs);
+        ++refused_;
+        refused_.notify_all();
+        return fail(*code, "refused");
+    }
+    Result<std::vector<std::string>> get(std::span<const std::string> keys,
+                                         milliseconds timeout) override {
+        return store_.get(keys, timeout);
+    }
+    Result<std::optional<std::string>> find(const std::string& key) override {
+        return store_.find(key);
+    }
+    void wait_for_refused(int count) {
+        for (int seen = refused_; seen < count; seen = refused_) refused_.wait(seen);
+    }
+
+private:
+    MemoryStore store_;
+    const Refuses refuses_;
+    std::atomic<int> refused_ = 0;
 };
 
 /// Answers nothing, as one whose process stands still.
@@ -221,6 +258,66 @@ TEST_CASE("ranks that wait in two communicators are told of each other when time
                Contains("; not there: rank 1 on s1 (waits in allreduce of 12 f32 (sum) of another "
                         "communicator)"));
     second.end();
+}
+
+TEST_CASE("a group that ends takes back where it waited, and leaves where another one waits",
+          "[collectives]") {
+    MemoryStore store;
+    const std::vector<std::string> where{"waits/1"};
+    {
+        Rank ends(store, 1, 2, {}, "other");
+        for (const std::string& key : ends.keys()) CHECK_THAT(key, StartsWith("other/"));
+        ends.begin(kTen);
+        REQUIRE(store.get(where, milliseconds(20'000)).has_value());
+    }
+    CHECK(**store.find(where[0]) == "");
+    {
+        Rank ends(store, 1, 2, {}, "other");
+        ends.begin(kTen);
+        const std::vector<std::string> told{"other/at/1"};
+        REQUIRE(store.get(told, milliseconds(20'000)).has_value());
+        REQUIRE(store.set(std::array{KeyStore::Pair{where[0], "comm\nbarrier"}}));
+    }
+    CHECK(**store.find(where[0]) == "comm\nbarrier");
+}
+
+TEST_CASE("a slow operation that has ended well stays so though the store has ended since",
+          "[collectives]") {
+    RefusingStore store([](const KeyStore::Pair& pair) -> std::optional<Errc> {
+        if (pair.second.empty()) return Errc::closed;
+        return std::nullopt;
+    });
+    std::atomic<bool> aborted = false;
+    {
+        Watch watch({.store = &store,
+                     .prefix = "comm",
+                     .rank = 0,
+                     .size = 2,
+                     .name = {},
+                     .abort = [&] { aborted = true; },
+                     .whereabouts = [](std::uint32_t) { return "waits"; }});
+        watch.begin(kTen);
+        const std::vector<std::string> told{"waits"};
+        REQUIRE(store.get(told, milliseconds(20'000)).has_value());
+        watch.end();
+        store.wait_for_refused(1);
+    }
+    CHECK_FALSE(aborted);
+}
+
+TEST_CASE("nobody learns of an operation while they do not know the messages before it",
+          "[collectives]") {
+    RefusingStore store([](const KeyStore::Pair& pair) -> std::optional<Errc> {
+        if (pair.first == "comm/messages/0") return Errc::timed_out;
+        return std::nullopt;
+    });
+    Rank first(store, 0, 2);
+    first.begin(kTake);
+    first.end();
+    first.begin(kTen);
+    store.wait_for_refused(2);
+    CHECK_FALSE(store.find("comm/at/0")->has_value());
+    first.end();
 }
 
 TEST_CASE("a message that two ranks mean differently is found out by both", "[collectives]") {
