@@ -133,7 +133,7 @@ TEST_CASE("a program that tries a tcp:// address of its own is told by its sleep
         "/tmp/dtrun-test-" + std::to_string(::getpid()) + "/libtorch_python.so";
     std::filesystem::create_directory(std::filesystem::path(file).parent_path());
     std::ofstream(file) << "torch";
-    const auto started = [&](const timespec& span, bool as_python) {
+    const auto started = [&](timespec pause, bool as_python) {
         const pid_t child = ::fork();
         if (child != 0) return child;
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -141,14 +141,17 @@ TEST_CASE("a program that tries a tcp:// address of its own is told by its sleep
         ::mmap(nullptr, 5, PROT_READ, MAP_PRIVATE, fd, 0);
         timespec until{};
         ::clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += span.tv_sec;
+        until.tv_sec += pause.tv_sec;
         for (;;)
             if (as_python)
                 ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
             else
-                ::nanosleep(&span, nullptr);
+                ::nanosleep(&pause, nullptr);
     };
-    const pid_t process = started({.tv_sec = 1, .tv_nsec = 926'000'000}, false);
+    const timespec span = GENERATE(timespec{.tv_sec = 1, .tv_nsec = 0},  // torch 1.13
+                                   timespec{.tv_sec = 0, .tv_nsec = 295'000'000},
+                                   timespec{.tv_sec = 8, .tv_nsec = 170'000'000});
+    const pid_t process = started(span, false);
     const std::string served = std::string(1, '\0') + "TORCHELASTIC_USE_AGENT_STORE=True" + '\0';
     const auto seems = [&](const std::string& more) {
         return seems_to_look_elsewhere(process, served + more + '\0');

@@ -18,6 +18,8 @@
 namespace dtrun::ranks {
 namespace {
 
+using namespace std::chrono_literals;
+
 std::string_view value_of(const std::string& environment, std::string_view name) {
     const std::string before = fmt::format("{}{}=", '\0', name);
     const std::size_t at = environment.find(before);
@@ -33,10 +35,6 @@ bool takes_it_as_served(const std::string& environment) {
 /// What a process has loaded that does not look for torch's store.
 constexpr const char* kOtherMeetings[] = {"/libdtrun.so", "/libdtrun_collectives.so", "/libmpi.so",
                                           "/horovod/"};
-
-/// Torch's client of a store sleeps for 1 s and a random part of a second before it tries again.
-constexpr std::chrono::seconds kPauseMin{1};
-constexpr std::chrono::seconds kPauseMax{2};
 
 std::string text_of(pid_t process, const char* file) {
     return read_file(fmt::format("/proc/{}/{}", process, file)).value_or("");
@@ -64,10 +62,12 @@ std::optional<std::chrono::nanoseconds> sleeps_for(pid_t process) {
     return std::chrono::seconds(span.tv_sec) + std::chrono::nanoseconds(span.tv_nsec);
 }
 
-/// Whether it sleeps as torch does between two attempts to connect.
+/// Whether it sleeps as torch does between two attempts to connect: torch 1.13 for 1 s, torch 2 for a random number
+/// of milliseconds, from a quarter of a second up to some minute.
 bool sleeps_as_torch(pid_t process) {
     const auto span = sleeps_for(process);
-    return span && *span >= kPauseMin && *span <= kPauseMax;
+    if (!span || *span < 250ms || *span > 90s) return false;
+    return *span == 1s || (*span % 1ms == 0ns && *span % 1s != 0ns);
 }
 
 /// Whether somebody on the process's host is connected to that port.
