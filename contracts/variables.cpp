@@ -297,19 +297,42 @@ std::pair<std::uint64_t, std::uint64_t> counted(std::string_view tasks_per_node)
     return sum;
 }
 
-/// What the launcher has said, if it holds for this world: hosts of an elastic job come and go, and `dtrun join`
-/// knows its own only. Else by addresses, where all are known; else nothing.
+/// How many ranks each host has, by node_rank.
+std::vector<std::uint32_t> ranks_of_hosts(const Assign& assign) {
+    std::vector<std::uint32_t> ranks(assign.node_count);
+    std::uint32_t left = assign.world_size;
+    while (left > 0) {
+        const std::uint32_t before = left;
+        for (const RankBlock& block : assign.rank_map)
+            for (std::uint32_t i = 0; i < block.nodes; ++i) {
+                if (block.first_node + i >= ranks.size()) return {};
+                const std::uint32_t here = std::min(block.ranks, left);
+                ranks[block.first_node + i] += here;
+                left -= here;
+            }
+        if (left == before) return {};
+    }
+    return ranks;
+}
+
+/// In the first world of a job that is not elastic what the launcher has said, which is shorter. Hosts of
+/// others come, go and change places, also where their number stays, and `dtrun join` knows its own only.
 SlurmWorld slurm_world(const Assign& assign, const ContractFacts& facts) {
     const auto [hosts, ranks] = counted(facts.tasks_per_node);
-    if (hosts == assign.node_count && ranks == assign.world_size)
+    if (assign.generation == 1 && facts.ranks_min == 0 && hosts == assign.node_count &&
+        ranks == assign.world_size)
         return {facts.nodelist, facts.tasks_per_node};
     SlurmWorld world;
-    if (assign.nodes.size() != assign.node_count) return world;
-    for (const NodePlace& node : assign.nodes) {
-        const char* const comma = world.nodelist.empty() ? "" : ",";
-        world.nodelist += comma + node.address;
-        world.tasks_per_node += comma + text(node.ranks);
+    const auto of_hosts = ranks_of_hosts(assign);
+    if (of_hosts.empty() || assign.node_names.size() != of_hosts.size()) return world;
+    for (std::size_t node = 0; node < of_hosts.size(); ++node) {
+        const char* const comma = node == 0 ? "" : ",";
+        world.nodelist += comma + assign.node_names[node];
+        world.tasks_per_node += comma + text(of_hosts[node]);
     }
+    const std::uint32_t first = of_hosts.front();
+    if (of_hosts.size() > 1 && std::ranges::count(of_hosts, first) == std::ssize(of_hosts))
+        world.tasks_per_node = fmt::format("{}(x{})", first, of_hosts.size());
     return world;
 }
 
