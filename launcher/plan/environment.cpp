@@ -170,10 +170,22 @@ bool belongs_to_login(std::string_view name) {
     return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+/// Whether SLURM_TRES_BIND has a binding that Slurm itself does not set for --gpus-per-task and
+/// --ntasks-per-gpu, as newer ones do.
+bool binds_by_name(const VariableMap& variables) {
+    const auto found = variables.find("SLURM_TRES_BIND");
+    if (found == variables.end()) return false;
+    const auto has = [&](const char* name) { return variables.contains(name); };
+    const std::string_view text = found->second;
+    if (has("SLURM_GPUS_PER_TASK") || has("SLURM_TRES_PER_TASK"))
+        return text.find("gpu:per_task:") == std::string_view::npos;
+    return !has("SLURM_NTASKS_PER_GPU") || text.find("gpu:single:") == std::string_view::npos;
+}
+
 /// Undoes what Slurm was asked of GPUs for each of its own tasks, unless a binding was asked for by name.
 void show_all_devices(VariableMap& variables) {
     const auto has = [&variables](const char* name) { return variables.contains(name); };
-    if (has("SLURM_GPU_BIND") || has("SLURM_TRES_BIND")) return;
+    if (has("SLURM_GPU_BIND") || binds_by_name(variables)) return;
     if (has("SLURM_GPUS_PER_TASK") || has("SLURM_TRES_PER_TASK") || has("SLURM_NTASKS_PER_GPU"))
         variables.emplace("SLURM_GPU_BIND", "none");
 }

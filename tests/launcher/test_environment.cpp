@@ -125,6 +125,12 @@ TEST_CASE(
     options.sees_all_devices = true;
     CHECK(show(plan_environment(Environment{"SLURM_GPUS_PER_TASK=1"}, options)->remote) ==
           "SLURM_GPUS_PER_TASK=1 SLURM_GPU_BIND=none");
+    const Environment newer{"SLURM_GPUS_PER_TASK=1", "SLURM_TRES_BIND=gres/gpu:per_task:1"};
+    CHECK(show(plan_environment(newer, options)->remote) ==  // set by Slurm itself
+          "SLURM_GPUS_PER_TASK=1 SLURM_GPU_BIND=none SLURM_TRES_BIND=gres/gpu:per_task:1");
+    const Environment named{"SLURM_GPUS_PER_TASK=1", "SLURM_TRES_BIND=gres/gpu:single:1"};
+    CHECK(show(plan_environment(named, options)->remote) ==
+          "SLURM_GPUS_PER_TASK=1 SLURM_TRES_BIND=gres/gpu:single:1");
     const Environment bound{"SLURM_GPUS_PER_TASK=1", "SLURM_GPU_BIND=single:1"};
     CHECK(show(plan_environment(bound, options)->remote) ==
           "SLURM_GPUS_PER_TASK=1 SLURM_GPU_BIND=single:1");
