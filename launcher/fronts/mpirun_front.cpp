@@ -88,8 +88,9 @@ std::string first_set(std::span<const string_view> names, plan::EnvironmentView 
     return {};
 }
 
-/// Inside a rank they are those of the job around us.
+/// Inside a rank they are those of the job around us. The programs see all GPUs, as those of other mpiruns do.
 void follow_variables(cli::RunDraft& draft, plan::EnvironmentView environment) {
+    draft.options.sees_all_devices = !draft.options.mpirun;
     if (draft.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
     plan::Options& options = draft.options;
     if (options.hosts.empty() && options.hostfile.empty() && options.rankfile.empty() &&

@@ -140,6 +140,18 @@ TEST_CASE(
           "SLURM_GPUS_PER_TASK=1");
 }
 
+TEST_CASE("dtrun mpirun's programs see all GPUs, and plain dtrun's those of srun's task",
+          "[launcher][environment][slurm][mpirun]") {
+    const Environment caller{"SLURM_GPUS_PER_TASK=1"};
+    const std::string unbound = "SLURM_GPUS_PER_TASK=1 SLURM_GPU_BIND=none";
+    const Options mpirun = options_of("mpirun -np 2 prog", caller);
+    CHECK(show(plan_environment(caller, mpirun)->local) == unbound);
+    const Options in_rank = options_of("mpirun -np 2 prog", {"DTRUN_RANK=0"});
+    CHECK(show(plan_environment(caller, in_rank)->local) == unbound);
+    CHECK(show(plan_environment(caller, options_of("-np 2 prog", caller))->local) ==
+          "SLURM_GPUS_PER_TASK=1");
+}
+
 TEST_CASE("the more explicit word wins", "[launcher][environment]") {
     const TempDir directory;
     const std::string file =
