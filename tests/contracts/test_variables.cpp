@@ -409,7 +409,6 @@ TEST_CASE("any two contracts agree on what both set", "[contract]") {
 TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]") {
     ContractFacts facts = default_facts();
     facts.error_file = "/tmp/error.json";
-    facts.tasks_per_node = "3(x2)";
     facts.encrypt = true;
     facts.ranks_min = 2;
     facts.ranks_max = 9;
@@ -429,7 +428,8 @@ TEST_CASE("what a contract sets is in the table, of the same kind", "[contract]"
         Assign assign = second_host();
         Environment user{{"http_proxy", "http://proxy:3128"}};
         if (std::ranges::find(facts.contracts, "slurm") != facts.contracts.end()) {
-            assign.world_size = 6;  // as tasks_per_node has it
+            assign.world_size = 6;
+            assign.rank_map = {{0, 2, 3}};  // as many on each host
             user["SLURM_GPUS_PER_TASK"] = "1";
             for (const char* const list :
                  {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
