@@ -1,8 +1,8 @@
 #include "base/log.h"
 #include "base/loop/accept.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
-#include <catch2/catch.hpp>
 #include <vector>
 
 namespace dtrun {

@@ -9,10 +9,10 @@
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
+#include "tests/support/catch.h"
 
 #include <sys/socket.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <limits>
 
 namespace dtrun {

@@ -2,10 +2,10 @@
 #include "base/command_output.h"
 #include "base/fd.h"
 #include "base/strings.h"
+#include "tests/support/catch.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <thread>
 
@@ -14,7 +14,7 @@ namespace dtrun {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Equals;
+using Catch::Equals;
 
 Result<CommandOutput> output_of_shell(const std::string& script,
                                       std::chrono::milliseconds limit = 10s) {

@@ -1,7 +1,7 @@
 #include "base/environment.h"
+#include "tests/support/catch.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
 #include <thread>

@@ -1,5 +1,6 @@
 #include "base/fd.h"
 #include "base/file_trust.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 
@@ -9,7 +10,6 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 namespace {

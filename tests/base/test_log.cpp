@@ -1,9 +1,9 @@
 #include "base/fd.h"
 #include "base/log.h"
+#include "tests/support/catch.h"
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <string>
 
 namespace dtrun {

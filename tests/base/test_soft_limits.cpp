@@ -1,7 +1,7 @@
 #include "base/soft_limits.h"
+#include "tests/support/catch.h"
 
 #include <sys/resource.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 namespace {

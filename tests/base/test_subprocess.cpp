@@ -1,4 +1,5 @@
 #include "base/subprocess.h"
+#include "tests/support/catch.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -7,7 +8,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>

@@ -2,10 +2,10 @@
 // the hosts are, and what becomes of it when it is interrupted.
 #include "lab/report/results.h"
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <fmt/ranges.h>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>

@@ -1,9 +1,9 @@
 // dtrun's Python package on hosts where nothing was installed: it comes with the agent.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 

@@ -1,10 +1,10 @@
 // Communicators over the network, between hosts: every operation of each backend against a reference,
 // what ranks are told when one of them goes wrong. The programs are in tests/collectives/core.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 

@@ -1,8 +1,8 @@
 // `dtrun serve`, and jobs whose ranks join it from several hosts.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <list>
 #include <thread>

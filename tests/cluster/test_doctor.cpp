@@ -1,9 +1,9 @@
 // One host each of what is wrong with hosts: each is named, and nobody else.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <boost/json/parse.hpp>
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
 

@@ -1,10 +1,10 @@
 // Elastic jobs on real hosts: what only the operating system can show. Decisions are tested in
 // tests/rendezvous/test_generations.cpp and tests/loopback/test_elastic_loopback.cpp.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

@@ -1,10 +1,10 @@
 // A program of dtrun's own client (examples/elastic) on real hosts: it loses two of its processes and the host of its
 // rank 0, and no step. And one whose rank hangs.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <regex>

@@ -2,9 +2,9 @@
 // the real library, on real hosts: also what it leaves out for torch, as its workers may abort there.
 #include "tests/cluster/support/horovod.h"
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <sstream>
 

@@ -1,9 +1,9 @@
 // How a job ends: by a rank, by the user, by a signal, or because a part of dtrun or a host dies.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

@@ -1,8 +1,8 @@
 // Jobs that cannot start: one message names every host that is in the way, why, and what to do.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 

@@ -3,11 +3,11 @@
 #include "base/strings.h"
 #include "tests/cluster/support/cluster.h"
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>

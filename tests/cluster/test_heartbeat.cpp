@@ -1,8 +1,8 @@
 // Hosts that are lost, and hosts that only look like it.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <thread>
 

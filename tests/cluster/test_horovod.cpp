@@ -2,9 +2,9 @@
 // ends when one rank goes wrong. The programs are in frameworks/.
 #include "tests/cluster/support/horovod.h"
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <charconv>
 #include <chrono>
 #include <csignal>

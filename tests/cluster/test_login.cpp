@@ -1,8 +1,8 @@
 // How dtrun gets into a host: keys, configuration, host keys, its agent, and what others may see.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

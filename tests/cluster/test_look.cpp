@@ -2,10 +2,10 @@
 #include "tests/cluster/support/ranks.h"
 
 #include "tests/cluster/support/cluster.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 using namespace dtrun;

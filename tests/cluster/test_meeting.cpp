@@ -1,7 +1,7 @@
 // Where ranks meet: an address of rank 0's host that every host reaches, and starting again.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <set>
 

@@ -4,10 +4,10 @@
 // Across hosts it is Open MPI: MPICH of Debian 12 now and then hangs there in MPI_Finalize, whoever
 // has started it.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <charconv>
 #include <chrono>
 #include <csignal>

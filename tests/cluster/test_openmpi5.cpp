@@ -1,9 +1,9 @@
 // Open MPI 5 on hosts that have Open MPI 4: its programs run in a tree of Debian 13 that
 // tests/mpi/openmpi5/setup has made, under libpmix 4 of the hosts and under the tree's libpmix 5.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 using namespace dtrun;

@@ -1,10 +1,10 @@
 // Accelerate, Lightning, JAX, TensorFlow and MXNet on two hosts, for the price of variables. The
 // programs are in frameworks/others_*.py; none of them knows dtrun.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 

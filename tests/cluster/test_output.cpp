@@ -1,10 +1,10 @@
 // What ranks print arrives whole, and slow or absent readers do no harm.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

@@ -2,10 +2,10 @@
 #include "base/strings.h"
 #include "tests/cluster/support/ranks.h"
 #include "tests/cluster/support/slurm.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <array>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

@@ -3,8 +3,8 @@
 #include "tests/cluster/support/cluster.h"
 #include "tests/cluster/support/ranks.h"
 #include "tests/cluster/support/slurm.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 
 using namespace dtrun;

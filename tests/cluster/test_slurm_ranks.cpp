@@ -2,9 +2,9 @@
 #include "base/strings.h"
 #include "tests/cluster/support/ranks.h"
 #include "tests/cluster/support/slurm.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <map>

@@ -1,10 +1,10 @@
 // Real torch and DeepSpeed on several hosts: what they do with each other, and how it ends when one of them
 // goes wrong. The programs are in frameworks/.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <charconv>
 #include <chrono>
 #include <filesystem>

@@ -1,8 +1,8 @@
 // torchrun's elastic words on real hosts: all of them from one command, and the same command on each.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 

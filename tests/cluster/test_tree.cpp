@@ -1,8 +1,8 @@
 // Hosts behind relays, and what ranks ask of the store through their agents.
 #include "tests/cluster/support/ranks.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 using namespace dtrun;

@@ -1,6 +1,6 @@
 #include "contracts/table.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <set>
 
 namespace dtrun {

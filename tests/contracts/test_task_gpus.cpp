@@ -1,6 +1,5 @@
 #include "contracts/task_gpus.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 

@@ -3,10 +3,10 @@
 #include "contracts/table.h"
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "worker/mpi/pmix_environment.h"
 
 #include <boost/json.hpp>
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
 #include <set>

@@ -2,13 +2,13 @@
 #include "base/strings.h"
 #include "hostfiles/allocation.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <map>
 
 using namespace dtrun;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Variables = std::map<std::string, std::string, std::less<>>;
 
 namespace {

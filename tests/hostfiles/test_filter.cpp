@@ -1,8 +1,7 @@
 #include "hostfiles/filter.h"
 #include "hostfiles/host_spec.h"
 #include "tests/hostfiles/parsed.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 

@@ -1,7 +1,7 @@
 #include "hostfiles/host_spec.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 
 using namespace dtrun;

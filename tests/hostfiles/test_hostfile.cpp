@@ -1,8 +1,8 @@
 #include "hostfiles/hostfile.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>

@@ -3,8 +3,8 @@
 #include "hostfiles/host.h"
 #include "hostfiles/nodelist.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <map>
 

@@ -2,8 +2,7 @@
 #include "hostfiles/hostfile.h"
 #include "hostfiles/placement.h"
 #include "tests/hostfiles/parsed.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 

@@ -1,8 +1,7 @@
 #include "hostfiles/host_spec.h"
 #include "hostfiles/placement.h"
 #include "hostfiles/rankfile.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 

@@ -4,9 +4,9 @@
 #include "hostfiles/nodelist.h"
 #include "hostfiles/placement.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <random>
 #include <set>

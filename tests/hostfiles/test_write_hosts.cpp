@@ -5,13 +5,13 @@
 #include "hostfiles/nodelist.h"
 #include "hostfiles/write_hosts.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
-#include <catch2/catch.hpp>
 #include <random>
 
 using namespace dtrun;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

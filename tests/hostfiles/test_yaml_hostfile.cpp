@@ -2,8 +2,8 @@
 #include "hostfiles/write_hosts.h"
 #include "hostfiles/yaml_hostfile.h"
 #include "tests/hostfiles/parsed.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 
 using namespace dtrun;

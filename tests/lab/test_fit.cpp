@@ -1,7 +1,6 @@
 #include "lab/report/fit.h"
 #include "tests/lab/lab_support.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 using namespace dtrun::lab;

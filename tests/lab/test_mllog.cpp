@@ -1,9 +1,9 @@
 #include "base/strings.h"
 #include "lab/report/mllog.h"
 #include "tests/lab/lab_support.h"
+#include "tests/support/catch.h"
 
 #include <boost/json.hpp>
-#include <catch2/catch.hpp>
 #include <map>
 
 using namespace dtrun;

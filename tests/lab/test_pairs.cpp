@@ -5,12 +5,11 @@
 #include "lab/report/pairs.h"
 #include "lab/report/text.h"
 #include "tests/lab/lab_support.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 using namespace dtrun::lab;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -3,15 +3,15 @@
 #include "lab/plan/flags.h"
 #include "lab/plan/plan.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 
 #include <fmt/ranges.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::lab;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
+using Catch::Contains;
+using Catch::StartsWith;
 
 namespace {
 

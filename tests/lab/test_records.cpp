@@ -1,8 +1,8 @@
 #include "lab/record_json.h"
 #include "lab/report/results.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <concepts>
 

@@ -5,12 +5,11 @@
 #include "lab/report/text.h"
 #include "lab/report/training_tables.h"
 #include "tests/lab/lab_support.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 using namespace dtrun::lab;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "launcher/output/output_mux.h"
 #include "rendezvous/wire/output_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
 #include <sys/mman.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
-#include <catch2/catch.hpp>
 #include <condition_variable>
 #include <map>
 #include <mutex>

@@ -4,12 +4,12 @@
 #include "base/ids.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

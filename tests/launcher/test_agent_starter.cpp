@@ -2,9 +2,9 @@
 
 #include "launcher/transport/process_channel.h"
 #include "rendezvous/wire/message.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 namespace dtrun {

@@ -1,6 +1,5 @@
 #include "launcher/head/answer_watch.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 

@@ -4,10 +4,10 @@
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 
 #include <dtrun_version.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::commands;
@@ -15,8 +15,8 @@ using namespace dtrun::plan;
 using namespace dtrun::cli;
 using namespace dtrun::output;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
+using Catch::Contains;
+using Catch::StartsWith;
 using Strings = std::vector<std::string>;
 
 TEST_CASE("words about restarts need restarts", "[cli]") {

@@ -4,15 +4,15 @@
 #include "launcher/cli/man.h"
 #include "launcher/cli/run.h"
 #include "launcher/commands/see_commands.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <set>
 
 namespace dtrun::cli {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Offer = Completion::Kind;
 
 int nothing_runs(Words, plan::EnvironmentView) {

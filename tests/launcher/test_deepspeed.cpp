@@ -3,10 +3,10 @@
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 
@@ -14,7 +14,7 @@ using namespace dtrun;
 using namespace dtrun::fronts;
 using namespace dtrun::plan;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Strings = std::vector<std::string>;
 using Count = HostShape::Count;
 

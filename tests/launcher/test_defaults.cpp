@@ -2,18 +2,18 @@
 #include "base/log.h"
 #include "launcher/cli/defaults.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 namespace dtrun {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Lines = std::vector<std::string>;
 
 /// A file of options, and an environment that names it.

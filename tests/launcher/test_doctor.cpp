@@ -1,9 +1,9 @@
 // What a doctor makes of what hosts tell.
 #include "launcher/doctor/examination.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <boost/json/parse.hpp>
-#include <catch2/catch.hpp>
 #include <set>
 
 using namespace dtrun;

@@ -1,13 +1,12 @@
 #include "launcher/plan/env_file.h"
 #include "launcher/plan/environment.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::plan;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -2,13 +2,12 @@
 #include "launcher/cli/horovod_flags.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::cli;
-using Catch::Matchers::EndsWith;
+using Catch::EndsWith;
 
 namespace {
 

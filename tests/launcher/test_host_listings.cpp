@@ -1,7 +1,6 @@
 #include "hostfiles/hostfile.h"
 #include "launcher/discovery/host_listings.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun::discovery {
 namespace {

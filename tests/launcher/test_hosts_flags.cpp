@@ -1,12 +1,11 @@
 #include "base/strings.h"
 #include "tests/launcher/cli_support.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 using namespace dtrun::commands;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -1,9 +1,9 @@
 #include "launcher/head/job.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <random>
 

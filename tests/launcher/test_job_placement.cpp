@@ -1,9 +1,9 @@
 // How many ranks a job may have where a batch system counts fewer tasks than processors.
 #include "launcher/plan/job_plan.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,8 +1,8 @@
 #include "launcher/transport/known_hosts.h"
 
 #include "base/fd.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 

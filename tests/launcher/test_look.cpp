@@ -5,15 +5,15 @@
 #include "launcher/head/stacks_text.h"
 #include "launcher/output/user_terminal.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Strings = std::vector<std::string>;
 
 TEST_CASE("--wrap takes a command for all ranks, or for those before its colon",

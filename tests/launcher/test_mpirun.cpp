@@ -3,16 +3,15 @@
 #include "launcher/mpirun/mpirun_run.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::plan;
 using namespace dtrun::commands;
 using namespace dtrun::mpirun;
-using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
+using Catch::Contains;
+using Catch::StartsWith;
 using Kind = MpirunProgram::Kind;
 
 namespace {
@@ -341,19 +340,19 @@ TEST_CASE("the plan shows the command that --mpi mpirun would run", "[launcher][
     plan.command = compose_mpirun(spec, plan.mpirun, {.hostfile_path = "/dev/fd/64"}).value();
     CHECK_THAT(plan_text(spec, &plan),
                Contains("  al    mpirun\n") &&
-                   Catch::Matchers::EndsWith(
+                   Catch::EndsWith(
                        "mpirun:     MPICH 4.0.2\n"
                        "runs:       HYDRA_LAUNCHER_EXTRA_ARGS='' mpirun -f /dev/fd/64 -bootstrap "
                        "ssh -prepend-rank -n 2 p\n"
                        "hostfile:   s1:1 user=al\n"
                        "            s2:1\n"));
-    CHECK_THAT(plan_json(spec, &plan),
-               Catch::Matchers::EndsWith(
-                   R"(,"mpirun":{"name":"MPICH 4.0.2","command":["mpirun","-f","/dev/fd/64",)"
-                   R"("-bootstrap","ssh","-prepend-rank","-n","2","p"],)"
-                   R"("environment":{"HYDRA_LAUNCHER_EXTRA_ARGS":""},)"
-                   R"("hostfile":"s1:1 user=al\ns2:1\n"}})"
-                   "\n"));
+    CHECK_THAT(
+        plan_json(spec, &plan),
+        Catch::EndsWith(R"(,"mpirun":{"name":"MPICH 4.0.2","command":["mpirun","-f","/dev/fd/64",)"
+                        R"("-bootstrap","ssh","-prepend-rank","-n","2","p"],)"
+                        R"("environment":{"HYDRA_LAUNCHER_EXTRA_ARGS":""},)"
+                        R"("hostfile":"s1:1 user=al\ns2:1\n"}})"
+                        "\n"));
 }
 
 TEST_CASE("in a step of Slurm mpirun's own step may overlap", "[launcher][mpirun]") {

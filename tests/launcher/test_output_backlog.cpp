@@ -1,6 +1,5 @@
 #include "launcher/output/output_backlog.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 

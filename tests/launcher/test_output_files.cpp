@@ -221,8 +221,8 @@ TEST_CASE("A restart whose files cannot be made is reported once, and keeps nobo
     mux->stop(soon());
     mux.collect();
     REQUIRE(mux.failures.size() == 1);
-    CHECK_THAT(mux.failures[0].message, Catch::Matchers::Contains("/D/attempt_1/rank.0/stdout: ") &&
-                                            Catch::Matchers::Contains("; attempt 1 has no files"));
+    CHECK_THAT(mux.failures[0].message, Catch::Contains("/D/attempt_1/rank.0/stdout: ") &&
+                                            Catch::Contains("; attempt 1 has no files"));
     CHECK(mux.credited(r0, Stream::out) == 25);
 }
 

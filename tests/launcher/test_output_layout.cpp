@@ -4,10 +4,10 @@
 #include "launcher/output/output_layout.h"
 #include "launcher/output/path_pattern.h"
 #include "rendezvous/wire/output_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <regex>

@@ -4,8 +4,8 @@
 #include "launcher/plan/one_machine.h"
 #include "launcher/transport/host_target.h"
 #include "rendezvous/wire/modes.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 namespace dtrun {

@@ -1,10 +1,10 @@
 #include "launcher/transport/process_channel.h"
 
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
 
 #include <sys/wait.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>

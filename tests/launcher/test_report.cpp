@@ -3,8 +3,8 @@
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun {

@@ -1,7 +1,7 @@
 #include "launcher/head/slurm_step.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -3,12 +3,12 @@
 
 #include "base/command_output.h"
 #include "base/strings.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 
 #include <pwd.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <map>
 
 namespace dtrun {

@@ -1,11 +1,11 @@
 // What becomes of descriptors when an ssh server hangs up.
 #include "launcher/transport/ssh_session.h"
 
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
 #include <fcntl.h>
 #include <array>
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

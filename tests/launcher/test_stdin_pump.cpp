@@ -1,10 +1,10 @@
 #include "launcher/output/stdin_pump.h"
 
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::output;

@@ -1,8 +1,7 @@
 #include "launcher/commands/store_command.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/watch/serialize.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 

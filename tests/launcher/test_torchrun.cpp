@@ -2,8 +2,7 @@
 #include "launcher/plan/machine_facts.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 using namespace dtrun::fronts;
@@ -11,7 +10,7 @@ using namespace dtrun::plan;
 using namespace dtrun::cli;
 using namespace dtrun::output;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Strings = std::vector<std::string>;
 using Count = HostShape::Count;
 

@@ -3,13 +3,13 @@
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/machine_facts.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::plan;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Count = HostShape::Count;
 
 namespace {

@@ -4,9 +4,8 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,7 +1,6 @@
 #include "launcher/head/wait_watch.h"
 #include "rendezvous/wire/rank_messages.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 

@@ -9,19 +9,19 @@
 #include "launcher/watch/rank_tails.h"
 #include "launcher/watch/serialize.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/json/parse.hpp>
-#include <catch2/catch.hpp>
 #include <set>
 #include <sstream>
 
 namespace dtrun::watch {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 /// A job of two hosts, of which one has a GPU and the other is lost.
 boost::json::object a_view() {

@@ -3,10 +3,10 @@
 #include "launcher/plan/binding.h"
 #include "launcher/plan/job_plan.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "tests/loopback/simulation.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <map>
 #include <string>
 

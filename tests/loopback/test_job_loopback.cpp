@@ -2,15 +2,15 @@
 
 #include "launcher/plan/exit_code.h"
 #include "tests/loopback/many_orders.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun::simulation {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 TEST_CASE("a job whose ranks end well succeeds, and shows all that they have printed",
           "[loopback]") {

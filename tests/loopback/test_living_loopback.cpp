@@ -1,16 +1,16 @@
 // Elastic jobs whose processes live through several worlds: what becomes of them when processes and hosts are lost.
 
 #include "tests/loopback/many_orders.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun::simulation {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using Worlds = std::vector<std::string>;
 
 constexpr SlotIndex p0{0}, p1{1};

@@ -2,9 +2,9 @@
 // Jobs of Generations in a few words, for its tests.
 
 #include "rendezvous/elastic/generations.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <initializer_list>
 #include <optional>
 #include <string>

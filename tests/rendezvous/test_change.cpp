@@ -1,6 +1,6 @@
 #include "rendezvous/wire/change.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <thread>
 
 namespace dtrun {

@@ -11,11 +11,11 @@
 #include "rendezvous/wire/request.h"
 #include "rendezvous/wire/store_request.h"
 #include "tests/rendezvous/slow_disk.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <sqlite3.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>

@@ -10,12 +10,12 @@
 #include "rendezvous/wire/request.h"
 #include "rendezvous/wire/store_request.h"
 #include "tests/rendezvous/slow_disk.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun {

@@ -1,8 +1,7 @@
 // Whether hosts reach each other, and how fast, over loopback.
 #include "rendezvous/checkup/door.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
-
-#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <vector>

@@ -2,10 +2,10 @@
 #include "rendezvous/exchange/relay.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/msgpack.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <deque>
 #include <random>
 #include <set>

@@ -1,8 +1,8 @@
 #include "rendezvous/elastic/generations.h"
 
 #include "tests/rendezvous/generations_support.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <set>
 
 namespace dtrun::generations {

@@ -1,7 +1,7 @@
 #include "rendezvous/exchange/group_fences.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <optional>
 #include <utility>
 #include <vector>

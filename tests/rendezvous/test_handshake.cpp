@@ -2,9 +2,8 @@
 #include "rendezvous/links/client.h"
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/handshake_records.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 namespace {

@@ -1,11 +1,11 @@
 #include "base/fd.h"
 #include "base/loop/task_group.h"
 #include "rendezvous/links/link.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/seed.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <random>
 
 namespace dtrun {

@@ -2,11 +2,11 @@
 
 #include "rendezvous/links/incoming_frames.h"
 #include "rendezvous/links/send_queue.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
 #include <unistd.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <string>
 #include <vector>

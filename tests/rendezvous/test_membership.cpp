@@ -1,10 +1,10 @@
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <random>
 #include <set>
 

@@ -4,7 +4,6 @@
 #include "rendezvous/wire/start_messages.h"
 
 #include <malloc.h>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
 #include <new>
@@ -91,6 +90,7 @@ TEST_CASE("docs/PROTOCOL.md has the frames of messages.def, and no others", "[me
     DTRUN_FRAME(name, number, from_to, meaning)
     const std::vector<std::string> listed{
 #include "rendezvous/wire/messages.def"
+#include "tests/support/catch.h"
     };
     CHECK(documented_frames() == listed);
 }

@@ -1,8 +1,8 @@
 #include "rendezvous/wire/msgpack.h"
 
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
-#include <catch2/catch.hpp>
 #include <limits>
 #include <random>
 

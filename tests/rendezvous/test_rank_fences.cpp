@@ -4,9 +4,9 @@
 #include "rendezvous/exchange/relay.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/msgpack.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
-#include <catch2/catch.hpp>
 #include <deque>
 #include <functional>
 #include <memory>

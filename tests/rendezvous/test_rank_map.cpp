@@ -1,7 +1,6 @@
 #include "rendezvous/membership/rank_map.h"
 #include "rendezvous/wire/rank_messages.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 namespace {

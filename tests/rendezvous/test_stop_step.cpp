@@ -1,6 +1,5 @@
 #include "rendezvous/elastic/stop_step.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 namespace {

@@ -1,8 +1,7 @@
 #include "rendezvous/exchange/store.h"
 
 #include "rendezvous/wire/msgpack.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 namespace {

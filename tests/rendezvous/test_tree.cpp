@@ -2,9 +2,9 @@
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/membership/tree.h"
 #include "rendezvous/wire/relayed.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
 #include <thread>

@@ -1,7 +1,6 @@
 #include "rendezvous/links/tunnel_end.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 namespace {

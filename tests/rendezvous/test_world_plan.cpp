@@ -1,6 +1,5 @@
 #include "rendezvous/elastic/world_plan.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun {
 namespace {

@@ -1,8 +1,7 @@
 // The judge of the simulation's histories, judged.
 
 #include "tests/simulation/linearizable.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 namespace dtrun::simulation {
 namespace {

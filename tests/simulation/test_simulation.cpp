@@ -2,10 +2,10 @@
 
 #include "tests/simulation/ledger.h"
 #include "tests/simulation/universe.h"
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
 #include <string>

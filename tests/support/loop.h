@@ -2,8 +2,8 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <optional>
 
 namespace dtrun {

@@ -1,6 +1,6 @@
 #pragma once
 
 #include "base/loop/precompiled.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <random>

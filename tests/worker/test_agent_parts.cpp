@@ -2,6 +2,7 @@
 
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/machine_load.h"
@@ -9,7 +10,6 @@
 #include "worker/agent/reserved_ports.h"
 #include "worker/ranks/rank_macros.h"
 
-#include <catch2/catch.hpp>
 #include <fstream>
 
 namespace dtrun {

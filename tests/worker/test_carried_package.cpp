@@ -4,12 +4,12 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/agent/archive.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

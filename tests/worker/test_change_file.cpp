@@ -1,8 +1,8 @@
 #include "worker/agent/change_file.h"
 
 #include "base/fd.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 namespace dtrun {

@@ -2,12 +2,11 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/request.h"
 #include "rendezvous/wire/start_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
 #include "worker/agent/connections.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

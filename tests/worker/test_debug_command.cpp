@@ -1,10 +1,9 @@
 // By what a rank waits for a debugger.
 
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/debug_command.h"
 #include "worker/ranks/python_command.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

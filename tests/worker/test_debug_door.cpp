@@ -1,5 +1,6 @@
 // The way to the debugger of a rank: who is at its end, and when there is none.
 
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
@@ -7,7 +8,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <vector>
 

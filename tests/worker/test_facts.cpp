@@ -1,9 +1,9 @@
 // What a host tells a doctor.
 #include "base/simulated.h"
+#include "tests/support/catch.h"
 #include "worker/checkup/facts.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 
 using namespace dtrun;

@@ -1,9 +1,9 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "worker/ranks/health_check.h"
 #include "worker/ranks/supervisor.h"
 
-#include <catch2/catch.hpp>
 #include <optional>
 #include <string>
 

@@ -1,8 +1,8 @@
 #include "base/loop/asio.h"
+#include "tests/support/catch.h"
 #include "worker/ranks/input_feed.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <string>
 

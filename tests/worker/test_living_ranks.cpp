@@ -2,9 +2,8 @@
 #include "worker/agent/living_ranks.h"
 
 #include "rendezvous/links/link.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,11 +1,11 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/wire/output_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/virtual_time.h"
 #include "worker/ranks/output_pump.h"
 
 #include <fcntl.h>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <map>
 #include <memory>

@@ -1,8 +1,7 @@
 #include "rendezvous/wire/start_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/agent/preflight.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

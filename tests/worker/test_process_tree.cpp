@@ -1,4 +1,5 @@
 #include "base/fd.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
@@ -15,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>

@@ -1,3 +1,4 @@
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 #include "worker/agent/rank_binding.h"
 #include "worker/binding/cpu_list.h"
@@ -5,7 +6,6 @@
 #include <sched.h>
 #include <unistd.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <future>
 #include <thread>
 

@@ -1,3 +1,4 @@
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/rank_process.h"
 
@@ -7,7 +8,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun {

@@ -1,6 +1,5 @@
+#include "tests/support/catch.h"
 #include "worker/agent/sections.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,13 +1,13 @@
 #include "worker/ranks/sever.h"
 
 #include "base/fd.h"
+#include "tests/support/catch.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun::ranks {

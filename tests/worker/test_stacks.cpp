@@ -1,12 +1,12 @@
 // What is made of the texts of gdb, py-spy and /proc, and what may be sent to ranks.
 
 #include "rendezvous/wire/look_messages.h"
+#include "tests/support/catch.h"
 #include "worker/ranks/stack_taker.h"
 #include "worker/ranks/stack_text.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 namespace dtrun {

@@ -1,10 +1,10 @@
 // Processes that are kept ready for ranks: when there are some, and which commands they may run. What they
 // are like is seen in tests/launcher/check_standby.py.
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/python_command.h"
 #include "worker/ranks/standby_plan.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace dtrun {
 
 using namespace ranks;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using std::chrono::seconds;
 namespace {
 

@@ -1,6 +1,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
@@ -13,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <climits>
 #include <csignal>
 #include <filesystem>

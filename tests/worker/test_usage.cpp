@@ -1,9 +1,9 @@
 // What ranks use.
+#include "tests/support/catch.h"
 #include "worker/ranks/usage.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <vector>
 

@@ -1,6 +1,5 @@
+#include "tests/support/catch.h"
 #include "worker/agent/visible_devices.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun::agent {
 

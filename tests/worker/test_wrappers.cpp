@@ -1,10 +1,9 @@
 #include "rendezvous/wire/start_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/agent/preflight.h"
 #include "worker/ranks/rank_macros.h"
 #include "worker/ranks/wrappers.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,3 +1,4 @@
+#include "tests/support/catch.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
 #include "tests/worker_client/client_support.h"
@@ -7,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <atomic>
-#include <catch2/catch.hpp>
 
 namespace dtrun::testing {
 namespace {

@@ -1,7 +1,7 @@
+#include "tests/support/catch.h"
 #include "worker/client/connection.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <map>
 #include <thread>
 

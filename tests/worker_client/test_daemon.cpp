@@ -1,3 +1,4 @@
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/fake_server.h"
@@ -6,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <atomic>
-#include <catch2/catch.hpp>
 
 namespace dtrun::testing {
 namespace {

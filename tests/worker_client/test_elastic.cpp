@@ -1,4 +1,5 @@
 // A client that lives through several generations under an agent.
+#include "tests/support/catch.h"
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/fake_server.h"
 
@@ -6,7 +7,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 
 namespace dtrun::testing {
 namespace {

@@ -1,10 +1,10 @@
 #include "worker/client/event_queue.h"
 
+#include "tests/support/catch.h"
 #include "worker/client/connect/private_fd.h"
 
 #include <poll.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun::embedded {
 namespace {

@@ -1,8 +1,8 @@
+#include "tests/support/catch.h"
 #include "worker/client/callers.h"
 #include "worker/client/first_use.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <thread>
 #include <vector>
 

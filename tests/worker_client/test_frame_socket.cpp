@@ -1,10 +1,10 @@
 #include "worker/client/connect/frame_socket.h"
 
 #include "base/fd.h"
+#include "tests/support/catch.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <catch2/catch.hpp>
 #include <future>
 #include <string>
 #include <thread>

@@ -1,12 +1,12 @@
 #include "worker/client/connect/launchers.h"
 
 #include "base/crypto.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/client/connect/daemon.h"
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun::embedded {
 namespace {

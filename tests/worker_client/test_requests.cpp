@@ -1,7 +1,7 @@
+#include "tests/support/catch.h"
 #include "worker/client/requests.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <set>
 #include <thread>
 #include <vector>

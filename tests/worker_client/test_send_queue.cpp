@@ -1,10 +1,10 @@
 #include "worker/client/step/send_queue.h"
 
+#include "tests/support/catch.h"
 #include "worker/client/connect/private_fd.h"
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun::embedded {
 namespace {

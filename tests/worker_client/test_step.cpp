@@ -1,3 +1,4 @@
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker_client/client_support.h"
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <optional>
 #include <stdexcept>
 #include <thread>

@@ -1,9 +1,9 @@
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/client/connect/handshake.h"
 #include "worker/client/step/key.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 
 namespace dtrun::embedded {
 namespace {

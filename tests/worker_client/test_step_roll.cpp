@@ -1,6 +1,6 @@
+#include "tests/support/catch.h"
 #include "worker/client/step/roll.h"
 
-#include <catch2/catch.hpp>
 #include <thread>
 
 namespace dtrun::embedded {

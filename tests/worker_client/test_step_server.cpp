@@ -1,10 +1,10 @@
 #include "worker/client/step/server.h"
 
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/client/connect/frame_socket.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun::embedded {
 namespace {

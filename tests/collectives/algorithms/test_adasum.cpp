@@ -2,10 +2,10 @@
 #include "tests/collectives/support/elements.h"
 #include "tests/collectives/support/local_group.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cfenv>
 #include <cmath>
 #include <random>

@@ -2,7 +2,6 @@
 #include "tests/collectives/support/local_group.h"
 #include "tests/collectives/support/thread_ranks.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,6 +20,7 @@ constexpr CompressedAllreduce::Chunks kSmallChunks{.step_bytes = 1024, .message_
 constexpr Format kFormats[] = {
 #define DTRUN_FORMAT(format, ...) Format::format,
 #include "collectives/codec/formats.def"
+#include "tests/support/catch.h"
 #undef DTRUN_FORMAT
 };
 

@@ -3,8 +3,8 @@
 #include "tests/collectives/support/elements.h"
 #include "tests/collectives/support/local_group.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 

@@ -2,8 +2,8 @@
 #include "tests/collectives/support/group_checks.h"
 #include "tests/collectives/support/local_group.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -115,17 +115,15 @@ TEST_CASE("the group of threads passes the checks that backends must pass",
 TEST_CASE("the checks name the operation, type, count and element that is wrong",
           "[collectives][support]") {
     using Fault = Faulty::Fault;
-    CHECK_THAT(
-        check_faulty(Fault::one_bit),
-        Catch::Matchers::Contains("rank 1 of 2: allreduce f32 sum of 1027: element 900 is") ||
-            Catch::Matchers::Contains("rank 1 of 2: allreduce f32 sum of 1027, in place: "
-                                      "element 900 is"));
+    CHECK_THAT(check_faulty(Fault::one_bit),
+               Catch::Contains("rank 1 of 2: allreduce f32 sum of 1027: element 900 is") ||
+                   Catch::Contains("rank 1 of 2: allreduce f32 sum of 1027, in place: "
+                                   "element 900 is"));
     CHECK_THAT(check_faulty(Fault::beyond_the_end),
-               Catch::Matchers::Contains("bytes outside of the data were written"));
+               Catch::Contains("bytes outside of the data were written"));
     CHECK_THAT(check_faulty(Fault::in_written),
-               Catch::Matchers::Contains("alltoall of 1027 B: input: byte 1 is"));
-    CHECK_THAT(check_faulty(Fault::half_precision),
-               Catch::Matchers::Contains("allreduce f32 sum of"));
+               Catch::Contains("alltoall of 1027 B: input: byte 1 is"));
+    CHECK_THAT(check_faulty(Fault::half_precision), Catch::Contains("allreduce f32 sum of"));
 }
 
 TEST_CASE("elements of every type survive being stored and loaded", "[collectives][support]") {

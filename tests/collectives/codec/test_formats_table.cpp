@@ -5,13 +5,12 @@
 
 #include <dtrun/communicator.h>
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <iterator>
 #include <set>
 
 using namespace dtrun::collectives;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 
@@ -39,6 +38,7 @@ TEST_CASE("the public headers know every format by its name and value", "[collec
     static_assert((c_name) == (value), "<dtrun_collectives.h>"); \
     static_assert(static_cast<int>(dtrun::Format::format) == (value), "<dtrun/communicator.h>");
 #include "collectives/codec/formats.def"
+#include "tests/support/catch.h"
 #undef DTRUN_FORMAT
     const std::string header = text_of("collectives/include/dtrun_collectives.h");
     std::size_t public_formats = 0;

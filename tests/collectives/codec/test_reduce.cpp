@@ -2,8 +2,7 @@
 
 #include "collectives/coordinator/scale.h"
 #include "reference.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <cfenv>
 

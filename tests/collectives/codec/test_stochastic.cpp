@@ -1,6 +1,5 @@
 #include "reference.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun;
 using namespace dtrun::collectives;

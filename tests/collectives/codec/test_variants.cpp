@@ -1,6 +1,6 @@
 #include "reference.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cfenv>
 
 using namespace dtrun;

@@ -1,7 +1,6 @@
 #include "collectives/coordinator/agreement.h"
 #include "collectives/coordinator/fusion.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <numeric>
 

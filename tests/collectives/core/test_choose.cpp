@@ -3,8 +3,7 @@
 #include "base/fd.h"
 #include "collectives/backend_table.h"
 #include "collectives/host_address.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 #include "collectives/shared_library.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-
-#include <catch2/catch.hpp>
 
 #include <filesystem>
 

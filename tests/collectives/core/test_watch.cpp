@@ -1,10 +1,10 @@
 #include "collectives/watch.h"
 
 #include "tests/collectives/support/memory_store.h"
+#include "tests/support/catch.h"
 
 #include <array>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <future>
 #include <optional>

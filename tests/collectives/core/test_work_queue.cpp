@@ -1,6 +1,6 @@
 #include "collectives/work_queue.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <stdexcept>
 #include <vector>
 

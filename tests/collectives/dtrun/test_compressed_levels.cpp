@@ -2,8 +2,7 @@
 #include "collectives/compressed.h"
 #include "collectives/compressed_parts.h"
 #include "tests/collectives/dtrun/levels_fixture.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <cmath>
 #include <random>

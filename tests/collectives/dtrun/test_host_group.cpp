@@ -1,6 +1,5 @@
 #include "tests/collectives/dtrun/levels_fixture.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <signal.h>
 #include <sys/wait.h>

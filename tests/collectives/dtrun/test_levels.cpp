@@ -1,8 +1,7 @@
 #include "tests/collectives/dtrun/levels_fixture.h"
 #include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/group_checks.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

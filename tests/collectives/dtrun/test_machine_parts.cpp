@@ -1,9 +1,8 @@
 #include "collectives/compressed.h"
 #include "collectives/host/machine_parts.h"
 #include "tests/collectives/dtrun/levels_fixture.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-
-#include <catch2/catch.hpp>
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,6 +1,5 @@
 #include "collectives/topology.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun::collectives;
 

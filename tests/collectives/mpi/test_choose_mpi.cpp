@@ -1,8 +1,8 @@
 #include "collectives/mpi/choose_mpi.h"
 
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-#include <catch2/catch.hpp>
 #include <set>
 
 using namespace dtrun;

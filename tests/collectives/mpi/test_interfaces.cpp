@@ -1,7 +1,7 @@
 #include "collectives/mpi/interfaces.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
 

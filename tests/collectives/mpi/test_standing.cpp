@@ -1,8 +1,8 @@
 #include "collectives/mpi/standing.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::collectives;

@@ -1,6 +1,5 @@
 #include "collectives/mpi/texts.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun::collectives;
 

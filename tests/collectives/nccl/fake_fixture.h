@@ -2,8 +2,8 @@
 
 #include "tests/collectives/nccl/nccl_fixture.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <span>

@@ -1,8 +1,8 @@
 #include "collectives/codec/numbers.h"
 #include "tests/collectives/nccl/codec_checks.h"
 #include "tests/collectives/nccl/codec_on_cpu.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

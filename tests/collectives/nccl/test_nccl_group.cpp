@@ -1,9 +1,9 @@
 #include "collectives/nccl/group.h"
 #include "tests/collectives/nccl/fake_fixture.h"
+#include "tests/support/catch.h"
 
 #include <dlfcn.h>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <numeric>
 #include <thread>
 

@@ -3,10 +3,10 @@
 #include "collectives/nccl/network.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 #include "tests/collectives/nccl/nccl_fixture.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <map>

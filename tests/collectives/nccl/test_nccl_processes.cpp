@@ -1,10 +1,10 @@
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
 #include <string>

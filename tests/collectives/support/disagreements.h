@@ -2,8 +2,7 @@
 
 #include "collectives/group.h"
 #include "tests/collectives/support/thread_ranks.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <chrono>
 #include <functional>

@@ -1,8 +1,8 @@
 #include "collectives/tcp/sealed_stream.h"
+#include "tests/support/catch.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,6 @@
 #include "collectives/tcp/address.h"
 #include "collectives/tcp/mesh.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 using namespace dtrun::collectives;
 using namespace dtrun::collectives::over_tcp;

@@ -1,10 +1,10 @@
 #include "base/result.h"
 #include "collectives/tcp/door.h"
+#include "tests/support/catch.h"
 
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
-#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <filesystem>

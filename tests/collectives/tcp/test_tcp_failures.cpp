@@ -3,8 +3,7 @@
 #include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/tap.h"
 #include "tests/collectives/support/thread_ranks.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <latch>
 #include <mutex>

@@ -4,9 +4,9 @@
 #include "collectives/tcp/mesh.h"
 #include "collectives/tcp/stream.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
 #include <sys/uio.h>
-#include <catch2/catch.hpp>
 
 #include <array>
 #include <chrono>

@@ -1,8 +1,7 @@
 #include "collectives/tcp/group.h"
 #include "tests/collectives/support/group_checks.h"
 #include "tests/collectives/support/thread_ranks.h"
-
-#include <catch2/catch.hpp>
+#include "tests/support/catch.h"
 
 #include <chrono>
 #include <iostream>

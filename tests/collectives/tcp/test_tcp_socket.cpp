@@ -1,10 +1,10 @@
 #include "collectives/tcp/socket.h"
+#include "tests/support/catch.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <catch2/catch.hpp>
 
 #include <array>
 #include <cstdlib>

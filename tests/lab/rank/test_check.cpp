@@ -1,8 +1,8 @@
 #include "collectives/codec/format_table.h"
 #include "collectives/codec/reduce.h"
 #include "lab/rank/check.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 

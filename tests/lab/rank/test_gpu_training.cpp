@@ -1,8 +1,8 @@
 #include "lab/rank/gpu/gpu_learner.h"
 #include "lab/rank/trainer.h"
 #include "tests/lab/rank/gpu_checks.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cstdlib>
 
 // The kernels of training on a GPU and what gives them their work, over a runtime that only pretends:

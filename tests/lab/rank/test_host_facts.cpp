@@ -2,10 +2,10 @@
 #include "lab/rank/host_facts.h"
 #include "lab/rank/rank_comm.h"
 #include "lab/rank/run_program.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <boost/json.hpp>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
 #include <limits>

@@ -1,8 +1,8 @@
 #include "lab/rank/images.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <array>
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <set>

@@ -1,6 +1,6 @@
 #include "lab/rank/options.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <sstream>
 
 using namespace dtrun::collectives;

@@ -1,7 +1,7 @@
 #include "lab/rank/memory.h"
 #include "lab/rank/sweep.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <numeric>
 

@@ -2,8 +2,8 @@
 #include "lab/rank/network.h"
 #include "lab/rank/random.h"
 #include "tests/lab/rank/thread_reducer.h"
+#include "tests/support/catch.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <numeric>
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "tests/support/catch.h"
 #include "worker/binding/machine.h"
 
-#include <catch2/catch.hpp>
 #include <string>
 #include <utility>
 

@@ -1,12 +1,12 @@
 #include "base/command_output.h"
 #include "base/fd.h"
 #include "base/strings.h"
+#include "tests/support/catch.h"
 #include "tests/support/skip.h"
 #include "tests/worker/binding/machines.h"
 #include "worker/binding/bind_plan.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <map>
 
 namespace dtrun::binding {

@@ -1,7 +1,7 @@
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/binding/cpu_quota.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 using namespace dtrun;

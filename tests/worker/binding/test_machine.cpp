@@ -1,3 +1,4 @@
+#include "tests/support/catch.h"
 #include "tests/worker/binding/machines.h"
 #include "worker/binding/describe.h"
 #include "worker/binding/gpu_numbers.h"
@@ -5,7 +6,6 @@
 
 #include <sched.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <map>
 
 namespace dtrun::binding {

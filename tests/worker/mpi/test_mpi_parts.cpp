@@ -4,6 +4,7 @@
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/request.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/mpi/linked_mpi.h"
 #include "worker/mpi/mpi_service.h"
@@ -11,7 +12,6 @@
 #include "worker/ranks/left_behind.h"
 
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 

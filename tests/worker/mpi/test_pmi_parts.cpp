@@ -1,9 +1,9 @@
 // The parts of a session that stand alone; test_pmi_session.cpp has them together.
 
+#include "tests/support/catch.h"
 #include "worker/mpi/pmi_names.h"
 #include "worker/mpi/pmi_waits.h"
 
-#include <catch2/catch.hpp>
 #include <map>
 #include <string>
 #include <utility>

@@ -1,12 +1,12 @@
 // The server on real sockets.
 #include "rendezvous/wire/modes.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <chrono>
 
 using namespace dtrun;

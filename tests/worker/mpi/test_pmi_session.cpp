@@ -1,9 +1,9 @@
 // Clients of PMI without sockets: what they send, what they get, to the byte.
 #include "rendezvous/wire/modes.h"
+#include "tests/support/catch.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmi_session.h"
 
-#include <catch2/catch.hpp>
 #include <chrono>
 
 using namespace dtrun;

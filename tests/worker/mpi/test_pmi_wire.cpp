@@ -1,7 +1,7 @@
 // Lines of PMI-1 and messages of PMI-2, as bytes.
+#include "tests/support/catch.h"
 #include "worker/mpi/pmi_wire.h"
 
-#include <catch2/catch.hpp>
 #include <string>
 
 using namespace dtrun;

@@ -1,8 +1,8 @@
 // The declarations of libpmix that we have written down, against those of its headers.
+#include "tests/support/catch.h"
 #include "worker/mpi/pmix_abi.h"
 
 #include <pmix_server.h>
-#include <catch2/catch.hpp>
 #include <cstring>
 
 using namespace dtrun::pmix;

@@ -1,10 +1,10 @@
 // Connections of ranks, with a libpmix that only reads and writes.
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmix_connections.h"
 
 #include <arpa/inet.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::mpi;

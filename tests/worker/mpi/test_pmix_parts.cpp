@@ -1,4 +1,5 @@
 // What the server of PMIx is made of, without libpmix.
+#include "tests/support/catch.h"
 #include "tests/support/seed.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmix_abi.h"
@@ -6,7 +7,6 @@
 #include "worker/mpi/pmix_meetings.h"
 #include "worker/mpi/pmix_names.h"
 
-#include <catch2/catch.hpp>
 #include <random>
 
 using namespace dtrun;

@@ -1,10 +1,10 @@
 // The server of PMIx with its process, as far as that goes without libpmix.
 #include "rendezvous/wire/modes.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/worker/mpi/pmix_hosts.h"
 
 #include <sys/wait.h>
-#include <catch2/catch.hpp>
 #include <csignal>
 
 using namespace dtrun;

@@ -1,6 +1,5 @@
+#include "tests/support/catch.h"
 #include "worker/stores/elastic_desk.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun::stores {
 namespace {

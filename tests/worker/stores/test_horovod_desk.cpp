@@ -1,10 +1,9 @@
 #include "worker/stores/horovod_desk.h"
 
 #include "base/crypto.h"
+#include "tests/support/catch.h"
 #include "worker/stores/horovod_notice.h"
 #include "worker/stores/notice_address.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun::stores {
 namespace {

@@ -1,6 +1,5 @@
+#include "tests/support/catch.h"
 #include "worker/stores/horovod_http.h"
-
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using namespace dtrun::stores;

@@ -1,9 +1,9 @@
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "worker/stores/horovod_rendezvous.h"
 #include "worker/stores/local_store.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 #include <map>
 
 using namespace dtrun;

@@ -1,9 +1,9 @@
 // The server on real sockets, against a client that sends byte for byte what Horovod's does.
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/worker/stores/horovod_hosts.h"
 
 #include <fmt/format.h>
-#include <catch2/catch.hpp>
 
 using namespace dtrun;
 using Catch::Contains;

@@ -3,10 +3,10 @@
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/msgpack.h"
+#include "tests/support/catch.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"
 
-#include <catch2/catch.hpp>
 #include <memory>
 
 namespace dtrun {

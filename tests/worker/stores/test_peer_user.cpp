@@ -1,5 +1,6 @@
 #include "base/loop/local_acceptor.h"
 #include "base/loop/peer_user.h"
+#include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
@@ -9,7 +10,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <catch2/catch.hpp>
 #include <optional>
 
 namespace dtrun {

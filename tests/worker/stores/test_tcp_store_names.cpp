@@ -1,6 +1,5 @@
+#include "tests/support/catch.h"
 #include "worker/stores/tcp_store_names.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,6 +1,7 @@
 // The parts of a session that stand alone; test_tcp_store_session.cpp has them together.
 
 #include "rendezvous/wire/msgpack.h"
+#include "tests/support/catch.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/input_buffer.h"
 #include "worker/stores/session_failure.h"
@@ -8,7 +9,6 @@
 #include "worker/stores/unconfirmed_requests.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <map>
 #include <string>
 #include <utility>

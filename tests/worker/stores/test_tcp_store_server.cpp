@@ -1,5 +1,6 @@
 #include "base/loop/deadline.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/support/catch.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
@@ -7,7 +8,6 @@
 #include "worker/stores/tcp_store_server.h"
 
 #include <sys/socket.h>
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 

@@ -1,8 +1,8 @@
+#include "tests/support/catch.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/tcp_store_session.h"
 
-#include <catch2/catch.hpp>
 #include <deque>
 #include <memory>
 #include <set>

@@ -1,7 +1,6 @@
+#include "tests/support/catch.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/tcp_store_wire.h"
-
-#include <catch2/catch.hpp>
 
 namespace dtrun {
 
