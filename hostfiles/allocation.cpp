@@ -74,7 +74,7 @@ Result<long long> number_of(const Setting& setting, long long min, long long max
     const auto number = to_int(setting.text, min, max);
     if (!number)
         return fail_at(setting.place(), "{} is not a whole number from {} to {}; unset it",
-                       quoted(setting.text), min, max);
+                       in_quotes(setting.text), min, max);
     return *number;
 }
 

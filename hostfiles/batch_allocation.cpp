@@ -120,7 +120,7 @@ Result<std::vector<std::string>> partition_nodes(const Setting& partition) {
             return fail_at(partition.place().after(offset),
                            "{} is not a node number or a range of them such as 12-14; name the "
                            "hosts with -H",
-                           quoted(piece));
+                           in_quotes(piece));
         list += fmt::format("{}{:05}-{:05}", list.empty() ? "nid[" : ",", *first, *last);
         offset += piece.size() + 1;
     }

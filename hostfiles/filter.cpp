@@ -110,7 +110,7 @@ Result<std::vector<int>> FilterParser::parse_slot_numbers(std::string_view text,
         const auto slot = to_int(piece.text, 0, kSlotsMax - 1);
         if (!slot || piece.text[0] == '-')
             return fail_at(place.after(piece.offset), "{} is not a slot number; write host:0,1,2",
-                           quoted(piece.text));
+                           in_quotes(piece.text));
         slots.push_back(static_cast<int>(*slot));
     }
     return slots;
@@ -121,7 +121,7 @@ Result<void> FilterParser::choose(const std::string& name, const std::vector<int
     const auto found = index_.find(name);
     if (found == index_.end()) {
         const auto name_of = [](const Host& host) -> std::string_view { return host.name; };
-        return fail_at(place, "host {} is not in the host list{}", quoted(name),
+        return fail_at(place, "host {} is not in the host list{}", in_quotes(name),
                        did_you_mean(name, hosts_, name_of));
     }
     const auto checked = check_slots(hosts_[found->second], slots, place);
@@ -140,7 +140,7 @@ Result<void> FilterParser::check_slots(const Host& host, const std::vector<int>&
         const bool there =
             ids.empty() ? slot < host.slots : std::find(ids.begin(), ids.end(), slot) != ids.end();
         if (!there)
-            return fail_at(place, "host {} has no slot {}; its slots are: {}", quoted(host.name),
+            return fail_at(place, "host {} has no slot {}; its slots are: {}", in_quotes(host.name),
                            slot, show_slots(slots_of(host)));
     }
     return {};

@@ -12,7 +12,7 @@ constexpr std::string_view kNotInUser = "'`\";&<>|(){}\\$";
 Result<NamePattern> parse_ipv6(std::string_view address, const Place& place) {
     if (!is_ipv6(address))
         return fail_at(place, "{} is not an IPv6 address; write one as in [::1]:4",
-                       quoted(address));
+                       in_quotes(address));
     return NamePattern::verbatim(address);
 }
 
@@ -39,14 +39,15 @@ Result<void> check_user(std::string_view user, const Place& place) {
     if (user.empty()) return fail_at(place, "the user name is missing");
     if (user[0] == '-')
         return fail_at(place, "user name {} starts with '-': ssh would read it as an option",
-                       quoted(user));
+                       in_quotes(user));
     if (user.size() > kNameBytesMax)
-        return fail_at(place, "user name {} is longer than {} bytes", quoted(user), kNameBytesMax);
+        return fail_at(place, "user name {} is longer than {} bytes", in_quotes(user),
+                       kNameBytesMax);
     for (std::size_t i = 0; i < user.size(); ++i) {
         const auto byte = static_cast<unsigned char>(user[i]);
         if (byte <= ' ' || byte == 0x7f || kNotInUser.find(user[i]) != std::string_view::npos)
             return fail_at(place.after(i), "{} cannot stand in a user name",
-                           quoted(user.substr(i, 1)));
+                           in_quotes(user.substr(i, 1)));
     }
     return {};
 }
@@ -65,7 +66,7 @@ Result<NamePattern> parse_host_name(std::string_view text, const Place& place,
         }
     }
     if (const std::size_t scheme = text.find("://"); scheme != std::string_view::npos)
-        return fail_at(place, "{} is an address of the web; write {}", quoted(text),
+        return fail_at(place, "{} is an address of the web; write {}", in_quotes(text),
                        text.substr(scheme + 3));
     const std::size_t colon = std::min(text.find(':'), text.size());
     rest = text.substr(colon);
@@ -73,7 +74,7 @@ Result<NamePattern> parse_host_name(std::string_view text, const Place& place,
         return fail_at(place,
                        "{} has several ':'; write host:slots, and an IPv6 address in brackets, as "
                        "in [::1]:4",
-                       quoted(text));
+                       in_quotes(text));
     return NamePattern::parse(text.substr(0, colon), place);
 }
 
@@ -86,7 +87,7 @@ Result<HostItem> parse_host_item(std::string_view text, const Place& place) {
         if (item.user.find(':') != std::string::npos)
             return fail_at(
                 place, "{} before '@' is a user; write user@host:slots, and ssh's port as -p 22",
-                quoted(item.user));
+                in_quotes(item.user));
         const auto checked = check_user(item.user, place);
         if (!checked) return std::unexpected(checked.error());
         host = text.substr(at + 1);

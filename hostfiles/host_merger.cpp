@@ -5,7 +5,7 @@ namespace dtrun {
 namespace {
 
 std::string shown(const std::string& value) {
-    return quoted(value);
+    return in_quotes(value);
 }
 std::string shown(int value) {
     return fmt::format("{}", value);
@@ -58,7 +58,7 @@ Result<void> HostMerger::merge(std::size_t first, const Host& again, const Place
           merge_setting("address", host.address, again.address)}) {
         if (!contradiction.empty())
             return fail_at(place, "host {} has {} at {}:{}; give one host one value",
-                           quoted(host.name), contradiction, first_[first].line,
+                           in_quotes(host.name), contradiction, first_[first].line,
                            first_[first].column);
     }
     // A mention without a limit is limited to its slots once another mention has a limit.
@@ -68,7 +68,7 @@ Result<void> HostMerger::merge(std::size_t first, const Host& again, const Place
     host.slots += again.slots;
     if (std::max(host.slots, host.slots_max.value_or(0)) > kSlotsMax)
         return fail_at(place, "the slots of host {} add up to {}; a host has at most {}",
-                       quoted(host.name), std::max(host.slots, host.slots_max.value_or(0)),
+                       in_quotes(host.name), std::max(host.slots, host.slots_max.value_or(0)),
                        kSlotsMax);
     return {};
 }

@@ -92,7 +92,7 @@ Result<void> HostLine::parse_host(std::string_view text, const Place& place) {
             place,
             "{} is a group of an Ansible inventory; a hostfile has one host on each line, "
             "as in: s1 slots=4",
-            quoted(text));
+            in_quotes(text));
     auto item = parse_host_item(text, place);
     if (!item) return std::unexpected(item.error());
     item_ = std::move(*item);
@@ -105,7 +105,7 @@ Result<void> HostLine::parse_setting(std::string_view text, const Place& place) 
     const std::string_view name = text.substr(0, equals);
     const Key* key = find_key(name);
     if (key == nullptr)
-        return fail_at(place, "unknown key {}{}; the keys are slots and max_slots", quoted(name),
+        return fail_at(place, "unknown key {}{}; the keys are slots and max_slots", in_quotes(name),
                        did_you_mean(name, kKeys, [](const Key& known) { return known.name; }));
     std::optional<int>& setting = name == "slots" ? item_.slots : slots_max_;
     if (setting) return fail_at(place, "{} is given twice on this line; keep one", name);
@@ -120,11 +120,11 @@ Result<void> HostLine::explain_no_setting(std::string_view text, const Place& pl
     const Key* key = text[0] == '=' ? &kKeys[0] : find_key(text);
     if (key != nullptr) return fail_at(place, "write {}", key->example);
     if (std::all_of(text.begin(), text.end(), is_digit))
-        return fail_at(place, "{} has no key; write slots={}", quoted(text), text);
+        return fail_at(place, "{} has no key; write slots={}", in_quotes(text), text);
     return fail_at(place,
                    "{} is not a setting; a line is one host, then slots=4 or max_slots=8, then "
                    "a # comment",
-                   quoted(text));
+                   in_quotes(text));
 }
 
 Result<void> HostLine::check_limit() const {

@@ -23,14 +23,14 @@ Result<void> check_literal(std::string_view text, const Place& place) {
         if (!is_name_char(text[i]))
             return fail_at(place.after(i),
                            "{} cannot stand in a host name; use letters, digits, '.', '-' and '_'",
-                           quoted(text.substr(i, 1)));
+                           in_quotes(text.substr(i, 1)));
     }
     return {};
 }
 
 Result<long long> parse_number(std::string_view digits, const Place& place) {
     if (digits.size() > kRangeDigitsMax)
-        return fail_at(place, "number {} is too large; at most {} digits", quoted(digits),
+        return fail_at(place, "number {} is too large; at most {} digits", in_quotes(digits),
                        kRangeDigitsMax);
     return *to_int(digits, 0, std::numeric_limits<long long>::max());
 }
@@ -44,7 +44,7 @@ Result<NamePattern::Range> NamePattern::parse_range(std::string_view text, const
     for (const std::string_view number : {low, high}) {
         if (number.empty() || !std::all_of(number.begin(), number.end(), is_digit))
             return fail_at(place, "{} is not a number or a range; write [1-3] or [01-16,20]",
-                           quoted(text));
+                           in_quotes(text));
     }
     const auto first = parse_number(low, place);
     if (!first) return std::unexpected(first.error());
@@ -83,7 +83,7 @@ Result<NamePattern> NamePattern::parse(std::string_view text, const Place& place
     if (text.empty()) return fail_at(place, "the host name is missing");
     if (text[0] == '-')
         return fail_at(place, "host name {} starts with '-': ssh would read it as an option",
-                       quoted(text));
+                       in_quotes(text));
     NamePattern pattern;
     std::size_t begin = 0;
     while (begin < text.size()) {
@@ -104,7 +104,8 @@ Result<NamePattern> NamePattern::parse(std::string_view text, const Place& place
         begin = close + 1;
     }
     if (pattern.bytes_ > kNameBytesMax)
-        return fail_at(place, "host name {} is longer than {} bytes", quoted(text), kNameBytesMax);
+        return fail_at(place, "host name {} is longer than {} bytes", in_quotes(text),
+                       kNameBytesMax);
     return pattern;
 }
 

@@ -28,8 +28,9 @@ template <class... A>
                 fmt::format(text, std::forward<A>(args)...));
 }
 
-/// The text escaped(), in single quotes.
-std::string quoted(std::string_view text);
+/// The text escaped(), in single quotes. Not called "quoted": argument-dependent look-up would find
+/// std's for a std::string.
+std::string in_quotes(std::string_view text);
 
 bool is_digit(char c);
 bool is_blank(char c);  ///< space, tab, line end
@@ -62,7 +63,7 @@ std::string did_you_mean(std::string_view word, const Candidates& candidates, Na
         best = distance;
         found = name;
     }
-    return found.empty() ? "" : fmt::format("; did you mean {}?", quoted(found));
+    return found.empty() ? "" : fmt::format("; did you mean {}?", in_quotes(found));
 }
 
 }  // namespace dtrun

@@ -49,7 +49,7 @@ Result<Counts> parse_counts(const Setting& setting, std::size_t nodes, int max) 
             return fail_at(place,
                            "{} is not a count from 0 to {}, or one for several nodes such as "
                            "4(x2); unset {} and name the hosts with -H",
-                           quoted(piece), max, setting.name);
+                           in_quotes(piece), max, setting.name);
         if (parsed->nodes > nodes - counts.size())
             return fail_at(place, "counts for more than the {} nodes; name the hosts with -H",
                            nodes);
@@ -72,7 +72,7 @@ Result<int> parse_gpus(const Setting& setting) {
         if (!count || sum > kSlotsMax)
             return fail_at(setting.place().after(offset),
                            "{} is not a number of GPUs up to {} such as 4 or a100:4; unset it",
-                           quoted(piece), kSlotsMax);
+                           in_quotes(piece), kSlotsMax);
         offset += piece.size() + 1;
     }
     return static_cast<int>(sum);
@@ -398,7 +398,7 @@ Result<void> SlurmJob::add(Component component, int group) {
         first_node.cpus += node.cpus;  // GPUs stay those of the first component
         if (std::max(first.slots, first.slots_max.value_or(0)) > kSlotsMax)
             return fail(Errc::invalid_input, "{}: the slots of host {} add up to more than {}",
-                        component.slots_source, quoted(first.name), kSlotsMax);
+                        component.slots_source, in_quotes(first.name), kSlotsMax);
     }
     if (allocation_.hosts.size() > kHostsMax)
         return fail(Errc::invalid_input, "{}: more than {} hosts; name the hosts with -H",

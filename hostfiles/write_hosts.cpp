@@ -66,14 +66,14 @@ std::string unsayable(const Host& host, HostFormat format) {
     if (room.names_only) return {};
     constexpr std::string_view kConfig = "put it into ~/.ssh/config, or take yaml or json";
     if (!room.user && !host.user.empty())
-        return fmt::format("no place for user {}; {}", quoted(host.user), kConfig);
+        return fmt::format("no place for user {}; {}", in_quotes(host.user), kConfig);
     if (!room.reach && host.port != 0)
         return fmt::format("no place for port {}; {}", host.port, kConfig);
     if (!room.reach && !host.identity_file.empty())
-        return fmt::format("no place for key {}; {}", quoted(host.identity_file), kConfig);
+        return fmt::format("no place for key {}; {}", in_quotes(host.identity_file), kConfig);
     if (!room.reach && !host.address.empty())
         return fmt::format("no place for address {}; --resolve puts it in place of the name",
-                           quoted(host.address));
+                           in_quotes(host.address));
     if (room.slot_ids || host.slot_ids.empty()) return {};
     if (format == HostFormat::deepspeed)
         return fmt::format(
@@ -86,11 +86,11 @@ Result<void> check(const HostList& hosts, HostFormat format) {
     std::unordered_set<std::string_view> seen;
     for (const Host& host : hosts) {
         if (const std::string why = unsayable(host, format); !why.empty())
-            return fail(Errc::invalid_input, "host {}: format {}: {}", quoted(host.name),
+            return fail(Errc::invalid_input, "host {}: format {}: {}", in_quotes(host.name),
                         name_of(format), why);
         if (!seen.insert(host.name).second)
             return fail(Errc::invalid_input, "host {} is listed twice; keep one line for it",
-                        quoted(host.name));
+                        in_quotes(host.name));
     }
     return {};
 }

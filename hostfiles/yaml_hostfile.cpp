@@ -313,7 +313,7 @@ Result<void> check_identity_file(std::string_view path, const Place& place) {
     const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; };
     if (path.empty() || path.size() > kPathBytesMax ||
         std::any_of(path.begin(), path.end(), is_control))
-        return fail_at(place, "{} is not a path; write the path of a private key", quoted(path));
+        return fail_at(place, "{} is not a path; write the path of a private key", in_quotes(path));
     return {};
 }
 
@@ -322,7 +322,7 @@ Result<void> check_address(std::string_view address, const Place& place) {
     const bool is_range = address.find('[') != std::string_view::npos;
     if (is_range || !NamePattern::parse(address, place))
         return fail_at(place, "{} is not an address; write a host name, 10.0.0.2 or '::1'",
-                       quoted(address));
+                       in_quotes(address));
     return {};
 }
 
@@ -335,7 +335,8 @@ Result<void> YamlReader::read_setting(const Node& key, const Node& value,
         settings.host = &value;
     } else if (key.text == "port") {
         const auto port = to_int(value.text, 1, 65'535);
-        if (!port) return fail_at(place, "{} is not a port; write 1 to 65535", quoted(value.text));
+        if (!port)
+            return fail_at(place, "{} is not a port; write 1 to 65535", in_quotes(value.text));
         settings.port = static_cast<int>(*port);
     } else if (key.text == "user") {
         settings.user = value.text;
@@ -361,7 +362,7 @@ Result<void> YamlReader::check_keys(const Node& map, Keys keys) const {
         if (key.kind != Node::Kind::scalar)
             return fail_at(place_of(key), "a key is {}; write a plain word", kind_of(key));
         if (std::find(keys.begin(), keys.end(), key.text) == keys.end())
-            return fail_at(place_of(key), "unknown key {}{}; the keys are {}", quoted(key.text),
+            return fail_at(place_of(key), "unknown key {}{}; the keys are {}", in_quotes(key.text),
                            did_you_mean(key.text, keys, [](std::string_view name) { return name; }),
                            join_names({keys.begin(), keys.end()}));
         const std::string_view written = key.text;

@@ -14,7 +14,7 @@ namespace {
 namespace json = boost::json;
 
 /// A value of a label, between quotes.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
     std::string result = "\"";
     for (const char c : text) {
         if (c == '\n')
@@ -46,9 +46,9 @@ public:
     using Labels = std::vector<std::pair<std::string_view, std::string>>;
     void sample(const Labels& labels, double value) {
         auto out = std::back_inserter(text_);
-        fmt::format_to(out, "{}{{job_id={}", name_, quoted(job_));
+        fmt::format_to(out, "{}{{job_id={}", name_, in_quotes(job_));
         for (const auto& [label, content] : labels)
-            fmt::format_to(out, ",{}={}", label, quoted(content));
+            fmt::format_to(out, ",{}={}", label, in_quotes(content));
         fmt::format_to(out, "}} {}\n", value);
     }
     std::string take() { return std::move(text_); }
