@@ -8,11 +8,11 @@ namespace dtrun {
 namespace {
 
 constexpr std::array<std::string_view, 3> kNames{"core", "memlock", "stack"};
-constexpr std::array kResources{RLIMIT_CORE, RLIMIT_MEMLOCK, RLIMIT_STACK};
+constexpr std::array<int, 3> kResources{RLIMIT_CORE, RLIMIT_MEMLOCK, RLIMIT_STACK};
 
 static_assert(RLIM_INFINITY == kNoLimit);
 
-std::optional<__rlimit_resource> resource_of(std::string_view name) {
+std::optional<int> resource_of(std::string_view name) {
     const auto* const found = std::ranges::find(kNames, name);
     if (found == kNames.end()) return std::nullopt;
     return kResources.at(static_cast<std::size_t>(found - kNames.begin()));

@@ -1,11 +1,14 @@
 #include "base/subprocess.h"
 
+#include "base/signal_names.h"
+
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -60,8 +63,10 @@ void clear_number(const Child& child, int& fd) {
     if (is_given(child.plan, fd)) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, child.first_free);
 }
 
-/// For kernels before 5.11, and where a container's seccomp does not know close_range().
-void keep_each(const Child& child) {
+/// Has exec close every descriptor above standard error. glibc's close_range() is newer than the systems that we
+/// run on; the call itself is missing in kernels before 5.11, and where a container's seccomp does not know it.
+void close_others_at_exec(const Child& child) {
+    if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC) == 0) return;
     for (int fd = STDERR_FILENO + 1; fd < child.descriptors_max; ++fd)
         ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
@@ -76,7 +81,7 @@ void set_descriptors(Child& child) {
         if (source < 0) child_fails(child, ExecFailure::Stage::redirect);
     }
     // This covers every other descriptor, also an accepted one that is not yet close-on-exec.
-    if (plan.close_others && ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) keep_each(child);
+    if (plan.close_others) close_others_at_exec(child);
     for (std::size_t i = 0; i < child.sources.size(); ++i) {
         const int source = child.sources[i], number = plan.descriptors[i].number;
         const int done = source == number ? ::fcntl(number, F_SETFD, 0) : ::dup2(source, number);
@@ -212,9 +217,9 @@ int exit_code_of(int wait_status) {
 std::string describe_exit(int wait_status) {
     if (!WIFSIGNALED(wait_status))
         return fmt::format("ended with exit code {}", exit_code_of(wait_status));
-    const char* const name = ::sigabbrev_np(WTERMSIG(wait_status));
-    return fmt::format("was ended by signal {} (SIG{})", WTERMSIG(wait_status),
-                       name != nullptr ? name : "?");
+    const auto name = signal_name(WTERMSIG(wait_status));
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(wait_status),
+                       name.empty() ? "SIG?" : name);
 }
 
 std::vector<unsigned long> cpu_mask(std::span<const unsigned> cpus) {

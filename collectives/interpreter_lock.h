@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace dtrun::collectives {
@@ -33,7 +34,7 @@ public:
     static Released* here() { return here_; }
     /// Signals are the main thread's to handle. Others do not ask: an interpreter that ends would end them.
     bool ask() {
-        if (lock_.interrupted == nullptr || ::gettid() != ::getpid()) return false;
+        if (lock_.interrupted == nullptr || ::syscall(SYS_gettid) != ::getpid()) return false;
         lock_.lock(state_);
         const bool is = lock_.interrupted() != 0;
         state_ = lock_.unlock();

@@ -1,10 +1,10 @@
 #include "launcher/cli/flags.h"
 
+#include "base/signal_names.h"
 #include "base/strings.h"
 #include "base/suggest.h"
 
 #include <fmt/format.h>
-#include <string.h>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -354,10 +354,10 @@ Result<std::chrono::milliseconds> parse_seconds(string_view text, std::chrono::m
 }
 
 Result<int> parse_signal(string_view text) {
-    const string_view name = text.starts_with("SIG") ? text.substr(3) : text;
+    const std::string name =
+        text.starts_with("SIG") ? std::string(text) : fmt::format("SIG{}", text);
     for (int signal = 1; signal < NSIG; ++signal) {
-        const char* const known = ::sigabbrev_np(signal);
-        if ((known == nullptr || name != known) && text != std::to_string(signal)) continue;
+        if (signal_name(signal) != name && text != std::to_string(signal)) continue;
         if (signal == SIGKILL || signal == SIGSTOP) break;
         return signal;
     }

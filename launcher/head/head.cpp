@@ -1,6 +1,7 @@
 #include "launcher/head/head.h"
 
 #include "base/log.h"
+#include "base/signal_names.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
@@ -15,7 +16,6 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 
-#include <string.h>
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -78,9 +78,9 @@ std::vector<HostId> input_readers(const plan::JobSpec& spec) {
 std::string ending_text(const Exited& exited) {
     if (exited.signal == 0 && exited.code == 0) return "ended well";
     if (exited.signal == 0) return fmt::format("exited with {}", exited.code);
-    const char* const name = ::sigabbrev_np(exited.signal);
-    return name != nullptr ? fmt::format("ended by SIG{}", name)
-                           : fmt::format("ended by signal {}", exited.signal);
+    const auto name = signal_name(exited.signal);
+    return name.empty() ? fmt::format("ended by signal {}", exited.signal)
+                        : fmt::format("ended by {}", name);
 }
 
 StartFailure failure_kind(Errc code) {
@@ -490,9 +490,9 @@ void Head::agent_paused(HostId host, const Paused& paused) {
 }
 
 void Head::agent_signalled(HostId host, int signal) {
-    const char* name = ::sigabbrev_np(signal);
-    if (job_.ending() || name == nullptr) return;
-    log::warn("Slurm ends the job: its agent on {} got SIG{}", hosts_.name(host), name);
+    const auto name = signal_name(signal);
+    if (job_.ending() || name.empty()) return;
+    log::warn("Slurm ends the job: its agent on {} got {}", hosts_.name(host), name);
     job_.end(signal);
     decide();
 }

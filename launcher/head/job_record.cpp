@@ -1,10 +1,10 @@
 #include "launcher/head/job_record.h"
 
 #include "base/interfaces.h"
+#include "base/signal_names.h"
 #include "base/simulated.h"
 
 #include <fmt/format.h>
-#include <string.h>
 #include <unistd.h>
 #include <algorithm>
 #include <boost/json/array.hpp>
@@ -47,8 +47,8 @@ void add_ending(json::object& object, int code, int signal) {
         object["code"] = code;
         return;
     }
-    const char* const name = ::sigabbrev_np(signal);
-    object["signal"] = name != nullptr ? fmt::format("SIG{}", name) : std::to_string(signal);
+    const auto name = signal_name(signal);
+    object["signal"] = name.empty() ? std::to_string(signal) : std::string(name);
 }
 
 }  // namespace

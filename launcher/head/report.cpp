@@ -1,5 +1,6 @@
 #include "launcher/head/report.h"
 
+#include "base/signal_names.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
@@ -28,8 +29,8 @@ std::string duration_text(std::int64_t ns) {
 }
 
 std::string signal_text(int signal) {
-    const char* name = ::sigabbrev_np(signal);
-    return fmt::format("signal {} (SIG{})", signal, name != nullptr ? name : "?");
+    const auto name = signal_name(signal);
+    return fmt::format("signal {} ({})", signal, name.empty() ? "SIG?" : name);
 }
 
 /// What torch's @record has left, unless standard error ends with the same.

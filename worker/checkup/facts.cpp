@@ -151,7 +151,7 @@ Facts gpu_facts(const Programs& programs) {
     return facts;
 }
 
-std::string limit_of(__rlimit_resource which) {
+std::string limit_of(int which) {
     rlimit limit{};
     if (::getrlimit(which, &limit) != 0) return "";
     return limit.rlim_max == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit.rlim_max);

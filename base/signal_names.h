@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string_view>
+
+namespace dtrun {
+
+/// "SIGTERM" of 15; empty for a number without a name, as of a real-time signal. (sigabbrev_np() of new glibcs
+/// does the same.)
+std::string_view signal_name(int signal);
+
+}  // namespace dtrun
