@@ -7,6 +7,7 @@
 #include "launcher/cli/completion.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/man.h"
+#include "launcher/cli/other_names.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/standard_streams.h"
 #include "launcher/commands/ask_job.h"
@@ -14,6 +15,7 @@
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/doctor_command.h"
 #include "launcher/commands/hosts_command.h"
+#include "launcher/commands/install_links.h"
 #include "launcher/commands/join.h"
 #include "launcher/commands/look_commands.h"
 #include "launcher/commands/run_job.h"
@@ -167,6 +169,11 @@ constexpr cli::Command kCommands[] = {
      .summary = "completion of all of this in bash, zsh and fish",
      .run = completion,
      .help = completion_help},
+    {.name = "install-links",
+     .summary = "links to dtrun under the names of other launchers",
+     .run = commands::run_links,
+     .help = commands::links_help,
+     .flags = flags_of<commands::links_flags>},
     {.name = "help", .summary = "", .run = help, .help = run_help},
     {.name = "version", .summary = "", .run = version, .help = cli::version_text},
     {.name = "all",
@@ -274,13 +281,8 @@ and jobs that run here:
 std::vector<std::string> words_of(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
     const std::string name = std::filesystem::path(argv[0]).filename().string();
-    constexpr std::pair<std::string_view, std::string_view> kLinks[] = {
-        {"torchrun", "torchrun"},     {"deepspeed", "deepspeed"}, {"mpirun", "mpirun"},
-        {"mpiexec", "mpirun"},        {"orterun", "mpirun"},      {"mpiexec.hydra", "mpirun"},
-        {"mpirun.openmpi", "mpirun"}, {"horovodrun", "run"}};
-    const auto link =
-        std::ranges::find(kLinks, name, &std::pair<std::string_view, std::string_view>::first);
-    if (link != std::end(kLinks)) words.insert(words.begin(), std::string(link->second));
+    if (const cli::OtherName* const other = cli::find_other_name(name); other != nullptr)
+        words.insert(words.begin(), std::string(other->command));
     return words;
 }
 

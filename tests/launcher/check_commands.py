@@ -8,7 +8,7 @@ import tempfile
 
 DTRUN = sys.argv[1]
 COMMANDS = ["run", "bench", "hosts", "doctor", "info", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
-            "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "help", "version"]
+            "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "install-links", "help", "version"]
 TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "man"]
 
 
@@ -67,16 +67,20 @@ def main():
     assert printed("mpiexec", "--help") == printed("help", "mpirun")
     # Called by the name of another launcher, dtrun is that launcher.
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
         links = {"torchrun": "torchrun", "deepspeed": "deepspeed", "mpirun": "mpirun", "mpiexec": "mpirun",
                  "horovodrun": "run"}
         for name, command in links.items():
             link = os.path.join(folder, name)
-            os.symlink(os.path.abspath(DTRUN), link)
+            assert printed("install-links", "--dir", folder, name) == f"{link} leads to {os.path.realpath(DTRUN)}\n"
             assert printed("--help", name=link) == printed("help", command)
+        assert dtrun("install-links", "--dir", folder, "torchrnu").returncode == 200
         # --mpi mpirun is not the link that leads back to dtrun.
         environment = {**os.environ, "PATH": folder}
         alone = subprocess.run([DTRUN, "--mpi", "mpirun", "true"], capture_output=True, text=True, env=environment)
         assert alone.returncode == 200 and "PATH has neither mpirun nor mpiexec" in alone.stderr, alone
+        printed("install-links", "--dir", folder, "--remove")
+        assert os.listdir(folder) == []
     # Where standard output takes nothing, that is not hidden.
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([DTRUN, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
