@@ -2,16 +2,16 @@
 #include "launcher/cli/other_names.h"
 #include "launcher/commands/install_links.h"
 #include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-#include <catch2/catch.hpp>
 #include <filesystem>
 
 namespace dtrun::commands {
 namespace {
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 std::string error_of_links(std::string_view typed) {
     const std::vector<std::string> words = shell_words(typed).value();
