@@ -13,8 +13,9 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, string_view,
-                                 basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
+#if FMT_VERSION < 110000  // later an ordinary function
+template FMT_API void vformat_to(buffer<char>&, string_view, format_args, locale_ref);
+#endif
 
 }  // namespace detail
 FMT_END_NAMESPACE
