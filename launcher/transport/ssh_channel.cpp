@@ -17,6 +17,17 @@ namespace {
 
 constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
 
+/// -1 until the server has sent it, and for a command that a signal ended.
+int exit_status_of(ssh_channel channel) {
+#if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 11, 0)
+    std::uint32_t status = 0;
+    const int had = ssh_channel_get_exit_state(channel, &status, nullptr, nullptr);
+    return had == SSH_OK ? static_cast<int>(status) : -1;
+#else
+    return ssh_channel_get_exit_status(channel);
+#endif
+}
+
 class SshChannel final : public Channel {
 public:
     SshChannel(std::unique_ptr<SshSession> session, ssh_channel channel)
@@ -70,7 +81,7 @@ public:
     asio::awaitable<std::string> ending(Deadline deadline) override {
         while (!session_->disconnected()) {
             // It comes after the end of the output.
-            const int status = ssh_channel_get_exit_status(channel_);
+            const int status = exit_status_of(channel_);
             if (status >= 0) co_return fmt::format("exit status {}", status);
             if (ssh_channel_is_closed(channel_) != 0) break;
             const auto waited = co_await session_->wait(deadline);
