@@ -75,8 +75,8 @@ Result<SessionKeys> session_keys(const KeyExchange& exchange, const Key& others,
     if (!shared) return std::unexpected(shared.error());
     std::vector<std::uint8_t> both(shared->begin(), shared->end());
     both.insert(both.end(), secret.bytes().begin(), secret.bytes().end());
-    std::string records(client.begin(), client.end());
-    records.append(server.begin(), server.end());
+    std::string records(client.size() + server.size(), '\0');
+    std::ranges::copy(server, std::ranges::copy(client, records.begin()).out);
     const Sha256 salt = sha256(records);
     return SessionKeys{derive_key(both, salt, "dtrun client key"),
                        derive_key(both, salt, "dtrun server key")};
