@@ -79,7 +79,7 @@ public:
     RealHead(asio::io_context& io, plan::JobSpec& spec);
 
     /// Errc: invalid_input (the user can mend it), else internal
-    Result<void> open();
+    Result<void> open(transport::AgentFile agent);
     asio::awaitable<int> run();
 
 private:
@@ -128,10 +128,8 @@ void RealHead::keep_signals() {
     exit_at_unheard_signals();
 }
 
-Result<void> RealHead::open() {
+Result<void> RealHead::open(transport::AgentFile agent) {
     raise_descriptor_limit(kDescriptors + hosts_.count() * kDescriptorsOfHost);
-    auto agent = transport::find_agent();
-    if (!agent) return std::unexpected(agent.error());
     if (auto opened = open_output(); !opened) return opened;
     head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [this] { suspend(); });
     head_->set_end([this](int signal) { got_signal(signal); });
@@ -148,7 +146,7 @@ Result<void> RealHead::open() {
         std::optional<int>& node_rank = spec_.options.join->node_rank;
         if (job_server_ && !node_rank) node_rank = 0;
     }
-    add_starters(std::move(*agent), std::move(*place));
+    add_starters(std::move(agent), std::move(*place));
     watch_hosts();
     keep_signals();
     return {};
@@ -364,9 +362,14 @@ int run_here(plan::JobSpec& spec) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec);
+    auto agent = transport::find_agent();
+    if (!agent) {
+        log::error("{}", agent.error().message);
+        return plan::kExitAgent;
+    }
     PidFile pid_file;
     auto opened = pid_file.write(spec.options.pid_file);  // first: it may refuse
-    if (opened) opened = head.open();
+    if (opened) opened = head.open(std::move(*agent));
     if (!opened) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", opened.error().message);

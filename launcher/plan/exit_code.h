@@ -45,8 +45,8 @@ inline constexpr ExitCodeRow kExitCodes[] = {
     {kExitAuthentication, "202", "authentication",
      "a host does not let us in: keys, unknown or changed host key; a daemon has another secret"},
     {kExitAgent, "203", "agent",
-     "a host's agent cannot be copied or started, or cannot reach this machine; its --health-check "
-     "has not ended well"},
+     "a host's agent cannot be copied or started, or cannot reach this machine, or the agent that "
+     "belongs to dtrun is missing here; its --health-check has not ended well"},
     {kExitLost, "204", "lost",
      "a host or its agent was lost while the job ran; dtrun join: the job ended elsewhere, or its "
      "daemon is gone"},

@@ -3,6 +3,7 @@
 #include "base/result.h"
 
 #include <string>
+#include <string_view>
 
 namespace dtrun::transport {
 
@@ -15,10 +16,19 @@ struct AgentFile {
 };
 
 /// The agent that belongs to this dtrun: beside it, or in ../libexec/dtrun/. For another CPU:
-/// "dtrun-agent-<machine>" at the same places. Its package lies beside it: "dtrun-package.tar.gz", or
-/// "dtrun-package-<machine>.tar.gz".
+/// "dtrun-agent-<CPU>" at the same places. Its package lies beside it: "dtrun-package.tar.gz", or
+/// "dtrun-package-<CPU>.tar.gz".
 /// \param machine  as `uname -m` says; empty: this machine's
-/// Errc: not_found (the message lists the places), invalid_input
+/// Errc: not_found (the message lists the places, and what to do), denied, invalid_input (it is of another CPU, or
+/// no agent)
 Result<AgentFile> find_agent(const std::string& machine = {});
+/// The same for a dtrun that lies in a folder.
+Result<AgentFile> find_agent_near(const std::string& folder, const std::string& machine);
+
+/// The CPU for which this dtrun was built, as `uname -m` says: a 32-bit personality does not change it.
+std::string own_cpu();
+
+/// The name that Linux has for a CPU which others call "arm64" or "amd64".
+std::string_view cpu_of(std::string_view machine);
 
 }  // namespace dtrun::transport
