@@ -12,16 +12,26 @@ namespace dtrun::head {
 namespace {
 
 // A task that ends while srun has input for it would end the whole step, so one that fails reads
-// on. `$b` is the agent beside dtrun, which nodes may see; `$id` is "go" or a build id.
-constexpr std::string_view kStart =
-    "m=$SLURMD_NODENAME; "
-    "f() { echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\"; exec cat >/dev/null; }; "
-    "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
-    "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
-    "else echo \"@$m dtrun-agent-wanted $(uname -m)\"; fi; "
-    "read -r id n h z || exit 1; "
-    "if [ \"$id\" = go ]; then :; elif [ \"$a\" ]; then head -c \"$n\" >/dev/null; else put :; fi; "
-    "exec \"$a\" --node \"$m\"";
+// on. `$b` is the agent beside dtrun, which nodes may see; `$y` is "go", or how many bytes follow: the agents
+// of all CPUs that lack one, of which a node takes its own.
+std::string start_script() {
+    return fmt::format(
+        "m=$SLURMD_NODENAME; q=$(uname -m); o=0; "
+        "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\"; exec cat >/dev/null; }}; "
+        "get() {{ [ \"$y\" = \"$n\" ] && {{ head -c \"$n\"; return; }}; head -c \"$y\" >\"$t.p\" "
+        "&& "
+        "tail -c +$((o + 1)) \"$t.p\" | head -c \"$n\" && rm -f \"$t.p\"; }}; "
+        "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
+        "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
+        "else echo \"@$m dtrun-agent-wanted $q {}\"; fi; "
+        "read -r y s || exit 1; set -- $s; "
+        "until [ \"$1\" = \"$q\" ] || [ $# -lt 6 ]; do o=$((o + $3)); shift 6; done; "
+        "id=$2 n=$3 h=$4 z=$5 c=$6; "
+        "if [ \"$y\" = go ]; then :; "
+        "elif [ \"$a\" ] || has \"$id\"; then head -c \"$y\" >/dev/null; else put :; fi; "
+        "exec \"$a\" --node \"$m\"",
+        transport::kPacking);
+}
 
 }  // namespace
 
@@ -75,7 +85,7 @@ std::string tasks_per_node(std::span<const int> counts) {
 
 std::string node_agent_command(const transport::AgentFile& agent) {
     return fmt::format("b={}; i={}; {}{}{}", shell_quote(agent.path), agent.build_id,
-                       transport::kFindAgent, transport::kStoreAgent, kStart);
+                       transport::kFindAgent, transport::kStoreAgent, start_script());
 }
 
 // "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT ***", or, after

@@ -30,11 +30,11 @@ std::string tasks_per_node(std::span<const int> counts);
 /// The command of each task. All tasks read the same standard input and write the same output, so
 /// every line of theirs begins with "@<node> ":
 ///
-///     @n1 dtrun-agent-found              it has the agent (beside dtrun, in its cache, on PATH)
-///     @n2 dtrun-agent-wanted x86_64      it has not
+///     @n1 dtrun-agent-found              it has the agent (beside dtrun, in its cache, installed)
+///     @n2 dtrun-agent-wanted x86_64 gzip it has not, and unpacks that
 ///
-/// They wait for a line "go", or "<build id> <bytes> <SHA-256>" and the agent itself, which those
-/// that have it skip. Then they become the agent.
+/// They wait for a line "go", or "<bytes>" and for each CPU that lacks the agent " <CPU> <announcement>", and all
+/// these agents themselves, one behind the other. Who has one skips them. Then they become the agent.
 std::string node_agent_command(const transport::AgentFile& agent);
 
 /// A line of a task.

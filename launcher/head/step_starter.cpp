@@ -153,11 +153,7 @@ void StepStarter::node_said(Step& step, std::string_view line) {
         node.state = NodeState::found;
     } else if (said->text.starts_with(transport::kAgentWanted)) {
         node.state = NodeState::wanting;
-        const std::string machine(said->text.substr(transport::kAgentWanted.size()));
-        if (step.machine.empty()) step.machine = machine;
-        if (machine != step.machine)
-            failed(fmt::format("it is {}, another node {}: put their dtrun-agent on PATH there",
-                               machine, step.machine));
+        node.wants = transport::parse_wants(said->text.substr(transport::kAgentWanted.size()));
     } else if (said->text.starts_with(transport::kAgentReady)) {
         node.state = NodeState::ready;
         if (const auto ready = transport::check_ready(said->text); !ready)
@@ -165,17 +161,44 @@ void StepStarter::node_said(Step& step, std::string_view line) {
     }
 }
 
-/// Sends the agent to all nodes at once; nodes that have it skip it.
+/// Sends the agents that nodes lack to all nodes at once; who has one skips them.
 asio::awaitable<Result<void>> StepStarter::copy_to_nodes(Step& step) {
-    for (const auto& [name, node] : step.nodes) events_->host_phase(node.host, "copying the agent");
-    const auto found = copies_.get(step.machine);
-    if (!found) co_return std::unexpected(found.error());
-    const transport::AgentCopy* copy = *found;
+    std::map<std::string, bool> packed;  // by CPU: whether all of its nodes can unpack
+    for (const auto& [name, node] : step.nodes) {
+        events_->host_phase(node.host, "copying the agent");
+        if (node.state != NodeState::wanting) continue;
+        bool& all = packed.try_emplace(node.wants.machine, true).first->second;
+        all = all && node.wants.gzip;
+    }
+    std::size_t total = 0;
+    std::string announcements;
+    std::vector<const transport::AgentCopy*> copies;
+    for (const auto& [machine, all] : packed) {
+        const transport::HostWants wants{machine, all};
+        const auto found = copies_.get(wants);
+        if (!found) co_return lacking(step, machine, found.error());
+        copies.push_back(*found);
+        total += copies.back()->bytes.size();
+        announcements += fmt::format(" {} {}", machine, copies.back()->announcement);
+    }
     const auto patience = spec_.options.connect_timeout;
-    const auto done = co_await step.process->write(copy->announcement, after(patience));
-    if (!done) co_return done;
-    const auto sent = co_await transport::send_agent_bytes(*step.process, copy->bytes, patience);
-    co_return sent;
+    const std::string line = fmt::format("{}{}\n", total, announcements);
+    auto done = co_await step.process->write(line, after(patience));
+    for (const transport::AgentCopy* copy : copies) {
+        if (!done) break;
+        done = co_await transport::send_agent_bytes(*step.process, copy->bytes, patience);
+    }
+    co_return done;
+}
+
+/// Nodes of a CPU cannot have an agent; the others are not started without them.
+Result<void> StepStarter::lacking(Step& step, const std::string& machine, const Error& why) {
+    for (auto& [name, node] : step.nodes) {
+        if (node.state != NodeState::wanting || node.wants.machine != machine) continue;
+        node.state = NodeState::failed;
+        events_->host_failed(node.host, why);
+    }
+    return fail(Errc::internal, "not started without the others");
 }
 
 /// Holds the lifeline of all nodes until srun ends.

@@ -54,10 +54,10 @@ private:
         struct Node {
             HostId host{};
             NodeState state{};
+            transport::HostWants wants{};  ///< if it lacks the agent
         };
         std::unique_ptr<transport::Process> process;
         std::map<std::string, Node, std::less<>> nodes;  ///< by name
-        std::string machine;                             ///< of nodes that want the agent
         Deadline join_deadline{};                        ///< for nodes that have their bootstrap
         bool relays_unknown = false;  ///< nodes behind relays have not been told these
         bool ended = false;           ///< srun has, or could not be started
@@ -72,6 +72,7 @@ private:
     asio::awaitable<Result<void>> await_nodes(Step& step, transport::LineReader& lines,
                                               NodeState state, Deadline deadline);
     asio::awaitable<Result<void>> copy_to_nodes(Step& step);
+    Result<void> lacking(Step& step, const std::string& machine, const Error& why);
     asio::awaitable<Error> hold_step(Step& step, transport::LineReader& lines);
     asio::awaitable<void> tell_relays(Step& step);
     asio::awaitable<void> wait_for_steps(std::chrono::milliseconds span);

@@ -17,8 +17,8 @@ namespace dtrun::transport {
 ///                    say, is on standard error, and none of it.
 ///     ck             prints a sum of standard input, by whatever program there is
 ///     is FILE ID     whether FILE is the agent of this build, and nothing of it is bad
-///     has ID         sets `a` to this build's agent in the cache, if it is whole, or on PATH; else to
-///                    nothing, and fails
+///     has ID         sets `a` to this build's agent in the cache, if it is whole, or to one that is installed: on
+///                    PATH, in libexec, or where a dtrun on PATH has it. Else to nothing, and fails
 inline constexpr std::string_view kFindAgent =
     "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; u=$(id -u); "
     "look() { find -H \"$g\" \"$p\" \"$1\" -prune "
@@ -31,37 +31,46 @@ inline constexpr std::string_view kFindAgent =
     "has() { a=$d/agent-$1; s=$d/.sum-$1; "
     "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(ck <\"$a\")\" = \"$k\" ] && "
     "[ -z \"$(bad \"$a\")\" ] && return; "
-    "a=$(command -v dtrun-agent) && is \"$a\" \"$1\" && return; a=; return 1; }; ";
+    "x=$(command -v dtrun) && x=$(readlink -f \"$x\" 2>/dev/null); x=${x%/*}; "
+    "for a in \"$(command -v dtrun-agent)\" /usr/libexec/dtrun/dtrun-agent "
+    "/usr/local/libexec/dtrun/dtrun-agent \"${x%/*}/libexec/dtrun/dtrun-agent\"; do "
+    "[ -x \"$a\" ] && is \"$a\" \"$1\" && return; done; a=; return 1; }; ";
 
-/// Defines `put WORDS`, which runs WORDS, reads `n` bytes with SHA-256 `h` from standard input, which are
-/// the agent of build `id` and, from byte `z` on, the archive of its Python package, and sets `a` to the
-/// agent's path. The archive is stored beside it, for the agent to unpack. The agent gets its name when all
+/// Prints how the host unpacks: what the head may choose for the agent it sends.
+inline constexpr std::string_view kPacking = "$(command -v gzip >/dev/null && echo gzip)";
+
+/// Defines `put WORDS`, which runs WORDS, has `get` write `n` bytes with SHA-256 `h`, which are the agent of build
+/// `id`, packed as `c` says ("gzip", or "plain"), and, from byte `z` on, the archive of its Python package, and sets
+/// `a` to the agent's path. The archive is stored beside it, for the agent to unpack. The agent gets its name when all
 /// of it is on the disk, and what in the cache was not used for a month is removed. The umask, which ranks
 /// inherit, is as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
+    "no() { rm -f \"$t.p\" \"$t.a\"; f \"cannot store the agent: $* (HOME=$HOME and "
+    "XDG_CACHE_HOME=$XDG_CACHE_HOME there say where; where dtrun is installed nothing is "
+    "stored)\"; "
+    "}; "
     "put() { w=$(umask); umask 077; a=$d/agent-$id; t=$d/.new.$(uname -n).$$; "
-    "e=$(mkdir -p \"$d\" 2>&1) || f \"cannot store the agent: $e\"; "
-    "[ -O \"$d\" ] || f \"cannot store the agent: $d belongs to somebody else (XDG_CACHE_HOME says "
-    "where)\"; "
-    "e=$(chmod 700 \"$d\" 2>&1 && rm -f \"$t\" 2>&1) || f \"cannot store the agent: $e\"; \"$@\"; "
-    "e=$(head -c \"$n\" 2>&1 >\"$t\") || f \"cannot store the agent: $e\"; "
-    "set -- $(wc -c <\"$t\"); "
-    "[ \"$1\" = \"$n\" ] || f \"cannot store the agent: $1 of $n bytes in $t\"; "
+    "e=$(mkdir -p \"$d\" 2>&1) || no \"$e\"; "
+    "[ -O \"$d\" ] || no \"$d belongs to somebody else\"; "
+    "e=$(chmod 700 \"$d\" 2>&1 && rm -f \"$t\" 2>&1) || no \"$e\"; \"$@\"; "
+    "e=$(get 2>&1 >\"$t\") || no \"$e\"; "
+    "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || no \"$1 of $n bytes in $t\"; "
     "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${s%% *}\" = \"$h\" ] || [ -z \"$s\" ] || "
     "f \"the agent was damaged on its way\"; "
-    "[ \"$z\" = \"$n\" ] || { p=$d/package-$id.tar.gz; e=$({ tail -c +$((z + 1)) \"$t\" >\"$t.p\" "
-    "&& "
-    "head -c \"$z\" \"$t\" >\"$t.a\" && mv -f \"$t.p\" \"$p\" && mv -f \"$t.a\" \"$t\"; } 2>&1) || "
-    "{ rm -f \"$t.p\" \"$t.a\"; f \"cannot store the agent: $e\"; }; }; "
+    "[ \"$z\" = \"$n\" ] || e=$({ tail -c +$((z + 1)) \"$t\" >\"$t.p\" && "
+    "head -c \"$z\" \"$t\" >\"$t.a\" && mv -f \"$t.p\" \"$d/package-$id.tar.gz\" && "
+    "mv -f \"$t.a\" \"$t\"; } 2>&1) || no \"$e\"; "
+    "[ \"$c\" = plain ] || e=$({ gzip -dc <\"$t\" >\"$t.a\" && mv -f \"$t.a\" \"$t\"; } 2>&1) || "
+    "no \"$e\"; "
     "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" -o -name "
     "\"package-*\" \\) "
     "-atime +30 -mtime +30 -exec rm -rf {} + 2>/dev/null; "
     "sync \"$t\" 2>/dev/null; ck <\"$t\" >\"$d/.sum-$id\"; "
-    "chmod 700 \"$t\" && mv -f \"$t\" \"$a\" || f \"cannot store the agent in $d\"; "
-    "[ -x \"$a\" ] || f \"cannot execute $a (is $d mounted noexec? then set XDG_CACHE_HOME there, "
-    "or have dtrun-agent on PATH)\"; e=$(bad \"$a\") || "
+    "e=$({ chmod 700 \"$t\" && mv -f \"$t\" \"$a\"; } 2>&1) || no \"$e\"; "
+    "[ -x \"$a\" ] || f \"cannot execute $a: is $d mounted noexec? Then set XDG_CACHE_HOME there "
+    "to "
+    "a folder that is not, or install dtrun there\"; e=$(bad \"$a\") || "
     "f \"cannot tell who could change $a: $e\"; [ -z \"$e\" ] || f \"others could change the agent "
-    "in $d: they may write to $e\"; umask "
-    "\"$w\"; }; ";
+    "in $d: they may write to $e\"; umask \"$w\"; }; ";
 
 }  // namespace dtrun::transport

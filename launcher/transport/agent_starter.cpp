@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "base/strings.h"
 #include "launcher/transport/agent_script.h"
+#include "launcher/transport/gzip.h"
 #include "rendezvous/wire/message.h"
 
 #include <array>
@@ -20,14 +21,18 @@ constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the u
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
-// Runs on the host. It first looks for the agent of this build; else it says what machine this is, is
-// told which agent to expect (build id, size, SHA-256, size without the package), and stores it. Nothing
-// else is sent before the agent has said that it runs, so that `head` cannot read too far.
-constexpr std::string_view kStart =
-    "has \"$i\" && exec \"$a\" $o; "
-    "f() { echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }; "
-    "echo \"dtrun-agent-wanted $(uname -m)\"; read -r id n h z || exit 1; "
-    "has \"$id\" && exec \"$a\" $o; put echo dtrun-agent-send; exec \"$a\" $o";
+// Runs on the host. It first looks for the agent of this build; else it says what machine this is and how it
+// unpacks, is told which agent to expect (build id, size, SHA-256, size without the package, packing), and stores
+// it. Nothing else is sent before the agent has said that it runs, so that `head` cannot read too far.
+std::string start_script() {
+    return fmt::format(
+        "has \"$i\" && exec \"$a\" $o; "
+        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }}; "
+        "get() {{ head -c \"$n\"; }}; "
+        "echo \"dtrun-agent-wanted $(uname -m) {}\"; read -r id n h z c || exit 1; "
+        "has \"$id\" && exec \"$a\" $o; put echo dtrun-agent-send; exec \"$a\" $o",
+        kPacking);
+}
 
 /// What ssh says when it has not got as far as running a command: it then exits with 255.
 std::optional<Error> failure_of_ssh(std::string_view ending) {
@@ -93,12 +98,19 @@ std::string in_short(std::string_view said) {
 
 }  // namespace
 
-Result<const AgentCopy*> AgentCopies::get(const std::string& machine) {
-    if (const auto known = copies_.find(machine); known != copies_.end()) return &known->second;
-    const auto agent = find_agent(machine);
+HostWants parse_wants(std::string_view said) {
+    const std::size_t blank = said.find(' ');
+    if (blank == std::string_view::npos) return {std::string(said), false};
+    return {std::string(said.substr(0, blank)), trim(said.substr(blank)) == "gzip"};
+}
+
+Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
+    if (const auto known = copies_.find(wants); known != copies_.end()) return &known->second;
+    const auto agent = find_agent(wants.machine);
     if (!agent) return fail(Errc::internal, "{}", agent.error().message);
     auto bytes = read_file(agent->path, kAgentBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
+    if (wants.gzip) *bytes = gzip(*bytes);
     const std::size_t of_agent = bytes->size();
     if (!agent->package.empty()) {
         const auto package = read_file(agent->package, kAgentBytesMax);
@@ -106,10 +118,10 @@ Result<const AgentCopy*> AgentCopies::get(const std::string& machine) {
         *bytes += *package;
     }
     AgentCopy copy;
-    copy.announcement =
-        fmt::format("{} {} {} {}\n", agent->build_id, bytes->size(), hex(sha256(*bytes)), of_agent);
+    copy.announcement = fmt::format("{} {} {} {} {}", agent->build_id, bytes->size(),
+                                    hex(sha256(*bytes)), of_agent, wants.gzip ? "gzip" : "plain");
     copy.bytes = std::move(*bytes);
-    return &copies_.emplace(machine, std::move(copy)).first->second;
+    return &copies_.emplace(wants, std::move(copy)).first->second;
 }
 
 asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
@@ -124,8 +136,8 @@ asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_vie
 }
 
 std::string remote_agent_command(const AgentFile& agent, std::string_view option) {
-    const std::string script =
-        fmt::format("i={}; o={}; {}{}{}", agent.build_id, option, kFindAgent, kStoreAgent, kStart);
+    const std::string script = fmt::format("i={}; o={}; {}{}{}", agent.build_id, option, kFindAgent,
+                                           kStoreAgent, start_script());
     return "exec /bin/sh -c " + shell_quote(script);
 }
 
@@ -158,8 +170,11 @@ Result<void> check_ready(std::string_view line) {
     line.remove_prefix(kAgentReady.size());
     const std::string_view version = line.substr(0, line.find(' '));
     if (version == std::to_string(kProtocolVersion)) return {};
-    return fail(Errc::internal, "its agent speaks protocol {}, this is {}", version,
-                kProtocolVersion);
+    return fail(
+        Errc::internal,
+        "its agent speaks protocol {}, and this dtrun {}: dtrun and dtrun-agent here are of "
+        "different versions; install both together",
+        version, kProtocolVersion);
 }
 
 namespace {
@@ -209,10 +224,12 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         Result<void> sent;
         if (said.starts_with(kAgentWanted)) {
             phase(doing = "copying the agent");
-            const auto found = copies.get(std::string(said.substr(kAgentWanted.size())));
+            const HostWants wants = parse_wants(said.substr(kAgentWanted.size()));
+            const auto found = copies.get(wants);
             if (!found) co_return std::unexpected(found.error());
             copy = *found;
-            sent = co_await channel.write(copy->announcement, after(patience));
+            const std::string announcement = copy->announcement + "\n";
+            sent = co_await channel.write(announcement, after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_agent_bytes(channel, copy->bytes, patience);
             if (sent) phase(doing = "starting the agent");

@@ -5,6 +5,7 @@
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/channel.h"
 
+#include <compare>
 #include <functional>
 #include <map>
 #include <string>
@@ -50,22 +51,31 @@ private:
     std::string buffer_;
 };
 
+/// What a host says that lacks the agent.
+struct HostWants {
+    std::string machine;  ///< as `uname -m` says
+    bool gzip = false;    ///< it can unpack that
+
+    friend auto operator<=>(const HostWants&, const HostWants&) = default;
+};
+/// Reads what stands behind kAgentWanted.
+HostWants parse_wants(std::string_view said);
+
 /// The agent for a kind of machine, ready to be sent.
 struct AgentCopy {
-    std::string bytes;  ///< of the agent, and behind them those of its package
-    std::string
-        announcement;  ///< "<build id> <bytes> <SHA-256> <bytes of the agent>\n", goes first
+    std::string bytes;  ///< of the agent, packed or not, and behind them those of its package
+    /// "<build id> <bytes> <SHA-256> <bytes of the agent> gzip|plain", goes first.
+    std::string announcement;
 };
 
-/// The agents that hosts have asked for. Each is read and hashed once, however many hosts lack it.
+/// The agents that hosts have asked for. Each is read, packed and hashed once, however many hosts lack it.
 class AgentCopies {
 public:
-    /// \param machine  as `uname -m` says
     /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
-    Result<const AgentCopy*> get(const std::string& machine);
+    Result<const AgentCopy*> get(const HostWants& wants);
 
 private:
-    std::map<std::string, AgentCopy> copies_;  ///< by machine
+    std::map<HostWants, AgentCopy> copies_;
 };
 
 /// Waits until the agent behind `channel` is ready for its bootstrap, and copies it there first if it

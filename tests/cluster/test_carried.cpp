@@ -84,6 +84,34 @@ TEST_CASE("ranks of a user who is not root import dtrun, too", "[cluster][python
     CHECK(count_of(done.out, " dtrun 3.0 /home/dtuser/.cache/dtrun/package-") == 2);
 }
 
+TEST_CASE("a host uses the agent that an administrator has installed, and stores nothing",
+          "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const std::filesystem::path here = std::filesystem::path(Cluster::program()).parent_path();
+    const auto libexec = cluster.scratch() / "libexec";
+    std::filesystem::create_directories(libexec / "dtrun");
+    std::filesystem::copy_file(here / "dtrun-agent", libexec / "dtrun/dtrun-agent");
+    cluster.bind("s1", libexec, "/usr/libexec");
+    const auto places = [&] {
+        const Finished done =
+            cluster.dtrun({"-H", kHosts, "--tag", "none", "sh", "-c", "readlink /proc/$PPID/exe"});
+        INFO(done.out << done.err);
+        CHECK(done.exit_code == 0);
+        return sorted_lines(done.out);
+    };
+    for (const char* const host : {"s1", "s2"})
+        cluster.run(host, {"rm", "-rf", "/root/.cache/dtrun"});
+    const Lines installed = places();
+    CHECK_THAT(installed.front(), Contains("/root/.cache/dtrun/agent-"));
+    CHECK(installed.back() == "/usr/libexec/dtrun/dtrun-agent");
+    CHECK(cluster.run("s1", {"test", "-e", "/root/.cache/dtrun"}).exit_code != 0);
+    // Another version's is left alone.
+    std::filesystem::remove(libexec / "dtrun/dtrun-agent");
+    std::filesystem::copy_file("/bin/true", libexec / "dtrun/dtrun-agent");
+    CHECK_THAT(places().back(), Contains("/root/.cache/dtrun/agent-"));
+    cluster.unbind("s1", "/usr/libexec");
+}
+
 TEST_CASE("a package that is damaged on a host is told, and ranks run without it",
           "[cluster][python]") {
     Cluster& cluster = Cluster::shared(2);

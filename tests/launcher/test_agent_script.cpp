@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
+#include "launcher/transport/gzip.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"
 
@@ -39,6 +40,18 @@ void write_file(const fs::path& file, const std::string& text, mode_t mode = 064
     REQUIRE(::chmod(file.c_str(), mode) == 0);
 }
 
+/// What the head sends.
+struct Sent {
+    std::string bytes;
+    std::size_t of_agent;
+    const char* packing = "plain";
+
+    std::string announcement() const {
+        return fmt::format("{} {} {} {} {}", kBuild, bytes.size(), hex(sha256(bytes)), of_agent,
+                           packing);
+    }
+};
+
 /// A host: a home and what lies there.
 class HostHere {
 public:
@@ -57,13 +70,18 @@ public:
 
     /// What a command says when it is answered with the agent, whole or not.
     std::string run(const std::string& command, std::string_view sent = kAgent) const {
-        return run(command, kAgent, std::string_view(kAgent).size(), sent);
+        return run(command, {.bytes = kAgent, .of_agent = std::string_view(kAgent).size()}, sent);
     }
-    /// The same for any bytes, of which so many are the agent's.
-    std::string run(const std::string& command, std::string_view expected, std::size_t of_agent,
-                    std::string_view sent) const {
-        write_file(home / "in", fmt::format("{} {} {} {}\n{}", kBuild, expected.size(),
-                                            hex(sha256(expected)), of_agent, sent));
+    /// The same for any bytes.
+    std::string run(const std::string& command, const Sent& expected, std::string_view sent) const {
+        return answer(command, fmt::format("{}\n{}", expected.announcement(), sent));
+    }
+    /// What a command of a step says that is answered so.
+    std::string run_step(const std::string& answered) const {
+        return answer(node_agent_command({"/nowhere", kBuild}), answered);
+    }
+    std::string answer(const std::string& command, const std::string& answered) const {
+        write_file(home / "in", answered);
         write_file(home / "command", command);
         const std::string line = fmt::format(
             "cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
@@ -86,7 +104,15 @@ public:
 std::string machine() {
     utsname own{};
     ::uname(&own);
-    return fmt::format("{}\n", own.machine);
+    return own.machine;
+}
+
+/// The answer to a step in which nodes of another CPU lack an agent, too.
+std::string step_answer(const Sent& ours) {
+    const std::string other = "the agent of another CPU";
+    return fmt::format("{} sparc64 77 {} {} {} plain {} {}\n{}{}", other.size() + ours.bytes.size(),
+                       other.size(), hex(sha256(other)), other.size(), machine(),
+                       ours.announcement(), other, ours.bytes);
 }
 
 }  // namespace
@@ -95,7 +121,7 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
     const HostHere host;
     const std::string runs = fmt::format("runs {} \n", host.agent().native());
     CHECK(host.start() ==
-          fmt::format("dtrun-agent-wanted {}dtrun-agent-send\n{}", machine(), runs));
+          fmt::format("dtrun-agent-wanted {} gzip\ndtrun-agent-send\n{}", machine(), runs));
     CHECK(read_file(host.home / "umask").value() == "0027\n");  // of the log-in, for ranks
     CHECK(host.start() == runs);
     CHECK(read_file(host.home / "umask").value() == "0027\n");
@@ -105,19 +131,57 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
 TEST_CASE("the package that comes behind an agent is stored beside it", "[agent]") {
     const HostHere host;
     const std::string agent = kAgent;
-    const std::string both = agent + kPackage;
-    for (const std::string& command :
-         {remote_agent_command({"/nowhere", kBuild}), node_agent_command({"/nowhere", kBuild})}) {
-        CHECK_THAT(host.run(command, both, agent.size(), both),
-                   Contains("wanted") && Contains("runs"));
+    const Sent plain{agent + kPackage, agent.size()};
+    const Sent packed{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
+    const std::string start = remote_agent_command({"/nowhere", kBuild});
+    const auto is_stored = [&host, &agent](const std::string& said) {
+        INFO(said);
+        CHECK_THAT(said, Contains("wanted") && Contains("runs"));
         CHECK(read_file(host.agent()).value() == agent);
         CHECK(read_file(host.package()).value() == kPackage);
-        CHECK_THAT(host.run(command, both, agent.size(), both), !Contains("wanted"));
         const auto left =
             std::distance(fs::directory_iterator(host.cache()), fs::directory_iterator());
         CHECK(left == 3);  // with the agent's sum
+    };
+    for (const Sent& sent : {plain, packed}) {
+        is_stored(host.run(start, sent, sent.bytes));
+        CHECK_THAT(host.run(start, sent, sent.bytes), !Contains("wanted"));
+        fs::remove_all(host.cache());
+        is_stored(host.run_step(step_answer(sent)));
+        CHECK_THAT(host.run_step(step_answer(sent)), Contains("found") && Contains("runs"));
         fs::remove_all(host.cache());
     }
+}
+
+TEST_CASE("a packed agent that cannot be unpacked is not stored", "[agent]") {
+    const HostHere host;
+    const Sent sent{"no gzip", 7, "gzip"};
+    CHECK_THAT(host.run(remote_agent_command({"/nowhere", kBuild}), sent, sent.bytes),
+               Contains("dtrun-agent-failed cannot store the agent: ") && Contains("gzip"));
+    CHECK(fs::is_empty(host.cache()));
+}
+
+TEST_CASE("a host without gzip asks for the agent as it is", "[agent]") {
+    const HostHere host;
+    const std::string only = fmt::format(
+        "mkdir {0}/some && for p in uname sh id find mkdir rm chmod head wc tail sync mv cksum "
+        "sha256sum; do ln -s $(command -v $p) {0}/some/$p; done",
+        host.home.native());
+    REQUIRE(std::system(only.c_str()) == 0);
+    const std::string start = fmt::format("PATH={}/some; {}", host.home.native(),
+                                          remote_agent_command({"/nowhere", kBuild}));
+    CHECK(host.run(start) == fmt::format("dtrun-agent-wanted {} \ndtrun-agent-send\nruns {} \n",
+                                         machine(), host.agent().native()));
+}
+
+TEST_CASE("a home where nothing can be stored is told with the variables that name it", "[agent]") {
+    HostHere host;
+    write_file(host.home / "file", "");
+    host.xdg = host.home / "file";
+    CHECK_THAT(host.start(),
+               Contains("dtrun-agent-failed cannot store the agent: mkdir: ") &&
+                   Contains(fmt::format("(HOME={} and XDG_CACHE_HOME={} there say where; ",
+                                        host.home.native(), host.xdg)));
 }
 
 TEST_CASE("an agent that a crash or a full disk has left damaged is replaced", "[agent]") {
@@ -234,6 +298,25 @@ TEST_CASE("the agent on PATH is used if it is of this build and only ours", "[ag
     CHECK(host.run(remote_sweep_command({"/nowhere", "99"}, "77", 3)) == "");
 }
 
+TEST_CASE("the agent of a dtrun on PATH is used, also when that is a link into another prefix",
+          "[agent]") {
+    const HostHere host;
+    const fs::path prefix = host.home / "tool";
+    const fs::path installed = prefix / "libexec/dtrun/dtrun-agent";
+    write_file(installed, kAgent, 0755);
+    write_file(prefix / "bin/dtrun", "", 0755);
+    fs::create_directories(host.home / "bin");
+    fs::create_symlink(prefix / "bin/dtrun", host.home / "bin/dtrun");
+    CHECK(host.start() == fmt::format("runs {} \n", installed.native()));
+    CHECK(host.run_step("go\n") ==
+          fmt::format("@n1 dtrun-agent-found\nruns {} --node n1\n", installed.native()));
+    const std::string sweep = remote_sweep_command({"/nowhere", kBuild}, "77", 3);
+    CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77 3\n", installed.native()));
+    // Of another build it is left alone.
+    write_file(installed, "#!/bin/sh\necho 77\n", 0755);
+    CHECK_THAT(host.start(), Contains("wanted") && Contains("runs " + host.agent().native()));
+}
+
 TEST_CASE("agents that nobody has used for a month go when another one comes", "[agent]") {
     const HostHere host;
     write_file(host.cache() / "agent-01", "");
@@ -259,15 +342,23 @@ TEST_CASE("a node of a step finds the agent beside dtrun, or stores it, and tell
     const fs::path beside = host.home / "beside dtrun/agent";
     const std::string command = node_agent_command({beside, kBuild});
     const std::string stored = fmt::format("runs {} --node n1\n", host.agent().native());
-    CHECK(host.run(command) == fmt::format("@n1 dtrun-agent-wanted {}{}", machine(), stored));
-    CHECK(host.run(command) == "@n1 dtrun-agent-found\n" + stored);
+    const std::string agent = kAgent;
+    const Sent sent{agent, agent.size()};
+    const auto copied = [&sent](std::string_view bytes) {
+        return fmt::format("{} {} {}\n{}", sent.bytes.size(), machine(), sent.announcement(),
+                           bytes);
+    };
+    CHECK(host.answer(command, copied(agent)) ==
+          fmt::format("@n1 dtrun-agent-wanted {} gzip\n{}", machine(), stored));
+    CHECK(host.answer(command, copied(agent)) == "@n1 dtrun-agent-found\n" + stored);
+    CHECK(host.answer(command, "go\n") == "@n1 dtrun-agent-found\n" + stored);
     write_file(beside, kAgent, 0755);
-    CHECK(host.run(command) ==
+    CHECK(host.answer(command, copied(agent)) ==
           fmt::format("@n1 dtrun-agent-found\nruns {} --node n1\n", beside.native()));
     REQUIRE(::chmod(beside.c_str(), 0775) == 0);
-    CHECK(host.run(command) == "@n1 dtrun-agent-found\n" + stored);
+    CHECK(host.answer(command, copied(agent)) == "@n1 dtrun-agent-found\n" + stored);
     write_file(host.agent(), "", 0700);
-    CHECK_THAT(host.run(command, "#!"), Contains("@n1 dtrun-agent-failed cannot store"));
+    CHECK_THAT(host.answer(command, copied("#!")), Contains("@n1 dtrun-agent-failed cannot store"));
 }
 
 }  // namespace dtrun

@@ -60,7 +60,7 @@ Greeted greet(std::string script, std::chrono::milliseconds patience = std::chro
 
 const std::string kReadyLine = fmt::format("echo {}{} x", kAgentReady, kProtocolVersion);
 const std::string kWantedLine =
-    fmt::format("echo {}{}; read -r id n h z; ", kAgentWanted, kMachine);
+    fmt::format("echo {}{}; read -r id n h z c; ", kAgentWanted, kMachine);
 
 }  // namespace
 
@@ -155,17 +155,37 @@ TEST_CASE("of what a program says that fails only the ends are shown", "[agent]"
           "the agent did not start: exit status 3: 1\n…\n9\n" + std::string(200, '0') + "…");
 }
 
-TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
-    const std::string& machine = kMachine;
+TEST_CASE("a host that can unpack gets the agent packed", "[agent]") {
+    const TestAgent agent;
+    const std::string answers =
+        fmt::format("echo {}{} gzip; read -r id n h z c; ", kAgentWanted, kMachine);
+    const Greeted found =
+        greet(answers +
+              "echo dtrun-agent-send; "
+              "[ $c = gzip ] && head -c \"$n\" | gzip -dc | cmp -s - /bin/true && " +
+              kReadyLine);
+    CHECK(found.error == "");
     AgentCopies copies;
-    CHECK_FALSE(copies.get(machine).has_value());
+    CHECK(copies.get({kMachine, true}).value()->bytes.size() <
+          copies.get({kMachine, false}).value()->bytes.size());
+}
+
+TEST_CASE("an agent of another protocol is told with what to do", "[agent]") {
+    CHECK_THAT(greet(fmt::format("echo {}1 x", kAgentReady)).error,
+               Catch::Contains("different versions; install both together"));
+}
+
+TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
+    const HostWants wants{kMachine, false};
+    AgentCopies copies;
+    CHECK_FALSE(copies.get(wants).has_value());
     const auto first = [&] {
         const TestAgent agent;
-        return copies.get(machine);
+        return copies.get(wants);
     }();
     REQUIRE(first.has_value());
     CHECK((*first)->bytes.size() > 100);
-    const auto again = copies.get(machine);
+    const auto again = copies.get(wants);
     REQUIRE(again.has_value());
     CHECK(*again == *first);
 }
