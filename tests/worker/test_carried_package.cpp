@@ -46,7 +46,7 @@ public:
     fs::path file(const std::string& name) const { return folder_.at(name); }
     std::string archive() const { return read_file(file("package-77.tar.gz")).value(); }
     Result<std::string> find(const std::string& agent = "agent-77") const {
-        return find_package(file(agent), {digest, names});
+        return find_package(file(agent), {digest, names}, file("home/.cache/dtrun"));
     }
 
     std::string digest, names;
@@ -116,6 +116,31 @@ TEST_CASE("a package without its archive that others could have changed is not u
     CHECK_THAT(found.error().message, Contains("remove it, and agent-77 beside it"));
 }
 
+TEST_CASE("an installed agent unpacks the archive beside it into the user's cache", "[package]") {
+    const Cache cache;
+    std::ofstream(cache.file("dtrun-agent")) << "agent";
+    fs::rename(cache.file("package-77.tar.gz"), cache.file("dtrun-package.tar.gz"));
+    const fs::path folder = cache.find("dtrun-agent").value();
+    CHECK(folder == cache.file("home/.cache/dtrun/package-" + cache.digest.substr(0, 40)));
+    CHECK(read_file(folder / "pythonpath/dtrun/__init__.py").value() == "text");
+    const ino_t before = inode(folder);
+    CHECK(cache.find("dtrun-agent").value() == folder);
+    CHECK(inode(folder) == before);
+
+    fs::remove_all(cache.file("home/.cache/dtrun"));
+    std::ofstream(cache.file("home/.cache/dtrun")) << "a file";
+    const auto no_folder = cache.find("dtrun-agent");
+    REQUIRE_FALSE(no_folder.has_value());
+    CHECK(no_folder.error().code == Errc::not_found);
+    CHECK_THAT(no_folder.error().message, Contains("XDG_CACHE_HOME"));
+
+    fs::remove(cache.file("home/.cache/dtrun"));
+    std::ofstream(cache.file("dtrun-package.tar.gz"), std::ios::app) << "more";
+    const auto damaged = cache.find("dtrun-agent");
+    REQUIRE_FALSE(damaged.has_value());
+    CHECK_THAT(damaged.error().message, Contains("install dtrun again on this host"));
+}
+
 TEST_CASE("an installed package into which others may write is not used", "[package]") {
     const Cache cache;
     fs::create_directories(cache.file("package/pythonpath"));
@@ -166,7 +191,7 @@ TEST_CASE("an agent without a package, or that was built without one, has none",
     const Cache cache;
     CHECK(cache.find("agent-78").error().code == Errc::not_found);
     CHECK(cache.find("dtrun-agent").error().code == Errc::not_found);
-    CHECK(find_package(cache.file("agent-77"), {}).error().code == Errc::not_found);
+    CHECK(find_package(cache.file("agent-77"), {}, {}).error().code == Errc::not_found);
     fs::create_directory(cache.file("package"));
     CHECK(cache.find("dtrun-agent").value() == cache.file("package").native());
 }

@@ -3,6 +3,7 @@
 #include "worker/agent/agent.h"
 
 #include "base/interfaces.h"
+#include "base/log.h"
 #include "base/loop/net.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -38,10 +39,12 @@ void Agent::find_package() {
         preflight_.problem = HostProblem::other;
         preflight_.problem_text =
             why +
-            "; dtrun-package.tar.gz and the folder package belong beside dtrun-agent, where "
-            "dtrun was built or installed (--horovod-shim)";
+            "; dtrun-package.tar.gz belongs beside dtrun-agent, where dtrun was built or installed "
+            "(--horovod-shim)";
     } else if (found.error().code != Errc::not_found) {
         package_problem_ = why;
+    } else {
+        log::debug("{}", why);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -118,12 +119,11 @@ bool put_in_place(const std::string& made, const fs::path& folder, bool instead)
 }
 
 Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder,
-                    bool instead) {
+                    bool instead, std::string_view remedy) {
     const auto bytes = read_file(archive, kArchiveBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
     if (hex(sha256(*bytes)) != digest)
-        return fail(Errc::invalid_input, "{}: damaged; remove it, and {} beside it",
-                    archive.native(), "agent" + folder.filename().native().substr(7));
+        return fail(Errc::invalid_input, "{}: damaged; {}", archive.native(), remedy);
     const auto files = read_archive(*bytes, kUnpackedBytesMax);
     if (!files) return fail(files.error(), "{}", archive.native());
     std::string made = (folder.parent_path() / ".new.package.XXXXXX").native();
@@ -142,21 +142,50 @@ void mark_used(const fs::path& folder) {
         ::utimensat(AT_FDCWD, folder.c_str(), nullptr, 0);
 }
 
-}  // namespace
-
-Result<std::string> find_package(const std::string& agent, const PackageDigests& digests) {
-    const fs::path file = agent;
-    const std::string name = file.filename();
-    const bool was_copied = name.starts_with(kCopied);
-    const fs::path folder =
-        file.parent_path() / (was_copied ? "package-" + name.substr(kCopied.size()) : "package");
+/// The folder into which an archive was unpacked, or is now.
+/// \param remedy  what to do about an archive, or a folder without one, that is not as it was
+Result<std::string> unpacked(const fs::path& folder, const fs::path& archive,
+                             const PackageDigests& digests, const std::string& remedy) {
     std::error_code error;
     const bool is_there = fs::is_directory(folder, error);
-    if (digests.archive.empty() || (!was_copied && !is_there))
-        return fail(Errc::not_found, "{}: not there", folder.native());
-    std::vector<uid_t> owners{::geteuid()};
-    if (!was_copied) {
+    const std::array owners{::geteuid()};
+    if (is_there && is_ours_alone(folder) && !changeable(folder, owners, false) &&
+        names_digest(folder) == digests.names) {
+        mark_used(folder);
+        return folder.native();
+    }
+    if (is_there && !fs::exists(archive, error))
+        return fail(Errc::denied, "{} is damaged, or others could have changed it; {}",
+                    folder.native(), remedy);
+    if (auto done = unpack(archive, digests.archive, folder, is_there, remedy); !done)
+        return std::unexpected(done.error());
+    return folder.native();
+}
+
+/// As the scripts that copy agents make it (launcher/transport/agent_script.h).
+/// Errc: not_found, for ranks of whoever has no place for it may not miss it
+Result<void> make_cache(const fs::path& cache) {
+    std::error_code error;
+    fs::create_directories(cache.parent_path(), error);  // making the cache tells what is wrong
+    struct stat info {};
+    if ((::mkdir(cache.c_str(), 0700) != 0 && errno != EEXIST) || ::stat(cache.c_str(), &info) != 0)
+        return fail(Errc::not_found, "{}: {} (XDG_CACHE_HOME says where)", cache.native(),
+                    strerror(errno));
+    if (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode) || ::chmod(cache.c_str(), 0700) != 0)
+        return fail(Errc::not_found, "{} belongs to somebody else (XDG_CACHE_HOME says where)",
+                    cache.native());
+    return {};
+}
+
+/// Beside an agent that was installed: a folder, as it was built, or the archive alone, as packages bring it.
+Result<std::string> installed_package(const fs::path& agent, const PackageDigests& digests,
+                                      const fs::path& cache) {
+    const fs::path folder = agent.parent_path() / "package";
+    const fs::path archive = agent.parent_path() / "dtrun-package.tar.gz";
+    std::error_code error;
+    if (fs::is_directory(folder, error)) {
         // Whoever has installed the agent could have it do what he likes.
+        std::vector<uid_t> owners{::geteuid()};
         struct stat info {};
         if (::stat(agent.c_str(), &info) == 0) owners.push_back(info.st_uid);
         if (const auto why = changeable(folder, owners, true))
@@ -164,19 +193,26 @@ Result<std::string> find_package(const std::string& agent, const PackageDigests&
                         *why);
         return folder.native();
     }
-    if (is_there && is_ours_alone(folder) && !changeable(folder, owners, false) &&
-        names_digest(folder) == digests.names) {
-        mark_used(folder);
-        return folder.native();
-    }
-    const std::string archive = folder.native() + ".tar.gz";
-    if (is_there && !fs::exists(archive, error))
-        return fail(Errc::denied,
-                    "{} is damaged, or others could have changed it; remove it, and {} beside it",
-                    folder.native(), name);
-    if (auto unpacked = unpack(archive, digests.archive, folder, is_there); !unpacked)
-        return std::unexpected(unpacked.error());
-    return folder.native();
+    if (!fs::exists(archive, error)) return fail(Errc::not_found, "{}: not there", folder.native());
+    if (auto made = make_cache(cache); !made) return std::unexpected(made.error());
+    return unpacked(cache / fmt::format("package-{}", digests.archive.substr(0, 40)), archive,
+                    digests, "install dtrun again on this host");
+}
+
+}  // namespace
+
+Result<std::string> find_package(const std::string& agent, const PackageDigests& digests,
+                                 const std::string& cache) {
+    const fs::path file = agent;
+    const std::string name = file.filename();
+    if (digests.archive.empty()) return fail(Errc::not_found, "{}: it carries none", agent);
+    if (!name.starts_with(kCopied)) return installed_package(file, digests, cache);
+    const fs::path folder = file.parent_path() / ("package-" + name.substr(kCopied.size()));
+    const fs::path archive = folder.native() + ".tar.gz";
+    std::error_code error;
+    if (!fs::exists(folder, error) && !fs::exists(archive, error))
+        return fail(Errc::not_found, "{}: not there", archive.native());
+    return unpacked(folder, archive, digests, fmt::format("remove it, and {} beside it", name));
 }
 
 void add_to_python_path(const std::string& package, bool horovod, contracts::Environment& env) {

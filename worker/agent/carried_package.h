@@ -17,13 +17,16 @@ struct PackageDigests {
 extern const PackageDigests kPackage;
 
 /// The folder that has dtrun's Python package for ranks of this host (worker/carried/README.md). It is `package`
-/// beside an agent that was built or installed here. Beside one that was copied, `agent-<id>`, it is `package-<id>`,
-/// which is made of `package-<id>.tar.gz` when it is needed first, and again if others could have changed it, or if
-/// its files are not those that were unpacked.
+/// beside an agent that was built here. It is `package-<id>` beside one that was copied, `agent-<id>`, made of
+/// `package-<id>.tar.gz`; and one in the cache for one that was installed, made of `dtrun-package.tar.gz` beside that.
+/// Those two are made when they are needed first, and again if others could have changed them, or if their files are
+/// not those that were unpacked.
 /// \param agent  the agent's file
-/// Errc: not_found (there is neither folder nor archive), invalid_input (a damaged archive), denied (others could change
+/// \param cache  the user's own folder for what dtrun makes, which need not exist
+/// Errc: not_found (there is neither folder nor archive, or no place to unpack it), invalid_input (a damaged archive), denied (others could change
 /// it), internal (it cannot be unpacked)
-Result<std::string> find_package(const std::string& agent, const PackageDigests& digests);
+Result<std::string> find_package(const std::string& agent, const PackageDigests& digests,
+                                 const std::string& cache);
 
 /// Makes ranks find the package: behind what the user's PYTHONPATH says.
 /// \param horovod  put dtrun's package `horovod` in front of all, too

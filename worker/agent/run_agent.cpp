@@ -16,11 +16,20 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
 namespace dtrun::agent {
 namespace {
+
+/// Where agents are copied to as well, by the same variables.
+std::string cache_folder() {
+    const char* const own = std::getenv("XDG_CACHE_HOME");
+    if (own != nullptr && *own != '\0') return fmt::format("{}/dtrun", own);
+    const char* const home = std::getenv("HOME");
+    return fmt::format("{}/.cache/dtrun", home == nullptr ? "" : home);
+}
 
 /// Writes whole lines to standard output. Agents that a scheduler starts share it: each line of theirs
 /// begins with "@<node> ".
@@ -72,7 +81,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
         std::error_code error;
         const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
         if (error) return fail(Errc::not_found, "/proc/self/exe: {}", error.message());
-        return agent::find_package(own.native(), kPackage);
+        return agent::find_package(own.native(), kPackage, cache_folder());
     };
     parts.machine = machine_text();
     parts.make_services = make_services;
