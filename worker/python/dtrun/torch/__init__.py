@@ -12,6 +12,14 @@ backend of torch.distributed (dtrun.torch.backend). Nothing is compiled: it stan
 
 from __future__ import annotations
 
+try:
+    import torch as _torch  # noqa: F401  (before our modules: they would say less)
+except ModuleNotFoundError as _error:
+    if _error.name != "torch":
+        raise
+    raise ModuleNotFoundError("dtrun.torch needs PyTorch, which this Python does not have: pip install torch",
+                              name="torch") from None
+
 from . import elastic, mpi_ops
 from ._coordinator import HorovodInternalError
 from .basics import (ProcessSet, add_process_set, ccl_built, cross_rank, cross_size, cuda_built, ddl_built,
