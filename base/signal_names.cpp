@@ -8,7 +8,7 @@
 namespace dtrun {
 namespace {
 
-constexpr auto kNames = std::to_array<std::pair<int, std::string_view>>({
+constexpr auto kSignalNames = std::to_array<std::pair<int, std::string_view>>({
     {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
     {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
     {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
@@ -23,8 +23,8 @@ constexpr auto kNames = std::to_array<std::pair<int, std::string_view>>({
 
 std::string_view signal_name(int signal) {
     const auto* const found =
-        std::ranges::find(kNames, signal, &std::pair<int, std::string_view>::first);
-    return found == kNames.end() ? std::string_view() : found->second;
+        std::ranges::find(kSignalNames, signal, &std::pair<int, std::string_view>::first);
+    return found == kSignalNames.end() ? std::string_view() : found->second;
 }
 
 }  // namespace dtrun
