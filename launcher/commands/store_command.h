@@ -4,24 +4,17 @@
 #include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
+#include "rendezvous/asking/store_order.h"
 
 #include <boost/json/object.hpp>
-#include <chrono>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace dtrun::commands {
 
 /// `dtrun store` and `dtrun status`.
-struct StoreCommand {
-    enum class Verb { get, set, wait, watch, list, add, erase, drop, status };
-    Verb verb = Verb::status;
+struct StoreCommand : asking::StoreOrder {
     plan::DaemonWords daemon;
-    std::vector<std::string> operands;  ///< as many as the verb takes
-    std::optional<std::chrono::milliseconds> timeout;
     bool json = false;      ///< status
-    bool nul = false;       ///< list, watch: what is written ends with a NUL, not with a line's end
     bool page_key = false;  ///< status
 };
 

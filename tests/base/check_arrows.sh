@@ -29,6 +29,7 @@ check rendezvous/membership rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/elastic rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
 check rendezvous/checkup rendezvous/wire base
+check rendezvous/asking rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base
 check worker/client worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles

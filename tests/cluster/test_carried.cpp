@@ -52,6 +52,23 @@ TEST_CASE("ranks import dtrun on hosts where nothing was installed", "[cluster][
     CHECK(cluster.wait_all_gone());
 }
 
+TEST_CASE("ranks have dtrun store on hosts where nothing was installed, and no folder of it stays",
+          "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const Finished done = cluster.dtrun(
+        {"-H", kHosts, "--tag", "none", "sh", "-c",
+         "dtrun store set from/$DTRUN_RANK $(hostname) && dtrun store wait from/0 from/1 && "
+         "echo $(dtrun store get from/0) $(dtrun store get from/1) && command -v dtrun"});
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(count_of(done.out, "s1 s2\n") == 2);
+    CHECK(count_of(done.out, "/dtrun-job-") == 2);
+    CHECK(cluster.wait_all_gone());
+    for (const char* const host : {"s1", "s2"})
+        CHECK(cluster.run(host, {"sh", "-c", "ls -d /dev/shm/dtrun-job-* /tmp/dtrun-job-*"}).out ==
+              "");
+}
+
 TEST_CASE("ranks on dtrun's own machine import the dtrun beside it", "[cluster][python]") {
     Cluster& cluster = Cluster::shared(2);
     const Finished done = cluster.dtrun(python({"-np", "2", "--tag", "none"}, kSum));

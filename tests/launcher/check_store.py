@@ -137,6 +137,22 @@ try:
 finally:
     daemon.process.kill()
 
+# Where dtrun is not installed ranks have `dtrun store` of the agent, and are told that they have no more.
+SCRIPT = """
+case $(command -v dtrun) in /dev/shm/*|/tmp/*) ;; *) exit 77;; esac
+printf 'a b' | dtrun store set from/$DTRUN_RANK - && dtrun store --timeout 50 wait from/0 from/1
+[ "$(dtrun store get from/1)" = 'a b' ] && [ "$(dtrun store ls | wc -l)" = 2 ] || exit 78
+dtrun store get nothing 2>/dev/null; [ $? = 1 ] || exit 79
+dtrun store --help | grep -q 'the agent of the job' || exit 80
+dtrun -np 2 true; [ $? = 200 ] || exit 81
+env -u DTRUN_SOCKET dtrun store ls; [ $? = 200 ] || exit 82
+"""
+done = subprocess.run([DTRUN, "-np", "2", "sh", "-c", SCRIPT], capture_output=True, text=True, timeout=60,
+                      env={**os.environ, "PATH": "/usr/bin:/bin"})
+assert done.returncode == 0, done
+assert done.stderr.count("dtrun is not installed on this host: ") == 2, done
+assert done.stderr.count("DTRUN_SOCKET is not set here") == 2, done
+
 if os.geteuid() != 0:
     skip("only root can be somebody else")
 name = f"dtrun-test-{os.getpid()}"

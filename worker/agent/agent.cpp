@@ -170,6 +170,7 @@ Join Agent::describe_host(const Connection& connection) const {
 void Agent::learn_facts(const JobId& job) {
     facts_.job = hex(job);
     facts_.agent = bootstrap_.agent;
+    offer_store_program();
     facts_.host_name = bootstrap_.host_name;
     facts_.contracts = bootstrap_.contracts;
     facts_.nodelist = bootstrap_.nodelist;

@@ -57,6 +57,8 @@ struct AgentParts {
     std::function<Services(const ServiceParts&)> make_services;
     /// As carried_package.h's. Empty: there is none.
     std::function<Result<std::string>()> find_package;
+    /// As make_store_program(). Empty: ranks have no `dtrun store` but that of an installed dtrun.
+    std::function<Result<std::string>(const std::string& prefix)> make_store_program;
     /// As ranks::check_health(). Empty: every host is healthy.
     std::function<asio::awaitable<Result<void>>(ranks::RankCommand command)> check_health;
     /// As ranks::take_stacks(). Empty: nothing is known of any rank.
@@ -119,6 +121,7 @@ private:
     asio::awaitable<void> prepare_services(Join& join);
     void keep_ready();
     void find_package();
+    void offer_store_program();
     asio::awaitable<void> say_goodbye();
     asio::awaitable<void> shut_down();
     asio::awaitable<void> watch_lifeline();
@@ -191,6 +194,7 @@ private:
         descriptor_limit();  ///< of ranks: as it was given to us
     contracts::ContractFacts facts_;
     std::string package_;          ///< folder of the Python package that came with us; empty: none
+    std::string programs_;         ///< folder for the end of the ranks' PATH; empty: there is none
     std::string package_problem_;  ///< why there is none, if the user should know
     std::string interface_;        ///< over which the head was reached
     ReservedPorts reserved_ports_;

@@ -9,6 +9,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/carried_package.h"
+#include "worker/agent/store_program.h"
 #include "worker/agent/visible_devices.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/rank_macros.h"
@@ -46,6 +47,16 @@ void Agent::find_package() {
     } else {
         log::debug("{}", why);
     }
+}
+
+/// Without a place where it can be made ranks do without it: few use it, and some have dtrun.
+void Agent::offer_store_program() {
+    if (!parts_.make_store_program) return;
+    auto made = parts_.make_store_program(ranks::directory_prefix(facts_.job, facts_.agent));
+    if (made)
+        programs_ = std::move(*made);
+    else
+        log::info("ranks have no `dtrun store` of the agent: {}", made.error().message);
 }
 
 /// Has processes kept ready for what ranks are expected to be here, before the first are known.
@@ -241,6 +252,7 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         for (const auto& [name, value] : bootstrap_.programs[index].env) env[name] = value;
         env["PWD"] = command.directory;
     }
+    if (!programs_.empty()) add_to_path(programs_, env);
     if (!package_.empty()) add_to_python_path(package_, bootstrap_.horovod_shim, env);
     if (bootstrap_.rank_macros)
         command.argv = ranks::RankMacros::of_program(world, slot).replace(std::move(command.argv));

@@ -3,6 +3,7 @@
 #include "base/strings.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
+#include "worker/agent/store_program.h"
 #include "worker/checkup/checkup.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
@@ -14,6 +15,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace {
 
@@ -42,6 +44,11 @@ int sweep(const std::string& job, std::uint64_t agent) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const std::string_view called(argc > 0 ? argv[0] : "");
+    if (called.substr(called.rfind('/') + 1) == dtrun::agent::kStoreProgram) {
+        const std::vector<std::string> words(argv + 1, argv + argc);
+        return dtrun::agent::run_store_program(words);
+    }
     const std::string_view option = argc > 1 ? argv[1] : "";
     if (option == "--build-id") {
         std::puts(dtrun::elf_build_id("/proc/self/exe").value_or("none").c_str());

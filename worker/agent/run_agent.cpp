@@ -8,6 +8,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/carried_package.h"
 #include "worker/agent/guard.h"
+#include "worker/agent/store_program.h"
 #include "worker/ranks/health_check.h"
 #include "worker/ranks/stack_taker.h"
 #include "worker/ranks/standby_runner.h"
@@ -83,6 +84,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
         if (error) return fail(Errc::not_found, "/proc/self/exe: {}", error.message());
         return agent::find_package(own.native(), kPackage, cache_folder());
     };
+    parts.make_store_program = make_store_program;
     parts.machine = machine_text();
     parts.make_services = make_services;
     parts.load = has_many_runnable_threads;

@@ -5,22 +5,33 @@
 #include "base/loop/deadline.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "launcher/plan/daemon_target.h"
+#include "rendezvous/links/handshake.h"
 #include "rendezvous/links/link.h"
 #include "rendezvous/links/pulse.h"
+#include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/store_request.h"
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
-namespace dtrun::commands {
+namespace dtrun::asking {
 
 /// Whom `dtrun store` asks.
 struct StoreServer {
-    std::string agent_socket;   ///< DTRUN_SOCKET, of our rank's agent; empty: the daemon
-    plan::DaemonTarget daemon;  ///< if there is no agent
-    Deadline connect_by{};      ///< the first connection
+    /// A daemon and what it is to be shown.
+    struct Daemon {
+        std::string name;                    ///< for messages
+        std::vector<std::string> addresses;  ///< numeric
+        std::uint16_t port = 0;
+        Credentials credentials;
+        std::string job;
+    };
+    std::string agent_socket;  ///< DTRUN_SOCKET, of our rank's agent; empty: the daemon
+    Daemon daemon{};           ///< if there is no agent
+    std::chrono::milliseconds connect_limit{10'000};  ///< of the first connection
     /// How long a daemon that was lost may take to come back.
     std::chrono::milliseconds return_limit{60'000};
 
@@ -77,4 +88,4 @@ private:
     std::uint64_t id_ = 0;
 };
 
-}  // namespace dtrun::commands
+}  // namespace dtrun::asking

@@ -1,4 +1,4 @@
-#include "launcher/commands/store_client.h"
+#include "rendezvous/asking/store_client.h"
 
 #include "base/fd.h"
 #include "base/milliseconds.h"
@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace dtrun::commands {
+namespace dtrun::asking {
 namespace {
 
 constexpr std::chrono::seconds kDialLimit{10};
@@ -30,7 +30,8 @@ StoreClient::StoreClient(asio::any_io_executor executor, StoreServer server)
 
 asio::awaitable<Result<void>> StoreClient::connect() {
     if (!server_.agent_socket.empty()) co_return co_await connect_to_agent();
-    auto done = co_await connect_to_daemon(server_.connect_by);
+    const Deadline limit = after(server_.connect_limit);
+    auto done = co_await connect_to_daemon(limit);
     if (!done && done.error().code == Errc::unreachable)
         done.error().message += "; is `dtrun serve` running there?";
     co_return done;
@@ -51,7 +52,7 @@ asio::awaitable<Result<void>> StoreClient::connect_to_agent() {
 }
 
 asio::awaitable<Result<void>> StoreClient::connect_to_daemon(Deadline deadline) {
-    const plan::DaemonTarget& daemon = server_.daemon;
+    const StoreServer::Daemon& daemon = server_.daemon;
     auto connection =
         co_await connect_to_server(daemon.addresses, daemon.port, daemon.credentials, deadline);
     if (!connection) co_return fail(connection.error(), "{}", daemon.name);
@@ -178,4 +179,4 @@ asio::awaitable<void> StoreClient::close() {
     co_await hang_up();
 }
 
-}  // namespace dtrun::commands
+}  // namespace dtrun::asking

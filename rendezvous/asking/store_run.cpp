@@ -1,0 +1,331 @@
+#include "rendezvous/asking/store_run.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "rendezvous/wire/msgpack.h"
+
+#include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace dtrun::asking {
+namespace {
+
+using Verb = StoreOrder::Verb;
+
+/// How long an answer may take after the time that the user has given, or else altogether, where nothing
+/// is waited for.
+constexpr std::chrono::seconds kGrace{5};
+constexpr std::chrono::seconds kReplyLimit{60};
+constexpr std::uint64_t kListPage = 10'000;
+
+int put_value(std::string_view value) {
+    const bool is_open_line = ::isatty(STDOUT_FILENO) == 1 && !value.ends_with('\n');
+    return put(is_open_line ? std::string(value) + "\n" : std::string(value));
+}
+
+/// A value from standard input.
+Result<std::string> read_value() {
+    std::string text;
+    std::string chunk(64u << 10, '\0');
+    for (;;) {
+        const ssize_t n = ::read(STDIN_FILENO, chunk.data(), chunk.size());
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail(Errc::invalid_input, "standard input: {}", strerror(errno));
+        if (n == 0) return text;
+        text.append(chunk, 0, static_cast<std::size_t>(n));
+        if (text.size() > kValueBytesMax)
+            return fail(Errc::invalid_input,
+                        "standard input has more than {} bytes, the limit of a value",
+                        kValueBytesMax);
+    }
+}
+
+/// What a reply that is not ok means to the user.
+int complain(const StoreClient::Reply& reply, const std::string& key) {
+    switch (reply.status) {
+        case Status::not_found:
+            log::error("{}: no such key", key);
+            return kStoreNotThere;
+        case Status::timed_out:
+            log::error("{}: did not come in time (--timeout)", key);
+            return kStoreNotThere;
+        case Status::stale:
+            log::error("{}: a new generation began, with an empty store", key);
+            return kStoreNotThere;
+        case Status::wrong_type:
+            log::error("{}: holds something else: a queue, or no number", key);
+            return kStoreOtherType;
+        default: {
+            PackReader in(reply.results);
+            in.array();
+            const std::string why(in.str());
+            log::error("{}: {}", key, in.ok() ? why : "refused");
+            return kStoreRefused;
+        }
+    }
+}
+
+class StoreRun {
+public:
+    /// \param job    the daemon's; empty: our rank's own, or all
+    /// \param input  what `set KEY -` sets
+    StoreRun(const StoreOrder& order, const StoreParts& parts, StoreClient& client, std::string job,
+             std::string input)
+        : order_(order),
+          parts_(parts),
+          client_(client),
+          job_(std::move(job)),
+          input_(std::move(input)) {}
+
+    asio::awaitable<Result<int>> run() {
+        switch (order_.verb) {
+            case Verb::get:
+                return get();
+            case Verb::set:
+                return set();
+            case Verb::add:
+                return add();
+            case Verb::wait:
+                return wait();
+            case Verb::watch:
+                return watch();
+            case Verb::list:
+                return list();
+            case Verb::erase:
+                return erase();
+            case Verb::drop:
+                return drop();
+            case Verb::status:
+                return status();
+        }
+        return status();
+    }
+
+private:
+    const std::string& key() const { return order_.operands.front(); }
+
+    /// Asks what waits for nothing.
+    asio::awaitable<Result<StoreClient::Reply>> ask(StoreRequest request) {
+        const auto limit = order_.timeout ? *order_.timeout + kGrace : kReplyLimit;
+        co_return co_await client_.ask(std::move(request), after(limit));
+    }
+    /// Asks what waits as long as the user wants. \param otherwise  if they have not said
+    asio::awaitable<Result<StoreClient::Reply>> ask(StoreRequest request, std::uint64_t otherwise) {
+        request.timeout_ms =
+            order_.timeout ? static_cast<std::uint64_t>(order_.timeout->count()) : otherwise;
+        if (request.timeout_ms != kForeverMs) co_return co_await ask(std::move(request));
+        co_return co_await client_.ask(std::move(request), Deadline::max());
+    }
+
+    asio::awaitable<Result<int>> get() {
+        const StoreRequest request{.op = Op::get, .keys = {key()}};
+        const auto reply = co_await ask(request, 0);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, key());
+        PackReader in(reply->results);
+        in.array();
+        co_return put_value(in.bin());
+    }
+
+    asio::awaitable<Result<int>> set() {
+        const std::string& value = order_.operands[1] == "-" ? input_ : order_.operands[1];
+        if (value.size() > kValueBytesMax)
+            co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value.size(),
+                           kValueBytesMax);
+        const StoreRequest request{.op = Op::set, .keys = {key()}, .values = {value}};
+        const auto reply = co_await ask(request);
+        if (!reply) co_return std::unexpected(reply.error());
+        co_return reply->status == Status::ok ? 0 : complain(*reply, key());
+    }
+
+    asio::awaitable<Result<int>> add() {
+        const auto delta = to_int(order_.operands[1], std::numeric_limits<long long>::min(),
+                                  std::numeric_limits<long long>::max());
+        if (!delta) co_return fail(Errc::invalid_input, "'{}' is no number", order_.operands[1]);
+        const StoreRequest request{.op = Op::add, .keys = {key()}, .delta = *delta};
+        const auto reply = co_await ask(request);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, key());
+        PackReader in(reply->results);
+        in.array();
+        co_return put(fmt::format("{}\n", in.integer()));
+    }
+
+    asio::awaitable<Result<int>> wait() {
+        StoreRequest request{.op = Op::wait};
+        request.keys.assign(order_.operands.begin(), order_.operands.end());
+        const auto reply = co_await ask(request, kForeverMs);
+        if (!reply) co_return std::unexpected(reply.error());
+        const std::string names = join_names(order_.operands);
+        co_return reply->status == Status::ok ? 0 : complain(*reply, names);
+    }
+
+    asio::awaitable<Result<int>> watch() {
+        StoreRequest request{.op = Op::watch, .keys = {key()}};
+        for (;;) {
+            const auto reply = co_await ask(request, kForeverMs);
+            if (!reply) co_return std::unexpected(reply.error());
+            if (reply->status == Status::stale) {
+                if (request.number != 0)
+                    if (const int failed = show_removed(
+                            "is not in the store of the next generation, or job of this name"))
+                        co_return failed;
+                request.number = 0;
+                continue;
+            }
+            if (reply->status != Status::ok) co_return complain(*reply, key());
+            PackReader in(reply->results);
+            in.array();
+            request.number = in.uint();
+            int failed = 0;
+            if (!in.nil())
+                failed = show(in.bin());
+            else if (request.number == 0)
+                failed = show_removed("removed");
+            else
+                log::warn("{}: is a queue now", key());
+            if (failed != 0) co_return failed;
+        }
+    }
+
+    int show(std::string_view value) const {
+        return put(order_.nul ? fmt::format("={}{}", value, '\0') : fmt::format("{}\n", value));
+    }
+
+    int show_removed(std::string_view how) const {
+        if (order_.nul) return put(std::string_view("-", 2));
+        log::warn("{}: {}", key(), how);
+        return 0;
+    }
+
+    asio::awaitable<Result<int>> list() {
+        const std::string prefix = order_.operands.empty() ? "" : key();
+        std::string after;
+        for (bool more = true; more;) {
+            const StoreRequest request{
+                .op = Op::list, .keys = {prefix}, .number = kListPage, .after = after};
+            const auto reply = co_await ask(request);
+            if (!reply) co_return std::unexpected(reply.error());
+            if (reply->status != Status::ok) co_return complain(*reply, prefix);
+            PackReader in(reply->results);
+            in.array();
+            std::string page;
+            for (std::uint32_t left = in.array(); in.ok() && left > 0; --left) {
+                after = in.bin();
+                page += after;
+                page += order_.nul ? '\0' : '\n';
+            }
+            more = in.boolean();
+            if (const int failed = put(page)) co_return failed;
+        }
+        co_return 0;
+    }
+
+    asio::awaitable<Result<int>> erase() {
+        const StoreRequest request{.op = Op::erase, .keys = {key()}};
+        const auto reply = co_await ask(request);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, key());
+        PackReader in(reply->results);
+        in.array();
+        co_return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
+    }
+
+    asio::awaitable<Result<int>> drop() {
+        const StoreRequest request{.op = Op::drop};
+        const auto reply = co_await ask(request);
+        if (!reply) co_return std::unexpected(reply.error());
+        const std::string name = job_.empty() ? "drop" : fmt::format("job \"{}\"", escaped(job_));
+        if (reply->status != Status::ok) co_return complain(*reply, name);
+        PackReader in(reply->results);
+        in.array();
+        co_return in.boolean() ? 0 : no_job(job_);
+    }
+
+    asio::awaitable<Result<int>> status() {
+        const StoreRequest request{.op = Op::status};
+        const auto reply = co_await ask(request);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, "status");
+        PackReader in(reply->results);
+        in.array();
+        co_return parts_.show_status(in.str());
+    }
+
+    const StoreOrder& order_;
+    const StoreParts& parts_;
+    StoreClient& client_;
+    std::string job_;
+    std::string input_;
+};
+
+asio::awaitable<Result<int>> run(const StoreOrder& order, const StoreParts& parts) {
+    // Input is read before we connect: from then on a daemon expects heartbeats.
+    Result<std::string> input;
+    if (order.verb == Verb::set && order.operands[1] == "-") input = read_value();
+    if (!input) co_return std::unexpected(input.error());
+    auto server = parts.find_server();
+    if (!server) co_return std::unexpected(server.error());
+    if (order.timeout)
+        server->connect_limit = std::min(server->connect_limit, *order.timeout + kGrace);
+    const std::string job = server->daemon.job;
+    const auto executor = co_await asio::this_coro::executor;
+    StoreClient client(executor, std::move(*server));
+    const auto connected = co_await client.connect();
+    if (!connected) co_return std::unexpected(connected.error());
+    StoreRun runner(order, parts, client, job, std::move(*input));
+    auto done = co_await runner.run();
+    co_await client.close();
+    co_return done;
+}
+
+int exit_code_of(const Error& error) {
+    switch (error.code) {
+        case Errc::invalid_input:
+        case Errc::not_found:
+            return kStoreUsage;
+        case Errc::denied:
+            return kStoreDenied;
+        case Errc::cancelled:
+            return kStoreRefused;
+        default:
+            return kStoreUnreachable;
+    }
+}
+
+}  // namespace
+
+/// Writes to standard output. \return the exit code: 0, or that of what it has not taken
+int put(std::string_view text) {
+    const auto written = write_all(STDOUT_FILENO, text);
+    if (written) return 0;
+    if (written.error().code == Errc::closed) return kStoreReaderGone;
+    log::error("standard output: {}", written.error().message);
+    return kStoreInternal;
+}
+
+int no_job(std::string_view job) {
+    log::error("no job \"{}\"", escaped(job));
+    return kStoreNotThere;
+}
+
+int carry_out(const StoreOrder& order, const StoreParts& parts) {
+    ::signal(SIGPIPE, SIG_IGN);
+    asio::io_context io(1);
+    int status = kStoreInternal;
+    asio::co_spawn(io, run(order, parts), [&](std::exception_ptr error, Result<int> done) {
+        if (error) std::rethrow_exception(error);
+        if (!done) log::error("{}", done.error().message);
+        status = done ? *done : exit_code_of(done.error());
+    });
+    io.run();
+    return status;
+}
+
+}  // namespace dtrun::asking

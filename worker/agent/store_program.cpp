@@ -1,0 +1,149 @@
+#include "worker/agent/store_program.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "rendezvous/asking/store_run.h"
+#include "worker/ranks/left_behind.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace dtrun::agent {
+namespace {
+
+using asking::StoreOrder;
+
+constexpr double kSecondsMax = 31'536'000;  // as the flag of an installed dtrun: a year
+constexpr std::string_view kOptions = R"(
+Options:
+  --timeout SECONDS  how long to wait for what does not exist yet (default: get
+                     does not wait, wait and watch have no limit)
+  -0, --null         ls: a NUL behind each key; watch: behind each state, which
+                     is =VALUE, or - when the key was removed
+
+dtrun is not installed on this host. This is the agent of the job, which asks
+for the store of its own job only.
+)";
+
+/// Options of `dtrun store` that lead to a daemon.
+constexpr std::array<std::string_view, 5> kOfDaemons{"--server", "--job", "--secret-file",
+                                                     "--secret-fd", "--encrypt"};
+
+Result<std::chrono::milliseconds> parse_timeout(std::string_view text) {
+    double seconds = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, seconds);
+    if (error != std::errc{} || stopped != end || !(seconds >= 0 && seconds <= kSecondsMax))
+        return fail(Errc::invalid_input, "--timeout: '{}' is not a number of seconds", text);
+    return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+Error unknown(std::string_view option) {
+    if (std::ranges::find(kOfDaemons, option) != kOfDaemons.end())
+        return {Errc::invalid_input,
+                fmt::format("{}: dtrun is not installed on this host; its agent, which this is, "
+                            "asks for the store of its own job only",
+                            option)};
+    return {Errc::invalid_input,
+            fmt::format("there is no option {}; see dtrun store --help", escaped(option))};
+}
+
+int complain(const Error& error) {
+    log::error("{}", error.message);
+    return asking::kStoreUsage;
+}
+
+Result<asking::StoreServer> own_agent() {
+    const char* const socket = std::getenv("DTRUN_SOCKET");
+    if (socket == nullptr || *socket == '\0')
+        return fail(Errc::invalid_input,
+                    "dtrun is not installed on this host; its agent, which this is, asks for the "
+                    "store of a rank's job, and DTRUN_SOCKET is not set here");
+    asking::StoreServer server;
+    server.agent_socket = socket;
+    return server;
+}
+
+}  // namespace
+
+Result<std::string> make_store_program(const std::string& prefix) {
+    std::error_code error;
+    const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error) return fail(Errc::internal, "/proc/self/exe: {}", error.message());
+    auto folder = ranks::make_directory(prefix);
+    if (!folder) return folder;
+    const std::string link = fmt::format("{}/{}", *folder, kStoreProgram);
+    if (::symlink(own.c_str(), link.c_str()) != 0)
+        return fail(Errc::internal, "{}: {}", link, std::strerror(errno));
+    return folder;
+}
+
+void add_to_path(const std::string& folder, contracts::Environment& env) {
+    const auto path = env.find("PATH");
+    if (path != env.end() && !path->second.empty()) path->second += ":" + folder;
+}
+
+Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string> words) {
+    StoreOrder order;
+    std::optional<asking::StoreVerb> verb;
+    bool ended = false;  // of options
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        if (ended || word.size() < 2 || word.front() != '-') {
+            if (verb) {
+                order.operands.push_back(word);
+                continue;
+            }
+            auto found = asking::find_store_verb(word);
+            if (!found) return std::unexpected(found.error());
+            verb = *found;
+            continue;
+        }
+        const std::size_t equals = word.find('=');
+        const std::string name = word.substr(0, equals);
+        if (word == "--") {
+            ended = true;
+        } else if (word == "--help" || word == "-h") {
+            return std::nullopt;
+        } else if (word == "-0" || word == "--null") {
+            order.nul = true;
+        } else if (name == "--timeout") {
+            const bool inside = equals != std::string::npos;
+            if (!inside && ++i == words.size())
+                return fail(Errc::invalid_input, "--timeout needs a value: --timeout SECONDS");
+            const auto time = parse_timeout(inside ? std::string_view(word).substr(equals + 1)
+                                                   : std::string_view(words[i]));
+            if (!time) return std::unexpected(time.error());
+            order.timeout = *time;
+        } else {
+            return std::unexpected(unknown(name));
+        }
+    }
+    if (!verb) return std::unexpected(asking::find_store_verb("").error());
+    if (const auto right = asking::check_operands(*verb, order.operands); !right)
+        return std::unexpected(right.error());
+    order.verb = verb->verb;
+    return order;
+}
+
+int run_store_program(std::span<const std::string> words) {
+    log::init("dtrun", log::Level::normal);
+    if (words.empty() || words.front() != "store")
+        return complain({Errc::invalid_input,
+                         "dtrun is not installed on this host: this is the agent of a job, of "
+                         "which ranks have `dtrun store` only (pip install dtrun)"});
+    const auto order = parse_store_words(words.subspan(1));
+    if (!order) return complain(order.error());
+    if (!*order) return asking::put(std::string(asking::kStoreHelp) + std::string(kOptions));
+    return asking::carry_out(**order, {.find_server = own_agent});
+}
+
+}  // namespace dtrun::agent
