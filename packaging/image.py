@@ -46,18 +46,25 @@ def package_files(package):
     return files
 
 
+def others():
+    """What an image has beside dtrun."""
+    return inside.read_libraries(project.ROOT / "packaging/image.txt")
+
+
 def root_files(files, cpu):
     placed = {"usr/" + name: file for name, file in files.items()
               if name == "bin/dtrun" or name.startswith(("libexec/", "share/doc/dtrun/"))}
     placed["usr/bin/dtrun-agent"] = File(link="../libexec/dtrun/dtrun-agent")
-    libc, busybox = inside.read_libraries(project.ROOT / "packaging/image.txt")
-    for library in (libc, busybox):
+    for library in others():
         taken = package_files(archives.fetch(*library.archives[list(ARCHITECTURES).index(cpu)]))
         for name, file in taken.items():
             if C_LIBRARY.match(name) or name in ("bin/busybox", f"usr/share/doc/{library.name}/copyright"):
                 placed[name] = file
     for applet in APPLETS:
         placed["bin/" + applet] = File(link="busybox")
+    placed["usr/share/doc/dtrun/IMAGE.txt"] = File(("This image also has, unchanged, files of Debian's packages, whose "
+                                                    "sources Debian has as well:\n\n" +
+                                                    "\n".join(inside.heads(others()))).encode())
     for name, text in FILES.items():
         placed[name] = File(text.encode())
     return placed

@@ -9,6 +9,7 @@ import uuid
 from project import ROOT, Refused
 
 LICENCE = "Apache-2.0"
+DEBIAN = "https://deb.debian.org/debian/"
 RELINK = """\
 libssh is under the GNU Lesser General Public License and linked into `dtrun`. You may change it and use your own
 instead. Its complete source is the two archives of Debian that are named with it above; everything else that is linked
@@ -56,15 +57,21 @@ def licence_expression(libraries):
     return " AND ".join([LICENCE] + [f"({one})" if " OR " in one else one for one in others])
 
 
+def heads(libraries):
+    """Each library's name, and where its sources are."""
+    parts = []
+    for library in libraries:
+        rows = "".join(f"  {digest}  {path}\n" for digest, path in library.archives)
+        parts.append(f"{library.name} {library.version} ({library.licence}), {library.upstream}\n" +
+                     (f"Below {DEBIAN}, with their SHA-256:\n{rows}" if rows
+                      else "Of the compiler (packaging/requirements.txt).\n"))
+    return parts
+
+
 def third_party_text(libraries):
     """The licences of all libraries, where their sources are, and what is asked for libssh."""
-    parts = ["dtrun's binaries contain parts of other projects, under the licences that follow.\n"]
-    for library in libraries:
-        sources = "".join(f"  {digest}  {path}\n" for digest, path in library.archives)
-        parts.append(f"{library.name} {library.version} ({library.licence}), {library.upstream}\n" +
-                     (f"Sources, below https://deb.debian.org/debian, with their SHA-256:\n{sources}" if sources
-                      else "Sources: those of the compiler (packaging/requirements.txt).\n"))
-    parts.append(RELINK)
+    parts = ["dtrun's binaries contain parts of other projects, under the licences that follow.\n", *heads(libraries),
+             RELINK]
     for library in libraries:
         parts.append(f"{'=' * 80}\n{library.name}\n{'=' * 80}\n\n{library.text()}")
     return "\n".join(parts)
@@ -94,27 +101,28 @@ def component(library):
            "licenses": [licence], "externalReferences": [{"type": "website", "url": library.upstream}]}
     if not library.archives:
         return one
-    source = library.archives[0][1].split("/")[-2]
-    debian = re.sub(r"(\.debian\.tar\..*|_(amd64|all)\.deb)$", "", library.archives[-1][1].split("_", 1)[1])
-    arch = "&arch=source" if "orig" in library.archives[0][1] else ""
-    one["purl"] = f"pkg:deb/debian/{source}@{urllib.parse.quote(debian, safe='')}?distro=trixie{arch}"
+    file = library.archives[-1][1].rsplit("/", 1)[1]
+    package, version = re.sub(r"(_(amd64|arm64|all)\.deb|\.debian\.tar\.\w+)$", "", file).split("_")
+    source = "" if file.endswith(".deb") else "?arch=source"
+    one["purl"] = f"pkg:deb/debian/{package}@{urllib.parse.quote(version, safe='')}{source}"
     for digest, path in library.archives:
         one["externalReferences"].append({
-            "type": "source-distribution", "url": "https://deb.debian.org/debian/" + urllib.parse.quote(path),
+            "type": "distribution", "url": DEBIAN + urllib.parse.quote(path),
             "hashes": [{"alg": "SHA-256", "content": digest}]})
     return one
 
 
-def sbom(libraries, version, time):
-    """What is inside, as CycloneDX 1.5. time: in ISO 8601"""
-    named = json.dumps([[one.name, one.version, one.archives] for one in libraries])
+def sbom(libraries, in_image, version, time):
+    """What is inside, as CycloneDX 1.5. in_image: what images have besides. time: in ISO 8601"""
+    components = [component(one) for one in libraries]
+    components += [{**component(one), "scope": "optional", "description": "in the image alone"} for one in in_image]
+    named = json.dumps(components)
     serial = uuid.UUID(bytes=hashlib.sha256(f"dtrun {version} {time} {named}".encode()).digest()[:16], version=4)
     own = {"type": "application", "bom-ref": "dtrun", "name": "dtrun", "version": version,
            "licenses": [{"license": {"id": LICENCE}}], "purl": f"pkg:pypi/dtrun@{version}"}
+    names = [one["bom-ref"] for one in components]
     return json.dumps({
         "bomFormat": "CycloneDX", "specVersion": "1.5", "serialNumber": f"urn:uuid:{serial}", "version": 1,
-        "metadata": {"timestamp": time, "component": own},
-        "components": [component(one) for one in libraries],
-        "dependencies": [{"ref": "dtrun", "dependsOn": [one.name for one in libraries]}] +
-                        [{"ref": one.name, "dependsOn": []} for one in libraries],
+        "metadata": {"timestamp": time, "component": own}, "components": components,
+        "dependencies": [{"ref": "dtrun", "dependsOn": names}] + [{"ref": name, "dependsOn": []} for name in names],
     }, indent=2) + "\n"

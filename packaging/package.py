@@ -82,7 +82,7 @@ def main():
     if "sbom" in given.forms:
         time = datetime.datetime.fromtimestamp(project.epoch(), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         path = given.out / f"dtrun-{project.version()}.cdx.json"
-        path.write_text(inside.sbom(libraries, project.version(), time))
+        path.write_text(inside.sbom(libraries, image.others(), project.version(), time))
         print(f"{path.stat().st_size / 1e6:6.1f} MB  {path.name}")
     write_sums(given.out)
 

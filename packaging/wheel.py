@@ -65,7 +65,8 @@ def layout(files, third_party, licences, tag):
         elif DATA.match(path):
             placed[data + path] = (file.data, file.mode)
     placed[info + "METADATA"] = (metadata(licences).encode(), 0o644)
-    wheel = f"Wheel-Version: 1.0\nGenerator: dtrun ({project.version()})\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    # Python's files are pure and belong where each distribution has those; the binaries are data, and make the tag.
+    wheel = f"Wheel-Version: 1.0\nGenerator: dtrun ({project.version()})\nRoot-Is-Purelib: true\nTag: {tag}\n"
     placed[info + "WHEEL"] = (wheel.encode(), 0o644)
     placed[info + "licenses/LICENSE"] = (files["share/doc/dtrun/LICENSE"].data, 0o644)
     placed[info + "licenses/THIRD-PARTY-LICENCES.txt"] = (third_party.encode(), 0o644)
