@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kUsage = "usage: dtrun install-links [options] NAME...";
+constexpr std::string_view kLinksUsage = "usage: dtrun install-links [options] NAME...";
 
 constexpr std::string_view kLinks = R"(usage: dtrun install-links [options] NAME...
        dtrun install-links --remove [options] [NAME...]
@@ -158,7 +158,7 @@ const cli::FlagTable<LinksDraft>& links_flags() {
 }
 
 Result<LinksDraft> parse_links(cli::Words words) {
-    auto parsed = read_operands(words, links_flags(), 0, std::size(cli::kOtherNames), kUsage);
+    auto parsed = read_operands(words, links_flags(), 0, std::size(cli::kOtherNames), kLinksUsage);
     if (!parsed || parsed->asked != cli::Ask::nothing) return parsed;
     std::vector<std::string>& names = parsed->own.operands;
     for (const std::string& name : names)
@@ -168,7 +168,7 @@ Result<LinksDraft> parse_links(cli::Words words) {
                         did_you_mean(name, all_names()),
                         join_names(all_names(), std::size(cli::kOtherNames)));
     if (names.empty() && !parsed->own.remove)
-        return fail(Errc::invalid_input, "{}; names are {}", kUsage,
+        return fail(Errc::invalid_input, "{}; names are {}", kLinksUsage,
                     join_names(all_names(), std::size(cli::kOtherNames)));
     return parsed;
 }
