@@ -3,6 +3,7 @@
 #include "hostfiles/host.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 namespace dtrun {
 

@@ -4,6 +4,7 @@
 #include "hostfiles/host.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 namespace dtrun {
 

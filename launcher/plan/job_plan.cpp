@@ -240,7 +240,7 @@ Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm)
 /// Drops an inherited list of devices where ranks get their slots as devices and the user chose
 /// these: it would name others.
 void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const JobSpec& spec) {
-    constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
+    static constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
     const bool chosen = !options.hosts.empty() || !options.hostfile.empty() ||
                         !options.include.empty() || !options.exclude.empty() ||
                         !discovery_of(options).empty() || options.shape.devices_chosen;
