@@ -1,6 +1,7 @@
 if(POLICY CMP0167)
     cmake_policy(SET CMP0167 NEW)  # Boost brings its own package file
 endif()
+include(CheckCXXSourceCompiles)
 include(GNUInstallDirs)
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)  # for .pc.in files
 find_package(Threads REQUIRED)
@@ -8,10 +9,12 @@ find_package(OpenSSL REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(fmt REQUIRED)     # headers only
 find_package(spdlog REQUIRED)  # headers only
-find_package(yaml-cpp REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(libssh REQUIRED IMPORTED_TARGET libssh)
-pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
+if(NOT DTRUN_AGENT STREQUAL "ONLY")
+    find_package(yaml-cpp REQUIRED)
+    pkg_check_modules(libssh REQUIRED IMPORTED_TARGET libssh)
+    pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
+endif()
 
 # dtrun_part(NAME yes|no WHY): a part that is built or not, and why, for the table that ends a build.
 function(dtrun_part name built why)
@@ -31,6 +34,30 @@ function(dtrun_print_parts)
     message(STATUS "What is built:\n${parts}")
 endfunction()
 
+# What goes into other people's processes has libraries inside, and so has dtrun-agent, which is copied to hosts that
+# may have none. A distribution without archives gets programs and libraries that need its shared ones.
+find_library(DTRUN_CRYPTO_STATIC libcrypto.a)
+find_library(DTRUN_HWLOC_STATIC libhwloc.a)
+find_library(DTRUN_Z_STATIC libz.a)
+set(CMAKE_REQUIRED_LINK_OPTIONS -static)
+check_cxx_source_compiles("#include <string>\nint main(int n, char**) { return std::to_string(n).empty(); }"
+                          DTRUN_RUNTIME_STATIC)
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+set(missing)
+foreach(archive CRYPTO:libcrypto.a HWLOC:libhwloc.a Z:libz.a RUNTIME:libc.a)
+    string(REPLACE ":" ";" archive ${archive})
+    list(GET archive 0 name)
+    if(NOT DTRUN_${name}_STATIC)
+        list(GET archive 1 archive)
+        list(APPEND missing ${archive})
+    endif()
+endforeach()
+if(DTRUN_AGENT AND DTRUN_STATIC_AGENT AND missing)
+    list(JOIN missing ", " missing)
+    set(DTRUN_STATIC_AGENT OFF)
+    dtrun_part("static agent" no "no ${missing} here: dtrun-agent runs only on hosts that have this machine's libraries")
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
@@ -41,9 +68,9 @@ configure_file(${CMAKE_SOURCE_DIR}/cmake/dtrun_version.h.in ${CMAKE_BINARY_DIR}/
 # What every target of the project is compiled with.
 add_library(dtrun_flags INTERFACE)
 target_compile_features(dtrun_flags INTERFACE cxx_std_23)
-target_compile_options(dtrun_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor
-                       -fno-omit-frame-pointer -fpch-preprocess
-                       -ffunction-sections -fdata-sections)
+target_compile_options(dtrun_flags INTERFACE -Wall -Wextra -Wpedantic -Wnon-virtual-dtor
+                       -fno-omit-frame-pointer -ffunction-sections -fdata-sections
+                       $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 # g++ 12 sees overlaps in "..." + std::string that are not there (GCC bug 105651), and takes Asio's
 # coroutine frame allocator for a mismatch once it has inlined half of it.
 target_compile_options(dtrun_flags INTERFACE
@@ -74,7 +101,7 @@ endif()
 # Sanitized presets compile six files as one: half of the time went into reading the same headers again. So names
 # of anonymous namespaces differ within a target, and g++ takes the second file's types for a header's.
 if(CMAKE_UNITY_BUILD)
-    target_compile_options(dtrun_flags INTERFACE -Wno-subobject-linkage)
+    target_compile_options(dtrun_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 
 # Everything is compiled once, for programs and shared libraries alike; a shared library exports what its
@@ -102,11 +129,11 @@ function(dtrun_waits target)
     endif()
 endfunction()
 
-# dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): a static library, dtrun::name. With PLAIN its
-# code has no event loop, and may go into other people's processes.
+# dtrun_library(name SOURCES a.cpp ... DEPS dtrun::base ...): a static library, dtrun::name, built if anything
+# needs it. With PLAIN its code has no event loop, and may go into other people's processes.
 function(dtrun_library name)
     cmake_parse_arguments(ARG "PLAIN" "" "SOURCES;DEPS" ${ARGN})
-    add_library(dtrun_${name} STATIC ${ARG_SOURCES})
+    add_library(dtrun_${name} STATIC EXCLUDE_FROM_ALL ${ARG_SOURCES})
     add_library(dtrun::${name} ALIAS dtrun_${name})
     target_link_libraries(dtrun_${name} PUBLIC dtrun_flags ${ARG_DEPS})
     if(name STREQUAL base)

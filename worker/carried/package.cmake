@@ -15,12 +15,17 @@ foreach(library ${libraries})
     string(REPLACE ":" ";" names ${library})
     list(GET names 0 from)
     list(GET names 1 to)
-    execute_process(COMMAND ${STRIP} --strip-unneeded -o ${new}/lib/${to} ${from} COMMAND_ERROR_IS_FATAL ANY)
+    if(STRIP)
+        execute_process(COMMAND ${STRIP} --strip-unneeded -o ${new}/lib/${to} ${from} COMMAND_ERROR_IS_FATAL ANY)
+    else()
+        file(COPY_FILE ${from} ${new}/lib/${to})
+    endif()
 endforeach()
 
-# The same content gives the same bytes: no times, neither of files nor of gzip.
-execute_process(COMMAND ${CMAKE_COMMAND} -E env SOURCE_DATE_EPOCH=0
-                        ${CMAKE_COMMAND} -E tar czf ${ARCHIVE}.new --format=gnutar --mtime=2000-01-01 pythonpath lib
+# The same content gives the same bytes: no times, no owners, and no order of a folder's.
+execute_process(COMMAND tar --create --format=gnu --sort=name --mtime=@946684800 --owner=0 --group=0 --numeric-owner
+                        --mode=u=rwX,go=rX pythonpath lib
+                COMMAND gzip -9n OUTPUT_FILE ${ARCHIVE}.new
                 WORKING_DIRECTORY ${new} COMMAND_ERROR_IS_FATAL ANY)
 file(SHA256 ${ARCHIVE}.new digest)
 file(GLOB_RECURSE files RELATIVE ${new} ${new}/*)
