@@ -28,6 +28,10 @@ download() { # download SHA256 FILE: prints where it lies
 
 unpack() { # unpack NAME: prints the folder of its patched sources
     local folder=$out/sources/$1-$(version_of "$1") sum path file
+    if [ -d "$changed/$1" ]; then
+        echo "$changed/$1"
+        return
+    fi
     [ -n "$(rows_of "$1")" ] || say "packaging/libraries.txt has no library $1"
     if [ ! -e "$folder.done" ] || [ "$(cat "$folder.done")" != "$(rows_of "$1")" ]; then
         rm -rf "$folder"
