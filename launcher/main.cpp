@@ -1,6 +1,7 @@
 #include "base/ending_signals.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "base/system_floor.h"
 #include "lab/plan/flags.h"
 #include "lab/run/command.h"
 #include "launcher/cli/command.h"
@@ -321,6 +322,10 @@ int main(int argc, char** argv) {
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
     if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});
+    if (const auto lacking = lacking_in_system()) {
+        cli::complain({Errc::internal, *lacking});
+        return plan::kExitInternal;
+    }
     const std::vector<std::string> typed = words_of(argc, argv);
     const cli::Words words(typed);
     const bool asks_version = words.size() == 2 && words[1] == "--version";

@@ -60,7 +60,9 @@ inline constexpr ExitCodeRow kExitCodes[] = {
      "an elastic job has had fewer ranks than --min-np for --elastic-timeout, or has changed more "
      "often than --reset-limit or failed more often than --failure-limit allows"},
     {kExitInternal, "210", "internal",
-     "dtrun itself failed: out of descriptors, no room for the files of --output-dir"},
+     "dtrun itself failed: out of descriptors, no room for the files of --output-dir, a kernel or "
+     "a "
+     "container's seccomp profile that lacks what it needs"},
 };
 
 }  // namespace dtrun::plan

@@ -1,5 +1,9 @@
 """check_mistakes.py DTRUN: what somebody wrote wrongly is 200 wherever it shows, and is named as it was written."""
+import ctypes
+import errno
 import os
+import platform
+import struct
 import subprocess
 import sys
 import tempfile
@@ -66,10 +70,39 @@ def check_removed_directory():
     assert done.returncode == 200 and "--wdir: x is relative" in done.stderr, done
 
 
+def refuse(call, error):
+    """In a child before exec: a seccomp filter that has a system call fail, as an old kernel or a container does."""
+    def code(operation, true, false, value):
+        return struct.pack("=HBBI", operation, true, false, value)
+
+    program = (code(0x20, 0, 0, 0) + code(0x15, 0, 1, call) + code(0x06, 0, 0, 0x00050000 | error) +
+               code(0x06, 0, 0, 0x7FFF0000))  # load the number; if it is the call: fail; else allow
+    memory = ctypes.create_string_buffer(program)
+    filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filter_) == 0, os.strerror(ctypes.get_errno())
+
+
+def check_system_calls():
+    getrandom, clone3 = {"x86_64": 318, "aarch64": 278}[platform.machine()], 435
+    for call, error, text in (
+        (getrandom, errno.ENOSYS, f"dtrun: Linux 3.17 or newer is needed, which has getrandom: this is Linux {platform.release()}\n"),
+        (getrandom, errno.EPERM, "dtrun: the system call getrandom is refused here (Operation not permitted)"),
+        (clone3, errno.EPERM, "dtrun: the system call clone3 is refused here"),
+    ):
+        done = dtrun("-np", "1", "true", preexec_fn=lambda call=call, error=error: refuse(call, error))
+        assert done.returncode == 210 and done.stderr.startswith(text), done
+    agent = subprocess.run([os.path.dirname(DTRUN) + "/dtrun-agent"], capture_output=True, stdin=subprocess.DEVNULL,
+                           text=True, timeout=LIMIT_S, check=False,
+                           preexec_fn=lambda: refuse(getrandom, errno.ENOSYS))
+    assert agent.returncode == 1 and agent.stdout.startswith("dtrun-agent-failed Linux 3.17 or newer is needed"), agent
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         check_mistakes(place)
     check_removed_directory()
+    check_system_calls()
 
 
 main()

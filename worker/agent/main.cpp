@@ -1,6 +1,7 @@
 #include "base/build_id.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/system_floor.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
@@ -44,15 +45,22 @@ int sweep(const std::string& job, std::uint64_t agent) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    const std::string_view option = argc > 1 ? argv[1] : "";
+    const bool of_scheduler = option == "--node" && argc == 3;
     const std::string_view called(argc > 0 ? argv[0] : "");
     if (called.substr(called.rfind('/') + 1) == dtrun::agent::kStoreProgram) {
         const std::vector<std::string> words(argv + 1, argv + argc);
         return dtrun::agent::run_store_program(words);
     }
-    const std::string_view option = argc > 1 ? argv[1] : "";
     if (option == "--build-id") {
         std::puts(dtrun::elf_build_id("/proc/self/exe").value_or("none").c_str());
         return 0;
+    }
+    if (const auto lacking = dtrun::lacking_in_system()) {
+        const std::string node = of_scheduler ? fmt::format("@{} ", argv[2]) : "";
+        const std::string said = fmt::format("{}dtrun-agent-failed {}", node, *lacking);
+        std::puts(said.c_str());
+        return 1;
     }
     if (option == "--sweep" && argc == 4)
         if (const auto agent = dtrun::to_int(argv[3], 0, std::numeric_limits<long long>::max()))
@@ -61,7 +69,6 @@ int main(int argc, char** argv) {
         const int status = dtrun::checkup::run_checkup();
         ::_exit(status);
     }
-    const bool of_scheduler = option == "--node" && argc == 3;
     if (argc > 1 && !of_scheduler) {
         std::fputs(kUsage, option == "--help" ? stdout : stderr);
         return option == "--help" ? 0 : 2;

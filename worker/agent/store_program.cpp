@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/system_floor.h"
 #include "rendezvous/asking/store_run.h"
 #include "worker/ranks/left_behind.h"
 
@@ -136,6 +137,10 @@ Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string>
 
 int run_store_program(std::span<const std::string> words) {
     log::init("dtrun", log::Level::normal);
+    if (const auto lacking = lacking_in_system()) {
+        complain({Errc::internal, *lacking});
+        return asking::kStoreInternal;
+    }
     if (words.empty() || words.front() != "store")
         return complain({Errc::invalid_input,
                          "dtrun is not installed on this host: this is the agent of a job, of "
