@@ -31,6 +31,8 @@ def read_tree(folder, cpu, native=False):
     native: built by this machine's compiler, so that any glibc will do
     """
     folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise Refused(f"{folder} is not there; `./dev portable {cpu}` makes it")
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
