@@ -6,6 +6,7 @@
 #include "rendezvous/wire/msgpack.h"
 
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
