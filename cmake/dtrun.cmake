@@ -1,3 +1,6 @@
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+    message(FATAL_ERROR "g++ ${CMAKE_CXX_COMPILER_VERSION} has no std::expected; 12 is the oldest that will do (CXX=g++-12)")
+endif()
 if(POLICY CMP0167)
     cmake_policy(SET CMP0167 NEW)  # Boost brings its own package file
 endif()
