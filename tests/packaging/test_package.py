@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 import tarfile
@@ -17,38 +16,12 @@ import tempfile
 import unittest
 import zipfile
 
+from small_sources import MACHINES, elf, make_sources, make_tree
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "packaging/package.py"
 VERSION = re.search(r"project\(dtrun VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
-MACHINES = {"x86_64": 62, "aarch64": 183}
-
-
-def elf(machine, glibc="2.28"):
-    return b"\x7fELF" + bytes(14) + struct.pack("<H", machine) + f"\0GLIBC_{glibc}\0".encode()
-
-
-def make_tree(folder, cpu):
-    """An install prefix with a file of each kind."""
-    other, = set(MACHINES) - {cpu}
-    library = elf(MACHINES[cpu])
-    for name, data in {
-            "bin/dtrun": library, "libexec/dtrun/dtrun-agent": library, "libexec/dtrun/dtrun-bench-rank": library,
-            f"libexec/dtrun/dtrun-agent-{other}": elf(MACHINES[other]), "libexec/dtrun/dtrun-package.tar.gz": b"archive",
-            "lib/libdtrun.so.0.1.0": library, "lib/dtrun/backends/libdtrun_backend_dtrun.so": library,
-            "lib/dtrun/python/dtrun/__init__.py": b"", "lib/dtrun/python/dtrun/torch/README.md": b"",
-            "lib/dtrun/python/dtrun/__pycache__/x.pyc": b"", "lib/pkgconfig/dtrun.pc": b"libdir=${prefix}/lib\n",
-            "lib/cmake/dtrun/dtrunTargets-release.cmake": b'"${_IMPORT_PREFIX}/lib/libdtrun.so.0.1.0"\n',
-            "lib/systemd/system/dtrun-serve.service": b"ExecStart=/somewhere/bin/dtrun serve\n", "include/dtrun.h": b"",
-            "share/man/man1/dtrun.1": b".TH", "share/bash-completion/completions/dtrun": b""}.items():
-        path = folder / cpu / "tree" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    os.symlink("libdtrun.so.0.1.0", folder / cpu / "tree/lib/libdtrun.so.0")
-    os.symlink("libdtrun.so.0", folder / cpu / "tree/lib/libdtrun.so")
-
-
-def package(folder, out, *words):
-    return subprocess.run(["/usr/bin/python3", PACKAGE, "--trees", folder, "--out", out, *words], capture_output=True,
+def package(folder, out, *words, root=ROOT):
+    return subprocess.run(["/usr/bin/python3", root / "packaging/package.py", "--trees", folder, "--out", out, *words], capture_output=True,
                           text=True, check=False, env={**os.environ, "SOURCE_DATE_EPOCH": "1790000000"})
 
 
@@ -180,6 +153,46 @@ class Packages(unittest.TestCase):
         self.assertEqual(names[top + "/bin/dtrun"].mode, 0o755)
         self.assertEqual({(one.mtime, one.uname, one.uid) for one in names.values()}, {(1790000000, "root", 0)})
         self.assertEqual([name for name in names if ".pyc" in name or "torch/README" in name], [])
+
+    def test_an_image_starts_dtrun_with_a_c_library_and_a_shell(self):
+        sources, out = self.top / "sources", self.top / "images"
+        make_sources(sources)
+        done = package(self.trees, out, "image", "--cpu", "aarch64", root=sources)
+        self.assertEqual(done.returncode, 0, done)
+        folder = out / f"dtrun-{VERSION}-image-aarch64"
+        index = json.loads((folder / "index.json").read_text())
+
+        def blob(descriptor):
+            data = (folder / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
+            self.assertEqual((f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)),
+                             (descriptor["digest"], descriptor["size"]))
+            return data
+        manifest = json.loads(blob(index["manifests"][0]))
+        config = json.loads(blob(manifest["config"]))
+        self.assertEqual((config["architecture"], config["config"]["User"]), ("arm64", "65532:65532"))
+        self.assertEqual(config["config"]["Entrypoint"], ["/usr/bin/dtrun"])
+        layer, = manifest["layers"]
+        tar = gzip.decompress(blob(layer))
+        self.assertEqual(config["rootfs"]["diff_ids"], ["sha256:" + hashlib.sha256(tar).hexdigest()])
+        with tarfile.open(fileobj=io.BytesIO(tar)) as files:
+            names = {one.name: one for one in files}
+        self.assertEqual(names["usr/bin/dtrun-agent"].linkname, "../libexec/dtrun/dtrun-agent")
+        self.assertEqual(names["bin/sh"].linkname, "busybox")
+        self.assertEqual((names["tmp"].mode, names["root"].mode), (0o1777, 0o700))
+        for name in ("lib/ld-linux-aarch64.so.1", "lib/aarch64-linux-gnu/libc.so.6", "usr/share/doc/libc6/copyright",
+                     "usr/bin/dtrun", "usr/libexec/dtrun/dtrun-agent-x86_64", "usr/share/doc/dtrun/IMAGE.txt"):
+            self.assertIn(name, names)
+        self.assertEqual([name for name in names if "gconv" in name or name.endswith(".h")], [])
+        with tarfile.open(out / f"dtrun-{VERSION}-image-aarch64.tar") as archive:
+            docker, = json.loads(archive.extractfile("manifest.json").read())
+            self.assertIn(docker["Layers"][0], archive.getnames())
+        # A package that is not the one which was looked at is not taken.
+        (sources / "build/archives/libc6_2.36-9+deb12u14_arm64.deb").write_bytes(b"another")
+        done = subprocess.run(["/usr/bin/python3", sources / "packaging/package.py", "--trees", self.trees, "--out", out,
+                               "image", "--cpu", "aarch64"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "SOURCE_DATE_EPOCH": "1", "DTRUN_DEBIAN_MIRROR": sources.as_uri()})
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("DTRUN_DEBIAN_MIRROR names another mirror", done.stderr)
 
     def test_the_list_of_parts_has_licences_and_hashes(self):
         parts = json.loads((self.out / f"dtrun-{VERSION}.cdx.json").read_text())
