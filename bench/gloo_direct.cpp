@@ -5,6 +5,7 @@
 /// the slowest rank, in microseconds, and how much faster ours is than Gloo's best.
 #include "collectives/arrangement.h"
 #include "collectives/codec/reduce.h"
+#include "collectives/dtrun/group.h"
 #include "collectives/group.h"
 
 #include <gloo/allgather.h>
@@ -21,7 +22,6 @@
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -162,10 +162,6 @@ private:
 };
 
 std::unique_ptr<Group> connect_ours(OurStore& store, std::uint32_t rank, std::uint32_t size) {
-    void* const plugin = ::dlopen(DTRUN_BENCH_PLUGIN, RTLD_NOW | RTLD_LOCAL);
-    require(plugin != nullptr, plugin == nullptr ? ::dlerror() : "");
-    using Entry = const BackendPlugin* (*)();
-    const auto entry = reinterpret_cast<Entry>(::dlsym(plugin, "dtrun_backend_plugin"));
     GroupSpec spec;
     spec.rank = rank;
     spec.size = size;
@@ -175,7 +171,7 @@ std::unique_ptr<Group> connect_ours(OurStore& store, std::uint32_t rank, std::ui
     spec.store = &store;
     spec.prefix = "ours/";
     spec.address = "127.0.0.1";
-    auto group = entry()->connect(spec);
+    auto group = over_dtrun::connect(spec);
     require(group.has_value(), group ? "" : group.error().message);
     static const auto arrangement =
         arrange(spec, **group);  // of this process, for as long as it lives

@@ -1,70 +1,54 @@
 #include "collectives/backends.h"
 
-#include "collectives/shared_library.h"
-
+#include "collectives/dtrun/group.h"
 #include "collectives/mpi/choose_mpi.h"
-
-#include <dlfcn.h>
-#include <cstdlib>
-#include <filesystem>
+#include "collectives/plugin_files.h"
+#include "collectives/shared_library.h"
 
 namespace dtrun::collectives {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// Where this library lies, whatever it was loaded from.
-fs::path plugin_folder() {
-    const char* const given = std::getenv("DTRUN_BACKEND_DIR");
-    if (given != nullptr && *given != '\0') return given;
-    return folder_of(&load_backend) / "dtrun" / "backends";
-}
 
 bool is_name(const std::string& name) {
     return !name.empty() &&
            name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == name.npos;
 }
 
-/// Our own backend needs nothing that a machine may lack: where it cannot be loaded, something is wrong with the
-/// installation, and to go on with another one would hide it.
-Errc unloadable(const std::string& name) {
-    return name == kOwnBackend ? Errc::internal : Errc::not_found;
+Backend own_backend() {
+    return {.probe =
+                [] {
+                    return Availability{true, "it needs no library"};
+                },
+            .connect = &over_dtrun::connect};
 }
 
 }  // namespace
 
-Result<const BackendPlugin*> load_backend(const std::string& name) {
+Result<Backend> load_backend(const std::string& name) {
+    if (name == kOwnBackend) return own_backend();
     if (!is_name(name)) return fail(Errc::not_found, "\"{}\" is no name of a backend", name);
-    const fs::path folder = plugin_folder();
+    const auto folders = plugin_folders(folder_of(&load_backend));
     std::string variant = name;
     if (name == "mpi") {
-        const auto chosen = choose_mpi(folder);
+        const auto chosen = choose_mpi(folders);
         if (!chosen) return std::unexpected(chosen.error());
         variant = chosen->variant;
     }
-    const fs::path path = folder / fmt::format("libdtrun_backend_{}.so", variant);
-    std::error_code error;
-    if (!fs::exists(path, error))
-        return fail(
-            Errc::not_found,
-            "this dtrun was built without it, or is the one that came with the job, which has less "
-            "than an installed one (no {})",
-            path.string());
-    void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) return fail(unloadable(name), "{}", ::dlerror());
-    using Entry = const BackendPlugin* (*)();
-    const auto entry = reinterpret_cast<Entry>(::dlsym(library, "dtrun_backend_plugin"));
-    if (entry == nullptr) return fail(Errc::not_found, "{} is no plug-in of dtrun", path.string());
-    const BackendPlugin* const plugin = entry();
-    if (plugin->abi != BackendPlugin::kAbi)
-        return fail(unloadable(name), "{} is of another version of dtrun", path.string());
-    return plugin;
+    const std::string file = fmt::format("libdtrun_backend_{}.so", variant);
+    const FoundPlugins found = find_plugins(file, folders);
+    std::string why;
+    for (const std::string& path : found.files) {
+        auto backend = load_plugin(path);
+        if (backend) return backend;
+        why += (why.empty() ? "" : "; ") + backend.error().message;
+    }
+    if (why.empty()) return std::unexpected(missing_plugin({&file, 1}, folders));
+    return fail(Errc::not_found, "{}", why);
 }
 
 Availability probe_backend(const std::string& name) {
-    const auto plugin = load_backend(name);
-    if (!plugin) return {false, plugin.error().message};
-    return (*plugin)->probe();
+    const auto backend = load_backend(name);
+    if (!backend) return {false, backend.error().message};
+    return backend->probe();
 }
 
 }  // namespace dtrun::collectives

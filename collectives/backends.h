@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "collectives/group.h"
+#include "collectives/plugin_import.h"
 
 #include <string>
 #include <string_view>
@@ -10,11 +10,9 @@ namespace dtrun::collectives {
 
 inline constexpr std::string_view kOwnBackend = "dtrun";
 
-/// Loads a backend's plug-in from DTRUN_BACKEND_DIR, else from dtrun/backends beside this library.
-/// It is never unloaded, since the library behind it has threads.
-/// Errc: not_found (the message says where it was looked for, and why it was not taken); internal (our own one
-/// is there, and cannot be loaded)
-Result<const BackendPlugin*> load_backend(const std::string& name);
+/// Our own backend, which is part of this library, or that of a plug-in, out of one of plugin_folders().
+/// Errc: not_found (the message says where it was looked for, why it was not taken, and what to do)
+Result<Backend> load_backend(const std::string& name);
 
 /// Whether a backend is available in this process.
 Availability probe_backend(const std::string& name);

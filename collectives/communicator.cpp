@@ -130,10 +130,6 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
     auto shared = SharedWorker::of(worker);
     if (!shared) return std::unexpected(shared.error());
     options.backend = backend_wish(std::move(options.backend));
-    if (options.backend == "auto" && !options.device)
-        if (const auto own = load_backend(std::string(kOwnBackend));
-            !own && own.error().code == Errc::internal)
-            return fail(own.error(), "dtrun's libraries do not fit together: install it anew");
     if (options.interfaces.empty()) options.interfaces = interfaces_from_environment();
     auto prefix = next_prefix(shared->get());
     if (!prefix) return std::unexpected(prefix.error());
@@ -222,9 +218,9 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     if (choice_.backend == "none") {
         group_ = std::make_unique<SelfGroup>();
     } else {
-        const auto plugin = load_backend(choice_.backend);
-        if (!plugin) return std::unexpected(plugin.error());
-        auto group = (*plugin)->connect(spec);
+        const auto backend = load_backend(choice_.backend);
+        if (!backend) return std::unexpected(backend.error());
+        auto group = backend->connect(spec);
         if (!group) return fail(group.error(), "{}", choice_.backend);
         group_ = std::move(*group);
         if (!group_->on_device()) {

@@ -95,7 +95,8 @@ public:
     virtual ~Group() = default;
 
     /// Called once, before all operations but barriers and allgathers on the host: which ranks can share
-    /// memory, and the way to do it, both of which outlive the group. A library of its own need not care.
+    /// memory, and the way to do it, both of which outlive the group. A library of its own need not care, and a
+    /// plug-in is not asked, as that memory is not for other libraries' code.
     virtual Result<void> arrange(const Arrangement& arrangement) {
         static_cast<void>(arrangement);
         return {};
@@ -152,7 +153,7 @@ public:
         return allgather(in, out, bytes);
     }
 
-    /// The host's memory, which the communicator works with by itself, has failed: ends the group.
+    /// The host's memory of arrange() has failed, with which the communicator works by itself: ends the group.
     /// \return what the operation fails with
     virtual Error failed_in_memory(const Error& error) { return error; }
 
@@ -187,18 +188,4 @@ struct Availability {
     std::string why;  ///< "no libnccl.so.2: ..."; or what was found, if it is available
 };
 
-/// A plug-in: libdtrun_backend_NAME.so has one function, dtrun_backend_plugin().
-struct BackendPlugin {
-    static constexpr std::uint32_t kAbi = 5;
-    std::uint32_t abi = kAbi;
-    const char* name = nullptr;
-    Availability (*probe)() = nullptr;
-    /// All members call it. Errc: timed_out, closed, invalid_input (interface), internal
-    Result<std::unique_ptr<Group>> (*connect)(const GroupSpec& spec) = nullptr;
-};
-
 }  // namespace dtrun::collectives
-
-#define DTRUN_BACKEND_PLUGIN                                                                   \
-    extern "C" __attribute__((visibility("default"))) const dtrun::collectives::BackendPlugin* \
-    dtrun_backend_plugin()

@@ -1,5 +1,5 @@
+#include "collectives/plugin.h"
 #include "collectives/gloo/group.h"
-#include "collectives/group.h"
 
 #include <gloo/config.h>
 
@@ -14,8 +14,4 @@ Availability probe() {
 
 }  // namespace
 
-DTRUN_BACKEND_PLUGIN {
-    static const BackendPlugin plugin{
-        .name = "gloo", .probe = &probe, .connect = &over_gloo::connect};
-    return &plugin;
-}
+DTRUN_BACKEND_PLUGIN("gloo", probe, over_gloo::connect)

@@ -9,8 +9,6 @@
 namespace dtrun::collectives {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr MpiLibrary kLibraries[] = {MpiLibrary::openmpi, MpiLibrary::mpich};
 
 std::optional<MpiLibrary> parse(std::string_view name) {
@@ -73,9 +71,9 @@ Result<MpiChoice> choose_mpi(const MpiSurroundings& surroundings) {
         return fail(Errc::invalid_input, "DTRUN_MPI_LIBRARY is \"{}\", not openmpi or mpich",
                     surroundings.asked);
     const auto only = [&](MpiLibrary library, const std::string& why) -> Result<MpiChoice> {
-        if (surroundings.usable(library)) return chosen(library, why);
-        return fail(Errc::not_found, "no backend for {} ({}): no {} in {}, or no such MPI here",
-                    title_of(library), why, file_of(library), surroundings.folder);
+        const auto loaded = surroundings.load(library);
+        if (loaded) return chosen(library, why);
+        return fail(loaded.error(), "no backend for {} ({})", title_of(library), why);
     };
     if (!surroundings.loaded.empty()) {
         const LoadedMpi& first = surroundings.loaded.front();
@@ -95,32 +93,33 @@ Result<MpiChoice> choose_mpi(const MpiSurroundings& surroundings) {
         return surroundings.pmix
                    ? only(MpiLibrary::openmpi, "the launcher offers PMIx, and not MPICH's PMI")
                    : only(MpiLibrary::mpich, "the launcher offers PMI, and not Open MPI's PMIx");
-    for (const MpiLibrary library : kLibraries)
-        if (surroundings.usable(library))
-            return chosen(library, "nothing asks for another (DTRUN_MPI_LIBRARY does)");
-    const bool is_built = std::ranges::any_of(kLibraries, [&](MpiLibrary library) {
-        return fs::exists(fs::path(surroundings.folder) / file_of(library));
-    });
-    if (!is_built)
-        return fail(Errc::not_found,
-                    "this dtrun was built without MPI: {} has neither {} nor {}; install "
-                    "libopenmpi-dev or libmpich-dev, and build it again",
-                    surroundings.folder, file_of(MpiLibrary::openmpi), file_of(MpiLibrary::mpich));
-    return fail(Errc::not_found, "no {} or {} in {} that can be loaded",
-                file_of(MpiLibrary::openmpi), file_of(MpiLibrary::mpich), surroundings.folder);
+    std::string why;
+    for (const MpiLibrary library : kLibraries) {
+        const auto loaded = surroundings.load(library);
+        if (loaded) return chosen(library, "nothing asks for another (DTRUN_MPI_LIBRARY does)");
+        if (find_plugins(file_of(library), surroundings.folders).files.empty()) continue;
+        why += (why.empty() ? "" : "; ") + loaded.error().message;
+    }
+    const std::string files[] = {file_of(MpiLibrary::openmpi), file_of(MpiLibrary::mpich)};
+    if (why.empty()) return std::unexpected(missing_plugin(files, surroundings.folders));
+    return fail(Errc::not_found, "no plug-in for MPI can be loaded: {}", why);
 }
 
-Result<MpiChoice> choose_mpi(const fs::path& plugin_folder) {
+Result<MpiChoice> choose_mpi(std::span<const PluginFolder> folders) {
     MpiSurroundings surroundings;
     if (const char* const asked = std::getenv("DTRUN_MPI_LIBRARY")) surroundings.asked = asked;
     surroundings.loaded = loaded_mpi();
     surroundings.pmix = is_set("PMIX_NAMESPACE");
     surroundings.pmi = is_set("PMI_FD") || is_set("PMI_PORT");
-    surroundings.folder = plugin_folder.string();
-    surroundings.usable = [&](MpiLibrary library) {
-        const fs::path plugin = plugin_folder / file_of(library);
-        return fs::exists(plugin) &&
-               ::dlopen(plugin.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != nullptr;
+    surroundings.folders.assign(folders.begin(), folders.end());
+    surroundings.load = [&](MpiLibrary library) -> Result<void> {
+        const std::string file = file_of(library);
+        const FoundPlugins found = find_plugins(file, folders);
+        if (found.files.empty()) return std::unexpected(missing_plugin({&file, 1}, folders));
+        for (const std::string& path : found.files)
+            if (::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != nullptr)
+                return {};
+        return fail(Errc::not_found, "{}", ::dlerror());
     };
     return choose_mpi(surroundings);
 }

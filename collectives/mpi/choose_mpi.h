@@ -1,11 +1,12 @@
 #pragma once
 
 #include "base/result.h"
+#include "collectives/plugin_files.h"
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,10 +38,9 @@ struct MpiSurroundings {
     std::vector<LoadedMpi> loaded;  ///< by this process
     bool pmix = false;              ///< the launcher offers what Open MPI asks for
     bool pmi = false;               ///< the launcher offers what MPICH asks for
-    /// Whether a library and its plug-in are here. As it may load them, it is asked only about a
-    /// library that will be chosen if they are here.
-    std::function<bool(MpiLibrary)> usable;
-    std::string folder;  ///< of plug-ins, for messages
+    /// Loads a library's plug-in, if it can; so it is asked only about a library that will be chosen then.
+    std::function<Result<void>(MpiLibrary)> load;
+    std::vector<PluginFolder> folders;  ///< that it looks into
 };
 
 struct MpiChoice {
@@ -54,6 +54,6 @@ struct MpiChoice {
 Result<MpiChoice> choose_mpi(const MpiSurroundings& surroundings);
 
 /// Chooses for this process, and may load the choice.
-Result<MpiChoice> choose_mpi(const std::filesystem::path& plugin_folder);
+Result<MpiChoice> choose_mpi(std::span<const PluginFolder> folders);
 
 }  // namespace dtrun::collectives

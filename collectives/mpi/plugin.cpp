@@ -1,4 +1,4 @@
-#include "collectives/group.h"
+#include "collectives/plugin.h"
 #include "collectives/mpi/group.h"
 #include "collectives/mpi/interfaces.h"
 #include "collectives/mpi/runtime.h"
@@ -131,11 +131,7 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     return std::make_unique<MpiGroup>(runtime, *comm, spec.rank, spec.size, gather_facts(runtime));
 }
 
-const BackendPlugin kPlugin{BackendPlugin::kAbi, "mpi", probe, connect};
-
 }  // namespace
 }  // namespace dtrun::collectives
 
-DTRUN_BACKEND_PLUGIN {
-    return &dtrun::collectives::kPlugin;
-}
+DTRUN_BACKEND_PLUGIN("mpi", dtrun::collectives::probe, dtrun::collectives::connect)

@@ -1,3 +1,4 @@
+#include "collectives/plugin.h"
 #include "collectives/nccl/group.h"
 #include "collectives/shared_library.h"
 
@@ -41,9 +42,4 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
 }  // namespace
 }  // namespace dtrun::collectives::nccl
 
-DTRUN_BACKEND_PLUGIN {
-    static const dtrun::collectives::BackendPlugin plugin{dtrun::collectives::BackendPlugin::kAbi,
-                                                          "nccl", &dtrun::collectives::nccl::probe,
-                                                          &dtrun::collectives::nccl::connect};
-    return &plugin;
-}
+DTRUN_BACKEND_PLUGIN("nccl", dtrun::collectives::nccl::probe, dtrun::collectives::nccl::connect)

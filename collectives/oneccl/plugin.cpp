@@ -1,3 +1,4 @@
+#include "collectives/plugin.h"
 #include "collectives/mpi/interfaces.h"
 #include "collectives/oneccl/group.h"
 
@@ -59,9 +60,5 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
 }  // namespace
 }  // namespace dtrun::collectives::oneccl
 
-DTRUN_BACKEND_PLUGIN {
-    static const dtrun::collectives::BackendPlugin plugin{
-        dtrun::collectives::BackendPlugin::kAbi, "oneccl", &dtrun::collectives::oneccl::probe,
-        &dtrun::collectives::oneccl::connect};
-    return &plugin;
-}
+DTRUN_BACKEND_PLUGIN("oneccl", dtrun::collectives::oneccl::probe,
+                     dtrun::collectives::oneccl::connect)

@@ -78,7 +78,7 @@ class Packages(unittest.TestCase):
         with zipfile.ZipFile(path) as wheel:
             members = {one.filename: one for one in wheel.infolist()}
             self.assertEqual(sorted(members), sorted([
-                data + "scripts/dtrun", data + "data/lib/dtrun/backends/libdtrun_backend_dtrun.so",
+                data + "scripts/dtrun", data + "data/lib/dtrun/backends/libdtrun_backend_nccl.so",
                 data + "data/lib/libdtrun.so.0", data + "data/libexec/dtrun/dtrun-agent",
                 data + "data/libexec/dtrun/dtrun-agent-aarch64", data + "data/libexec/dtrun/dtrun-bench-rank",
                 data + "data/libexec/dtrun/dtrun-package.tar.gz", data + "data/share/bash-completion/completions/dtrun",

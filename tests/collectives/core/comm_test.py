@@ -124,7 +124,7 @@ def elastic():
 
 
 plugins = glob.glob(f"{PLUGINS}/libdtrun_backend_{BACKEND}*.so")
-if not plugins:
+if not plugins and BACKEND != "dtrun":
     skip(f"no plug-in for {BACKEND}")
 works()
 if BACKEND != "gloo":

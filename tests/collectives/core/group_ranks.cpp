@@ -37,7 +37,7 @@ Result<std::vector<std::uint32_t>> meet_hosts(dtrun_worker* worker, WorkerStore&
 }
 
 /// Between the ranks below `size`, of which this is one.
-Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, WorkerStore& store,
+Result<void> check_between(dtrun_worker* worker, const Backend& backend, WorkerStore& store,
                            std::vector<std::uint32_t> hosts, std::uint32_t size, bool thorough) {
     GroupSpec spec;
     spec.rank = dtrun_rank(worker);
@@ -52,7 +52,7 @@ Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, Wo
     spec.interfaces = interfaces_from_environment();
     spec.address = own_address(spec.interfaces);
     spec.local_rank = dtrun_local_rank(worker);
-    auto group = plugin.connect(spec);
+    auto group = backend.connect(spec);
     if (!group) return std::unexpected(group.error());
     const auto arrangement = arrange(spec, **group);
     if (!arrangement) return std::unexpected(arrangement.error());
@@ -67,15 +67,15 @@ Result<void> check_between(dtrun_worker* worker, const BackendPlugin& plugin, Wo
     return check_group(**group, spec, options);
 }
 
-Result<void> check(dtrun_worker* worker, const std::string& backend, bool thorough) {
+Result<void> check(dtrun_worker* worker, const std::string& name, bool thorough) {
     WorkerStore store(worker);
-    const auto plugin = load_backend(backend);
-    if (!plugin) return std::unexpected(plugin.error());
+    const auto backend = load_backend(name);
+    if (!backend) return std::unexpected(backend.error());
     const auto hosts = meet_hosts(worker, store);
     if (!hosts) return std::unexpected(hosts.error());
     // All of them first, because MPI begins with all.
     for (std::uint32_t size = dtrun_world_size(worker); size > dtrun_rank(worker); --size) {
-        auto checked = check_between(worker, **plugin, store, *hosts, size, thorough);
+        auto checked = check_between(worker, *backend, store, *hosts, size, thorough);
         if (!checked) return checked;
     }
     return {};

@@ -2,7 +2,7 @@
 ///
 /// Prints "ok" and more if all went well, else what did not, and ends with 1.
 #include "collectives/codec/reduce.h"
-#include "collectives/group.h"
+#include "collectives/plugin_import.h"
 #include "collectives/worker_store.h"
 #include "tests/collectives/support/group_checks.h"
 
@@ -31,10 +31,10 @@ using Made = Result<std::unique_ptr<Group>>;
 class Rank {
 public:
     explicit Rank(const char* plugin) {
+        auto backend = load_plugin(plugin);
+        if (!backend) throw std::runtime_error(backend.error().message);
+        backend_ = std::move(*backend);
         handle_ = ::dlopen(plugin, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (handle_ == nullptr) throw std::runtime_error(::dlerror());
-        using Entry = const BackendPlugin* (*)();
-        plugin_ = reinterpret_cast<Entry>(::dlsym(handle_, "dtrun_backend_plugin"))();
         if (dtrun_init(nullptr, &worker_) != DTRUN_OK) throw std::runtime_error(dtrun_error_text());
         store_ = std::make_unique<WorkerStore>(worker_);
         rank_ = dtrun_rank(worker_);
@@ -43,7 +43,7 @@ public:
 
     std::uint32_t rank() const { return rank_; }
     std::uint32_t size() const { return size_; }
-    const BackendPlugin& plugin() const { return *plugin_; }
+    const Backend& backend() const { return backend_; }
     dtrun_worker* worker() const { return worker_; }
 
     /// Of the ranks that `chosen` has, which include this one.
@@ -63,7 +63,7 @@ public:
         std::iota(all.begin(), all.end(), 0u);
         return spec(prefix, std::move(all));
     }
-    Made connect(const GroupSpec& spec) const { return plugin_->connect(spec); }
+    Made connect(const GroupSpec& spec) const { return backend_.connect(spec); }
 
     /// A function of the plug-in's MPI.
     template <class Function>
@@ -73,7 +73,7 @@ public:
 
 private:
     void* handle_ = nullptr;
-    const BackendPlugin* plugin_ = nullptr;
+    Backend backend_;
     dtrun_worker* worker_ = nullptr;
     std::unique_ptr<WorkerStore> store_;
     std::uint32_t rank_ = 0;
@@ -174,7 +174,7 @@ Result<void> begun(const Rank& rank) {
     auto ok = check(rank, few());
     rank.function<int (*)()>("MPI_Finalize")();
     if (!ok) return ok;
-    const Availability after = rank.plugin().probe();
+    const Availability after = rank.backend().probe();
     if (after.available) return fail(Errc::internal, "there after MPI_Finalize");
     const auto again = rank.connect(rank.spec_of_all("again"));
     if (again) return fail(Errc::internal, "a group after MPI_Finalize");

@@ -13,8 +13,11 @@ namespace {
 
 MpiSurroundings with(std::set<MpiLibrary> usable) {
     MpiSurroundings surroundings;
-    surroundings.folder = "/backends";
-    surroundings.usable = [usable](MpiLibrary library) { return usable.contains(library); };
+    surroundings.folders = {{"/backends"}};
+    surroundings.load = [usable](MpiLibrary library) -> Result<void> {
+        if (usable.contains(library)) return {};
+        return fail(Errc::not_found, "no {}", title_of(library));
+    };
     return surroundings;
 }
 
@@ -43,12 +46,14 @@ TEST_CASE("without a reason for another, Open MPI is taken, and MPICH where that
     REQUIRE_FALSE(none);
     CHECK(none.error().code == Errc::not_found);
     CHECK_THAT(none.error().message,
-               Contains("built without MPI: /backends has neither") && Contains("libmpich-dev"));
+               Contains("no libdtrun_backend_mpi_openmpi.so or libdtrun_backend_mpi_mpich.so in "
+                        "/backends. ") &&
+                   Contains("`./dev backends`") && Contains("libmpich-dev"));
     const TempDir folder;  // they are there, and the MPI is not
     folder.write("libdtrun_backend_mpi_mpich.so", "");
     MpiSurroundings unusable = with({});
-    unusable.folder = folder.path();
-    CHECK_THAT(choose_mpi(unusable).error().message, Contains("that can be loaded"));
+    unusable.folders = {{folder.path()}};
+    CHECK(choose_mpi(unusable).error().message == "no plug-in for MPI can be loaded: no MPICH");
 }
 
 TEST_CASE("the MPI that the process has loaded goes before everything else", "[collectives][mpi]") {
@@ -84,12 +89,14 @@ TEST_CASE("DTRUN_MPI_LIBRARY decides, and else what the launcher serves", "[coll
           "DTRUN_MPI_LIBRARY is \"lam\", not openmpi or mpich");
     surroundings = with({MpiLibrary::mpich});
     surroundings.asked = "openmpi";
-    CHECK(choose_mpi(surroundings).error().code == Errc::not_found);
+    CHECK(choose_mpi(surroundings).error().message ==
+          "no backend for Open MPI (DTRUN_MPI_LIBRARY asks for it): no Open MPI");
 }
 
 TEST_CASE("this process has loaded no MPI", "[collectives][mpi]") {
     CHECK(loaded_mpi().empty());
-    const auto nowhere = choose_mpi(std::filesystem::path("/nonexistent"));
+    const PluginFolder folder{"/nonexistent"};
+    const auto nowhere = choose_mpi({&folder, 1});
     REQUIRE_FALSE(nowhere);
     CHECK(nowhere.error().code == Errc::not_found);
 }

@@ -1,8 +1,8 @@
 #include "collectives/nccl/group.h"
+#include "collectives/plugin_import.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 #include "tests/support/catch.h"
 
-#include <dlfcn.h>
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -439,21 +439,15 @@ TEST_CASE("a single rank needs no store", "[nccl]") {
 TEST_CASE("the plug-in finds the library by itself and makes groups", "[nccl]") {
     const Variable nccl("DTRUN_NCCL_LIBRARY", FAKE_NCCL);
     const Variable cudart("DTRUN_CUDART_LIBRARY", FAKE_NCCL);
-    void* const handle = ::dlopen(NCCL_PLUGIN, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    INFO((handle == nullptr ? ::dlerror() : ""));
-    REQUIRE(handle != nullptr);
-    using Entry = const BackendPlugin* (*)();
-    const auto entry = reinterpret_cast<Entry>(::dlsym(handle, "dtrun_backend_plugin"));
-    REQUIRE(entry != nullptr);
-    const BackendPlugin* const plugin = entry();
-    CHECK(plugin->abi == BackendPlugin::kAbi);
-    CHECK(std::string(plugin->name) == "nccl");
-    CHECK(plugin->probe().available);
-    CHECK(plugin->probe().why == "NCCL 2.28.9, 8 GPUs");
+    const auto backend = load_plugin(NCCL_PLUGIN);
+    INFO((backend ? "" : backend.error().message));
+    REQUIRE(backend.has_value());
+    CHECK(backend->probe().available);
+    CHECK(backend->probe().why == "NCCL 2.28.9, 8 GPUs");
     {
         const Variable no_driver("FAKE_GPU_ERROR", "35");
-        CHECK_FALSE(plugin->probe().available);
-        CHECK(plugin->probe().why ==
+        CHECK_FALSE(backend->probe().available);
+        CHECK(backend->probe().why ==
               "NCCL 2.28.9, but no GPU can be used: CUDA driver version is insufficient for CUDA "
               "runtime version");
     }
@@ -465,7 +459,7 @@ TEST_CASE("the plug-in finds the library by itself and makes groups", "[nccl]") 
             return fail(Errc::internal, "other facts");
         return group.barrier();
     };
-    CHECK(failures(run_ranks(2, plugin->connect, body)) == "");
+    CHECK(failures(run_ranks(2, backend->connect, body)) == "");
 }
 
 }  // namespace dtrun::collectives::nccl

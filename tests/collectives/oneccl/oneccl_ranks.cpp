@@ -2,13 +2,12 @@
 ///
 /// Prints "ok" and more if all went well, else what did not, and ends with 1.
 #include "collectives/codec/reduce.h"
-#include "collectives/group.h"
+#include "collectives/plugin_import.h"
 #include "collectives/worker_store.h"
 #include "tests/collectives/support/group_checks.h"
 
 #include <dtrun.h>
 
-#include <dlfcn.h>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -27,17 +26,16 @@ namespace {
 
 using Made = Result<std::unique_ptr<Group>>;
 
-const BackendPlugin& load(const char* path) {
-    void* const handle = ::dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (handle == nullptr) throw std::runtime_error(::dlerror());
-    using Entry = const BackendPlugin* (*)();
-    return *reinterpret_cast<Entry>(::dlsym(handle, "dtrun_backend_plugin"))();
+Backend load(const char* path) {
+    auto backend = load_plugin(path);
+    if (!backend) throw std::runtime_error(backend.error().message);
+    return std::move(*backend);
 }
 
 /// What the launcher has made of this process, and the plug-in as the library would load it.
 class Rank {
 public:
-    explicit Rank(const BackendPlugin& plugin) : plugin_(plugin) {
+    explicit Rank(const Backend& backend) : backend_(backend) {
         if (dtrun_init(nullptr, &worker_) != DTRUN_OK) throw std::runtime_error(dtrun_error_text());
         store_ = std::make_unique<WorkerStore>(worker_);
         rank_ = dtrun_rank(worker_);
@@ -47,7 +45,7 @@ public:
     std::uint32_t rank() const { return rank_; }
     std::uint32_t size() const { return size_; }
     dtrun_worker* worker() const { return worker_; }
-    const BackendPlugin& plugin() const { return plugin_; }
+    const Backend& backend() const { return backend_; }
 
     /// Of the ranks that `chosen` has, which include this one.
     GroupSpec spec(const std::string& prefix, std::vector<std::uint32_t> chosen) const {
@@ -67,10 +65,10 @@ public:
         std::iota(all.begin(), all.end(), 0u);
         return spec(prefix, std::move(all));
     }
-    Made connect(const GroupSpec& spec) const { return plugin_.connect(spec); }
+    Made connect(const GroupSpec& spec) const { return backend_.connect(spec); }
 
 private:
-    const BackendPlugin& plugin_;
+    const Backend& backend_;
     dtrun_worker* worker_ = nullptr;
     std::unique_ptr<WorkerStore> store_;
     std::uint32_t rank_ = 0;
@@ -212,7 +210,7 @@ Result<void> aborts(const Rank& rank, const std::string& how) {
     if (done) return fail(Errc::internal, "it has ended");
     std::printf("said: %s\n", done.error().message.c_str());
     group->reset();
-    const Availability after = rank.plugin().probe();
+    const Availability after = rank.backend().probe();
     if (after.available) return fail(Errc::internal, "available after abort()");
     std::printf("after: %s\n", after.why.c_str());
     return {};
@@ -232,13 +230,13 @@ Result<void> run(const std::string& test, const Rank& rank) {
 
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
-    const BackendPlugin& plugin = load(argv[2]);
+    const Backend backend = load(argv[2]);
     if (std::strcmp(argv[1], "probe") == 0) {
-        const Availability found = plugin.probe();
+        const Availability found = backend.probe();
         std::puts(found.why.c_str());
         return found.available ? 0 : 77;
     }
-    const Rank rank(plugin);
+    const Rank rank(backend);
     const auto result = run(argv[1], rank);
     std::puts(result ? "ok" : result.error().message.c_str());
     std::fflush(stdout);
