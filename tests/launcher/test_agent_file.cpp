@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Catch::Contains;
 
 /// A folder with `bin`, in which a dtrun would lie.
-class Tree {
+class InstalledHere {
 public:
     std::string bin() const { return folder_.at("bin"); }
     fs::path file(const std::string& name) const { return folder_.at(name); }
@@ -49,7 +49,7 @@ void set_cpu(const fs::path& program, std::uint16_t cpu) {
 }  // namespace
 
 TEST_CASE("the agent lies beside dtrun, or in libexec of its prefix, with its package", "[agent]") {
-    const Tree tree;
+    const InstalledHere tree;
     const fs::path installed = tree.add("libexec/dtrun/dtrun-agent");
     CHECK(find_agent_near(tree.bin(), "").value().path == installed);
     CHECK(find_agent_near(tree.bin(), "").value().package.empty());
@@ -61,14 +61,14 @@ TEST_CASE("the agent lies beside dtrun, or in libexec of its prefix, with its pa
 }
 
 TEST_CASE("a dtrun without its agent says where it has looked, and what to do", "[agent]") {
-    const Tree tree;
+    const InstalledHere tree;
     CHECK_THAT(tree.error(), Contains(tree.bin() + "/dtrun-agent and ") &&
                                  Contains(tree.file("libexec/dtrun/dtrun-agent").native()) &&
                                  Contains("Install dtrun as a whole"));
 }
 
 TEST_CASE("an agent that cannot be used says why", "[agent]") {
-    const Tree tree;
+    const InstalledHere tree;
     const fs::path agent = tree.add("bin/dtrun-agent");
     fs::permissions(agent, fs::perms::owner_read);
     CHECK_THAT(tree.error(), Contains(agent.native() + " cannot be executed: chmod 755"));
@@ -82,7 +82,7 @@ TEST_CASE("an agent that cannot be used says why", "[agent]") {
 
 TEST_CASE("the agent of another CPU is found by any of its names, and need not be executable",
           "[agent]") {
-    const Tree tree;
+    const InstalledHere tree;
     const bool is_arm = own_cpu() == "aarch64";
     const std::string cpu = is_arm ? "x86_64" : "aarch64";
     const fs::path agent = tree.add("libexec/dtrun/dtrun-agent-" + cpu);
@@ -98,7 +98,7 @@ TEST_CASE("the agent of another CPU is found by any of its names, and need not b
 }
 
 TEST_CASE("a CPU without an agent is told with where to get one", "[agent]") {
-    const Tree tree;
+    const InstalledHere tree;
     CHECK_THAT(tree.error(own_cpu() == "aarch64" ? "x86_64" : "aarch64"),
                Contains("pip install dtrun") && Contains("x86_64 and aarch64"));
     CHECK_THAT(tree.error("i686"), Contains("dtrun needs a 64-bit kernel"));
