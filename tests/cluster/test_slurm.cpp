@@ -322,6 +322,33 @@ TEST_CASE("nodes that lack the agent get it through srun, once", "[cluster][slur
     f.check_clean();
 }
 
+TEST_CASE("nodes of another CPU in the same step get their own agent", "[cluster][slurm]") {
+    Fixture f;
+    const fs::path here = fs::path(Cluster::program()).parent_path();
+    const std::string hide = fmt::format(
+        "mkdir -p /tmp/hidden && cp {0}/dtrun {0}/dtrun-agent /tmp/hidden && "
+        "cp {0}/dtrun-agent /tmp/hidden/dtrun-agent-sparc64",
+        here.native());
+    REQUIRE(f.cluster.run("head", {"sh", "-c", hide}).exit_code == 0);
+    const std::string uname = write_program(
+        f.cluster, "uname", "#!/bin/sh\n[ \"$1\" = -m ] && echo sparc64 || echo s2\n");
+    f.cluster.bind("s2", uname, "/usr/bin/uname");
+    for (const char* host : {"s1", "s2"})
+        f.cluster.run(host, {"sh", "-c", "rm -rf ~/.cache/dtrun"});
+    const Lines words{
+        "salloc", "-Q", "-N2", "--nodelist=s1,s2", "/tmp/hidden/dtrun", "--tag", "none",
+        "sh",     "-c", kPlace};
+    CHECK(places(f.cluster.run("head", words)) == Lines{"0 s1", "1 s2"});
+    REQUIRE(f.cluster.run("head", {"rm", "/tmp/hidden/dtrun-agent-sparc64"}).exit_code == 0);
+    f.cluster.run("s2", {"sh", "-c", "rm -rf ~/.cache/dtrun"});
+    const Finished lacking = f.cluster.run("head", words);
+    INFO(lacking.err);
+    CHECK(lacking.exit_code == 203);
+    CHECK_THAT(lacking.err, Contains("  s2: its CPU is sparc64, and this dtrun has no agent"));
+    f.cluster.unbind("s2", "/usr/bin/uname");
+    f.check_clean();
+}
+
 TEST_CASE("a doctor examines the nodes of an allocation, each by an srun", "[cluster][slurm]") {
     const Fixture fixture;
     const Finished done = fixture.run({"-N3"}, {"doctor"});
