@@ -13,6 +13,8 @@ from tarball import gzipped
 from tree import File, with_bindir
 
 FORMS = {"deb": "deb", "rpm": "rpm", "apk": "apk", "arch": "archlinux"}  # and what nfpm calls them
+# Papers in whose place distributions have others, or none: what is installed needs no instructions for it.
+REPLACED = ["share/doc/dtrun/" + name for name in ("LICENSE", "CHANGELOG.md", "INSTALL.md")]
 DESCRIPTION = """starts programs on many machines, for training and MPI
 dtrun gives each copy of a program its rank, on this machine or over ssh
 on many, shows whole lines of what they print, and ends all when one
@@ -31,7 +33,7 @@ def packed(files, third_party, copyright_text):
     for name, file in with_bindir(files, "/usr/bin").items():
         if name.startswith("share/man/"):
             placed[name + ".gz"] = File(gzipped(file.data))
-        elif name not in ("share/doc/dtrun/LICENSE", "share/doc/dtrun/CHANGELOG.md"):
+        elif name not in REPLACED:
             placed[name] = file
     placed["share/doc/dtrun/copyright"] = File(copyright_text.encode())
     placed["share/doc/dtrun/THIRD-PARTY-LICENCES.txt"] = File(third_party.encode())

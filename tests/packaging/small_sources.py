@@ -25,7 +25,7 @@ def make_tree(folder, cpu):
     for name, data in {
             "bin/dtrun": library, "libexec/dtrun/dtrun-agent": library, "libexec/dtrun/dtrun-bench-rank": library,
             f"libexec/dtrun/dtrun-agent-{other}": elf(MACHINES[other]), "libexec/dtrun/dtrun-package.tar.gz": b"archive",
-            "lib/libdtrun.so.0.1.0": library, "lib/dtrun/backends/libdtrun_backend_dtrun.so": library,
+            "lib/libdtrun.so.0.1.0": library, "lib/dtrun/backends/libdtrun_backend_nccl.so": library,
             "lib/dtrun/python/dtrun/__init__.py": b"", "lib/dtrun/python/dtrun/torch/README.md": b"",
             "lib/dtrun/python/dtrun/__pycache__/x.pyc": b"", "lib/pkgconfig/dtrun.pc": b"libdir=${prefix}/lib\n",
             "lib/cmake/dtrun/dtrunTargets-release.cmake": b'"${_IMPORT_PREFIX}/lib/libdtrun.so.0.1.0"\n',
