@@ -60,7 +60,7 @@ def wrap(text, columns=76):
 
 
 def for_lib64(files):
-    """Fedora's and openSUSE's place of 64-bit libraries, which is where their linker looks."""
+    """Fedora's and openSUSE's place of 64-bit libraries, which is where their linker looks, and their mode."""
     moved = {}
     for name, file in files.items():
         if not name.startswith("lib/") or name.startswith("lib/systemd/"):
@@ -69,7 +69,7 @@ def for_lib64(files):
             text = re.sub(r"(\$\{_IMPORT_PREFIX\}|\$\{prefix\})/lib\b", r"\1/lib64", file.data.decode())
             moved["lib64" + name[3:]] = File(text.encode())
         else:
-            moved["lib64" + name[3:]] = file
+            moved["lib64" + name[3:]] = File(file.data, file.link, executable=file.is_elf())
     return moved
 
 
@@ -93,7 +93,7 @@ def settings(form, cpu):
            "priority": "optional", "maintainer": project.MAINTAINER, "license": "Apache-2.0",
            "description": DESCRIPTION, "umask": 0o022,
            "mtime": datetime.datetime.fromtimestamp(project.epoch(), datetime.timezone.utc).isoformat(),
-           "rpm": {"buildhost": "localhost", "summary": DESCRIPTION.splitlines()[0], "group": "System/Clusters",
+           "rpm": {"buildhost": "localhost", "summary": "S" + DESCRIPTION.splitlines()[0][1:], "group": "System/Clusters",
                    "packager": project.MAINTAINER, "compression": "zstd"},
            "deb": {"compression": "xz", "triggers": {"activate_noawait": ["ldconfig"]}},
            "archlinux": {"packager": project.MAINTAINER}}
@@ -102,6 +102,7 @@ def settings(form, cpu):
     if form == "deb":
         one.update(depends=["libc6 (>= 2.28)"], recommends=["openssh-client"])
     elif form == "rpm":
+        one["scripts"] = {name: str(project.ROOT / "packaging/ldconfig.sh") for name in ("postinstall", "postremove")}
         one.update(depends=["libc.so.6(GLIBC_2.28)(64bit)"], recommends=["openssh-clients"],
                    provides=["libdtrun.so.0()(64bit)", "libdtrun_collectives.so.0()(64bit)"])
     elif form == "arch":
@@ -144,6 +145,8 @@ def write_native(form, files, cpu, folder, nfpm, third_party, copyright_text):
             else:
                 source = pathlib.Path(staging, str(number))
                 source.write_bytes(file.data)
+                if form == "rpm" and name.startswith(("share/doc/", "share/man/")):
+                    row["type"] = "doc"
                 row.update(src=str(source), file_info={"mode": file.mode, "owner": "root", "group": "root",
                                                        "mtime": one["mtime"]})
             one["contents"].append(row)

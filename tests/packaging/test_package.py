@@ -130,6 +130,7 @@ class Packages(unittest.TestCase):
                      "usr/lib/systemd/system/dtrun-serve.service", "usr/libexec/dtrun/dtrun-agent"):
             self.assertIn(f"/{name}\n", listing)
         self.assertNotIn("usr/lib/libdtrun", listing)
+        self.assertRegex(listing, r"\n-rwxr-xr-x .*usr/lib64/libdtrun.so.0.1.0\n")
         file, = self.out.glob("*.x86_64.rpm")
         read = ["bsdtar", "-xOf", file, "./usr/lib64/cmake/dtrun/dtrunTargets-release.cmake",
                 "./usr/lib64/pkgconfig/dtrun.pc"]
