@@ -18,6 +18,7 @@ from tree import File
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 USER = 65532  # nobody's number elsewhere, as other images without a distribution have it
 C_LIBRARY = re.compile(r"lib(64)?/(.*/)?(ld-linux-[^/]*|lib(c|m|pthread|dl|rt|util|resolv|nss_(dns|files))\.so\.\d)$")
+OTHER_CPUS = re.compile(r"/dtrun-(agent|package)-(x86_64|aarch64)")
 # What dtrun's start script and people who look into a container want of the shell's programs.
 APPLETS = ("sh ash awk basename cat chmod chown cksum cp cut date df dirname du echo env expr false find free grep gunzip "
            "gzip head hostname id install ip kill ln ls md5sum mkdir mktemp mv nc nslookup ping printf ps pwd readlink "
@@ -54,6 +55,8 @@ def others():
 def root_files(files, cpu):
     placed = {"usr/" + name: file for name, file in files.items()
               if name == "bin/dtrun" or name.startswith(("libexec/", "share/doc/dtrun/"))}
+    # Hosts of the other CPU have that one's image.
+    placed = {name: file for name, file in placed.items() if not OTHER_CPUS.search(name)}
     placed["usr/bin/dtrun-agent"] = File(link="../libexec/dtrun/dtrun-agent")
     for library in others():
         taken = package_files(archives.fetch(*library.archives[list(ARCHITECTURES).index(cpu)]))
