@@ -5,7 +5,7 @@ import tarfile
 import zlib
 
 import project
-from tree import File
+from tree import File, with_bindir
 
 README = """\
 dtrun {version} for Linux on {cpu}, glibc 2.28 or newer. Put this folder anywhere, and its bin into PATH:
@@ -55,7 +55,7 @@ def gzipped(data):
 
 def write_tarball(files, cpu, folder):
     top = f"dtrun-{project.version()}-linux-{cpu}"
-    placed = {f"{top}/{name}": file for name, file in files.items()}
+    placed = {f"{top}/{name}": file for name, file in with_bindir(files, "/usr/local/bin").items()}
     placed[f"{top}/README"] = File(README.format(version=project.version(), cpu=cpu).encode())
     path = folder / (top + ".tar.gz")
     path.write_bytes(gzipped(tar_bytes(placed)))

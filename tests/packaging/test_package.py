@@ -148,11 +148,13 @@ class Packages(unittest.TestCase):
     def test_the_tar_has_one_folder_and_keeps_links(self):
         with tarfile.open(self.out / f"dtrun-{VERSION}-linux-x86_64.tar.gz") as files:
             names = {one.name: one for one in files}
-        top = f"dtrun-{VERSION}-linux-x86_64"
+            top = f"dtrun-{VERSION}-linux-x86_64"
+            unit = files.extractfile(top + "/lib/systemd/system/dtrun-serve.service").read().decode()
         self.assertEqual({name.split("/")[0] for name in names}, {top})
         self.assertEqual(names[top + "/lib/libdtrun.so"].linkname, "libdtrun.so.0")
         self.assertEqual(names[top + "/bin/dtrun"].mode, 0o755)
         self.assertEqual({(one.mtime, one.uname, one.uid) for one in names.values()}, {(1790000000, "root", 0)})
+        self.assertIn("ExecStart=/usr/local/bin/dtrun serve", unit)  # where docs/INSTALL.md puts a link
         self.assertEqual([name for name in names if ".pyc" in name or "torch/README" in name], [])
 
     def test_an_image_starts_dtrun_with_a_c_library_and_a_shell(self):
