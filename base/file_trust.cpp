@@ -61,7 +61,7 @@ Result<void> check_code(const fs::path& path, uid_t user) {
     const fs::path real = fs::canonical(path, gone);
     if (gone) return fail(Errc::not_found, "{}: {}", path.string(), gone.message());
     // Whoever can change a link on the way decides, too.
-    for (const fs::path& way : {path, real}) {
+    for (const fs::path& way : {real, path}) {
         auto checked = check_unwritable(way, user, false);
         bool above = false;
         for (fs::path folder = way; checked && folder.has_relative_path(); above = true) {
