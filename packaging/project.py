@@ -45,8 +45,9 @@ def epoch():
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return int(given)
-    asked = subprocess.run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True,
-                           check=False)
-    if asked.returncode != 0 or not asked.stdout.strip():
-        raise Refused(f"{ROOT} is no git repository; set SOURCE_DATE_EPOCH to the time of the sources")
-    return int(asked.stdout)
+    try:
+        asked = subprocess.run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True,
+                               check=True)
+        return int(asked.stdout)
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        raise Refused(f"git does not tell the time of {ROOT}'s commit; SOURCE_DATE_EPOCH=SECONDS says it") from None

@@ -31,13 +31,13 @@ def make_checkers(folder):
         return
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run(["/usr/bin/python3", "-m", "venv", folder], check=True)
-    subprocess.run([folder / "bin/pip", "--quiet", "--disable-pip-version-check", "install", "-r", wanted], check=True)
+    subprocess.run([folder / "bin/pip", "-qq", "--disable-pip-version-check", "install", "-r", wanted], check=True)
     shutil.copy(wanted, had)
 
 
 def said(*words):
     """What a checker prints. It must not fail."""
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, f"{words[0]}: {done.returncode}\n{done.stdout}"
     return done.stdout
 
