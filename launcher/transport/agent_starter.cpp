@@ -224,7 +224,8 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         Result<void> sent;
         if (said.starts_with(kAgentWanted)) {
             phase(doing = "copying the agent");
-            const HostWants wants = parse_wants(said.substr(kAgentWanted.size()));
+            HostWants wants = parse_wants(said.substr(kAgentWanted.size()));
+            wants.gzip = wants.gzip && !channel.is_near();
             const auto found = copies.get(wants);
             if (!found) co_return std::unexpected(found.error());
             copy = *found;

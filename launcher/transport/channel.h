@@ -41,6 +41,8 @@ public:
     /// Whether nothing of it runs on this machine any more. Until then a closed one is best kept: a child
     /// that nobody waits for stays in the table of processes.
     virtual bool has_ended() const { return true; }
+    /// Whether the host is known to be so near that bytes cost it less time than unpacking them.
+    virtual bool is_near() const { return false; }
 
     static constexpr std::size_t kErrorBytesMax = 16u << 10;
 };

@@ -7,9 +7,15 @@
 #include "launcher/transport/ssh_patterns.h"
 #include "launcher/transport/ssh_session.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
 #include <ranges>
 
 namespace dtrun::transport {
@@ -26,6 +32,23 @@ int exit_status_of(ssh_channel channel) {
 #else
     return ssh_channel_get_exit_status(channel);
 #endif
+}
+
+/// Networks of a machine room answer within this time; what answers later is a line for which one pays by the byte.
+constexpr std::chrono::microseconds kNear{2'000};
+
+/// The shortest time in which the machine at the other end has answered, which load does not make longer.
+std::optional<std::chrono::microseconds> shortest_answer(int socket) {
+    // tcpi_min_rtt in linux/tcp.h, beside which netinet/tcp.h cannot be included; glibc's tcp_info ends before it.
+    constexpr std::size_t kMinRttAt = 148;
+    std::array<std::byte, kMinRttAt + sizeof(std::uint32_t)> info{};
+    socklen_t size = info.size();
+    std::uint32_t answer_us = 0;
+    if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, info.data(), &size) != 0 || size < info.size())
+        return std::nullopt;
+    std::memcpy(&answer_us, info.data() + kMinRttAt, sizeof answer_us);
+    if (answer_us == ~0u) return std::nullopt;  // none has been seen
+    return std::chrono::microseconds(answer_us);
 }
 
 class SshChannel final : public Channel {
@@ -88,6 +111,11 @@ public:
             if (!waited) break;
         }
         co_return std::string();
+    }
+
+    bool is_near() const override {
+        const auto answer = shortest_answer(ssh_get_fd(session_->get()));
+        return answer && *answer < kNear;
     }
 
     void close() noexcept override { session_->disconnect(); }

@@ -52,6 +52,22 @@ TEST_CASE("ranks import dtrun on hosts where nothing was installed", "[cluster][
     CHECK(cluster.wait_all_gone());
 }
 
+TEST_CASE("an agent that has come packed is the one that was sent", "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    for (const char* const by : {"ssh", ""}) {  // by our own log-in hosts so near get it as it is
+        cluster.run("s1", {"rm", "-rf", "/root/.cache/dtrun"});
+        Lines words{"-H", "s1", "true"};
+        if (*by != '\0') words.insert(words.begin(), {"--ssh-command", by});
+        const Finished done = cluster.dtrun(words);
+        INFO(by << done.err);
+        CHECK(done.exit_code == 0);
+        const std::string agent =
+            (std::filesystem::path(Cluster::program()).parent_path() / "dtrun-agent").native();
+        CHECK(cluster.run("s1", {"sh", "-c", "cmp ~/.cache/dtrun/agent-* " + agent}).exit_code ==
+              0);
+    }
+}
+
 TEST_CASE("ranks have dtrun store on hosts where nothing was installed, and no folder of it stays",
           "[cluster][python]") {
     Cluster& cluster = Cluster::shared(2);
