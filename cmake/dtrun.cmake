@@ -111,7 +111,9 @@ endif()
 
 # Everything is compiled once, for programs and shared libraries alike; a shared library exports what its
 # version script names.
-target_compile_options(dtrun_flags INTERFACE -fPIC)
+if(NOT DTRUN_AGENT STREQUAL "ONLY")
+    target_compile_options(dtrun_flags INTERFACE -fPIC)
+endif()
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 

@@ -157,7 +157,11 @@ private:
             const auto* const a = reinterpret_cast<const Cell<T>*>(arrays.a);
             const auto* const b = reinterpret_cast<const Cell<T>*>(arrays.b);
             const std::size_t count = arrays.count;
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
             for (std::size_t i = 0; i < count; i++) {
                 out[i].value = Operation::template of<T>(a[i].value, b[i].value);
             }
@@ -186,7 +190,11 @@ private:
     static void divide_as(unsigned char* data, std::size_t count, std::uint32_t divisor) {
         auto* const cells = reinterpret_cast<Cell<T>*>(data);
         const auto by = static_cast<As>(divisor);
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
         for (std::size_t i = 0; i < count; i++) {
             cells[i].value = static_cast<T>(static_cast<As>(cells[i].value) / by);
         }

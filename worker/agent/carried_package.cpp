@@ -6,7 +6,9 @@
 #include "worker/agent/archive.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
@@ -105,8 +107,8 @@ Result<void> write_files(const fs::path& folder, const std::vector<ArchivedFile>
 /// one is first, and the others take its folder.
 /// \param instead  of one that is not to be used, which is in `made` then, or away
 bool put_in_place(const std::string& made, const fs::path& folder, bool instead) {
-    if (instead &&
-        ::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0)
+    if (instead && ::syscall(SYS_renameat2, AT_FDCWD, made.c_str(), AT_FDCWD, folder.c_str(),
+                             RENAME_EXCHANGE) == 0)
         return true;
     std::error_code error;
     if (instead) {  // not every file system can do that
