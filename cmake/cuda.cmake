@@ -27,8 +27,9 @@ function(dtrun_cuda_library target source part)
     target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs $<$<CONFIG:Release>:-s>)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX BUILD_WITH_INSTALL_RPATH ON
                           LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})
-    install(TARGETS ${target} COMPONENT collectives
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT collectives)
+    # A component of its own: 8 MB that machines without GPUs have no use for.
+    install(TARGETS ${target} COMPONENT cuda
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT cuda)
 endfunction()
 
 # dtrun_no_cuda(WHY): not found, which is an error if it was asked for. The caller returns.
