@@ -417,7 +417,7 @@ Rows<RunDraft> ending_flags() {
           .in = {fronts},
           .needs_agents = true,
           .common = true,
-          .help = "end the job when it has taken so long (default: none)"},
+          .help = "end the job after so many seconds (default: none)"},
          set_seconds<&plan::Options::time_limit, 1>},
         {{.names = "--grace",
           .metavar = "SECONDS",

@@ -40,7 +40,7 @@ def main():
             assert printed(command, "--help") == text, command
         if command not in ("run", "help", "version"):
             assert f"\n  dtrun {command} " in help_text, command
-            assert f".BR dtrun\\-{command} (1)" in manual, command
+            assert ".BR dtrun\\-" + command.replace("-", "\\-") + " (1)" in manual, command
     for topic in TOPICS[:-1]:
         assert f"\n  dtrun help {topic} " in help_text, topic
     assert printed("help", "environment").startswith("What a rank finds in its environment")
