@@ -231,12 +231,14 @@ class Root:
     def write(self, path, text, mode="644", user="root"):
         self.run("/bin/sh", "-c", 'umask 077; cat >"$0" && chmod "$1" "$0"', path, mode, text=text, user=user)
 
-    def files(self, *folders):
-        """Every path below the folders, of all kinds, on the root's own file system."""
-        return set(self.run("find", *(folders or ("/",)), "-xdev", "-mindepth", "1").splitlines())
+    def files(self, *folders, but="none"):
+        """Paths below the folders, on the root's own file system, less those of a kind (find's -type)."""
+        kinds = [] if but == "none" else ["!", "-type", but]
+        return set(self.run("find", *(folders or ("/",)), "-xdev", "-mindepth", "1", *kinds).splitlines())
 
     def add_user(self, name):
-        self.run("useradd", "--create-home", "--shell", "/bin/bash", name)
+        """One whom sshd lets in: a password that is locked would not do."""
+        self.run("useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", name)
 
 
 # ---------------------------------------------------------------------------------------------- hosts
