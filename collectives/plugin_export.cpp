@@ -1,7 +1,7 @@
 #include "collectives/plugin.h"
 #include "collectives/plugin_texts.h"
-#include "dtrun_version.h"
 
+#include <dtrun_version.h>
 #include <algorithm>
 #include <cstring>
 

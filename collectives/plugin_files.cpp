@@ -1,8 +1,8 @@
 #include "collectives/plugin_files.h"
 
 #include "base/file_trust.h"
-#include "dtrun_version.h"
 
+#include <dtrun_version.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 #include <algorithm>

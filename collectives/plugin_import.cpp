@@ -2,9 +2,9 @@
 
 #include "collectives/choose.h"
 #include "collectives/plugin_texts.h"
-#include "dtrun_version.h"
 
 #include <dlfcn.h>
+#include <dtrun_version.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
