@@ -3,7 +3,6 @@
 #include "base/result.h"
 
 #include <sys/types.h>
-#include <filesystem>
 #include <string>
 
 namespace dtrun {
@@ -30,12 +29,5 @@ Result<FileFacts> facts_of(int fd);
 ///     nobody else is there. Only root can make such a mount.
 /// Errc: denied, with what to do
 Result<void> check_private(const FileFacts& file, uid_t user, const std::string& path);
-
-/// Whether code in a file that nobody has named may run for `user`: the file, and all folders that lead to it, belong
-/// to them or to root, and nobody else may write there. Of folders above its own, one that all may write to will do
-/// if it is sticky, as /tmp is.
-/// \param path  absolute
-/// Errc: not_found; denied, with what to do
-Result<void> check_code(const std::filesystem::path& path, uid_t user);
 
 }  // namespace dtrun

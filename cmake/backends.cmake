@@ -20,6 +20,9 @@ function(dtrun_backend name)
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends COMPONENT collectives)
     if(ARG_NATIVE)
         add_dependencies(dtrun_backends ${target})
+        if(DTRUN_BACKENDS STREQUAL "ONLY")  # it stays here, where the library is in a place of a module's, say
+            set_target_properties(${target} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+        endif()
         set_property(GLOBAL APPEND PROPERTY dtrun_native_backends ${name})
         install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dtrun/backends
                 COMPONENT backends EXCLUDE_FROM_ALL)

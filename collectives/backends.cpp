@@ -21,32 +21,51 @@ Backend own_backend() {
             .connect = &over_dtrun::connect};
 }
 
-}  // namespace
+std::string file_of(const std::string& variant) {
+    return fmt::format("libdtrun_backend_{}.so", variant);
+}
 
-Result<Backend> load_backend(const std::string& name) {
+/// Errors say what is wrong, and no more.
+Result<Backend> look_for(const std::string& name, std::span<const PluginFolder> folders) {
     if (name == kOwnBackend) return own_backend();
     if (!is_name(name)) return fail(Errc::not_found, "\"{}\" is no name of a backend", name);
-    const auto folders = plugin_folders(folder_of(&load_backend));
     std::string variant = name;
     if (name == "mpi") {
         const auto chosen = choose_mpi(folders);
         if (!chosen) return std::unexpected(chosen.error());
         variant = chosen->variant;
     }
-    const std::string file = fmt::format("libdtrun_backend_{}.so", variant);
+    const std::string file = file_of(variant);
     const FoundPlugins found = find_plugins(file, folders);
+    if (found.files.empty()) return std::unexpected(missing_plugin({&file, 1}, folders));
     std::string why;
     for (const std::string& path : found.files) {
         auto backend = load_plugin(path);
         if (backend) return backend;
         why += (why.empty() ? "" : "; ") + backend.error().message;
     }
-    if (why.empty()) return std::unexpected(missing_plugin({&file, 1}, folders));
     return fail(Errc::not_found, "{}", why);
 }
 
-Availability probe_backend(const std::string& name) {
-    const auto backend = load_backend(name);
+std::vector<PluginFolder> folders_of_process() {
+    return plugin_folders(folder_of(&load_backend));
+}
+
+}  // namespace
+
+Result<Backend> load_backend(const std::string& name) {
+    const auto folders = folders_of_process();
+    auto backend = look_for(name, folders);
+    if (backend || !is_name(name)) return backend;
+    std::vector<std::string> files{file_of(name)};
+    if (name == "mpi") files = {file_of("mpi_openmpi"), file_of("mpi_mpich")};
+    backend.error().message += way_to_get(files, folders);
+    return backend;
+}
+
+Availability probe_backend(const std::string& name, Advice advice) {
+    const auto backend =
+        advice == Advice::none ? look_for(name, folders_of_process()) : load_backend(name);
     if (!backend) return {false, backend.error().message};
     return backend->probe();
 }

@@ -14,7 +14,9 @@ inline constexpr std::string_view kOwnBackend = "dtrun";
 /// Errc: not_found (the message says where it was looked for, why it was not taken, and what to do)
 Result<Backend> load_backend(const std::string& name);
 
+/// Whether who lacks a backend is told how to get it.
+enum class Advice { none, given };
 /// Whether a backend is available in this process.
-Availability probe_backend(const std::string& name);
+Availability probe_backend(const std::string& name, Advice advice);
 
 }  // namespace dtrun::collectives

@@ -38,12 +38,12 @@ Member introduce(dtrun_worker* worker, const CommunicatorOptions& options) {
     own.fabric =
         has_infiniband() && !wants_encryption();  // MPI would be taken, which does not encrypt
     if (options.backend != "auto") {
-        own.backends.emplace_back(options.backend, probe_backend(options.backend));
+        own.backends.emplace_back(options.backend, probe_backend(options.backend, Advice::given));
     } else if (dtrun_world_size(worker) > 1 || options.device) {
         const bool lasting = dtrun_can_rejoin(worker) != 0;
         for (const std::string& backend :
              backend_order(options.device, lasting, wants_encryption()))
-            own.backends.emplace_back(backend, probe_backend(backend));
+            own.backends.emplace_back(backend, probe_backend(backend, Advice::none));
     }
     return own;
 }

@@ -1,6 +1,6 @@
 #include "collectives/plugin_files.h"
 
-#include "base/file_trust.h"
+#include "base/code_trust.h"
 
 #include <dtrun_version.h>
 #include <fmt/ranges.h>
@@ -40,8 +40,9 @@ std::vector<PluginFolder> plugin_folders(const fs::path& library) {
         if (end > 0) folders.push_back({named.substr(0, end)});
         named.remove_prefix(std::min(end + 1, named.size()));
     }
-    if (!folders.empty()) return folders;
+    const bool guess = folders.empty();
     folders.push_back({library / "dtrun" / "backends"});
+    if (!guess) return folders;
     const std::string_view home = variable("HOME");
     for (const fs::path& prefix : {home.starts_with('/') ? fs::path(home) / ".local" : fs::path(),
                                    fs::path("/usr/local"), fs::path("/usr")}) {
@@ -60,12 +61,13 @@ FoundPlugins find_plugins(const std::string& file, std::span<const PluginFolder>
         const fs::path path = folder.path / file;
         std::error_code none;
         if (!fs::exists(path, none)) continue;
-        const auto safe = folder.is_guess ? check_code(path, ::geteuid()) : Result<void>();
+        const auto safe = folder.is_guess ? check_code(path, ::geteuid()) : Result<fs::path>(path);
         if (safe)
-            found.files.push_back(path.string());
+            found.files.push_back(safe->string());
         else
             found.refused.push_back(
-                fmt::format("{} is not taken, as {}", path.string(), safe.error().message));
+                fmt::format("{} is not taken, as {} (or trust it: DTRUN_BACKEND_DIR={})",
+                            path.string(), safe.error().message, folder.path.string()));
     }
     return found;
 }
@@ -84,13 +86,20 @@ Error missing_plugin(std::span<const std::string> files, std::span<const PluginF
     }
     for (const std::string& file : files)
         for (const std::string& why : find_plugins(file, folders).refused) text += "; " + why;
-    if (are_built_here(files))
-        text +=
-            ". Packages of dtrun have no plug-ins for MPI and Gloo, whose libraries are the "
-            "host's: `./dev backends` in the source of dtrun " DTRUN_VERSION
-            " builds those that it finds headers of (Debian: libopenmpi-dev, libmpich-dev, "
-            "libgloo-dev), into ~/.local";
     return {Errc::not_found, std::move(text)};
+}
+
+std::string way_to_get(std::span<const std::string> files, std::span<const PluginFolder> folders) {
+    for (const std::string& file : files)
+        if (!find_plugins(file, folders).files.empty()) return {};
+    if (are_built_here(files))
+        return ". Packages of dtrun have no plug-ins for MPI and Gloo, whose libraries are the "
+               "host's: `./dev "
+               "backends` in the source of dtrun " DTRUN_VERSION
+               " builds those that it finds headers of (Debian: libopenmpi-dev, libmpich-dev, "
+               "libgloo-dev), into "
+               "~/.local";
+    return ". The dtrun that came with the job has fewer than an installed one";
 }
 
 }  // namespace dtrun::collectives

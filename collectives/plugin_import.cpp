@@ -174,7 +174,8 @@ public:
     void abort() noexcept override { calls_.abort(group_); }
     std::optional<std::uint32_t> lost() const override {
         std::uint32_t rank = 0;
-        if (calls_.lost == nullptr || calls_.lost(group_, &rank) == 0) return std::nullopt;
+        if (calls_.lost == nullptr || calls_.lost(group_, &rank) == 0 || rank >= ranks_)
+            return std::nullopt;
         return rank;
     }
     std::shared_ptr<void> mark(void* stream) override {
@@ -194,6 +195,7 @@ private:
     dtrun_plugin_store store_{};
     std::function<bool()> interrupted_;
     void* group_ = nullptr;
+    std::uint32_t ranks_ = 0;
     bool on_device_ = false;
     bool fuses_ = false;
 };
@@ -209,6 +211,7 @@ Result<void> GroupThere::connect(const dtrun_plugin& plugin, const GroupSpec& sp
     for (const std::string& one : spec.interfaces) interfaces.push_back(text_of(one));
     store_ = store_for(spec.store);
     interrupted_ = spec.interrupted;
+    ranks_ = spec.size;
     dtrun_plugin_spec given{};
     given.size = sizeof given;
     given.rank = spec.rank;
@@ -277,6 +280,7 @@ Result<std::unique_ptr<Pending>> GroupThere::start(std::span<const Send> sends,
                             error);
     });
     if (!done) return std::unexpected(done.error());
+    if (pending == nullptr) return fail(Errc::internal, "its plug-in began no messages");
     return std::make_unique<PendingThere>(calls_, pending);
 }
 

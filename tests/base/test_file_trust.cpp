@@ -8,7 +8,6 @@
 #include <grp.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,39 +105,6 @@ TEST_CASE("a process that is not root reads what Kubernetes and Docker mount for
     CHECK(read_as(kUs, kPod, path) == "read it");
     CHECK_THAT(read_as(kUs, kPod + 1, path), Catch::Contains("Permission denied"));
     ::umount2(folder.c_str(), MNT_DETACH);
-}
-
-TEST_CASE("code that nobody has named runs only where nobody else can change it", "[fd]") {
-    const TempDir directory;  // below /tmp, which is sticky
-    const std::string folder = directory.path() + "/lib", file = folder + "/x.so";
-    const std::string link = directory.at("x.so");
-    REQUIRE(::mkdir(folder.c_str(), 0755) == 0);
-    directory.write("lib/x.so", "");
-    REQUIRE(::symlink("lib/x.so", link.c_str()) == 0);
-    CHECK(check_code(file, ::geteuid()).has_value());
-    CHECK(check_code(link, ::geteuid()).has_value());
-    CHECK(check_code(folder + "/none", ::geteuid()).error().code == Errc::not_found);
-    const auto refused = [&](const std::string& path) {
-        const auto checked = check_code(path, ::geteuid());
-        return checked ? "" : checked.error().message;
-    };
-    for (const std::string& path : {file, folder, directory.path()})
-        for (const mode_t more : {020, 002}) {
-            ::chmod(path.c_str(), 0755 | more);
-            const std::string text =
-                fmt::format("others can write to {}: chmod go-w {}", path, path);
-            CHECK(refused(file) == text);
-            CHECK(refused(link) == text);
-            ::chmod(path.c_str(), 0755);
-        }
-    ::chmod(directory.path().c_str(), 01777);  // others cannot rename what is ours
-    CHECK(refused(file) == "");
-    CHECK_THAT(refused(link), Catch::Contains("others can write to " + directory.path()));
-    ::chmod(directory.path().c_str(), 0755);
-    if (::geteuid() != 0) return skip_case("only root can give files away");
-    REQUIRE(::chown(folder.c_str(), kUs, kPod) == 0);
-    CHECK(refused(file) == fmt::format("{} belongs to somebody else, user {}", folder, kUs));
-    CHECK(check_code(file, kUs).has_value());
 }
 
 }  // namespace dtrun

@@ -45,10 +45,8 @@ TEST_CASE("without a reason for another, Open MPI is taken, and MPICH where that
     const auto none = choose_mpi(with({}));
     REQUIRE_FALSE(none);
     CHECK(none.error().code == Errc::not_found);
-    CHECK_THAT(none.error().message,
-               Contains("no libdtrun_backend_mpi_openmpi.so or libdtrun_backend_mpi_mpich.so in "
-                        "/backends. ") &&
-                   Contains("`./dev backends`") && Contains("libmpich-dev"));
+    CHECK(none.error().message ==
+          "no libdtrun_backend_mpi_openmpi.so or libdtrun_backend_mpi_mpich.so in /backends");
     const TempDir folder;  // they are there, and the MPI is not
     folder.write("libdtrun_backend_mpi_mpich.so", "");
     MpiSurroundings unusable = with({});

@@ -66,9 +66,11 @@ TEST_CASE("plug-ins are beside the library, or where an installation from source
     CHECK(std::ranges::count(installed, "/usr/local/lib/dtrun/backends") == 1);
 }
 
-TEST_CASE("DTRUN_BACKEND_DIR names all folders that are looked into", "[collectives][plugin]") {
+TEST_CASE("DTRUN_BACKEND_DIR names folders that go before the library's own",
+          "[collectives][plugin]") {
     const Variable two("DTRUN_BACKEND_DIR", ":/a::/b:");
-    CHECK(names(plugin_folders("/venv/lib")) == std::vector<std::string>{"/a", "/b"});
+    CHECK(names(plugin_folders("/venv/lib")) ==
+          std::vector<std::string>{"/a", "/b", "/venv/lib/dtrun/backends"});
     const Variable none("DTRUN_BACKEND_DIR", ":");
     CHECK(names(plugin_folders("/venv/lib")).front() == "/venv/lib/dtrun/backends");
     const Variable unset("DTRUN_BACKEND_DIR", nullptr);
@@ -86,8 +88,9 @@ TEST_CASE("a plug-in that others can write to is not taken, unless somebody has 
     CHECK(found.files.empty());
     REQUIRE(found.refused.size() == 1);
     CHECK(found.refused[0] ==
-          fmt::format("{} is not taken, as others can write to {}: chmod go-w {}", file,
-                      folder.path(), folder.path()));
+          fmt::format("{0} is not taken, as others can write to {1}: chmod go-w {1} (or trust it: "
+                      "DTRUN_BACKEND_DIR={1})",
+                      file, folder.path()));
     const std::string files[] = {kFile};
     CHECK_THAT(missing_plugin(files, {&guess, 1}).message, Contains(found.refused[0]));
 
@@ -105,11 +108,15 @@ TEST_CASE("who misses a plug-in is told where it was looked for and how to build
     const std::string gloo[] = {kFile};
     const Error missing = missing_plugin(gloo, folders);
     CHECK(missing.code == Errc::not_found);
-    CHECK_THAT(missing.message,
-               Catch::StartsWith("no libdtrun_backend_gloo.so in /venv/lib/dtrun/backends, "
-                                 "/nowhere/.local/lib/dtrun/backends. ") &&
-                   Contains("`./dev backends`"));
+    CHECK(missing.message ==
+          "no libdtrun_backend_gloo.so in /venv/lib/dtrun/backends, "
+          "/nowhere/.local/lib/dtrun/backends");
+    CHECK_THAT(way_to_get(gloo, folders),
+               Catch::StartsWith(". Packages of dtrun") && Contains("`./dev backends`"));
     const std::string other[] = {"libdtrun_backend_nccl.so"};
-    CHECK(missing_plugin(other, {folders, 1}).message ==
-          "no libdtrun_backend_nccl.so in /venv/lib/dtrun/backends");
+    CHECK_THAT(way_to_get(other, folders), Contains("fewer than an installed one"));
+    const TempDir folder;
+    folder.write(kFile, "");
+    const PluginFolder there{folder.path()};
+    CHECK(way_to_get(gloo, {&there, 1}) == "");
 }
