@@ -98,7 +98,7 @@ BLOCKS = [
     ("FROM your/image", "container", image_of_ones_own),
     ("pip install --no-index", "person", starts("~/dtrun-venv/bin/dtrun")),
     ("export XDG_CACHE_HOME", "person", None),
-    ("./dev build", None, "packages_source and all other tests run on what it builds"),
+    ("./dev build", None, "all other tests run on what it builds"),
     ("./dev portable", None, "has made what is installed here"),
     ("pip uninstall", "person", lacks(f"{HOME}/dtrun-venv/bin/dtrun")),
     ("uv tool uninstall", "uv", lacks(f"{HOME}/.local/bin/dtrun")),

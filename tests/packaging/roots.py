@@ -63,7 +63,7 @@ def _bootstrap(suite, packages, folder):
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private",
                "mmdebstrap", "--mode=root", "--format=directory", "--variant=apt",
                "--skip=cleanup/reproducible", "--aptopt=Acquire::Languages \"none\"",
-               f"--include={','.join(packages)}", suite, f"{folder}.new", MIRROR]
+               *([f"--include={','.join(packages)}"] if packages else []), suite, f"{folder}.new", MIRROR]
     with open(f"{folder}.log", "w+", encoding="utf-8") as log:
         done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False,
                               env={"PATH": PATH}, preexec_fn=die_with_parent)
