@@ -35,9 +35,9 @@ def is_header(entry):
 def main(build, pattern="."):
     with open(f"{build}/compile_commands.json", encoding="utf-8") as file:
         entries = json.load(file)
-    # What a build generates is not there.
+    # What a build generates is not there, nor what assembler files (.S) put into a program.
     sources = [entry for entry in entries if re.search(pattern, entry["output"]) and not is_header(entry)
-               and os.path.exists(os.path.join(entry["directory"], entry["file"]))]
+               and not entry["file"].endswith(".S") and os.path.exists(os.path.join(entry["directory"], entry["file"]))]
     if not sources:
         sys.exit(f"check_syntax.py: nothing of {build} is called '{pattern}'")
     included = {word for entry in sources for word in shlex.split(entry["command"])}
