@@ -1,6 +1,7 @@
 #include "collectives/plugin_files.h"
 
 #include "base/code_trust.h"
+#include "collectives/backend_table.h"
 
 #include <dtrun_version.h>
 #include <fmt/ranges.h>
@@ -27,6 +28,13 @@ constexpr std::string_view kLibraryFolders[] = {"lib", "lib64",
 bool are_built_here(std::span<const std::string> files) {
     return std::ranges::any_of(files, [](std::string_view file) {
         return file.starts_with("libdtrun_backend_mpi_") || file == "libdtrun_backend_gloo.so";
+    });
+}
+
+/// Whether installations of dtrun have such plug-ins.
+bool are_ours(std::span<const std::string> files) {
+    return std::ranges::any_of(kBackends, [&](const BackendRow& row) {
+        return files.front() == fmt::format("libdtrun_backend_{}.so", row.name);
     });
 }
 
@@ -99,7 +107,9 @@ std::string way_to_get(std::span<const std::string> files, std::span<const Plugi
                " builds those that it finds headers of (Debian: libopenmpi-dev, libmpich-dev, "
                "libgloo-dev), into "
                "~/.local";
-    return ". The dtrun that came with the job has fewer than an installed one";
+    if (are_ours(files))
+        return ". The dtrun that came with the job has fewer than an installed one";
+    return {};
 }
 
 }  // namespace dtrun::collectives

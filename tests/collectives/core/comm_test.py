@@ -71,7 +71,7 @@ def chooses():
           has=[(r"over dtrun, the best that every rank has", 1)])
     check("a backend that nobody has is refused with a reason",
           [DTRUN, "-np", "2", f"{BIN}/comm_ranks", "works", "smoke"], code=1,
-          has=[(r'^the backend "smoke" is not there: rank 0 on \w+: .*without it', None)])
+          has=[(r'^the backend "smoke" is not there: rank 0 on \w+: no libdtrun_backend_smoke\.so in /', None)])
 
 
 def goes_wrong():

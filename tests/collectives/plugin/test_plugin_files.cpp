@@ -115,6 +115,8 @@ TEST_CASE("who misses a plug-in is told where it was looked for and how to build
                Catch::StartsWith(". Packages of dtrun") && Contains("`./dev backends`"));
     const std::string other[] = {"libdtrun_backend_nccl.so"};
     CHECK_THAT(way_to_get(other, folders), Contains("fewer than an installed one"));
+    const std::string nobodys[] = {"libdtrun_backend_smoke.so"};
+    CHECK(way_to_get(nobodys, folders) == "");
     const TempDir folder;
     folder.write(kFile, "");
     const PluginFolder there{folder.path()};
