@@ -1,5 +1,4 @@
 # How a plug-in of collectives is built and installed.
-set(DTRUN_BACKEND_DIR ${CMAKE_BINARY_DIR}/lib/dtrun/backends CACHE INTERNAL "")
 
 # dtrun_backend(NAME SOURCES ... LIBRARIES ... [NATIVE]): the plug-in libdtrun_backend_NAME.so. With NATIVE it is
 # linked with a library of this host, so that it is built there: `cmake --build BUILD --target dtrun_backends` builds

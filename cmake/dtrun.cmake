@@ -21,6 +21,9 @@ if(NOT DTRUN_AGENT STREQUAL "ONLY" AND NOT DTRUN_BACKENDS STREQUAL "ONLY")
     pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
 endif()
 
+# Where plug-ins of collectives are built, which worker/ packs and collectives/ links.
+set(DTRUN_BACKEND_DIR ${CMAKE_BINARY_DIR}/lib/dtrun/backends)
+
 # dtrun_part(NAME yes|no WHY): a part that is built or not, and why, for the table that ends a build.
 function(dtrun_part name built why)
     string(LENGTH "${name}" length)
