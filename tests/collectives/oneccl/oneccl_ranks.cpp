@@ -54,6 +54,7 @@ public:
         for (std::uint32_t i = 0; i < spec.size; ++i)
             if (chosen[i] == rank_) spec.rank = i;
         spec.members = std::move(chosen);
+        spec.topology = Topology::apart(spec.rank, spec.size);
         spec.store = store_.get();
         spec.prefix = prefix + "/";
         spec.address = "127.0.0.1";
