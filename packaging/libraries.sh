@@ -10,8 +10,8 @@ build_openssl() {
         ct dso dtls ec2m engine filenames gost http idea legacy makedepend md4 mdc2 ml-dsa ml-kem module
         nextprotoneg ocb ocsp psk quic rc2 rc4 rfc3779 rmd160 scrypt secure-memory seed shared siphash siv slh-dsa
         sm2 sm3 sm4 srp srtp ssl-trace sslkeylog tests tls ts ui-console uplink whirlpool docs"
-    # The agent has no SSH.
-    [ "$libc" = gnu ] || without+=" pic chacha cmac des dh dsa poly1305"
+    # The agent has no SSH, and nobody reads what OpenSSL says of errors.
+    [ "$libc" = gnu ] || without+=" pic err chacha cmac des dh dsa poly1305"
     local options=() word
     for word in $without; do options+=("no-$word"); done
     perl "$source/Configure" "linux-$cpu" --prefix=/usr --openssldir=/usr/lib/ssl --libdir=lib \
