@@ -264,8 +264,9 @@ TEST_CASE("a host whose CPU we have no agent for is told", "[cluster][errors]") 
     empty_cache(cluster, "s1");
     const Finished done = failing(cluster, {"-H", "s1,s2"});
     CHECK(done.exit_code == 203);
-    CHECK_THAT(done.err, Contains("  s1: its CPU is sparc64, and this dtrun has no agent for that") &&
-                             Contains("dtrun-agent-sparc64"));
+    CHECK_THAT(done.err,
+               Contains("  s1: its CPU is sparc64, and this dtrun has no agent for that") &&
+                   Contains("dtrun-agent-sparc64"));
 }
 
 TEST_CASE("a home that is full when the agent is copied is told, and no part of it stays",
