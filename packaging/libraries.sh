@@ -7,7 +7,7 @@ flags="-ffunction-sections -fdata-sections"
 # for its own OpenSSL, and name modules that this one cannot load.
 build_openssl() {
     local without="afalgeng apps argon2 aria async autoload-config bf blake2 camellia capieng cast cmp cms comp
-        ct dso dtls ec2m engine filenames gost http idea legacy makedepend md4 mdc2 ml-dsa ml-kem module
+        ct dso dtls ec2m engine filenames gost http idea legacy makedepend md4 mdc2 ml-dsa ml-kem module multiblock
         nextprotoneg ocb ocsp psk quic rc2 rc4 rfc3779 rmd160 scrypt secure-memory seed shared siphash siv slh-dsa
         sm2 sm3 sm4 srp srtp ssl-trace sslkeylog tests tls ts ui-console uplink whirlpool docs"
     # The agent has no SSH, and nobody reads what OpenSSL says of errors.
