@@ -2,6 +2,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/strings.h"
 #include "base/suggest.h"
 #include "launcher/cli/command.h"
@@ -176,10 +177,9 @@ Result<LinksDraft> parse_links(cli::Words words) {
 int run_links(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_links(words);
     if (const auto status = cli::settled(parsed, links_help)) return *status;
-    std::error_code error;
-    const std::string program = fs::read_symlink("/proc/self/exe", error);
-    if (error) return cli::complain({Errc::internal, "/proc/self/exe: " + error.message()});
-    const LinkPlace place = link_place(program, parsed->own.folder, environment);
+    const auto program = own_program();
+    if (!program) return cli::complain(program.error());
+    const LinkPlace place = link_place(*program, parsed->own.folder, environment);
     const bool all = parsed->own.operands.empty();
     int status = 0;
     for (const std::string& name : all ? all_names() : parsed->own.operands) {

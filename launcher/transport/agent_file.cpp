@@ -1,13 +1,13 @@
 #include "launcher/transport/agent_file.h"
 
 #include "base/build_id.h"
+#include "base/own_program.h"
 
 #include <elf.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <fstream>
 #include <iterator>
 
@@ -27,14 +27,12 @@ const ReleasedCpu* released(std::string_view cpu) {
 }
 
 Result<std::string> own_directory() {
-    char path[PATH_MAX];
-    const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
-    if (n <= 0)
+    const auto own = own_program();
+    if (!own)
         return fail(Errc::not_found,
-                    "dtrun cannot tell where it lies, and so not where its agent is: "
-                    "/proc/self/exe cannot be read (is /proc mounted?)");
-    const std::string text(path, static_cast<std::size_t>(n));
-    return text.substr(0, text.rfind('/'));
+                    "dtrun cannot tell where it lies, and so not where its agent is: {}",
+                    own.error().message);
+    return own->substr(0, own->rfind('/'));
 }
 
 /// The program's CPU by its header. \return 0: it has none

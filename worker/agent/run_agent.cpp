@@ -2,6 +2,7 @@
 #include "worker/agent/machine_text.h"
 
 #include "base/log.h"
+#include "base/own_program.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
@@ -79,10 +80,9 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
         return (*gpus)->ask(std::move(ranks), std::move(env));
     };
     parts.find_package = []() -> Result<std::string> {
-        std::error_code error;
-        const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
-        if (error) return fail(Errc::not_found, "/proc/self/exe: {}", error.message());
-        return agent::find_package(own.native(), kPackage, cache_folder());
+        const auto own = own_program();
+        if (!own) return fail(Errc::not_found, "{}", own.error().message);
+        return agent::find_package(*own, kPackage, cache_folder());
     };
     parts.make_store_program = make_store_program;
     parts.machine = machine_text();

@@ -1,6 +1,7 @@
 #include "worker/agent/store_program.h"
 
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
 #include "rendezvous/asking/store_run.h"
@@ -76,13 +77,12 @@ Result<asking::StoreServer> own_agent() {
 }  // namespace
 
 Result<std::string> make_store_program(const std::string& prefix) {
-    std::error_code error;
-    const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) return fail(Errc::internal, "/proc/self/exe: {}", error.message());
+    const auto own = own_program();
+    if (!own) return own;
     auto folder = ranks::make_directory(prefix);
     if (!folder) return folder;
     const std::string link = fmt::format("{}/{}", *folder, kStoreProgram);
-    if (::symlink(own.c_str(), link.c_str()) != 0)
+    if (::symlink(own->c_str(), link.c_str()) != 0)
         return fail(Errc::internal, "{}: {}", link, std::strerror(errno));
     return folder;
 }
