@@ -141,6 +141,35 @@ TEST_CASE("an installed agent unpacks the archive beside it into the user's cach
     CHECK_THAT(damaged.error().message, Contains("install dtrun again on this host"));
 }
 
+TEST_CASE("nothing is unpacked where others could put their own in its place", "[package]") {
+    const Cache cache;
+    std::ofstream(cache.file("dtrun-agent")) << "agent";
+    fs::rename(cache.file("package-77.tar.gz"), cache.file("dtrun-package.tar.gz"));
+    const fs::path home = cache.file("home/.cache");
+    fs::create_directories(home);
+    fs::permissions(home, fs::perms::all);
+    const auto open = cache.find("dtrun-agent");
+    REQUIRE_FALSE(open.has_value());
+    CHECK(open.error().code == Errc::denied);
+    CHECK_THAT(open.error().message,
+               Contains("others may write to " + home.native()) && Contains("XDG_CACHE_HOME"));
+
+    fs::permissions(home, fs::perms::all | fs::perms::sticky_bit);  // as /tmp and /var/tmp
+    CHECK(cache.find("dtrun-agent").has_value());
+
+    fs::permissions(home, fs::perms::owner_all);
+    fs::create_directories(cache.file("shared/dtrun"));
+    fs::permissions(cache.file("shared"), fs::perms::all);
+    fs::remove_all(home / "dtrun");
+    fs::create_symlink(cache.file("shared/dtrun"), home / "dtrun");
+    CHECK(cache.find("dtrun-agent").error().code == Errc::denied);
+    fs::permissions(cache.file("shared"), fs::perms::owner_all);
+    CHECK(cache.find("dtrun-agent").has_value());
+
+    const auto nowhere = find_package(cache.file("dtrun-agent"), {cache.digest, cache.names}, "");
+    CHECK(nowhere.error().code == Errc::not_found);
+}
+
 TEST_CASE("an installed package into which others may write is not used", "[package]") {
     const Cache cache;
     fs::create_directories(cache.file("package/pythonpath"));

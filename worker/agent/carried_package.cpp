@@ -164,18 +164,41 @@ Result<std::string> unpacked(const fs::path& folder, const fs::path& archive,
     return folder.native();
 }
 
+/// Why somebody but us and root could put another folder in the place of this one: the same question that scripts
+/// ask which copy agents.
+std::optional<std::string> replaceable(const fs::path& folder) {
+    const fs::path parent = folder.parent_path();
+    struct stat info {};
+    if (::stat(parent.c_str(), &info) != 0) return parent.native() + " cannot be looked at";
+    if (info.st_uid != 0 && info.st_uid != ::geteuid())
+        return fmt::format("{} belongs to user {}", parent.native(), info.st_uid);
+    if ((info.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
+        return "others may write to " + parent.native();
+    return std::nullopt;
+}
+
 /// As the scripts that copy agents make it (launcher/transport/agent_script.h).
-/// Errc: not_found, for ranks of whoever has no place for it may not miss it
+/// Errc: not_found, for ranks of whoever has no place for it may not miss it; denied (others could put theirs there)
 Result<void> make_cache(const fs::path& cache) {
+    if (cache.empty()) return fail(Errc::not_found, "neither XDG_CACHE_HOME nor HOME is set");
     std::error_code error;
     fs::create_directories(cache.parent_path(), error);  // making the cache tells what is wrong
     struct stat info {};
     if ((::mkdir(cache.c_str(), 0700) != 0 && errno != EEXIST) || ::stat(cache.c_str(), &info) != 0)
         return fail(Errc::not_found, "{}: {} (XDG_CACHE_HOME says where)", cache.native(),
                     strerror(errno));
-    if (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode) || ::chmod(cache.c_str(), 0700) != 0)
+    if (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode))
         return fail(Errc::not_found, "{} belongs to somebody else (XDG_CACHE_HOME says where)",
                     cache.native());
+    // It may be a link to where there is more room.
+    for (const fs::path& way : {cache, fs::canonical(cache, error)})
+        if (const auto why = replaceable(way))
+            return fail(Errc::denied,
+                        "{}, so {} is not safe there: set XDG_CACHE_HOME on this host to a folder "
+                        "of your own",
+                        *why, cache.native());
+    if ((info.st_mode & 07777) != 0700 && ::chmod(cache.c_str(), 0700) != 0)
+        return fail(Errc::not_found, "{}: {}", cache.native(), strerror(errno));
     return {};
 }
 

@@ -22,9 +22,9 @@ extern const PackageDigests kPackage;
 /// Those two are made when they are needed first, and again if others could have changed them, or if their files are
 /// not those that were unpacked.
 /// \param agent  the agent's file
-/// \param cache  the user's own folder for what dtrun makes, which need not exist
-/// Errc: not_found (there is neither folder nor archive, or no place to unpack it), invalid_input (a damaged archive), denied (others could change
-/// it), internal (it cannot be unpacked)
+/// \param cache  the user's own folder for what dtrun makes, which need not exist; empty: they have none
+/// Errc: not_found (there is neither folder nor archive, or no place to unpack it), invalid_input (a damaged archive),
+/// denied (others could change it, or put another in its place), internal (it cannot be unpacked)
 Result<std::string> find_package(const std::string& agent, const PackageDigests& digests,
                                  const std::string& cache);
 

@@ -25,12 +25,12 @@
 namespace dtrun::agent {
 namespace {
 
-/// Where agents are copied to as well, by the same variables.
+/// Where agents are copied to as well, by the same variables; empty: neither is set.
 std::string cache_folder() {
     const char* const own = std::getenv("XDG_CACHE_HOME");
     if (own != nullptr && *own != '\0') return fmt::format("{}/dtrun", own);
     const char* const home = std::getenv("HOME");
-    return fmt::format("{}/.cache/dtrun", home == nullptr ? "" : home);
+    return home == nullptr || *home == '\0' ? "" : fmt::format("{}/.cache/dtrun", home);
 }
 
 /// Writes whole lines to standard output. Agents that a scheduler starts share it: each line of theirs
