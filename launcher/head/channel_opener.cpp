@@ -17,7 +17,7 @@ constexpr const char* kExamine = "--checkup";
 /// What a log-in on this machine would give; the ranks' environment comes on top.
 std::vector<std::string> login_environment() {
     std::vector<std::string> env;
-    for (const char* name : {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG"})
+    for (const char* name : {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "XDG_CACHE_HOME"})
         if (const char* value = ::getenv(name)) env.push_back(fmt::format("{}={}", name, value));
     return env;
 }

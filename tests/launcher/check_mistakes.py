@@ -98,11 +98,18 @@ def check_system_calls():
     assert agent.returncode == 1 and agent.stdout.startswith("dtrun-agent-failed Linux 3.17 or newer is needed"), agent
 
 
+def check_cache_of_this_machine():
+    """The agent of the machine where dtrun is typed has the user's cache where those of hosts have it."""
+    done = dtrun("-np", "1", "sh", "-c", r"tr '\0' '\n' </proc/$PPID/environ", env={**os.environ, "XDG_CACHE_HOME": "/a/cache"})
+    assert "XDG_CACHE_HOME=/a/cache" in done.stdout, done
+
+
 def main():
     with tempfile.TemporaryDirectory() as place:
         check_mistakes(place)
     check_removed_directory()
     check_system_calls()
+    check_cache_of_this_machine()
 
 
 main()
