@@ -1,6 +1,7 @@
 #include "base/system_floor.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -17,14 +18,19 @@ std::string this_kernel() {
     return fmt::format("this is {} {}", own.sysname, own.release);
 }
 
-/// Whether a container refuses a call which glibc then takes for its kernel's last word: threads cannot be made.
+/// Whether a container refuses a call which a new glibc then takes for its kernel's last word: threads cannot be made.
+/// Older ones, and musl, make them by another call. Which one runs is known only when one is made.
 bool refuses_threads() {
-#if defined(__GLIBC__) && defined(SYS_clone3)
-    // Without arguments it is invalid, or, where glibc makes threads by another call, not there.
-    return ::syscall(SYS_clone3, nullptr, 0) < 0 && errno == EPERM;
-#else
-    return false;
+#ifdef SYS_clone3
+    // Without arguments it is invalid where it is allowed, and no thread has to be tried.
+    if (::syscall(SYS_clone3, nullptr, 0) == 0 || errno != EPERM) return false;
+    pthread_t thread{};
+    if (::pthread_create(
+            &thread, nullptr, [](void*) -> void* { return nullptr; }, nullptr) == EPERM)
+        return true;
+    ::pthread_join(thread, nullptr);
 #endif
+    return false;
 }
 
 }  // namespace
