@@ -14,18 +14,29 @@ download() { # download SHA256 FILE: prints where it lies
     if [ ! -e "$file" ]; then
         mkdir -p "$DTRUN_PORTABLE_SOURCES"
         echo "portable: downloading ${2##*/}" >&2
-        curl -fsSL --retry 3 -o "$file.part" "$DTRUN_DEBIAN_MIRROR/$2" || {
-            rm -f "$file.part"
+        # A mirror that has stopped is given up after a minute. The folder may be another clone's, too.
+        curl -fsSL --retry 3 --connect-timeout 30 --speed-limit 1000 --speed-time 60 -o "$file.$$" \
+            "$DTRUN_DEBIAN_MIRROR/$2" || {
+            rm -f "$file.$$"
             say "cannot download $DTRUN_DEBIAN_MIRROR/$2. Debian keeps only newest versions: take the file from" \
                 "elsewhere and put it into $DTRUN_PORTABLE_SOURCES, or raise the version in packaging/libraries.txt"
         }
-        mv "$file.part" "$file"
+        has_digest "$1" "$file.$$" || {
+            rm -f "$file.$$"
+            say "$DTRUN_DEBIAN_MIRROR/$2 has another SHA-256 than packaging/libraries.txt says"
+        }
+        mv "$file.$$" "$file"
     fi
-    echo "$1  $file" | sha256sum --check --status ||
+    has_digest "$1" "$file" ||
         say "$file has another SHA-256 than packaging/libraries.txt says; delete it to download it again"
     echo "$file"
 }
 
+has_digest() { # has_digest SHA256 FILE
+    echo "$1  $2" | sha256sum --check --status
+}
+
+# Whoever calls it looks at its status, so nothing in it ends by `set -e`: each command says what to do.
 unpack() { # unpack NAME: prints the folder of its patched sources
     local folder=$out/sources/$1-$(version_of "$1") sum path file
     if [ -d "$changed/$1" ]; then
@@ -34,26 +45,31 @@ unpack() { # unpack NAME: prints the folder of its patched sources
     fi
     [ -n "$(rows_of "$1")" ] || say "packaging/libraries.txt has no library $1"
     if [ ! -e "$folder.done" ] || [ "$(cat "$folder.done")" != "$(rows_of "$1")" ]; then
-        rm -rf "$folder"
-        mkdir -p "$folder"
+        rm -rf "$folder" "$folder.done"
+        mkdir -p "$folder" || say "cannot make $folder"
         while read -r sum path; do
             file=$(download "$sum" "$path") || exit 1
-            case $file in
-                *.deb) ar p "$file" data.tar.xz | tar -xJ -C "$folder" ./usr/include ;;
-                *.debian.tar.*) tar -xf "$file" -C "$folder" ;;
-                *) tar -xf "$file" -C "$folder" --strip-components=1 ;;
-            esac
+            unpack_file "$file" "$folder" || say "cannot unpack $file"
         done < <(rows_of "$1")
         debian_patches "$folder"
-        rows_of "$1" >"$folder.done"
+        rows_of "$1" >"$folder.done" || say "cannot write $folder.done"
     fi
     echo "$folder"
+}
+
+unpack_file() { # unpack_file FILE FOLDER
+    case $1 in
+        *.deb) ar p "$1" data.tar.xz | tar -xJ -C "$2" ./usr/include ;;
+        *.debian.tar.*) tar -xf "$1" -C "$2" ;;
+        *) tar -xf "$1" -C "$2" --strip-components=1 ;;
+    esac
 }
 
 debian_patches() { # debian_patches FOLDER: applies debian/patches/series
     local patch
     [ -e "$1/debian/patches/series" ] || return 0
     while read -r patch; do
-        patch -d "$1" -p1 -s -f --no-backup-if-mismatch <"$1/debian/patches/${patch%% *}" >&2
+        patch -d "$1" -p1 -s -f --no-backup-if-mismatch <"$1/debian/patches/${patch%% *}" >&2 ||
+            say "${patch%% *} of Debian's patches does not fit $1"
     done < <(grep -v '^ *\(#\|$\)' "$1/debian/patches/series")
 }

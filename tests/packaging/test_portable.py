@@ -53,7 +53,8 @@ class Sources(unittest.TestCase):
              say() {{ echo "portable: $*" >&2; exit 1; }}
              here={self.folder} out={self.folder}/out changed={more.get("changed", "/nonexistent")}
              . {SOURCE}/packaging/sources.sh
-             unpack {name}"""],
+             source=$(unpack {name}) || exit 1  # as its caller does, which switches `set -e` off inside
+             echo $source"""],
             env={"PATH": os.environ["PATH"], "DTRUN_DEBIAN_MIRROR": f"file://{self.folder}/mirror"},
             capture_output=True, text=True, check=False)
 
@@ -72,11 +73,27 @@ class Sources(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(pathlib.Path(done.stdout.strip(), "a.c").read_text(), "int c;\n")
 
-    def test_a_file_with_another_digest_is_refused(self):
+    def test_a_patch_that_does_not_fit_ends_it_each_time(self):
+        self.offer(archive({"a.c": "int a;\n", "debian/patches/series": "one.patch\n",
+                            "debian/patches/one.patch": "--- a/a.c\n+++ b/a.c\n@@ -1 +1 @@\n-int x;\n+int y;\n"}))
+        for _ in range(2):
+            done = self.unpack()
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("one.patch of Debian's patches does not fit", done.stderr)
+
+    def test_an_archive_that_is_cut_short_ends_it_each_time(self):
+        self.offer(archive({"a.c": "int a;\n" * 10_000, "b.c": "int b;\n"})[:-40])
+        for _ in range(2):
+            done = self.unpack()
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("cannot unpack", done.stderr)
+
+    def test_a_file_with_another_digest_is_refused_and_not_kept(self):
         self.offer(archive({"a.c": "int a;\n"}), digest="0" * 64)
         done = self.unpack()
         self.assertEqual(done.returncode, 1)
         self.assertIn("thing_1.0.orig.tar.xz has another SHA-256 than packaging/libraries.txt says", done.stderr)
+        self.assertEqual(list((self.folder / "out/downloads").iterdir()), [])
 
     def test_a_file_that_the_mirror_no_longer_has_is_named_with_the_ways_out(self):
         self.table("0" * 64)
