@@ -97,7 +97,7 @@ BLOCKS = [
     ("podman load", "container", two_ranks),
     ("FROM your/image", "container", image_of_ones_own),
     ("pip install --no-index", "person", starts("~/dtrun-venv/bin/dtrun")),
-    ("export XDG_CACHE_HOME", "person", None),
+    ("mkdir -p -m 700 /var/tmp", "person", None),
     ("./dev build", None, "all other tests run on what it builds"),
     ("./dev portable", None, "has made what is installed here"),
     ("pip uninstall", "person", lacks(f"{HOME}/dtrun-venv/bin/dtrun")),
