@@ -63,6 +63,8 @@ def root_files(files, cpu):
         for name, file in taken.items():
             if C_LIBRARY.match(name) or name in ("bin/busybox", f"usr/share/doc/{library.name}/copyright"):
                 placed[name] = file
+    # To which busybox's copyright file points.
+    placed["usr/share/common-licenses/GPL-2"] = File((project.ROOT / "packaging/licences/GPL-2").read_bytes())
     for applet in APPLETS:
         placed["bin/" + applet] = File(link="busybox")
     placed["usr/share/doc/dtrun/IMAGE.txt"] = File(("This image also has, unchanged, files of Debian's packages, whose "
@@ -96,15 +98,15 @@ def path_of(descriptor):
     return "blobs/" + descriptor["digest"].replace(":", "/")
 
 
-def write_image(files, cpu, folder):
-    """Writes the layout as a folder, and as an archive for `podman load` and `docker load`."""
+def write_image(files, cpu, folder, licences):
+    """licences: SPDX's expression. Writes the layout as a folder, and as an archive for `podman load` and `docker load`."""
     version, name = project.version(), f"dtrun-{project.version()}-image-{cpu}"
     when = datetime.datetime.fromtimestamp(project.epoch(), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     layout = Layout(folder / name)
     tar = tar_bytes(root_files(files, cpu), FOLDERS)
     layer = layout.add(gzipped(tar), "layer.v1.tar+gzip")
     labels = {"org.opencontainers.image.title": "dtrun", "org.opencontainers.image.version": version,
-              "org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.created": when}
+              "org.opencontainers.image.licenses": licences, "org.opencontainers.image.created": when}
     config = layout.add_json({
         "architecture": ARCHITECTURES[cpu], "os": "linux", "created": when,
         "config": {"User": f"{USER}:{USER}", "WorkingDir": "/home/nonroot", "Entrypoint": ["/usr/bin/dtrun"],

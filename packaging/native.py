@@ -85,12 +85,19 @@ def overrides():
     return File((project.ROOT / "packaging/lintian-overrides").read_bytes())
 
 
-def settings(form, cpu):
+def scripts(form):
+    """Of a package with systemd units: which of our scripts runs when."""
+    script = {name: str(project.ROOT / f"packaging/{name}.sh") for name in ("before-removal", "ldconfig")}
+    return {"preremove": script["before-removal"],
+            **({"postinstall": script["ldconfig"], "postremove": script["ldconfig"]} if form == "rpm" else {})}
+
+
+def settings(form, cpu, licences):
     """What nfpm is to write into the package beside files. JSON is what YAML is read from as well."""
     release = {"rpm": "1", "arch": "1"}.get(form, "")
     one = {"name": "dtrun", "arch": {"x86_64": "amd64", "aarch64": "arm64"}[cpu], "platform": "linux",
            "version": project.version(), "version_schema": "none", "release": release, "section": "net",
-           "priority": "optional", "maintainer": project.MAINTAINER, "license": "Apache-2.0",
+           "priority": "optional", "maintainer": project.MAINTAINER, "license": licences,
            "description": DESCRIPTION, "umask": 0o022,
            "mtime": datetime.datetime.fromtimestamp(project.epoch(), datetime.timezone.utc).isoformat(),
            "rpm": {"buildhost": "localhost", "summary": "S" + DESCRIPTION.splitlines()[0][1:], "group": "System/Clusters",
@@ -102,13 +109,14 @@ def settings(form, cpu):
     if form == "deb":
         one.update(depends=["libc6 (>= 2.28)"], recommends=["openssh-client"])
     elif form == "rpm":
-        one["scripts"] = {name: str(project.ROOT / "packaging/ldconfig.sh") for name in ("postinstall", "postremove")}
         one.update(depends=["libc.so.6(GLIBC_2.28)(64bit)"], recommends=["openssh-clients"],
                    provides=["libdtrun.so.0()(64bit)", "libdtrun_collectives.so.0()(64bit)"])
     elif form == "arch":
         one.update(depends=["glibc>=2.28"])
     else:
         one.update(name="dtrun-agent", description=AGENT_DESCRIPTION)
+    if form != "apk":
+        one["scripts"] = scripts(form)
     return one
 
 
@@ -132,9 +140,10 @@ def own_folders(placed):
     return sorted(own)
 
 
-def write_native(form, files, cpu, folder, nfpm, third_party, copyright_text):
-    """nfpm: its program"""
-    one = settings(form, cpu)
+def write_native(form, files, cpu, folder, nfpm, papers):
+    """nfpm: its program; papers: third-party licences, Debian's copyright file and SPDX's expression"""
+    third_party, copyright_text, licences = papers
+    one = settings(form, cpu, licences)
     one["contents"] = []
     placed = placed_for(form, files, third_party, copyright_text)
     with tempfile.TemporaryDirectory() as staging, tempfile.TemporaryDirectory() as made:

@@ -5,6 +5,8 @@ import argparse
 import datetime
 import hashlib
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -42,6 +44,17 @@ def arguments():
     return given
 
 
+def remove_others(folder):
+    """Packages of another version, or for this distribution alone, which SHA256SUMS and people would take for these."""
+    for path in folder.iterdir():
+        if re.match(r"dtrun(-agent)?[-_]", path.name) and (
+                not re.search(rf"[-_]{re.escape(project.version())}(?![0-9])", path.name) or "-linux_" in path.name):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
 def write_sums(folder):
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())
             if path.is_file() and path.name != "SHA256SUMS"]
@@ -50,19 +63,21 @@ def write_sums(folder):
 
 def pack(given, form, cpu, files, papers, tools):
     """One file of one form. papers: third-party licences, Debian's copyright file and SPDX's expression"""
-    third_party, copyright_text, licences = papers
+    third_party, _, licences = papers
     if form == "wheel":
         return wheel.write_wheel(files, cpu, given.out, third_party, licences, given.native)
     if form == "tar":
         return tarball.write_tarball(files, cpu, given.out)
     if form == "image":
-        return image.write_image(files, cpu, given.out)
-    return native.write_native(form, files, cpu, given.out, tools / "nfpm", third_party, copyright_text)
+        return image.write_image(files, cpu, given.out, inside.licence_expression(inside.read_libraries() + image.others()))
+    return native.write_native(form, files, cpu, given.out, tools / "nfpm", papers)
 
 
 def main():
     given = arguments()
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.out == DIST:
+        remove_others(given.out)
     libraries = inside.read_libraries()
     papers = (inside.third_party_text(libraries), inside.copyright_file(libraries),
               inside.licence_expression(libraries))

@@ -76,6 +76,11 @@ def is_enabled(place, _):
     place.shell("systemd-analyze verify --man=no dtrun-serve.service dtrun-serve.socket")
 
 
+def is_gone(place, _):
+    lacks("/usr/bin/dtrun")(place, _)
+    place.shell("test ! -L /etc/systemd/system/sockets.target.wants/dtrun-serve.socket")
+
+
 def image_of_ones_own(place, _):
     place.shell("podman run --rm --entrypoint dtrun localhost/mine -np 2 hostname")
     place.shell("podman run --rm --entrypoint dtrun-agent localhost/mine --build-id")
@@ -102,7 +107,7 @@ BLOCKS = [
     ("./dev portable", None, "has made what is installed here"),
     ("pip uninstall", "person", lacks(f"{HOME}/dtrun-venv/bin/dtrun")),
     ("uv tool uninstall", "uv", lacks(f"{HOME}/.local/bin/dtrun")),
-    ("apt-get purge", "admin", lacks("/usr/bin/dtrun")),
+    ("apt-get purge", "admin", is_gone),
     ("rm -rf ~/.cache/dtrun", "person", lacks(f"{HOME}/.cache/dtrun")),
 ]
 

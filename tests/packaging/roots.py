@@ -19,6 +19,7 @@ from machine import (MNT_DETACH, NEW_IPC, NEW_NET, NEW_NS, NEW_PID, NEW_UTS, PAT
                      call, can_unshare, die_with_parent, fork, mount, read, run, wait_until, write)
 
 SUITES = ("bullseye", "bookworm", "trixie")
+PROXIES = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
 MIRROR = os.environ.get("DTRUN_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 CACHE = os.environ.get("DTRUN_ROOTS") or os.path.expanduser("~/.cache/dtrun-roots")
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
@@ -66,7 +67,7 @@ def _bootstrap(suite, packages, folder):
                *([f"--include={','.join(packages)}"] if packages else []), suite, f"{folder}.new", MIRROR]
     with open(f"{folder}.log", "w+", encoding="utf-8") as log:
         done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False,
-                              env={"PATH": PATH}, preexec_fn=die_with_parent)
+                              env={"PATH": PATH, **PROXIES}, preexec_fn=die_with_parent)
         log.seek(0)
         if done.returncode != 0:
             raise Failure(f"{suite} from {MIRROR}: mmdebstrap failed, {folder}.log:\n{log.read()[-3000:]}")
