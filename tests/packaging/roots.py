@@ -43,26 +43,31 @@ def missing():
 
 
 # ---------------------------------------------------------------------------------------------- cache
-def make(suite, packages=()):
-    """The folder of a root with these packages and what they depend on, made if it is not in the cache."""
+def make(suite, packages=(), unpacked=None):
+    """The folder of a root with these packages and what they depend on, made if it is not in the cache.
+
+    With `unpacked`, the name of a CPU as Debian has it, it has nothing else, and no package's script was run.
+    """
     if suite not in SUITES:
         raise Failure(f"no suite '{suite}'; there are {', '.join(SUITES)}")
-    words = [_AS_MADE, suite, *sorted(set(packages))]
+    kind = [f"--architectures={unpacked}", "--variant=extract"] if unpacked else ["--variant=apt"]
+    names = sorted(set(packages))
+    words = [_AS_MADE, suite, *names, *(kind if unpacked else [])]
     key = hashlib.sha256(" ".join(words).encode()).hexdigest()[:10]
     folder = f"{CACHE}/{suite}-{key}"
     os.makedirs(f"{CACHE}/mount", exist_ok=True)
     with open(f"{folder}.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.isdir(folder):
-            _bootstrap(suite, words[2:], folder)
+            _bootstrap(suite, names, folder, kind)
     return folder
 
 
-def _bootstrap(suite, packages, folder):
+def _bootstrap(suite, packages, folder, kind):
     remove(f"{folder}.new")
     # All that is mounted meanwhile is in a namespace of its own, which ends with this process.
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private",
-               "mmdebstrap", "--mode=root", "--format=directory", "--variant=apt",
+               "mmdebstrap", "--mode=root", "--format=directory", *kind,
                "--skip=cleanup/reproducible", "--aptopt=Acquire::Languages \"none\"",
                *([f"--include={','.join(packages)}"] if packages else []), suite, f"{folder}.new", MIRROR]
     with open(f"{folder}.log", "w+", encoding="utf-8") as log:
@@ -90,11 +95,12 @@ class Root:
     binds {folder there: folder of the machine}, to be read
     shares the same, also to be written
     """
+    namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
     def __init__(self, suite, packages=HOST_PACKAGES, name="fresh", net=None, binds=None, shares=None):
         self.suite, self.name, self.net = suite, name, net
         self.binds, self.shares = binds or {}, shares or {}
-        self.lower = make(suite, packages)
+        self.lower = self._made(suite, packages)
         self.environment = {"PATH": PATH, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8",
                             "TERM": "dumb"}
         ready, done = os.pipe()
@@ -123,16 +129,16 @@ class Root:
             os.waitpid(self.pid, 0)
             self.pid = 0
 
+    @staticmethod
+    def _made(suite, packages):
+        return make(suite, packages)
+
     # ---- within
     def _init(self, done):
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             os.umask(0o022)
-            self._enter_network()
-            call("unshare", NEW_NS | NEW_UTS | NEW_IPC)
-            call("sethostname", self.name.encode(), len(self.name))
-            mount("none", "/", None, "rec,private")
-            self._mount_tree()
+            self._move_in()
             os.write(done, b"up")
         except (OSError, Failure) as error:
             os.write(done, str(error).encode())
@@ -143,6 +149,13 @@ class Root:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0] != 0:
                     pass
+
+    def _move_in(self):
+        self._enter_network()
+        call("unshare", NEW_NS | NEW_UTS | NEW_IPC)
+        call("sethostname", self.name.encode(), len(self.name))
+        mount("none", "/", None, "rec,private")
+        self._mount_tree()
 
     def _enter_network(self):
         if self.net is None:
@@ -209,7 +222,7 @@ class Root:
             home = f"/home/{user}"
             values = {**self.environment, "HOME": home, "USER": user, "LOGNAME": user, **(environment or {})}
             identity = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
-        enter = ["nsenter", f"--target={self.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--",
+        enter = ["nsenter", f"--target={self.pid}", *self.namespaces, "--",
                  *identity, "/bin/sh", "-c", 'cd "$0" && exec "$@"', folder or values["HOME"], *words]
         return enter, values
 
