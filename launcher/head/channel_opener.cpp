@@ -161,7 +161,7 @@ std::vector<std::string> PlannedChannels::local_command(AgentRun run) const {
 std::string PlannedChannels::remote_command(AgentRun run) const {
     if (run.task == AgentTask::run) return transport::remote_agent_command(agent_);
     if (run.task == AgentTask::examine) return transport::remote_agent_command(agent_, kExamine);
-    return transport::remote_sweep_command(agent_, hex(keys_.id), run.agent);
+    return transport::remote_sweep_command(transport::agent_build_ids(), hex(keys_.id), run.agent);
 }
 
 Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(

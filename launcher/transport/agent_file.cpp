@@ -115,6 +115,20 @@ Result<AgentFile> find_agent(const std::string& machine) {
     return find_agent_near(*folder, machine);
 }
 
+std::vector<std::string> agent_build_ids() {
+    const auto folder = own_directory();
+    return folder ? agent_build_ids_near(*folder) : std::vector<std::string>{};
+}
+
+std::vector<std::string> agent_build_ids_near(const std::string& folder) {
+    std::vector<std::string> ids;
+    const std::string own = own_cpu();
+    for (const ReleasedCpu& cpu : kReleased)
+        if (const auto agent = find_agent_near(folder, std::string(cpu.name)))
+            ids.insert(cpu.name == own ? ids.begin() : ids.end(), agent->build_id);
+    return ids;
+}
+
 Result<AgentFile> find_agent_near(const std::string& folder, const std::string& machine) {
     const std::string own = own_cpu();
     const std::string cpu(machine.empty() ? std::string_view(own) : cpu_of(machine));

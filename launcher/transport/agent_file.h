@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dtrun::transport {
 
@@ -24,6 +25,11 @@ struct AgentFile {
 Result<AgentFile> find_agent(const std::string& machine = {});
 /// The same for a dtrun that lies in a folder.
 Result<AgentFile> find_agent_near(const std::string& folder, const std::string& machine);
+
+/// Build ids of all agents that this dtrun has: of its own CPU, then of others.
+std::vector<std::string> agent_build_ids();
+/// The same for a dtrun that lies in a folder.
+std::vector<std::string> agent_build_ids_near(const std::string& folder);
 
 /// The CPU for which this dtrun was built, as `uname -m` says: a 32-bit personality does not change it.
 std::string own_cpu();

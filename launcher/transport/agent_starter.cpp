@@ -141,10 +141,12 @@ std::string remote_agent_command(const AgentFile& agent, std::string_view option
     return "exec /bin/sh -c " + shell_quote(script);
 }
 
-std::string remote_sweep_command(const AgentFile& agent, const std::string& job,
+std::string remote_sweep_command(const std::vector<std::string>& build_ids, const std::string& job,
                                  std::uint64_t whose) {
-    const std::string script = fmt::format("i={}; {}has \"$i\" && exec \"$a\" --sweep {} {}",
-                                           agent.build_id, kFindAgent, job, whose);
+    // Several CPUs may share a home, and an agent of another one cannot say what it is.
+    const std::string script = fmt::format(
+        "{}for i in {}; do has \"$i\" && is \"$a\" \"$i\" && exec \"$a\" --sweep {} {}; done",
+        kFindAgent, fmt::join(build_ids, " "), job, whose);
     return "exec /bin/sh -c " + shell_quote(script);
 }
 

@@ -27,9 +27,10 @@ inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
 std::string remote_agent_command(const AgentFile& agent, std::string_view option = "");
 
 /// The command that has the agent's program end what another agent of the job has left on its host.
-/// \param job    its id, in hexadecimal
-/// \param whose  number of the agent that is gone
-std::string remote_sweep_command(const AgentFile& agent, const std::string& job,
+/// \param build_ids  of agents that may be there, one of which is for its CPU
+/// \param job        its id, in hexadecimal
+/// \param whose      number of the agent that is gone
+std::string remote_sweep_command(const std::vector<std::string>& build_ids, const std::string& job,
                                  std::uint64_t whose);
 
 /// Reads whole lines from a channel.

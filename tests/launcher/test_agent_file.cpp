@@ -1,6 +1,7 @@
 // The agent that belongs to a dtrun, looked for in folders of this test.
 #include "launcher/transport/agent_file.h"
 
+#include "base/build_id.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -47,6 +48,17 @@ void set_cpu(const fs::path& program, std::uint16_t cpu) {
 }
 
 }  // namespace
+
+TEST_CASE("a dtrun knows the builds of all agents that it has", "[agent]") {
+    const InstalledHere tree;
+    CHECK(agent_build_ids_near(tree.bin()).empty());
+    const std::string own = own_cpu(), other = own == "x86_64" ? "aarch64" : "x86_64";
+    tree.add("libexec/dtrun/dtrun-agent");
+    set_cpu(tree.add("libexec/dtrun/dtrun-agent-" + other, "/bin/false"),
+            other == "aarch64" ? EM_AARCH64 : EM_X86_64);
+    CHECK(agent_build_ids_near(tree.bin()) ==
+          std::vector{elf_build_id("/bin/true").value(), elf_build_id("/bin/false").value()});
+}
 
 TEST_CASE("the agent lies beside dtrun, or in libexec of its prefix, with its package", "[agent]") {
     const InstalledHere tree;

@@ -290,12 +290,24 @@ TEST_CASE("the agent on PATH is used if it is of this build and only ours", "[ag
     write_file(installed, kAgent, 0755);
     CHECK(host.start() == fmt::format("runs {} \n", installed.native()));
     CHECK_FALSE(fs::exists(host.cache()));
-    const std::string sweep = remote_sweep_command({"/nowhere", kBuild}, "77", 3);
+    const std::string sweep = remote_sweep_command({"98", kBuild}, "77", 3);
     CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77 3\n", installed.native()));
     REQUIRE(::chmod(installed.parent_path().c_str(), 0777) == 0);
     CHECK_THAT(host.start(), Contains("wanted"));
     CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77 3\n", host.agent().native()));
-    CHECK(host.run(remote_sweep_command({"/nowhere", "99"}, "77", 3)) == "");
+    CHECK(host.run(remote_sweep_command({"98", "99"}, "77", 3)) == "");
+}
+
+TEST_CASE("a sweep passes over the agent of another CPU that shares the home", "[agent]") {
+    const HostHere host;
+    CHECK_THAT(host.start(), Contains("runs " + host.agent().native()));  // copied
+    const fs::path foreign = host.cache() / "agent-98";
+    write_file(foreign, "\177ELF", 0755);
+    REQUIRE(
+        std::system(fmt::format("cksum <{} >{}/.sum-98", foreign.native(), host.cache().native())
+                        .c_str()) == 0);
+    CHECK(host.run(remote_sweep_command({"98", kBuild}, "77", 3)) ==
+          fmt::format("runs {} --sweep 77 3\n", host.agent().native()));
 }
 
 TEST_CASE("the agent of a dtrun on PATH is used, also when that is a link into another prefix",
@@ -310,7 +322,7 @@ TEST_CASE("the agent of a dtrun on PATH is used, also when that is a link into a
     CHECK(host.start() == fmt::format("runs {} \n", installed.native()));
     CHECK(host.run_step("go\n") ==
           fmt::format("@n1 dtrun-agent-found\nruns {} --node n1\n", installed.native()));
-    const std::string sweep = remote_sweep_command({"/nowhere", kBuild}, "77", 3);
+    const std::string sweep = remote_sweep_command({"98", kBuild}, "77", 3);
     CHECK(host.run(sweep) == fmt::format("runs {} --sweep 77 3\n", installed.native()));
     // Of another build it is left alone.
     write_file(installed, "#!/bin/sh\necho 77\n", 0755);
