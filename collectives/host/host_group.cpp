@@ -41,9 +41,10 @@ std::size_t bytes_per_rank(std::size_t slot_bytes) {
     return sizeof(RankPage) + 2 * slot_bytes;
 }
 
-/// When a process was started, in ticks since the machine was; 0 if it has ended.
+/// When a process was started, in ticks since the machine was; 0 if it has ended. Of its first thread, for which that is
+/// the same: for a process qemu makes up what it may read of itself, with a start that nobody else sees.
 std::uint64_t start_of(pid_t pid) {
-    const auto stat = read_file(fmt::format("/proc/{}/stat", pid));
+    const auto stat = read_file(fmt::format("/proc/{0}/task/{0}/stat", pid));
     if (!stat) return 0;
     // "PID (NAME) STATE ..."; the name may have anything in it. The start is the twentieth field behind it.
     std::size_t at = stat->rfind(')');
