@@ -8,6 +8,7 @@
 #include "launcher/transport/gzip.h"
 #include "rendezvous/wire/message.h"
 
+#include <fmt/ranges.h>
 #include <array>
 #include <optional>
 
