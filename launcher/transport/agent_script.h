@@ -18,7 +18,8 @@ namespace dtrun::transport {
 ///     ck             prints a sum of standard input, by whatever program there is
 ///     is FILE ID     whether FILE is the agent of this build, and nothing of it is bad
 ///     has ID         sets `a` to this build's agent in the cache, if it is whole, or to one that is installed: on
-///                    PATH, in libexec, or where a dtrun on PATH has it. Else to nothing, and fails
+///                    PATH, in libexec, or where a dtrun on PATH has it, there also as what a dtrun of another CPU
+///                    brings for this one. Else to nothing, and fails
 inline constexpr std::string_view kFindAgent =
     "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; u=$(id -u); "
     "look() { find -H \"$g\" \"$p\" \"$1\" -prune "
@@ -32,8 +33,9 @@ inline constexpr std::string_view kFindAgent =
     "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(ck <\"$a\")\" = \"$k\" ] && "
     "[ -z \"$(bad \"$a\")\" ] && return; "
     "x=$(command -v dtrun) && x=$(readlink -f \"$x\" 2>/dev/null); x=${x%/*}; "
-    "for a in \"$(command -v dtrun-agent)\" /usr/libexec/dtrun/dtrun-agent "
-    "/usr/local/libexec/dtrun/dtrun-agent \"${x%/*}/libexec/dtrun/dtrun-agent\"; do "
+    "v=-$(uname -m); l=libexec/dtrun/dtrun-agent; "
+    "for a in \"$(command -v dtrun-agent)\" /usr/$l /usr/local/$l \"${x%/*}/$l\" /usr/$l$v "
+    "/usr/local/$l$v \"${x%/*}/$l$v\"; do "
     "[ -x \"$a\" ] && is \"$a\" \"$1\" && return; done; a=; return 1; }; ";
 
 /// Prints how the host unpacks: what the head may choose for the agent it sends.

@@ -329,6 +329,21 @@ TEST_CASE("the agent of a dtrun on PATH is used, also when that is a link into a
     CHECK_THAT(host.start(), Contains("wanted") && Contains("runs " + host.agent().native()));
 }
 
+TEST_CASE("the agent of this CPU is used that a dtrun of another one has beside its own",
+          "[agent]") {
+    const HostHere host;
+    const fs::path prefix = host.home / "shared";
+    write_file(prefix / "libexec/dtrun/dtrun-agent", "#!/bin/sh\necho 98\n", 0755);
+    const fs::path installed =
+        prefix / fmt::format("libexec/dtrun/dtrun-agent-{}", transport::own_cpu());
+    write_file(installed, kAgent, 0755);
+    write_file(prefix / "bin/dtrun", "", 0755);
+    fs::create_directories(host.home / "bin");
+    fs::create_symlink(prefix / "bin/dtrun", host.home / "bin/dtrun");
+    CHECK(host.start() == fmt::format("runs {} \n", installed.native()));
+    CHECK_FALSE(fs::exists(host.cache()));
+}
+
 TEST_CASE("agents that nobody has used for a month go when another one comes", "[agent]") {
     const HostHere host;
     write_file(host.cache() / "agent-01", "");

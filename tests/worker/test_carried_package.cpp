@@ -141,6 +141,15 @@ TEST_CASE("an installed agent unpacks the archive beside it into the user's cach
     CHECK_THAT(damaged.error().message, Contains("install dtrun again on this host"));
 }
 
+TEST_CASE("an agent beside a dtrun of another CPU has its own archive", "[package]") {
+    const Cache cache;
+    std::ofstream(cache.file("dtrun-agent-aarch64")) << "agent";
+    std::ofstream(cache.file("dtrun-package.tar.gz")) << "of the other";
+    fs::create_directories(cache.file("package"));
+    fs::rename(cache.file("package-77.tar.gz"), cache.file("dtrun-package-aarch64.tar.gz"));
+    CHECK_THAT(cache.find("dtrun-agent-aarch64").value(), Contains("home/.cache/dtrun/package-"));
+}
+
 TEST_CASE("nothing is unpacked where others could put their own in its place", "[package]") {
     const Cache cache;
     std::ofstream(cache.file("dtrun-agent")) << "agent";

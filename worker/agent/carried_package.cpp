@@ -30,6 +30,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kArchiveBytesMax = 64u << 20;
 constexpr std::size_t kUnpackedBytesMax = 256u << 20;
 constexpr std::string_view kCopied = "agent-";  // how the name of an agent begins that was copied
+constexpr std::string_view kInstalled =
+    "dtrun-agent";  // and of others; "-CPU" follows beside a dtrun of another one
 constexpr std::time_t kDay = 24 * 60 * 60;
 
 /// Whether nobody could have changed what is in a folder but root and `owners`; else who or what is in the way.
@@ -206,9 +208,11 @@ Result<void> make_cache(const fs::path& cache) {
 Result<std::string> installed_package(const fs::path& agent, const PackageDigests& digests,
                                       const fs::path& cache) {
     const fs::path folder = agent.parent_path() / "package";
-    const fs::path archive = agent.parent_path() / "dtrun-package.tar.gz";
+    const std::string name = agent.filename();
+    const std::string of_cpu = name.starts_with(kInstalled) ? name.substr(kInstalled.size()) : "";
+    const fs::path archive = agent.parent_path() / fmt::format("dtrun-package{}.tar.gz", of_cpu);
     std::error_code error;
-    if (fs::is_directory(folder, error)) {
+    if (of_cpu.empty() && fs::is_directory(folder, error)) {
         // Whoever has installed the agent could have it do what he likes.
         std::vector<uid_t> owners{::geteuid()};
         struct stat info {};
