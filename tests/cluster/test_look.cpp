@@ -127,8 +127,9 @@ TEST_CASE("a shell on another host has the user's terminal, and is left with its
     REQUIRE(job.wait_for_output("not shown 1"));
     job.write_stdin("stty size; hostname\r");
     REQUIRE(job.wait_for_output("41 97\r\ns2\r\n"));
-    job.write_stdin("sleep 50\r");
-    REQUIRE(job.wait_for_output("sleep 50\r\n"));
+    // Until the program has the terminal, the shell itself takes Ctrl-C, and then waits for the program.
+    job.write_stdin("sh -c 'echo up; exec sleep 50'\r");
+    REQUIRE(job.wait_for_output("\r\nup\r\n"));
     job.write_stdin("\x03");
     REQUIRE(job.wait_for_output("^C\r\n# "));  // a shell forgets what comes before its prompt
     job.write_stdin("exit 5\r");
