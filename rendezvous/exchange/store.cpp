@@ -59,43 +59,24 @@ const Store::Entry* Store::find(std::string_view key) const {
 }
 
 std::optional<StoreReply> Store::ask(Token token, const StoreRequest& request, Deadline now) {
-    const auto key = [&request] { return request.keys.front(); };
-    const auto value = [&request] { return request.values.front(); };
     switch (request.op) {
-        case Op::set:
-            return set(key(), value());
-        case Op::add:
-            return add(key(), request.delta);
-        case Op::compare_set:
-            return compare_set(request);
-        case Op::append:
-            return append(key(), value());
-        case Op::check:
-            return check(request);
-        case Op::erase:
-            return erase(key());
-        case Op::multi_set:
-            return multi_set(request);
-        case Op::list:
-            return list(request);
-        case Op::push:
-            return push(key(), value());
-        case Op::length:
-            return length(key());
-        case Op::count:
-            return ok_number(entries_.size());
-        case Op::get:
-        case Op::wait:
-        case Op::multi_get:
-        case Op::pop:
-        case Op::watch:
-            return wait_for(token, request, now);
-        default:
-            return refused("unknown operation");
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                 \
+        return name(request);
+#define DTRUN_WAITING_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                         \
+        return wait_for(token, request, now);
+#define DTRUN_OTHER_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                       \
+        break;
+#include "rendezvous/wire/operations.def"
     }
+    return refused("unknown operation");
 }
 
-std::optional<StoreReply> Store::set(std::string_view key, std::string_view value) {
+StoreReply Store::set(const StoreRequest& request) {
+    const std::string_view key = request.keys.front();
+    const std::string_view value = request.values.front();
     const Entry* entry = find(key);
     if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
     const std::size_t before = entry != nullptr ? entry->value.size() + key.size() : 0;
@@ -105,7 +86,8 @@ std::optional<StoreReply> Store::set(std::string_view key, std::string_view valu
     return reply(Status::ok);
 }
 
-StoreReply Store::add(std::string_view key, std::int64_t delta) {
+StoreReply Store::add(const StoreRequest& request) {
+    const std::string_view key = request.keys.front();
     const Entry* entry = find(key);
     if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
     std::int64_t sum = 0;
@@ -117,7 +99,8 @@ StoreReply Store::add(std::string_view key, std::int64_t delta) {
     } else if (!has_room(key.size() + kEntryBytes)) {
         return full();
     }
-    if (__builtin_add_overflow(sum, delta, &sum)) return refused("the sum does not fit 64 bits");
+    if (__builtin_add_overflow(sum, request.delta, &sum))
+        return refused("the sum does not fit 64 bits");
     put(key, std::to_string(sum));
     return ok(1, [sum](PackWriter& out) { out.integer(sum); });
 }
@@ -129,8 +112,7 @@ StoreReply Store::compare_set(const StoreRequest& request) {
     const bool matches = entry == nullptr ? !request.expected
                                           : request.expected && entry->value == *request.expected;
     if (matches) {
-        if (const auto done = set(key, request.values.front()); done->status != Status::ok)
-            return *done;
+        if (StoreReply done = set(request); done.status != Status::ok) return done;
         entry = find(key);
     }
     return ok(2, [&](PackWriter& out) {
@@ -142,7 +124,9 @@ StoreReply Store::compare_set(const StoreRequest& request) {
     });
 }
 
-StoreReply Store::append(std::string_view key, std::string_view bytes) {
+StoreReply Store::append(const StoreRequest& request) {
+    const std::string_view key = request.keys.front();
+    const std::string_view bytes = request.values.front();
     const Entry* entry = find(key);
     if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
     const std::size_t size = (entry != nullptr ? entry->value.size() : 0) + bytes.size();
@@ -154,12 +138,13 @@ StoreReply Store::append(std::string_view key, std::string_view bytes) {
     return ok_number(size);
 }
 
-StoreReply Store::check(const StoreRequest& request) const {
+StoreReply Store::check(const StoreRequest& request) {
     return ok_bool(std::ranges::all_of(
         request.keys, [this](std::string_view key) { return find(key) != nullptr; }));
 }
 
-StoreReply Store::erase(std::string_view key) {
+StoreReply Store::erase(const StoreRequest& request) {
+    const std::string_view key = request.keys.front();
     const auto found = entries_.find(key);
     if (found == entries_.end()) return ok_bool(false);
     bytes_ -= key.size() + found->second.value.size() + kEntryBytes;
@@ -185,7 +170,7 @@ StoreReply Store::multi_set(const StoreRequest& request) {
     return reply(Status::ok);
 }
 
-StoreReply Store::list(const StoreRequest& request) const {
+StoreReply Store::list(const StoreRequest& request) {
     const std::string_view prefix = request.keys.front();
     const std::uint64_t limit = std::min(request.number, kListMax);
     std::vector<std::string_view> keys;
@@ -206,7 +191,9 @@ StoreReply Store::list(const StoreRequest& request) const {
     });
 }
 
-StoreReply Store::push(std::string_view key, std::string_view value) {
+StoreReply Store::push(const StoreRequest& request) {
+    const std::string_view key = request.keys.front();
+    const std::string_view value = request.values.front();
     const auto found = entries_.find(key);
     const bool exists = found != entries_.end();
     if (exists && !found->second.is_queue()) return reply(Status::wrong_type);
@@ -224,10 +211,14 @@ StoreReply Store::push(std::string_view key, std::string_view value) {
     return ok_number(length);
 }
 
-StoreReply Store::length(std::string_view key) const {
-    const Entry* entry = find(key);
+StoreReply Store::length(const StoreRequest& request) {
+    const Entry* entry = find(request.keys.front());
     if (entry != nullptr && !entry->is_queue()) return reply(Status::wrong_type);
     return ok_number(entry != nullptr ? entry->items.size() : 0);
+}
+
+StoreReply Store::count(const StoreRequest&) {
+    return ok_number(entries_.size());
 }
 
 void Store::put(std::string_view key, std::string value) {

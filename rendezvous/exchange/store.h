@@ -97,16 +97,11 @@ private:
     using Waiters = std::map<Token, Waiter>;
 
     const Entry* find(std::string_view key) const;
-    std::optional<StoreReply> set(std::string_view key, std::string_view value);
-    StoreReply add(std::string_view key, std::int64_t delta);
-    StoreReply compare_set(const StoreRequest& request);
-    StoreReply append(std::string_view key, std::string_view bytes);
-    StoreReply check(const StoreRequest& request) const;
-    StoreReply erase(std::string_view key);
-    StoreReply multi_set(const StoreRequest& request);
-    StoreReply list(const StoreRequest& request) const;
-    StoreReply push(std::string_view key, std::string_view value);
-    StoreReply length(std::string_view key) const;
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    StoreReply name(const StoreRequest& request);
+#define DTRUN_WAITING_OPERATION(name, number, function, effect, arguments)
+#define DTRUN_OTHER_OPERATION(name, number, function, effect, arguments)
+#include "rendezvous/wire/operations.def"
 
     template <class Keys>
     std::optional<StoreReply> try_waiting(Op op, const Keys& keys, std::size_t& at,

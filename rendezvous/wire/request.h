@@ -11,47 +11,31 @@ namespace dtrun {
 /// Operations of a job's store; values are part of the wire protocol. docs/PROTOCOL.md lists
 /// arguments and results.
 enum class Op : std::uint8_t {
-    set = 1,
-    get = 2,
-    wait = 3,
-    add = 4,
-    compare_set = 5,
-    append = 6,
-    check = 7,
-    erase = 8,
-    multi_get = 9,
-    multi_set = 10,
-    list = 11,
-    push = 12,
-    pop = 13,
-    length = 14,
-    watch = 15,
-    count = 16,
-    cancel = 17,
-    status = 18,
-    drop = 19,
+#define DTRUN_OPERATION(name, number, function, effect, arguments) name = number,
+#include "rendezvous/wire/operations.def"
 };
+
+/// What an operation does to the store; reads: nothing.
+enum class Effect : std::uint8_t { reads, grows, shrinks };
+
+constexpr Effect effect_of(Op op) {
+    switch (op) {
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                 \
+        return Effect::effect;
+#include "rendezvous/wire/operations.def"
+    }
+    return Effect::reads;
+}
 
 /// Whether the answer of an operation must be remembered until the client has it.
 constexpr bool changes_something(Op op) {
-    switch (op) {
-        case Op::set:
-        case Op::add:
-        case Op::compare_set:
-        case Op::append:
-        case Op::erase:
-        case Op::multi_set:
-        case Op::push:
-        case Op::pop:
-            return true;
-        default:
-            return false;
-    }
+    return effect_of(op) != Effect::reads;
 }
 
 /// Whether an operation may make the store larger.
 constexpr bool adds_something(Op op) {
-    return changes_something(op) && op != Op::erase && op != Op::pop;
+    return effect_of(op) == Effect::grows;
 }
 
 /// How a request ended.

@@ -1,20 +1,22 @@
 #include "rendezvous/wire/store_request.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <span>
 
 namespace dtrun {
 namespace {
 
+/// The names in operations.def.
 enum class Argument : std::uint8_t {
-    key,
+    key,  ///< or the prefix of keys
     keys,
     pairs,  ///< key, value, key, value, … in one array
     value,
     expected,
     delta,
     after,
-    number,
+    number,  ///< a limit, a revision or the id of a request
     timeout,
 };
 
@@ -22,49 +24,15 @@ enum class Argument : std::uint8_t {
 /// \return nothing for an unknown operation
 std::optional<std::span<const Argument>> arguments_of(Op op) {
     using enum Argument;
-    static constexpr Argument kSet[] = {key, value};
-    static constexpr Argument kTake[] = {key, timeout};
-    static constexpr Argument kAwaitAll[] = {keys, timeout};
-    static constexpr Argument kAdd[] = {key, delta};
-    static constexpr Argument kCompareSet[] = {key, expected, value};
-    static constexpr Argument kCheck[] = {keys};
-    static constexpr Argument kKey[] = {key};
-    static constexpr Argument kMultiSet[] = {pairs};
-    static constexpr Argument kList[] = {key, after, number};
-    static constexpr Argument kWatch[] = {key, number, timeout};
-    static constexpr Argument kCancel[] = {number};
     switch (op) {
-        case Op::set:
-        case Op::append:
-        case Op::push:
-            return kSet;
-        case Op::get:
-        case Op::pop:
-            return kTake;
-        case Op::wait:
-        case Op::multi_get:
-            return kAwaitAll;
-        case Op::add:
-            return kAdd;
-        case Op::compare_set:
-            return kCompareSet;
-        case Op::check:
-            return kCheck;
-        case Op::erase:
-        case Op::length:
-            return kKey;
-        case Op::multi_set:
-            return kMultiSet;
-        case Op::list:
-            return kList;
-        case Op::watch:
-            return kWatch;
-        case Op::cancel:
-            return kCancel;
-        case Op::count:
-        case Op::status:
-        case Op::drop:
-            return std::span<const Argument>();
+#define DTRUN_UNPACKED(...) __VA_ARGS__
+#define DTRUN_OPERATION(name, number, function, effect, arguments)                             \
+    case Op::name: {                                                                           \
+        static constexpr std::initializer_list<Argument> kArguments{DTRUN_UNPACKED arguments}; \
+        return std::span(kArguments.begin(), kArguments.size());                               \
+    }
+#include "rendezvous/wire/operations.def"
+#undef DTRUN_UNPACKED
     }
     return std::nullopt;
 }

@@ -1,12 +1,16 @@
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/request.h"
 #include "rendezvous/wire/start_messages.h"
+#include "tests/support/catch.h"
 
 #include <malloc.h>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <new>
+#include <string>
 
 namespace {
 
@@ -42,15 +46,16 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace dtrun {
 namespace {
 
-/// The rows of the table of frames that docs/PROTOCOL.md has.
-std::vector<std::string> documented_frames() {
+/// The rows of a table that docs/PROTOCOL.md has.
+/// \param heads  how its heads begin
+std::vector<std::string> documented(std::string_view heads) {
     std::ifstream file(DTRUN_SOURCE_DIR "/docs/PROTOCOL.md");
     std::vector<std::string> rows;
     bool in_table = false;
     for (std::string line; std::getline(file, line);) {
         if (line.starts_with("|---")) continue;
         if (in_table && line.starts_with("| ")) rows.push_back(line);
-        in_table = line.starts_with("| type | name |") || (in_table && line.starts_with("|"));
+        in_table = line.starts_with(heads) || (in_table && line.starts_with("|"));
     }
     return rows;
 }
@@ -90,9 +95,34 @@ TEST_CASE("docs/PROTOCOL.md has the frames of messages.def, and no others", "[me
     DTRUN_FRAME(name, number, from_to, meaning)
     const std::vector<std::string> listed{
 #include "rendezvous/wire/messages.def"
-#include "tests/support/catch.h"
     };
-    CHECK(documented_frames() == listed);
+    CHECK(documented("| type | name |") == listed);
+}
+
+TEST_CASE("docs/PROTOCOL.md has the operations of operations.def, and no others", "[messages]") {
+#define DTRUN_OPERATION(name, number, function, effect, arguments) "| " #number " | " #name " |",
+    const std::vector<std::string> listed{
+#include "rendezvous/wire/operations.def"
+    };
+    std::vector<std::string> rows = documented("| op | name |");
+    REQUIRE(rows.size() == listed.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i].starts_with(listed[i]));
+}
+
+TEST_CASE("C, C++ and Python have the function of each operation", "[messages]") {
+    std::vector<std::string> functions;
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    if (std::string_view(function) != "store") functions.push_back(function);
+#include "rendezvous/wire/operations.def"
+    for (const char* const file :
+         {"include/dtrun.h", "include/dtrun/worker.h", "python/dtrun/__init__.py"}) {
+        std::ifstream in(std::string(DTRUN_SOURCE_DIR "/worker/") + file);
+        const std::string text(std::istreambuf_iterator<char>(in), {});
+        for (const std::string& function : functions) {
+            CAPTURE(file, function);
+            CHECK(text.find("dtrun_" + function + "(") != text.npos);
+        }
+    }
 }
 
 TEST_CASE("encoding a message leaves its secret in the frame alone", "[messages]") {

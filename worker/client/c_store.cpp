@@ -2,76 +2,111 @@
 #include "worker/client/c_worker.h"
 #include "worker/client/client.h"
 
+#include <optional>
 #include <span>
+#include <type_traits>
+
+// The functions of <dtrun.h> for the operations of the store. Each names the parts of its call: what is asked,
+// and then where the results go, in the order of docs/PROTOCOL.md.
 
 namespace dtrun::embedded {
 namespace {
 
-using GiveUp = std::function<bool()>;
+struct Call {
+    StoreRequest request;
+    std::int64_t timeout_ms;
+};
 
-/// Asks the store and reads the results, which docs/PROTOCOL.md lists.
-/// \param read  void(PackReader&), behind the array's head
-template <class Read>
-Outcome<void> ask(Client& client, StoreRequest request, std::int64_t timeout_ms, GiveUp give_up,
-                  Read read) {
-    const auto results = client.request(std::move(request), timeout_ms, std::move(give_up));
-    if (!results) return std::unexpected(results.error());
-    PackReader in(*results);
-    in.array();
-    read(in);
-    if (!in.ok()) return failure(DTRUN_INTERNAL, "malformed answer of the store");
-    return {};
-}
+/// A result that the caller must have a place for. Other places may be NULL.
+template <class T>
+struct Needed {
+    T* place;
+    const char* name;
+};
+struct Limit {
+    std::uint32_t keys;  ///< at least 1
+};
+struct Timeout {
+    std::int64_t ms;
+};
 
-void read_nothing(PackReader&) {}
-
-std::vector<std::string_view> texts_of(std::span<const dtrun_view> views) {
-    std::vector<std::string_view> texts;
+// Each puts a part of the call into what is asked: keys come before values, and a function does what only one
+// operation has.
+void ask_for(Call& call, std::span<const dtrun_view> views) {
+    auto& texts = call.request.keys.empty() ? call.request.keys : call.request.values;
     texts.reserve(views.size());
     for (const dtrun_view view : views) texts.push_back(text_of(view));
-    return texts;
+}
+void ask_for(Call& call, dtrun_view view) {
+    ask_for(call, std::span(&view, 1));
+}
+void ask_for(Call& call, Limit part) {
+    call.request.number = part.keys;
+}
+void ask_for(Call& call, Timeout part) {
+    call.timeout_ms = part.ms;
+}
+template <class Part>
+void ask_for(Call& call, Part part) {
+    if constexpr (std::is_invocable_v<Part, StoreRequest&>) part(call.request);
 }
 
-dtrun_list read_list(PackReader& in) {
+// Each takes the next result to its place; parts that are no places take nothing.
+void take(PackReader& in, std::uint64_t* place) {
+    const std::uint64_t number = in.uint();
+    if (place != nullptr) *place = number;
+}
+void take(PackReader& in, std::int64_t* place) {
+    const std::int64_t number = in.integer();
+    if (place != nullptr) *place = number;
+}
+void take(PackReader& in, int* place) {
+    const bool yes = in.boolean();
+    if (place != nullptr) *place = static_cast<int>(yes);
+}
+void take(PackReader& in, dtrun_bytes* place) {
+    std::optional<std::string_view> bytes;
+    if (!in.nil()) bytes = in.bytes();
+    if (place != nullptr) *place = bytes ? copy_out(*bytes) : dtrun_bytes{};
+}
+void take(PackReader& in, dtrun_list* place) {
     std::vector<std::string_view> items(in.array());
     for (std::string_view& item : items) item = in.bytes();
-    return copy_out(items);
+    if (place != nullptr) *place = copy_out(items);
 }
-
-/// NULL if there is none.
-dtrun_bytes read_optional(PackReader& in) {
-    return in.nil() ? dtrun_bytes{} : copy_out(in.bytes());
+template <class T>
+void take(PackReader& in, Needed<T> part) {
+    take(in, part.place);
 }
+template <class Part>
+void take(PackReader&, Part) {}
 
 template <class T>
-void put(T* where, T value) {
-    if (where != nullptr) *where = value;
+void check(Outcome<void>& valid, Needed<T> part) {
+    if (valid && part.place == nullptr) valid = failure(DTRUN_INVALID, "{} is NULL", part.name);
 }
-
-Outcome<void> check_pointer(const void* pointer, const char* name) {
-    if (pointer == nullptr) return failure(DTRUN_INVALID, "{} is NULL", name);
-    return {};
+void check(Outcome<void>& valid, Limit part) {
+    if (valid && part.keys == 0) valid = failure(DTRUN_INVALID, "limit is 0");
 }
+template <class Part>
+void check(Outcome<void>&, Part) {}
 
-/// set, append and push: a key and a value, and a number comes back.
-int put_value(dtrun_worker* worker, Op op, dtrun_view key, dtrun_view value, uint64_t* number) {
-    return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto read = [&](PackReader& in) {
-            if (op != Op::set) put(number, in.uint());
-        };
-        return ask(client, {.op = op, .keys = {text_of(key)}, .values = {text_of(value)}},
-                   call_timeout(worker), std::move(give_up), read);
-    });
-}
-
-/// get and pop: a key, and once there is one, a value comes back.
-int take_value(dtrun_worker* worker, Op op, dtrun_view key, int64_t timeout_ms,
-               dtrun_bytes* value) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(value, "value"); !valid) return valid;
-        const auto read = [&](PackReader& in) { *value = copy_out(in.bytes()); };
-        return ask(client, {.op = op, .keys = {text_of(key)}}, timeout_ms, std::move(give_up),
-                   read);
+template <class... Parts>
+int ask(dtrun_worker* worker, Op op, Parts... parts) {
+    return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
+        Outcome<void> valid;
+        (check(valid, parts), ...);
+        if (!valid) return valid;
+        Call asked{{.op = op}, call_timeout(worker)};
+        (ask_for(asked, parts), ...);
+        const auto results =
+            client.request(std::move(asked.request), asked.timeout_ms, std::move(give_up));
+        if (!results) return std::unexpected(results.error());
+        PackReader in(*results);
+        in.array();
+        (take(in, parts), ...);
+        if (!in.ok()) return failure(DTRUN_INTERNAL, "malformed answer of the store");
+        return {};
     });
 }
 
@@ -80,143 +115,85 @@ int take_value(dtrun_worker* worker, Op op, dtrun_view key, int64_t timeout_ms,
 
 using namespace dtrun::embedded;
 using dtrun::Op;
-using dtrun::PackReader;
 using dtrun::StoreRequest;
 
 extern "C" {
 
 int dtrun_set(dtrun_worker* worker, dtrun_view key, dtrun_view value) {
-    return put_value(worker, Op::set, key, value, nullptr);
-}
-
-int dtrun_append(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* size) {
-    return put_value(worker, Op::append, key, value, size);
-}
-
-int dtrun_push(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* length) {
-    return put_value(worker, Op::push, key, value, length);
+    return ask(worker, Op::set, key, value);
 }
 
 int dtrun_get(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms, dtrun_bytes* value) {
-    return take_value(worker, Op::get, key, timeout_ms, value);
-}
-
-int dtrun_pop(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms, dtrun_bytes* value) {
-    return take_value(worker, Op::pop, key, timeout_ms, value);
+    return ask(worker, Op::get, key, Timeout{timeout_ms}, Needed{value, "value"});
 }
 
 int dtrun_wait(dtrun_worker* worker, const dtrun_view* keys, size_t count, int64_t timeout_ms) {
-    return call(worker, [&](Client& client, GiveUp give_up) {
-        return ask(client, {.op = Op::wait, .keys = texts_of({keys, count})}, timeout_ms,
-                   std::move(give_up), read_nothing);
-    });
+    return ask(worker, Op::wait, std::span(keys, count), Timeout{timeout_ms});
 }
 
 int dtrun_add(dtrun_worker* worker, dtrun_view key, int64_t delta, int64_t* sum) {
-    return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto read = [&](PackReader& in) { put(sum, in.integer()); };
-        return ask(client, {.op = Op::add, .keys = {text_of(key)}, .delta = delta},
-                   call_timeout(worker), std::move(give_up), read);
-    });
+    const auto by = [&](StoreRequest& request) { request.delta = delta; };
+    return ask(worker, Op::add, key, by, sum);
 }
 
 int dtrun_compare_set(dtrun_worker* worker, dtrun_view key, const dtrun_view* expected,
                       dtrun_view desired, int* was_set, dtrun_bytes* now) {
-    return call(worker, [&](Client& client, GiveUp give_up) {
-        StoreRequest request{
-            .op = Op::compare_set, .keys = {text_of(key)}, .values = {text_of(desired)}};
+    const auto before = [&](StoreRequest& request) {
         if (expected != nullptr) request.expected = text_of(*expected);
-        const auto read = [&](PackReader& in) {
-            put(was_set, static_cast<int>(in.boolean()));
-            if (now != nullptr) *now = read_optional(in);
-        };
-        return ask(client, std::move(request), call_timeout(worker), std::move(give_up), read);
-    });
+    };
+    return ask(worker, Op::compare_set, key, before, desired, was_set, now);
+}
+
+int dtrun_append(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* size) {
+    return ask(worker, Op::append, key, value, size);
 }
 
 int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(exist, "exist"); !valid) return valid;
-        const auto read = [&](PackReader& in) { *exist = in.boolean(); };
-        return ask(client, {.op = Op::check, .keys = texts_of({keys, count})}, call_timeout(worker),
-                   std::move(give_up), read);
-    });
+    return ask(worker, Op::check, std::span(keys, count), Needed{exist, "exist"});
 }
 
 int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed) {
-    return call(worker, [&](Client& client, GiveUp give_up) {
-        const auto read = [&](PackReader& in) { put(existed, static_cast<int>(in.boolean())); };
-        return ask(client, {.op = Op::erase, .keys = {text_of(key)}}, call_timeout(worker),
-                   std::move(give_up), read);
-    });
+    return ask(worker, Op::erase, key, existed);
 }
 
 int dtrun_multi_get(dtrun_worker* worker, const dtrun_view* keys, size_t count, int64_t timeout_ms,
                     dtrun_list* values) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(values, "values"); !valid) return valid;
-        const auto read = [&](PackReader& in) { *values = read_list(in); };
-        return ask(client, {.op = Op::multi_get, .keys = texts_of({keys, count})}, timeout_ms,
-                   std::move(give_up), read);
-    });
+    return ask(worker, Op::multi_get, std::span(keys, count), Timeout{timeout_ms},
+               Needed{values, "values"});
 }
 
 int dtrun_multi_set(dtrun_worker* worker, const dtrun_view* keys, const dtrun_view* values,
                     size_t count) {
-    return call(worker, [&](Client& client, GiveUp give_up) {
-        return ask(client,
-                   {.op = Op::multi_set,
-                    .keys = texts_of({keys, count}),
-                    .values = texts_of({values, count})},
-                   call_timeout(worker), std::move(give_up), read_nothing);
-    });
+    return ask(worker, Op::multi_set, std::span(keys, count), std::span(values, count));
 }
 
 int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_view after, uint32_t limit,
                     dtrun_list* keys, int* more) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(keys, "keys"); !valid) return valid;
-        if (limit == 0) return failure(DTRUN_INVALID, "limit is 0");
-        const auto read = [&](PackReader& in) {
-            *keys = read_list(in);
-            put(more, static_cast<int>(in.boolean()));
-        };
-        return ask(
-            client,
-            {.op = Op::list, .keys = {text_of(prefix)}, .number = limit, .after = text_of(after)},
-            call_timeout(worker), std::move(give_up), read);
-    });
+    const auto behind = [&](StoreRequest& request) { request.after = text_of(after); };
+    return ask(worker, Op::list, prefix, behind, Needed{keys, "keys"}, Limit{limit}, more);
+}
+
+int dtrun_push(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* length) {
+    return ask(worker, Op::push, key, value, length);
+}
+
+int dtrun_pop(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms, dtrun_bytes* value) {
+    return ask(worker, Op::pop, key, Timeout{timeout_ms}, Needed{value, "value"});
 }
 
 int dtrun_length(dtrun_worker* worker, dtrun_view key, uint64_t* length) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(length, "length"); !valid) return valid;
-        const auto read = [&](PackReader& in) { *length = in.uint(); };
-        return ask(client, {.op = Op::length, .keys = {text_of(key)}}, call_timeout(worker),
-                   std::move(give_up), read);
-    });
+    return ask(worker, Op::length, key, Needed{length, "length"});
 }
 
 int dtrun_watch(dtrun_worker* worker, dtrun_view key, uint64_t* revision, int64_t timeout_ms,
                 dtrun_bytes* value) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(revision, "revision"); !valid) return valid;
-        if (auto valid = check_pointer(value, "value"); !valid) return valid;
-        const auto read = [&](PackReader& in) {
-            *revision = in.uint();
-            *value = read_optional(in);
-        };
-        return ask(client, {.op = Op::watch, .keys = {text_of(key)}, .number = *revision},
-                   timeout_ms, std::move(give_up), read);
-    });
+    const auto known = [&](StoreRequest& request) { request.number = *revision; };
+    return ask(worker, Op::watch, key, known, Timeout{timeout_ms}, Needed{revision, "revision"},
+               Needed{value, "value"});
 }
 
 int dtrun_count(dtrun_worker* worker, uint64_t* count) {
-    return call(worker, [&](Client& client, GiveUp give_up) -> Outcome<void> {
-        if (auto valid = check_pointer(count, "count"); !valid) return valid;
-        const auto read = [&](PackReader& in) { *count = in.uint(); };
-        return ask(client, {.op = Op::count}, call_timeout(worker), std::move(give_up), read);
-    });
+    return ask(worker, Op::count, Needed{count, "count"});
 }
 
 }  // extern "C"

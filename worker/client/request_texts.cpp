@@ -10,41 +10,12 @@ namespace {
 /// As the functions of <dtrun.h> are called.
 const char* name_of(Op op) {
     switch (op) {
-        case Op::set:
-            return "set";
-        case Op::get:
-            return "get";
-        case Op::wait:
-            return "wait";
-        case Op::add:
-            return "add";
-        case Op::compare_set:
-            return "compare_set";
-        case Op::append:
-            return "append";
-        case Op::check:
-            return "check";
-        case Op::erase:
-            return "erase";
-        case Op::multi_get:
-            return "multi_get";
-        case Op::multi_set:
-            return "multi_set";
-        case Op::list:
-            return "list_keys";
-        case Op::push:
-            return "push";
-        case Op::pop:
-            return "pop";
-        case Op::length:
-            return "length";
-        case Op::watch:
-            return "watch";
-        case Op::count:
-            return "count";
-        default:
-            return "store";
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                 \
+        return function;
+#include "rendezvous/wire/operations.def"
     }
+    return "store";
 }
 
 }  // namespace
