@@ -196,18 +196,21 @@ struct EpochRecord {
     }
 };
 
-/// One training.
+/// The backend of a program that is not told which one to use.
+inline constexpr const char* kOwnBackend = "own";
+
+/// One training, or somebody's program.
 struct TrainRecord : ShapeRecord {
     static constexpr const char* kType = "train";
 
     /// "serial", "parallel", or the compression of its gradients. A serial training is of no
     /// backend, "none", or, on a GPU, of that with which others compute there.
     std::string algorithm;
-    std::string model;
+    std::string model;  ///< of somebody's program: its command
     std::string data;
     std::string scaling = "strong";  ///< or "weak"
-    int epochs = 0;
-    int global_batch = 0;  ///< samples of a step, of all ranks
+    int epochs = 0;                  ///< 0: it does not say
+    int global_batch = 0;            ///< samples of a step, of all ranks; 0: it does not say
     int seed = 1;
     double loss_scale = 1;
     /// Of a step: medians, without the first ones.
@@ -250,6 +253,33 @@ struct TrainRecord : ShapeRecord {
         visit("init_unix_ms", it.init_unix_ms);
         visit("start_unix_ms", it.start_unix_ms);
         visit("by_epoch", it.by_epoch);
+    }
+};
+
+/// What one rank of somebody's program has told of its steps.
+struct StepsRecord {
+    static constexpr const char* kType = "steps";
+
+    int rank = 0;
+    /// How it told: "progress" (Worker.progress), "torch" (dtrun.torch's own steps) or "output"
+    /// (--step-regex); empty: it told of none.
+    std::string source;
+    std::uint64_t steps = 0;
+    double step_ms = kUnknown;  ///< the median, without the first ones
+    double samples_per_s = kUnknown, rank_samples_per_s = kUnknown;  ///< as its output says
+    double seconds = kUnknown;                                       ///< of all these steps
+    std::uint64_t lines = 0;                                         ///< of its output
+
+    template <class Steps, class Visit>
+    static void fields(Steps& it, Visit&& visit) {
+        visit("rank", it.rank);
+        visit("source", it.source);
+        visit("steps", it.steps);
+        visit("step_ms", it.step_ms);
+        visit("samples_per_s", it.samples_per_s);
+        visit("rank_samples_per_s", it.rank_samples_per_s);
+        visit("seconds", it.seconds);
+        visit("lines", it.lines);
     }
 };
 

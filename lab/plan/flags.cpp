@@ -5,6 +5,7 @@
 #include "base/suggest.h"
 #include "lab/names.h"
 #include "lab/plan/plan.h"
+#include "lab/step_regex.h"
 #include "launcher/cli/setters.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 using std::string_view;
 using enum cli::FlagGroup;
 
-constexpr string_view kUsage = "usage: dtrun bench [options]";
+constexpr string_view kUsage = "usage: dtrun bench [options] [-- PROGRAM [ARGUMENT...]]";
 
 /// A list without blanks, each item once, in the order given.
 Result<std::vector<std::string>> parse_list(string_view text) {
@@ -209,6 +210,27 @@ cli::Rows<BenchDraft> sweep_flags() {
     };
 }
 
+Result<void> set_step_regex(BenchDraft& draft, string_view value) {
+    if (const auto parsed = StepRegex::parse(value); !parsed)
+        return std::unexpected(parsed.error());
+    draft.own.step_regex = value;
+    return {};
+}
+
+cli::Rows<BenchDraft> program_flags() {
+    return {
+        {{.names = "--step-regex",
+          .metavar = "REGEX",
+          .group = native,
+          .help = "finds in what the program prints how long a step took, by a group: 'step "
+                  "([0-9.]+) s'; the group's name is its unit, if that is not seconds: "
+                  "(?<ms>...), us, steps_per_s, samples_per_s (of all ranks) or "
+                  "rank_samples_per_s (default: the program tells, by Worker.progress or "
+                  "dtrun.torch)"},
+         set_step_regex},
+    };
+}
+
 /// What fingers write that know `dtrun run`, or the other flags here.
 cli::Rows<BenchDraft> guessed_flags() {
     return {
@@ -249,12 +271,14 @@ cli::Rows<BenchDraft> train_flags() {
         {{.names = "--global-batch",
           .metavar = "N",
           .group = training,
-          .help = "samples of all ranks in one step; of each rank in weak scaling (default: 256)"},
+          .help = "samples of all ranks in one step; of each rank in weak scaling (default: 256; "
+                  "of a program: not known, and steps are counted)"},
          cli::set_number<&BenchCommand::global_batch, 1, kGlobalBatchMax>},
         {{.names = "--seed",
           .metavar = "N",
           .group = training,
-          .help = "of weights and of the order of samples (default: 1)"},
+          .help = "of weights and of the order of samples; {seed} in a program's words (default: "
+                  "1)"},
          cli::set_number<&BenchCommand::seed, 0, kSeedMax>},
         {{.names = "--seeds",
           .metavar = "N",
@@ -384,8 +408,46 @@ cli::Rows<BenchDraft> launch_flags() {
     return rows;
 }
 
+/// Flags of what is not done are mistakes.
+Result<void> check_training(const BenchCommand& bench) {
+    if (bench.train) return {};
+    for (const auto& [flag, is_given] :
+         {std::pair<string_view, bool>{"--data", !bench.data.empty()},
+          {"--algorithms", !bench.algorithms.empty() && !bench.program.empty()},
+          {"--seeds", bench.seeds != 1 && bench.program.empty()},
+          {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()},
+          {"--mllog", !bench.mllog.empty()}})
+        if (is_given) return fail(Errc::invalid_input, "{} is for training; add --train", flag);
+    return {};
+}
+
+Result<void> check_program(const BenchCommand& bench) {
+    if (bench.program.empty()) {
+        if (bench.step_regex.empty()) return {};
+        return fail(Errc::invalid_input,
+                    "--step-regex looks at what a program prints; name it behind --: dtrun bench "
+                    "--step-regex REGEX -- python train.py");
+    }
+    if (bench.compare)
+        return fail(Errc::invalid_input, "--compare runs nothing; leave out -- {}",
+                    bench.program.front());
+    if (bench.train || bench.pairs != BenchCommand::Pairs::none)
+        return fail(Errc::invalid_input,
+                    "-- {}: a program is measured alone; leave out --train and --pairs",
+                    bench.program.front());
+    if (bench.scaling.size() > 1)
+        return fail(Errc::invalid_input,
+                    "--scaling: a program's is strong (all ranks share a batch) or weak (each has "
+                    "one); say which");
+    if (bench.backends.empty() && bench.program_text.find("{backend}") != std::string::npos)
+        return fail(Errc::invalid_input,
+                    "{{backend}} in the program's words is one of --backends; name them");
+    return {};
+}
+
 Result<void> check_bench(const BenchDraft& draft) {
     const BenchCommand& bench = draft.own;
+    if (auto done = check_program(bench); !done) return done;
     if (bench.compare && bench.files.size() != 2)
         return fail(Errc::invalid_input,
                     "--compare takes two files that --json has written: dtrun bench --compare A B");
@@ -396,12 +458,13 @@ Result<void> check_bench(const BenchDraft& draft) {
     if (!bench.compare && !bench.files.empty())
         return fail(
             Errc::invalid_input,
-            "'{}' is no option, and a program of yours runs without bench: dtrun -np 4 PROGRAM; {}",
-            bench.files.front(), kUsage);
+            "'{}' is no option, and a program to measure stands behind --: dtrun bench -- {}; {}",
+            bench.files.front(), bench.files.front(), kUsage);
     if (draft.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun bench starts the ranks itself; leave it out");
-    if (!bench.sweep && !bench.train && bench.pairs == BenchCommand::Pairs::none)
+    if (!bench.sweep && !bench.train && bench.pairs == BenchCommand::Pairs::none &&
+        bench.program.empty())
         return fail(Errc::invalid_input,
                     "--no-sweep without --train or --pairs leaves nothing to do");
     if (bench.compress_auto && !bench.sweep)
@@ -411,22 +474,15 @@ Result<void> check_bench(const BenchDraft& draft) {
     if (bench.seed + bench.seeds - 1 > kSeedMax)
         return fail(Errc::invalid_input, "--seeds {}: the last would be above {}", bench.seeds,
                     kSeedMax);
-    if (bench.train) return {};
-    for (const auto& [flag, is_given] :
-         {std::pair<string_view, bool>{"--data", !bench.data.empty()},
-          {"--seeds", bench.seeds != 1},
-          {"--target-accuracy", bench.target_accuracy > 0},
-          {"--mllog", !bench.mllog.empty()}})
-        if (is_given) return fail(Errc::invalid_input, "{} is for training; add --train", flag);
-    return {};
+    return check_training(bench);
 }
 
 }  // namespace
 
 const cli::FlagTable<BenchDraft>& bench_flags() {
     static const cli::FlagTable<BenchDraft> table(
-        "dtrun bench", {sweep_flags(), guessed_flags(), train_flags(), report_flags(),
-                        limit_flags(), launch_flags()});
+        "dtrun bench", {sweep_flags(), program_flags(), guessed_flags(), train_flags(),
+                        report_flags(), limit_flags(), launch_flags()});
     return table;
 }
 
@@ -437,6 +493,15 @@ Result<BenchDraft> parse_bench(cli::Words words) {
         if (!rest) return std::unexpected(rest.error());
         if (draft.asked != cli::Ask::nothing) return draft;
         words = rest->words;
+        if (rest->ended) {
+            draft.own.program.assign(words.begin(), words.end());
+            if (words.empty())
+                return fail(Errc::invalid_input, "which program? it stands behind --; {}", kUsage);
+            for (const std::string& word : words)
+                draft.own.program_text +=
+                    (draft.own.program_text.empty() ? "" : " ") + shell_quote(word);
+            break;
+        }
         if (words.empty()) break;
         draft.own.files.push_back(words.front());
         words = words.subspan(1);

@@ -6,12 +6,14 @@
 namespace dtrun::lab {
 namespace {
 
-constexpr std::string_view kIntroduction = R"(usage: dtrun bench [options]
+constexpr std::string_view kIntroduction =
+    R"(usage: dtrun bench [options] [-- PROGRAM [ARGUMENT...]]
 
 Measures how fast ranks talk to each other, by every communication library
 (backend) and in every shape: on 1, 2, 4, ... hosts with 1, 2, 4, ... ranks on
 each. Every result is compared with what it should be. With --train it also
 trains a small network, alone and together, with gradients of 32, 16 and 8 bits.
+With a program of yours it measures the steps of that one instead.
 
 Examples:
   dtrun bench
@@ -27,6 +29,9 @@ Examples:
       accuracy over time with intervals, and how long it took to 96 %
   dtrun bench -H s1,s2,s3,s4 --no-sweep --pairs hosts
       which of the hosts has a slow cable
+  dtrun bench -H s1:4,s2:4 --global-batch 512 --html t.html -- python train.py
+      steps of a program of yours that calls dtrun's Worker.progress(step) or
+      trains with dtrun.torch, in every shape; others by --step-regex
   dtrun bench --compare before.json after.json
       what has become faster or slower, beyond noise
 

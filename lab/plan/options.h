@@ -33,6 +33,11 @@ struct BenchCommand {
     enum class Pairs { none, hosts, ranks };
     Pairs pairs = Pairs::none;  ///< --pairs: one rank on each host, or all
 
+    // Somebody's program, which is measured instead of all that.
+    std::vector<std::string> program;  ///< behind "--"
+    std::string program_text;          ///< the same, as a shell would take it
+    std::string step_regex;            ///< --step-regex, as typed; empty: it tells of its steps
+
     // Training.
     bool train = false;
     std::vector<std::string>
@@ -40,7 +45,7 @@ struct BenchCommand {
     std::string data;  ///< folder with MNIST's files on every host; empty: generated digits
     int epochs = 3;
     std::string model = "mlp";
-    int global_batch = 256;
+    std::optional<int> global_batch;  ///< unset: 256 in training, and not known of a program
     int seed = 1;
     int seeds = 1;  ///< every training is done with this many, from `seed`
     std::vector<std::string> scaling{"strong"};  ///< strong and weak

@@ -19,6 +19,7 @@ using Numbers = std::vector<int>;
 
 constexpr std::size_t kSizesMax = 256;
 constexpr string_view kDefaultSizes = "1K..16M:x4";
+constexpr int kDefaultBatch = 256;
 /// Duration of a default sweep, starts of programs not counted.
 constexpr double kDefaultSeconds = 40;
 constexpr double kPairMinMs = 10;
@@ -212,7 +213,7 @@ LabRun train_run(const BenchCommand& command, const Shape& shape, const std::str
                  "--epochs",
                  std::to_string(command.epochs),
                  "--global-batch",
-                 std::to_string(command.global_batch),
+                 std::to_string(command.global_batch.value_or(kDefaultBatch)),
                  "--seed",
                  std::to_string(seed)};
     const auto add = [&run](const char* flag, const std::string& value) {
@@ -266,6 +267,36 @@ void add_training(std::vector<LabRun>& runs, const BenchCommand& command,
                             runs.push_back(
                                 train_run(command, shape, backend, algorithm, scaling, seed));
     }
+}
+
+std::string replaced(std::string text, string_view name, string_view value) {
+    for (std::size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
+        text.replace(at, name.size(), value);
+    return text;
+}
+
+/// One rank gives T(1) to the others, so it is run, too, where it is among the shapes.
+void add_script(std::vector<LabRun>& runs, const BenchCommand& command,
+                const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
+    for (int seed = command.seed; seed < command.seed + command.seeds; ++seed)
+        for (const std::string& backend : backends)
+            for (const Shape& shape : shapes) {
+                LabRun& run = runs.emplace_back();
+                run.kind = LabRun::Kind::script;
+                run.backend = backend;
+                run.seed = seed;
+                run.hosts = shape.hosts;
+                run.slots = shape.slots;
+                run.words = {"script"};
+                if (backend != kOwnBackend)
+                    run.words.insert(run.words.end(), {"--backend", backend});
+                if (!command.step_regex.empty())
+                    run.words.insert(run.words.end(), {"--step-regex", command.step_regex});
+                run.words.emplace_back("--");
+                for (const std::string& word : command.program)
+                    run.words.push_back(replaced(replaced(word, "{backend}", backend), "{seed}",
+                                                 std::to_string(seed)));
+            }
 }
 
 }  // namespace
@@ -354,6 +385,10 @@ Result<std::vector<LabRun>> plan_runs(const BenchCommand& command, const LabPlac
     if (!shapes) return std::unexpected(shapes.error());
     std::vector<LabRun> runs;
     if (backends.empty() || shapes->empty()) return runs;
+    if (!command.program.empty()) {
+        add_script(runs, command, *shapes, backends);
+        return runs;
+    }
     if (command.sweep) add_sweep(runs, command, *shapes, backends);
     if (command.pairs != BenchCommand::Pairs::none)
         if (auto done = add_pairs(runs, command, *shapes, backends); !done)
@@ -371,8 +406,10 @@ std::vector<std::string> launch_words(const LabRun& run, const BenchCommand& com
                                    "--grace",          "5"};
     if (!hostfile.empty()) words.insert(words.end(), {"--hostfile", hostfile});
     words.insert(words.end(), command.launch.begin(), command.launch.end());
-    words.insert(words.end(),
-                 {"--tag", "none", "--only-ranks", "0", "--stdin", "none", "--", rank_program});
+    words.insert(words.end(), {"--tag", "none"});
+    // Of a program each rank is heard: any of them may fail, or tell of its steps.
+    if (run.kind != LabRun::Kind::script) words.insert(words.end(), {"--only-ranks", "0"});
+    words.insert(words.end(), {"--stdin", "none", "--", rank_program});
     words.insert(words.end(), run.words.begin(), run.words.end());
     return words;
 }

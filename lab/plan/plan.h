@@ -19,10 +19,11 @@ struct LabPlaces {
 
 /// One run of the rank program.
 struct LabRun {
-    enum class Kind { facts, sweep, pairs, train };
+    enum class Kind { facts, sweep, pairs, train, script };
     Kind kind = Kind::sweep;
     std::string backend;
     std::string algorithm;  ///< train: "serial", "parallel", or a compression
+    int seed = 1;           ///< script
     int hosts = 1;
     int slots = 1;                   ///< ranks on each of them
     std::vector<std::string> words;  ///< of the rank program
@@ -48,8 +49,9 @@ std::string short_bytes(double bytes);
 /// \param backends  also tried, with one rank on each host; may be empty
 LabRun facts_run(int hosts, const std::vector<std::string>& backends);
 
-/// All runs but facts_run(), in order.
-/// \param backends  those of the command, or else those that were found
+/// All runs but facts_run(), in order. Where the command has a program, that is run alone; "{backend}" and "{seed}"
+/// in its words are those of the run.
+/// \param backends  those of the command, or else those that were found; of a program kOwnBackend
 /// \return invalid_input: a shape for which hosts or slots are missing
 Result<std::vector<LabRun>> plan_runs(const BenchCommand& command, const LabPlaces& places,
                                       const std::vector<std::string>& backends, bool oversubscribe);

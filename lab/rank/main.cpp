@@ -63,5 +63,6 @@ int main(int argc, char** argv) {
         print_line(version_of(options->library));
         ::_exit(0);  // libraries that were only asked are not to end in their own ways
     }
+    if (options->command == Command::script) return run_script(options->script);
     return run_as_rank(*options);
 }

@@ -16,7 +16,8 @@ const char* const kUsage =
     "  dtrun-bench-rank train [--backend NAME] [--algorithm serial|parallel|fp16|int8|...]\n"
     "      [--model mlp|cnn] [--epochs N] [--global-batch N] [--seed N] [--data DIR]\n"
     "      [--loss-scale X] [--scaling strong|weak]\n"
-    "  dtrun-bench-rank pairs [--backend NAME] [--iters N] [--seconds S]\n";
+    "  dtrun-bench-rank pairs [--backend NAME] [--iters N] [--seconds S]\n"
+    "  dtrun-bench-rank script [--backend NAME] [--step-regex REGEX] -- PROGRAM [ARGUMENT...]\n";
 
 namespace {
 
@@ -114,12 +115,21 @@ Result<void> parse_train_flag(std::string_view flag, std::string_view value, Ran
     return {};
 }
 
+Result<void> parse_script_flag(std::string_view flag, std::string_view value,
+                               ScriptOptions& script) {
+    if (flag != "--backend" && flag != "--step-regex")
+        return fail(Errc::invalid_input, "script has no option {}", flag);
+    (flag == "--backend" ? script.backend : script.step_regex) = value;
+    return {};
+}
+
 Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptions& options) {
     if (options.command == Command::facts) {
         if (flag != "--backends") return fail(Errc::invalid_input, "facts has no option {}", flag);
         for (const std::string_view name : split(value, ',')) options.backends.emplace_back(name);
         return {};
     }
+    if (options.command == Command::script) return parse_script_flag(flag, value, options.script);
     if (flag == "--backend") {
         options.backend = value;
         return {};
@@ -131,12 +141,14 @@ Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptio
 
 Result<Command> parse_command(std::string_view word) {
     constexpr std::pair<std::string_view, Command> kCommands[] = {
-        {"--help", Command::help}, {"facts", Command::facts}, {"version-of", Command::version_of},
-        {"sweep", Command::sweep}, {"train", Command::train}, {"pairs", Command::pairs},
+        {"--help", Command::help},   {"facts", Command::facts}, {"version-of", Command::version_of},
+        {"sweep", Command::sweep},   {"train", Command::train}, {"pairs", Command::pairs},
+        {"script", Command::script},
     };
     for (const auto& [name, command] : kCommands)
         if (name == word) return command;
-    return fail(Errc::invalid_input, "no command \"{}\": facts, sweep, train or pairs", word);
+    return fail(Errc::invalid_input, "no command \"{}\": facts, sweep, train, pairs or script",
+                word);
 }
 
 }  // namespace
@@ -159,10 +171,17 @@ Result<RankOptions> parse_options(Words words) {
         return options;
     }
     for (std::size_t i = 1; i < words.size(); i += 2) {
+        if (*command == Command::script && words[i] == "--") {
+            options.script.words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                        words.end());
+            break;
+        }
         if (i + 1 == words.size()) return fail(Errc::invalid_input, "{}: what?", words[i]);
         if (auto done = parse_flag(words[i], words[i + 1], options); !done)
             return std::unexpected(done.error());
     }
+    if (*command == Command::script && options.script.words.empty())
+        return fail(Errc::invalid_input, "script: which program?");
     return options;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lab/rank/pairs.h"
+#include "lab/rank/script.h"
 #include "lab/rank/sweep.h"
 #include "lab/rank/trainer.h"
 
@@ -10,7 +11,7 @@
 
 namespace dtrun::lab::rank {
 
-enum class Command { help, facts, version_of, sweep, train, pairs };
+enum class Command { help, facts, version_of, sweep, train, pairs, script };
 
 struct RankOptions {
     Command command = Command::help;
@@ -21,6 +22,7 @@ struct RankOptions {
     SweepOptions sweep;
     TrainOptions train;
     PairsOptions pairs;
+    ScriptOptions script;
     Algorithm algorithm;
     std::string data;  ///< folder with MNIST's files; empty: generated digits
 };

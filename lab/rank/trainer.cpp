@@ -1,7 +1,7 @@
 #include "lab/rank/trainer.h"
 
 #include "lab/rank/random.h"
-#include "lab/rank/timing.h"
+#include "lab/rank/steps.h"
 
 #include <algorithm>
 #include <chrono>
@@ -172,13 +172,6 @@ private:
 };
 
 }  // namespace
-
-double median_of_steps(std::span<const double> times) {
-    const auto later = times.subspan(std::min(kFirstSteps, times.size() / 2));
-    if (later.empty()) return 0;
-    std::vector<double> sorted(later.begin(), later.end());
-    return summarize(sorted).p50;
-}
 
 std::uint64_t unix_ms_now() {
     using std::chrono::milliseconds;

@@ -65,11 +65,6 @@ struct Trained {
     std::vector<EpochRecord> by_epoch;  ///< each is followed by a test, whose time is not counted
 };
 
-/// The median of times, without the first `kFirstSteps`, or the first half if there are few; 0:
-/// none.
-inline constexpr std::size_t kFirstSteps = 5;
-double median_of_steps(std::span<const double> times);
-
 /// Milliseconds since 1970.
 std::uint64_t unix_ms_now();
 

@@ -34,7 +34,7 @@ ComparedRow named(const TrainRecord& run) {
     named.what = fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm);
     if (run.scaling == "weak" && run.ranks > 1) named.what += ", weak";
     if (run.loss_scale != 1) named.what += fmt::format(", loss scale {:g}", run.loss_scale);
-    named.group = fmt::format("training {}, {} samples a step", run.model, run.global_batch);
+    named.group = training_title(run);
     if (run.algorithm != "parallel") named.compression = run.algorithm;
     return named;
 }

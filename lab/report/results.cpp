@@ -163,6 +163,8 @@ Result<RecordReader::Line> RecordReader::take(string_view line) {
         return PairRecord::fields(report_.pairs.emplace_back(), members), Line::pair;
     if (type == TrainRecord::kType)
         return TrainRecord::fields(report_.train.emplace_back(), members), Line::train;
+    if (type == StepsRecord::kType)
+        return StepsRecord::fields(steps_.emplace_back(), members), Line::steps;
     if (type != ErrorRecord::kType) return Line::other;
     ErrorRecord failed;
     ErrorRecord::fields(failed, members);

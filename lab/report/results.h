@@ -11,7 +11,7 @@ namespace dtrun::lab {
 
 /// A run that failed, or whose results are missing or cannot be read.
 struct FailureRecord : ShapeRecord {
-    std::string what;  ///< "facts", "sweep", "pairs", "train" and the algorithm
+    std::string what;  ///< "facts", "sweep", "pairs", "train" and the algorithm, "script"
     int exit_code = 0;
     std::string error;
 
@@ -73,16 +73,19 @@ public:
     explicit RecordReader(LabReport& report) : report_(report) {}
 
     /// The kind of a line; `other` is what a library prints.
-    enum class Line { host, comm, row, pair, train, error, other };
+    enum class Line { host, comm, row, pair, train, steps, error, other };
     /// Errc: invalid_input (looks like one of ours, but cannot be read)
     Result<Line> take(std::string_view line);
 
     /// The texts of "error" lines, one a line; empty: none.
     const std::string& errors() const { return errors_; }
+    /// What each rank has told of its steps.
+    const std::vector<StepsRecord>& steps() const { return steps_; }
 
 private:
     LabReport& report_;
     std::string errors_;
+    std::vector<StepsRecord> steps_;
 };
 
 /// A report as JSON, one element a line, and back. Errc of parsing: invalid_input, which names what

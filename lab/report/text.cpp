@@ -5,6 +5,7 @@
 #include "lab/plan/plan.h"
 #include "lab/report/fit.h"
 #include "lab/report/pairs.h"
+#include "lab/report/training.h"
 #include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
@@ -305,11 +306,7 @@ std::string TerminalRows::row(const RowRecord& row) {
 std::string TerminalRows::train(const TrainRecord& train) {
     constexpr auto kColumns = "{} {:<18} {:<8} {:>9} {:>9} {:>10} {:>9} {:>9}\n";
     std::string text;
-    const bool is_weak = train.scaling == "weak";
-    const std::string what =
-        fmt::format("training {}, {} samples a step{}, seed {}", train.model,
-                    is_weak ? train.global_batch / std::max(train.ranks, 1) : train.global_batch,
-                    is_weak ? " of each rank" : "", train.seed);
+    const std::string what = fmt::format("{}, seed {}", training_title(train), train.seed);
     if (what != what_) {
         text = fmt::format("\n# {}\n", what) + fmt::format(kColumns, "#", "algorithm", "backend",
                                                            "hosts x n", "step(ms)", "samples/s",

@@ -1,5 +1,6 @@
 #include "lab/report/training.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -130,12 +131,13 @@ std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algori
         ScalingPoint& point = points.emplace_back();
         point.run = run;
         const TrainRecord* const one = alone(groups, run);
-        if (one == nullptr || !(run.step_ms > 0) || !(one->step_ms > 0)) continue;
-        const double quotient = one->step_ms / run.step_ms;
+        if (one == nullptr) continue;
         // In weak scaling a step of p ranks has p times as many samples.
-        const bool is_weak = scaling == "weak";
-        point.speedup = is_weak ? quotient * run.ranks : quotient;
-        point.efficiency = is_weak ? quotient : quotient / run.ranks;
+        const double steps = scaling == "weak" ? run.ranks : 1;
+        point.speedup = one->step_ms / run.step_ms * steps;
+        if (!(point.speedup > 0)) point.speedup = run.samples_per_s / one->samples_per_s;
+        if (!(point.speedup > 0) || std::isinf(point.speedup)) point.speedup = kUnknown;
+        point.efficiency = point.speedup / run.ranks;
     }
     return points;
 }
@@ -144,6 +146,16 @@ bool has_scaling(const LabReport& report, string_view scaling) {
     return std::ranges::any_of(report.train, [scaling](const TrainRecord& run) {
         return !run.is_serial() && run.scaling == scaling;
     });
+}
+
+std::string training_title(const TrainRecord& run) {
+    const bool is_weak = run.scaling == "weak";
+    std::string title = run.epochs > 0 ? "training " + run.model : run.model;
+    if (run.global_batch > 0)
+        title +=
+            fmt::format(", {} samples a step{}", is_weak ? batch_of_rank(run) : run.global_batch,
+                        is_weak ? " of each rank" : "");
+    return title;
 }
 
 std::string serial_name(const TrainRecord& run) {

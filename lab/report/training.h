@@ -2,6 +2,7 @@
 
 #include "lab/report/results.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -54,6 +55,14 @@ struct ScalingPoint {
 /// \param scaling    "strong" or "weak"
 std::vector<ScalingPoint> scaling_of(const LabReport& report, std::string_view algorithm,
                                      std::string_view scaling = "strong");
+
+/// Samples of a step that one rank has: in weak scaling.
+inline int batch_of_rank(const TrainRecord& run) {
+    return run.global_batch / std::max(run.ranks, 1);
+}
+
+/// What it is that was trained, or run: "training mlp, 256 samples a step".
+std::string training_title(const TrainRecord& run);
 
 /// "serial", or "serial, GPU": what takes the backend's place in tables and figures.
 std::string serial_name(const TrainRecord& run);

@@ -50,8 +50,10 @@ std::string backend_text(const TrainRecord& run) {
 std::string training_note(const LabReport& report, const std::string& batch) {
     if (report.train.empty()) return "";
     const TrainRecord& first = report.train.front();
-    std::string note = fmt::format("{}, {}, {} epoch{}", first.model, batch, first.epochs,
-                                   first.epochs == 1 ? "" : "s");
+    std::string note = first.model;
+    if (first.global_batch > 0) note += ", " + batch;
+    if (first.epochs > 0)
+        note += fmt::format(", {} epoch{}", first.epochs, first.epochs == 1 ? "" : "s");
     if (!first.data.empty()) note += ", " + first.data;
     if (first.loss_scale != 1) note += fmt::format(", loss scale {:g}", first.loss_scale);
     return note + ".";
@@ -60,6 +62,16 @@ std::string training_note(const LabReport& report, const std::string& batch) {
 std::string batch_of_all(const LabReport& report) {
     if (report.train.empty()) return "";
     return fmt::format("{} samples in a step of all ranks", report.train.front().global_batch);
+}
+
+/// In samples, or of a program that does not tell how many a step has, in steps.
+std::string throughput_text(const TrainRecord& run) {
+    if (!std::isfinite(run.samples_per_s)) return short_number(1e3 / run.step_ms) + " steps/s";
+    return short_number(run.samples_per_s) + " samples/s";
+}
+
+std::string step_text(const TrainRecord& run) {
+    return std::isfinite(run.step_ms) ? short_number(run.step_ms) + " ms" : "-";
 }
 
 /// What is said of the seeds, if there are several.
@@ -144,8 +156,7 @@ Table scaling_table(const LabReport& report) {
         const TrainRecord& run = point.run;
         table.rows.push_back(
             {run.is_serial() ? serial_name(run) : run.backend, std::to_string(run.hosts),
-             std::to_string(run.slots_per_host), short_number(run.step_ms) + " ms",
-             short_number(run.samples_per_s) + " samples/s",
+             std::to_string(run.slots_per_host), step_text(run), throughput_text(run),
              std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-",
              percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
     }
@@ -157,9 +168,8 @@ Table weak_scaling_table(const LabReport& report) {
     table.title = "Weak scaling";
     if (!has_scaling(report, "weak")) return table;
     const std::vector<ScalingPoint> points = sorted_points(report, "weak");
-    const TrainRecord& last = points.back().run;
     table.note = training_note(report, fmt::format("{} samples in a step of each rank",
-                                                   last.global_batch / std::max(last.ranks, 1))) +
+                                                   batch_of_rank(points.back().run))) +
                  " Each rank has as many samples as one alone; efficiency is throughput(p) / (p x "
                  "throughput(1)).";
     table.columns = {{"backend", false},
@@ -174,15 +184,18 @@ Table weak_scaling_table(const LabReport& report) {
         const TrainRecord& run = point.run;
         table.rows.push_back({run.is_serial() ? serial_name(run) : run.backend,
                               std::to_string(run.hosts), std::to_string(run.slots_per_host),
-                              std::to_string(run.global_batch), short_number(run.step_ms) + " ms",
-                              short_number(run.samples_per_s) + " samples/s",
-                              percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
+                              run.global_batch > 0 ? std::to_string(run.global_batch) : "-",
+                              step_text(run), throughput_text(run), percent(point.efficiency, 0),
+                              percent(run.comm_ms / run.step_ms, 0)});
     }
     return table;
 }
 
 Table compression_table(const LabReport& report) {
     Table table;
+    const bool learns = std::ranges::any_of(
+        report.train, [](const TrainRecord& run) { return std::isfinite(run.accuracy); });
+    if (!learns) return table;  // programs that tell of nothing but their steps
     table.title = "Compression";
     const std::vector<TrainGroup> groups = sorted_groups(report);
     table.note = training_note(report, batch_of_all(report)) + seeds_note(groups);

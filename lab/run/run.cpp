@@ -4,11 +4,12 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "lab/child.h"
 #include "lab/names.h"
 #include "lab/report/html.h"
 #include "lab/report/mllog.h"
+#include "lab/report/steps.h"
 #include "lab/report/text.h"
-#include "lab/run/child.h"
 #include "lab/run/targets.h"
 #include "launcher/plan/exit_code.h"
 
@@ -30,6 +31,8 @@ using std::string_view;
 constexpr int kExitFailed = 1;
 constexpr std::chrono::milliseconds kSweepSilence{300'000};
 constexpr std::chrono::milliseconds kTrainSilence{3'600'000};
+constexpr std::size_t kErrorBytesMax = 16u << 10;
+constexpr std::size_t kFailureBytesMax = 3'000;
 
 std::string now_text() {
     const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -62,13 +65,33 @@ std::string counted(std::size_t count, string_view what) {
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+/// What a failed run has said last, in the lines of a screen. A traceback ends with what was wrong.
+std::string last_lines(const std::string& errors) {
+    constexpr std::size_t kLinesMax = 24;
+    constexpr string_view kOurName = "dtrun: ";
+    const std::string clean = printable(errors);
+    std::vector<string_view> lines;
+    for (string_view line : split(clean, '\n')) {
+        if (line.starts_with(kOurName)) line.remove_prefix(kOurName.size());
+        if (!trim(line).empty()) lines.push_back(line);
+    }
+    if (lines.size() > kLinesMax) lines.erase(lines.begin(), lines.end() - kLinesMax);
+    return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+/// For the error of a program that has ended well.
+std::string printed_last(const std::string& errors) {
+    const std::string lines = last_lines(errors);
+    return lines.empty() ? "; it printed nothing" : ". Its last lines:\n" + lines;
+}
+
 /// Carries out one run after the other, and shows what they say.
 class LabRunner {
 public:
     explicit LabRunner(const LabJob& job)
         : job_(job), command_(job.command), options_(job.options) {
+        child_.path = "/proc/self/exe";
         child_.environment = environment_of_runs(job.environment);
-        child_.show_errors = options_.verbosity >= log::Level::verbose;
         for (const auto& [flag, path] : report_targets(command_))
             if (path == "-") screen_ = STDERR_FILENO;
         if (command_.mllog == "-") screen_ = STDERR_FILENO;
@@ -87,7 +110,7 @@ public:
         const auto possible = plan_runs(command_, job_.places, {"any"}, over);
         if (!possible) return complain_of(possible.error());
         ask_hosts(*possible);
-        const auto backends = command_.backends.empty() ? found_backends() : command_.backends;
+        const auto backends = backends_of_runs();
         if (backends.empty() && signals_.received() == 0 && report_.failures.empty()) no_backend();
         const auto runs = plan_runs(command_, job_.places, backends, over);
         if (!runs) return complain_of(runs.error());
@@ -103,7 +126,8 @@ private:
     void ask_hosts(const std::vector<LabRun>& possible) {
         std::set<int, std::greater<>> counts;
         for (const LabRun& each : possible) counts.insert(each.hosts);
-        const auto tried = command_.backends.empty() ? backend_names() : std::vector<std::string>{};
+        const bool tries = command_.backends.empty() && command_.program.empty();
+        const auto tried = tries ? backend_names() : std::vector<std::string>{};
         for (const int hosts : counts) {
             carry_out(facts_run(hosts, tried));
             if (signals_.received() != 0 || hosts < hosts_end_) return;
@@ -148,8 +172,9 @@ private:
 
     void progress(const LabRun& run) {
         if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
-        const std::string subject = run.kind == LabRun::Kind::pairs ? "pairs, "
-                                    : run.algorithm.empty()         ? ""
+        const std::string subject = run.kind == LabRun::Kind::pairs    ? "pairs, "
+                                    : run.kind == LabRun::Kind::script ? "the program, "
+                                    : run.algorithm.empty()            ? ""
                                                             : "training " + run.algorithm + ", ";
         const std::string what = run.kind == LabRun::Kind::facts
                                      ? "asking hosts what they have"
@@ -168,32 +193,85 @@ private:
 
     void carry_out(const LabRun& run) {
         progress(run);
-        const bool trains = run.kind == LabRun::Kind::train;
+        const bool trains = run.kind == LabRun::Kind::train || run.kind == LabRun::Kind::script;
         child_.words = launch_words(run, command_, job_.hostfile, job_.rank_program);
+        child_.words.insert(child_.words.begin(), "dtrun");
         child_.silence_max = command_.timeout.value_or(trains ? kTrainSilence : kSweepSilence);
         RecordReader reader(report_);
-        std::size_t results = 0;
-        std::string unreadable;
-        const auto ended = run_self(child_, signals_, [&](string_view line) {
-            const auto taken = reader.take(line);
-            if (!taken) unreadable = taken.error().message;
-            if (taken) results += show_line(*taken) ? 1 : 0;
-        });
+        Heard heard;
+        const std::size_t trainings = report_.train.size();
+        const auto ended = follow(reader, heard);
         clear_progress();
         if (!ended) return add(run, 0, ended.error().message);
         if (signals_.received() != 0) return;
+        if (run.kind == LabRun::Kind::script && ended->status == 0) {
+            const auto made = finish_script(run, reader, trainings);
+            if (!made) heard.unreadable = made.error().message + printed_last(heard.errors);
+            heard.results += made ? 1 : 0;
+        }
         std::string said = reader.errors();
         if (ended->was_silent)
             said = fmt::format("said nothing for {} s (--timeout)",
-                               std::chrono::duration<double>(child_.silence_max).count());
-        if (said.empty()) said = unreadable;
-        if (said.empty() && ended->status == 0 && results == 0) said = "no results were printed";
+                               std::chrono::duration<double>(*child_.silence_max).count());
+        if (said.empty()) said = heard.unreadable;
+        if (said.empty() && ended->status == 0 && heard.results == 0)
+            said = "no results were printed";
         if (said.empty() && ended->status == 0) return;
-        const std::string error = failure_text(ended->status, said, ended->errors);
+        const std::string error = failure_text(ended->status, said, heard.errors);
         if (run.kind == LabRun::Kind::facts && !report_.hosts.empty()) return skip(error);
         if (is_of_hosts(ended->status)) hosts_end_ = std::min(hosts_end_, run.hosts);
         if (run.algorithm == "serial") training_fails_[computes_on_gpu(run.backend)] = true;
         add(run, ended->status, error);
+    }
+
+    /// What a run has printed, besides its records.
+    struct Heard {
+        std::size_t results = 0;
+        std::string unreadable;
+        std::string errors;  ///< the end of its standard error
+    };
+
+    Result<ChildEnd> follow(RecordReader& reader, Heard& heard) {
+        LineCutter lines;
+        const auto take = [&](string_view line) {
+            const auto taken = reader.take(line);
+            if (!taken) heard.unreadable = taken.error().message;
+            if (taken) heard.results += show_line(*taken) ? 1 : 0;
+        };
+        auto ended = run_child(
+            child_, signals_, [&](string_view bytes) { lines.add(bytes, take); },
+            [&](string_view bytes) {
+                if (options_.verbosity >= log::Level::verbose)
+                    static_cast<void>(write_all(STDERR_FILENO, bytes));
+                heard.errors += bytes;
+                if (heard.errors.size() > kErrorBytesMax)
+                    heard.errors.erase(0, heard.errors.size() - kErrorBytesMax);
+            });
+        lines.finish(take);
+        return ended;
+    }
+
+    /// Makes a training of what a program's ranks have told, and of what it has printed itself.
+    /// \param known  trainings before it
+    Result<void> finish_script(const LabRun& run, const RecordReader& reader, std::size_t known) {
+        TrainRecord record;
+        if (report_.train.size() > known) record = report_.train.back();
+        report_.train.resize(known);
+        record.hosts = run.hosts;
+        record.slots_per_host = run.slots;
+        record.ranks = run.ranks();
+        if (record.backend.empty()) record.backend = run.backend;
+        if (record.algorithm.empty()) record.algorithm = "parallel";
+        if (record.model.empty()) record.model = command_.program_text;
+        record.scaling = command_.scaling.front();
+        record.seed = run.seed;
+        const int batch = command_.global_batch.value_or(0);
+        if (record.global_batch == 0)
+            record.global_batch = record.scaling == "weak" ? batch * run.ranks() : batch;
+        if (auto done = add_steps(record, reader.steps(), command_.step_regex); !done) return done;
+        report_.train.push_back(std::move(record));
+        show(lines_.train(report_.train.back()));
+        return {};
     }
 
     /// Keeps the reasons why backends, which were only tried, cannot be used.
@@ -208,12 +286,13 @@ private:
             case RecordReader::Line::row:
                 show(lines_.row(report_.rows.back()));
                 return true;
-            case RecordReader::Line::train:
-                show(lines_.train(report_.train.back()));
-                return true;
+            case RecordReader::Line::train:  // a program's is shown when it has ended
+                if (command_.program.empty()) show(lines_.train(report_.train.back()));
+                return command_.program.empty();
             case RecordReader::Line::pair:  // shown as a matrix at the end
                 return true;
             case RecordReader::Line::comm:
+            case RecordReader::Line::steps:
             case RecordReader::Line::error:
             case RecordReader::Line::other:
                 return false;
@@ -242,6 +321,12 @@ private:
     void add(FailureRecord failure) {
         log::error("{}: {}", failure_title(failure), failure.error);
         report_.failures.push_back(std::move(failure));
+    }
+
+    std::vector<std::string> backends_of_runs() {
+        if (!command_.backends.empty()) return command_.backends;
+        if (!command_.program.empty()) return {kOwnBackend};
+        return found_backends();
     }
 
     /// The backends over which all hosts could connect, with one rank on each.
@@ -321,21 +406,10 @@ int complain_of(const Error& error) {
 }
 
 std::string failure_text(int status, const std::string& said, const std::string& errors) {
-    constexpr std::size_t kLinesMax = 8;
-    constexpr std::size_t kBytesMax = 1'200;
-    constexpr string_view kOurName = "dtrun: ";
-    const std::string clean = printable(errors);
-    std::vector<string_view> lines;
-    for (string_view line : split(clean, '\n')) {
-        if (line.starts_with(kOurName)) line.remove_prefix(kOurName.size());
-        if (!trim(line).empty()) lines.push_back(line);
-    }
-    const std::size_t skip = lines.size() > kLinesMax ? lines.size() - kLinesMax : 0;
-    std::string text = said;
-    for (std::size_t i = skip; i < lines.size() && said.empty(); ++i)
-        text.append(text.empty() ? "" : "\n").append(lines[i]);
+    std::string text = said.empty() ? last_lines(errors) : said;
     if (text.empty()) text = fmt::format("ended with exit code {}", status);
-    if (text.size() > kBytesMax) text = printable(text.substr(0, kBytesMax)) + " ...";
+    if (text.size() > kFailureBytesMax)
+        text = "... " + printable(text.substr(text.size() - kFailureBytesMax));
     if (status == plan::kExitProgramMissing)
         text += fmt::format(
             "\n{} has to lie at the same path on every host; --rank-program names another",

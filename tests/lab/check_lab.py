@@ -42,7 +42,7 @@ case $verb in
         exit ;;
     train)
         [ "$scaling" = weak ] && batch=$((batch * DTRUN_SIZE))
-        echo "{\"type\":\"train\",\"algorithm\":\"$algorithm\",\"backend\":\"$backend\",$shape,\"model\":\"mlp\",\
+        echo "{\"type\":\"train\",\"algorithm\":\"$algorithm\",\"backend\":\"$backend\",$shape,\"model\":\"mlp\",\"epochs\":2,\
 \"step_ms\":$((12 / DTRUN_SIZE)),\"accuracy\":0.98,\"loss\":null,\"seed\":$seed,\"scaling\":\"$scaling\",\
 \"global_batch\":$batch,\"samples_per_s\":$((1000 * DTRUN_SIZE)),\"init_unix_ms\":1700000000000,\
 \"start_unix_ms\":1700000000500,\"by_epoch\":[\

@@ -171,6 +171,23 @@ TEST_CASE("every seed trains everything, one after the other", "[lab]") {
                                            "8 int8 ", "8 int8 weak"});
 }
 
+TEST_CASE("a program is run alone in every shape, with one rank too", "[lab]") {
+    CHECK(plan_of("bench -- python train.py", places_of({2, 2}), {"own"}) ==
+          "script own 1x1, script own 1x2, script own 2x1, script own 2x2");
+    const auto runs = plan_runs(
+        bench_of("bench --slots 2 --backends mpi,gloo --seeds 2 --step-regex '([0-9]+)' -- a "
+                 "--seed={seed} {backend}-{backend} '{c} d' --train")
+            .own,
+        places_of({2}), {"mpi", "gloo"}, false);
+    REQUIRE(runs.has_value());
+    REQUIRE(runs->size() == 4);
+    CHECK(fmt::format("{}", fmt::join(runs->back().words, " ")) ==
+          "script --backend gloo --step-regex ([0-9]+) -- a --seed=2 gloo-gloo {c} d --train");
+    const std::vector<std::string> launch = launch_words(runs->back(), {}, "", "/x/rank");
+    CHECK(std::ranges::find(launch, "--only-ranks") == launch.end());
+    CHECK(bench_of("bench -- a 'b c'").own.program_text == "a 'b c'");
+}
+
 TEST_CASE("pairs are measured once, on as many hosts as there are", "[lab]") {
     CHECK(plan_of("bench --no-sweep --pairs hosts", places_of({4, 4, 4}), {"mpi", "gloo"}) ==
           "pairs mpi 3x1, pairs gloo 3x1");
@@ -263,7 +280,20 @@ TEST_CASE("dtrun bench says what would be right", "[lab][cli]") {
         {"bench --pairs all", "--pairs: 'all' is not one of hosts and ranks"},
         {"bench --line-rate 25", "--line-rate: '25' is not the speed of a network such as 25gbit"},
         {"bench --data d", "--data is for training; add --train"},
-        {"bench a.json", "'a.json' is no option, and a program of yours runs without bench: dtrun"},
+        {"bench a.json",
+         "'a.json' is no option, and a program to measure stands behind --: dtrun bench -- "
+         "a.json; "},
+        {"bench --",
+         "which program? it stands behind --; usage: dtrun bench [options] [-- PROGRAM"},
+        {"bench --step-regex 'took [0-9]+' -- a", "--step-regex: 'took [0-9]+' has no group"},
+        {"bench --step-regex '([0-9]+)'", "--step-regex looks at what a program prints; name it"},
+        {"bench --train -- a b", "-- a: a program is measured alone; leave out --train and"},
+        {"bench --pairs ranks -- a", "-- a: a program is measured alone; leave out --train and"},
+        {"bench --data d -- a", "--data is for training; add --train"},
+        {"bench --algorithms int8 -- a", "--algorithms is for training; add --train"},
+        {"bench --compare a b -- c", "--compare runs nothing; leave out -- c"},
+        {"bench --scaling strong,weak -- a", "--scaling: a program's is strong (all ranks share"},
+        {"bench -- a {backend}", "{backend} in the program's words is one of --backends; name"},
         {"bench -np 2", "-np is no flag of dtrun: ranks are --slots on each of --hosts"},
         {"bench --no-train", "--no-train is no flag of dtrun: it trains only with --train"},
         {"bench --compare a.json", "--compare takes two files that --json has written"},

@@ -48,6 +48,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       pid_(::getpid()),
       client_id_(random_id()),
       member_id_(MemberId{random_id()}),
+      marks_(role == Role::rank ? surroundings_.steps_file : ""),
       connection_(*this, surroundings_.step ? "rank 0, which serves the step, has ended"
                                             : "the other side has closed the connection"),
       standing_(surroundings_.place),
@@ -258,6 +259,7 @@ Failure Client::over() const {
 Outcome<void> Client::progress(std::uint64_t step, const Patience& patience) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process reports progress");
+    marks_.add(step);
     if (!is_served()) return {};
     Lock lock = connection_.lock();
     if (connection_.closed()) return std::unexpected(*connection_.closed());

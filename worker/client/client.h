@@ -17,6 +17,7 @@
 #include "worker/client/requests.h"
 #include "worker/client/standing.h"
 #include "worker/client/step/meeting.h"
+#include "worker/client/step_marks.h"
 
 #include <sys/types.h>
 #include <cstdint>
@@ -152,6 +153,7 @@ private:
     const pid_t pid_;
     const std::uint64_t client_id_;
     const MemberId member_id_;
+    const StepMarks marks_;
     Callers callers_;
     FirstUse first_use_;  ///< of a helper
 

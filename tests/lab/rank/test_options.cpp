@@ -69,11 +69,16 @@ TEST_CASE("a training's options are read", "[lab][rank]") {
     CHECK(options->train.scaling == Scaling::weak);
     CHECK(options->data == "/data");
     CHECK(parse("")->command == Command::help);
+    const auto script = parse("script --step-regex (.*) --backend mpi -- train --ops -- x");
+    REQUIRE(script.has_value());
+    CHECK(script->script.words == std::vector<std::string>{"train", "--ops", "--", "x"});
+    CHECK(script->script.backend == "mpi");
+    CHECK(script->script.step_regex == "(.*)");
     CHECK(parse("facts --backends gloo,mpi")->backends.size() == 2);
 }
 
 TEST_CASE("wrong options are quoted", "[lab][rank]") {
-    CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep, train or pairs");
+    CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep, train, pairs or script");
     CHECK(error_of("sweep --iters") == "--iters: what?");
     CHECK(error_of("sweep --iters 0") == "--iters \"0\": a number from 1 to 1000000 is wanted");
     CHECK(error_of("sweep --sizes 4,x") == "--sizes: \"x\" is no number of bytes");
@@ -83,6 +88,8 @@ TEST_CASE("wrong options are quoted", "[lab][rank]") {
     CHECK(error_of("pairs --sizes 4") == "pairs has no option --sizes");
     CHECK(error_of("train --scaling big") == "no scaling \"big\": strong, weak");
     CHECK(error_of("train --ops allreduce") == "train has no option --ops");
+    CHECK(error_of("script --") == "script: which program?");
+    CHECK(error_of("script --ops a -- b") == "script has no option --ops");
     CHECK(error_of("train --model big") == "no model \"big\": mlp or cnn");
     CHECK(error_of("sweep --ops sum").starts_with("--ops: no operation \"sum\": allreduce, "));
     CHECK(error_of("sweep --dtypes f8").starts_with("--dtypes: no type \"f8\": f32, f64, "));

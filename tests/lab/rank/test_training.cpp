@@ -237,10 +237,3 @@ TEST_CASE("in weak scaling every rank learns from as many images as one alone", 
     options.epochs = 1;
     CHECK(train_in_threads(3, options, digits()).has_value());
 }
-
-TEST_CASE("the time of a step is the median without the first ones", "[lab][rank]") {
-    CHECK(median_of_steps({}) == 0);
-    CHECK(median_of_steps(std::vector<double>{3}) == 3);
-    CHECK(median_of_steps(std::vector<double>{9, 9, 2, 1}) == 1);
-    CHECK(median_of_steps(std::vector<double>{9, 9, 9, 9, 9, 1, 2, 3, 8, 1}) == 2);
-}

@@ -322,6 +322,7 @@ Outcome<Surroundings> find_launcher(const Environment& environment) {
     Reader in(environment);
     Surroundings found;
     found.socket = in.text("DTRUN_SOCKET");
+    found.steps_file = in.text("DTRUN_STEPS_FILE");
     const std::string serve = in.text("DTRUN_SERVE");
     if (!found.socket.empty()) {
         found.launcher = Launcher::agent;

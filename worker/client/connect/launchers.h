@@ -62,6 +62,7 @@ struct Surroundings {
     bool elastic = false;                 ///< agent: the job is elastic
     std::optional<DaemonAddress> daemon;  ///< who hands out ranks, or is the store of another's
     std::optional<SlurmStep> step;
+    std::string steps_file;  ///< DTRUN_STEPS_FILE; empty: nobody measures steps
 };
 
 /// Reads off the environment who has started this process; docs/CLIENT.md lists the variables.

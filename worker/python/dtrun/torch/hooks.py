@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from ..collectives import Communicator
 from . import _tensors as t
+from ._step_marks import mark_step
 from .basics import shared_worker
 from .compression import FORMATS
 
@@ -163,6 +164,7 @@ def compress_hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Fu
     state._count(full, compressed)
     if bucket.is_last():
         state.step += 1
+        mark_step(state)
     return state._thread.submit(lambda: state._reduce(buffer, full, compressed, errors or None))
 
 

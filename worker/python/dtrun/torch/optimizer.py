@@ -13,6 +13,7 @@ import torch
 from . import _coordinator as c
 from . import operations as o
 from ._optimizer_state import keeping_dictionaries
+from ._step_marks import mark_step
 from .basics import ProcessSet, global_process_set, size
 from .compression import Compression, wire_format
 from .functions import broadcast_object
@@ -313,7 +314,9 @@ class _Distributed(_Wrapper):
         if closure is not None and self._reduces:
             closure = self._of_all_ranks(closure, self._should_synchronize and not is_pending)
         self._synchronized = False
-        return super().step(closure)  # type: ignore[misc]
+        result = super().step(closure)  # type: ignore[misc]
+        mark_step(self)
+        return result
 
     def _of_all_ranks(self, closure: Callable[[], Any], computes: bool) -> Callable[[], Any]:
         """A closure whose gradients and loss are those of all ranks together.
@@ -415,6 +418,7 @@ class _DistributedAdasum(_Wrapper):
             handles.append((p, start, handle, ctx))
         for p, start, handle, ctx in handles:
             p.data.copy_(start.add_(self._compression.decompress(synchronize(handle), ctx)))
+        mark_step(self)
         return loss
 
 

@@ -1,4 +1,4 @@
-#include "lab/run/child.h"
+#include "lab/child.h"
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -19,17 +19,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kLineBytesMax = 1u << 20;
-constexpr std::size_t kChildErrorBytesMax = 16u << 10;
-/// Longest wait for a dtrun that was told to end; it gives its ranks five seconds.
+using Take = std::function<void(std::string_view)>;
+
+/// Longest wait for a program that was told to end; a dtrun gives its ranks five seconds.
 constexpr std::chrono::milliseconds kEndMax{20'000};
 
 /// Follows one child until it has ended.
 class Child {
 public:
-    Child(const ChildOptions& options, EndingSignals& signals,
-          const std::function<void(std::string_view)>& line)
-        : options_(options), signals_(signals), line_(line) {}
+    Child(const ChildOptions& options, EndingSignals& signals, const Take& output,
+          const Take& errors)
+        : options_(options), signals_(signals), take_output_(output), take_errors_(errors) {}
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
@@ -38,16 +38,14 @@ public:
         if (!output) return std::unexpected(output.error());
         auto errors = make_pipe();
         if (!errors) return std::unexpected(errors.error());
-        std::vector<std::string> words{"dtrun"};
-        words.insert(words.end(), options_.words.begin(), options_.words.end());
-        const std::string self = "/proc/self/exe";
-        ProcessPlan plan{.path = self, .argv = words, .env = options_.environment};
+        ProcessPlan plan{
+            .path = options_.path, .argv = options_.words, .env = options_.environment};
         plan.descriptors = {{ProcessPlan::kNull, STDIN_FILENO},
                             {output->write.get(), STDOUT_FILENO},
                             {errors->write.get(), STDERR_FILENO}};
         plan.keep_ignored_signals = true;
         plan.blocked_signals = &signals_.before();
-        plan.death_signal = SIGTERM;
+        plan.death_signal = options_.death_signal;
         const auto started = spawn_process(plan);
         if (!started) return std::unexpected(started.error());
         pid_ = *started;
@@ -68,19 +66,21 @@ public:
             ::poll(waiting, std::size(waiting),
                    static_cast<int>(std::clamp<long long>(left.count(), 0, 3'600'000)));
             read_all();
-            while (signals_.take(pid_)) {
+            while (signals_.take(options_.forward_signals ? pid_ : 0)) {
             }
             if (signals_.received() != 0 && !kill_at_) kill_at_ = after(kEndMax);
             look_for_end();
             if (!ended_ && Clock::now() >= deadline()) too_late();
         }
         read_all();
-        if (!partial_.empty()) line_(partial_);
-        return std::move(end_);
+        return end_;
     }
 
 private:
-    Deadline deadline() const { return kill_at_ ? *kill_at_ : heard_ + options_.silence_max; }
+    Deadline deadline() const {
+        if (kill_at_) return *kill_at_;
+        return options_.silence_max ? heard_ + *options_.silence_max : after(1h);
+    }
 
     void too_late() {
         if (kill_at_) {
@@ -88,6 +88,7 @@ private:
             kill_at_ = after(kEndMax);
             return;
         }
+        if (!options_.silence_max) return;
         end_.was_silent = true;
         end(SIGTERM);
     }
@@ -106,12 +107,11 @@ private:
     }
 
     void read_all() {
-        read_from(output_, [this](std::string_view bytes) { take_output(bytes); });
-        read_from(errors_, [this](std::string_view bytes) { take_errors(bytes); });
+        read_from(output_, take_output_);
+        read_from(errors_, take_errors_);
     }
 
-    template <class Take>
-    void read_from(Fd& fd, Take take) {
+    void read_from(Fd& fd, const Take& take) {
         char buffer[16'384];
         while (fd) {
             const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
@@ -126,30 +126,13 @@ private:
         }
     }
 
-    void take_output(std::string_view bytes) {
-        partial_ += bytes;
-        std::size_t begin = 0;
-        for (std::size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos;
-             begin = end + 1)
-            line_(std::string_view(partial_).substr(begin, end - begin));
-        partial_.erase(0, begin);
-        if (partial_.size() > kLineBytesMax) partial_.clear();  // not one of ours
-    }
-
-    void take_errors(std::string_view bytes) {
-        if (options_.show_errors) static_cast<void>(write_all(STDERR_FILENO, bytes));
-        end_.errors += bytes;
-        if (end_.errors.size() > kChildErrorBytesMax)
-            end_.errors.erase(0, end_.errors.size() - kChildErrorBytesMax);
-    }
-
     const ChildOptions& options_;
     EndingSignals& signals_;
-    const std::function<void(std::string_view)>& line_;
+    const Take& take_output_;
+    const Take& take_errors_;
     pid_t pid_ = -1;
     Fd output_;
     Fd errors_;
-    std::string partial_;
     Deadline heard_{};
     std::optional<Deadline> kill_at_;
     bool ended_ = false;
@@ -158,9 +141,9 @@ private:
 
 }  // namespace
 
-Result<ChildEnd> run_self(const ChildOptions& options, EndingSignals& signals,
-                          const std::function<void(std::string_view line)>& line) {
-    Child child(options, signals, line);
+Result<ChildEnd> run_child(const ChildOptions& options, EndingSignals& signals, const Take& output,
+                           const Take& errors) {
+    Child child(options, signals, output, errors);
     if (auto done = child.start(); !done) return std::unexpected(done.error());
     return child.follow();
 }

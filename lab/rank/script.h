@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dtrun::lab::rank {
+
+/// Somebody's program, whose steps are measured.
+struct ScriptOptions {
+    std::string backend;             ///< for dtrun's communicators in it; empty: it is not told
+    std::string step_regex;          ///< empty: it tells of its steps itself
+    std::vector<std::string> words;  ///< the program and its arguments
+};
+
+/// Runs the program in this rank's place. Lines of it that are records of training go to standard output if this is
+/// rank 0, all others to standard error; at last a StepsRecord follows.
+/// \return its exit code; 128+n after signal n
+int run_script(const ScriptOptions& options);
+
+}  // namespace dtrun::lab::rank

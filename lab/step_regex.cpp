@@ -1,0 +1,131 @@
+#include "lab/step_regex.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <regex>
+#include <string>
+#include <utility>
+
+namespace dtrun::lab {
+namespace {
+
+using std::string_view;
+using Unit = StepRegex::Unit;
+
+constexpr std::pair<string_view, Unit> kUnits[] = {
+    {"seconds", Unit::seconds},
+    {"ms", Unit::ms},
+    {"us", Unit::us},
+    {"steps_per_s", Unit::steps_per_s},
+    {"samples_per_s", Unit::samples_per_s},
+    {"rank_samples_per_s", Unit::rank_samples_per_s},
+};
+constexpr string_view kUnitNames =
+    "seconds, ms, us, steps_per_s, samples_per_s and rank_samples_per_s";
+
+/// A longer line is looked at as far as this: the library's expressions take stack for each character.
+constexpr std::size_t kLineMax = 4'096;
+
+/// An expression without the names of its groups, which the library does not know, and what they say.
+struct Unnamed {
+    std::string text;
+    std::size_t groups = 0;
+    std::size_t named = 0;  ///< the number of the one that has a unit's name; 0: none
+    Unit unit = Unit::seconds;
+};
+
+/// The name at the begin of what stands behind "(?<" or "(?P<"; nothing: it is none, as in "(?<=".
+std::optional<string_view> name_of_group(string_view rest) {
+    for (const string_view begin : {"?P<", "?<"}) {
+        if (!rest.starts_with(begin)) continue;
+        const string_view name = rest.substr(begin.size(), rest.find('>') - begin.size());
+        if (!name.empty() && rest.find('>') != string_view::npos && name[0] != '=' &&
+            name[0] != '!')
+            return rest.substr(0, begin.size() + name.size() + 1);
+    }
+    return std::nullopt;
+}
+
+Result<void> add_name(Unnamed& found, string_view group) {
+    const std::size_t begin = group.find('<') + 1;
+    const string_view name = group.substr(begin, group.size() - begin - 1);
+    const auto* const unit = std::ranges::find(kUnits, name, &std::pair<string_view, Unit>::first);
+    if (unit == std::end(kUnits))
+        return fail(Errc::invalid_input, "a group is called '{}': units are {}", name, kUnitNames);
+    if (found.named != 0)
+        return fail(Errc::invalid_input, "two groups have a unit: which of them has the number?");
+    found.named = found.groups;
+    found.unit = unit->second;
+    return {};
+}
+
+Result<Unnamed> without_names(string_view text) {
+    Unnamed found;
+    bool in_class = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        found.text += c;
+        if (c == '\\' && i + 1 < text.size()) {
+            found.text += text[++i];
+        } else if (c == '[' || c == ']') {
+            in_class = c == '[';
+        } else if (c == '(' && !in_class) {
+            const string_view rest = text.substr(i + 1);
+            const auto name = name_of_group(rest);
+            if (rest.starts_with('?') && !name) continue;
+            ++found.groups;
+            if (!name) continue;
+            if (auto done = add_name(found, *name); !done) return std::unexpected(done.error());
+            i += name->size();
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+struct StepRegex::Compiled {
+    std::regex regex;
+};
+
+Result<StepRegex> StepRegex::parse(string_view text) {
+    const auto plain = without_names(text);
+    if (!plain) return std::unexpected(plain.error());
+    if (plain->groups == 0)
+        return fail(Errc::invalid_input,
+                    "'{}' has no group: put the number in parentheses, as in 'step took ([0-9.]+) "
+                    "s', with its unit, if that is not seconds, as in '(?<ms>[0-9.]+)'",
+                    text);
+    if (plain->groups > 1 && plain->named == 0)
+        return fail(Errc::invalid_input,
+                    "'{}' has {} groups: give the one with the number its unit as a name, as in "
+                    "'(?<seconds>[0-9.]+)'",
+                    text, plain->groups);
+    StepRegex made;
+    made.group_ = plain->named == 0 ? 1 : plain->named;
+    made.unit_ = plain->unit;
+    try {
+        made.compiled_ = std::make_shared<const Compiled>(std::regex(plain->text));
+    } catch (const std::regex_error& error) {
+        return fail(Errc::invalid_input, "'{}' is no regular expression: {}", text, error.what());
+    }
+    return made;
+}
+
+std::optional<double> StepRegex::find(string_view line) const {
+    line = line.substr(0, kLineMax);
+    std::cmatch match;
+    if (!std::regex_search(line.data(), line.data() + line.size(), match, compiled_->regex))
+        return std::nullopt;
+    std::string number = match[group_].str();
+    std::erase(number, ',');
+    double value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (error != std::errc() || end != number.data() + number.size() || !std::isfinite(value) ||
+        !(value > 0))
+        return std::nullopt;
+    return value;
+}
+
+}  // namespace dtrun::lab

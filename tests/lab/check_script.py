@@ -1,0 +1,119 @@
+"""check_script.py DTRUN: `dtrun bench -- PROGRAM` on this machine, with the real rank program.
+
+The programs sleep as long as a step is to take, half of it with two ranks.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+DTRUN = os.path.abspath(sys.argv[1])
+
+TELLS = """import time, dtrun
+with dtrun.Worker() as worker:
+    for step in range(12):
+        time.sleep(0.06 / worker.world_size)
+        worker.progress(step)
+"""
+# Rank 1 prints nothing; the bar of progress ends with a carriage return, on standard error.
+PRINTS = """import os, sys, time
+ranks = int(os.environ["WORLD_SIZE"])
+print("backend", sys.argv[1], "is", os.environ.get("DTRUN_BACKEND"))
+for step in range(8):
+    if os.environ["RANK"] == "0":
+        print(f"{step}/8, {1000 * ranks} img/s", end="\\r", file=sys.stderr)
+print('{"type":"train","accuracy":0.75,"loss":0.5}')
+"""
+FAILS = """import os, sys
+print("about to begin", flush=True)
+if os.environ["RANK"] == os.environ.get("BAD", "0"):
+    raise ValueError("no such layer: conv9")
+import time; time.sleep(30)
+"""
+APART = """import os, dtrun
+with dtrun.Worker() as worker:
+    for step in range(10 + 90 * worker.rank):
+        worker.progress(step)
+"""
+
+
+def bench(*words, **more):
+    done = subprocess.run([DTRUN, "bench", "--json", "r.json", *words], capture_output=True, text=True, timeout=100,
+                          stdin=subprocess.DEVNULL, env={**os.environ, **more})
+    report = None
+    if os.path.exists("r.json") and os.path.getsize("r.json"):
+        with open("r.json") as file:
+            report = json.load(file)
+        os.remove("r.json")
+    return done.returncode, report, done.stdout, done.stderr
+
+
+def tells_of_its_steps():
+    code, report, text, errors = bench("--slots", "1,2", "--global-batch", "60", "--html", "r.html", "--csv", "r.csv",
+                                       "--", "python3", "tells.py")
+    assert (code, errors) == (0, ""), (code, text, errors)
+    runs = {run["ranks"]: run for run in report["train"]}
+    assert set(runs) == {1, 2}, text
+    for ranks, run in runs.items():
+        assert 60 / ranks <= run["step_ms"] < 60 / ranks + 15, run
+        assert abs(run["samples_per_s"] - 60e3 / run["step_ms"]) < 1e-3, run
+        assert (run["backend"], run["model"], run["accuracy"]) == ("own", "python3 tells.py", None), run
+    for part in ("\n# python3 tells.py, 60 samples a step, seed 1\n", "\nScaling\n", "speed-up"):
+        assert part in text, (part, text)
+    with open("r.html") as page, open("r.csv") as table:
+        assert "Speed-up of a training step" in page.read()
+        assert table.read().count("\ntrain,") == 2
+
+
+def prints_its_steps():
+    """Backends and seeds reach it, and what it prints as a record is kept."""
+    code, report, text, errors = bench(
+        "--slots", "2", "--backends", "gloo,dtrun", "--seeds", "2", "--step-regex", r"(?<samples_per_s>[\d.]+) img/s",
+        "--verbose", "--", "python3", "prints.py", "{backend}-{seed}")
+    assert code == 0, (code, text, errors)
+    assert [(run["backend"], run["seed"], run["samples_per_s"], run["accuracy"]) for run in report["train"]] == [
+        ("gloo", 1, 2000, 0.75), ("dtrun", 1, 2000, 0.75), ("gloo", 2, 2000, 0.75), ("dtrun", 2, 2000, 0.75)], text
+    for part in ("backend gloo-1 is gloo\n", "backend dtrun-2 is dtrun\n", "8, 2000 img/s"):
+        assert part in errors, (part, errors)
+
+
+def failures():
+    """What a program says when it fails is shown, whichever rank it is; other shapes are measured."""
+    code, report, text, errors = bench("--slots", "2", "--", "python3", "fails.py", BAD="1")
+    assert code == 1 and report["train"] == [], (code, text)
+    for part in ("about to begin", "ValueError: no such layer: conv9", "script, own, 1 host x 2 ranks"):
+        assert part in errors, (part, errors)
+    assert report["failures"][0]["exit_code"] == 1, report["failures"]
+    for words, expected in (
+            (("--", "true"), "it told of no two steps: call Worker.progress(step) in each"),
+            (("--", "true"), "; it printed nothing"),
+            (("--step-regex", "took ([0-9.]+)", "--", "echo", "it takes 5"),
+             "--step-regex 'took ([0-9.]+)' is found in none of the 2 lines"),
+            (("--step-regex", "took ([0-9.]+)", "--", "echo", "it takes 5"), "Its last lines:\n  it takes 5\n"),
+            (("--", "python3", "apart.py"), "its ranks do not agree: rank 1 told of 99 steps, and rank 0 of 9"),
+            (("--", "./no-such-program"), "./no-such-program: ")):
+        code, _, text, errors = bench("--slots", "2", *words)
+        assert code == 1 and expected in errors, (words, code, text, errors)
+
+
+def mistakes():
+    for words, expected in (((), "which program? it stands behind --"),
+                            (("--step-regex", "[0-9]+", "--", "true"), "has no group"),
+                            (("--train", "--", "true"), "a program is measured alone"),
+                            (("--data", "d", "--", "true"), "--data is for training; add --train"),
+                            (("--scaling", "strong,weak", "--", "true"), "say which"),
+                            (("--", "true", "{backend}"), "is one of --backends; name them")):
+        code, _, text, errors = bench(*(words or ("--",)))
+        assert (code, text) == (200, "") and expected in errors, (words, code, errors)
+    code, _, _, errors = bench("train.py")
+    assert code == 200 and "a program to measure stands behind --: dtrun bench -- train.py" in errors, errors
+
+
+with tempfile.TemporaryDirectory() as directory:
+    os.chdir(directory)
+    for name, program in (("tells", TELLS), ("prints", PRINTS), ("fails", FAILS), ("apart", APART)):
+        with open(f"{name}.py", "w") as file:
+            file.write(program)
+    for part in (tells_of_its_steps, prints_its_steps, failures, mistakes):
+        part()

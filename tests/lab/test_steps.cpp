@@ -1,0 +1,161 @@
+#include "lab/rank/steps.h"
+#include "lab/report/steps.h"
+#include "lab/report/text.h"
+#include "lab/report/training.h"
+#include "lab/report/training_tables.h"
+#include "lab/step_regex.h"
+#include "tests/lab/lab_support.h"
+#include "tests/support/catch.h"
+
+using namespace dtrun;
+using namespace dtrun::lab;
+using Catch::Contains;
+using Unit = StepRegex::Unit;
+
+namespace {
+
+/// The number that an expression finds, or why it is none.
+std::string found(std::string_view regex, std::string_view line) {
+    const auto parsed = StepRegex::parse(regex);
+    if (!parsed) return parsed.error().message;
+    const auto value = parsed->find(line);
+    return value ? fmt::format("{} {}", *value, static_cast<int>(parsed->unit())) : "nothing";
+}
+
+StepsRecord told(int rank, std::uint64_t steps, double step_ms) {
+    StepsRecord record;
+    record.rank = rank;
+    record.source = "progress";
+    record.steps = steps;
+    record.step_ms = step_ms;
+    record.seconds = static_cast<double>(steps) * step_ms / 1e3;
+    return record;
+}
+
+TrainRecord script(int ranks, int batch) {
+    TrainRecord run;
+    run.backend = kOwnBackend;
+    run.algorithm = "parallel";
+    run.model = "python train.py";
+    run.ranks = run.slots_per_host = ranks;
+    run.global_batch = batch;
+    return run;
+}
+
+std::string error_of(const std::vector<StepsRecord>& ranks, std::string_view regex = "") {
+    TrainRecord run = script(2, 0);
+    const auto done = add_steps(run, ranks, regex);
+    return done ? "" : done.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("a step's time is found by a group whose name is the unit", "[lab][steps]") {
+    CHECK(found("took ([0-9.]+) s", "step 7 took 0.25 s") == "0.25 0");
+    CHECK(found("(?<ms>[0-9.]+) ?ms", "12.5ms") == "12.5 1");
+    CHECK(found(R"((\w+): (?P<samples_per_s>[\d,.]+) img/s)", "rate: 1,234.5 img/s") == "1234.5 4");
+    CHECK(found(R"((?:step|it) (?=\d)(?<steps_per_s>\d+))", "it 3") == "3 3");
+    CHECK(found(R"(\([(](\d+)\))", "((5)") == "5 0");  // neither of the first two is a group
+    CHECK(found("([a-z]+)", "step") == "nothing");
+    CHECK(found("([0-9.]+)", "0.0") == "nothing");
+    CHECK(found("took ([0-9.]+)", std::string(10'000'000, 'x') + "took 1") == "nothing");
+}
+
+TEST_CASE("an expression that cannot mean a step is refused with what would", "[lab][steps]") {
+    CHECK_THAT(found("took [0-9.]+ s", ""),
+               Contains("has no group: put the number in parentheses"));
+    CHECK_THAT(found("(step) ([0-9.]+)", ""),
+               Contains("has 2 groups: give the one with the number"));
+    CHECK_THAT(found("(?<hours>[0-9.]+)", ""),
+               Contains("a group is called 'hours': units are seconds, ms"));
+    CHECK_THAT(found("(?<ms>1) (?<us>2)", ""), Contains("two groups have a unit"));
+    CHECK_THAT(found("took ([0-9.]+", ""), Contains("is no regular expression: "));
+}
+
+TEST_CASE("marks become times of steps, and a program's own go before dtrun.torch's",
+          "[lab][steps]") {
+    const std::string torch = "torch 1 1000000\ntorch 2 3000000\n";
+    StepsRecord record = rank::steps_of_marks(torch);
+    CHECK(record.source == "torch");
+    CHECK(record.steps == 1);
+    CHECK(record.step_ms == 2);
+    // Every tenth step is told of, and the number falls when the program begins anew.
+    record = rank::steps_of_marks(torch +
+                                  "progress 10 0\nprogress 20 50000000\nprogress 0 60000000\n"
+                                  "progress 10 90000000\nprogress x\n");
+    CHECK(record.source == "progress");
+    CHECK(record.steps == 20);
+    CHECK(record.step_ms == 3);  // of 5 and 3, without the first half
+    CHECK(record.seconds == Approx(0.09));
+    CHECK(rank::steps_of_marks("progress 1 5\n").source.empty());
+    CHECK(rank::steps_of_marks("").source.empty());
+}
+
+TEST_CASE("what a program prints is taken in its unit, without the first steps", "[lab][steps]") {
+    const std::vector<double> values{900, 9, 8, 7, 900, 7, 6, 5};
+    CHECK(rank::steps_of_output(Unit::ms, values).step_ms == 6);
+    CHECK(rank::steps_of_output(Unit::seconds, values).step_ms == 6'000);
+    CHECK(rank::steps_of_output(Unit::us, values).seconds == Approx(1842e-6));
+    CHECK(rank::steps_of_output(Unit::steps_per_s, std::vector{0.0, 4.0, 4.0}).step_ms == 250);
+    CHECK(rank::steps_of_output(Unit::samples_per_s, values).samples_per_s == 6);
+    CHECK(rank::steps_of_output(Unit::rank_samples_per_s, values).rank_samples_per_s == 6);
+    CHECK(rank::steps_of_output(Unit::ms, {}).source.empty());
+    CHECK(rank::median_of_steps(std::vector<double>{3}) == 3);
+    CHECK(rank::median_of_steps(std::vector<double>{9, 9, 2, 1}) == 1);
+    CHECK(rank::median_of_steps(std::vector<double>{9, 9, 9, 9, 9, 1, 2, 3, 8, 1}) == 2);
+    CHECK(std::isnan(rank::median_of_steps({})));
+}
+
+TEST_CASE("a program's step is the mean of the ranks that tell of steps", "[lab][steps]") {
+    const StepsRecord silent;
+    TrainRecord run = script(4, 512);
+    REQUIRE(add_steps(run, std::vector{told(0, 100, 10), silent, told(2, 95, 30)}, ""));
+    CHECK(run.step_ms == 20);
+    CHECK(run.samples_per_s == 25'600);
+    CHECK(run.seconds == Approx(2.85));
+    StepsRecord rate = told(0, 10, kUnknown);
+    rate.rank_samples_per_s = 100;
+    run = script(4, 0);
+    REQUIRE(add_steps(run, std::vector{rate}, "r"));
+    CHECK(run.samples_per_s == 400);
+    CHECK(std::isnan(run.step_ms));
+    run = script(4, 200);
+    REQUIRE(add_steps(run, std::vector{rate}, "r"));
+    CHECK(run.step_ms == 500);
+    // What it prints as a record of its own is not changed.
+    run.step_ms = 7;
+    REQUIRE(add_steps(run, std::vector{silent}, ""));
+    CHECK(run.step_ms == 7);
+}
+
+TEST_CASE("a program without steps, and ranks that do not agree, are errors", "[lab][steps]") {
+    StepsRecord silent;
+    silent.lines = 12;
+    CHECK_THAT(error_of({silent, silent}),
+               Contains("it told of no two steps: call Worker.progress"));
+    CHECK(error_of({silent, silent}, "t (.*)") ==
+          "--step-regex 't (.*)' is found in none of the 24 lines that its ranks printed");
+    CHECK(error_of({told(0, 100, 1), told(1, 57, 1)}) ==
+          "its ranks do not agree: rank 0 told of 100 steps, and rank 1 of 57");
+}
+
+TEST_CASE("reports have a program's steps and speed-up, and nothing of what it does not tell",
+          "[lab][steps]") {
+    LabReport report;
+    for (const int ranks : {1, 2, 4}) {
+        report.train.push_back(script(ranks, 0));
+        report.train.back().step_ms = 12.0 / ranks + 1;
+    }
+    const std::string text = terminal_summary(report, false);
+    CHECK_THAT(text, Contains("python train.py. Times of a step are medians") &&
+                         Contains("13.00 ms") && Contains("250.0 steps/s") && Contains("3.25"));
+    CHECK_THAT(text, !Contains("Compression") && !Contains("samples") && !Contains("epoch"));
+    TerminalRows rows;
+    CHECK_THAT(rows.train(report.train[0]), Contains("\n# python train.py, seed 1\n"));
+    for (TrainRecord& run : report.train) {
+        run.samples_per_s = 1e3 * run.ranks;
+        run.step_ms = kUnknown;
+    }
+    CHECK(scaling_of(report, "parallel").back().speedup == Approx(4));
+    CHECK_THAT(terminal_summary(report, false), Contains("4000 samples/s") && Contains("100 %"));
+}
