@@ -328,12 +328,6 @@ cli::Rows<BenchDraft> report_flags() {
           .group = output,
           .help = "everything; what --compare reads. - is standard output in all of these"},
          cli::set_text<&BenchCommand::json>},
-        {{.names = "--mllog",
-          .metavar = "FILE",
-          .group = output,
-          .help = "training as lines of MLPerf's log; if there are several, a file for each: "
-                  "FILE-parallel-mpi-2x4-seed1"},
-         cli::set_text<&BenchCommand::mllog>},
         {{.names = "--line-rate",
           .metavar = "SPEED",
           .group = output,
@@ -415,8 +409,7 @@ Result<void> check_training(const BenchCommand& bench) {
          {std::pair<string_view, bool>{"--data", !bench.data.empty()},
           {"--algorithms", !bench.algorithms.empty() && !bench.program.empty()},
           {"--seeds", bench.seeds != 1 && bench.program.empty()},
-          {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()},
-          {"--mllog", !bench.mllog.empty()}})
+          {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()}})
         if (is_given) return fail(Errc::invalid_input, "{} is for training; add --train", flag);
     return {};
 }

@@ -57,7 +57,6 @@ struct BenchCommand {
     std::string json;
     std::string markdown;
     std::string html;
-    std::string mllog;  ///< each training as MLPerf's log; several have names made from this one
     std::string title;  ///< --title: of the page and of the Markdown
     double line_rate_mbit = 0;  ///< --line-rate: of the network between hosts; 0: as hosts tell
     bool explain = false;       ///< which transport each communicator has, and why

@@ -7,7 +7,6 @@
 #include "lab/child.h"
 #include "lab/names.h"
 #include "lab/report/html.h"
-#include "lab/report/mllog.h"
 #include "lab/report/steps.h"
 #include "lab/report/text.h"
 #include "lab/run/targets.h"
@@ -94,7 +93,6 @@ public:
         child_.environment = environment_of_runs(job.environment);
         for (const auto& [flag, path] : report_targets(command_))
             if (path == "-") screen_ = STDERR_FILENO;
-        if (command_.mllog == "-") screen_ = STDERR_FILENO;
     }
 
     int run() {
@@ -367,19 +365,7 @@ private:
             const auto done = write_report_target(path, text);
             if (!done && all) all = fail(done.error(), "{} {}", flag, path);
         }
-        if (const auto logs = write_mllogs(); !logs && all) return logs;
         return all;
-    }
-
-    /// Each training is a log of its own, as MLPerf wants it.
-    Result<void> write_mllogs() const {
-        if (command_.mllog.empty()) return {};
-        for (const TrainRecord& run : report_.train) {
-            const std::string path = mllog_path(command_.mllog, run, report_.train.size() > 1);
-            if (auto done = write_report_target(path, write_mllog(report_, run)); !done)
-                return fail(done.error(), "--mllog {}", path);
-        }
-        return {};
     }
 
     const LabJob& job_;

@@ -272,7 +272,6 @@ TEST_CASE("dtrun bench says what would be right", "[lab][cli]") {
         {"bench --no-sweep --train --in-place",
          "--in-place is for the sweep; leave out --no-sweep"},
         {"bench --seeds 5", "--seeds is for training; add --train"},
-        {"bench --mllog f", "--mllog is for training; add --train"},
         {"bench --target-accuracy 95%", "--target-accuracy is for training; add --train"},
         {"bench --target-accuracy 95", "--target-accuracy: '95' is not an accuracy such as 95%"},
         {"bench --train --seeds 5 --seed 999999", "--seeds 5: the last would be above 1000000"},
