@@ -2,7 +2,7 @@
 # CMake's language CUDA would have to be known to every folder that links a library of it.
 #
 # DTRUN_CUDA_FOUND says whether there is one, DTRUN_CUDA_WHY which, or why not.
-set(DTRUN_WITH_CUDA AUTO CACHE STRING "CUDA kernels, of codecs and of the lab's trainer: AUTO, ON or OFF")
+set(DTRUN_WITH_CUDA AUTO CACHE STRING "CUDA kernels of the codecs: AUTO, ON or OFF")
 set_property(CACHE DTRUN_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DTRUN_CUDA_FOUND OFF)
 

@@ -97,26 +97,6 @@ Result<Algorithm> parse_algorithm(string_view name) {
     return algorithm;
 }
 
-string_view name_of(Scaling scaling) {
-    return scaling == Scaling::strong ? "strong" : "weak";
-}
-
-Result<Scaling> parse_scaling(string_view name) {
-    for (const Scaling scaling : {Scaling::strong, Scaling::weak})
-        if (name == name_of(scaling)) return scaling;
-    return std::unexpected(unknown("scaling", name, scaling_names()));
-}
-
-string_view name_of(Model model) {
-    return model == Model::mlp ? "mlp" : "cnn";
-}
-
-Result<Model> parse_model(string_view name) {
-    for (const Model model : {Model::mlp, Model::cnn})
-        if (name == name_of(model)) return model;
-    return fail(Errc::invalid_input, "no model \"{}\": mlp or cnn", name);
-}
-
 const Names& operation_names() {
     static const Names names = [] {
         Names all;

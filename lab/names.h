@@ -1,7 +1,7 @@
 #pragma once
 
 // Words that `dtrun bench` is given, that it hands to its ranks, and that reports have: operations,
-// types, compressions, algorithms and models, with the bounds of numbers. Formats and backends are
+// types, compressions and algorithms, with the bounds of numbers. Formats and backends are
 // tables of collectives (formats.def, backends.def); what is here of them is made from those.
 
 #include "base/result.h"
@@ -60,18 +60,6 @@ struct Algorithm {
 /// scale have error feedback; behind any of them "-ef" and "-noef" ask for it or not, and
 /// "-stochastic" for random rounding. Errc: invalid_input
 Result<Algorithm> parse_algorithm(std::string_view name);
-
-/// What stays the same when there are more ranks: the problem, or each rank's part of it.
-enum class Scaling : std::uint8_t { strong, weak };
-std::string_view name_of(Scaling scaling);
-/// Errc: invalid_input
-Result<Scaling> parse_scaling(std::string_view name);
-
-/// The example networks.
-enum class Model : std::uint8_t { mlp, cnn };
-std::string_view name_of(Model model);
-/// Errc: invalid_input
-Result<Model> parse_model(std::string_view name);
 
 // All names, in the order in which help and reports have them.
 const std::vector<std::string>& operation_names();

@@ -4,36 +4,6 @@
 #include "collectives/shared_library.h"
 
 namespace dtrun::collectives {
-namespace {
-
-nccl::GpuStream* handle_of(void* stream) {
-    return static_cast<nccl::GpuStream*>(stream);
-}
-
-Result<void> done_or(const nccl::NcclLibrary& library, int code, const char* what) {
-    if (code == nccl::kGpuSuccess) return {};
-    return fail(Errc::internal, "{}: {}", what, library.gpu_error(code));
-}
-
-}  // namespace
-
-void DeviceStream::Destroy::operator()(void* stream) const {
-    library->gpu.stream_destroy(handle_of(stream));
-}
-
-Result<void> DeviceStream::copy(void* to, const void* from, std::size_t bytes) const {
-    const nccl::NcclLibrary& library = *stream_.get_deleter().library;
-    return done_or(
-        library,
-        library.gpu.memcpy_async(to, from, bytes, nccl::kMemcpyDefault, handle_of(stream_.get())),
-        "a copy between host and GPU");
-}
-
-Result<void> DeviceStream::wait() const {
-    const nccl::NcclLibrary& library = *stream_.get_deleter().library;
-    return done_or(library, library.gpu.stream_synchronize(handle_of(stream_.get())),
-                   "work on the GPU");
-}
 
 Result<Device> Device::open(std::uint32_t local_rank) {
     auto library = nccl::NcclLibrary::open(
@@ -67,19 +37,9 @@ Result<void> Device::copy(void* to, const void* from, std::size_t bytes) const {
     int code = library_->gpu.memcpy(to, from, bytes, nccl::kMemcpyDefault);
     // A small copy from the host may still be on its way, for which other streams would not wait.
     if (code == nccl::kGpuSuccess) code = library_->gpu.stream_synchronize(nullptr);
-    return done_or(*library_, code, "a copy between host and GPU");
-}
-
-bool Device::is_amd() const {
-    return library_->rccl;
-}
-
-Result<DeviceStream> Device::make_stream() const {
-    nccl::GpuStream* stream = nullptr;
-    const int code = library_->gpu.stream_create_with_flags(&stream, nccl::kStreamNonBlocking);
-    if (auto done = done_or(*library_, code, "a stream of the GPU"); !done)
-        return std::unexpected(done.error());
-    return DeviceStream(library_, stream);
+    if (code != nccl::kGpuSuccess)
+        return fail(Errc::internal, "a copy between host and GPU: {}", library_->gpu_error(code));
+    return {};
 }
 
 }  // namespace dtrun::collectives

@@ -74,22 +74,32 @@ def drawn(count, seed):
 
 
 def _idx(folder, name):
-    """A file of MNIST's format, http://yann.lecun.com/exdb/mnist, packed or not."""
-    for path, opener in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
+    """A file of MNIST's format, http://yann.lecun.com/exdb/mnist, packed or not, by the names of there or torchvision's."""
+    spelled = [folder / inside / each for inside in ("", "MNIST/raw", "raw")
+               for each in (name, name.replace("-idx", ".idx"))]
+    for path in spelled + [path.with_name(path.name + ".gz") for path in spelled]:
         if path.exists():
-            with opener(path, "rb") as file:
+            with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
                 content = file.read()
-            zero, kind, dimensions = struct.unpack(">HBB", content[:4])
-            if zero != 0 or kind != 8:
-                raise SystemExit(f"{path}: not an idx file of bytes")
-            shape = struct.unpack(f">{dimensions}I", content[4:4 + 4 * dimensions])
-            data = torch.frombuffer(bytearray(content[4 + 4 * dimensions:]), dtype=torch.uint8)
-            return data.view(shape)
+            return _tensor(path, content)
     raise SystemExit(f"{folder}: no {name} or {name}.gz")
 
 
-def from_folder(folder, train, count):
+def _tensor(path, content):
+    zero, kind, dimensions = struct.unpack(">HBB", content[:4].ljust(4, b"?"))
+    head = 4 + 4 * dimensions
+    if zero != 0 or kind != 8 or len(content) < head:
+        raise SystemExit(f"{path}: not an idx file of bytes")
+    shape = struct.unpack(f">{dimensions}I", content[4:head])
+    if len(content) - head != math.prod(shape):
+        raise SystemExit(f"{path}: it has {len(content) - head} bytes behind its head, not {math.prod(shape)}: is it whole?")
+    return torch.frombuffer(bytearray(content[head:]), dtype=torch.uint8).view(shape)
+
+
+def from_folder(folder, train, count=None):
     """MNIST, Fashion-MNIST or the like, at most `count` pictures."""
     folder, prefix = pathlib.Path(folder), "train" if train else "t10k"
-    pictures = _idx(folder, f"{prefix}-images-idx3-ubyte")[:count].float() / 255
-    return pictures[:, None], _idx(folder, f"{prefix}-labels-idx1-ubyte")[:count].long()
+    pictures, labels = (_idx(folder, f"{prefix}-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
+    if tuple(pictures.shape) != (len(labels), SIDE, SIDE):
+        raise SystemExit(f"{folder}: {prefix} has images of shape {tuple(pictures.shape)} and {len(labels)} labels")
+    return pictures[:count, None].float() / 255, labels[:count].long()

@@ -99,7 +99,8 @@ Result<void> set_algorithms(BenchDraft& draft, string_view value) {
 }
 
 Result<void> set_model(BenchDraft& draft, string_view value) {
-    if (!parse_model(value)) return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
+    if (value != "mlp" && value != "cnn")
+        return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
     draft.own.model = value;
     return {};
 }
@@ -264,6 +265,11 @@ cli::Rows<BenchDraft> train_flags() {
           .group = training,
           .help = "with MNIST's four files, on every host (default: generated digits)"},
          cli::set_text<&BenchCommand::data>},
+        {{.names = "--python",
+          .metavar = "FILE",
+          .group = training,
+          .help = "what trains, on every host: a Python with PyTorch (default: python3)"},
+         cli::set_text<&BenchCommand::python>},
         {{.names = "--model", .metavar = "mlp|cnn", .group = training, .help = "(default: mlp)"},
          set_model},
         {{.names = "--epochs", .metavar = "N", .group = training, .help = "(default: 3)"},
@@ -409,7 +415,8 @@ Result<void> check_training(const BenchCommand& bench) {
          {std::pair<string_view, bool>{"--data", !bench.data.empty()},
           {"--algorithms", !bench.algorithms.empty() && !bench.program.empty()},
           {"--seeds", bench.seeds != 1 && bench.program.empty()},
-          {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()}})
+          {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()},
+          {"--python", bench.python != BenchCommand().python}})
         if (is_given) return fail(Errc::invalid_input, "{} is for training; add --train", flag);
     return {};
 }

@@ -45,6 +45,7 @@ struct BenchCommand {
     std::string data;  ///< folder with MNIST's files on every host; empty: generated digits
     int epochs = 3;
     std::string model = "mlp";
+    std::string python = "python3";   ///< --python: on every host, with PyTorch
     std::optional<int> global_batch;  ///< unset: 256 in training, and not known of a program
     int seed = 1;
     int seeds = 1;  ///< every training is done with this many, from `seed`
@@ -57,7 +58,7 @@ struct BenchCommand {
     std::string json;
     std::string markdown;
     std::string html;
-    std::string title;  ///< --title: of the page and of the Markdown
+    std::string title;          ///< --title: of the page and of the Markdown
     double line_rate_mbit = 0;  ///< --line-rate: of the network between hosts; 0: as hosts tell
     bool explain = false;       ///< which transport each communicator has, and why
 

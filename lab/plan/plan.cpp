@@ -195,33 +195,38 @@ Result<void> add_pairs(std::vector<LabRun>& runs, const BenchCommand& command,
     return {};
 }
 
+/// How gradients travel, in words of the trainer.
+std::vector<std::string> gradient_words(const std::string& name) {
+    const Algorithm algorithm = parse_algorithm(name).value();
+    std::vector<std::string> words;
+    if (algorithm.format) words = {"--compression", std::string(name_of(algorithm.format))};
+    if (algorithm.feedback) words.emplace_back("--error-feedback");
+    if (algorithm.stochastic) words.emplace_back("--stochastic");
+    return words;
+}
+
 LabRun train_run(const BenchCommand& command, const Shape& shape, const std::string& backend,
                  const std::string& algorithm, const std::string& scaling, int seed) {
     LabRun run;
     run.kind = LabRun::Kind::train;
     run.backend = backend;
     run.algorithm = algorithm;
+    run.seed = seed;
     run.hosts = shape.hosts;
     run.slots = shape.slots;
-    run.words = {"train",
-                 "--backend",
-                 backend,
-                 "--algorithm",
-                 algorithm,
-                 "--model",
-                 command.model,
-                 "--epochs",
-                 std::to_string(command.epochs),
-                 "--global-batch",
-                 std::to_string(command.global_batch.value_or(kDefaultBatch)),
-                 "--seed",
-                 std::to_string(seed)};
+    run.words = {"train", "--backend", backend, "--", command.python};
     const auto add = [&run](const char* flag, const std::string& value) {
         if (!value.empty()) run.words.insert(run.words.end(), {flag, value});
     };
+    add("--model", command.model);
+    add("--epochs", std::to_string(command.epochs));
+    add("--global-batch", std::to_string(command.global_batch.value_or(kDefaultBatch)));
+    add("--scaling", scaling);
+    add("--seed", std::to_string(seed));
     add("--loss-scale", command.loss_scale);
     add("--data", command.data);
-    if (scaling != "strong") add("--scaling", scaling);
+    std::ranges::copy(gradient_words(algorithm), std::back_inserter(run.words));
+    if (computes_on_gpu(backend)) run.words.emplace_back("--gpu");
     return run;
 }
 
@@ -408,7 +413,7 @@ std::vector<std::string> launch_words(const LabRun& run, const BenchCommand& com
     words.insert(words.end(), command.launch.begin(), command.launch.end());
     words.insert(words.end(), {"--tag", "none"});
     // Of a program each rank is heard: any of them may fail, or tell of its steps.
-    if (run.kind != LabRun::Kind::script) words.insert(words.end(), {"--only-ranks", "0"});
+    if (!run.is_program()) words.insert(words.end(), {"--only-ranks", "0"});
     words.insert(words.end(), {"--stdin", "none", "--", rank_program});
     words.insert(words.end(), run.words.begin(), run.words.end());
     return words;

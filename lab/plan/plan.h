@@ -23,12 +23,14 @@ struct LabRun {
     Kind kind = Kind::sweep;
     std::string backend;
     std::string algorithm;  ///< train: "serial", "parallel", or a compression
-    int seed = 1;           ///< script
+    int seed = 1;           ///< train, script
     int hosts = 1;
     int slots = 1;                   ///< ranks on each of them
     std::vector<std::string> words;  ///< of the rank program
 
     int ranks() const { return hosts * slots; }
+    /// Whether it is a program of somebody's, the trainer among them.
+    bool is_program() const { return kind == Kind::train || kind == Kind::script; }
 };
 
 /// "4..64M:x4", "1K,1M", "512..4K": bytes with K, M and G of 1024; a range grows by the factor

@@ -1,8 +1,6 @@
 #include "lab/rank/commands.h"
 
 #include "collectives/backend_table.h"
-#include "lab/rank/comm_reducer.h"
-#include "lab/rank/gpu/gpu_learner.h"
 #include "lab/rank/host_facts.h"
 #include "lab/record_json.h"
 
@@ -11,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 namespace dtrun::lab::rank {
 
@@ -76,35 +73,6 @@ Result<MemoryKind> find_memory(const std::string& backend, const Membership& mem
     return MemoryKind(std::move(*device));
 }
 
-/// Where a network learns whose gradients are in this memory; nullopt: on this processor. All ranks
-/// find it, or none.
-Result<std::optional<GpuPlace>> find_gpu_place(const MemoryKind& memory,
-                                               const Membership& membership) {
-    if (!memory.on_device()) return std::nullopt;
-    const char* const kernels = std::getenv("DTRUN_TRAIN_CUDA_LIBRARY");
-    auto place = GpuPlace::open(memory.device(), kernels == nullptr ? "" : kernels);
-    const auto found = place ? Result<void>() : Result<void>(std::unexpected(place.error()));
-    if (auto all = membership.agree("dtrun-bench/kernels", found); !all)
-        return std::unexpected(all.error());
-    return std::move(*place);
-}
-
-/// \param gpu  outlives the learners
-MakeLearner learner_at(const std::optional<GpuPlace>& gpu) {
-    return gpu ? learner_on_gpu(*gpu) : MakeLearner(learner_on_cpu);
-}
-
-/// In weak scaling every rank has the batch that is asked for.
-Result<TrainOptions> options_for(TrainOptions what, std::uint32_t ranks) {
-    if (what.scaling != Scaling::weak) return what;
-    const std::uint64_t all = std::uint64_t{what.global_batch} * ranks;
-    if (all > std::numeric_limits<int>::max())
-        return fail(Errc::invalid_input, "a batch of {} for each of {} ranks is too large",
-                    what.global_batch, ranks);
-    what.global_batch = static_cast<std::uint32_t>(all);
-    return what;
-}
-
 Result<Connected> connect(const std::string& backend, const Membership& membership) {
     Connected connected;
     const auto places = find_places(membership);
@@ -164,30 +132,6 @@ RowRecord record_of(const Row& row, const Connected& connected, const SweepOptio
     return record;
 }
 
-TrainRecord record_of(const Trained& trained, const RankOptions& options, const DataSet& data) {
-    TrainRecord record;
-    record.train_samples = static_cast<double>(data.training.size());
-    record.test_samples = static_cast<double>(data.test.size());
-    record.algorithm = options.algorithm.name;
-    record.model = name_of(options.train.model);
-    record.data = data.name;
-    record.scaling = name_of(options.train.scaling);
-    record.epochs = static_cast<int>(options.train.epochs);
-    record.seed = static_cast<int>(options.train.seed);
-    record.loss_scale = options.train.loss_scale;
-    record.step_ms = trained.step_ms;
-    record.compute_ms = trained.compute_ms;
-    record.comm_ms = trained.comm_ms;
-    record.samples_per_s = trained.samples_per_s;
-    record.accuracy = trained.accuracy;
-    record.loss = trained.loss;
-    record.seconds = trained.seconds;
-    record.learning_rate = trained.learning_rate;
-    record.start_unix_ms = trained.start_unix_ms;
-    record.by_epoch = trained.by_epoch;
-    return record;
-}
-
 }  // namespace
 
 Result<void> run_facts(const RankOptions& options, const Membership& membership,
@@ -242,55 +186,6 @@ Result<void> run_pairs(const RankOptions& options, const Membership& membership,
                              record.bandwidth_GBps = times.bandwidth_GBps;
                              print(line_of(record));
                          });
-}
-
-Result<void> run_train(const RankOptions& options, const Membership& membership,
-                       const Print& print) {
-    if (options.algorithm.serial && membership.size() > 1)
-        return fail(Errc::invalid_input, "algorithm serial is for one rank; there are {}",
-                    membership.size());
-    const std::uint64_t init_unix_ms = unix_ms_now();
-    const auto what = options_for(options.train, membership.size());
-    if (!what) return std::unexpected(what.error());
-    auto data = options.data.empty() ? generated_digits() : read_mnist(options.data);
-    const auto read = data ? Result<void>() : Result<void>(std::unexpected(data.error()));
-    if (auto all = membership.agree("dtrun-bench/data", read); !all) return all;
-    const auto finished = [&](const Trained& trained) {
-        TrainRecord record = record_of(trained, options, *data);
-        record.global_batch = static_cast<int>(what->global_batch);
-        record.init_unix_ms = init_unix_ms;
-        return record;
-    };
-    if (options.algorithm.serial) {
-        const auto found = find_memory(options.backend, membership, 0);
-        if (!found) return std::unexpected(found.error());
-        const auto gpu = find_gpu_place(*found, membership);
-        if (!gpu) return std::unexpected(gpu.error());
-        SerialReducer reducer;
-        const auto trained = train(*what, *data, reducer, learner_at(*gpu));
-        if (!trained) return std::unexpected(trained.error());
-        TrainRecord record = finished(*trained);
-        record.backend = found->on_device() ? options.backend : "none";
-        print(line_of(record));
-        return {};
-    }
-    const auto connected = connect(options.backend, membership);
-    if (!connected) return std::unexpected(connected.error());
-    print(line_of(connected->record));
-    const auto gpu = find_gpu_place(connected->memory, membership);
-    if (!gpu) return std::unexpected(gpu.error());
-    if (*gpu)
-        if (auto done =
-                checked(dtrun_comm_set_stream(connected->comm->get(), (*gpu)->stream.get()));
-            !done)
-            return done;
-    CommReducer reducer(*connected->comm, connected->memory, options.algorithm);
-    const auto trained = train(*what, *data, reducer, learner_at(*gpu));
-    if (!trained) return std::unexpected(trained.error());
-    TrainRecord record = finished(*trained);
-    set_shape(record, connected->comm->backend(), connected->places, connected->comm->size());
-    print(line_of(record));
-    return {};
 }
 
 }  // namespace dtrun::lab::rank

@@ -17,7 +17,5 @@ Result<void> run_sweep(const RankOptions& options, const Membership& membership,
                        const Print& print);
 Result<void> run_pairs(const RankOptions& options, const Membership& membership,
                        const Print& print);
-Result<void> run_train(const RankOptions& options, const Membership& membership,
-                       const Print& print);
 
 }  // namespace dtrun::lab::rank

@@ -23,8 +23,7 @@ void print_line(const std::string& line) {
 Result<void> run(const RankOptions& options, const Membership& membership, const Print& print) {
     if (options.command == Command::facts) return run_facts(options, membership, print);
     if (options.command == Command::sweep) return run_sweep(options, membership, print);
-    if (options.command == Command::pairs) return run_pairs(options, membership, print);
-    return run_train(options, membership, print);
+    return run_pairs(options, membership, print);
 }
 
 int run_as_rank(const RankOptions& options) {
@@ -64,5 +63,6 @@ int main(int argc, char** argv) {
         ::_exit(0);  // libraries that were only asked are not to end in their own ways
     }
     if (options->command == Command::script) return run_script(options->script);
+    if (options->command == Command::train) return run_trainer(options->script);
     return run_as_rank(*options);
 }

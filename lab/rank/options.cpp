@@ -13,11 +13,9 @@ const char* const kUsage =
     "  dtrun-bench-rank sweep [--backend NAME] [--ops allreduce,...] [--sizes BYTES,...]\n"
     "      [--dtypes f32,...] [--compress none,fp16,...] [--iters N] [--warmup N] [--seconds S]\n"
     "      [--check 0|1] [--in-place 0|1] [--compress-auto 0|1]\n"
-    "  dtrun-bench-rank train [--backend NAME] [--algorithm serial|parallel|fp16|int8|...]\n"
-    "      [--model mlp|cnn] [--epochs N] [--global-batch N] [--seed N] [--data DIR]\n"
-    "      [--loss-scale X] [--scaling strong|weak]\n"
     "  dtrun-bench-rank pairs [--backend NAME] [--iters N] [--seconds S]\n"
-    "  dtrun-bench-rank script [--backend NAME] [--step-regex REGEX] -- PROGRAM [ARGUMENT...]\n";
+    "  dtrun-bench-rank script [--backend NAME] [--step-regex REGEX] -- PROGRAM [ARGUMENT...]\n"
+    "  dtrun-bench-rank train [--backend NAME] -- PYTHON [ARGUMENT of torch/trainer.py...]\n";
 
 namespace {
 
@@ -84,41 +82,10 @@ Result<void> parse_pairs_flag(std::string_view flag, std::string_view value, Pai
     return fail(Errc::invalid_input, "pairs has no option {}", flag);
 }
 
-Result<void> parse_train_flag(std::string_view flag, std::string_view value, RankOptions& options) {
-    TrainOptions& train = options.train;
-    if (flag == "--epochs") return parse_number(flag, value, 1, kEpochsMax, train.epochs);
-    if (flag == "--global-batch")
-        return parse_number(flag, value, 1, kGlobalBatchMax, train.global_batch);
-    if (flag == "--seed") return parse_number(flag, value, 0, kSeedMax, train.seed);
-    if (flag == "--loss-scale")
-        return parse_real(flag, value, kLossScaleMin, kLossScaleMax, train.loss_scale);
-    if (flag == "--data") {
-        options.data = value;
-        return {};
-    }
-    if (flag == "--algorithm") {
-        auto algorithm = parse_algorithm(value);
-        if (!algorithm) return std::unexpected(algorithm.error());
-        options.algorithm = std::move(*algorithm);
-        return {};
-    }
-    if (flag == "--scaling") {
-        const auto scaling = parse_scaling(value);
-        if (!scaling) return std::unexpected(scaling.error());
-        train.scaling = *scaling;
-        return {};
-    }
-    if (flag != "--model") return fail(Errc::invalid_input, "train has no option {}", flag);
-    const auto model = parse_model(value);
-    if (!model) return std::unexpected(model.error());
-    train.model = *model;
-    return {};
-}
-
 Result<void> parse_script_flag(std::string_view flag, std::string_view value,
                                ScriptOptions& script) {
     if (flag != "--backend" && flag != "--step-regex")
-        return fail(Errc::invalid_input, "script has no option {}", flag);
+        return fail(Errc::invalid_input, "a program has no option {}; it stands behind --", flag);
     (flag == "--backend" ? script.backend : script.step_regex) = value;
     return {};
 }
@@ -129,14 +96,13 @@ Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptio
         for (const std::string_view name : split(value, ',')) options.backends.emplace_back(name);
         return {};
     }
-    if (options.command == Command::script) return parse_script_flag(flag, value, options.script);
+    if (options.is_program()) return parse_script_flag(flag, value, options.script);
     if (flag == "--backend") {
         options.backend = value;
         return {};
     }
     if (options.command == Command::pairs) return parse_pairs_flag(flag, value, options.pairs);
-    return options.command == Command::sweep ? parse_sweep_flag(flag, value, options.sweep)
-                                             : parse_train_flag(flag, value, options);
+    return parse_sweep_flag(flag, value, options.sweep);
 }
 
 Result<Command> parse_command(std::string_view word) {
@@ -159,7 +125,6 @@ Result<RankOptions> parse_options(Words words) {
     options.sweep.sizes = {1u << 20};
     options.sweep.dtypes = {DType::f32};
     options.sweep.formats = {std::nullopt};
-    options.algorithm.name = "parallel";
     if (words.empty()) return options;
     const auto command = parse_command(words.front());
     if (!command) return std::unexpected(command.error());
@@ -171,7 +136,7 @@ Result<RankOptions> parse_options(Words words) {
         return options;
     }
     for (std::size_t i = 1; i < words.size(); i += 2) {
-        if (*command == Command::script && words[i] == "--") {
+        if (options.is_program() && words[i] == "--") {
             options.script.words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
                                         words.end());
             break;
@@ -180,8 +145,8 @@ Result<RankOptions> parse_options(Words words) {
         if (auto done = parse_flag(words[i], words[i + 1], options); !done)
             return std::unexpected(done.error());
     }
-    if (*command == Command::script && options.script.words.empty())
-        return fail(Errc::invalid_input, "script: which program?");
+    if (options.is_program() && options.script.words.empty())
+        return fail(Errc::invalid_input, "{}: which program?", words.front());
     return options;
 }
 

@@ -3,7 +3,6 @@
 #include "lab/rank/pairs.h"
 #include "lab/rank/script.h"
 #include "lab/rank/sweep.h"
-#include "lab/rank/trainer.h"
 
 #include <span>
 #include <string>
@@ -20,11 +19,10 @@ struct RankOptions {
     /// For facts: backends over which communicators are made, too.
     std::vector<std::string> backends;
     SweepOptions sweep;
-    TrainOptions train;
     PairsOptions pairs;
-    ScriptOptions script;
-    Algorithm algorithm;
-    std::string data;  ///< folder with MNIST's files; empty: generated digits
+    /// Whether it is a program that is run, and not this one's own operations.
+    bool is_program() const { return command == Command::script || command == Command::train; }
+    ScriptOptions script;  ///< of train, too, whose words begin behind the trainer
 };
 
 extern const char* const kUsage;

@@ -1,15 +1,18 @@
 #include "lab/rank/script.h"
 
 #include "base/fd.h"
+#include "collectives/shared_library.h"
 #include "lab/child.h"
 #include "lab/rank/steps.h"
 #include "lab/record_json.h"
 
+#include <dtrun_collectives.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 extern char** environ;
 
@@ -102,6 +105,12 @@ std::vector<std::string> environment_with(const std::string& marks, const std::s
     return kept;
 }
 
+/// Names a library for Python: the one that this program has. The user's choice stays.
+template <class Function>
+void use_library(const char* variable, Function* function, const char* file) {
+    ::setenv(variable, (collectives::folder_of(function) / file).c_str(), 0);
+}
+
 Result<int> follow_script(const ScriptOptions& options) {
     std::optional<StepRegex> regex;
     if (!options.step_regex.empty()) {
@@ -142,6 +151,16 @@ int run_script(const ScriptOptions& options) {
     static_cast<void>(write_all(STDERR_FILENO,
                                 fmt::format("rank {}: {}\n", rank_here(), status.error().message)));
     return kFailed;
+}
+
+int run_trainer(ScriptOptions options) {
+    // So that it has the plug-ins that are measured besides.
+    use_library("LIBDTRUN_PATH", &dtrun_init, "libdtrun.so.0");
+    use_library("LIBDTRUN_COLLECTIVES_PATH", &dtrun_comm_create, "libdtrun_collectives.so.0");
+    std::error_code none;
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+    options.words.insert(options.words.begin() + 1, folder / "torch/trainer.py");
+    return run_script(options);
 }
 
 }  // namespace dtrun::lab::rank

@@ -17,4 +17,8 @@ struct ScriptOptions {
 /// \return its exit code; 128+n after signal n
 int run_script(const ScriptOptions& options);
 
+/// The same with the trainer of examples/torch, which lies in "torch" beside this program.
+/// \param options  whose words are a Python and the trainer's arguments
+int run_trainer(ScriptOptions options);
+
 }  // namespace dtrun::lab::rank

@@ -191,19 +191,19 @@ private:
 
     void carry_out(const LabRun& run) {
         progress(run);
-        const bool trains = run.kind == LabRun::Kind::train || run.kind == LabRun::Kind::script;
         child_.words = launch_words(run, command_, job_.hostfile, job_.rank_program);
         child_.words.insert(child_.words.begin(), "dtrun");
-        child_.silence_max = command_.timeout.value_or(trains ? kTrainSilence : kSweepSilence);
+        child_.silence_max =
+            command_.timeout.value_or(run.is_program() ? kTrainSilence : kSweepSilence);
         RecordReader reader(report_);
         Heard heard;
-        const std::size_t trainings = report_.train.size();
+        const Known known{report_.train.size(), report_.comms.size()};
         const auto ended = follow(reader, heard);
         clear_progress();
         if (!ended) return add(run, 0, ended.error().message);
         if (signals_.received() != 0) return;
-        if (run.kind == LabRun::Kind::script && ended->status == 0) {
-            const auto made = finish_script(run, reader, trainings);
+        if (run.is_program() && ended->status == 0) {
+            const auto made = finish_program(run, reader, known);
             if (!made) heard.unreadable = made.error().message + printed_last(heard.errors);
             heard.results += made ? 1 : 0;
         }
@@ -249,27 +249,49 @@ private:
         return ended;
     }
 
+    /// How many records there were before a run.
+    struct Known {
+        std::size_t trainings, comms;
+    };
+
     /// Makes a training of what a program's ranks have told, and of what it has printed itself.
-    /// \param known  trainings before it
-    Result<void> finish_script(const LabRun& run, const RecordReader& reader, std::size_t known) {
+    Result<void> finish_program(const LabRun& run, const RecordReader& reader, const Known& known) {
+        for (std::size_t i = known.comms; i < report_.comms.size(); ++i)
+            place(report_.comms[i], run);
         TrainRecord record;
-        if (report_.train.size() > known) record = report_.train.back();
-        report_.train.resize(known);
-        record.hosts = run.hosts;
-        record.slots_per_host = run.slots;
-        record.ranks = run.ranks();
-        if (record.backend.empty()) record.backend = run.backend;
-        if (record.algorithm.empty()) record.algorithm = "parallel";
-        if (record.model.empty()) record.model = command_.program_text;
-        record.scaling = command_.scaling.front();
+        if (report_.train.size() > known.trainings) record = report_.train.back();
+        report_.train.resize(known.trainings);
+        place(record, run);
         record.seed = run.seed;
-        const int batch = command_.global_batch.value_or(0);
-        if (record.global_batch == 0)
-            record.global_batch = record.scaling == "weak" ? batch * run.ranks() : batch;
+        if (run.kind == LabRun::Kind::train)
+            describe_training(record, run);
+        else
+            describe_script(record);
         if (auto done = add_steps(record, reader.steps(), command_.step_regex); !done) return done;
         report_.train.push_back(std::move(record));
         show(lines_.train(report_.train.back()));
         return {};
+    }
+
+    static void place(ShapeRecord& record, const LabRun& run) {
+        record.hosts = run.hosts;
+        record.slots_per_host = run.slots;
+        record.ranks = run.ranks();
+        if (record.backend.empty()) record.backend = run.backend;
+    }
+
+    static void describe_training(TrainRecord& record, const LabRun& run) {
+        record.algorithm = run.algorithm;
+        if (record.is_serial() && !record.is_on_gpu()) record.backend = "none";
+    }
+
+    void describe_script(TrainRecord& record) const {
+        if (record.algorithm.empty()) record.algorithm = "parallel";
+        if (record.model.empty()) record.model = command_.program_text;
+        record.scaling = command_.scaling.front();
+        const int batch = command_.global_batch.value_or(0);
+        if (record.global_batch == 0)
+            record.global_batch = record.scaling == "weak" ? batch * record.ranks : batch;
     }
 
     /// Keeps the reasons why backends, which were only tried, cannot be used.
@@ -284,13 +306,11 @@ private:
             case RecordReader::Line::row:
                 show(lines_.row(report_.rows.back()));
                 return true;
-            case RecordReader::Line::train:  // a program's is shown when it has ended
-                if (command_.program.empty()) show(lines_.train(report_.train.back()));
-                return command_.program.empty();
             case RecordReader::Line::pair:  // shown as a matrix at the end
                 return true;
             case RecordReader::Line::comm:
             case RecordReader::Line::steps:
+            case RecordReader::Line::train:  // which is shown when its ranks have ended
             case RecordReader::Line::error:
             case RecordReader::Line::other:
                 return false;

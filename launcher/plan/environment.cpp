@@ -83,11 +83,11 @@ constexpr VariableGroup kGroups[] = {
      "PBS_VNODENUM PBS_TASKNUM PBS_MOMPORT"},
 };
 
-/// Settings of the collectives and of the lab's trainer, which are the program's.
+/// Settings of the collectives, which are the program's.
 constexpr std::string_view kForPrograms =
     "DTRUN_BACKEND DTRUN_BACKEND_DIR DTRUN_COMPRESS DTRUN_SHARED_MEMORY DTRUN_NETWORK_INTERFACE "
     "DTRUN_TCP_CONGESTION DTRUN_MPI_LIBRARY DTRUN_NCCL_LIBRARY DTRUN_CUDART_LIBRARY "
-    "DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY DTRUN_TRAIN_CUDA_LIBRARY";
+    "DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY";
 
 bool matches(std::string_view name, std::string_view pattern) {
     if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));

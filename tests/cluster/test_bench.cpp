@@ -120,17 +120,21 @@ TEST_CASE("training over hosts learns the same, whatever the gradients travel as
           "[cluster][bench]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const auto folder = fresh_directory(cluster, "training");
+    RunOptions patient = options(folder);
+    patient.timeout = milliseconds(240'000);  // each rank imports torch
     const Finished done = cluster.dtrun({"bench",
                                          "-H",
-                                         "s1,s2,s3,s4",
+                                         "s1,s2",
                                          "--backends",
                                          backends().back(),
                                          "--hosts",
-                                         "4",
+                                         "2",
                                          "--slots",
                                          "1",
                                          "--no-sweep",
                                          "--train",
+                                         "--python",
+                                         "/usr/bin/python3",
                                          "--algorithms",
                                          "parallel,int8",
                                          "--epochs",
@@ -141,14 +145,14 @@ TEST_CASE("training over hosts learns the same, whatever the gradients travel as
                                          "r.json",
                                          "--markdown",
                                          "r.md"},
-                                        options(folder));
+                                        patient);
     INFO(done.out << done.err);
     REQUIRE(done.exit_code == 0);
     const LabReport report = report_in(folder / "r.json");
     REQUIRE(report.train.size() == 3);
     for (const TrainRecord& run : report.train) {
         INFO(run.algorithm << ": " << run.accuracy);
-        CHECK(run.ranks == (run.algorithm == "serial" ? 1 : 4));
+        CHECK(run.ranks == (run.algorithm == "serial" ? 1 : 2));
         CHECK(run.accuracy > 0.5);
         CHECK(std::abs(run.accuracy - report.train[0].accuracy) < 0.01);
         CHECK(run.samples_per_s > 0);
@@ -156,7 +160,7 @@ TEST_CASE("training over hosts learns the same, whatever the gradients travel as
         CHECK(run.by_epoch[0].accuracy == run.accuracy);
         CHECK(run.by_epoch[0].seconds == run.seconds);
     }
-    CHECK_THAT(file_text(folder / "r.md"), Contains("| int8 | 4 (4 x 1) | "));
+    CHECK_THAT(file_text(folder / "r.md"), Contains("| int8 | 2 (2 x 1) | "));
     CHECK(cluster.wait_all_gone());
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # session.sh PHASE...: runs parts of what needs a GPU, from a bundle (`./dev gpu-bundle`), some ten minutes each:
 #
-#   1  is it right, and how fast are the codecs and the lab's trainer
+#   1  is it right, and how fast are the codecs
 #   2  profiles of the kernels; streams and overlap
 #   3  training steps with and without compression
 #
@@ -14,7 +14,6 @@ OUT=${OUT:-$PWD/gpu-results}
 mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || { echo "session.sh: OUT=$OUT is no folder to write to" >&2; exit 2; }
 export OUT
 export DTRUN_CODEC_CUDA_LIBRARY=${DTRUN_CODEC_CUDA_LIBRARY:-$root/lib/dtrun/backends/libdtrun_codec_cuda.so}
-export DTRUN_TRAIN_CUDA_LIBRARY=${DTRUN_TRAIN_CUDA_LIBRARY:-$root/lib/dtrun/backends/libdtrun_train_cuda.so}
 export LIBDTRUN_PATH=${LIBDTRUN_PATH:-$root/lib/libdtrun.so.0}
 export LIBDTRUN_COLLECTIVES_PATH=${LIBDTRUN_COLLECTIVES_PATH:-$root/lib/libdtrun_collectives.so.0}
 export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} # libdtrun_collectives needs libdtrun
@@ -91,7 +90,7 @@ ranks() { # ranks N COMMAND...: under dtrun, on this host
 }
 
 lab() { # lab JSON: the lab's trainer over NCCL, with a rank on each GPU; its words for dtrun are its own
-    LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$root/extra "$root/bin/dtrun" bench --no-sweep --train --backends nccl \
+    LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$root/extra "$root/bin/dtrun" bench --no-sweep --train --python $python --backends nccl \
         --algorithms parallel,int8 --epochs 5 --json "$1"
 }
 
@@ -109,9 +108,6 @@ phase_1() {
     rm -f "$OUT/nccl.jsonl"
     step nccl 150 "$root/bin/test_nccl_gpu" --largest 268435456 --require-two --json "$OUT/nccl.jsonl"
     step survivor 60 survivor
-    step train-check 90 "$root/bin/test_train_gpu" --json "$OUT/train-check.jsonl"
-    optional compute-sanitizer train-memcheck 90 compute-sanitizer --tool memcheck --error-exitcode 9 \
-        "$root/bin/test_train_gpu" --quick
 }
 
 phase_2() {

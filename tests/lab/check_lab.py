@@ -16,12 +16,14 @@ DTRUN = os.path.abspath(sys.argv[1])
 FAKE = r'''#!/bin/sh
 # Facts of one host; gloo always works, mpi fails where there are 2 ranks, slow hangs, wrong is wrong.
 [ "$DTRUN_RANK" = 0 ] || exit 0
-verb=$1 backend= scaling=strong in_place=
+verb=$1 backend= scaling=strong in_place= algorithm=parallel
 shift
 while [ $# -gt 0 ]; do
     case $1 in
         --backend) backend=$2 ;;
-        --algorithm) algorithm=$2 ;;
+        --) ;;
+        --compression) algorithm=$2 ;;
+        --error-feedback) shift; continue ;;
         --seed) seed=$2 ;;
         --scaling) scaling=$2 ;;
         --global-batch) batch=$2 ;;

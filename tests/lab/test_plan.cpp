@@ -144,13 +144,18 @@ TEST_CASE("training is run alone once, and then in every shape", "[lab]") {
           "train nccl serial 1x1");
     const auto runs = plan_runs(
         bench_of("bench --train --no-sweep --data /d --epochs 7 --model cnn --global-batch 64 "
-                 "--loss-scale 0.0625")
+                 "--loss-scale 0.0625 --python /v/python --algorithms int8-stochastic")
             .own,
         places_of({2}), {"mpi"}, false);
     REQUIRE(runs.has_value());
     CHECK(fmt::format("{}", fmt::join(runs->back().words, " ")) ==
-          "train --backend mpi --algorithm int8 --model cnn --epochs 7 --global-batch 64 --seed 1 "
-          "--loss-scale 0.0625 --data /d");
+          "train --backend mpi -- /v/python --model cnn --epochs 7 --global-batch 64 --scaling "
+          "strong --seed 1 --loss-scale 0.0625 --data /d --compression int8 --error-feedback "
+          "--stochastic");
+    const auto on_gpu = plan_runs(bench_of("bench --train --no-sweep --algorithms parallel").own,
+                                  places_of({2}), {"nccl"}, false);
+    CHECK(on_gpu->front().words.back() == "--gpu");
+    CHECK(on_gpu->front().algorithm == "serial");
 }
 
 TEST_CASE("every seed trains everything, one after the other", "[lab]") {
@@ -167,8 +172,8 @@ TEST_CASE("every seed trains everything, one after the other", "[lab]") {
     for (const LabRun& run : *runs)
         said.push_back(value_of(run, "--seed") + " " + run.algorithm + " " +
                        value_of(run, "--scaling"));
-    CHECK(said == std::vector<std::string>{"7 serial ", "7 int8 ", "7 int8 weak", "8 serial ",
-                                           "8 int8 ", "8 int8 weak"});
+    CHECK(said == std::vector<std::string>{"7 serial strong", "7 int8 strong", "7 int8 weak",
+                                           "8 serial strong", "8 int8 strong", "8 int8 weak"});
 }
 
 TEST_CASE("a program is run alone in every shape, with one rank too", "[lab]") {
@@ -272,6 +277,7 @@ TEST_CASE("dtrun bench says what would be right", "[lab][cli]") {
         {"bench --no-sweep --train --in-place",
          "--in-place is for the sweep; leave out --no-sweep"},
         {"bench --seeds 5", "--seeds is for training; add --train"},
+        {"bench --python p", "--python is for training; add --train"},
         {"bench --target-accuracy 95%", "--target-accuracy is for training; add --train"},
         {"bench --target-accuracy 95", "--target-accuracy: '95' is not an accuracy such as 95%"},
         {"bench --train --seeds 5 --seed 999999", "--seeds 5: the last would be above 1000000"},
