@@ -8,7 +8,9 @@ digits.
 """
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 
@@ -17,8 +19,8 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 import collectives  # noqa: E402
-import ddp_table  # noqa: E402
 import launch  # noqa: E402
+import table  # noqa: E402
 
 BUILD = f"{ROOT}/build/release"
 PYTHON = f"{ROOT}/build/frameworks/torch/bin/python"
@@ -26,6 +28,12 @@ PARTS = ("steps", "accuracy")
 WAYS = ("torch f32", "torch fp16", "PowerSGD 4", "dtrun f32", "dtrun fp16", "dtrun int8", "dtrun e4m3")
 MORE_WAYS = ("backend f32",)
 NETS = ("gradients", "small", "resnet50")
+BASE, RIVAL = "torch f32", "torch fp16"
+#: Times torch f32's steps, by way, where communication dominates: with the net "gradients".
+SPEED_TARGETS = {"dtrun int8": 3.0}
+ACCURACY_TARGET = 0.3  # points below torch f32's
+#: Student's t for 95 %, by degrees of freedom; more have the last one.
+STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.2)
 
 
 def say(text):
@@ -78,6 +86,94 @@ def say_turn(record):
     say(f"{record['part']}, {turn}: {record['way']}")
 
 
+# ---- from records of ddp_rank.py to text ----
+def with_interval(values, digits=2):
+    """Mean and half of its 95 % interval, which is not known of a single value."""
+    text = f"{statistics.mean(values):.{digits}f}"
+    if len(values) < 2:
+        return text
+    t = STUDENT_T[min(len(values) - 2, len(STUDENT_T) - 1)]
+    return f"{text} ± {t * statistics.stdev(values) / math.sqrt(len(values)):.{digits}f}"
+
+
+def grouped(records, *names):
+    """Records by their values of `names`, in the order in which they first came."""
+    groups = {}
+    for record in records:
+        groups.setdefault(tuple(record[name] for name in names), []).append(record)
+    return groups
+
+
+def faster(rounds, than):
+    """How many times, each round against the same round of the other way."""
+    return table.paired_ratio(than, rounds, lambda record: statistics.median(record["ms"]))
+
+
+def step_row(name, rounds, base, hosts):
+    def middle(value):
+        return statistics.median(value(record) for record in rounds)
+
+    def exposed(record):
+        return statistics.median(record["ms"]) - statistics.median(record["alone_ms"])
+
+    speed = faster(rounds, base) if base else None
+    return [name, f"{middle(lambda record: statistics.median(record['ms'])):.1f}", table.times(speed),
+            f"{middle(exposed):.1f}", f"{middle(lambda record: record['cpu_ms']) / hosts:.1f}",
+            f"{middle(lambda record: record['bytes']) / hosts * 1e-6:.2f}"]
+
+
+def steps(records, hosts, targets):
+    """A table for each net."""
+    lines = []
+    for (net,), of_net in grouped(records, "net").items():
+        by_way = {way: rounds for (way,), rounds in grouped(of_net, "way").items()}
+        number = max(len(rounds) for rounds in by_way.values())
+        base, rival = by_way.get(BASE), by_way.get(RIVAL)
+        lines += ["", f"a step of the net {net}, median of {number} x {len(of_net[0]['ms'])}",
+                  *table.columns([["", "ms", "speed", "exposed", "cpu ms", "MB/host"],
+                                  *(step_row(name, rounds, base, hosts) for name, rounds in by_way.items())])]
+        for name, rounds in by_way.items():
+            wanted = SPEED_TARGETS.get(name)
+            if base and wanted and net == "gradients":
+                targets.at_least(f"{net}: {name} at least {wanted:g} x {BASE}", faster(rounds, base), wanted, "{:.2f} x")
+            if rival and name.startswith("dtrun") and name != "dtrun f32":
+                targets.at_least(f"{net}: {name} not behind {RIVAL}", faster(rounds, rival), 1, "{:.2f} x")
+    return lines
+
+
+def time_to(record, target):
+    """Seconds until the first test that reached `target`; None if none did."""
+    return next((seconds for _, seconds, reached in record["tests"] if reached >= target), None)
+
+
+def accuracy(records, target, targets):
+    """One table: final accuracy, what it is more than torch f32's with the same seed, and the time to `target`."""
+    by_way = {way: seeds for (way,), seeds in grouped(records, "way").items()}
+    base = {record["seed"]: record["tests"][-1][2] for record in by_way.get(BASE, ())}
+    done, number = records[0]["tests"][-1][0], max(len(seeds) for seeds in by_way.values())
+    rows = [["", "accuracy, %", "points more", f"s to {target:g} %"]]
+    for name, seeds in by_way.items():
+        more = [record["tests"][-1][2] - base[record["seed"]] for record in seeds if record["seed"] in base]
+        reached = [seconds for seconds in (time_to(record, target) for record in seeds) if seconds is not None]
+        rows.append([name, with_interval([record["tests"][-1][2] for record in seeds]), with_interval(more) if more else "",
+                     with_interval(reached, 1) if len(reached) == len(seeds) else f"{len(reached)} of {len(seeds)}"])
+        if more and name.startswith("dtrun"):
+            targets.at_least(f"accuracy: {name} at most {ACCURACY_TARGET} points below {BASE}", statistics.mean(more),
+                             -ACCURACY_TARGET, "{:+.2f}")
+    return ["", f"reading digits, {done} steps, {number} seeds: mean and 95 % interval", *table.columns(rows)]
+
+
+def report(records, facts, options):
+    lines = [f"{options.hosts} hosts x {options.slots}, {options.rate or 'no limit'}, torch {options.torch}",
+             *table.wrapped(table.machine(facts))]
+    of_part, targets = {part: found for (part,), found in grouped(records, "part").items()}, table.Targets()
+    if "steps" in of_part:
+        lines += steps(of_part["steps"], options.hosts, targets)
+    if "accuracy" in of_part:
+        lines += accuracy(of_part["accuracy"], options.target, targets)
+    return "\n".join([*lines, "", *targets.lines()])
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="./dev bench ddp", description=__doc__)
     parser.add_argument("--only", choices=PARTS, help="this part alone")
@@ -123,7 +219,7 @@ def main():
         facts = machine.facts()
     finally:
         cluster.down()
-    print(ddp_table.report(records, facts, options))
+    print(report(records, facts, options))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"machine": facts, "options": vars(options), "records": records}, file, indent=1)

@@ -29,9 +29,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, HERE)
 import elastic_peers  # noqa: E402
 import elastic_soak  # noqa: E402
-import elastic_table  # noqa: E402
+import table  # noqa: E402
 from elastic_hosts import Hosts, kill  # noqa: E402
 from elastic_job import Events, Job  # noqa: E402
+from table import median, p95  # noqa: E402
 
 HOSTS = 4
 START_LIMIT_S = 60
@@ -46,6 +47,8 @@ LAUNCHERS = {"rank": H + T, "host": H + T, "cut": ("dtrun H", "dtrun H 1s", "hor
              "add": H + T[:2], "remove": H + T[:1], "goodput": H + T, "idle": H + T[:2]}
 # What is measured one after the other in one job.
 IN_A_JOB = {"rank": 5, "host": 3, "cut": 2, "add": 2}
+TITLES = {"rank": "a rank is killed", "host": "a host is killed", "cut": "a host is cut off, silently",
+          "add": "a host is added, whose rank imports for 3 s", "remove": "a host is removed from the list"}
 
 
 class Cell:
@@ -75,8 +78,7 @@ class Bench:
                 continue  # what was added is removed
             keys = [key for key in LAUNCHERS[part] if self.can(key, part)]
             for number in range(1 if part in ("goodput", "idle") else self.options.runs):
-                turn = number % len(keys)
-                for key in keys[turn:] + keys[:turn]:
+                for key in table.in_turns(keys, number):
                     cells = [self.cell(key, one) for one in parts]
                     if cells[0].spent_s < self.options.cell_limit_s:
                         self.one(key, part, cells, measure)
@@ -269,6 +271,80 @@ def say(text):
     print(f"elastic.py: {text}", file=sys.stderr, flush=True)
 
 
+# ---- from samples to text ----
+def seconds(value):
+    return table.seconds(value, 2)
+
+
+def rows(cells, part):
+    yield ("launcher", "n", "p50", "p95", "lost steps", "pause at return", "left")
+    for (key, name), cell in cells.items():
+        if name != part:
+            continue
+        yield (key, str(len(cell.seconds)), seconds(median(cell.seconds)), seconds(p95(cell.seconds)),
+               str(max(cell.lost, default="-")),
+               f"{seconds(median(cell.pauses))} / {seconds(p95(cell.pauses))}", str(cell.left))
+
+
+def failures(cells, part):
+    for (key, name), cell in cells.items():
+        for text in dict.fromkeys(cell.failures) if name == part else ():
+            yield f"  {key}: {cell.failures.count(text)} x {text}"
+
+
+def of(cells, key, part, name="seconds"):
+    """Median; for a peer that never came through, what it took at least."""
+    cell = cells.get((key, part), Cell())
+    values = getattr(cell, name)
+    least = [text for text in cell.failures if text.startswith("> ")]
+    return float(least[0].split()[1]) if not values and name == "seconds" and least else median(values)
+
+
+def target_lines(cells):
+    targets = table.Targets()
+    for text, key, part, name, limit in (
+            ("rank killed, p50", "dtrun H", "rank", "seconds", 0.3), ("host killed, p50", "dtrun H", "host", "seconds", 0.3),
+            ("host cut, p50", "dtrun H", "cut", "seconds", 3.5),
+            ("host cut, --heartbeat-timeout 1, p50", "dtrun H 1s", "cut", "seconds", 1.5),
+            ("host added, pause of the others, p50", "dtrun H", "add", "pauses", 0.5)):
+        targets.at_most(f"dtrun H, {text}: at most {limit} s", of(cells, key, part, name), limit, "{:.2f} s")
+    for own, part, other, least in (("dtrun T", "host", "torchrun", 10), ("dtrun T", "host", "torchrun tuned", 2),
+                                    ("dtrun H", "rank", "horovodrun", 1)):
+        mine, theirs = of(cells, own, part), of(cells, other, part)
+        if mine and theirs:
+            targets.at_least(f"{part} killed, {own} against {other}: at least {least} x", theirs / mine, least, "{:.1f} x")
+    if cell := cells.get(("dtrun H", "rank")):
+        targets.add("rank killed, dtrun H goes on", f"{len(cell.seconds)} of {len(cell.seconds) + len(cell.failures)}",
+                    not cell.failures)
+    targets.at_least("dtrun H, goodput with an event each 15 s: at least 85 %",
+                     of(cells, "dtrun H", "goodput", "values"), 0.85, "{:.0%}")
+    own, other = of(cells, "dtrun H", "idle", "values"), of(cells, "horovodrun", "idle", "values")
+    if own is not None and other:
+        targets.at_most("idle, processor time of dtrun by that of horovodrun: at most 0.1", own / other, 0.1)
+    return targets.lines()
+
+
+def single(cells, part, title, text):
+    found = [(key, cell) for (key, name), cell in cells.items() if name == part]
+    if found:
+        yield f"\n{title}"
+        for key, cell in found:
+            failures = f"; {', '.join(cell.failures)}" if cell.failures else ""
+            yield f"  {key}: {', '.join(text(value) for value in cell.values) or '-'}{failures}; {cell.left} left"
+
+
+def report(cells, options):
+    lines = ["Seconds from the event to the first step of the last rank of the new world; how long the others paused when the\n"
+             "host, or the rank, was there again; the most steps that were done twice; processes left on hosts."]
+    for part, title in TITLES.items():
+        found = list(rows(cells, part))
+        if len(found) > 1:
+            lines += [f"\n{title}", *table.columns(found), *failures(cells, part)]
+    lines += single(cells, "goodput", f"goodput: {options.goodput_s} s with an event each 15 s", lambda value: f"{value:.0%}")
+    lines += single(cells, "idle", "idle: processor seconds of the launcher in a minute", lambda value: f"{value:.2f}")
+    return "\n".join([*lines, "", *target_lines(cells)])
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="PART,..", default=",".join(PARTS), help="which parts")
@@ -322,7 +398,7 @@ def main():
         bench.rounds()
     except (KeyboardInterrupt, SystemExit):
         say("interrupted; this is what there is")
-    print(elastic_table.report(bench.cells, options))
+    print(report(bench.cells, options))
     if options.json:
         write_json(options.json, bench)
     return 0

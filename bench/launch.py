@@ -12,7 +12,6 @@ import platform
 import resource
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 import launch_peers  # noqa: E402
-import launch_table  # noqa: E402
+import table  # noqa: E402
 from launch_peers import Shape  # noqa: E402
 
 RUNNER = f"{HERE}/launch_runner.py"
@@ -38,6 +37,8 @@ CELL_LIMIT_S = 150  # of all runs of a cell: slow launchers get fewer
 FAILURES_MAX = 2  # then a cell is given up
 QUIET_LIMIT_S = 5  # until what a command has left on hosts is called left
 SLEEP_S = 300  # of the ranks whose agents are measured
+AGENT_KB_MAX = 8 * 1024
+OUTPUT_RATIO_MIN = 2.0
 
 
 class Cluster:
@@ -117,8 +118,7 @@ class Cell:
         return len(self.failures) >= FAILURES_MAX or self.spent_s > CELL_LIMIT_S
 
     def of_runs(self, name):
-        values = [run[name] for run in self.runs if run[name] is not None]
-        return statistics.median(values) if values else None
+        return table.median(run[name] for run in self.runs)
 
     def mark(self):
         """What stands in the table for a cell without runs."""
@@ -179,8 +179,7 @@ class Bench:
         return answer
 
     def round(self, number):
-        turn = number % len(self.launchers)
-        order = self.launchers[turn:] + self.launchers[:turn]
+        order = table.in_turns(self.launchers, number)
         for column, kind, run in self.columns():
             for launcher in order:
                 cell = self.cells.setdefault((launcher.key, column), Cell())
@@ -273,6 +272,107 @@ def processor():
     return names[0] if names else platform.machine()
 
 
+# ---- from runs to text ----
+def launch_entry(cell, launcher):
+    if not launcher.launch:
+        return ""
+    return table.seconds(cell.of_runs("wall")) if cell.runs else cell.mark()
+
+
+def output_entries(cell, launcher):
+    """MB/s, and lines broken or missing."""
+    if not launcher.output:
+        return "", ""
+    if not cell.runs:
+        return cell.mark(), ""
+    return f"{cell.of_runs('mb_s'):.0f}", f"{cell.of_runs('broken'):,.0f}"
+
+
+def memory_entry(bench, launcher):
+    found = bench.memory.get(launcher.key)
+    return f"{found[0][1]:,}" if found else ""
+
+
+def header_lines(bench, facts):
+    options, shape = bench.options, OUTPUT_SHAPE
+    return table.wrapped(
+        f"Median of {options.runs} interleaved runs. Hosts x slots: wall seconds of /bin/true. "
+        f"line, block: MB/s when {shape.ranks} ranks on {shape.hosts} hosts write "
+        f"{options.rank_bytes // 1_000_000} MB each to stdout, a pipe, one line of 80 bytes or "
+        "64 KiB at a time: the ranks' own bytes over the whole time of the command. broken: lines "
+        "broken or missing. kB: resident memory of the launcher's process on each host, the "
+        "largest.", table.machine(facts)) + [""]
+
+
+def rows(bench, absent):
+    shapes = [shape.name for shape in bench.options.shapes]
+    yield ["launcher", "version", *shapes,
+           *(word for writer in bench.options.writers for word in (writer, "broken")),
+           "kB"]
+    for launcher in bench.launchers:
+        row = [launcher.label, launcher.version]
+        for shape in shapes:
+            row.append(launch_entry(bench.cells[launcher.key, shape], launcher))
+        for writer in bench.options.writers:
+            row += output_entries(bench.cells[launcher.key, writer], launcher)
+        yield row + [memory_entry(bench, launcher)]
+    for launcher in absent:
+        yield [launcher.label, "not installed"]
+
+
+def notes(bench):
+    """What a median hides."""
+    for (key, column), cell in bench.cells.items():
+        yield from table.failed_runs(f"{key} {column}", cell)
+        if not cell.failures and 0 < len(cell.runs) < bench.options.runs:
+            yield f"{key} {column}: only {len(cell.runs)} runs, being slow"
+
+
+def ratio_of(bench, ours, theirs, column, name):
+    ours, theirs = (bench.cells.get((key, column), Cell()).runs for key in (ours, theirs))
+    return table.paired_ratio(ours, theirs, lambda run: run[name])
+
+
+def target_lines(bench):
+    targets = table.Targets()
+    for shape in bench.options.shapes:
+        targets.at_most(f"launch {shape.name}: never slower than the ssh loop (curve25519)",
+                        ratio_of(bench, "dtrun", "ssh", shape.name, "wall"), 1, "{:.2f} x its time")
+    for writer in bench.options.writers:
+        targets.at_least(f"output {writer}: prefixed, at least {OUTPUT_RATIO_MIN:g} x Hydra unprefixed",
+                         ratio_of(bench, "dtrun", "hydra", writer, "mb_s"), OUTPUT_RATIO_MIN, "{:.2f} x its MB/s")
+        if runs := bench.cells.get(("dtrun", writer), Cell()).runs:
+            targets.at_most(f"output {writer}: every line whole", max(run["broken"] for run in runs), 0, "{} broken")
+    if found := bench.memory.get("dtrun"):
+        text = " + ".join(f"{kilobytes:,} kB {'guard' if place else 'agent'}"
+                          for place, (_, kilobytes) in enumerate(found))
+        targets.add(f"memory: agent at most {AGENT_KB_MAX:,} kB resident", text, found[0][1] <= AGENT_KB_MAX)
+    return targets.lines()
+
+
+def first_line(bench):
+    if not bench.first:
+        return []
+    runs = ", ".join(f"{table.seconds(wall)} s on {shape}" for shape, wall in bench.first.items())
+    return table.wrapped(f"dtrun's first run on fresh hosts copies the agent to them: {runs} (a column's hosts "
+                         "include those of the columns before it).")
+
+
+def report(bench, absent, facts):
+    lines = header_lines(bench, facts) + table.columns(list(rows(bench, absent)), words=2)
+    return "\n".join(lines + [""] + first_line(bench) + list(notes(bench)) + [""] + target_lines(bench))
+
+
+def cpu_table(bench):
+    """Processor seconds that all hosts and the head used in a run: less noisy than wall time."""
+    names = [column for column, _, _ in bench.columns()]
+    lines = [["processor seconds", "", *names]]
+    for launcher in bench.launchers:
+        found = [bench.cells[launcher.key, column].of_runs("cpu") for column in names]
+        lines.append([launcher.label, "", *("" if cpu is None else table.seconds(cpu) for cpu in found)])
+    return "\n" + "\n".join(table.columns(lines, words=2))
+
+
 def say(text):
     print(f"launch.py: {text}", file=sys.stderr, flush=True)
 
@@ -347,9 +447,9 @@ def main():
     if options.memory:
         bench.measure_memory()
     facts = machine.facts()
-    print(launch_table.report(bench, absent, facts, OUTPUT_SHAPE))
+    print(report(bench, absent, facts))
     if options.cpu:
-        print(launch_table.cpu_table(bench))
+        print(cpu_table(bench))
     if options.json:
         write_json(options.json, bench, facts)
 

@@ -12,14 +12,13 @@ import signal
 import struct
 import subprocess
 import sys
-import textwrap
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 import launch  # noqa: E402
-import launch_table  # noqa: E402
+import table  # noqa: E402
 from launch import Cell  # noqa: E402
 from launch_peers import find, first_match  # noqa: E402
 
@@ -149,9 +148,8 @@ class Bench:
         return answer
 
     def start_round(self, number, shapes):
-        turn = number % len(self.launchers)
         for ranks, hosts in shapes:
-            for launcher in self.launchers[turn:] + self.launchers[:turn]:
+            for launcher in table.in_turns(self.launchers, number):
                 cell = self.cells.setdefault((launcher.key, (ranks, hosts)), Cell())
                 if not launcher.can(ranks, hosts) or cell.given_up():
                     continue
@@ -170,9 +168,8 @@ class Bench:
         """MPICH on one host only: with two it now and then hangs at the end, whoever starts it."""
         keys = ["dtrun", "mpirun", "dtrun-mpich", "hydra"]
         chosen = [launcher for launcher in self.launchers if launcher.key in keys]
-        turn = number % max(1, len(chosen))
         for hosts in (1, 2):
-            for launcher in chosen[turn:] + chosen[:turn]:
+            for launcher in table.in_turns(chosen, number):
                 if hosts > 1 and launcher.mpi == "mpich":
                     continue
                 words = [self.program(launcher, "pingpong"), str(self.options.pair_seconds)]
@@ -212,7 +209,12 @@ def say(text):
     print(f"mpi.py: {text}", file=sys.stderr, flush=True)
 
 
-def table(bench):
+def init_ratio(bench, ours, theirs, shape):
+    ours, theirs = (bench.cells[key, shape].runs for key in (ours, theirs))
+    return table.paired_ratio(ours, theirs, lambda run: run["init"])
+
+
+def init_table(bench):
     shapes = bench.options.shapes
     lines = [["median s to the last rank out of MPI_Init", "",
               *(f"{ranks} on {hosts}" for ranks, hosts in shapes)]]
@@ -223,18 +225,14 @@ def table(bench):
             if not launcher.can(ranks, hosts):
                 row.append("")
             else:
-                row.append(launch_table.seconds(cell.of_runs("init")) if cell.runs else cell.mark())
+                row.append(table.seconds(cell.of_runs("init")) if cell.runs else cell.mark())
         lines.append(row)
     keys = {launcher.key for launcher in bench.launchers}
     for ours, theirs, label in (("dtrun", "mpirun", "dtrun / mpirun"),
                                 ("dtrun-mpich", "hydra", "dtrun / hydra")):
         if {ours, theirs} <= keys:
-            ratios = [launch_table.paired_ratio(bench.cells[ours, shape],
-                                                bench.cells[theirs, shape], "init")
-                      for shape in shapes]
-            lines.append([label, "", *("" if ratio is None else f"{ratio:.2f} x"
-                                       for ratio in ratios)])
-    return launch_table.columns_of(lines)
+            lines.append([label, "", *(table.times(init_ratio(bench, ours, theirs, shape)) for shape in shapes)])
+    return table.columns(lines, words=2)
 
 
 def pair_table(bench):
@@ -257,7 +255,7 @@ def pair_table(bench):
         losses = [ratio if what == "latency" else 1 / ratio
                   for (what, _), ratio in zip(columns, ratios)]
         worst.append((f"{ours} against {theirs}, {where}", max(losses)))
-    return launch_table.columns_of(lines), worst
+    return table.columns(lines, words=2), worst
 
 
 def figure(value):
@@ -272,54 +270,31 @@ def size_text(size):
 
 
 def target_lines(bench, worst):
-    cells, keys = bench.cells, {launcher.key for launcher in bench.launchers}
+    targets, keys = table.Targets(), {launcher.key for launcher in bench.launchers}
     for shape in bench.options.shapes:
         for ours, theirs in (("dtrun", "mpirun"), ("dtrun", "srun-pmix"),
                              ("dtrun-mpich", "hydra"), ("dtrun-mpich", "srun-pmi2")):
-            if not {ours, theirs} <= keys:
-                continue
-            ratio = launch_table.paired_ratio(cells[ours, shape], cells[theirs, shape], "init")
-            if ratio is None:
-                continue
-            wanted = TARGET_RATIO if (theirs, shape) == ("mpirun", TARGET_SHAPE) else 1
-            yield (f"{shape[0]} ranks on {shape[1]}: {ours} at most {wanted:g} x {theirs}",
-                   f"{ratio:.2f} x", ratio <= wanted)
+            if {ours, theirs} <= keys:
+                wanted = TARGET_RATIO if (theirs, shape) == ("mpirun", TARGET_SHAPE) else 1
+                targets.at_most(f"{shape[0]} ranks on {shape[1]}: {ours} at most {wanted:g} x {theirs}",
+                                init_ratio(bench, ours, theirs, shape), wanted, "{:.2f} x")
     for what, loss in worst:
-        yield (f"pingpong: {what}, within {PAIR_TOLERANCE:.0%}", f"{loss - 1:+.1%}",
-               loss <= 1 + PAIR_TOLERANCE)
+        targets.at_most(f"pingpong: {what}, within {PAIR_TOLERANCE:.0%}", loss - 1, PAIR_TOLERANCE, "{:+.1%}")
+    return targets.lines()
 
 
 def report(bench, facts):
-    others = ("" if facts["others"] is None else
-              f"; other programs took {facts['others'] * 100:.0f} % of the processors meanwhile")
-    text = (f"Median of {bench.options.runs} interleaved runs, ratios are medians over rounds; two "
-            f"ranks: best of {bench.options.pair_runs} runs. {versions()}. Machine: "
-            f"{facts['cores']} x {facts['processor']}, {facts['kernel']}; load "
-            f"{facts['load_before']:.1f} before, {facts['load_after']:.1f} after{others}; "
-            f"{facts['minutes']:.0f} min.")
-    lines = textwrap.wrap(text, launch_table.WIDTH) + [""]
+    lines = table.wrapped(
+        f"Median of {bench.options.runs} interleaved runs, ratios are medians over rounds; two ranks: best of "
+        f"{bench.options.pair_runs} runs. {versions()}. {table.machine(facts)}") + [""]
     if bench.options.shapes:
-        lines += table(bench) + [""]
+        lines += init_table(bench) + [""]
     pairs, worst = pair_table(bench) if bench.pairs else ([], [])
     lines += [*pairs, ""] if pairs else []
-    lines += notes(bench)
-    lines += [f"{what:<58}  {found:<12}{launch_table.verdict(met)}"
-              for what, found, met in target_lines(bench, worst)]
-    return "\n".join(lines)
-
-
-def notes(bench):
-    found = []
-    for (key, (ranks, hosts)), cell in bench.cells.items():
-        if cell.failures:
-            last = cell.failures[-1]
-            said = last["errors"].splitlines()[-1:] or ["it said nothing"]
-            why = f"status {last['status']}: {said[0]}" if last["in_time"] else "ran out of time"
-            found.append(f"{key} {ranks} on {hosts}: {len(cell.failures)} of "
-                         f"{len(cell.runs) + len(cell.failures)} runs failed; the last: {why}")
-        if cell.left:
-            found.append(f"{key} {ranks} on {hosts}: left {cell.left} processes on the hosts")
-    return [*found, ""] if found else []
+    found = [note for (key, (ranks, hosts)), cell in bench.cells.items()
+             for note in table.failed_runs(f"{key} {ranks} on {hosts}", cell)]
+    lines += [*found, ""] if found else []
+    return "\n".join(lines + target_lines(bench, worst))
 
 
 def write_json(path, bench, facts):

@@ -15,8 +15,6 @@ public:
             case Task::greet:
                 c.out += encode(Hello{.rank = Rank{c.rank}, .pid = getpid()});
                 return Progress::more;
-            case Task::subscribe:
-                return Progress::done;
             case Task::barrier:
                 c.out += fence_frame(c.barriers);
                 return Progress::more;
@@ -67,8 +65,6 @@ private:
                 return frame.type == FrameType::reply && is_reply(task, c, frame.payload)
                            ? Progress::done
                            : Progress::failed;
-            case Task::subscribe:
-                break;
         }
         return Progress::failed;
     }

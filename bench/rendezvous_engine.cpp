@@ -19,6 +19,8 @@ constexpr int kEventsMax = 1024;
 /// The kernel has 28,232 ports to give by default, and gets slow long before they are used up. The
 /// connections from this number on get the port of that number, which is below those.
 constexpr std::uint32_t kOwnPorts = 10'000;
+/// What a client waits that finds the backlog of a Unix socket full.
+constexpr std::chrono::milliseconds kBacklogWait{10};
 
 template <class T>
 bool parse(std::string_view text, T& value) {
@@ -62,19 +64,16 @@ Result<Endpoint> unix_endpoint(const std::string& text) {
     return endpoint;
 }
 
-Engine::Engine(Protocol& protocol, std::vector<Endpoint> endpoints, std::uint32_t clients,
-               std::uint32_t connections)
+Engine::Engine(Protocol& protocol, std::vector<Endpoint> endpoints, std::uint32_t clients)
     : protocol_(protocol),
       endpoints_(std::move(endpoints)),
-      clients_(clients),
-      slots_(std::size_t{clients} * connections),
+      slots_(clients),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       buffer_(kBufferBytes, '\0') {
     const auto hosts = static_cast<std::uint32_t>(endpoints_.size());
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
         Connection& c = slots_[i].connection;
-        c.client = i % clients;
-        c.second = i >= clients;
+        c.client = i;
         c.rank = endpoints_[c.client % hosts].first_rank + c.client / hosts;
         c.key = fmt::format("k{}", c.rank);
         c.value = fmt::format("{:064}", c.rank);
@@ -82,12 +81,7 @@ Engine::Engine(Protocol& protocol, std::vector<Endpoint> endpoints, std::uint32_
 }
 
 bool Engine::begin(std::uint32_t client, Task task) {
-    bool done = begin_on(slots_[client], task);
-    if (slots_.size() > clients_) done &= begin_on(slots_[client + clients_], task);
-    return done;
-}
-
-bool Engine::begin_on(Slot& slot, Task task) {
+    Slot& slot = slots_[client];
     slot.task = task;
     const Progress progress = protocol_.begin(task, slot.connection);
     slot.busy = progress == Progress::more;
@@ -125,8 +119,7 @@ void Engine::open(Slot& slot) {
     if (family == AF_INET) {
         const int on = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        if (const std::uint32_t port = index_of(slot);
-            port >= kOwnPorts && !protocol_.connection_per_request()) {
+        if (const std::uint32_t port = index_of(slot); port >= kOwnPorts) {
             sockaddr_in own{};
             own.sin_family = AF_INET;
             own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -195,27 +188,15 @@ void Engine::received(Slot& slot, std::string_view bytes, const Done& done) {
     const Progress progress = protocol_.received(slot.task, c, bytes);
     slot.carry = bytes;
     if (progress == Progress::failed) return failed(slot, "unexpected answer");
-    if (protocol_.connection_per_request() && (progress == Progress::done || !c.out.empty())) {
-        slot.fd.reset();
-        slot.wants_room = false;
-    }
-    if (progress == Progress::again)
-        send_later(slot);
-    else if (!c.out.empty())
-        send(slot);
-    if (progress == Progress::done && slot.busy) finished(c.client, done);
-}
-
-void Engine::finished(std::uint32_t client, const Done& done) {
-    for (std::size_t i = client; i < slots_.size(); i += clients_) {
-        slots_[i].busy = false;
-        if (slots_[i].task == Task::barrier) ++slots_[i].connection.barriers;
-    }
-    done(client);
+    if (!c.out.empty()) send(slot);
+    if (progress != Progress::done || !slot.busy) return;
+    slot.busy = false;
+    if (slot.task == Task::barrier) ++c.barriers;
+    done(c.client);
 }
 
 void Engine::send_later(const Slot& slot) {
-    later_.emplace(Clock::now() + kPollInterval, index_of(slot));
+    later_.emplace(Clock::now() + kBacklogWait, index_of(slot));
 }
 
 std::uint32_t Engine::index_of(const Slot& slot) const {

@@ -16,9 +16,6 @@ namespace dtrun::bench {
 
 using Clock = std::chrono::steady_clock;
 
-/// After Progress::again; what Horovod's clients wait between two questions.
-inline constexpr std::chrono::milliseconds kPollInterval{10};
-
 /// Where clients connect to. With several, clients take them in turn.
 struct Endpoint {
     sockaddr_storage address{};
@@ -38,9 +35,7 @@ class Engine {
 public:
     using Done = std::function<void(std::uint32_t client)>;
 
-    /// \param connections  of each client, 1 or 2; those of client i are i and i + clients
-    Engine(Protocol& protocol, std::vector<Endpoint> endpoints, std::uint32_t clients,
-           std::uint32_t connections);
+    Engine(Protocol& protocol, std::vector<Endpoint> endpoints, std::uint32_t clients);
 
     /// Makes a client, which must be idle, begin a task and sends the first bytes.
     /// \return true: the task is done already
@@ -61,13 +56,11 @@ private:
         bool busy = false;
     };
 
-    bool begin_on(Slot& slot, Task task);
     void open(Slot& slot);
     void send(Slot& slot);
     void want_room(Slot& slot, bool wanted);
     void receive(Slot& slot, const Done& done);
     void received(Slot& slot, std::string_view bytes, const Done& done);
-    void finished(std::uint32_t client, const Done& done);
     void send_later(const Slot& slot);
     std::uint32_t index_of(const Slot& slot) const;
     const Endpoint& endpoint_of(const Slot& slot) const;
@@ -75,7 +68,6 @@ private:
 
     Protocol& protocol_;
     std::vector<Endpoint> endpoints_;
-    std::uint32_t clients_;
     std::vector<Slot> slots_;
     Fd epoll_;
     std::multimap<Clock::time_point, std::uint32_t> later_;  ///< slots that send then

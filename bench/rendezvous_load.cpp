@@ -4,9 +4,6 @@
 //
 //     dtrun       over the sockets of agents, clients taking them in turn: --unix NAME=FIRST_RANK
 //     tcpstore    PyTorch's TCPStore
-//     redis       over TCP or a Unix socket
-//     etcd        its JSON gateway, HTTP/1.1; a second connection for each client of a barrier
-//     horovod     its HTTP server, which wants a new connection for each request
 //
 //     setget      each client sets its key to 64 bytes and gets them, in turn, for --seconds
 //     connect     until all clients can be used, at most --in-flight of them at a time
@@ -135,10 +132,9 @@ private:
 /// One workload. Each returns a JSON object's members; Errc: timed_out, closed, not_found.
 class Load {
 public:
-    Load(const Options& options, Protocol& protocol, std::uint32_t connections)
+    Load(const Options& options, Protocol& protocol)
         : options_(options),
-          protocol_(protocol),
-          engine_(protocol, options.endpoints, options.clients, connections),
+          engine_(protocol, options.endpoints, options.clients),
           meter_(options.servers) {}
 
     Result<std::string> connect() {
@@ -176,8 +172,6 @@ public:
 
     Result<std::string> barrier() {
         if (auto ready = get_ready(); !ready) return std::unexpected(ready.error());
-        const auto limit = in(kSetUpLimit);
-        if (auto all = all_do(Task::subscribe, limit); !all) return std::unexpected(all.error());
         if (auto started = meter_.start(); !started) return std::unexpected(started.error());
         const auto end = in(Seconds(options_.limit_s));
         std::vector<Clock::duration> wholes;    // first arrival to last release, by repetition
@@ -230,7 +224,6 @@ private:
     /// Connects all, where that is not measured.
     Result<void> get_ready() {
         if (auto started = meter_.start(); !started) return started;
-        if (protocol_.connection_per_request()) return {};
         return all_do(Task::greet, in(kSetUpLimit));
     }
 
@@ -289,7 +282,6 @@ private:
     }
 
     const Options& options_;
-    Protocol& protocol_;
     Engine engine_;
     Meter meter_;
     bool measuring_ = false;
@@ -301,11 +293,9 @@ private:
 Result<std::string> run(const Options& options) {
     const auto protocol = make_protocol(options.protocol, options.clients);
     if (!protocol) return fail(Errc::invalid_input, "no protocol {}", options.protocol);
-    const bool two = options.workload == "barrier" && protocol->two_connections();
-    const std::uint32_t connections = two ? 2 : 1;
-    if (auto raised = raise_descriptor_limit(options.clients * connections + 64); !raised)
+    if (auto raised = raise_descriptor_limit(options.clients + 64); !raised)
         return std::unexpected(raised.error());
-    Load load(options, *protocol, connections);
+    Load load(options, *protocol);
     if (options.workload == "setget") return load.setget();
     if (options.workload == "connect") return load.connect();
     if (options.workload == "barrier") return load.barrier();

@@ -1,5 +1,6 @@
 """The servers that are compared: what each is called, whether it can be had, and how it is run."""
-import http.client
+import csv
+import json
 import os
 import re
 import resource
@@ -7,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
@@ -17,11 +17,13 @@ from launch_peers import find, first_match
 HERE = os.path.dirname(os.path.realpath(__file__))
 BUILD = f"{os.path.dirname(HERE)}/build"
 VENV = f"{BUILD}/bench-venv"
-HOROVOD = "horovod-0.28.1"
 INSTALL_LIMIT_S = 1200
 START_LIMIT_S = 60
 STOP_LIMIT_S = 10
 IN_FLIGHT = 256  # connects at a time
+LIMIT_S = 10  # of a barrier, and for connecting all
+REPETITIONS = 20  # of a barrier in a run
+REDIS_OPS = 40_000  # in a second: redis-benchmark wants a number of operations
 AGENTS_MAX = 256
 RANKS_PER_AGENT = 8  # until there are AGENTS_MAX
 
@@ -33,16 +35,6 @@ listener = socket.create_server(("127.0.0.1", 0), backlog=16384)
 port = listener.getsockname()[1]
 store = torch.distributed.TCPStore("127.0.0.1", port, None, True, wait_for_workers=False,
                                    use_libuv=True, master_listen_fd=listener.detach())
-print("port", port, flush=True)
-sys.stdin.read()
-"""
-
-HOROVOD_SERVER = """
-import sys
-from horovod.runner.http.http_server import RendezvousServer
-server = RendezvousServer()
-port = server.start()
-server.init([])
 print("port", port, flush=True)
 sys.stdin.read()
 """
@@ -67,18 +59,6 @@ def free_port():
 def is_listening(port):
     with socket.create_connection(("127.0.0.1", port)):
         return True
-
-
-def is_healthy(port):
-    """As etcd says it of itself: it listens before it has a leader."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except http.client.HTTPException:
-        return False
-    finally:
-        connection.close()
 
 
 def run_or_give_up(*command):
@@ -180,13 +160,12 @@ class Peer:
 
     key       for --only
     label     for the table
-    protocol  of rendezvous_load
     version   after prepare()
-    in_flight connects at a time that suit it best
+    workloads that it is measured with
     """
-    key = label = protocol = ""
+    key = label = ""
     version = "?"
-    in_flight = IN_FLIGHT
+    workloads = ("setget", "barrier", "connect")
 
     def prepare(self):
         """Finds or installs the server; Unavailable if that cannot be."""
@@ -196,10 +175,17 @@ class Peer:
         """A server that is ready for so many clients; Unavailable."""
         raise NotImplementedError
 
+    def load(self, server, workload, clients, options):
+        """A command, and what makes a run of what it prints."""
+        pids = [word for name, pid in server.pids.items() for word in ("--server-pid", f"{name}={pid}")]
+        return [f"{options.bin}/rendezvous_load", self.key.removesuffix("-tree"), workload, "--clients", str(clients),
+                "--seconds", str(options.seconds), "--repetitions", str(REPETITIONS), "--limit", str(LIMIT_S),
+                "--in-flight", str(IN_FLIGHT), *pids, *server.arguments], json.loads
+
 
 class Dtrun(Peer):
     """The head, and all agents in a second process."""
-    key, label, protocol = "dtrun", "dtrun", "dtrun"
+    key, label = "dtrun", "dtrun"
     options = []
 
     def __init__(self, options):
@@ -242,7 +228,7 @@ class DtrunTree(Dtrun):
 
 class TcpStore(Peer):
     """PyTorch's, on its libuv server."""
-    key, label, protocol = "tcpstore", "TCPStore", "tcpstore"
+    key, label = "tcpstore", "TCPStore"
 
     def __init__(self, _):
         self.python = None
@@ -260,16 +246,17 @@ class TcpStore(Peer):
 
 
 class Redis(Peer):
-    """Without persistence."""
-    key, label, protocol = "redis", "Redis", "redis"
+    """Without persistence, by redis-benchmark, which is its own."""
+    key, label = "redis", "Redis"
+    workloads = ("setget",)
 
     def __init__(self, _):
-        self.program = None
+        self.program = self.benchmark = None
 
     def prepare(self):
-        self.program = find("redis-server")
-        if not self.program:
-            raise Unavailable("redis-server is not installed")
+        self.program, self.benchmark = find("redis-server"), find("redis-benchmark")
+        if not self.program or not self.benchmark:
+            raise Unavailable("redis-server and redis-tools are not installed")
         self.version = first_match(r"v=(\S+)", self.program, "--version")
 
     def start(self, clients):
@@ -283,7 +270,40 @@ class Redis(Peer):
         return server
 
     def endpoint(self, port, _):
-        return ["--tcp", f"127.0.0.1:{port}"]
+        return ["-h", "127.0.0.1", "-p", str(port)]
+
+    def load(self, server, workload, clients, options):
+        number = max(round(options.seconds * REDIS_OPS / 2), 20 * clients)
+        usage = Usage(server.pids["head"])
+        return [self.benchmark, *server.arguments, "-t", "set,get", "-d", "64", "-c", str(clients), "-n", str(number), "-r",
+                str(clients), "--csv"], lambda said: redis_run(said, 2 * number, usage)
+
+
+class Usage:
+    """Processor time of a server and of what loads it, from now on."""
+
+    def __init__(self, pid):
+        self.pid, self.before = pid, self.now(pid)
+
+    @staticmethod
+    def now(pid):
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            ticks = sum(map(int, file.read().rsplit(") ", 1)[1].split()[11:13]))
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return ticks / os.sysconf("SC_CLK_TCK"), children.ru_utime + children.ru_stime
+
+    def of(self, operations):
+        used = [(after - before) * 1e6 / operations for after, before in zip(self.now(self.pid), self.before)]
+        return {name: {"cpu_us": each} for name, each in zip(("head", "load"), used)}
+
+
+def redis_run(said, operations, usage):
+    """Of the lines of its two tests, SET and GET, as if they had been one."""
+    tests = list(csv.DictReader(said.splitlines()))
+    latency = {name: max(float(test[f"{column}_latency_ms"]) for test in tests) * 1e3
+               for name, column in (("p50", "p50"), ("p99", "p99"), ("max", "max"))}
+    return {"ops_per_s": len(tests) / sum(1 / float(test["rps"]) for test in tests), "latency_us": latency,
+            "processes": usage.of(operations)}
 
 
 class RedisUnix(Redis):
@@ -291,65 +311,10 @@ class RedisUnix(Redis):
     key, label = "redis-unix", "Redis, Unix"
 
     def endpoint(self, _, directory):
-        return ["--unix", f"{directory}/socket"]
-
-
-class Etcd(Peer):
-    """One member, its data in memory, by its JSON gateway."""
-    key, label, protocol = "etcd", "etcd, JSON", "etcd"
-
-    def __init__(self, _):
-        self.program = None
-
-    def prepare(self):
-        self.program = find("etcd")
-        if not self.program:
-            raise Unavailable("etcd is not installed")
-        self.version = first_match(r"etcd Version: (\S+)", self.program, "--version")
-
-    def start(self, clients):
-        port, peers = free_port(), f"http://127.0.0.1:{free_port()}"
-        url = f"http://127.0.0.1:{port}"
-        server = Server(lambda directory: [
-            self.program, "--data-dir", f"{directory}/data", "--listen-client-urls", url,
-            "--advertise-client-urls", url, "--listen-peer-urls", peers,
-            "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}",
-            "--log-level", "error"], talks=False, parent="/dev/shm")
-        server.wait_until(is_healthy, port)
-        server.arguments = ["--tcp", f"127.0.0.1:{port}"]
-        return server
-
-
-class Horovod(Peer):
-    """Its rendezvous server, out of the source package, of which nothing is built."""
-    key, label, protocol = "horovod", "Horovod", "horovod"
-    in_flight = 4  # its backlog is 5
-
-    def __init__(self, _):
-        self.python = None
-        self.source = f"{BUILD}/{HOROVOD}"
-
-    def prepare(self):
-        self.python = python_environment()
-        self.version = HOROVOD.split("-")[1]
-        if os.path.isdir(self.source):
-            return
-        name, version = HOROVOD.split("-")
-        with tempfile.TemporaryDirectory() as directory:
-            run_or_give_up(self.python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary",
-                           name, "--no-build-isolation", "-d", directory, f"{name}=={version}")
-            with tarfile.open(f"{directory}/{HOROVOD}.tar.gz") as archive:
-                archive.extractall(BUILD)
-
-    def start(self, clients):
-        server = Server(lambda _: [self.python, "-c", HOROVOD_SERVER], talks=True,
-                        PYTHONPATH=self.source)
-        port = server.read_until(r"^port (\d+)$")[1]
-        server.arguments = ["--tcp", f"127.0.0.1:{port}"]
-        return server
+        return ["-s", f"{directory}/socket"]
 
 
 def all_peers(options):
     """In the order of the table."""
     return [kind(options)
-            for kind in (Dtrun, DtrunTree, TcpStore, Redis, RedisUnix, Etcd, Horovod)]
+            for kind in (Dtrun, DtrunTree, TcpStore, Redis, RedisUnix)]

@@ -5,9 +5,6 @@ namespace dtrun::bench {
 std::unique_ptr<Protocol> make_protocol(std::string_view name, std::uint32_t clients) {
     if (name == "dtrun") return make_dtrun();
     if (name == "tcpstore") return make_tcpstore(clients);
-    if (name == "redis") return make_redis(clients);
-    if (name == "etcd") return make_etcd(clients);
-    if (name == "horovod") return make_horovod(clients);
     return nullptr;
 }
 

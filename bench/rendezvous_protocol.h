@@ -10,16 +10,14 @@ namespace dtrun::bench {
 
 /// What a client does; one thing at a time.
 enum class Task : std::uint8_t {
-    greet,      ///< from connected to usable
-    subscribe,  ///< once before the first barrier
-    set,        ///< its own key
-    get,        ///< the key that it has just set
-    barrier,    ///< from arrival to release
+    greet,    ///< from connected to usable
+    set,      ///< its own key
+    get,      ///< the key that it has just set
+    barrier,  ///< from arrival to release
 };
 
 enum class Progress : std::uint8_t {
-    more,   ///< an answer is still to come
-    again,  ///< not yet so: what is in `out` is to be sent in kPollInterval
+    more,  ///< an answer is still to come
     done,
     failed,  ///< that was not the right answer
 };
@@ -28,7 +26,6 @@ enum class Progress : std::uint8_t {
 struct Connection {
     std::uint32_t client = 0;
     std::uint32_t rank = 0;  ///< dtrun: who the client says it is; others: `client`
-    bool second = false;     ///< of a client that has two
     std::string key;
     std::string value;           ///< 64 bytes, different for each client
     std::string out;             ///< to be sent
@@ -48,25 +45,16 @@ public:
     /// \param[in,out] bytes  received and not yet used; what is used is removed
     virtual Progress received(Task task, Connection& c, std::string_view& bytes) = 0;
 
-    /// In barriers a second connection of each client listens for the end.
-    virtual bool two_connections() const { return false; }
-
-    /// The server closes after each answer.
-    virtual bool connection_per_request() const { return false; }
-
 protected:
     /// In the names of barriers, so that a server can be used by several runs.
     const std::string run_ = std::to_string(getpid());
 };
 
-/// \param name  dtrun, tcpstore, redis, etcd or horovod; null for any other
+/// \param name  dtrun or tcpstore; null for any other
 /// \param clients  that take part in barriers
 std::unique_ptr<Protocol> make_protocol(std::string_view name, std::uint32_t clients);
 
 std::unique_ptr<Protocol> make_dtrun();
 std::unique_ptr<Protocol> make_tcpstore(std::uint32_t clients);
-std::unique_ptr<Protocol> make_redis(std::uint32_t clients);
-std::unique_ptr<Protocol> make_etcd(std::uint32_t clients);
-std::unique_ptr<Protocol> make_horovod(std::uint32_t clients);
 
 }  // namespace dtrun::bench

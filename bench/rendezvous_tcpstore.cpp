@@ -51,8 +51,6 @@ public:
                 put(c.out, Query::ping);
                 put(c.out, static_cast<std::uint32_t>(getpid()));
                 return Progress::more;
-            case Task::subscribe:
-                return Progress::done;
             case Task::set:  // has no answer
                 put(c.out, Query::set);
                 put_text(c.out, kKeyPrefix, c.key);
@@ -84,7 +82,6 @@ public:
             case Task::barrier:
                 return take_stop_waiting(bytes) ? Progress::done : Progress::failed;
             case Task::set:
-            case Task::subscribe:
                 break;
         }
         return Progress::failed;

@@ -13,7 +13,8 @@ import unittest
 TOP = pathlib.Path(__file__).resolve().parents[3]
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(TOP / "tests/support"), str(TOP / "bench")]
-import ddp_table  # noqa: E402
+import ddp  # noqa: E402
+import table  # noqa: E402
 from skip import skip  # noqa: E402
 
 DTRUN, PYTHON = sys.argv[1:]
@@ -32,30 +33,48 @@ def accuracy_record(way, seed, *accuracies):
 
 class Tables(unittest.TestCase):
     def row(self, lines, way):
-        return next(line for line in lines if line.startswith("  " + way)).split()
+        return next(line for line in lines if line.startswith(way)).split()
+
+    def steps(self, found):
+        targets = table.Targets()
+        return ddp.steps(found, 4, targets), [(what, verdict) for what, _, verdict in targets.rows]
 
     def test_an_interval_is_that_of_students_distribution(self):
-        mean, half = ddp_table.estimate([1.0, 2.0, 3.0, 4.0, 5.0])
-        self.assertEqual(mean, 3.0)
-        self.assertAlmostEqual(half, 1.963, places=3)
+        self.assertEqual(ddp.with_interval([1.0, 2.0, 3.0, 4.0, 5.0], 3), "3.000 ± 1.963")
+        self.assertEqual(ddp.with_interval([1.0]), "1.00")
 
     def test_a_ratio_compares_each_round_with_itself(self):
-        found = step_records("torch f32", 100, 900, 100) + step_records("dtrun int8", 25, 300, 20)
-        lines = ddp_table.steps(found, 4)
-        self.assertEqual(self.row(lines, "dtrun int8"), ["dtrun", "int8", "25.0", "4.00x", "12.5", "0.2", "1.00"])
+        lines, targets = self.steps(step_records("torch f32", 100, 900, 100) + step_records("dtrun int8", 25, 300, 20))
+        self.assertEqual(self.row(lines, "dtrun int8"), ["dtrun", "int8", "25.0", "4.00", "x", "12.5", "0.2", "1.00"])
+        self.assertEqual(targets, [("gradients: dtrun int8 at least 3 x torch f32", "met")])
 
-    def test_a_way_that_is_too_slow_is_marked(self):
+    def test_a_way_that_is_too_slow_is_missed(self):
         found = step_records("torch f32", 100) + step_records("torch fp16", 40) + step_records("dtrun int8", 50)
-        self.assertIn("missed: 3x, 0.80x torch fp16", "\n".join(ddp_table.steps(found, 4)))
+        self.assertEqual(self.steps(found)[1], [("gradients: dtrun int8 at least 3 x torch f32", "MISSED"),
+                                                ("gradients: dtrun int8 not behind torch fp16", "MISSED")])
         small = [dict(record, net="small") for record in found]
-        self.assertNotIn("3x", "\n".join(ddp_table.steps(small, 4)))
+        self.assertEqual(self.steps(small)[1], [("small: dtrun int8 not behind torch fp16", "MISSED")])
 
     def test_accuracy_is_compared_seed_by_seed(self):
         found = [accuracy_record("torch f32", 1, 90, 99), accuracy_record("torch f32", 2, 97, 98),
                  accuracy_record("dtrun int8", 1, 98, 98.5), accuracy_record("dtrun int8", 2, 90, 97.5)]
-        lines = ddp_table.accuracy(found, 98)
-        self.assertIn("98.00 ± 6.35   -0.50 ± 0.00 1 of 2 got there  missed: 0.3 points", lines[-1])
+        targets = table.Targets()
+        lines = ddp.accuracy(found, 98, targets)
+        self.assertEqual(self.row(lines, "dtrun int8")[2:], "98.00 ± 6.35 -0.50 ± 0.00 1 of 2".split())
         self.assertEqual(self.row(lines, "torch f32")[-3:], ["4.0", "±", "0.0"])
+        self.assertEqual([(figure, verdict) for _, figure, verdict in targets.rows], [("-0.50", "MISSED")])
+
+    def test_columns_are_aligned_and_verdicts_said(self):
+        self.assertEqual(table.columns([["launcher", "", "1x2"], ["dtrun", "0.1", "12.5"], ["x", "not installed"]], words=2),
+                         ["launcher        1x2", "dtrun     0.1  12.5", "x         not installed"])
+        targets = table.Targets()
+        targets.at_most("quick", 3, 4, "{} s")
+        targets.at_least("large", None, 1)
+        targets.add("told", "7", None)
+        self.assertEqual(targets.lines(), ["quick  3 s  met", "told   7"])
+        self.assertEqual([table.in_turns([1, 2, 3], number) for number in (0, 1, 5)], [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+        self.assertEqual(table.paired_ratio([{"round": 0, "s": 2}, {"round": 1, "s": 9}], [{"round": 0, "s": 4}],
+                                            lambda run: run["s"]), 0.5)
 
 
 class Ranks(unittest.TestCase):
