@@ -76,7 +76,7 @@ void Agreement::begin(std::chrono::milliseconds now) {
 std::vector<Stalled> Agreement::stalled() const {
     std::vector<Stalled> all;
     for (const auto& [name, open] : open_) {
-        const bool is_join = open.decision.request->operation == Operation::join;
+        const bool is_join = open.decision.request->operation == RequestKind::join;
         std::chrono::milliseconds since = open.since.value_or(now_);
         if (is_join) since = std::max(since, has_decided_ ? now_ : last_decided_);
         Stalled stalled{.request = open.decision.request.get(),
@@ -149,7 +149,7 @@ void Agreement::add(std::uint32_t rank, const Known& request, std::vector<std::i
     open.decision.present[rank] = true;
     open.decision.extras[rank] = std::move(extras);
     ++open.announced;
-    if (request->operation == Operation::join) join(rank);
+    if (request->operation == RequestKind::join) join(rank);
     if (open.announced + joined_number_ >= size_) maybe_ready_.push_back(request->name);
 }
 
@@ -167,18 +167,18 @@ std::string Agreement::refusal(const Decision& decision) const {
     if (absent == decision.present.end()) return {};
     const auto rank = static_cast<std::size_t>(absent - decision.present.begin());
     switch (request.operation) {
-        case Operation::allreduce:
+        case RequestKind::allreduce:
             if (request.reduce == Reduce::min || request.reduce == Reduce::max ||
                 request.reduce == Reduce::product)
                 break;
             return {};
-        case Operation::barrier:
-        case Operation::join:
+        case RequestKind::barrier:
+        case RequestKind::join:
             return {};
-        case Operation::reduce_scatter:
-        case Operation::allgather:
-        case Operation::broadcast:
-        case Operation::alltoall:
+        case RequestKind::reduce_scatter:
+        case RequestKind::allgather:
+        case RequestKind::broadcast:
+        case RequestKind::alltoall:
             break;
     }
     return fmt::format("{} cannot be done for \"{}\" since rank {} has joined and has no data",
@@ -186,7 +186,7 @@ std::string Agreement::refusal(const Decision& decision) const {
 }
 
 bool Agreement::is_ready(const Open& open) const {
-    const bool is_join = open.decision.request->operation == Operation::join;
+    const bool is_join = open.decision.request->operation == RequestKind::join;
     for (std::uint32_t rank = 0; rank < size_; ++rank)
         if (!open.decision.present[rank] && (is_join || !joined_[rank])) return false;
     return true;
@@ -205,7 +205,7 @@ void Agreement::collect(std::vector<Decision>& decisions) {
     for (Open& open : ready) {
         Decision& decision = open.decision;
         if (decision.failure.empty()) decision.failure = refusal(decision);
-        if (decision.request->operation == Operation::join) {
+        if (decision.request->operation == RequestKind::join) {
             decision.last_joined = last_joined_;
             joined_.assign(size_, false);
             joined_number_ = 0;
@@ -214,7 +214,7 @@ void Agreement::collect(std::vector<Decision>& decisions) {
     }
     // A join ends what came before it, whoever was the first to ask for it.
     std::ranges::stable_partition(decisions, [](const Decision& decision) {
-        return decision.request->operation != Operation::join;
+        return decision.request->operation != RequestKind::join;
     });
 }
 

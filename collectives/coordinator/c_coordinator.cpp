@@ -67,28 +67,28 @@ Result<std::vector<std::int64_t>> splits_of(const dtrun_task& task, std::int64_t
 }
 
 Result<void> check(const Request& request, std::uint32_t size) {
-    const Operation operation = request.operation;
-    const bool has_data = operation != Operation::barrier && operation != Operation::join;
+    const RequestKind operation = request.operation;
+    const bool has_data = operation != RequestKind::barrier && operation != RequestKind::join;
     const auto refuse = [](std::string_view why) {
         return dtrun::fail(Errc::invalid_input, "{}", why);
     };
     if (has_data == request.tensors.empty())
         return refuse(has_data ? "there are no tensors" : "barrier and join have no tensors");
-    if (operation == Operation::alltoall && request.tensors.size() > 1)
+    if (operation == RequestKind::alltoall && request.tensors.size() > 1)
         return refuse("all-to-all is for one tensor");
     if (request.root >= size)
         return dtrun::fail(Errc::invalid_input, "there is no rank {} among {}", request.root, size);
-    const bool by_rows = has_own_rows(operation) || operation == Operation::reduce_scatter;
+    const bool by_rows = has_own_rows(operation) || operation == RequestKind::reduce_scatter;
     for (const TensorSpec& tensor : request.tensors) {
         if (by_rows && tensor.shape.empty())
             return dtrun::fail(Errc::invalid_input,
                                "{} needs a tensor with at least one dimension, not a scalar",
                                name_of(operation));
         if (request.reduce == Reduce::adasum &&
-            (operation != Operation::allreduce || !is_float(tensor.type)))
+            (operation != RequestKind::allreduce || !is_float(tensor.type)))
             return refuse("Adasum is for allreduce of floating point");
         if (request.format != 0 &&
-            (operation != Operation::allreduce || tensor.type != DType::f32 ||
+            (operation != RequestKind::allreduce || tensor.type != DType::f32 ||
              (request.reduce != Reduce::sum && request.reduce != Reduce::average)))
             return refuse("only allreduce of f32 with sum or average can be compressed");
     }
@@ -103,7 +103,7 @@ Result<void> add_tensors(const dtrun_task& given, std::uint32_t size, Task& task
         task.buffers.push_back({tensor.in, tensor.out, tensor.error});
         if (has_own_rows(task.request.operation) && !spec->shape.empty()) {
             const std::int64_t rows = spec->shape.front();
-            if (task.request.operation == Operation::alltoall) {
+            if (task.request.operation == RequestKind::alltoall) {
                 auto splits = splits_of(given, rows, size);
                 if (!splits) return std::unexpected(splits.error());
                 task.extras = std::move(*splits);
@@ -120,7 +120,7 @@ Result<void> add_tensors(const dtrun_task& given, std::uint32_t size, Task& task
 Result<Task> task_of(const dtrun_task& given, std::uint32_t size) {
     if (given.name == nullptr || *given.name == '\0')
         return dtrun::fail(Errc::invalid_input, "the operation has no name");
-    if (given.operation < 0 || given.operation >= static_cast<int>(kOperations))
+    if (given.operation < 0 || given.operation >= static_cast<int>(kRequestKinds))
         return dtrun::fail(Errc::invalid_input, "there is no operation {}", given.operation);
     if (given.reduce < DTRUN_SUM || given.reduce > DTRUN_ADASUM)
         return dtrun::fail(Errc::invalid_input, "there is no reduction {}", given.reduce);
@@ -128,7 +128,7 @@ Result<Task> task_of(const dtrun_task& given, std::uint32_t size) {
         return dtrun::fail(Errc::invalid_input, "there is no format {}", given.format);
     Task task;
     task.request.name = given.name;
-    task.request.operation = static_cast<Operation>(given.operation);
+    task.request.operation = static_cast<RequestKind>(given.operation);
     task.request.reduce = static_cast<Reduce>(given.reduce);
     task.request.root = given.root;
     const auto is_given = [](double factor) { return factor != 0 || std::signbit(factor); };

@@ -23,7 +23,7 @@ std::vector<Batch> plan_batches(std::span<const Decision> decisions, std::size_t
     std::map<Key, Filling> filling;
     for (std::size_t i = 0; i < decisions.size(); ++i) {
         const Request& request = *decisions[i].request;
-        if (!decisions[i].failure.empty() || request.operation != Operation::allreduce) {
+        if (!decisions[i].failure.empty() || request.operation != RequestKind::allreduce) {
             batches.push_back({{}, i});
             continue;
         }

@@ -96,21 +96,21 @@ Result<Outcome> Performer::perform(const Job& job) {
     Outcome outcome;
     Result<void> done;
     switch (job.decision->request->operation) {
-        case Operation::allgather:
+        case RequestKind::allgather:
             return allgather(job);
-        case Operation::alltoall:
+        case RequestKind::alltoall:
             return alltoall(job);
-        case Operation::broadcast:
+        case RequestKind::broadcast:
             done = broadcast(job);
             break;
-        case Operation::reduce_scatter:
+        case RequestKind::reduce_scatter:
             done = reduce_scatter(job);
             break;
-        case Operation::join:
+        case RequestKind::join:
             outcome.last_joined = job.decision->last_joined;
             break;
-        case Operation::allreduce:
-        case Operation::barrier:  // that all have announced it is all there is to it
+        case RequestKind::allreduce:
+        case RequestKind::barrier:  // that all have announced it is all there is to it
             break;
     }
     if (!done) return std::unexpected(done.error());

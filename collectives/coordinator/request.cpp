@@ -51,14 +51,14 @@ std::string describe(const TensorSpec& tensor) {
     return text + "]";
 }
 
-bool is_reduction(Operation operation) {
-    return operation == Operation::allreduce || operation == Operation::reduce_scatter;
+bool is_reduction(RequestKind operation) {
+    return operation == RequestKind::allreduce || operation == RequestKind::reduce_scatter;
 }
 
 }  // namespace
 
-std::string_view name_of(Operation operation) {
-    constexpr std::string_view kNames[kOperations] = {
+std::string_view name_of(RequestKind operation) {
+    constexpr std::string_view kNames[kRequestKinds] = {
         "allreduce", "allgather", "broadcast", "all-to-all", "reduce-scatter", "barrier", "join"};
     return kNames[static_cast<std::size_t>(operation)];
 }
@@ -102,10 +102,10 @@ Result<Request> decode_request(std::string_view bytes) {
     request.prescale = input.take<double>();
     request.postscale = input.take<double>();
     const auto tensors = input.take<std::uint32_t>();
-    if (operation >= kOperations || reduce > static_cast<std::uint8_t>(Reduce::adasum) ||
+    if (operation >= kRequestKinds || reduce > static_cast<std::uint8_t>(Reduce::adasum) ||
         tensors > kTensorsMax || !input.enough_for(tensors, 2))
         return fail(Errc::invalid_input, "a rank has sent a request that makes no sense");
-    request.operation = static_cast<Operation>(operation);
+    request.operation = static_cast<RequestKind>(operation);
     request.reduce = static_cast<Reduce>(reduce);
     for (std::uint32_t i = 0; i < tensors && input.good(); ++i) {
         TensorSpec tensor;
@@ -130,7 +130,7 @@ std::string describe(const Request& request) {
     text += " of " + describe(request.tensors.front());
     if (request.tensors.size() > 1)
         text += fmt::format(" and {} other tensors", request.tensors.size() - 1);
-    if (request.operation == Operation::broadcast) text += fmt::format(" from {}", request.root);
+    if (request.operation == RequestKind::broadcast) text += fmt::format(" from {}", request.root);
     return text;
 }
 

@@ -11,7 +11,7 @@
 namespace dtrun::collectives {
 
 /// Values are those of dtrun_operation in <dtrun_coordinator.h>.
-enum class Operation : std::uint8_t {
+enum class RequestKind : std::uint8_t {
     allreduce = 0,
     allgather = 1,
     broadcast = 2,
@@ -20,12 +20,12 @@ enum class Operation : std::uint8_t {
     barrier = 5,
     join = 6,
 };
-inline constexpr std::size_t kOperations = 7;
-std::string_view name_of(Operation operation);
+inline constexpr std::size_t kRequestKinds = 7;
+std::string_view name_of(RequestKind operation);
 
 /// Whether the length of a tensor's first dimension is each rank's own affair.
-constexpr bool has_own_rows(Operation operation) {
-    return operation == Operation::allgather || operation == Operation::alltoall;
+constexpr bool has_own_rows(RequestKind operation) {
+    return operation == RequestKind::allgather || operation == RequestKind::alltoall;
 }
 
 struct TensorSpec {
@@ -44,7 +44,7 @@ struct Request {
     static constexpr std::int64_t kOwnRows = -1;
 
     std::string name;
-    Operation operation = Operation::allreduce;
+    RequestKind operation = RequestKind::allreduce;
     Reduce reduce = Reduce::sum;
     std::uint32_t root = 0;
     double prescale = 1;

@@ -14,7 +14,7 @@ constexpr milliseconds kLookMax{3'000};
 constexpr std::size_t kSpansMax = 8;
 
 bool is_join(const Stalled& stalled) {
-    return stalled.request->operation == Operation::join;
+    return stalled.request->operation == RequestKind::join;
 }
 
 std::int64_t in_whole_seconds(milliseconds span) {

@@ -16,7 +16,7 @@ Request allreduce_of(std::string name, std::vector<std::int64_t> shape, DType ty
     return request;
 }
 
-Request without_data(std::string name, Operation operation) {
+Request without_data(std::string name, RequestKind operation) {
     Request request;
     request.name = std::move(name);
     request.operation = operation;
@@ -139,7 +139,7 @@ TEST_CASE("Differences are named by what they are", "[collectives]") {
           "2 has "
           "allreduce (max) of f32 [3]");
     Request first = one, second = one;
-    first.operation = second.operation = Operation::broadcast;
+    first.operation = second.operation = RequestKind::broadcast;
     second.root = 1;
     CHECK(difference(first, 0, second, 1) ==
           "roots for \"a\" differ between ranks: rank 0 has 0, rank 1 has 1");
@@ -147,7 +147,7 @@ TEST_CASE("Differences are named by what they are", "[collectives]") {
 
 TEST_CASE("Ranks that have joined are not waited for", "[collectives]") {
     Ranks ranks(3);
-    ranks.announce(1, without_data("join", Operation::join));
+    ranks.announce(1, without_data("join", RequestKind::join));
     ranks.announce(0, allreduce_of("a", {4}));
     ranks.announce(2, allreduce_of("a", {4}));
     auto decisions = ranks.cycle();
@@ -155,9 +155,9 @@ TEST_CASE("Ranks that have joined are not waited for", "[collectives]") {
     CHECK(decisions.front().present == std::vector<bool>{true, false, true});
     CHECK(decisions.front().failure.empty());
 
-    ranks.announce(0, without_data("join", Operation::join));
+    ranks.announce(0, without_data("join", RequestKind::join));
     CHECK(ranks.cycle().empty());
-    ranks.announce(2, without_data("join", Operation::join));
+    ranks.announce(2, without_data("join", RequestKind::join));
     decisions = ranks.cycle();
     REQUIRE(names(decisions) == std::vector<std::string>{"join"});
     CHECK(decisions.front().last_joined == 2);
@@ -169,9 +169,9 @@ TEST_CASE("Ranks that have joined are not waited for", "[collectives]") {
 
 TEST_CASE("What cannot be done with zeros fails when a rank has joined", "[collectives]") {
     Ranks ranks(2);
-    ranks.announce(0, without_data("join", Operation::join));
+    ranks.announce(0, without_data("join", RequestKind::join));
     Request gather = allreduce_of("rows", {Request::kOwnRows, 3});
-    gather.operation = Operation::allgather;
+    gather.operation = RequestKind::allgather;
     ranks.announce(1, gather, {5});
     const auto decisions = ranks.cycle();
     REQUIRE(decisions.size() == 1);
@@ -183,7 +183,7 @@ TEST_CASE("What cannot be done with zeros fails when a rank has joined", "[colle
 TEST_CASE("Each rank's rows reach all ranks", "[collectives]") {
     Ranks ranks(2);
     Request gather = allreduce_of("rows", {Request::kOwnRows, 3});
-    gather.operation = Operation::allgather;
+    gather.operation = RequestKind::allgather;
     ranks.announce(0, gather, {5});
     ranks.announce(1, gather, {7});
     const auto decisions = ranks.cycle();
@@ -221,7 +221,7 @@ TEST_CASE("Allreduces of one kind are fused up to a size", "[collectives]") {
     };
     set(0, allreduce_of("a", {100}));
     set(1, allreduce_of("b", {100}, DType::f64));
-    set(2, without_data("c", Operation::barrier));
+    set(2, without_data("c", RequestKind::barrier));
     set(3, allreduce_of("d", {100}));
     set(4, allreduce_of("e", {100}));
     const auto batches = plan_batches(decisions, 800);
@@ -269,7 +269,7 @@ TEST_CASE("Who waits and who has not come is told after a minute", "[collectives
 TEST_CASE("What waits longer is told again each time that it has waited twice as long",
           "[collectives][stall]") {
     Waiting job(2);
-    job.ranks.announce(0, without_data("barrier", Operation::barrier));
+    job.ranks.announce(0, without_data("barrier", RequestKind::barrier));
     std::vector<std::int64_t> told;
     for (std::chrono::seconds now{0}; now < 5h; now += 30s)
         if (!job.told_at(now).empty()) told.push_back(now.count());
@@ -320,7 +320,7 @@ TEST_CASE("Ranks that wait for each other under other names are told what the ot
 
 TEST_CASE("A join waits without a word as long as other ranks have data", "[collectives][stall]") {
     Waiting job(2);
-    job.ranks.announce(0, without_data("join", Operation::join));
+    job.ranks.announce(0, without_data("join", RequestKind::join));
     for (std::chrono::seconds now{0}; now <= 200s; now += 50s) {
         CHECK(job.told_at(now).empty());
         job.ranks.announce(1, allreduce_of("a", {4}));
@@ -333,7 +333,7 @@ TEST_CASE("A join waits without a word as long as other ranks have data", "[coll
 
 TEST_CASE("Ranks that have joined are not among those that are missed", "[collectives][stall]") {
     Waiting job(3);
-    job.ranks.announce(1, without_data("join", Operation::join));
+    job.ranks.announce(1, without_data("join", RequestKind::join));
     job.ranks.announce(0, allreduce_of("a", {4}));
     CHECK(job.told_at(0s).empty());
     CHECK(job.told_at(60s) ==
@@ -354,7 +354,7 @@ TEST_CASE("After the shutdown time everything is given up, with the ranks' names
 
 TEST_CASE("A join is told and never given up, whatever it waits for", "[collectives][stall]") {
     Waiting job(2, {.warning = 60s, .shutdown = 100s});
-    job.ranks.announce(1, without_data("join", Operation::join));
+    job.ranks.announce(1, without_data("join", RequestKind::join));
     CHECK(job.told_at(0s).empty());
     const auto found = job.found_at(1h);
     CHECK(found.shutdown.empty());
@@ -388,7 +388,7 @@ TEST_CASE("What comes at the end of an exchange that took long is not old",
 TEST_CASE("A join that waits since others had work is not old once that has taken long",
           "[collectives][stall]") {
     Waiting job(2);
-    job.ranks.announce(0, without_data("join", Operation::join));
+    job.ranks.announce(0, without_data("join", RequestKind::join));
     CHECK(job.told_at(0s).empty());
     job.ranks.announce(1, allreduce_of("a", {4}));
     REQUIRE(job.ranks.cycle().size() == 1);  // it is done until 500 s
