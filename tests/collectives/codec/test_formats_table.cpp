@@ -65,7 +65,7 @@ TEST_CASE("Python names formats as their rows do, in the order of values", "[col
     std::vector<std::string> names{"none"};
     names.resize(std::size(kFormats) + 1);
     for (const FormatRow& row : kFormats) names.at(static_cast<std::size_t>(row.format)) = row.name;
-    CHECK(python_tuple(text_of("worker/python/dtrun/collectives.py"), "_FORMATS") == names);
+    CHECK(python_tuple(text_of("worker/python/dtrun/_words.py"), "FORMATS") == names);
 }
 
 TEST_CASE("the manual has every format with its bytes for a block", "[collectives][codec]") {

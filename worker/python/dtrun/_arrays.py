@@ -7,14 +7,7 @@ import sys
 from typing import Any, Optional, Sequence
 
 from . import Code, Error
-
-# By the buffer protocol's format and size; NumPy has no bfloat16 of its own.
-_DTYPES = {("f", 4): 0, ("d", 8): 1, ("e", 2): 2, ("b", 1): 4, ("B", 1): 5, ("i", 4): 6,
-           ("l", 8): 7, ("q", 8): 7, ("l", 4): 6, ("?", 1): 5}
-# By the array interface's typestr.
-_DEVICE_DTYPES = {"<f4": 0, "<f8": 1, "<f2": 2, "|i1": 4, "|u1": 5, "<i4": 6, "<i8": 7, "|b1": 5}
-_BFLOAT16 = 3
-_BYTES = (4, 8, 2, 2, 1, 1, 4, 8)
+from ._words import BYTES, DTYPE_OF
 
 
 def _invalid(text: str) -> Error:
@@ -40,7 +33,7 @@ class _Array:
         if writable and view.readonly:
             raise _invalid("the array is read-only")
         itemsize = view.itemsize
-        dtype = _BFLOAT16 if bfloat16 else _DTYPES.get((view.format.lstrip("@=<"), itemsize))
+        dtype = DTYPE_OF.get("bfloat16" if bfloat16 else f"{view.format.lstrip('@=<')}{itemsize}")
         if dtype is None:
             raise _invalid(f"no collectives for elements of format {view.format!r}")
         self.dtype = dtype
@@ -82,7 +75,7 @@ class _DeviceArray(_Array):
         if writable and readonly:
             raise _invalid("the array is read-only")
         bfloat16 = code == "<V2" and "bfloat16" in str(getattr(array, "dtype", ""))
-        dtype = _BFLOAT16 if bfloat16 else _DEVICE_DTYPES.get(code)
+        dtype = DTYPE_OF.get("bfloat16" if bfloat16 else code)
         if dtype is None:
             raise _invalid(f"no collectives for elements of type {code!r}")
         self.dtype = dtype
@@ -109,7 +102,7 @@ def _check_streams(*arrays: _Array) -> None:
 
 def _check_apart(arrays: Sequence[_Array], what: str) -> None:
     """:raises Error: two of them overlap, as a tensor that is there twice does"""
-    places = sorted((array.address, array.address + array.count * _BYTES[array.dtype], index)
+    places = sorted((array.address, array.address + array.count * BYTES[array.dtype], index)
                     for index, array in enumerate(arrays) if array.count)
     for (_, end, one), (begin, _, other) in zip(places, places[1:]):
         if begin < end:

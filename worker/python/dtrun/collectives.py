@@ -39,34 +39,32 @@ from ._arrays import _Array, _check_apart, _check_streams, _DeviceArray, _handle
 from ._collectives_library import _check, _Compression, _library, _Options
 from ._future import Future
 from ._threads_inside import ThreadsInside
+from ._words import FORMAT_OF, REDUCTIONS
 
 __all__ = ["Bucket", "Communicator", "Future"]
 
-_OPERATIONS = ("sum", "product", "min", "max", "average", "adasum")
-_FORMATS = ("none", "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", "fp8-e4m3-unscaled",
-            "fp8-e5m2-unscaled")
 #: How long the end of the program waits for threads whose operations were ended.
 _GIVE_UP_SECONDS = 5
 _communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
-def _operation(op: str, *arrays: _Array) -> int:
-    if op not in _OPERATIONS:
-        raise _invalid(f"op is one of {', '.join(_OPERATIONS)}, not {op!r}")
+def _reduction(op: str, *arrays: _Array) -> int:
+    if op not in REDUCTIONS:
+        raise _invalid(f"op is one of {', '.join(REDUCTIONS)}, not {op!r}")
     if op not in ("min", "max", "product") and any(array.is_bool for array in arrays):
         raise _invalid(f"op for bools is min, max or product, not {op!r}")
-    return _OPERATIONS.index(op)
+    return REDUCTIONS.index(op)
 
 
 def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array], count: int,
                  always: bool) -> Optional[_Compression]:
     if name is None or name == "none":
         return None
-    if name not in _FORMATS:
-        raise _invalid(f"compression is one of {', '.join(_FORMATS)}, not {name!r}")
+    if name not in FORMAT_OF:
+        raise _invalid(f"compression is one of {', '.join(FORMAT_OF)}, not {name!r}")
     if error is not None and (error.dtype != 0 or error.count != count):
         raise _invalid(f"error has to be {count} float32, like the array")
-    return _Compression(ctypes.sizeof(_Compression), _FORMATS.index(name), int(stochastic),
+    return _Compression(ctypes.sizeof(_Compression), FORMAT_OF[name], int(stochastic),
                         error.address if error else None, int(always))
 
 
@@ -99,7 +97,7 @@ class Bucket:
             self._comm._array(self._sample, writable=True)  # in the stream in which it is worked on now
         how = _compression(compression, stochastic, None, 0, always)
         self._comm._do(_library.dtrun_allreduce_many, self._pointers, self._counts, len(self._counts),
-                       self._kind.dtype, _operation(op, self._kind), how,
+                       self._kind.dtype, _reduction(op, self._kind), how,
                        self._feedback if how is not None else None)
 
 
@@ -340,7 +338,7 @@ class Communicator:
         kept = None if error is None else self._array(error, writable=True)
         how = _compression(compression, stochastic, kept, given.count, always)
         self._do(_library.dtrun_allreduce, given.address, taken.address, given.count, given.dtype,
-                 _operation(op, given), how)
+                 _reduction(op, given), how)
         return value
 
     def start_allreduce(self, array: Any, op: str = "sum", out: Any = None, compression: Optional[str] = None,
@@ -351,7 +349,7 @@ class Communicator:
         how = _compression(compression, stochastic, kept, given.count, always)
         future = Future(self, (given, taken, kept), value)
         return future.begin(_library.dtrun_allreduce_start, given.address, taken.address, given.count, given.dtype,
-                            _operation(op, given), how)
+                            _reduction(op, given), how)
 
     def allreduce_many(self, arrays: Sequence[Any], op: str = "sum", compression: Optional[str] = None,
                        stochastic: bool = False, errors: Optional[Sequence[Any]] = None,
@@ -368,11 +366,11 @@ class Communicator:
         if self.rank != root:
             given = self._array(array, writable=False)
             self._do(_library.dtrun_reduce_to, given.address, None, given.count, given.dtype,
-                     _operation(op, given), root)
+                     _reduction(op, given), root)
             return None
         given, taken, value = self._same(array, out)
         self._do(_library.dtrun_reduce_to, given.address, taken.address, given.count, given.dtype,
-                 _operation(op, given), root)
+                 _reduction(op, given), root)
         return value
 
     def reduce_scatter(self, array: Any, out: Any, op: str = "sum", compression: Optional[str] = None,
@@ -387,10 +385,10 @@ class Communicator:
         how = _compression(compression, stochastic, kept, given.count, always)
         if how is None:
             self._do(_library.dtrun_reduce_scatter, given.address, taken.address, taken.count, given.dtype,
-                     _operation(op, given))
+                     _reduction(op, given))
         else:
             self._do(_library.dtrun_reduce_scatter_compressed, given.address, taken.address, taken.count,
-                     given.dtype, _operation(op, given), how)
+                     given.dtype, _reduction(op, given), how)
         return value
 
     def start_reduce_scatter(self, array: Any, out: Any, op: str = "sum") -> Future:
@@ -398,7 +396,7 @@ class Communicator:
         self._parts(given, taken, "array and out")
         future = Future(self, (given, taken), value)
         return future.begin(_library.dtrun_reduce_scatter_start, given.address, taken.address, taken.count,
-                            given.dtype, _operation(op, given))
+                            given.dtype, _reduction(op, given))
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         given = self._array(array, writable=True)

@@ -13,6 +13,7 @@ import torch
 from .. import Code, Error
 from .._collectives_library import _free_library, _library
 from .._threads_inside import ThreadsInside
+from .._words import DTYPE_OF, MOVED_AS
 from ..collectives import Communicator
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCE_SCATTER, BARRIER, JOIN = range(7)
@@ -20,10 +21,7 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCE_SCATTER, BARRIER, JOIN = range
 #: How often a wait looks for signals such as Ctrl-C, in milliseconds.
 _LOOK_MS = 100
 
-_DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4,
-           torch.uint8: 5, torch.int32: 6, torch.int64: 7, torch.bool: 5}
-#: What has no arithmetic here is still moved, as elements of the same size.
-_BY_SIZE = {1: 5, 2: 2, 4: 6, 8: 7}
+_DTYPES = {getattr(torch, name): dtype for name, dtype in DTYPE_OF.items() if hasattr(torch, name)}
 
 
 class HorovodInternalError(RuntimeError):
@@ -119,7 +117,7 @@ def dtype_of(tensor: torch.Tensor, operation: int) -> int:
         return number
     if operation in (ALLREDUCE, REDUCE_SCATTER):
         raise ValueError(f"dtrun.torch cannot reduce tensors of type {tensor.dtype}: convert them first")
-    number = _BY_SIZE.get(tensor.element_size())
+    number = MOVED_AS.get(tensor.element_size())  # it has no arithmetic here, and is moved all the same
     if number is None:
         raise ValueError(f"dtrun.torch cannot send tensors of type {tensor.dtype}: use torch.view_as_real()")
     return number

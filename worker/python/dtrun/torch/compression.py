@@ -6,9 +6,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 
-#: Values of dtrun_format.
-FORMATS = {"none": 0, "fp16": 1, "bf16": 2, "e4m3": 3, "fp8": 3, "fp8-e4m3": 3, "e5m2": 4, "fp8-e5m2": 4,
-           "int8": 5}
+from .._words import FORMAT_OF
 
 
 class Compressor:
@@ -46,7 +44,7 @@ class _CastCompressor(Compressor):
 class FP16Compressor(_CastCompressor):
     """Values travel as 16-bit floats; sums of f32 are made in 32 bits."""
 
-    wire_format = FORMATS["fp16"]
+    wire_format = FORMAT_OF["fp16"]
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -56,7 +54,7 @@ class FP16Compressor(_CastCompressor):
 class BF16Compressor(_CastCompressor):
     """The same with the upper half of a 32-bit float: less precise, never infinite."""
 
-    wire_format = FORMATS["bf16"]
+    wire_format = FORMAT_OF["bf16"]
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Optional[torch.dtype]]:
@@ -66,13 +64,13 @@ class BF16Compressor(_CastCompressor):
 class Int8Compressor(Compressor):
     """Values travel as 8-bit integers, 256 of them with a common scale; other types than f32 in full."""
 
-    wire_format = FORMATS["int8"]
+    wire_format = FORMAT_OF["int8"]
 
 
 class FP8Compressor(Compressor):
     """Values travel as 8-bit floats (E4M3), 256 of them with a common scale; other types than f32 in full."""
 
-    wire_format = FORMATS["fp8"]
+    wire_format = FORMAT_OF["fp8"]
 
 
 class Compression:

@@ -16,14 +16,11 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 import torch
 import torch.distributed as dist
 
+from .._words import FORMAT_OF, sent_bytes
 from ..collectives import Communicator
 from . import _tensors as t
 from ._step_marks import mark_step
 from .basics import shared_worker
-from .compression import FORMATS
-
-_BITS = {0: 32, 1: 16, 2: 16, 3: 8, 4: 8, 5: 8}
-_BLOCK = 256  # values that share a scale of 4 bytes, in formats of 8 bits
 
 
 class Stats(NamedTuple):
@@ -55,8 +52,8 @@ class HookState:
     def __init__(self, format: str = "int8", error_feedback: bool = True, stochastic: bool = False,
                  start_step: int = 2, min_numel: int = 4096,
                  named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None) -> None:
-        if format not in FORMATS:
-            raise ValueError(f"format is one of {', '.join(FORMATS)}, not {format!r}")
+        if format not in FORMAT_OF:
+            raise ValueError(f"format is one of {', '.join(FORMAT_OF)}, not {format!r}")
         self.format = format
         self.error_feedback, self.stochastic = error_feedback, stochastic
         self.start_step, self.min_numel = start_step, min_numel
@@ -114,7 +111,7 @@ class HookState:
     # ---- what the hook asks for ----
 
     def _is_compressed(self, gradient: torch.Tensor) -> bool:
-        return (self.step >= self.start_step and FORMATS[self.format] != 0 and gradient.dim() > 1
+        return (self.step >= self.start_step and FORMAT_OF[self.format] != 0 and gradient.dim() > 1
                 and gradient.numel() >= self.min_numel and gradient.dtype == torch.float32)
 
     def _error_of(self, parameter: torch.Tensor) -> torch.Tensor:
@@ -127,19 +124,17 @@ class HookState:
                 errors: Optional[List[torch.Tensor]]) -> torch.Tensor:
         begin = time.monotonic()
         if compressed:
-            t.reduce_many(self._comm, compressed, t.AVERAGE, FORMATS[self.format], self.stochastic, errors)
+            t.reduce_many(self._comm, compressed, t.AVERAGE, FORMAT_OF[self.format], self.stochastic, errors)
         t.reduce_many(self._comm, full, t.AVERAGE)
         self._seconds += time.monotonic() - begin
         return buffer
 
     def _count(self, full: List[torch.Tensor], compressed: List[torch.Tensor]) -> None:
-        bits = _BITS[FORMATS[self.format]]
-        values = sum(tensor.numel() for tensor in compressed)
-        blocks = sum(-(-tensor.numel() // _BLOCK) for tensor in compressed) if bits == 8 else 0
+        format = FORMAT_OF[self.format]
         in_full = sum(tensor.numel() * tensor.element_size() for tensor in full)
         self._calls += 1
-        self._gradient_bytes += in_full + 4 * values
-        self._sent_bytes += in_full + values * bits // 8 + 4 * blocks
+        self._gradient_bytes += in_full + sum(4 * tensor.numel() for tensor in compressed)
+        self._sent_bytes += in_full + sum(sent_bytes(format, tensor.numel()) for tensor in compressed)
 
 
 # torch looks at these annotations, which therefore must not be strings.
