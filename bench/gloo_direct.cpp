@@ -262,8 +262,8 @@ Operation Bench::allreduce() {
              {"halving", halving(context)},
              {"busy halving", halving(busy)}},
             [this](std::size_t bytes) {
-                static_cast<void>(
-                    group->allreduce(in.data(), out.data(), count(bytes), DType::f32, Reduce::sum));
+                static_cast<void>(group->run(
+                    op::allreduce(in.data(), out.data(), count(bytes), DType::f32, Reduce::sum)));
             },
             std::size_t{1} << 40};
 }
@@ -280,8 +280,8 @@ Operation Bench::reduce() {
     return {"reduce",
             {{"ring", direct}},
             [this](std::size_t bytes) {
-                static_cast<void>(group->reduce(in.data(), out.data(), count(bytes), DType::f32,
-                                                Reduce::sum, kRoot));
+                static_cast<void>(group->run(op::reduce(in.data(), out.data(), count(bytes),
+                                                        DType::f32, Reduce::sum, kRoot)));
             },
             64 << 20};
 }
@@ -297,8 +297,8 @@ Operation Bench::reduce_scatter() {
     return {"reduce_scatter",
             {{"halving", direct}},
             [this](std::size_t bytes) {
-                static_cast<void>(group->reduce_scatter(in.data(), out.data(), part(bytes),
-                                                        DType::f32, Reduce::sum));
+                static_cast<void>(group->run(op::reduce_scatter(in.data(), out.data(), part(bytes),
+                                                                DType::f32, Reduce::sum)));
             },
             64 << 20};
 }
@@ -313,7 +313,7 @@ Operation Bench::broadcast() {
     return {"broadcast",
             {{"tree", direct}},
             [this](std::size_t bytes) {
-                static_cast<void>(group->broadcast(out.data(), bytes, kRoot));
+                static_cast<void>(group->run(op::broadcast(out.data(), bytes, kRoot)));
             },
             64 << 20};
 }
@@ -325,13 +325,13 @@ Operation Bench::allgather() {
         options->setOutput(out.data(), part(bytes) * static_cast<std::size_t>(size));
         return [options] { ::gloo::allgather(*options); };
     };
-    return {
-        "allgather",
-        {{"ring", direct}},
-        [this](std::size_t bytes) {
-            static_cast<void>(group->allgather(in.data(), out.data(), part(bytes) * sizeof(float)));
-        },
-        64 << 20};
+    return {"allgather",
+            {{"ring", direct}},
+            [this](std::size_t bytes) {
+                static_cast<void>(
+                    group->run(op::allgather(in.data(), out.data(), part(bytes) * sizeof(float))));
+            },
+            64 << 20};
 }
 
 Operation Bench::gather() {
@@ -346,8 +346,8 @@ Operation Bench::gather() {
     return {"gather",
             {{"direct", direct}},
             [this](std::size_t bytes) {
-                static_cast<void>(
-                    group->gather(in.data(), out.data(), part(bytes) * sizeof(float), kRoot));
+                static_cast<void>(group->run(
+                    op::gather(in.data(), out.data(), part(bytes) * sizeof(float), kRoot)));
             },
             64 << 20};
 }
@@ -366,8 +366,8 @@ Operation Bench::scatter() {
     return {"scatter",
             {{"direct", direct}},
             [this](std::size_t bytes) {
-                static_cast<void>(
-                    group->scatter(in.data(), out.data(), part(bytes) * sizeof(float), kRoot));
+                static_cast<void>(group->run(
+                    op::scatter(in.data(), out.data(), part(bytes) * sizeof(float), kRoot)));
             },
             64 << 20};
 }
@@ -380,13 +380,13 @@ Operation Bench::alltoall() {
         options->setOutput(out.data(), all);
         return [options] { ::gloo::alltoall(*options); };
     };
-    return {
-        "alltoall",
-        {{"direct", direct}},
-        [this](std::size_t bytes) {
-            static_cast<void>(group->alltoall(in.data(), out.data(), part(bytes) * sizeof(float)));
-        },
-        64 << 20};
+    return {"alltoall",
+            {{"direct", direct}},
+            [this](std::size_t bytes) {
+                static_cast<void>(
+                    group->run(op::alltoall(in.data(), out.data(), part(bytes) * sizeof(float))));
+            },
+            64 << 20};
 }
 
 Operation Bench::barrier() {
@@ -396,7 +396,7 @@ Operation Bench::barrier() {
     };
     return {"barrier",
             {{"dissemination", direct}},
-            [this](std::size_t) { static_cast<void>(group->barrier()); },
+            [this](std::size_t) { static_cast<void>(group->run(op::barrier())); },
             4};
 }
 

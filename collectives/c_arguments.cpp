@@ -55,4 +55,69 @@ Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* 
                 found->what, found->index, other.what, other.index);
 }
 
+namespace {
+
+/// The parts of ranks, where each has its own length.
+Result<void> check_counts(const Given& given, std::uint32_t ranks) {
+    auto checked = check(given.dtype, given.counts, 1, "counts");
+    std::size_t all = 0;
+    for (std::uint32_t rank = 0; checked && rank < ranks; ++rank) {
+        const std::size_t count = given.counts[rank];
+        checked = first_failure(check(given.dtype, given.counts, count, "a rank's part"),
+                                check(given.dtype, given.counts, all += count, "out"));
+    }
+    return checked;
+}
+
+/// Checks that arrays do not overlap but where the operation works in place.
+Result<void> check_arrays_apart(const Given& given, const Operation& what, std::uint32_t rank,
+                                std::uint32_t ranks, const std::optional<Compression>& how) {
+    const OperationRow& row = row_of(given.kind);
+    const std::size_t in = elements_of(row.in, what, rank, ranks);
+    const std::size_t out = elements_of(row.out, what, rank, ranks);
+    std::size_t place = 0;  // of this rank's part among all
+    if (has_all_parts(row.in) != has_all_parts(row.out)) {
+        place = rank * given.count;
+        for (const std::size_t count : what.counts.first(what.counts.empty() ? 0 : rank))
+            place += count;
+    }
+    if (!row.in_place) place = kNowhere;
+    auto apart = has_all_parts(row.out)
+                     ? check_apart(given.dtype, given.out, out, given.in, in, place)
+                     : check_apart(given.dtype, given.in, in, given.out, out, place);
+    if (!apart || !how || how->error == nullptr) return apart;
+    // What compression makes good for them the next time.
+    const Range error = range_of(DTRUN_F32, how->error, in);
+    if (!error.overlaps(range_of(given.dtype, given.in, in)) &&
+        !error.overlaps(range_of(given.dtype, given.out, out)))
+        return {};
+    return fail(Errc::invalid_input,
+                "compression's error overlaps an array: give it memory of its own");
+}
+
+}  // namespace
+
+Result<void> check(const dtrun_comm* comm, const Given& given, const Operation& what,
+                   const std::optional<Compression>& how) {
+    if (auto checked = check(comm); !checked) return checked;
+    const OperationRow& row = row_of(given.kind);
+    const std::uint32_t rank = comm->communicator->rank();
+    const std::uint32_t ranks = comm->communicator->size();
+    if (row.in == Extent::counted)
+        if (auto checked = check_counts(given, ranks); !checked) return checked;
+    const auto array = [&](Extent extent, const void* data, const char* name) -> Result<void> {
+        if (extent == Extent::none) return {};
+        const bool of_all = has_all_parts(extent) && extent != Extent::all_counted;
+        return check(given.dtype, data, elements_of(extent, what, rank, 1), name,
+                     of_all ? ranks : 1);
+    };
+    const bool has_in = row.in != Extent::none;
+    if (auto checked = array(row.in, given.in, "in"); !checked) return checked;
+    if (auto checked = array(row.out, given.out, has_in ? "out" : "data"); !checked) return checked;
+    if (row.reduces)
+        if (auto checked = check_reduce(given.reduce); !checked) return checked;
+    if (!has_in) return {};
+    return check_arrays_apart(given, what, rank, ranks, how);
+}
+
 }  // namespace dtrun::collectives

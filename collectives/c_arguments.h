@@ -29,14 +29,6 @@ inline Result<void> check(int dtype, const void* data, std::size_t count, const 
     return {};
 }
 
-inline std::size_t ranks_of(const dtrun_comm* comm) {
-    return comm != nullptr ? comm->communicator->size() : 1;
-}
-
-inline std::uint32_t rank_of(const dtrun_comm* comm) {
-    return comm != nullptr ? comm->communicator->rank() : 0;
-}
-
 /// Bytes in the caller's memory.
 struct Range {
     std::uintptr_t begin;
@@ -66,16 +58,6 @@ inline Result<void> check_apart(int dtype, const void* whole, std::size_t whole_
                 in_place == kNowhere
                     ? "give two arrays that lie apart"
                     : "where it works in place they have to lie as the header says");
-}
-
-/// The same of arrays and what compression makes good for them the next time: `errors` floats.
-inline Result<void> check_error_apart(const std::optional<Compression>& how, std::size_t errors,
-                                      const Range& in, const Range& out) {
-    if (!how || how->error == nullptr) return {};
-    const Range error = range_of(DTRUN_F32, how->error, errors);
-    if (!error.overlaps(in) && !error.overlaps(out)) return {};
-    return fail(Errc::invalid_input,
-                "compression's error overlaps an array: give it memory of its own");
 }
 
 /// Checks that no two of many arrays, and of their buffers for error feedback, overlap.
@@ -116,5 +98,32 @@ inline DType type_of(int dtype) {
 inline Reduce reduce_of(int reduce) {
     return static_cast<Reduce>(reduce);
 }
+
+/// An operation as a program gives it, with numbers that need not be right.
+struct Given {
+    Operation::Kind kind;
+    const void* in = nullptr;
+    void* out = nullptr;
+    std::size_t count = 0;
+    int dtype = DTRUN_F32;
+    std::uint32_t root = 0;
+    int reduce = DTRUN_SUM;
+    const dtrun_compression* compression = nullptr;
+    const std::size_t* counts = nullptr;
+};
+
+/// The same, which is right once that was checked.
+inline Operation operation_of(const dtrun_comm* comm, const Given& given) {
+    Operation what{
+        given.kind, given.in, given.out, given.count, type_of(given.dtype), reduce_of(given.reduce),
+        given.root};
+    if (comm != nullptr && given.counts != nullptr)
+        what.counts = {given.counts, comm->communicator->size()};
+    return what;
+}
+/// Checks arrays and numbers as operations.def says.
+/// \param what, how  what `given` and its compression are
+Result<void> check(const dtrun_comm* comm, const Given& given, const Operation& what,
+                   const std::optional<Compression>& how);
 
 }  // namespace dtrun::collectives

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "collectives/c_arguments.h"
 #include "collectives/c_errors.h"
 #include "collectives/handles.h"
 
@@ -40,6 +41,19 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
         });
         communicator.follow(mark);
         return body(communicator);
+    });
+}
+
+/// The same of one that operations.def describes.
+inline int operate(dtrun_comm* comm, const Given& given) noexcept {
+    const Operation what = operation_of(comm, given);
+    if (given.compression == nullptr)
+        return operate(comm, check(comm, given, what, std::nullopt),
+                       [&](Communicator& communicator) { return communicator.run(what); });
+    const auto how = compression_of(given.compression);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
+    return operate(comm, check(comm, given, what, *how), [&](Communicator& communicator) {
+        return communicator.run(what, pointer(*how));
     });
 }
 

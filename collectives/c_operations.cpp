@@ -8,23 +8,13 @@
 
 using dtrun::Result;
 using namespace dtrun::collectives;
+using Kind = Operation::Kind;
 
 extern "C" {
 
 int dtrun_allreduce(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                     int reduce, const dtrun_compression* compression) {
-    const auto how = compression_of(compression);
-    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    return operate(
-        comm,
-        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out"),
-                      check_reduce(reduce), check_apart(dtype, in, count, out, count, 0),
-                      check_error_apart(*how, count, range_of(dtype, in, count),
-                                        range_of(dtype, out, count))),
-        [&](Communicator& communicator) {
-            return communicator.allreduce(in, out, count, type_of(dtype), reduce_of(reduce),
-                                          pointer(*how));
-        });
+    return operate(comm, {Kind::allreduce, in, out, count, dtype, 0, reduce, compression});
 }
 
 int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* counts, size_t number,
@@ -49,133 +39,53 @@ int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* co
 
 int dtrun_reduce_to(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                     int reduce, uint32_t root) {
-    const bool needed = comm != nullptr && comm->communicator->rank() == root;
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, needed ? count : 0, "out"), check_reduce(reduce),
-                                 check_apart(dtype, in, count, out, needed ? count : 0, 0)),
-                   [&](Communicator& communicator) {
-                       return communicator.reduce(in, out, count, type_of(dtype), reduce_of(reduce),
-                                                  root);
-                   });
+    return operate(comm, {Kind::reduce, in, out, count, dtype, root, reduce});
 }
 
 int dtrun_reduce_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                          int reduce) {
-    return operate(
-        comm,
-        first_failure(
-            check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-            check(dtype, out, count, "out"), check_reduce(reduce),
-            check_apart(dtype, in, count * ranks_of(comm), out, count, count * rank_of(comm))),
-        [&](Communicator& communicator) {
-            return communicator.reduce_scatter(in, out, count, type_of(dtype), reduce_of(reduce));
-        });
+    return dtrun_reduce_scatter_compressed(comm, in, out, count, dtype, reduce, nullptr);
 }
 
 int dtrun_reduce_scatter_compressed(dtrun_comm* comm, const void* in, void* out, size_t count,
                                     int dtype, int reduce, const dtrun_compression* compression) {
-    const auto how = compression_of(compression);
-    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-                                 check(dtype, out, count, "out"), check_reduce(reduce),
-                                 check_apart(dtype, in, count * ranks_of(comm), out, count,
-                                             count * rank_of(comm)),
-                                 check_error_apart(*how, count * ranks_of(comm),
-                                                   range_of(dtype, in, count * ranks_of(comm)),
-                                                   range_of(dtype, out, count))),
-                   [&](Communicator& communicator) {
-                       return communicator.reduce_scatter(in, out, count, type_of(dtype),
-                                                          reduce_of(reduce), pointer(*how));
-                   });
+    return operate(comm, {Kind::reduce_scatter, in, out, count, dtype, 0, reduce, compression});
 }
 
 int dtrun_broadcast(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root) {
-    return operate(comm, first_failure(check(comm), check(dtype, data, count, "data")),
-                   [&](Communicator& communicator) {
-                       return communicator.broadcast(data, count, type_of(dtype), root);
-                   });
+    return operate(comm, {Kind::broadcast, nullptr, data, count, dtype, root});
 }
 
 int dtrun_allgather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, count, "out", ranks_of(comm)),
-                                 check_apart(dtype, out, count * ranks_of(comm), in, count,
-                                             count * rank_of(comm))),
-                   [&](Communicator& communicator) {
-                       return communicator.allgather(in, out, count, type_of(dtype));
-                   });
+    return dtrun_allgather_compressed(comm, in, out, count, dtype, nullptr);
 }
 
 int dtrun_allgather_compressed(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                                const dtrun_compression* compression) {
-    const auto how = compression_of(compression);
-    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, count, "out", ranks_of(comm)),
-                                 check_apart(dtype, out, count * ranks_of(comm), in, count,
-                                             count * rank_of(comm)),
-                                 check_error_apart(*how, count, range_of(dtype, in, count),
-                                                   range_of(dtype, out, count * ranks_of(comm)))),
-                   [&](Communicator& communicator) {
-                       return communicator.allgather(in, out, count, type_of(dtype), pointer(*how));
-                   });
+    return operate(comm, {Kind::allgather, in, out, count, dtype, 0, DTRUN_SUM, compression});
 }
 
 int dtrun_allgatherv(dtrun_comm* comm, const void* in, void* out, const size_t* counts, int dtype) {
-    auto checked = first_failure(check(comm), check(dtype, counts, 1, "counts"));
-    std::size_t own = 0, all = 0, before = 0;
-    for (std::uint32_t rank = 0; checked && rank < comm->communicator->size(); ++rank) {
-        if (rank == comm->communicator->rank()) own = counts[rank], before = all;
-        checked = check(dtype, counts, counts[rank], "a rank's part");
-        if (checked) checked = check(dtype, counts, all += counts[rank], "out");
-    }
-    checked = first_failure(checked, check(dtype, in, own, "in"), check(dtype, out, all, "out"),
-                            check_apart(dtype, out, all, in, own, before));
-    return operate(comm, checked, [&](Communicator& communicator) {
-        return communicator.allgatherv(in, out, {counts, communicator.size()}, type_of(dtype));
-    });
+    return operate(
+        comm, {.kind = Kind::allgatherv, .in = in, .out = out, .dtype = dtype, .counts = counts});
 }
 
 int dtrun_gather(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                  uint32_t root) {
-    const bool needed = comm != nullptr && comm->communicator->rank() == root;
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in"),
-                                 check(dtype, out, needed ? count : 0, "out", ranks_of(comm)),
-                                 check_apart(dtype, out, needed ? count * ranks_of(comm) : 0, in,
-                                             count, count * rank_of(comm))),
-                   [&](Communicator& communicator) {
-                       return communicator.gather(in, out, count, type_of(dtype), root);
-                   });
+    return operate(comm, {Kind::gather, in, out, count, dtype, root});
 }
 
 int dtrun_scatter(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                   uint32_t root) {
-    const bool needed = comm != nullptr && comm->communicator->rank() == root;
-    return operate(
-        comm,
-        first_failure(check(comm), check(dtype, in, needed ? count : 0, "in", ranks_of(comm)),
-                      check(dtype, out, count, "out"),
-                      check_apart(dtype, in, needed ? count * ranks_of(comm) : 0, out, count,
-                                  count * rank_of(comm))),
-        [&](Communicator& communicator) {
-            return communicator.scatter(in, out, count, type_of(dtype), root);
-        });
+    return operate(comm, {Kind::scatter, in, out, count, dtype, root});
 }
 
 int dtrun_alltoall(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype) {
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-                                 check(dtype, out, count, "out", ranks_of(comm)),
-                                 check_apart(dtype, in, count * ranks_of(comm), out,
-                                             count * ranks_of(comm), kNowhere)),
-                   [&](Communicator& communicator) {
-                       return communicator.alltoall(in, out, count, type_of(dtype));
-                   });
+    return operate(comm, {Kind::alltoall, in, out, count, dtype});
+}
+
+int dtrun_comm_barrier(dtrun_comm* comm) {
+    return operate(comm, {Kind::barrier});
 }
 
 int dtrun_send(dtrun_comm* comm, const void* data, size_t count, int dtype, uint32_t to) {
@@ -202,11 +112,6 @@ int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t
                        return communicator.sendrecv(out, out_count, to, in, in_count, from,
                                                     type_of(dtype));
                    });
-}
-
-int dtrun_comm_barrier(dtrun_comm* comm) {
-    return operate(comm, check(comm),
-                   [](Communicator& communicator) { return communicator.barrier(); });
 }
 
 }  // extern "C"

@@ -9,6 +9,7 @@
 using dtrun::Errc;
 using dtrun::Result;
 using namespace dtrun::collectives;
+using Kind = Operation::Kind;
 
 namespace {
 
@@ -41,6 +42,17 @@ int begin(dtrun_comm* comm, dtrun_request** request, const Result<void>& checked
     });
 }
 
+/// The same of one that operations.def describes.
+int begin(dtrun_comm* comm, dtrun_request** request, const Given& given) noexcept {
+    const auto how = compression_of(given.compression);
+    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
+    const Operation what = operation_of(comm, given);
+    return begin(comm, request, check(comm, given, what, *how),
+                 [what, how = *how](Communicator& communicator) {
+                     return communicator.run(what, pointer(how));
+                 });
+}
+
 }  // namespace
 
 extern "C" {
@@ -48,51 +60,22 @@ extern "C" {
 int dtrun_allreduce_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                           int reduce, const dtrun_compression* compression,
                           dtrun_request** request) {
-    const auto how = compression_of(compression);
-    if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    return begin(
-        comm, request,
-        first_failure(check(comm), check(dtype, in, count, "in"), check(dtype, out, count, "out"),
-                      check_reduce(reduce), check_apart(dtype, in, count, out, count, 0),
-                      check_error_apart(*how, count, range_of(dtype, in, count),
-                                        range_of(dtype, out, count))),
-        [=, how = *how](Communicator& communicator) {
-            return communicator.allreduce(in, out, count, type_of(dtype), reduce_of(reduce),
-                                          pointer(how));
-        });
+    return begin(comm, request, {Kind::allreduce, in, out, count, dtype, 0, reduce, compression});
 }
 
 int dtrun_allgather_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                           dtrun_request** request) {
-    return begin(comm, request,
-                 first_failure(check(comm), check(dtype, in, count, "in"),
-                               check(dtype, out, count, "out", ranks_of(comm)),
-                               check_apart(dtype, out, count * ranks_of(comm), in, count,
-                                           count * rank_of(comm))),
-                 [=](Communicator& communicator) {
-                     return communicator.allgather(in, out, count, type_of(dtype));
-                 });
+    return begin(comm, request, {Kind::allgather, in, out, count, dtype});
 }
 
 int dtrun_broadcast_start(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t root,
                           dtrun_request** request) {
-    return begin(comm, request, first_failure(check(comm), check(dtype, data, count, "data")),
-                 [=](Communicator& communicator) {
-                     return communicator.broadcast(data, count, type_of(dtype), root);
-                 });
+    return begin(comm, request, {Kind::broadcast, nullptr, data, count, dtype, root});
 }
 
 int dtrun_reduce_scatter_start(dtrun_comm* comm, const void* in, void* out, size_t count, int dtype,
                                int reduce, dtrun_request** request) {
-    return begin(
-        comm, request,
-        first_failure(
-            check(comm), check(dtype, in, count, "in", ranks_of(comm)),
-            check(dtype, out, count, "out"), check_reduce(reduce),
-            check_apart(dtype, in, count * ranks_of(comm), out, count, count * rank_of(comm))),
-        [=](Communicator& communicator) {
-            return communicator.reduce_scatter(in, out, count, type_of(dtype), reduce_of(reduce));
-        });
+    return begin(comm, request, {Kind::reduce_scatter, in, out, count, dtype, 0, reduce});
 }
 
 int dtrun_request_wait(dtrun_request* request, int64_t timeout_ms, int* done) {

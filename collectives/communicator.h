@@ -30,8 +30,7 @@ struct CommunicatorOptions {
 };
 
 /// The implementation of dtrun_comm: a group of ranks over one backend, with what backends lack: a
-/// watchdog, a queue of asynchronous operations, fusion, compression, Adasum. It has a method for each
-/// function of the C interface.
+/// watchdog, a queue of asynchronous operations, fusion, compression, Adasum.
 ///
 /// Thread: operations are called by one thread at a time, which work() sees to; abort() by any.
 class Communicator {
@@ -58,30 +57,15 @@ public:
     std::shared_ptr<void> mark(void* stream) { return group_->mark(stream); }  ///< see Group
     void follow(std::shared_ptr<void> mark) { group_->follow(std::move(mark)); }
 
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                           const Compression* compression);
+    /// \param what         as the caller has it, with elements of his type
+    /// \param compression  nullptr: none; for allreduce, reduce-scatter and allgather
+    Result<void> run(const Operation& what, const Compression* compression = nullptr);
     Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
                                 const Compression* compression);
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root);
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce, const Compression* compression = nullptr);
-    Result<void> broadcast(void* data, std::size_t count, DType type, std::uint32_t root);
-    Result<void> allgather(const void* in, void* out, std::size_t count, DType type,
-                           const Compression* compression = nullptr);
-    /// \param counts  of each rank
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> counts,
-                            DType type);
-    Result<void> gather(const void* in, void* out, std::size_t count, DType type,
-                        std::uint32_t root);
-    Result<void> scatter(const void* in, void* out, std::size_t count, DType type,
-                         std::uint32_t root);
-    Result<void> alltoall(const void* in, void* out, std::size_t count, DType type);
     Result<void> send(const void* data, std::size_t count, DType type, std::uint32_t to);
     Result<void> receive(void* data, std::size_t count, DType type, std::uint32_t from);
     Result<void> sendrecv(const void* out, std::size_t out_count, std::uint32_t to, void* in,
                           std::size_t in_count, std::uint32_t from, DType type);
-    Result<void> barrier();
 
     void abort(const std::string& why) { watch_->abort(why); }
 
@@ -114,9 +98,14 @@ private:
     Result<void> check_compression(DType type, Reduce reduce, const Compression* compression) const;
     Result<void> check_on_host(const Compression* compression) const;
     Result<void> check_values(DType type, const Compression* compression) const;
+    Result<void> check(const Operation& what, const Compression* compression) const;
     const StandIn* with_room(DType type, Reduce reduce) const;
-    Result<void> reduce_one(const void* in, void* out, std::size_t count, DType type,
-                            Reduce reduce);
+    Result<void> carry_out(const Operation& what, const Compression* compression,
+                           std::uint64_t call);
+    Result<void> move_parts(const Operation& what);
+    Result<void> allreduce(const Operation& what, const Compression* compression,
+                           std::uint64_t call);
+    Result<void> reduce_one(const Operation& what);
     std::size_t fused(std::span<const Array> arrays, DType type, Reduce reduce) const;
     Result<void> reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce);
     Result<void> reduce_compressed(std::span<const TypedSegment> segments, Reduce reduce,

@@ -1,11 +1,11 @@
 #include "collectives/communicator.h"
 
+#include "collectives/by_messages.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/compressed_parts.h"
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace dtrun::collectives {
 namespace {
@@ -86,32 +86,80 @@ const StandIn* Communicator::with_room(DType type, Reduce reduce) const {
     return average_stand_in(type);
 }
 
-Result<void> Communicator::reduce_one(const void* in, void* out, std::size_t count, DType type,
-                                      Reduce reduce) {
-    if (reduce == Reduce::adasum)
-        return adasum_allreduce(*group_, rank_, size(), in, out, count, type);
-    const Reduced all{in, out, count};
-    if (const StandIn* const wider = with_room(type, reduce))
-        return allreduce_by(*wider, *group_, fusion_, {&all, 1}, type, reduce);
-    return group_->allreduce(in, out, count, type, reduce);
+Result<void> Communicator::check(const Operation& what, const Compression* compression) const {
+    const OperationRow& row = row_of(what.kind);
+    const bool is_allreduce = what.kind == Operation::Kind::allreduce;
+    if (row.rooted)
+        if (auto checked = check_root(what.root); !checked) return checked;
+    if (row.reduces && what.reduce == Reduce::adasum && !is_allreduce)
+        return fail(Errc::invalid_input, "Adasum is for allreduce");
+    if (!row.reduces && compression == nullptr) return {};
+    auto checked = row.reduces ? check_compression(what.type, what.reduce, compression)
+                               : check_values(what.type, compression);
+    if (!checked || is_allreduce) return checked;
+    return check_on_host(compression);
 }
 
-Result<void> Communicator::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                     Reduce reduce, const Compression* compression) {
-    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
-    compression = worth(compression, count);
-    const Call call{.operation = "allreduce",
-                    .count = count,
-                    .type = type,
-                    .reduce = static_cast<int>(reduce),
-                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
-    return perform(call, [&](std::uint64_t number) {
-        const Compression* const how =
-            compression != nullptr ? compression : for_halves(count, type, reduce);
-        if (how == nullptr) return reduce_one(in, out, count, type, reduce);
-        const TypedSegment all{in, out, count, how->error, type};
-        return reduce_compressed({&all, 1}, reduce, *how, number);
-    });
+Result<void> Communicator::run(const Operation& what, const Compression* compression) {
+    if (auto checked = check(what, compression); !checked) return checked;
+    const OperationRow& row = row_of(what.kind);
+    if (compression != nullptr)
+        compression = worth(compression, std::max(elements_of(row.in, what, rank_, size()),
+                                                  elements_of(row.out, what, rank_, size())));
+    Call call{.operation = row.words, .count = what.count, .type = what.type};
+    if (row.reduces) call.reduce = static_cast<int>(what.reduce);
+    if (row.rooted) call.root = what.root;
+    if (compression != nullptr) call.format = static_cast<int>(compression->format);
+    if (!what.counts.empty()) {
+        call.count = elements_of(row.out, what, rank_, size());
+        call.parts = digest(what.counts);
+    }
+    return perform(call,
+                   [&](std::uint64_t number) { return carry_out(what, compression, number); });
+}
+
+Result<void> Communicator::carry_out(const Operation& what, const Compression* compression,
+                                     std::uint64_t call) {
+    if (what.kind == Operation::Kind::allreduce) return allreduce(what, compression, call);
+    if (compression != nullptr) {
+        const auto [topology, host] = levels();
+        if (what.kind == Operation::Kind::reduce_scatter)
+            return compressed_reduce_scatter(*group_, topology, host, what.in, what.out, what.count,
+                                             what.type, what.reduce, *compression, call);
+        return compressed_allgather(*group_, topology, what.in, what.out, what.count, what.type,
+                                    *compression, call);
+    }
+    if (row_of(what.kind).reduces) {
+        if (const StandIn* const wider = with_room(what.type, what.reduce))
+            return run_by(*wider, *group_, fusion_, rank_, size(), what);
+        return group_->run(what);
+    }
+    if (!what.counts.empty()) return move_parts(what);
+    return group_->run(op::moved(what.kind, what.in, what.out, what.bytes(), what.root));
+}
+
+/// What is only moved is bytes from here on: these are parts of different lengths.
+Result<void> Communicator::move_parts(const Operation& what) {
+    std::vector<std::size_t> bytes(what.counts.begin(), what.counts.end());
+    for (std::size_t& one : bytes) one *= bytes_of(what.type);
+    return group_->run(op::allgatherv(what.in, what.out, bytes));
+}
+
+Result<void> Communicator::reduce_one(const Operation& what) {
+    if (what.reduce == Reduce::adasum)
+        return adasum_allreduce(*group_, rank_, size(), what.in, what.out, what.count, what.type);
+    if (const StandIn* const wider = with_room(what.type, what.reduce))
+        return run_by(*wider, *group_, fusion_, rank_, size(), what);
+    return group_->run(what);
+}
+
+Result<void> Communicator::allreduce(const Operation& what, const Compression* compression,
+                                     std::uint64_t call) {
+    const Compression* const how =
+        compression != nullptr ? compression : for_halves(what.count, what.type, what.reduce);
+    if (how == nullptr) return reduce_one(what);
+    const TypedSegment all{what.in, what.out, what.count, how->error, what.type};
+    return reduce_compressed({&all, 1}, what.reduce, *how, call);
 }
 
 Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
@@ -172,7 +220,7 @@ std::size_t Communicator::fused(std::span<const Array> arrays, DType type, Reduc
 Result<void> Communicator::reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce) {
     if (arrays.size() == 1) {
         const Array& array = arrays.front();
-        return reduce_one(array.data, array.data, array.count, type, reduce);
+        return reduce_one(op::allreduce(array.data, array.data, array.count, type, reduce));
     }
     std::size_t count = 0;
     for (const Array& array : arrays) count += array.count;
@@ -183,7 +231,7 @@ Result<void> Communicator::reduce_fused(std::span<const Array> arrays, DType typ
         if (array.count > 0) std::memcpy(at, array.data, array.count * element);
         at += array.count * element;
     }
-    auto done = group_->allreduce(fusion_.data(), fusion_.data(), count, type, reduce);
+    auto done = group_->run(op::allreduce(fusion_.data(), fusion_.data(), count, type, reduce));
     if (!done) return done;
     at = fusion_.data();
     for (const Array& array : arrays) {
@@ -206,108 +254,6 @@ Result<void> Communicator::reduce_compressed(std::span<const TypedSegment> segme
     return compressed_.run(*group_, topology, host, segments, reduce, compression, call);
 }
 
-Result<void> Communicator::reduce(const void* in, void* out, std::size_t count, DType type,
-                                  Reduce reduce, std::uint32_t root) {
-    if (auto checked = check_root(root); !checked) return checked;
-    if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
-    const Call call{.operation = "reduce",
-                    .count = count,
-                    .type = type,
-                    .reduce = static_cast<int>(reduce),
-                    .root = root};
-    return perform(call, [&](std::uint64_t) {
-        if (const StandIn* const wider = with_room(type, reduce))
-            return reduce_by(*wider, *group_, fusion_, in, rank_ == root ? out : nullptr, count,
-                             type, reduce, root);
-        return group_->reduce(in, out, count, type, reduce, root);
-    });
-}
-
-Result<void> Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                          Reduce reduce, const Compression* compression) {
-    if (reduce == Reduce::adasum) return fail(Errc::invalid_input, "Adasum is for allreduce");
-    if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
-    if (auto checked = check_on_host(compression); !checked) return checked;
-    compression = worth(compression, count * size());
-    const Call call{.operation = "reduce-scatter",
-                    .count = count,
-                    .type = type,
-                    .reduce = static_cast<int>(reduce),
-                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
-    return perform(call, [&](std::uint64_t number) {
-        const StandIn* const wider = with_room(type, reduce);
-        if (compression == nullptr && wider != nullptr)
-            return reduce_scatter_by(*wider, *group_, fusion_, rank_, size(), in, out, count, type,
-                                     reduce);
-        if (compression == nullptr) return group_->reduce_scatter(in, out, count, type, reduce);
-        const auto [topology, host] = levels();
-        return compressed_reduce_scatter(*group_, topology, host, in, out, count, type, reduce,
-                                         *compression, number);
-    });
-}
-
-Result<void> Communicator::broadcast(void* data, std::size_t count, DType type,
-                                     std::uint32_t root) {
-    if (auto checked = check_root(root); !checked) return checked;
-    const Call call{.operation = "broadcast", .count = count, .type = type, .root = root};
-    return perform(
-        call, [&](std::uint64_t) { return group_->broadcast(data, count * bytes_of(type), root); });
-}
-
-Result<void> Communicator::allgather(const void* in, void* out, std::size_t count, DType type,
-                                     const Compression* compression) {
-    if (auto checked = check_values(type, compression); !checked) return checked;
-    if (auto checked = check_on_host(compression); !checked) return checked;
-    compression = worth(compression, count * size());
-    const Call call{.operation = "allgather",
-                    .count = count,
-                    .type = type,
-                    .format = compression != nullptr ? static_cast<int>(compression->format) : 0};
-    return perform(call, [&](std::uint64_t number) {
-        if (compression == nullptr) return group_->allgather(in, out, count * bytes_of(type));
-        return compressed_allgather(*group_, levels().topology, in, out, count, type, *compression,
-                                    number);
-    });
-}
-
-Result<void> Communicator::allgatherv(const void* in, void* out,
-                                      std::span<const std::size_t> counts, DType type) {
-    std::vector<std::size_t> bytes;
-    for (const std::size_t count : counts) bytes.push_back(count * bytes_of(type));
-    const Call call{.operation = "allgatherv",
-                    .count = std::accumulate(counts.begin(), counts.end(), std::size_t{0}),
-                    .type = type,
-                    .parts = digest(counts)};
-    return perform(call, [&](std::uint64_t) { return group_->allgatherv(in, out, bytes); });
-}
-
-Result<void> Communicator::gather(const void* in, void* out, std::size_t count, DType type,
-                                  std::uint32_t root) {
-    if (auto checked = check_root(root); !checked) return checked;
-    const Call call{.operation = "gather", .count = count, .type = type, .root = root};
-    return perform(
-        call, [&](std::uint64_t) { return group_->gather(in, out, count * bytes_of(type), root); });
-}
-
-Result<void> Communicator::scatter(const void* in, void* out, std::size_t count, DType type,
-                                   std::uint32_t root) {
-    if (auto checked = check_root(root); !checked) return checked;
-    const Call call{.operation = "scatter", .count = count, .type = type, .root = root};
-    return perform(call, [&](std::uint64_t) {
-        return group_->scatter(in, out, count * bytes_of(type), root);
-    });
-}
-
-Result<void> Communicator::alltoall(const void* in, void* out, std::size_t count, DType type) {
-    const Call call{.operation = "all-to-all", .count = count, .type = type};
-    return perform(
-        call, [&](std::uint64_t) { return group_->alltoall(in, out, count * bytes_of(type)); });
-}
-
-Result<void> Communicator::barrier() {
-    return perform({.operation = "barrier"}, [&](std::uint64_t) { return group_->barrier(); });
-}
-
 Result<void> Communicator::message(const Call& call, std::span<const Send> sends,
                                    std::span<const Receive> receives) {
     const auto check = [this](std::uint32_t peer) -> Result<void> {
@@ -320,11 +266,7 @@ Result<void> Communicator::message(const Call& call, std::span<const Send> sends
         if (auto checked = check(send.peer); !checked) return checked;
     for (const Receive& receive : receives)
         if (auto checked = check(receive.peer); !checked) return checked;
-    return perform(call, [&](std::uint64_t) -> Result<void> {
-        const auto pending = group_->start(sends, receives);
-        if (!pending) return std::unexpected(pending.error());
-        return (*pending)->wait();
-    });
+    return perform(call, [&](std::uint64_t) { return exchange(*group_, sends, receives); });
 }
 
 Result<void> Communicator::send(const void* data, std::size_t count, DType type, std::uint32_t to) {

@@ -239,7 +239,7 @@ Result<void> compressed_allgather(Group& group, const Topology& topology, const 
         everybody.resize(size * bytes);
         encode_with_error(compression, seed_of(call, topology.rank(), at),
                           values.take(at, n, room.data()), n, mine.data(), values, at);
-        auto done = group.allgather(mine.data(), everybody.data(), bytes);
+        auto done = group.run(op::allgather(mine.data(), everybody.data(), bytes));
         if (!done) return done;
         for (std::uint32_t rank = 0; rank < size; ++rank) {
             decode(compression.format, everybody.data() + rank * bytes, n, room.data());

@@ -3,8 +3,8 @@
 #include "base/result.h"
 #include "collectives/compression.h"
 #include "collectives/key_store.h"
+#include "collectives/operation.h"
 #include "collectives/topology.h"
-#include "collectives/types.h"
 
 #include <chrono>
 #include <cstdint>
@@ -82,9 +82,8 @@ struct GroupFacts {
 /// A communicator of one library. Calls must be made by all ranks, in the same order, with the same
 /// arguments (the data aside); sizes may be 0.
 ///
-/// In place: `in` and `out` of allreduce, reduce and broadcast may be the same; of allgather and
-/// allgatherv `in` may be this rank's part of `out`, of reduce_scatter and scatter `out` this rank's
-/// part of `in`, of gather `in` the root's part of `out`. Otherwise they do not overlap.
+/// In place, as operations.def says: arrays of the same length may be the same, and the shorter one may be this rank's
+/// part of the longer one. Otherwise they do not overlap.
 ///
 /// Errors of all: closed (a peer is gone; `lost` tells which if that is known), cancelled (by
 /// abort()), timed_out, internal. After an error only destruction is allowed.
@@ -106,37 +105,18 @@ public:
     /// Data are in memory of the GPU, not of the host.
     virtual bool on_device() const { return false; }
 
-    /// \param reduce  not adasum, which is made of messages
-    virtual Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                                   Reduce reduce) = 0;
-    /// \param out  result, on the root; nullptr elsewhere
-    virtual Result<void> reduce(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce, std::uint32_t root) = 0;
-    /// \param in     size() * count elements
-    /// \param count  of each rank's part
-    virtual Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                        Reduce reduce) = 0;
-    virtual Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) = 0;
-    /// \param bytes  of each rank's part
-    virtual Result<void> allgather(const void* in, void* out, std::size_t bytes) = 0;
-    /// \param bytes  of each rank's part, which lie one behind the other in `out`
-    virtual Result<void> allgatherv(const void* in, void* out,
-                                    std::span<const std::size_t> bytes) = 0;
-    virtual Result<void> gather(const void* in, void* out, std::size_t bytes,
-                                std::uint32_t root) = 0;
-    virtual Result<void> scatter(const void* in, void* out, std::size_t bytes,
-                                 std::uint32_t root) = 0;
-    /// \param bytes  for each rank; not in place
-    virtual Result<void> alltoall(const void* in, void* out, std::size_t bytes) = 0;
-    virtual Result<void> barrier() = 0;
+    /// Does what all ranks call at the same time. What is only moved is bytes: its type is u8. Never adasum, which is
+    /// made of messages, as is what a library has not got (by_messages.h).
+    virtual Result<void> run(const Operation& what) = 0;
 
     /// Whether allreduce_many() takes many small arrays as one; else the communicator copies them together.
     virtual bool fuses() const { return on_device(); }
-    /// The same as allreduce() of each, without a wait in between where a backend can do that.
+    /// The same as an allreduce of each, without a wait in between where a backend can do that.
     virtual Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
-        for (const Array& array : arrays)
-            if (auto ok = allreduce(array.data, array.data, array.count, type, reduce); !ok)
-                return ok;
+        for (const Array& array : arrays) {
+            auto ok = run(op::allreduce(array.data, array.data, array.count, type, reduce));
+            if (!ok) return ok;
+        }
         return {};
     }
     /// The counterpart of CompressedAllreduce for groups on_device(), on GPU memory.
@@ -150,7 +130,7 @@ public:
     }
     /// An allgather in host memory, for the communicator's own small messages.
     virtual Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) {
-        return allgather(in, out, bytes);
+        return run(op::allgather(in, out, bytes));
     }
 
     /// The host's memory of arrange() has failed, with which the communicator works by itself: ends the group.

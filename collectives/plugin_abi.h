@@ -22,10 +22,10 @@
 extern "C" {
 #endif
 
-/* Up to 5 what crossed was C++. */
-#define DTRUN_PLUGIN_ABI 6u
+/* Up to 5 what crossed was C++, in 6 each operation was a function of its own. */
+#define DTRUN_PLUGIN_ABI 7u
 /* Of what ranks send each other: kProtocol of choose.h. */
-#define DTRUN_PLUGIN_PROTOCOL 2u
+#define DTRUN_PLUGIN_PROTOCOL 3u
 
 /* The codes of dtrun::Errc, and 0. */
 typedef enum dtrun_plugin_code {
@@ -96,6 +96,34 @@ typedef struct dtrun_plugin_spec {
 
 /* ---- what a group takes ----------------------------------------------------------------------- */
 
+/* The rows of operations.def, where it stands what `in` and `out` have to be. */
+typedef enum dtrun_plugin_kind {
+    DTRUN_PLUGIN_ALLREDUCE = 1,
+    DTRUN_PLUGIN_REDUCE = 2,
+    DTRUN_PLUGIN_REDUCE_SCATTER = 3,
+    DTRUN_PLUGIN_BROADCAST = 4,
+    DTRUN_PLUGIN_ALLGATHER = 5,
+    DTRUN_PLUGIN_ALLGATHERV = 6,
+    DTRUN_PLUGIN_GATHER = 7,
+    DTRUN_PLUGIN_SCATTER = 8,
+    DTRUN_PLUGIN_ALLTOALL = 9,
+    DTRUN_PLUGIN_BARRIER = 10
+} dtrun_plugin_kind;
+
+/* Operation of operation.h. What is only moved comes as bytes: `type` is DTRUN_U8. */
+typedef struct dtrun_plugin_operation {
+    size_t size; /* sizeof(dtrun_plugin_operation) */
+    uint32_t kind;
+    uint32_t type;
+    uint32_t reduce;
+    uint32_t root;
+    const void* in;
+    void* out;
+    size_t count;         /* of elements of one rank's part */
+    const size_t* counts; /* of each rank's part, `parts` of them: of an allgatherv alone */
+    size_t parts;
+} dtrun_plugin_operation;
+
 typedef struct dtrun_plugin_send {
     uint32_t peer;
     const void* data;
@@ -154,34 +182,18 @@ typedef struct dtrun_plugin_calls {
     int (*lost)(void* group, uint32_t* rank);
     void (*expect)(void* group, uint64_t call); /* NULL: nothing is kept apart */
 
-    int (*allreduce)(void* group, const void* in, void* out, size_t count, uint32_t type,
-                     uint32_t reduce, const dtrun_plugin_sink* error);
-    int (*reduce)(void* group, const void* in, void* out, size_t count, uint32_t type,
-                  uint32_t reduce, uint32_t root, const dtrun_plugin_sink* error);
-    int (*reduce_scatter)(void* group, const void* in, void* out, size_t count, uint32_t type,
-                          uint32_t reduce, const dtrun_plugin_sink* error);
-    int (*broadcast)(void* group, void* data, size_t bytes, uint32_t root,
-                     const dtrun_plugin_sink* error);
-    int (*allgather)(void* group, const void* in, void* out, size_t bytes,
-                     const dtrun_plugin_sink* error);
-    /* \param bytes  of each rank's part, `number` of them */
-    int (*allgatherv)(void* group, const void* in, void* out, const size_t* bytes, size_t number,
-                      const dtrun_plugin_sink* error);
-    int (*gather)(void* group, const void* in, void* out, size_t bytes, uint32_t root,
-                  const dtrun_plugin_sink* error);
-    int (*scatter)(void* group, const void* in, void* out, size_t bytes, uint32_t root,
-                   const dtrun_plugin_sink* error);
-    int (*alltoall)(void* group, const void* in, void* out, size_t bytes,
-                    const dtrun_plugin_sink* error);
-    int (*barrier)(void* group, const dtrun_plugin_sink* error);
-    /* NULL: allreduce() of each */
+    /* An operation of all ranks. \return DTRUN_PLUGIN_NOT_FOUND if there is none of this kind, and nothing was begun: the
+     * library makes it of messages where there is a way, which there is for all that only move data but broadcasts
+     * and barriers. */
+    int (*run)(void* group, const dtrun_plugin_operation* what, const dtrun_plugin_sink* error);
+    /* NULL: an allreduce of each */
     int (*allreduce_many)(void* group, const dtrun_plugin_array* arrays, size_t number,
                           uint32_t type, uint32_t reduce, const dtrun_plugin_sink* error);
     /* NULL: it is refused */
     int (*allreduce_compressed)(void* group, const dtrun_plugin_segment* segments, size_t number,
                                 uint32_t reduce, const dtrun_plugin_compression* compression,
                                 uint64_t call, const dtrun_plugin_sink* error);
-    /* NULL: allgather() */
+    /* NULL: an allgather */
     int (*allgather_on_host)(void* group, const void* in, void* out, size_t bytes,
                              const dtrun_plugin_sink* error);
 

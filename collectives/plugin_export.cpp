@@ -100,6 +100,17 @@ GroupSpec read(const dtrun_plugin_spec& given, KeyStore* store) {
     return spec;
 }
 
+Operation read(const dtrun_plugin_operation& given) {
+    return {static_cast<Operation::Kind>(given.kind),
+            given.in,
+            given.out,
+            given.count,
+            static_cast<DType>(given.type),
+            static_cast<Reduce>(given.reduce),
+            given.root,
+            {given.counts, given.parts}};
+}
+
 /// What the library's pointer to a group leads to.
 struct Exported {
     std::unique_ptr<KeyStore> store;
@@ -186,59 +197,13 @@ const dtrun_plugin_calls kCalls{
         return lost.has_value();
     },
     .expect = [](void* group, std::uint64_t call) { of(group).expect(call); },
-    .allreduce =
-        [](void* group, const void* in, void* out, Bytes count, Number type, Number reduce,
-           Sink error) {
-            return run(group, error, [&](Group& own) {
-                return own.allreduce(in, out, count, static_cast<DType>(type),
-                                     static_cast<Reduce>(reduce));
+    .run =
+        [](void* group, const dtrun_plugin_operation* what, Sink error) {
+            return run(group, error, [&](Group& own) -> Result<void> {
+                if (what->kind == 0 || what->kind > std::size(kOperations))
+                    return fail(Errc::not_found, "operation {} is of a newer dtrun", what->kind);
+                return own.run(read(*what));
             });
-        },
-    .reduce =
-        [](void* group, const void* in, void* out, Bytes count, Number type, Number reduce,
-           Number root, Sink error) {
-            return run(group, error, [&](Group& own) {
-                return own.reduce(in, out, count, static_cast<DType>(type),
-                                  static_cast<Reduce>(reduce), root);
-            });
-        },
-    .reduce_scatter =
-        [](void* group, const void* in, void* out, Bytes count, Number type, Number reduce,
-           Sink error) {
-            return run(group, error, [&](Group& own) {
-                return own.reduce_scatter(in, out, count, static_cast<DType>(type),
-                                          static_cast<Reduce>(reduce));
-            });
-        },
-    .broadcast =
-        [](void* group, void* data, Bytes bytes, Number root, Sink error) {
-            return run(group, error, [&](Group& own) { return own.broadcast(data, bytes, root); });
-        },
-    .allgather =
-        [](void* group, const void* in, void* out, Bytes bytes, Sink error) {
-            return run(group, error, [&](Group& own) { return own.allgather(in, out, bytes); });
-        },
-    .allgatherv =
-        [](void* group, const void* in, void* out, const Bytes* bytes, Bytes number, Sink error) {
-            return run(group, error, [&](Group& own) {
-                return own.allgatherv(in, out, {bytes, number});
-            });
-        },
-    .gather =
-        [](void* group, const void* in, void* out, Bytes bytes, Number root, Sink error) {
-            return run(group, error, [&](Group& own) { return own.gather(in, out, bytes, root); });
-        },
-    .scatter =
-        [](void* group, const void* in, void* out, Bytes bytes, Number root, Sink error) {
-            return run(group, error, [&](Group& own) { return own.scatter(in, out, bytes, root); });
-        },
-    .alltoall =
-        [](void* group, const void* in, void* out, Bytes bytes, Sink error) {
-            return run(group, error, [&](Group& own) { return own.alltoall(in, out, bytes); });
-        },
-    .barrier =
-        [](void* group, Sink error) {
-            return run(group, error, [&](Group& own) { return own.barrier(); });
         },
     .allreduce_many =
         [](void* group, const dtrun_plugin_array* arrays, Bytes number, Number type, Number reduce,

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string_view variable(const char* name) {
+std::string_view variable_of(const char* name) {
     const char* const value = std::getenv(name);
     return value != nullptr ? value : "";
 }
@@ -42,7 +42,7 @@ bool are_ours(std::span<const std::string> files) {
 
 std::vector<PluginFolder> plugin_folders(const fs::path& library) {
     std::vector<PluginFolder> folders;
-    std::string_view named = variable("DTRUN_BACKEND_DIR");
+    std::string_view named = variable_of("DTRUN_BACKEND_DIR");
     while (!named.empty()) {
         const std::size_t end = std::min(named.find(':'), named.size());
         if (end > 0) folders.push_back({named.substr(0, end)});
@@ -51,7 +51,7 @@ std::vector<PluginFolder> plugin_folders(const fs::path& library) {
     const bool guess = folders.empty();
     folders.push_back({library / "dtrun" / "backends"});
     if (!guess) return folders;
-    const std::string_view home = variable("HOME");
+    const std::string_view home = variable_of("HOME");
     for (const fs::path& prefix : {home.starts_with('/') ? fs::path(home) / ".local" : fs::path(),
                                    fs::path("/usr/local"), fs::path("/usr")}) {
         if (prefix.empty()) continue;

@@ -1,5 +1,6 @@
 #include "collectives/plugin_import.h"
 
+#include "collectives/by_messages.h"
 #include "collectives/choose.h"
 #include "collectives/plugin_texts.h"
 
@@ -100,60 +101,7 @@ public:
     bool on_device() const override { return on_device_; }
     bool fuses() const override { return fuses_; }
 
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.allreduce(group_, in, out, count, number(type), number(reduce), error);
-        });
-    }
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.reduce(group_, in, out, count, number(type), number(reduce), root, error);
-        });
-    }
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.reduce_scatter(group_, in, out, count, number(type), number(reduce),
-                                         error);
-        });
-    }
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.broadcast(group_, data, bytes, root, error);
-        });
-    }
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.allgather(group_, in, out, bytes, error);
-        });
-    }
-    Result<void> allgatherv(const void* in, void* out,
-                            std::span<const std::size_t> bytes) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.allgatherv(group_, in, out, bytes.data(), bytes.size(), error);
-        });
-    }
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.gather(group_, in, out, bytes, root, error);
-        });
-    }
-    Result<void> scatter(const void* in, void* out, std::size_t bytes,
-                         std::uint32_t root) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.scatter(group_, in, out, bytes, root, error);
-        });
-    }
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override {
-        return asked([&](const dtrun_plugin_sink* error) {
-            return calls_.alltoall(group_, in, out, bytes, error);
-        });
-    }
-    Result<void> barrier() override {
-        return asked([&](const dtrun_plugin_sink* error) { return calls_.barrier(group_, error); });
-    }
+    Result<void> run(const Operation& what) override;
     Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) override {
         if (calls_.allreduce_many == nullptr) return Group::allreduce_many(arrays, type, reduce);
         return asked([&](const dtrun_plugin_sink* error) {
@@ -164,7 +112,7 @@ public:
     Result<void> allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
                                       const Compression& compression, std::uint64_t call) override;
     Result<void> allgather_on_host(const void* in, void* out, std::size_t bytes) override {
-        if (calls_.allgather_on_host == nullptr) return allgather(in, out, bytes);
+        if (calls_.allgather_on_host == nullptr) return run(op::allgather(in, out, bytes));
         return asked([&](const dtrun_plugin_sink* error) {
             return calls_.allgather_on_host(group_, in, out, bytes, error);
         });
@@ -195,6 +143,7 @@ private:
     dtrun_plugin_store store_{};
     std::function<bool()> interrupted_;
     void* group_ = nullptr;
+    std::uint32_t rank_ = 0;
     std::uint32_t ranks_ = 0;
     bool on_device_ = false;
     bool fuses_ = false;
@@ -211,6 +160,7 @@ Result<void> GroupThere::connect(const dtrun_plugin& plugin, const GroupSpec& sp
     for (const std::string& one : spec.interfaces) interfaces.push_back(text_of(one));
     store_ = store_for(spec.store);
     interrupted_ = spec.interrupted;
+    rank_ = spec.rank;
     ranks_ = spec.size;
     dtrun_plugin_spec given{};
     given.size = sizeof given;
@@ -259,6 +209,17 @@ GroupFacts GroupThere::facts() const {
     return known;
 }
 
+Result<void> GroupThere::run(const Operation& what) {
+    const dtrun_plugin_operation given{
+        sizeof given,       number(what.kind), number(what.type), number(what.reduce),
+        what.root,          what.in,           what.out,          what.count,
+        what.counts.data(), what.counts.size()};
+    auto done =
+        asked([&](const dtrun_plugin_sink* error) { return calls_.run(group_, &given, error); });
+    if (done || done.error().code != Errc::not_found || on_device_) return done;
+    return run_by_messages(*this, rank_, ranks_, what);
+}
+
 Result<void> GroupThere::allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
                                               const Compression& compression, std::uint64_t call) {
     if (calls_.allreduce_compressed == nullptr)
@@ -291,16 +252,7 @@ const char* lacking(const dtrun_plugin_calls& calls) {
     DTRUN_NEEDED(free);
     DTRUN_NEEDED(abort);
     DTRUN_NEEDED(facts);
-    DTRUN_NEEDED(allreduce);
-    DTRUN_NEEDED(reduce);
-    DTRUN_NEEDED(reduce_scatter);
-    DTRUN_NEEDED(broadcast);
-    DTRUN_NEEDED(allgather);
-    DTRUN_NEEDED(allgatherv);
-    DTRUN_NEEDED(gather);
-    DTRUN_NEEDED(scatter);
-    DTRUN_NEEDED(alltoall);
-    DTRUN_NEEDED(barrier);
+    DTRUN_NEEDED(run);
     DTRUN_NEEDED(start);
     DTRUN_NEEDED(wait);
     DTRUN_NEEDED(end_pending);

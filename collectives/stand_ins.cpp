@@ -109,6 +109,43 @@ private:
     std::size_t at_ = 0;
 };
 
+/// \param is_root  whether this rank gets the result
+Result<void> reduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept, bool is_root,
+                       const Operation& what) {
+    std::byte* const room = room_for(std::min(what.count, kStandInsMax), stand_in.type, kept);
+    for (std::size_t at = 0; at < what.count; at += kStandInsMax) {
+        const std::size_t n = std::min(kStandInsMax, what.count - at);
+        const std::size_t offset = at * bytes_of(what.type);
+        stand_in.put(static_cast<const std::byte*>(what.in) + offset, room, n);
+        void* const to = is_root ? room : nullptr;
+        auto done = group.run(op::reduce(room, to, n, stand_in.type, what.reduce, what.root));
+        if (!done) return done;
+        if (is_root) stand_in.take(room, static_cast<std::byte*>(what.out) + offset, n);
+    }
+    return {};
+}
+
+Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
+                               std::uint32_t rank, std::uint32_t size, const Operation& what) {
+    const std::size_t part_max =
+        std::min(what.count, std::max(kStandInsMax / size, std::size_t{1}));
+    std::byte* const room = room_for(part_max * size, stand_in.type, kept);
+    for (std::size_t at = 0; at < what.count; at += part_max) {
+        const std::size_t n = std::min(part_max, what.count - at);
+        const auto place = [&](std::uint32_t of) {
+            return room + of * n * bytes_of(stand_in.type);
+        };
+        for (std::uint32_t of = 0; of < size; ++of)
+            stand_in.put(static_cast<const std::byte*>(what.in) +
+                             (of * what.count + at) * bytes_of(what.type),
+                         place(of), n);
+        auto done = group.run(op::reduce_scatter(room, place(rank), n, stand_in.type, what.reduce));
+        if (!done) return done;
+        stand_in.take(place(rank), static_cast<std::byte*>(what.out) + at * bytes_of(what.type), n);
+    }
+    return {};
+}
+
 }  // namespace
 
 const StandIn* average_stand_in(DType type) {
@@ -158,7 +195,7 @@ Result<void> allreduce_by(const StandIn& stand_in, Group& group, StandInRoom& ke
         givers.next(n, [&](const std::byte* in, std::byte*, std::size_t to, std::size_t some) {
             stand_in.put(in, place(to), some);
         });
-        auto done = group.allreduce(room, room, n, stand_in.type, reduce);
+        auto done = group.run(op::allreduce(room, room, n, stand_in.type, reduce));
         if (!done) return done;
         takers.next(n, [&](const std::byte*, std::byte* out, std::size_t from, std::size_t some) {
             stand_in.take(place(from), out, some);
@@ -167,40 +204,14 @@ Result<void> allreduce_by(const StandIn& stand_in, Group& group, StandInRoom& ke
     return {};
 }
 
-Result<void> reduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept, const void* in,
-                       void* out, std::size_t count, DType type, Reduce reduce,
-                       std::uint32_t root) {
-    std::byte* const room = room_for(std::min(count, kStandInsMax), stand_in.type, kept);
-    for (std::size_t at = 0; at < count; at += kStandInsMax) {
-        const std::size_t n = std::min(kStandInsMax, count - at);
-        const std::size_t offset = at * bytes_of(type);
-        stand_in.put(static_cast<const std::byte*>(in) + offset, room, n);
-        void* const to = out != nullptr ? room : nullptr;
-        auto done = group.reduce(room, to, n, stand_in.type, reduce, root);
-        if (!done) return done;
-        if (out != nullptr) stand_in.take(room, static_cast<std::byte*>(out) + offset, n);
-    }
-    return {};
-}
-
-Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
-                               std::uint32_t rank, std::uint32_t size, const void* in, void* out,
-                               std::size_t count, DType type, Reduce reduce) {
-    const std::size_t part_max = std::min(count, std::max(kStandInsMax / size, std::size_t{1}));
-    std::byte* const room = room_for(part_max * size, stand_in.type, kept);
-    for (std::size_t at = 0; at < count; at += part_max) {
-        const std::size_t n = std::min(part_max, count - at);
-        const auto place = [&](std::uint32_t of) {
-            return room + of * n * bytes_of(stand_in.type);
-        };
-        for (std::uint32_t of = 0; of < size; ++of)
-            stand_in.put(static_cast<const std::byte*>(in) + (of * count + at) * bytes_of(type),
-                         place(of), n);
-        auto done = group.reduce_scatter(room, place(rank), n, stand_in.type, reduce);
-        if (!done) return done;
-        stand_in.take(place(rank), static_cast<std::byte*>(out) + at * bytes_of(type), n);
-    }
-    return {};
+Result<void> run_by(const StandIn& stand_in, Group& group, StandInRoom& kept, std::uint32_t rank,
+                    std::uint32_t size, const Operation& what) {
+    if (what.kind == Operation::Kind::reduce)
+        return reduce_by(stand_in, group, kept, rank == what.root, what);
+    if (what.kind == Operation::Kind::reduce_scatter)
+        return reduce_scatter_by(stand_in, group, kept, rank, size, what);
+    const Reduced all{what.in, what.out, what.count};
+    return allreduce_by(stand_in, group, kept, {&all, 1}, what.type, what.reduce);
 }
 
 }  // namespace dtrun::collectives

@@ -43,12 +43,8 @@ using StandInRoom = std::vector<std::byte>;
 /// Reduces arrays that lie anywhere as one.
 Result<void> allreduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
                           std::span<const Reduced> arrays, DType type, Reduce reduce);
-/// \param out  of the root; nullptr elsewhere
-Result<void> reduce_by(const StandIn& stand_in, Group& group, StandInRoom& kept, const void* in,
-                       void* out, std::size_t count, DType type, Reduce reduce, std::uint32_t root);
-/// \param rank, size  of the group
-Result<void> reduce_scatter_by(const StandIn& stand_in, Group& group, StandInRoom& kept,
-                               std::uint32_t rank, std::uint32_t size, const void* in, void* out,
-                               std::size_t count, DType type, Reduce reduce);
+/// Any operation that reduces. \param rank, size  of the group
+Result<void> run_by(const StandIn& stand_in, Group& group, StandInRoom& kept, std::uint32_t rank,
+                    std::uint32_t size, const Operation& what);
 
 }  // namespace dtrun::collectives

@@ -100,7 +100,7 @@ Result<const std::byte*> Allgather::bring() {
         of_hosts[topology_.host_of(rank)] += bytes_[rank];
         before += bytes_[rank];
     }
-    if (auto done = rail_->allgatherv(own, room_.data(), of_hosts); !done)
+    if (auto done = rail_->run(op::allgatherv(own, room_.data(), of_hosts)); !done)
         return std::unexpected(done.error());
     return room_.data();
 }
@@ -122,9 +122,10 @@ void Allgather::unpack(std::size_t at, std::size_t n, const std::byte* from) con
 
 }  // namespace
 
-Result<void> DtrunGroup::allgather_levels(const void* in, std::byte* out,
-                                          std::span<const std::size_t> bytes) {
-    return Allgather(topology_, host_, rail_.get(), out, bytes, scratch_).run(in);
+Result<void> DtrunGroup::allgather_levels(const Operation& what) {
+    const std::vector<std::size_t> bytes = parts_of(what, spec_.size);
+    auto* const out = static_cast<std::byte*>(what.out);
+    return Allgather(topology_, host_, rail_.get(), out, bytes, scratch_).run(what.in);
 }
 
 }  // namespace dtrun::collectives::over_dtrun

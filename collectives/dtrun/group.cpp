@@ -5,16 +5,6 @@
 #include <utility>
 
 namespace dtrun::collectives::over_dtrun {
-namespace {
-
-/// Two small numbers of a call as one.
-template <class A, class B>
-constexpr std::uint64_t both(A a, B b) {
-    return static_cast<std::uint64_t>(a) << 32 | static_cast<std::uint64_t>(b);
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     auto all = over_tcp::connect_tcp(spec);
     if (!all) return std::unexpected(all.error());
@@ -97,98 +87,85 @@ std::optional<std::uint32_t> DtrunGroup::who_was_lost() const {
     return all_->lost();
 }
 
-Result<void> DtrunGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                   Reduce reduce) {
-    return run(Operation::allreduce, count, both(type, reduce), [&] {
-        if (way_ == Way::memory) return host_->allreduce(in, out, count, type, reduce);
-        if (way_ == Way::tcp) return all_->allreduce(in, out, count, type, reduce);
-        // Between hosts, small arrays take a few steps whatever they are; large ones are worth cutting up.
-        constexpr std::size_t kSmallBytesMax = 64UL << 10;
-        if (count * bytes_of(type) <= kSmallBytesMax)
-            return allreduce_small(in, out, count, type, reduce);
-        return allreduce_large(in, out, count, type, reduce);
-    });
+/// An operation begins, of which all parts are told. \param operation  a digest
+void DtrunGroup::begin(std::uint64_t operation) {
+    const std::uint64_t call =
+        (operation ^ (expected_ + ++sequence_ * 0x9e3779b97f4a7c15ULL)) * 0xff51afd7ed558ccdULL;
+    if (host_ != nullptr) host_->begin(call);
+    if (rail_ != nullptr) rail_->expect(call);
+    all_->expect(call);
+}
+
+Result<void> DtrunGroup::run(const Operation& what) {
+    if (error_) return std::unexpected(*error_);
+    begin(digest(what));
+    const Result<void> done = way_ == Way::memory ? in_memory(what)
+                              : way_ == Way::tcp  ? all_->run(what)
+                                                  : by_levels(what);
+    if (done) return done;
+    return std::unexpected(failed(done.error()));
+}
+
+Result<void> DtrunGroup::in_memory(const Operation& what) {
+    using Kind = Operation::Kind;
+    const std::size_t bytes = what.bytes();
+    switch (what.kind) {
+        case Kind::allreduce:
+            return host_->allreduce(what.in, what.out, what.count, what.type, what.reduce);
+        case Kind::reduce:
+            return host_->reduce(what.in, what.out, what.count, what.type, what.reduce,
+                                 topology_.place_of(what.root));
+        case Kind::reduce_scatter:
+            return host_->reduce_scatter(what.in, what.out, what.count, what.type, what.reduce);
+        case Kind::broadcast:
+            return host_->broadcast(what.out, bytes, topology_.place_of(what.root));
+        case Kind::allgather:
+        case Kind::allgatherv:
+            return host_->allgatherv(what.in, what.out, parts_of(what, spec_.size));
+        case Kind::gather:
+            return host_->gather(what.in, what.out, bytes, topology_.place_of(what.root));
+        case Kind::scatter:
+            return host_->scatter(what.in, what.out, bytes, topology_.place_of(what.root));
+        case Kind::alltoall:
+            return host_->alltoall(what.in, what.out, bytes);
+        case Kind::barrier:
+            return host_->barrier();
+        default:
+            return all_->run(what);
+    }
+}
+
+/// What all hosts need goes through the levels; the rest has one way between any two ranks.
+Result<void> DtrunGroup::by_levels(const Operation& what) {
+    using Kind = Operation::Kind;
+    // Between hosts, small arrays take a few steps whatever they are; large ones are worth cutting up.
+    constexpr std::size_t kSmallBytesMax = 64UL << 10;
+    switch (what.kind) {
+        case Kind::allreduce:
+            return what.bytes() <= kSmallBytesMax ? allreduce_small(what) : allreduce_large(what);
+        case Kind::reduce_scatter:
+            return reduce_scatter_levels(what);
+        case Kind::broadcast:
+            return broadcast_levels(what);
+        case Kind::allgather:
+        case Kind::allgatherv:
+            return allgather_levels(what);
+        case Kind::barrier:
+            return barrier_levels();
+        default:
+            return all_->run(what);
+    }
 }
 
 Result<void> DtrunGroup::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) {
+    if (error_) return std::unexpected(*error_);
     std::size_t count = 0;
     for (const Array& array : arrays) count += array.count;
-    return run(Operation::allreduce_many, count, both(type, reduce), [&] {
-        if (way_ == Way::memory) return host_->allreduce_many(arrays, type, reduce);
-        return allreduce_arrays(arrays, type, reduce);
-    });
-}
-
-Result<void> DtrunGroup::reduce(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce, std::uint32_t root) {
-    return run(Operation::reduce, count, both(type, reduce) + (std::uint64_t{root} << 8), [&] {
-        if (way_ == Way::memory)
-            return host_->reduce(in, out, count, type, reduce, topology_.place_of(root));
-        return all_->reduce(in, out, count, type, reduce, root);
-    });
-}
-
-Result<void> DtrunGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                        Reduce reduce) {
-    return run(Operation::reduce_scatter, count, both(type, reduce), [&] {
-        if (way_ == Way::memory) return host_->reduce_scatter(in, out, count, type, reduce);
-        if (way_ == Way::tcp) return all_->reduce_scatter(in, out, count, type, reduce);
-        return reduce_scatter_levels(in, out, count, type, reduce);
-    });
-}
-
-Result<void> DtrunGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
-    return run(Operation::broadcast, bytes, root, [&] {
-        if (way_ == Way::memory) return host_->broadcast(data, bytes, topology_.place_of(root));
-        if (way_ == Way::tcp) return all_->broadcast(data, bytes, root);
-        return broadcast_levels(data, bytes, root);
-    });
-}
-
-Result<void> DtrunGroup::allgather(const void* in, void* out, std::size_t bytes) {
-    const std::vector<std::size_t> all(spec_.size, bytes);
-    return allgatherv(in, out, all);
-}
-
-Result<void> DtrunGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
-    if (bytes.size() != spec_.size)
-        return fail(Errc::invalid_input, "{} sizes for {} ranks", bytes.size(), spec_.size);
-    std::uint64_t sizes = 0;
-    for (const std::size_t one : bytes) sizes = sizes * 0x100000001b3ULL + one;
-    return run(Operation::allgather, sizes, 0, [&] {
-        if (way_ == Way::memory) return host_->allgatherv(in, out, bytes);
-        if (way_ == Way::tcp) return all_->allgatherv(in, out, bytes);
-        return allgather_levels(in, static_cast<std::byte*>(out), bytes);
-    });
-}
-
-Result<void> DtrunGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    return run(Operation::gather, bytes, root, [&] {
-        if (way_ == Way::memory) return host_->gather(in, out, bytes, topology_.place_of(root));
-        return all_->gather(in, out, bytes, root);
-    });
-}
-
-Result<void> DtrunGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    return run(Operation::scatter, bytes, root, [&] {
-        if (way_ == Way::memory) return host_->scatter(in, out, bytes, topology_.place_of(root));
-        return all_->scatter(in, out, bytes, root);
-    });
-}
-
-Result<void> DtrunGroup::alltoall(const void* in, void* out, std::size_t bytes) {
-    return run(Operation::alltoall, bytes, 0, [&] {
-        if (way_ == Way::memory) return host_->alltoall(in, out, bytes);
-        return all_->alltoall(in, out, bytes);
-    });
-}
-
-Result<void> DtrunGroup::barrier() {
-    return run(Operation::barrier, 0, 0, [&] {
-        if (way_ == Way::memory) return host_->barrier();
-        if (way_ == Way::tcp) return all_->barrier();
-        return barrier_levels();
-    });
+    begin(~digest(op::allreduce(nullptr, nullptr, count, type, reduce)));
+    const Result<void> done = way_ == Way::memory ? host_->allreduce_many(arrays, type, reduce)
+                                                  : allreduce_arrays(arrays, type, reduce);
+    if (done) return done;
+    return std::unexpected(failed(done.error()));
 }
 
 Result<std::unique_ptr<Pending>> DtrunGroup::start(std::span<const Send> sends,

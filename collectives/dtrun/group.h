@@ -26,21 +26,9 @@ public:
     Result<void> arrange(const Arrangement& arrangement) override;
 
     GroupFacts facts() const override;
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override;
+    Result<void> run(const Operation& what) override;
     bool fuses() const override { return way_ != Way::tcp; }
     Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) override;
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override;
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override;
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
-    Result<void> barrier() override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     Error failed_in_memory(const Error& error) override { return failed(error); }
@@ -49,34 +37,19 @@ public:
     void expect(std::uint64_t call) override { expected_ = call; }
 
 private:
-    enum class Operation : std::uint64_t {
-        allreduce = 1,
-        allreduce_many,
-        reduce,
-        reduce_scatter,
-        broadcast,
-        allgather,
-        gather,
-        scatter,
-        alltoall,
-        barrier,
-    };
     /// How an operation gets where it has to go.
     enum class Way { memory, tcp, both };
 
-    /// Runs an operation and turns its error into the group's.
-    /// \param what  numbers that differ for calls that must not be mixed up
-    template <class Body>
-    Result<void> run(Operation operation, std::uint64_t a, std::uint64_t b, Body body);
+    void begin(std::uint64_t operation);
+    Result<void> in_memory(const Operation& what);
+    Result<void> by_levels(const Operation& what);
     Error failed(const Error& error);
     void end_parts() noexcept;
     std::optional<std::uint32_t> who_was_lost() const;
 
     // two_level.cpp
-    Result<void> allreduce_small(const void* in, void* out, std::size_t count, DType type,
-                                 Reduce reduce);
-    Result<void> allreduce_large(const void* in, void* out, std::size_t count, DType type,
-                                 Reduce reduce);
+    Result<void> allreduce_small(const Operation& what);
+    Result<void> allreduce_large(const Operation& what);
     Result<void> allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce);
     /// What goes through the levels at a time.
     struct Chunk {
@@ -101,11 +74,9 @@ private:
     Result<void> hand_out(const Chunk& chunk, DType type, Reduce reduce,
                           const HostGroup::Take& take);
     void settle();
-    Result<void> reduce_scatter_levels(const void* in, void* out, std::size_t count, DType type,
-                                       Reduce reduce);
-    Result<void> broadcast_levels(void* data, std::size_t bytes, std::uint32_t root);
-    Result<void> allgather_levels(const void* in, std::byte* out,
-                                  std::span<const std::size_t> bytes);
+    Result<void> reduce_scatter_levels(const Operation& what);
+    Result<void> broadcast_levels(const Operation& what);
+    Result<void> allgather_levels(const Operation& what);
     Result<void> barrier_levels();
     bool on_rail() const { return rail_ != nullptr; }
 
@@ -124,20 +95,5 @@ private:
     std::vector<std::byte> scratch_;
     Background background_;  ///< what the rail adds up while the host works
 };
-
-template <class Body>
-Result<void> DtrunGroup::run(Operation operation, std::uint64_t a, std::uint64_t b, Body body) {
-    if (error_) return std::unexpected(*error_);
-    std::uint64_t call = expected_ + ++sequence_ * 0x9e3779b97f4a7c15ULL;
-    call = (call ^ a * 0xc2b2ae3d27d4eb4fULL ^ b * 0x165667b19e3779f9ULL ^
-            static_cast<std::uint64_t>(operation)) *
-           0xff51afd7ed558ccdULL;
-    if (host_ != nullptr) host_->begin(call);
-    if (rail_ != nullptr) rail_->expect(call);
-    all_->expect(call);
-    Result<void> done = body();
-    if (done) return done;
-    return std::unexpected(failed(done.error()));
-}
 
 }  // namespace dtrun::collectives::over_dtrun

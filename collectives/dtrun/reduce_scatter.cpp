@@ -169,17 +169,16 @@ Result<void> ReduceScatter::take_own() {
 
 }  // namespace
 
-Result<void> DtrunGroup::reduce_scatter_levels(const void* in, void* out, std::size_t count,
-                                               DType type, Reduce reduce) {
+Result<void> DtrunGroup::reduce_scatter_levels(const Operation& what) {
     // All ranks' parts go side by side, a bit of each at a time, so that little memory is needed.
-    const std::size_t step =
-        std::max<std::size_t>(1, kRailBytesMax * topology_.rails() / spec_.size / bytes_of(type));
-    ReduceScatter levels(
-        topology_, host_, rail_.get(),
-        {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, type, reduce},
-        scratch_);
-    for (std::size_t at = 0; at < count; at += step)
-        if (auto done = levels.run(at, std::min(step, count - at)); !done) return done;
+    const std::size_t step = std::max<std::size_t>(
+        1, kRailBytesMax * topology_.rails() / spec_.size / bytes_of(what.type));
+    ReduceScatter levels(topology_, host_, rail_.get(),
+                         {static_cast<const std::byte*>(what.in), static_cast<std::byte*>(what.out),
+                          what.count, what.type, what.reduce},
+                         scratch_);
+    for (std::size_t at = 0; at < what.count; at += step)
+        if (auto done = levels.run(at, std::min(step, what.count - at)); !done) return done;
     return {};
 }
 

@@ -17,37 +17,37 @@ constexpr std::size_t kBroadcastBytes = 1UL << 20;
 
 }  // namespace
 
-Result<void> DtrunGroup::allreduce_small(const void* in, void* out, std::size_t count, DType type,
-                                         Reduce reduce) {
-    const Reduce inner = without_average(reduce);
-    const void* mine = in;
+Result<void> DtrunGroup::allreduce_small(const Operation& what) {
+    const Reduce inner = without_average(what.reduce);
+    const void* mine = what.in;
     const bool leads = topology_.place() == 0;
     if (host_ != nullptr) {
-        if (auto done = host_->reduce(in, out, count, type, inner, 0); !done) return done;
-        mine = out;
+        auto done = host_->reduce(what.in, what.out, what.count, what.type, inner, 0);
+        if (!done) return done;
+        mine = what.out;
     }
     if (leads) {
-        if (auto done = rail_->allreduce(mine, out, count, type, inner); !done) return done;
-        if (reduce == Reduce::average) divide(out, count, type, spec_.size);
+        auto done = rail_->run(op::allreduce(mine, what.out, what.count, what.type, inner));
+        if (!done) return done;
+        if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
     }
-    return host_ != nullptr ? host_->broadcast(out, count * bytes_of(type), 0) : Result<void>();
+    return host_ != nullptr ? host_->broadcast(what.out, what.bytes(), 0) : Result<void>();
 }
 
-Result<void> DtrunGroup::allreduce_large(const void* in, void* out, std::size_t count, DType type,
-                                         Reduce reduce) {
-    const std::size_t element = bytes_of(type);
+Result<void> DtrunGroup::allreduce_large(const Operation& what) {
+    const std::size_t element = bytes_of(what.type);
     const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
-        copy_bytes(to, at_byte(in, at * element), n * element);
+        copy_bytes(to, at_byte(what.in, at * element), n * element);
     };
-    const ResultCopy copy(count * element, in != out);
+    const ResultCopy copy(what.bytes(), what.in != what.out);
     const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
-        copy(at_byte(out, at * element), from, n * element);
+        copy(at_byte(what.out, at * element), from, n * element);
     };
     // Each slice is added up where it belongs, also if `in` is there: what is read is read before.
     const auto room = [&](HostGroup::Slice slice, std::size_t) {
-        return at_byte(out, slice.at * element);
+        return at_byte(what.out, slice.at * element);
     };
-    return allreduce_elements(count, type, reduce, {fill, take, room});
+    return allreduce_elements(what.count, what.type, what.reduce, {fill, take, room});
 }
 
 /// The arrays go to shared memory and come from there one by one.
@@ -117,8 +117,8 @@ Result<void> DtrunGroup::allreduce_chunks(std::size_t count, DType type, Reduce 
             if (auto done = background_.wait(spec_.interrupted); !done) return done;
         if (comes && on_rail()) {
             const auto sum = [this, next, type, reduce] {
-                return rail_->allreduce(next.sums, next.sums, next.own.count, type,
-                                        without_average(reduce));
+                return rail_->run(op::allreduce(next.sums, next.sums, next.own.count, type,
+                                                without_average(reduce)));
             };
             // A single chunk has nothing that could go on beside it.
             if (chunks > 1)
@@ -168,22 +168,23 @@ Result<void> DtrunGroup::hand_out(const Chunk& chunk, DType type, Reduce reduce,
     return {};
 }
 
-Result<void> DtrunGroup::broadcast_levels(void* data, std::size_t bytes, std::uint32_t root) {
-    const std::uint32_t source = topology_.host_of(root);
+Result<void> DtrunGroup::broadcast_levels(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    const std::uint32_t source = topology_.host_of(what.root);
     const bool at_source = topology_.host() == source;
     const bool leads = topology_.place() == 0;
     for (std::size_t at = 0; at < bytes; at += kBroadcastBytes) {
         const std::size_t n = std::min(kBroadcastBytes, bytes - at);
-        std::byte* const part = at_byte(data, at);
+        std::byte* const part = at_byte(what.out, at);
         // The wire is what takes long: where its rank has the data already, it begins.
-        const std::uint32_t holder = at_source ? topology_.place_of(root) : 0;
+        const std::uint32_t holder = at_source ? topology_.place_of(what.root) : 0;
         const bool wire_first = !at_source || holder == 0;
         if (leads && wire_first)
-            if (auto done = rail_->broadcast(part, n, source); !done) return done;
+            if (auto done = rail_->run(op::broadcast(part, n, source)); !done) return done;
         if (host_ != nullptr)
             if (auto done = host_->broadcast(part, n, holder); !done) return done;
         if (leads && !wire_first)
-            if (auto done = rail_->broadcast(part, n, source); !done) return done;
+            if (auto done = rail_->run(op::broadcast(part, n, source)); !done) return done;
     }
     return {};
 }
@@ -192,7 +193,7 @@ Result<void> DtrunGroup::barrier_levels() {
     if (host_ != nullptr)
         if (auto done = host_->barrier(); !done) return done;
     if (topology_.place() == 0)
-        if (auto done = rail_->barrier(); !done) return done;
+        if (auto done = rail_->run(op::barrier()); !done) return done;
     return host_ != nullptr ? host_->barrier() : Result<void>();
 }
 

@@ -1,5 +1,6 @@
 #include "collectives/gloo/group.h"
 
+#include "collectives/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/gloo/store.h"
 
@@ -19,8 +20,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 namespace dtrun::collectives::over_gloo {
@@ -124,15 +127,47 @@ GroupFacts GlooGroup::facts() const {
     return facts;
 }
 
-Result<void> GlooGroup::run(std::initializer_list<std::uint64_t> what,
-                            const std::function<void()>& body) {
+Result<void> GlooGroup::run(const Operation& what) {
+    using Kind = Operation::Kind;
     if (error_) return std::unexpected(*error_);
-    std::uint64_t call = expected_ + ++sequence_ * 0x9e3779b97f4a7c15ULL;
-    for (const std::uint64_t number : what)
-        call = (call ^ (call >> 29) ^ number) * 0xbf58476d1ce4e5b9ULL;
+    const std::uint64_t call =
+        mixed(digest(what) + expected_ + ++sequence_ * 0x9e3779b97f4a7c15ULL);
     tag_ = static_cast<std::uint32_t>(call >> 32) & 0x7fffffffU;
     try {
-        body();
+        switch (what.kind) {
+            case Kind::allreduce:
+                allreduce(what);
+                break;
+            case Kind::reduce:
+                reduce(what);
+                break;
+            case Kind::reduce_scatter:
+                reduce_scatter(what);
+                break;
+            case Kind::broadcast:
+                broadcast(what);
+                break;
+            case Kind::allgather:
+                allgather(what);
+                break;
+            case Kind::allgatherv:
+                allgatherv(what);
+                break;
+            case Kind::gather:
+                gather(what);
+                break;
+            case Kind::scatter:
+                scatter(what);
+                break;
+            case Kind::alltoall:
+                alltoall(what);
+                break;
+            case Kind::barrier:
+                barrier();
+                break;
+            default:
+                return run_by_messages(*this, spec_.rank, spec_.size, what);
+        }
         return {};
     } catch (const std::exception& error) {
         return std::unexpected(failed(error));
@@ -160,177 +195,147 @@ void GlooGroup::abort() noexcept {
     }
 }
 
-Result<void> GlooGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                  Reduce reduce) {
-    return run({1, count, static_cast<std::uint64_t>(type), static_cast<std::uint64_t>(reduce)},
-               [&] {
-                   const std::size_t bytes = count * bytes_of(type);
-                   if (!context_ || count == 0) {
-                       if (in != out && bytes > 0) std::memcpy(out, in, bytes);
-                       return;
-                   }
-                   with_element(type, [&](auto element) {
-                       using T = decltype(element);
-                       ::gloo::AllreduceOptions options(context_);
-                       if (in != out)
-                           options.setInput(static_cast<T*>(const_cast<void*>(in)), count);
-                       options.setOutput(static_cast<T*>(out), count);
-                       options.setReduceFunction(function_of(type, reduce));
-                       options.setTag(tag());
-                       ::gloo::allreduce(options);
-                   });
-                   if (reduce == Reduce::average) divide(out, count, type, spec_.size);
-               });
-}
-
-Result<void> GlooGroup::reduce(const void* in, void* out, std::size_t count, DType type,
-                               Reduce reduce, std::uint32_t root) {
-    return run(
-        {2, count, static_cast<std::uint64_t>(type), static_cast<std::uint64_t>(reduce), root},
-        [&] {
-            if (count == 0) return;
-            const std::size_t bytes = count * bytes_of(type);
-            std::vector<std::byte> result(bytes);  // which Gloo wants on all ranks
-            std::memcpy(result.data(), in, bytes);
-            if (context_) {
-                with_element(type, [&](auto element) {
-                    using T = decltype(element);
-                    ::gloo::ReduceOptions options(context_);
-                    options.setOutput(reinterpret_cast<T*>(result.data()), count);
-                    options.setReduceFunction(function_of(type, reduce));
-                    options.setRoot(static_cast<int>(root));
-                    options.setTag(tag());
-                    ::gloo::reduce(options);
-                });
-            }
-            if (spec_.rank != root) return;
-            std::memcpy(out, result.data(), bytes);
-            if (reduce == Reduce::average) divide(out, count, type, spec_.size);
-        });
-}
-
-Result<void> GlooGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                       Reduce reduce) {
-    return run(
-        {3, count, static_cast<std::uint64_t>(type), static_cast<std::uint64_t>(reduce)}, [&] {
-            if (count == 0) return;
-            const std::size_t part = count * bytes_of(type);
-            std::vector<std::byte> parts(spec_.size * part);
-            std::memcpy(parts.data() + spec_.rank * part, bytes_at(in, spec_.rank * part), part);
-            if (context_) {
-                ::gloo::AlltoallOptions options(context_);
-                options.setInput(bytes_at(in), parts.size());
-                options.setOutput(bytes_at(parts.data()), parts.size());
-                options.setTag(tag());
-                ::gloo::alltoall(options);
-            }
-            for (std::uint32_t rank = 1; rank < spec_.size; ++rank)
-                reduce_into(parts.data(), parts.data(), parts.data() + rank * part, count, type,
-                            reduce);
-            std::memcpy(out, parts.data(), part);
-            if (reduce == Reduce::average) divide(out, count, type, spec_.size);
-        });
-}
-
-Result<void> GlooGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
-    return run({4, bytes, root}, [&] {
-        if (!context_ || bytes == 0) return;
-        ::gloo::BroadcastOptions options(context_);
-        options.setOutput(bytes_at(data), bytes);
-        options.setRoot(static_cast<int>(root));
-        options.setTag(tag());
-        ::gloo::broadcast(options);
-    });
-}
-
-Result<void> GlooGroup::allgather(const void* in, void* out, std::size_t bytes) {
-    return run({5, bytes}, [&] {
-        if (bytes == 0) return;
-        std::uint8_t* const own = bytes_at(out, spec_.rank * bytes);
-        if (own != in) std::memcpy(own, in, bytes);
-        if (!context_) return;
-        ::gloo::AllgatherOptions options(context_);
-        options.setOutput(bytes_at(out), spec_.size * bytes);
-        options.setTag(tag());
-        ::gloo::allgather(options);
-    });
-}
-
-Result<void> GlooGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
-    if (bytes.size() != spec_.size)
-        return fail(Errc::invalid_input, "{} sizes for {} ranks", bytes.size(), spec_.size);
-    std::uint64_t sizes = 0;
-    std::size_t before = 0, all = 0;
-    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
-        sizes = sizes * 0x100000001b3ULL + bytes[rank];
-        if (rank < spec_.rank) before += bytes[rank];
-        all += bytes[rank];
+void GlooGroup::allreduce(const Operation& what) {
+    if (!context_ || what.count == 0) {
+        if (what.in != what.out && what.bytes() > 0) std::memcpy(what.out, what.in, what.bytes());
+        return;
     }
-    return run({6, sizes}, [&] {
-        std::uint8_t* const own = bytes_at(out, before);
-        if (own != in && bytes[spec_.rank] > 0) std::memcpy(own, in, bytes[spec_.rank]);
-        if (!context_ || all == 0) return;
-        ::gloo::AllgathervOptions options(context_);
-        options.setOutput(bytes_at(out), std::vector<std::size_t>(bytes.begin(), bytes.end()));
+    with_element(what.type, [&](auto element) {
+        using T = decltype(element);
+        ::gloo::AllreduceOptions options(context_);
+        if (what.in != what.out)
+            options.setInput(static_cast<T*>(const_cast<void*>(what.in)), what.count);
+        options.setOutput(static_cast<T*>(what.out), what.count);
+        options.setReduceFunction(function_of(what.type, what.reduce));
         options.setTag(tag());
-        ::gloo::allgatherv(options);
+        ::gloo::allreduce(options);
     });
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
 }
 
-Result<void> GlooGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    return run({7, bytes, root}, [&] {
-        if (bytes == 0) return;
-        // The root's own part may lie where it belongs already.
-        std::vector<std::uint8_t> own(bytes_at(in), bytes_at(in) + bytes);
-        if (!context_) return static_cast<void>(std::memcpy(out, own.data(), bytes));
-        ::gloo::GatherOptions options(context_);
-        options.setInput(own.data(), bytes);
-        if (spec_.rank == root) options.setOutput(bytes_at(out), spec_.size * bytes);
-        options.setRoot(static_cast<int>(root));
-        options.setTag(tag());
-        ::gloo::gather(options);
-    });
-}
-
-Result<void> GlooGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    return run({8, bytes, root}, [&] {
-        if (bytes == 0) return;
-        std::vector<std::uint8_t> own(bytes);
-        if (spec_.rank == root) std::memcpy(own.data(), bytes_at(in, root * bytes), bytes);
-        if (context_) {
-            ::gloo::ScatterOptions options(context_);
-            std::vector<std::uint8_t*> parts;
-            for (std::uint32_t rank = 0; rank < spec_.size; ++rank)
-                parts.push_back(bytes_at(in, rank * bytes));
-            if (spec_.rank == root) options.setInputs(parts, bytes);
-            options.setOutput(own.data(), bytes);
-            options.setRoot(static_cast<int>(root));
+void GlooGroup::reduce(const Operation& what) {
+    if (what.count == 0) return;
+    std::vector<std::byte> result(what.bytes());  // which Gloo wants on all ranks
+    std::memcpy(result.data(), what.in, result.size());
+    if (context_) {
+        with_element(what.type, [&](auto element) {
+            using T = decltype(element);
+            ::gloo::ReduceOptions options(context_);
+            options.setOutput(reinterpret_cast<T*>(result.data()), what.count);
+            options.setReduceFunction(function_of(what.type, what.reduce));
+            options.setRoot(static_cast<int>(what.root));
             options.setTag(tag());
-            ::gloo::scatter(options);
-        }
-        std::memcpy(out, own.data(), bytes);
-    });
+            ::gloo::reduce(options);
+        });
+    }
+    if (spec_.rank != what.root) return;
+    std::memcpy(what.out, result.data(), result.size());
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
 }
 
-Result<void> GlooGroup::alltoall(const void* in, void* out, std::size_t bytes) {
-    return run({9, bytes}, [&] {
-        if (bytes == 0) return;
-        if (!context_) return static_cast<void>(std::memcpy(out, in, bytes));
+void GlooGroup::reduce_scatter(const Operation& what) {
+    const std::size_t part = what.bytes();
+    if (part == 0) return;
+    std::vector<std::byte> parts(spec_.size * part);
+    std::memcpy(parts.data() + spec_.rank * part, bytes_at(what.in, spec_.rank * part), part);
+    if (context_) {
         ::gloo::AlltoallOptions options(context_);
-        options.setInput(bytes_at(in), spec_.size * bytes);
-        options.setOutput(bytes_at(out), spec_.size * bytes);
+        options.setInput(bytes_at(what.in), parts.size());
+        options.setOutput(bytes_at(parts.data()), parts.size());
         options.setTag(tag());
         ::gloo::alltoall(options);
-    });
+    }
+    for (std::uint32_t rank = 1; rank < spec_.size; ++rank)
+        reduce_into(parts.data(), parts.data(), parts.data() + rank * part, what.count, what.type,
+                    what.reduce);
+    std::memcpy(what.out, parts.data(), part);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
 }
 
-Result<void> GlooGroup::barrier() {
-    return run({10}, [&] {
-        if (!context_) return;
-        ::gloo::BarrierOptions options(context_);
+void GlooGroup::broadcast(const Operation& what) {
+    if (!context_ || what.bytes() == 0) return;
+    ::gloo::BroadcastOptions options(context_);
+    options.setOutput(bytes_at(what.out), what.bytes());
+    options.setRoot(static_cast<int>(what.root));
+    options.setTag(tag());
+    ::gloo::broadcast(options);
+}
+
+void GlooGroup::allgather(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return;
+    std::uint8_t* const own = bytes_at(what.out, spec_.rank * bytes);
+    if (own != what.in) std::memcpy(own, what.in, bytes);
+    if (!context_) return;
+    ::gloo::AllgatherOptions options(context_);
+    options.setOutput(bytes_at(what.out), spec_.size * bytes);
+    options.setTag(tag());
+    ::gloo::allgather(options);
+}
+
+void GlooGroup::allgatherv(const Operation& what) {
+    const std::vector<std::size_t> parts = parts_of(what, spec_.size);
+    const auto own_part = parts.begin() + spec_.rank;
+    const std::size_t before = std::accumulate(parts.begin(), own_part, std::size_t{0});
+    std::uint8_t* const own = bytes_at(what.out, before);
+    if (own != what.in && *own_part > 0) std::memcpy(own, what.in, *own_part);
+    if (!context_ || std::ranges::all_of(parts, [](std::size_t part) { return part == 0; })) return;
+    ::gloo::AllgathervOptions options(context_);
+    options.setOutput(bytes_at(what.out), parts);
+    options.setTag(tag());
+    ::gloo::allgatherv(options);
+}
+
+void GlooGroup::gather(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return;
+    // The root's own part may lie where it belongs already.
+    std::vector<std::uint8_t> own(bytes_at(what.in), bytes_at(what.in) + bytes);
+    if (!context_) return static_cast<void>(std::memcpy(what.out, own.data(), bytes));
+    ::gloo::GatherOptions options(context_);
+    options.setInput(own.data(), bytes);
+    if (spec_.rank == what.root) options.setOutput(bytes_at(what.out), spec_.size * bytes);
+    options.setRoot(static_cast<int>(what.root));
+    options.setTag(tag());
+    ::gloo::gather(options);
+}
+
+void GlooGroup::scatter(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return;
+    std::vector<std::uint8_t> own(bytes);
+    if (spec_.rank == what.root)
+        std::memcpy(own.data(), bytes_at(what.in, what.root * bytes), bytes);
+    if (context_) {
+        ::gloo::ScatterOptions options(context_);
+        std::vector<std::uint8_t*> parts;
+        for (std::uint32_t rank = 0; rank < spec_.size; ++rank)
+            parts.push_back(bytes_at(what.in, rank * bytes));
+        if (spec_.rank == what.root) options.setInputs(parts, bytes);
+        options.setOutput(own.data(), bytes);
+        options.setRoot(static_cast<int>(what.root));
         options.setTag(tag());
-        ::gloo::barrier(options);
-    });
+        ::gloo::scatter(options);
+    }
+    std::memcpy(what.out, own.data(), bytes);
+}
+
+void GlooGroup::alltoall(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return;
+    if (!context_) return static_cast<void>(std::memcpy(what.out, what.in, bytes));
+    ::gloo::AlltoallOptions options(context_);
+    options.setInput(bytes_at(what.in), spec_.size * bytes);
+    options.setOutput(bytes_at(what.out), spec_.size * bytes);
+    options.setTag(tag());
+    ::gloo::alltoall(options);
+}
+
+void GlooGroup::barrier() {
+    if (!context_) return;
+    ::gloo::BarrierOptions options(context_);
+    options.setTag(tag());
+    ::gloo::barrier(options);
 }
 
 // ---- messages -------------------------------------------------------------------------------

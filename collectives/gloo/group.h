@@ -28,19 +28,7 @@ public:
     GlooGroup& operator=(const GlooGroup&) = delete;
 
     GroupFacts facts() const override;
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override;
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override;
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override;
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
-    Result<void> barrier() override;
+    Result<void> run(const Operation& what) override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     void abort() noexcept override;
@@ -53,8 +41,17 @@ private:
         std::uint64_t received = 0;
     };
 
-    /// Runs an operation of Gloo's. \param what  numbers that differ for calls that must not be mixed up
-    Result<void> run(std::initializer_list<std::uint64_t> what, const std::function<void()>& body);
+    // They throw what Gloo throws.
+    void allreduce(const Operation& what);
+    void reduce(const Operation& what);
+    void reduce_scatter(const Operation& what);
+    void broadcast(const Operation& what);
+    void allgather(const Operation& what);
+    void allgatherv(const Operation& what);
+    void gather(const Operation& what);
+    void scatter(const Operation& what);
+    void alltoall(const Operation& what);
+    void barrier();
     Error failed(const std::exception& error);
     /// Of the present operation: ranks in another one have another tag, and wait.
     std::uint32_t tag() const { return tag_; }

@@ -1,5 +1,6 @@
 #include "collectives/mpi/group.h"
 
+#include "collectives/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/mpi/messages.h"
 
@@ -36,6 +37,13 @@ std::unexpected<Error> no_memory() {
     return fail(Errc::internal, "no memory for a result that lies in place");
 }
 
+std::byte* at_byte(void* data, std::size_t offset) {
+    return static_cast<std::byte*>(data) + offset;
+}
+const std::byte* at_byte(const void* data, std::size_t offset) {
+    return static_cast<const std::byte*>(data) + offset;
+}
+
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
     if (to != from && bytes != 0) std::memcpy(to, from, bytes);
 }
@@ -65,12 +73,6 @@ Result<void> MpiGroup::call(const char* name, Function function) {
     return {};
 }
 
-Result<void> MpiGroup::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
-    const auto messages = start(sends, receives);
-    if (!messages) return std::unexpected(messages.error());
-    return (*messages)->wait();
-}
-
 Result<std::unique_ptr<Pending>> MpiGroup::start(std::span<const Send> sends,
                                                  std::span<const Receive> receives) {
     return Messages::start(runtime_, activity_, comm_, expected_, sends, receives);
@@ -80,214 +82,187 @@ void MpiGroup::abort() noexcept {
     if (!Runtime::ended()) MPI_Abort(comm_, 1);
 }
 
-Result<void> MpiGroup::barrier() {
-    return call("MPI_Barrier", [&] { return MPI_Barrier(comm_); });
+/// Whether all ranks' parts of so many elements or bytes can be counted; else messages take their place.
+bool MpiGroup::fits(std::size_t count) const {
+    return count * size_ <= kTotal;
+}
+
+Result<void> MpiGroup::run(const Operation& what) {
+    using Kind = Operation::Kind;
+    switch (what.kind) {
+        case Kind::allreduce:
+            return allreduce(what);
+        case Kind::reduce:
+            return reduce(what);
+        case Kind::reduce_scatter:
+            return reduce_scatter(what);
+        case Kind::broadcast:
+            return broadcast(what);
+        case Kind::allgather:
+            return allgather(what);
+        case Kind::allgatherv:
+            return allgatherv(what);
+        case Kind::gather:
+            return gather(what);
+        case Kind::scatter:
+            return scatter(what);
+        case Kind::alltoall:
+            return alltoall(what);
+        case Kind::barrier:
+            return call("MPI_Barrier", [&] { return MPI_Barrier(comm_); });
+        default:
+            return run_by_messages(*this, rank_, size_, what);
+    }
 }
 
 // ---- reductions -----------------------------------------------------------------------------
 
-Result<void> MpiGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                 Reduce reduce) {
-    const Runtime::Reduction by = runtime_.reduction(type, reduce);
-    for (std::size_t first = 0; first < count; first += kPieceElements) {
-        const std::size_t at = first * bytes_of(type);
-        const void* const from = in == out ? MPI_IN_PLACE : static_cast<const std::byte*>(in) + at;
+Result<void> MpiGroup::allreduce(const Operation& what) {
+    const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
+    for (std::size_t first = 0; first < what.count; first += kPieceElements) {
+        const std::size_t at = first * bytes_of(what.type);
+        const void* const from = what.in == what.out ? MPI_IN_PLACE : at_byte(what.in, at);
         auto done = call("MPI_Allreduce", [&] {
-            return MPI_Allreduce(from, static_cast<std::byte*>(out) + at,
-                                 static_cast<int>(std::min(kPieceElements, count - first)), by.type,
-                                 by.op, comm_);
+            return MPI_Allreduce(from, at_byte(what.out, at),
+                                 static_cast<int>(std::min(kPieceElements, what.count - first)),
+                                 by.type, by.op, comm_);
         });
         if (!done) return done;
     }
-    if (reduce == Reduce::average) divide(out, count, type, size_);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
     return {};
 }
 
-Result<void> MpiGroup::reduce(const void* in, void* out, std::size_t count, DType type,
-                              Reduce reduce, std::uint32_t root) {
-    const Runtime::Reduction by = runtime_.reduction(type, reduce);
-    const bool in_place = rank_ == root && in == out;
+Result<void> MpiGroup::reduce(const Operation& what) {
+    const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
+    const bool is_root = rank_ == what.root;
+    const bool in_place = is_root && what.in == what.out;
+    const std::size_t element = bytes_of(what.type);
     Memory apart;
-    if (in_place && kReducesInPlaceAtFirstOnly && root != 0)
-        if (apart = memory(std::min(kPieceElements, count) * bytes_of(type)); !apart)
+    if (in_place && kReducesInPlaceAtFirstOnly && what.root != 0)
+        if (apart = memory(std::min(kPieceElements, what.count) * element); !apart)
             return no_memory();
-    for (std::size_t first = 0; first < count; first += kPieceElements) {
-        const std::size_t at = first * bytes_of(type);
-        const std::size_t elements = std::min(kPieceElements, count - first);
-        std::byte* const result = rank_ == root ? static_cast<std::byte*>(out) + at : nullptr;
-        const void* const from =
-            in_place && !apart ? MPI_IN_PLACE : static_cast<const std::byte*>(in) + at;
+    for (std::size_t first = 0; first < what.count; first += kPieceElements) {
+        const std::size_t at = first * element;
+        const std::size_t elements = std::min(kPieceElements, what.count - first);
+        std::byte* const result = is_root ? at_byte(what.out, at) : nullptr;
+        const void* const from = in_place && !apart ? MPI_IN_PLACE : at_byte(what.in, at);
         auto done = call("MPI_Reduce", [&] {
             return MPI_Reduce(from, apart ? apart.get() : result, static_cast<int>(elements),
-                              by.type, by.op, static_cast<int>(root), comm_);
+                              by.type, by.op, static_cast<int>(what.root), comm_);
         });
         if (!done) return done;
-        if (apart) copy_bytes(result, apart.get(), elements * bytes_of(type));
+        if (apart) copy_bytes(result, apart.get(), elements * element);
     }
-    if (rank_ == root && reduce == Reduce::average) divide(out, count, type, size_);
+    if (is_root && what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
     return {};
 }
 
-Result<void> MpiGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                      Reduce reduce) {
-    if (count == 0) return {};
-    const auto* const parts = static_cast<const std::byte*>(in);
-    const std::size_t bytes = count * bytes_of(type);
-    if (count * size_ > kTotal) return reduce_scatter_by_roots(parts, out, count, type, reduce);
-    const Runtime::Reduction by = runtime_.reduction(type, reduce);
+Result<void> MpiGroup::reduce_scatter(const Operation& what) {
+    if (what.count == 0) return {};
+    const std::size_t bytes = what.bytes();
+    if (!fits(what.count)) {
+        for (std::uint32_t root = 0; root < size_; ++root) {
+            auto done = reduce(op::reduce(at_byte(what.in, root * bytes), what.out, what.count,
+                                          what.type, what.reduce, root));
+            if (!done) return done;
+        }
+        return {};
+    }
+    const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
     // With MPI_IN_PLACE the result would be in the first part.
     Memory apart;
-    if (out == parts + rank_ * bytes)
+    if (what.out == at_byte(what.in, rank_ * bytes))
         if (apart = memory(bytes); !apart) return no_memory();
-    void* const to = apart ? apart.get() : out;
+    void* const to = apart ? apart.get() : what.out;
     auto done = call("MPI_Reduce_scatter_block", [&] {
-        return MPI_Reduce_scatter_block(in, to, static_cast<int>(count), by.type, by.op, comm_);
+        return MPI_Reduce_scatter_block(what.in, to, static_cast<int>(what.count), by.type, by.op,
+                                        comm_);
     });
     if (!done) return done;
-    copy_bytes(out, to, bytes);
-    if (reduce == Reduce::average) divide(out, count, type, size_);
-    return {};
-}
-
-Result<void> MpiGroup::reduce_scatter_by_roots(const std::byte* in, void* out, std::size_t count,
-                                               DType type, Reduce reduce) {
-    for (std::uint32_t root = 0; root < size_; ++root) {
-        const std::byte* const part = in + root * count * bytes_of(type);
-        auto done = this->reduce(part, rank_ == root ? out : nullptr, count, type, reduce, root);
-        if (!done) return done;
-    }
+    copy_bytes(what.out, to, bytes);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
     return {};
 }
 
 // ---- data that are only moved -----------------------------------------------------------------
 
-Result<void> MpiGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
+Result<void> MpiGroup::broadcast(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
         auto done = call("MPI_Bcast", [&] {
-            return MPI_Bcast(static_cast<std::byte*>(data) + at,
+            return MPI_Bcast(at_byte(what.out, at),
                              static_cast<int>(std::min(kPieceBytes, bytes - at)), MPI_BYTE,
-                             static_cast<int>(root), comm_);
+                             static_cast<int>(what.root), comm_);
         });
         if (!done) return done;
     }
     return {};
 }
 
-Result<void> MpiGroup::allgather(const void* in, void* out, std::size_t bytes) {
+Result<void> MpiGroup::allgather(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    auto* const parts = static_cast<std::byte*>(out);
-    if (bytes * size_ > kTotal)
-        return allgather_by_steps(in, parts, std::vector<std::size_t>(size_, bytes));
-    const void* const from = in == parts + rank_ * bytes ? MPI_IN_PLACE : in;
+    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    const void* const from = what.in == at_byte(what.out, rank_ * bytes) ? MPI_IN_PLACE : what.in;
     const int count = static_cast<int>(bytes);
-    return call("MPI_Allgather",
-                [&] { return MPI_Allgather(from, count, MPI_BYTE, out, count, MPI_BYTE, comm_); });
+    return call("MPI_Allgather", [&] {
+        return MPI_Allgather(from, count, MPI_BYTE, what.out, count, MPI_BYTE, comm_);
+    });
 }
 
-Result<void> MpiGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
+Result<void> MpiGroup::allgatherv(const Operation& what) {
     std::size_t total = 0;
-    for (const std::size_t part : bytes) {
+    for (const std::size_t part : what.counts) {
         if (part > std::numeric_limits<std::size_t>::max() - total)
             return fail(Errc::invalid_input, "allgatherv: parts of more bytes than there can be");
         total += part;
     }
     if (total == 0) return {};
-    auto* const parts = static_cast<std::byte*>(out);
-    if (total > kTotal) return allgather_by_steps(in, parts, bytes);
-    counts_.assign(bytes.begin(), bytes.end());
+    if (total > kTotal) return run_by_messages(*this, rank_, size_, what);
+    counts_.assign(what.counts.begin(), what.counts.end());
     offsets_.resize(size_);
     std::exclusive_scan(counts_.begin(), counts_.end(), offsets_.begin(), 0);
-    const void* const from = in == parts + offsets_[rank_] ? MPI_IN_PLACE : in;
+    const auto own = static_cast<std::size_t>(offsets_[rank_]);
+    const void* const from = what.in == at_byte(what.out, own) ? MPI_IN_PLACE : what.in;
     return call("MPI_Allgatherv", [&] {
-        return MPI_Allgatherv(from, counts_[rank_], MPI_BYTE, out, counts_.data(), offsets_.data(),
-                              MPI_BYTE, comm_);
+        return MPI_Allgatherv(from, counts_[rank_], MPI_BYTE, what.out, counts_.data(),
+                              offsets_.data(), MPI_BYTE, comm_);
     });
 }
 
-/// Exchanges parts with each other rank in turn, so that every link carries each part once.
-Result<void> MpiGroup::allgather_by_steps(const void* in, std::byte* out,
-                                          std::span<const std::size_t> bytes) {
-    std::vector<std::size_t> offsets(size_);
-    std::exclusive_scan(bytes.begin(), bytes.end(), offsets.begin(), std::size_t{0});
-    copy_bytes(out + offsets[rank_], in, bytes[rank_]);
-    for (std::uint32_t step = 1; step < size_; ++step) {
-        const std::uint32_t from = (rank_ + size_ - step) % size_;
-        const Send send{(rank_ + step) % size_, in, bytes[rank_]};
-        const Receive receive{from, out + offsets[from], bytes[from]};
-        if (auto done = exchange({&send, 1}, {&receive, 1}); !done) return done;
-    }
-    return {};
-}
-
-Result<void> MpiGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
+Result<void> MpiGroup::gather(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    auto* const parts = static_cast<std::byte*>(out);
-    if (bytes * size_ > kTotal) return gather_by_messages(in, parts, bytes, root);
-    const void* const from = rank_ == root && in == parts + rank_ * bytes ? MPI_IN_PLACE : in;
+    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    const bool in_place = rank_ == what.root && what.in == at_byte(what.out, rank_ * bytes);
     const int count = static_cast<int>(bytes);
     return call("MPI_Gather", [&] {
-        return MPI_Gather(from, count, MPI_BYTE, out, count, MPI_BYTE, static_cast<int>(root),
-                          comm_);
+        return MPI_Gather(in_place ? MPI_IN_PLACE : what.in, count, MPI_BYTE, what.out, count,
+                          MPI_BYTE, static_cast<int>(what.root), comm_);
     });
 }
 
-Result<void> MpiGroup::gather_by_messages(const void* in, std::byte* out, std::size_t bytes,
-                                          std::uint32_t root) {
-    if (rank_ != root) {
-        const Send send{root, in, bytes};
-        return exchange({&send, 1}, {});
-    }
-    std::vector<Receive> receives;
-    for (std::uint32_t from = 0; from < size_; ++from)
-        if (from != root) receives.push_back({from, out + from * bytes, bytes});
-    copy_bytes(out + root * bytes, in, bytes);
-    return exchange({}, receives);
-}
-
-Result<void> MpiGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
+Result<void> MpiGroup::scatter(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    const auto* const parts = static_cast<const std::byte*>(in);
-    if (bytes * size_ > kTotal) return scatter_by_messages(parts, out, bytes, root);
-    void* const to = rank_ == root && out == parts + rank_ * bytes ? MPI_IN_PLACE : out;
+    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    const bool in_place = rank_ == what.root && what.out == at_byte(what.in, rank_ * bytes);
     const int count = static_cast<int>(bytes);
     return call("MPI_Scatter", [&] {
-        return MPI_Scatter(in, count, MPI_BYTE, to, count, MPI_BYTE, static_cast<int>(root), comm_);
+        return MPI_Scatter(what.in, count, MPI_BYTE, in_place ? MPI_IN_PLACE : what.out, count,
+                           MPI_BYTE, static_cast<int>(what.root), comm_);
     });
 }
 
-Result<void> MpiGroup::scatter_by_messages(const std::byte* in, void* out, std::size_t bytes,
-                                           std::uint32_t root) {
-    if (rank_ != root) {
-        const Receive receive{root, out, bytes};
-        return exchange({}, {&receive, 1});
-    }
-    std::vector<Send> sends;
-    for (std::uint32_t to = 0; to < size_; ++to)
-        if (to != root) sends.push_back({to, in + to * bytes, bytes});
-    copy_bytes(out, in + root * bytes, bytes);
-    return exchange(sends, {});
-}
-
-Result<void> MpiGroup::alltoall(const void* in, void* out, std::size_t bytes) {
+Result<void> MpiGroup::alltoall(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (bytes * size_ > kTotal)
-        return alltoall_by_steps(static_cast<const std::byte*>(in), static_cast<std::byte*>(out),
-                                 bytes);
+    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
     const int count = static_cast<int>(bytes);
-    return call("MPI_Alltoall",
-                [&] { return MPI_Alltoall(in, count, MPI_BYTE, out, count, MPI_BYTE, comm_); });
-}
-
-Result<void> MpiGroup::alltoall_by_steps(const std::byte* in, std::byte* out, std::size_t bytes) {
-    copy_bytes(out + rank_ * bytes, in + rank_ * bytes, bytes);
-    for (std::uint32_t step = 1; step < size_; ++step) {
-        const std::uint32_t to = (rank_ + step) % size_;
-        const std::uint32_t from = (rank_ + size_ - step) % size_;
-        const Send send{to, in + to * bytes, bytes};
-        const Receive receive{from, out + from * bytes, bytes};
-        if (auto done = exchange({&send, 1}, {&receive, 1}); !done) return done;
-    }
-    return {};
+    return call("MPI_Alltoall", [&] {
+        return MPI_Alltoall(what.in, count, MPI_BYTE, what.out, count, MPI_BYTE, comm_);
+    });
 }
 
 }  // namespace dtrun::collectives

@@ -25,19 +25,7 @@ public:
 
     GroupFacts facts() const override { return facts_; }
 
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override;
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override;
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override;
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
-    Result<void> barrier() override;
+    Result<void> run(const Operation& what) override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     /// Calls MPI_Abort, which ends all ranks of the job, since MPI cannot be interrupted.
@@ -47,18 +35,16 @@ public:
 private:
     template <class Function>
     Result<void> call(const char* name, Function function);
-    Result<void> exchange(std::span<const Send> sends, std::span<const Receive> receives);
-
-    // Variants for counts that do not fit into an int.
-    Result<void> reduce_scatter_by_roots(const std::byte* in, void* out, std::size_t count,
-                                         DType type, Reduce reduce);
-    Result<void> allgather_by_steps(const void* in, std::byte* out,
-                                    std::span<const std::size_t> bytes);
-    Result<void> alltoall_by_steps(const std::byte* in, std::byte* out, std::size_t bytes);
-    Result<void> gather_by_messages(const void* in, std::byte* out, std::size_t bytes,
-                                    std::uint32_t root);
-    Result<void> scatter_by_messages(const std::byte* in, void* out, std::size_t bytes,
-                                     std::uint32_t root);
+    bool fits(std::size_t count) const;
+    Result<void> allreduce(const Operation& what);
+    Result<void> reduce(const Operation& what);
+    Result<void> reduce_scatter(const Operation& what);
+    Result<void> broadcast(const Operation& what);
+    Result<void> allgather(const Operation& what);
+    Result<void> allgatherv(const Operation& what);
+    Result<void> gather(const Operation& what);
+    Result<void> scatter(const Operation& what);
+    Result<void> alltoall(const Operation& what);
 
     Runtime& runtime_;
     Runtime::Activity activity_;

@@ -213,7 +213,7 @@ void NcclGroup::close() noexcept {
         return;
     }
     const Alarm alarm(close_within_, [this] { abort(); });
-    if (size_ > 1 && !barrier()) return;  // the failed barrier has aborted
+    if (size_ > 1 && !run(op::barrier())) return;  // the failed barrier has aborted
     if (!begin()) return;
     const NcclFunctions& nccl = library_->nccl;
     // `work` ends first, then `parent`, whose resources it shares.
@@ -308,8 +308,8 @@ void NcclGroup::end() noexcept {
     static_cast<void>(broken(cancelled()));
 }
 
-Result<void> NcclGroup::run(const char* what, const Enqueue& enqueue) {
-    return perform(what, [&] { return put(what, enqueue); });
+Result<void> NcclGroup::perform(const char* what, const Enqueue& enqueue) {
+    return perform(what, std::function([&] { return put(what, enqueue); }));
 }
 
 Result<void> NcclGroup::perform(const char* what, const std::function<Result<void>()>& body) {

@@ -40,19 +40,7 @@ public:
     GroupFacts facts() const override;
     bool on_device() const override { return true; }
 
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override;
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override;
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override;
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
-    Result<void> barrier() override;
+    Result<void> run(const Operation& what) override;
     Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce) override;
     /// With the codecs of libdtrun_codec_cuda.so: `in`, `out` and `error` are memory of the GPU.
     Result<void> allreduce_compressed(std::span<const Segment> segments, Reduce reduce,
@@ -82,7 +70,7 @@ private:
     Result<void> prepare();
 
     /// Runs one operation to its end: one call puts its work into the stream ...
-    Result<void> run(const char* what, const Enqueue& enqueue);
+    Result<void> perform(const char* what, const Enqueue& enqueue);
     /// ... or several calls do.
     Result<void> perform(const char* what, const std::function<Result<void>()>& body);
     Result<void> begin();
@@ -105,6 +93,13 @@ private:
     Result<void> open_codecs();
     /// Whether an average is better made of a sum and a division. All ranks call it.
     Result<bool> averages_by_division(DType type, Reduce reduce);
+    Result<void> reduce(const Operation& what);
+    // They put their work into the stream.
+    NcclResult move(const Operation& what, NcclComm* comm, GpuStream* stream);
+    NcclResult allgatherv(const Operation& what, NcclComm* comm, GpuStream* stream);
+    NcclResult gather(const Operation& what, NcclComm* comm, GpuStream* stream);
+    NcclResult scatter(const Operation& what, NcclComm* comm, GpuStream* stream);
+    NcclResult alltoall(const Operation& what, NcclComm* comm, GpuStream* stream);
     Result<void> run_reduction(const char* what, DType type, Reduce reduce,
                                std::span<const Array> results,
                                const std::function<Result<void>(NcclOp op)>& enqueue);

@@ -95,174 +95,150 @@ Result<void> NcclGroup::run_reduction(const char* what, DType type, Reduce reduc
     });
 }
 
-Result<void> NcclGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                  Reduce reduce) {
-    if (!nccl_op(reduce))
-        return fail(Errc::invalid_input, "nccl: no allreduce with {}", name_of(reduce));
-    if (count == 0) return state();
-    for (const void* const data : {in, static_cast<const void*>(out)})
-        if (auto ok = check("allreduce", data, count); !ok) return ok;
-    const Array result{out, count};
-    return run_reduction("allreduce", type, reduce, {&result, 1}, [&](NcclOp op) {
-        return put("allreduce", [&](NcclComm* comm, GpuStream* stream) {
-            return library_->nccl.all_reduce(in, out, count, nccl_type(type), op, comm, stream);
+Result<void> NcclGroup::run(const Operation& what) {
+    const OperationRow& row = row_of(what.kind);
+    if (row.reduces && !nccl_op(what.reduce))
+        return fail(Errc::invalid_input, "nccl: no {} with {}", row.words, name_of(what.reduce));
+    if (what.kind != Operation::Kind::barrier) {
+        const std::size_t given = elements_of(row.in, what, rank_, size_);
+        const std::size_t taken = elements_of(row.out, what, rank_, size_);
+        if (given + taken == 0) return state();
+        if (auto ok = check(row.words, what.in, given); !ok) return ok;
+        if (auto ok = check(row.words, what.out, taken); !ok) return ok;
+    }
+    if (row.reduces) return reduce(what);
+    return perform(row.words,
+                   [&](NcclComm* comm, GpuStream* stream) { return move(what, comm, stream); });
+}
+
+Result<void> NcclGroup::reduce(const Operation& what) {
+    const char* const words = row_of(what.kind).words;
+    const bool has_result = what.kind != Operation::Kind::reduce || rank_ == what.root;
+    const Array result{what.out, has_result ? what.count : 0};
+    return run_reduction(words, what.type, what.reduce, {&result, 1}, [&](NcclOp op) {
+        return put(words, [&](NcclComm* comm, GpuStream* stream) {
+            const NcclFunctions& nccl = library_->nccl;
+            const NcclType type = nccl_type(what.type);
+            switch (what.kind) {
+                case Operation::Kind::allreduce:
+                    return nccl.all_reduce(what.in, what.out, what.count, type, op, comm, stream);
+                case Operation::Kind::reduce:
+                    return nccl.reduce(what.in, what.out, what.count, type, op,
+                                       static_cast<int>(what.root), comm, stream);
+                case Operation::Kind::reduce_scatter:
+                    return nccl.reduce_scatter(what.in, what.out, what.count, type, op, comm,
+                                               stream);
+                default:  // another one has to be made of these
+                    return NcclResult::invalid_usage;
+            }
         });
     });
 }
 
-Result<void> NcclGroup::reduce(const void* in, void* out, std::size_t count, DType type,
-                               Reduce reduce, std::uint32_t root) {
-    if (!nccl_op(reduce))
-        return fail(Errc::invalid_input, "nccl: no reduce with {}", name_of(reduce));
-    if (count == 0) return state();
-    if (auto ok = check("reduce", in, count); !ok) return ok;
-    if (auto ok = check("reduce", out, rank_ == root ? count : 0); !ok) return ok;
-    const Array result{out, rank_ == root ? count : 0};
-    return run_reduction("reduce", type, reduce, {&result, 1}, [&](NcclOp op) {
-        return put("reduce", [&](NcclComm* comm, GpuStream* stream) {
-            return library_->nccl.reduce(in, out, count, nccl_type(type), op,
-                                         static_cast<int>(root), comm, stream);
-        });
-    });
-}
-
-Result<void> NcclGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                       Reduce reduce) {
-    if (!nccl_op(reduce))
-        return fail(Errc::invalid_input, "nccl: no reduce-scatter with {}", name_of(reduce));
-    if (count == 0) return state();
-    for (const void* const data : {in, static_cast<const void*>(out)})
-        if (auto ok = check("reduce-scatter", data, count); !ok) return ok;
-    const Array result{out, count};
-    return run_reduction("reduce-scatter", type, reduce, {&result, 1}, [&](NcclOp op) {
-        return put("reduce-scatter", [&](NcclComm* comm, GpuStream* stream) {
-            return library_->nccl.reduce_scatter(in, out, count, nccl_type(type), op, comm, stream);
-        });
-    });
-}
-
-Result<void> NcclGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
-    if (bytes == 0) return state();
-    if (auto ok = check("broadcast", data, bytes); !ok) return ok;
-    return run("broadcast", [&](NcclComm* comm, GpuStream* stream) {
-        return library_->nccl.broadcast(data, data, bytes, NcclType::u8, static_cast<int>(root),
-                                        comm, stream);
-    });
-}
-
-Result<void> NcclGroup::allgather(const void* in, void* out, std::size_t bytes) {
-    if (bytes == 0) return state();
-    for (const void* const data : {in, static_cast<const void*>(out)})
-        if (auto ok = check("allgather", data, bytes); !ok) return ok;
-    return run("allgather", [&](NcclComm* comm, GpuStream* stream) {
-        return library_->nccl.all_gather(in, out, bytes, NcclType::u8, comm, stream);
-    });
+NcclResult NcclGroup::move(const Operation& what, NcclComm* comm, GpuStream* stream) {
+    using Kind = Operation::Kind;
+    const NcclFunctions& nccl = library_->nccl;
+    switch (what.kind) {
+        case Kind::broadcast:
+            return nccl.broadcast(what.out, what.out, what.bytes(), NcclType::u8,
+                                  static_cast<int>(what.root), comm, stream);
+        case Kind::allgather:
+            return nccl.all_gather(what.in, what.out, what.bytes(), NcclType::u8, comm, stream);
+        case Kind::allgatherv:
+            return allgatherv(what, comm, stream);
+        case Kind::gather:
+            return gather(what, comm, stream);
+        case Kind::scatter:
+            return scatter(what, comm, stream);
+        case Kind::alltoall:
+            return alltoall(what, comm, stream);
+        case Kind::barrier:
+            return nccl.all_reduce(scratch_, scratch_, 1, NcclType::i32, NcclOp::sum, comm, stream);
+        default:  // another one has to be made of sends and receives
+            return NcclResult::invalid_usage;
+    }
 }
 
 /// Broadcasts each rank's part, so that on its way to many hosts a part crosses each wire once.
-Result<void> NcclGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
-    if (bytes.size() != size_)
-        return fail(Errc::invalid_input, "nccl: allgatherv: {} parts, {} ranks", bytes.size(),
-                    size_);
-    if (std::all_of(bytes.begin(), bytes.end(), [&](auto part) { return part == bytes.front(); }))
-        return allgather(in, out, bytes.front());
-    if (auto ok = check("allgatherv", in, bytes[rank_]); !ok) return ok;
-    if (auto ok = check("allgatherv", out, 1); !ok) return ok;
-    return run("allgatherv", [&](NcclComm* comm, GpuStream* stream) {
-        return grouped([&] {
-            std::size_t offset = 0;
-            for (std::uint32_t root = 0; root < size_; offset += bytes[root++]) {
-                if (bytes[root] == 0) continue;
-                const void* const from = root == rank_ ? in : at(out, offset);
-                const NcclResult result =
-                    library_->nccl.broadcast(from, at(out, offset), bytes[root], NcclType::u8,
-                                             static_cast<int>(root), comm, stream);
-                if (is_error(result)) return result;
-            }
-            return NcclResult::success;
-        });
-    });
-}
-
-Result<void> NcclGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    if (bytes == 0) return state();
-    if (auto ok = check("gather", in, bytes); !ok) return ok;
-    if (auto ok = check("gather", out, rank_ == root ? bytes : 0); !ok) return ok;
-    const NcclFunctions& nccl = library_->nccl;
-    return run("gather", [&](NcclComm* comm, GpuStream* stream) -> NcclResult {
-        const int to = static_cast<int>(root);
-        if (nccl.gather != nullptr)
-            return nccl.gather(in, out, bytes, NcclType::u8, to, comm, stream);
-        if (rank_ != root) return nccl.send(in, bytes, NcclType::u8, to, comm, stream);
-        const NcclResult copied = copy_own_part(at(out, rank_ * bytes), in, bytes);
-        if (is_error(copied)) return copied;
-        return grouped([&] {
-            for (std::uint32_t from = 0; from < size_; ++from) {
-                if (from == rank_) continue;
-                const NcclResult result = nccl.recv(at(out, from * bytes), bytes, NcclType::u8,
-                                                    static_cast<int>(from), comm, stream);
-                if (is_error(result)) return result;
-            }
-            return NcclResult::success;
-        });
-    });
-}
-
-Result<void> NcclGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    if (bytes == 0) return state();
-    if (auto ok = check("scatter", in, rank_ == root ? bytes : 0); !ok) return ok;
-    if (auto ok = check("scatter", out, bytes); !ok) return ok;
-    const NcclFunctions& nccl = library_->nccl;
-    return run("scatter", [&](NcclComm* comm, GpuStream* stream) -> NcclResult {
-        const int from = static_cast<int>(root);
-        if (nccl.scatter != nullptr)
-            return nccl.scatter(in, out, bytes, NcclType::u8, from, comm, stream);
-        if (rank_ != root) return nccl.recv(out, bytes, NcclType::u8, from, comm, stream);
-        const NcclResult copied = copy_own_part(out, at(in, rank_ * bytes), bytes);
-        if (is_error(copied)) return copied;
-        return grouped([&] {
-            for (std::uint32_t to = 0; to < size_; ++to) {
-                if (to == rank_) continue;
-                const NcclResult result = nccl.send(at(in, to * bytes), bytes, NcclType::u8,
-                                                    static_cast<int>(to), comm, stream);
-                if (is_error(result)) return result;
-            }
-            return NcclResult::success;
-        });
-    });
-}
-
-Result<void> NcclGroup::alltoall(const void* in, void* out, std::size_t bytes) {
-    if (bytes == 0) return state();
-    for (const void* const data : {in, static_cast<const void*>(out)})
-        if (auto ok = check("all-to-all", data, bytes); !ok) return ok;
-    const NcclFunctions& nccl = library_->nccl;
-    return run("all-to-all", [&](NcclComm* comm, GpuStream* stream) -> NcclResult {
-        if (nccl.all_to_all != nullptr)
-            return nccl.all_to_all(in, out, bytes, NcclType::u8, comm, stream);
-        const NcclResult copied =
-            copy_own_part(at(out, rank_ * bytes), at(in, rank_ * bytes), bytes);
-        if (is_error(copied)) return copied;
-        return grouped([&] {
-            for (std::uint32_t step = 1; step < size_; ++step) {
-                const std::uint32_t to = (rank_ + step) % size_;
-                const std::uint32_t from = (rank_ + size_ - step) % size_;
-                NcclResult result = nccl.send(at(in, to * bytes), bytes, NcclType::u8,
-                                              static_cast<int>(to), comm, stream);
-                if (!is_error(result))
-                    result = nccl.recv(at(out, from * bytes), bytes, NcclType::u8,
-                                       static_cast<int>(from), comm, stream);
-                if (is_error(result)) return result;
-            }
-            return NcclResult::success;
-        });
-    });
-}
-
-Result<void> NcclGroup::barrier() {
-    return run("barrier", [&](NcclComm* comm, GpuStream* stream) {
-        return library_->nccl.all_reduce(scratch_, scratch_, 1, NcclType::i32, NcclOp::sum, comm,
+NcclResult NcclGroup::allgatherv(const Operation& what, NcclComm* comm, GpuStream* stream) {
+    const auto& parts = what.counts;
+    if (std::ranges::count(parts, parts.front()) == std::ssize(parts))
+        return library_->nccl.all_gather(what.in, what.out, parts.front(), NcclType::u8, comm,
                                          stream);
+    return grouped([&] {
+        std::size_t offset = 0;
+        for (std::uint32_t root = 0; root < size_; offset += parts[root++]) {
+            if (parts[root] == 0) continue;
+            const void* const from = root == rank_ ? what.in : at(what.out, offset);
+            const NcclResult result =
+                library_->nccl.broadcast(from, at(what.out, offset), parts[root], NcclType::u8,
+                                         static_cast<int>(root), comm, stream);
+            if (is_error(result)) return result;
+        }
+        return NcclResult::success;
+    });
+}
+
+NcclResult NcclGroup::gather(const Operation& what, NcclComm* comm, GpuStream* stream) {
+    const NcclFunctions& nccl = library_->nccl;
+    const std::size_t bytes = what.bytes();
+    const int to = static_cast<int>(what.root);
+    if (nccl.gather != nullptr)
+        return nccl.gather(what.in, what.out, bytes, NcclType::u8, to, comm, stream);
+    if (rank_ != what.root) return nccl.send(what.in, bytes, NcclType::u8, to, comm, stream);
+    const NcclResult copied = copy_own_part(at(what.out, rank_ * bytes), what.in, bytes);
+    if (is_error(copied)) return copied;
+    return grouped([&] {
+        for (std::uint32_t from = 0; from < size_; ++from) {
+            if (from == rank_) continue;
+            const NcclResult result = nccl.recv(at(what.out, from * bytes), bytes, NcclType::u8,
+                                                static_cast<int>(from), comm, stream);
+            if (is_error(result)) return result;
+        }
+        return NcclResult::success;
+    });
+}
+
+NcclResult NcclGroup::scatter(const Operation& what, NcclComm* comm, GpuStream* stream) {
+    const NcclFunctions& nccl = library_->nccl;
+    const std::size_t bytes = what.bytes();
+    const int from = static_cast<int>(what.root);
+    if (nccl.scatter != nullptr)
+        return nccl.scatter(what.in, what.out, bytes, NcclType::u8, from, comm, stream);
+    if (rank_ != what.root) return nccl.recv(what.out, bytes, NcclType::u8, from, comm, stream);
+    const NcclResult copied = copy_own_part(what.out, at(what.in, rank_ * bytes), bytes);
+    if (is_error(copied)) return copied;
+    return grouped([&] {
+        for (std::uint32_t to = 0; to < size_; ++to) {
+            if (to == rank_) continue;
+            const NcclResult result = nccl.send(at(what.in, to * bytes), bytes, NcclType::u8,
+                                                static_cast<int>(to), comm, stream);
+            if (is_error(result)) return result;
+        }
+        return NcclResult::success;
+    });
+}
+
+NcclResult NcclGroup::alltoall(const Operation& what, NcclComm* comm, GpuStream* stream) {
+    const NcclFunctions& nccl = library_->nccl;
+    const std::size_t bytes = what.bytes();
+    if (nccl.all_to_all != nullptr)
+        return nccl.all_to_all(what.in, what.out, bytes, NcclType::u8, comm, stream);
+    const NcclResult copied =
+        copy_own_part(at(what.out, rank_ * bytes), at(what.in, rank_ * bytes), bytes);
+    if (is_error(copied)) return copied;
+    return grouped([&] {
+        for (std::uint32_t step = 1; step < size_; ++step) {
+            const std::uint32_t to = (rank_ + step) % size_;
+            const std::uint32_t from = (rank_ + size_ - step) % size_;
+            NcclResult result = nccl.send(at(what.in, to * bytes), bytes, NcclType::u8,
+                                          static_cast<int>(to), comm, stream);
+            if (!is_error(result))
+                result = nccl.recv(at(what.out, from * bytes), bytes, NcclType::u8,
+                                   static_cast<int>(from), comm, stream);
+            if (is_error(result)) return result;
+        }
+        return NcclResult::success;
     });
 }
 

@@ -1,5 +1,6 @@
 #include "collectives/oneccl/group.h"
 
+#include "collectives/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/quiet_thread.h"
 
@@ -59,10 +60,6 @@ const std::byte* at(const void* data, std::size_t offset) {
 
 std::byte* at(void* data, std::size_t offset) {
     return static_cast<std::byte*>(data) + offset;
-}
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (to != from && bytes != 0) std::memmove(to, from, bytes);
 }
 
 }  // namespace
@@ -188,7 +185,7 @@ Result<void> OnecclGroup::wait(const char* what, Ended ended) {
 }
 
 template <class Begin>
-Result<void> OnecclGroup::run(const char* what, Begin begin) {
+Result<void> OnecclGroup::call(const char* what, Begin begin) {
     if (broken_) return std::unexpected(*broken_);
     if (aborted_) return fail(Errc::cancelled, "oneccl: {}: abort() was called", what);
     Event event;
@@ -213,15 +210,32 @@ Result<std::unique_ptr<Pending>> OnecclGroup::start(std::span<const Send> sends,
     return std::make_unique<Started>(*this, std::move(batch));
 }
 
-Result<void> OnecclGroup::exchange_messages(std::span<const Send> sends,
-                                            std::span<const Receive> receives) {
-    const auto messages = start(sends, receives);
-    if (!messages) return std::unexpected(messages.error());
-    return (*messages)->wait();
-}
-
-Result<void> OnecclGroup::barrier() {
-    return run("barrier", [this] { return begin_barrier(); });
+/// What oneCCL has not got, or only for fewer bytes, is made of messages.
+Result<void> OnecclGroup::run(const Operation& what) {
+    using Kind = Operation::Kind;
+    // min and max of floats are those of integers in their order: oneCCL's own need not keep NaNs.
+    if (row_of(what.kind).reduces)
+        if (const StandIn* const keys = ordered_stand_in(what.type, what.reduce))
+            return run_by(*keys, *this, keys_, rank_, size_, what);
+    switch (what.kind) {
+        case Kind::allreduce:
+            return allreduce(what);
+        case Kind::reduce:
+            return reduce(what);
+        case Kind::reduce_scatter:
+            return reduce_scatter(what);
+        case Kind::broadcast:
+            return broadcast(what);
+        case Kind::allgather:
+        case Kind::allgatherv:
+            return allgather(what);
+        case Kind::alltoall:
+            return alltoall(what);
+        case Kind::barrier:
+            return call("barrier", [this] { return begin_barrier(); });
+        default:
+            return run_by_messages(*this, rank_, size_, what);
+    }
 }
 
 /// Begins an allreduce instead of oneCCL's own barrier, which blocks.
@@ -231,155 +245,95 @@ Event OnecclGroup::begin_barrier() {
 }
 
 // ---- reductions ---------------------------------------------------------------------------------
-// min and max of floats are those of integers in their order: oneCCL's own need not keep NaNs.
 
-Result<void> OnecclGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                    Reduce reduce) {
-    const Reduced all{in, out, count};
-    if (const StandIn* const keys = ordered_stand_in(type, reduce))
-        return allreduce_by(*keys, *this, keys_, {&all, 1}, type, reduce);
-    const std::size_t piece = kPieceBytes / bytes_of(type);
-    for (std::size_t first = 0; first < count; first += piece) {
-        const std::size_t offset = first * bytes_of(type);
-        auto done = run("allreduce", [&] {
-            return library_->call.allreduce(
-                at(in, offset), at(out, offset), std::min(piece, count - first), type_of(type),
-                op_of(reduce), meeting_.comm, *library_->attributes.allreduce, none_);
+Result<void> OnecclGroup::allreduce(const Operation& what) {
+    const std::size_t piece = kPieceBytes / bytes_of(what.type);
+    for (std::size_t first = 0; first < what.count; first += piece) {
+        const std::size_t offset = first * bytes_of(what.type);
+        auto done = call("allreduce", [&] {
+            return library_->call.allreduce(at(what.in, offset), at(what.out, offset),
+                                            std::min(piece, what.count - first), type_of(what.type),
+                                            op_of(what.reduce), meeting_.comm,
+                                            *library_->attributes.allreduce, none_);
         });
         if (!done) return done;
     }
-    if (reduce == Reduce::average) divide(out, count, type, size_);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
     return {};
 }
 
-Result<void> OnecclGroup::reduce(const void* in, void* out, std::size_t count, DType type,
-                                 Reduce reduce, std::uint32_t root) {
-    const bool is_root = rank_ == root;
-    if (const StandIn* const keys = ordered_stand_in(type, reduce))
-        return reduce_by(*keys, *this, keys_, in, is_root ? out : nullptr, count, type, reduce,
-                         root);
-    const std::size_t piece = kPieceBytes / bytes_of(type);
-    for (std::size_t first = 0; first < count; first += piece) {
-        const std::size_t offset = first * bytes_of(type);
-        auto done = run("reduce", [&] {
-            return library_->call.reduce(at(in, offset), is_root ? at(out, offset) : nullptr,
-                                         std::min(piece, count - first), type_of(type),
-                                         op_of(reduce), static_cast<int>(root), meeting_.comm,
-                                         *library_->attributes.reduce, none_);
+Result<void> OnecclGroup::reduce(const Operation& what) {
+    const bool is_root = rank_ == what.root;
+    const std::size_t piece = kPieceBytes / bytes_of(what.type);
+    for (std::size_t first = 0; first < what.count; first += piece) {
+        const std::size_t offset = first * bytes_of(what.type);
+        auto done = call("reduce", [&] {
+            return library_->call.reduce(
+                at(what.in, offset), is_root ? at(what.out, offset) : nullptr,
+                std::min(piece, what.count - first), type_of(what.type), op_of(what.reduce),
+                static_cast<int>(what.root), meeting_.comm, *library_->attributes.reduce, none_);
         });
         if (!done) return done;
     }
-    if (is_root && reduce == Reduce::average) divide(out, count, type, size_);
+    if (is_root && what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
     return {};
 }
 
-Result<void> OnecclGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                         Reduce reduce) {
-    if (count == 0) return {};
-    if (const StandIn* const keys = ordered_stand_in(type, reduce))
-        return reduce_scatter_by(*keys, *this, keys_, rank_, size_, in, out, count, type, reduce);
-    const std::size_t bytes = count * bytes_of(type);
+Result<void> OnecclGroup::reduce_scatter(const Operation& what) {
+    if (what.count == 0) return {};
+    const std::size_t bytes = what.bytes();
     if (bytes > kPieceBytes / size_) {
         for (std::uint32_t root = 0; root < size_; ++root) {
-            auto done = this->reduce(at(in, root * bytes), out, count, type, reduce, root);
+            auto done = reduce(op::reduce(at(what.in, root * bytes), what.out, what.count,
+                                          what.type, what.reduce, root));
             if (!done) return done;
         }
         return {};
     }
-    auto done = run("reduce-scatter", [&] {
-        return library_->call.reduce_scatter(in, out, count, type_of(type), op_of(reduce),
-                                             meeting_.comm, *library_->attributes.reduce_scatter,
-                                             none_);
+    auto done = call("reduce-scatter", [&] {
+        return library_->call.reduce_scatter(what.in, what.out, what.count, type_of(what.type),
+                                             op_of(what.reduce), meeting_.comm,
+                                             *library_->attributes.reduce_scatter, none_);
     });
     if (!done) return done;
-    if (reduce == Reduce::average) divide(out, count, type, size_);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
     return {};
 }
 
 // ---- data that are only moved -------------------------------------------------------------------
 
-Result<void> OnecclGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
+Result<void> OnecclGroup::broadcast(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     for (std::size_t first = 0; first < bytes; first += kPieceBytes) {
-        auto done = run("broadcast", [&] {
-            return library_->call.broadcast(at(data, first), std::min(kPieceBytes, bytes - first),
-                                            Type::u8, static_cast<int>(root), meeting_.comm,
-                                            *library_->attributes.broadcast, none_);
+        auto done = call("broadcast", [&] {
+            return library_->call.broadcast(
+                at(what.out, first), std::min(kPieceBytes, bytes - first), Type::u8,
+                static_cast<int>(what.root), meeting_.comm, *library_->attributes.broadcast, none_);
         });
         if (!done) return done;
     }
     return {};
 }
 
-Result<void> OnecclGroup::allgather(const void* in, void* out, std::size_t bytes) {
-    return allgatherv(in, out, std::vector<std::size_t>(size_, bytes));
-}
-
-Result<void> OnecclGroup::allgatherv(const void* in, void* out,
-                                     std::span<const std::size_t> bytes) {
-    const std::vector<std::size_t> parts(bytes.begin(), bytes.end());
+Result<void> OnecclGroup::allgather(const Operation& what) {
+    const std::vector<std::size_t> parts = parts_of(what, size_);
     const std::size_t total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
     if (total == 0) return {};
-    if (total <= kPieceBytes)
-        return run("allgather", [&] {
-            return library_->call.allgatherv(in, parts[rank_], out, parts, Type::u8, meeting_.comm,
-                                             *library_->attributes.allgatherv, none_);
-        });
-    std::size_t offset = 0;
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    for (std::uint32_t peer = 0; peer < size_; offset += parts[peer++]) {
-        if (peer == rank_) {
-            copy_bytes(at(out, offset), in, parts[peer]);
-            continue;
-        }
-        sends.push_back({peer, in, parts[rank_]});
-        receives.push_back({peer, at(out, offset), parts[peer]});
-    }
-    return exchange_messages(sends, receives);
+    if (total > kPieceBytes) return run_by_messages(*this, rank_, size_, what);
+    return call("allgather", [&] {
+        return library_->call.allgatherv(what.in, parts[rank_], what.out, parts, Type::u8,
+                                         meeting_.comm, *library_->attributes.allgatherv, none_);
+    });
 }
 
-Result<void> OnecclGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    if (rank_ != root) {
-        const Send send{root, in, bytes};
-        return exchange_messages({&send, 1}, {});
-    }
-    std::vector<Receive> receives;
-    for (std::uint32_t from = 0; from < size_; ++from)
-        if (from != root) receives.push_back({from, at(out, from * bytes), bytes});
-    copy_bytes(at(out, root * bytes), in, bytes);
-    return exchange_messages({}, receives);
-}
-
-Result<void> OnecclGroup::scatter(const void* in, void* out, std::size_t bytes,
-                                  std::uint32_t root) {
-    if (rank_ != root) {
-        const Receive receive{root, out, bytes};
-        return exchange_messages({}, {&receive, 1});
-    }
-    std::vector<Send> sends;
-    for (std::uint32_t to = 0; to < size_; ++to)
-        if (to != root) sends.push_back({to, at(in, to * bytes), bytes});
-    copy_bytes(out, at(in, root * bytes), bytes);
-    return exchange_messages(sends, {});
-}
-
-Result<void> OnecclGroup::alltoall(const void* in, void* out, std::size_t bytes) {
+Result<void> OnecclGroup::alltoall(const Operation& what) {
+    const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (bytes <= kPieceBytes / size_)
-        return run("all-to-all", [&] {
-            return library_->call.alltoall(in, out, bytes, Type::u8, meeting_.comm,
-                                           *library_->attributes.alltoall, none_);
-        });
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    for (std::uint32_t step = 1; step < size_; ++step) {
-        const std::uint32_t to = (rank_ + step) % size_;
-        const std::uint32_t from = (rank_ + size_ - step) % size_;
-        sends.push_back({to, at(in, to * bytes), bytes});
-        receives.push_back({from, at(out, from * bytes), bytes});
-    }
-    copy_bytes(at(out, rank_ * bytes), at(in, rank_ * bytes), bytes);
-    return exchange_messages(sends, receives);
+    if (bytes > kPieceBytes / size_) return run_by_messages(*this, rank_, size_, what);
+    return call("all-to-all", [&] {
+        return library_->call.alltoall(what.in, what.out, bytes, Type::u8, meeting_.comm,
+                                       *library_->attributes.alltoall, none_);
+    });
 }
 
 }  // namespace dtrun::collectives::oneccl

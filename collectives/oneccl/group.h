@@ -27,19 +27,7 @@ public:
 
     GroupFacts facts() const override { return facts_; }
 
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override;
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override;
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override;
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
-    Result<void> barrier() override;
+    Result<void> run(const Operation& what) override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     void abort() noexcept override { aborted_ = true; }
@@ -47,10 +35,15 @@ public:
 private:
     class Started;
 
-    /// Runs one operation from its beginning to its end.
+    /// Runs one call of oneCCL from its beginning to its end.
     template <class Begin>
-    Result<void> run(const char* what, Begin begin);
-    Result<void> exchange_messages(std::span<const Send> sends, std::span<const Receive> receives);
+    Result<void> call(const char* what, Begin begin);
+    Result<void> allreduce(const Operation& what);
+    Result<void> reduce(const Operation& what);
+    Result<void> reduce_scatter(const Operation& what);
+    Result<void> broadcast(const Operation& what);
+    Result<void> allgather(const Operation& what);
+    Result<void> alltoall(const Operation& what);
     /// Polls until `ended` returns true. \param ended  may throw
     template <class Ended>
     Result<void> wait(const char* what, Ended ended);

@@ -51,21 +51,18 @@ std::byte* bytes_at(void* data, std::size_t offset) {
 
 }  // namespace
 
-Result<void> TcpGroup::allreduce(const void* in, void* out, std::size_t count, DType type,
-                                 Reduce reduce) {
-    const Elements elements{type, reduce};
-    const std::size_t bytes = elements.bytes(count);
-    return run(call_of(Operation::allreduce, count, type, reduce), [&]() -> Result<void> {
-        if (count == 0) return {};
-        const bool in_one_go = size_ == 1 || bytes <= kDoublingBytesMax;
-        if (!in_one_go && (size_ == 2 || bytes / size_ >= kRingPartBytesMin))
-            return allreduce_ring(in, out, count, elements);
-        if (!in_one_go) return allreduce_halving(in, out, count, elements);
-        if (in != out) std::memcpy(out, in, bytes);
-        if (auto done = allreduce_doubling(out, count, elements); !done) return done;
-        if (reduce == Reduce::average) divide(out, count, type, size_);
-        return {};
-    });
+Result<void> TcpGroup::allreduce(const Operation& what) {
+    if (what.count == 0) return {};
+    const Elements elements{what.type, what.reduce};
+    const std::size_t bytes = what.bytes();
+    const bool in_one_go = size_ == 1 || bytes <= kDoublingBytesMax;
+    if (!in_one_go && (size_ == 2 || bytes / size_ >= kRingPartBytesMin))
+        return allreduce_ring(what.in, what.out, what.count, elements);
+    if (!in_one_go) return allreduce_halving(what.in, what.out, what.count, elements);
+    if (what.in != what.out) std::memcpy(what.out, what.in, bytes);
+    if (auto done = allreduce_doubling(what.out, what.count, elements); !done) return done;
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
+    return {};
 }
 
 /// Ranks beyond the largest power of two add theirs to a lower rank's, and stand aside.
@@ -178,26 +175,23 @@ Result<void> TcpGroup::allreduce_ring(const void* in, void* out, std::size_t cou
                 send_part, receive_part);
 }
 
-Result<void> TcpGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                      Reduce reduce) {
-    const Elements elements{type, reduce};
-    const std::size_t part = elements.bytes(count);
-    return run(call_of(Operation::reduce_scatter, count, type, reduce), [&]() -> Result<void> {
-        if (count == 0) return {};
-        const std::size_t all = part * size_;
-        const void* own = bytes_at(in, part * rank_);
-        if (size_ > 1 && (size_ == 2 || all > kDoublingBytesMax))
-            return reduce_scatter_ring(in, out, count, elements);
-        if (size_ > 1) {
-            std::byte* sums = scratch(all);
-            std::memcpy(sums, in, all);
-            if (auto done = allreduce_doubling(sums, count * size_, elements); !done) return done;
-            own = sums + part * rank_;
-        }
-        if (own != out) std::memcpy(out, own, part);
-        if (reduce == Reduce::average) divide(out, count, type, size_);
-        return {};
-    });
+Result<void> TcpGroup::reduce_scatter(const Operation& what) {
+    if (what.count == 0) return {};
+    const Elements elements{what.type, what.reduce};
+    const std::size_t part = what.bytes();
+    const std::size_t all = part * size_;
+    const void* own = bytes_at(what.in, part * rank_);
+    if (size_ > 1 && (size_ == 2 || all > kDoublingBytesMax))
+        return reduce_scatter_ring(what.in, what.out, what.count, elements);
+    if (size_ > 1) {
+        std::byte* sums = scratch(all);
+        std::memcpy(sums, what.in, all);
+        if (auto done = allreduce_doubling(sums, what.count * size_, elements); !done) return done;
+        own = sums + part * rank_;
+    }
+    if (own != what.out) std::memcpy(what.out, own, part);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
+    return {};
 }
 
 Result<void> TcpGroup::reduce_scatter_ring(const void* in, void* out, std::size_t count,

@@ -15,22 +15,12 @@ constexpr std::size_t kBruckBlockMax = 1UL << 10;
 
 }  // namespace
 
-Result<void> TcpGroup::allgather(const void* in, void* out, std::size_t bytes) {
-    const std::vector<std::size_t> all(size_, bytes);
-    return allgatherv(in, out, all);
-}
-
-Result<void> TcpGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
-    if (bytes.size() != size_)
-        return fail(Errc::invalid_input, "{} sizes for {} ranks", bytes.size(), size_);
-    std::uint64_t call = call_of(Operation::allgatherv);
-    for (const std::size_t size : bytes) call = mixed(call + size);
-    return run(call, [&]() -> Result<void> {
-        const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
-        if (size_ > 2 && all <= kBruckBytesMax)
-            return allgather_bruck(in, static_cast<std::byte*>(out), bytes);
-        return allgather_ring(in, static_cast<std::byte*>(out), bytes);
-    });
+Result<void> TcpGroup::allgather(const Operation& what) {
+    const std::vector<std::size_t> bytes = parts_of(what, size_);
+    const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+    auto* const out = static_cast<std::byte*>(what.out);
+    if (size_ > 2 && all <= kBruckBytesMax) return allgather_bruck(what.in, out, bytes);
+    return allgather_ring(what.in, out, bytes);
 }
 
 /// Blocks go round; each is passed on as it comes.
@@ -88,14 +78,13 @@ Result<void> TcpGroup::allgather_bruck(const void* in, std::byte* out,
     return {};
 }
 
-Result<void> TcpGroup::alltoall(const void* in, void* out, std::size_t bytes) {
-    return run(call_of(Operation::alltoall, bytes), [&]() -> Result<void> {
-        if (bytes == 0) return {};
-        const auto* from = static_cast<const std::byte*>(in);
-        auto* to = static_cast<std::byte*>(out);
-        return size_ > 4 && bytes <= kBruckBlockMax ? alltoall_bruck(from, to, bytes)
-                                                    : alltoall_pairs(from, to, bytes);
-    });
+Result<void> TcpGroup::alltoall(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return {};
+    const auto* from = static_cast<const std::byte*>(what.in);
+    auto* to = static_cast<std::byte*>(what.out);
+    return size_ > 4 && bytes <= kBruckBlockMax ? alltoall_bruck(from, to, bytes)
+                                                : alltoall_pairs(from, to, bytes);
 }
 
 Result<void> TcpGroup::alltoall_pairs(const std::byte* in, std::byte* out, std::size_t bytes) {
@@ -138,16 +127,13 @@ Result<void> TcpGroup::alltoall_bruck(const std::byte* in, std::byte* out, std::
 
 /// In step k, everybody hears of 2^k ranks more.
 Result<void> TcpGroup::barrier() {
-    return run(call_of(Operation::barrier), [&]() -> Result<void> {
-        for (std::uint32_t distance = 1; distance < size_; distance *= 2) {
-            const char here = 0;
-            char there = 0;
-            const auto done =
-                exchange(at(distance), &here, 1, at(-std::int64_t{distance}), &there, 1);
-            if (!done) return done;
-        }
-        return {};
-    });
+    for (std::uint32_t distance = 1; distance < size_; distance *= 2) {
+        const char here = 0;
+        char there = 0;
+        const auto done = exchange(at(distance), &here, 1, at(-std::int64_t{distance}), &there, 1);
+        if (!done) return done;
+    }
+    return {};
 }
 
 }  // namespace dtrun::collectives::over_tcp

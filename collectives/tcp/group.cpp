@@ -1,6 +1,7 @@
 #include "collectives/tcp/group.h"
 
 #include <dtrun_version.h>
+#include "collectives/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/first_loss.h"
 
@@ -77,7 +78,8 @@ Result<void> TcpGroup::open() {
     for (const std::uint32_t peer : peers)
         room = std::min(room, static_cast<std::int64_t>(streams_->socket(peer).send_room()));
     if (spec_.encrypt) room -= room / 16;  // for what records are more than their content
-    if (auto done = allreduce(&room, &room, 1, DType::i64, Reduce::min); !done) return done;
+    if (auto done = run(op::allreduce(&room, &room, 1, DType::i64, Reduce::min)); !done)
+        return done;
     segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
     segment_.resize(segment_bytes_);
     directory_.wait_forever();
@@ -98,6 +100,42 @@ GroupFacts TcpGroup::facts() const {
     facts.details.emplace_back("encryption", spec_.encrypt ? "AES-256-GCM (--encrypt)" : "no");
     facts.details.emplace_back("GPUDirect RDMA", "no: TCP sends memory of the host");
     return facts;
+}
+
+/// Numbers an operation, and turns its error into the group's.
+Result<void> TcpGroup::run(const Operation& what) {
+    if (error_) return std::unexpected(*error_);
+    call_ = mixed(mixed(digest(what) + expected_) + ++sequence_);
+    Result<void> result = dispatch(what);
+    if (result) return result;
+    return std::unexpected(failed(result.error()));
+}
+
+Result<void> TcpGroup::dispatch(const Operation& what) {
+    using Kind = Operation::Kind;
+    switch (what.kind) {
+        case Kind::allreduce:
+            return allreduce(what);
+        case Kind::reduce:
+            return reduce(what);
+        case Kind::reduce_scatter:
+            return reduce_scatter(what);
+        case Kind::broadcast:
+            return broadcast(what);
+        case Kind::allgather:
+        case Kind::allgatherv:
+            return allgather(what);
+        case Kind::gather:
+            return gather(what);
+        case Kind::scatter:
+            return scatter(what);
+        case Kind::alltoall:
+            return alltoall(what);
+        case Kind::barrier:
+            return barrier();
+        default:
+            return run_by_messages(*this, rank_, size_, what);
+    }
 }
 
 void TcpGroup::shut() noexcept {

@@ -41,19 +41,7 @@ public:
     Result<void> open();
 
     GroupFacts facts() const override;
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override;
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override;
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override;
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override;
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override;
-    Result<void> allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) override;
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) override;
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override;
-    Result<void> barrier() override;
+    Result<void> run(const Operation& what) override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     void abort() noexcept override;
@@ -61,10 +49,7 @@ public:
     void expect(std::uint64_t call) override { expected_ = call; }
 
 private:
-    /// Runs an operation: numbers it and turns its error into the group's.
-    /// \param what  a number that differs for calls that must not be mixed up
-    template <class Body>
-    Result<void> run(std::uint64_t what, Body&& body);
+    Result<void> dispatch(const Operation& what);
     Error failed(const Error& error);
     void shut() noexcept;
     std::optional<std::uint32_t> who_was_lost();
@@ -99,6 +84,8 @@ private:
                                Elements elements);
 
     // allreduce.cpp
+    Result<void> allreduce(const Operation& what);
+    Result<void> reduce_scatter(const Operation& what);
     Result<void> allreduce_doubling(void* data, std::size_t count, Elements elements);
     Result<void> allreduce_halving(const void* in, void* out, std::size_t count, Elements elements);
     Result<void> allreduce_ring(const void* in, void* out, std::size_t count, Elements elements);
@@ -108,6 +95,10 @@ private:
     Result<void> unfold(void* data, std::size_t bytes, std::uint32_t power);
 
     // rooted.cpp
+    Result<void> reduce(const Operation& what);
+    Result<void> broadcast(const Operation& what);
+    Result<void> gather(const Operation& what);
+    Result<void> scatter(const Operation& what);
     Result<void> reduce_chain(const void* in, void* out, std::size_t count, Elements elements,
                               std::uint32_t root);
     Result<void> reduce_tree(const void* in, void* out, std::size_t count, Elements elements,
@@ -119,6 +110,9 @@ private:
     bool chain_is_faster(std::size_t bytes) const;
 
     // exchange.cpp
+    Result<void> allgather(const Operation& what);
+    Result<void> alltoall(const Operation& what);
+    Result<void> barrier();
     Result<void> allgather_ring(const void* in, std::byte* out, std::span<const std::size_t> bytes);
     Result<void> allgather_bruck(const void* in, std::byte* out,
                                  std::span<const std::size_t> bytes);
@@ -144,42 +138,5 @@ private:
     std::size_t segment_bytes_ = kSegmentBytesMin;  ///< the same on all ranks
     std::vector<std::byte> segment_;                ///< what has come and is to be combined
 };
-
-/// Kinds of operations, with which the numbers of calls begin.
-enum class Operation : std::uint64_t {
-    allreduce = 1,
-    reduce,
-    reduce_scatter,
-    broadcast,
-    allgather,
-    allgatherv,
-    gather,
-    scatter,
-    alltoall,
-    barrier,
-};
-
-/// Scatters the bits of a number, so that sums of such numbers differ if the numbers do.
-constexpr std::uint64_t mixed(std::uint64_t number) {
-    number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    number = (number ^ (number >> 27)) * 0x94d049bb133111ebULL;
-    return number ^ (number >> 31);
-}
-
-template <class... Numbers>
-constexpr std::uint64_t call_of(Operation operation, Numbers... numbers) {
-    std::uint64_t call = mixed(static_cast<std::uint64_t>(operation));
-    ((call = mixed(call + static_cast<std::uint64_t>(numbers))), ...);
-    return call;
-}
-
-template <class Body>
-Result<void> TcpGroup::run(std::uint64_t what, Body&& body) {
-    if (error_) return std::unexpected(*error_);
-    call_ = mixed(mixed(what + expected_) + ++sequence_);
-    Result<void> result = body();
-    if (result) return result;
-    return std::unexpected(failed(result.error()));
-}
 
 }  // namespace dtrun::collectives::over_tcp

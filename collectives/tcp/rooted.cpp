@@ -41,17 +41,15 @@ bool TcpGroup::chain_is_faster(std::size_t bytes) const {
     return size_ > 2 && size_ - 2 + segments < levels * segments;
 }
 
-Result<void> TcpGroup::reduce(const void* in, void* out, std::size_t count, DType type,
-                              Reduce reduce, std::uint32_t root) {
-    const Elements elements{type, reduce};
-    return run(call_of(Operation::reduce, count, type, reduce, root), [&]() -> Result<void> {
-        if (count == 0) return {};
-        const auto done = chain_is_faster(elements.bytes(count))
-                              ? reduce_chain(in, out, count, elements, root)
-                              : reduce_tree(in, out, count, elements, root);
-        if (done && rank_ == root && reduce == Reduce::average) divide(out, count, type, size_);
-        return done;
-    });
+Result<void> TcpGroup::reduce(const Operation& what) {
+    if (what.count == 0) return {};
+    const Elements elements{what.type, what.reduce};
+    const auto done = chain_is_faster(what.bytes())
+                          ? reduce_chain(what.in, what.out, what.count, elements, what.root)
+                          : reduce_tree(what.in, what.out, what.count, elements, what.root);
+    if (done && rank_ == what.root && what.reduce == Reduce::average)
+        divide(what.out, what.count, what.type, size_);
+    return done;
 }
 
 Result<void> TcpGroup::reduce_chain(const void* in, void* out, std::size_t count, Elements elements,
@@ -98,11 +96,10 @@ Result<void> TcpGroup::reduce_tree(const void* in, void* out, std::size_t count,
     return {};
 }
 
-Result<void> TcpGroup::broadcast(void* data, std::size_t bytes, std::uint32_t root) {
-    return run(call_of(Operation::broadcast, bytes, root), [&] {
-        return chain_is_faster(bytes) ? broadcast_chain(data, bytes, root)
-                                      : broadcast_tree(data, bytes, root);
-    });
+Result<void> TcpGroup::broadcast(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    return chain_is_faster(bytes) ? broadcast_chain(what.out, bytes, what.root)
+                                  : broadcast_tree(what.out, bytes, what.root);
 }
 
 Result<void> TcpGroup::broadcast_chain(void* data, std::size_t bytes, std::uint32_t root) {
@@ -132,18 +129,17 @@ Result<void> TcpGroup::broadcast_tree(void* data, std::size_t bytes, std::uint32
     return {};
 }
 
-Result<void> TcpGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    return run(call_of(Operation::gather, bytes, root), [&]() -> Result<void> {
-        if (bytes == 0) return {};
-        if (size_ > kMeshRanksMax) return gather_tree(in, out, bytes, root);
-        if (rank_ != root) return send(root, in, bytes);
-        std::byte* const own = bytes_of(out) + rank_ * bytes;
-        if (own != in) std::memcpy(own, in, bytes);
-        for (std::uint32_t step = 1; step < size_; ++step)
-            if (auto done = receive(at(step), bytes_of(out) + at(step) * bytes, bytes); !done)
-                return done;
-        return {};
-    });
+Result<void> TcpGroup::gather(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return {};
+    if (size_ > kMeshRanksMax) return gather_tree(what.in, what.out, bytes, what.root);
+    if (rank_ != what.root) return send(what.root, what.in, bytes);
+    std::byte* const parts = bytes_of(what.out);
+    std::byte* const own = parts + rank_ * bytes;
+    if (own != what.in) std::memcpy(own, what.in, bytes);
+    for (std::uint32_t step = 1; step < size_; ++step)
+        if (auto done = receive(at(step), parts + at(step) * bytes, bytes); !done) return done;
+    return {};
 }
 
 Result<void> TcpGroup::gather_tree(const void* in, void* out, std::size_t bytes,
@@ -175,18 +171,17 @@ Result<void> TcpGroup::gather_tree(const void* in, void* out, std::size_t bytes,
     return {};
 }
 
-Result<void> TcpGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    return run(call_of(Operation::scatter, bytes, root), [&]() -> Result<void> {
-        if (bytes == 0) return {};
-        if (size_ > kMeshRanksMax) return scatter_tree(in, out, bytes, root);
-        if (rank_ != root) return receive(root, out, bytes);
-        const std::byte* const own = bytes_of(in) + rank_ * bytes;
-        if (own != out) std::memcpy(out, own, bytes);
-        for (std::uint32_t step = 1; step < size_; ++step)
-            if (auto done = send(at(step), bytes_of(in) + at(step) * bytes, bytes); !done)
-                return done;
-        return {};
-    });
+Result<void> TcpGroup::scatter(const Operation& what) {
+    const std::size_t bytes = what.bytes();
+    if (bytes == 0) return {};
+    if (size_ > kMeshRanksMax) return scatter_tree(what.in, what.out, bytes, what.root);
+    if (rank_ != what.root) return receive(what.root, what.out, bytes);
+    const std::byte* const parts = bytes_of(what.in);
+    const std::byte* const own = parts + rank_ * bytes;
+    if (own != what.out) std::memcpy(what.out, own, bytes);
+    for (std::uint32_t step = 1; step < size_; ++step)
+        if (auto done = send(at(step), parts + at(step) * bytes, bytes); !done) return done;
+    return {};
 }
 
 Result<void> TcpGroup::scatter_tree(const void* in, void* out, std::size_t bytes,

@@ -54,14 +54,15 @@ TEST_CASE("averages of the largest numbers are these numbers, however they are r
                 if (ok && data != all) return fail(Errc::internal, "allreduce");
                 Bytes out(all.size());
                 if (ok)
-                    ok = reduce_by(*wider, *group, room, all.data(),
-                                   rank == 1 ? out.data() : nullptr, kCount * kSize, type,
-                                   Reduce::average, 1);
+                    ok = run_by(*wider, *group, room, rank, kSize,
+                                op::reduce(all.data(), rank == 1 ? out.data() : nullptr,
+                                           kCount * kSize, type, Reduce::average, 1));
                 if (ok && rank == 1 && out != all) return fail(Errc::internal, "reduce");
                 Bytes part(kCount * width);
                 if (ok)
-                    ok = reduce_scatter_by(*wider, *group, room, rank, kSize, all.data(),
-                                           part.data(), kCount, type, Reduce::average);
+                    ok = run_by(
+                        *wider, *group, room, rank, kSize,
+                        op::reduce_scatter(all.data(), part.data(), kCount, type, Reduce::average));
                 if (ok && !std::equal(part.begin(), part.end(),
                                       all.begin() + static_cast<long>(rank * part.size())))
                     return fail(Errc::internal, "reduce_scatter");

@@ -34,48 +34,19 @@ public:
     Faulty(std::unique_ptr<Group> group, Fault fault) : group_(std::move(group)), fault_(fault) {}
 
     GroupFacts facts() const override { return group_->facts(); }
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce reduce) override {
-        auto ok = group_->allreduce(in, out, count, type, reduce);
-        auto* bytes = static_cast<unsigned char*>(out);
-        if (fault_ == Fault::one_bit && count > 900 && type == DType::f32) bytes[4 * 900] ^= 1;
-        if (fault_ == Fault::beyond_the_end && count > 0) ++bytes[count * bytes_of(type)];
-        if (fault_ == Fault::half_precision && type == DType::f32)
-            for (std::size_t i = 0; i < count; ++i) bytes[4 * i] = bytes[4 * i + 1] = 0;
+    Result<void> run(const Operation& what) override {
+        auto ok = group_->run(what);
+        auto* bytes = static_cast<unsigned char*>(what.out);
+        if (what.kind == Operation::Kind::alltoall && fault_ == Fault::in_written && what.count > 1)
+            ++const_cast<unsigned char*>(static_cast<const unsigned char*>(what.in))[1];
+        if (what.kind != Operation::Kind::allreduce) return ok;
+        if (fault_ == Fault::one_bit && what.count > 900 && what.type == DType::f32)
+            bytes[4 * 900] ^= 1;
+        if (fault_ == Fault::beyond_the_end && what.count > 0) ++bytes[what.bytes()];
+        if (fault_ == Fault::half_precision && what.type == DType::f32)
+            for (std::size_t i = 0; i < what.count; ++i) bytes[4 * i] = bytes[4 * i + 1] = 0;
         return ok;
     }
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override {
-        return group_->reduce(in, out, count, type, reduce, root);
-    }
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce reduce) override {
-        return group_->reduce_scatter(in, out, count, type, reduce);
-    }
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override {
-        return group_->broadcast(data, bytes, root);
-    }
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override {
-        return group_->allgather(in, out, bytes);
-    }
-    Result<void> allgatherv(const void* in, void* out,
-                            std::span<const std::size_t> bytes) override {
-        return group_->allgatherv(in, out, bytes);
-    }
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override {
-        return group_->gather(in, out, bytes, root);
-    }
-    Result<void> scatter(const void* in, void* out, std::size_t bytes,
-                         std::uint32_t root) override {
-        return group_->scatter(in, out, bytes, root);
-    }
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override {
-        auto ok = group_->alltoall(in, out, bytes);
-        if (fault_ == Fault::in_written && bytes > 1)
-            ++const_cast<unsigned char*>(static_cast<const unsigned char*>(in))[1];
-        return ok;
-    }
-    Result<void> barrier() override { return group_->barrier(); }
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override {
         return group_->start(sends, receives);
@@ -161,7 +132,7 @@ TEST_CASE("ranks that wait for a killed one are told so", "[collectives][support
                                            network.kill(2);
                                            return {};
                                        }
-                                       return group->barrier();
+                                       return group->run(op::barrier());
                                    }));
     for (const std::uint32_t rank : {0u, 1u}) {
         REQUIRE_FALSE(results[rank].has_value());

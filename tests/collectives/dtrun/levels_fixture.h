@@ -77,7 +77,7 @@ inline Result<void> check_calls(Group& group, std::uint32_t rank, std::uint32_t 
         for (std::size_t i = 0; i < count; ++i) sum[i] += theirs[i];
     }
 
-    auto done = group.allreduce(out.data(), out.data(), count, DType::i32, Reduce::sum);
+    auto done = group.run(op::allreduce(out.data(), out.data(), count, DType::i32, Reduce::sum));
     if (!done) return done;
     if (out != sum) return wrong("an allreduce in place");
 
@@ -89,13 +89,13 @@ inline Result<void> check_calls(Group& group, std::uint32_t rank, std::uint32_t 
 
     const std::size_t own = count / size;
     out.assign(own, -1);
-    done = group.reduce_scatter(given.data(), out.data(), own, DType::i32, Reduce::sum);
+    done = group.run(op::reduce_scatter(given.data(), out.data(), own, DType::i32, Reduce::sum));
     if (!done) return done;
     if (!std::equal(out.begin(), out.end(), sum.begin() + static_cast<std::ptrdiff_t>(own * rank)))
         return wrong("a reduce-scatter");
 
     out.assign(size * count, -1);
-    done = group.allgather(given.data(), out.data(), count * sizeof(std::int32_t));
+    done = group.run(op::allgather(given.data(), out.data(), count * sizeof(std::int32_t)));
     if (!done) return done;
     return out == all ? Result<void>() : wrong("an allgather");
 }

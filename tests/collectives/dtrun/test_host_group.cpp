@@ -115,7 +115,8 @@ TEST_CASE("Ranks that may not share memory say why, and go on without", "[levels
     CHECK(ranks[0].arrangement.host == nullptr);
     CHECK(ranks[0].arrangement.why_apart == "DTRUN_SHARED_MEMORY is no");
     CHECK(ranks[2].arrangement.topology.is_apart());
-    const auto met = run_ranks(
-        3, std::function([&](std::uint32_t rank) { return ranks[rank].group->barrier(); }));
+    const auto met = run_ranks(3, std::function([&](std::uint32_t rank) {
+                                   return ranks[rank].group->run(op::barrier());
+                               }));
     CHECK(failures(met) == "");
 }

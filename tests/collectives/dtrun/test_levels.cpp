@@ -91,8 +91,8 @@ TEST_CASE("A sum has the same bits on all ranks, whatever its size", "[levels]")
                                           1e-3F * static_cast<float>(rank);
                               auto made = connect_levels(layout_spec(rank, layout, store));
                               if (!made) return Result<void>(std::unexpected(made.error()));
-                              return made->group->allreduce(in.data(), out[rank].data(), count,
-                                                            DType::f32, Reduce::average);
+                              return made->group->run(op::allreduce(
+                                  in.data(), out[rank].data(), count, DType::f32, Reduce::average));
                           }));
             INFO("hosts " << text_of(layout) << ", " << count << " values");
             REQUIRE(failures(results) == "");
@@ -117,8 +117,8 @@ TEST_CASE("A rank that goes away is named by all others, in memory and beyond", 
                                   ranks[rank].arrangement.host.reset();
                                   return {};
                               }
-                              auto done = ranks[rank].group->allreduce(
-                                  data.data(), data.data(), data.size(), DType::f32, Reduce::max);
+                              auto done = ranks[rank].group->run(op::allreduce(
+                                  data.data(), data.data(), data.size(), DType::f32, Reduce::max));
                               if (!done) return done;
                           }
                       }));
@@ -147,13 +147,13 @@ TEST_CASE("abort() ends a call that waits in memory, there and at the others", "
                                            return {};
                                        }
                                        ready.count_down();
-                                       return ranks[rank].group->barrier();
+                                       return ranks[rank].group->run(op::barrier());
                                    }));
     REQUIRE_FALSE(results[0].has_value());
     REQUIRE_FALSE(results[1].has_value());
     CHECK(results[0].error().code == Errc::closed);
     CHECK(results[1].error().code == Errc::cancelled);
-    CHECK(ranks[1].group->barrier().error().code == Errc::cancelled);
+    CHECK(ranks[1].group->run(op::barrier()).error().code == Errc::cancelled);
 }
 
 TEST_CASE("Ranks of a host that disagree wait until they are told, and nothing is overwritten",
@@ -181,13 +181,14 @@ TEST_CASE(
                                        auto value = static_cast<int>(rank);
                                        Group& group = *ranks[rank].group;
                                        // Nobody waits in it: both are the root.
-                                       auto done = group.broadcast(&value, sizeof value, rank);
+                                       auto done =
+                                           group.run(op::broadcast(&value, sizeof value, rank));
                                        if (!done) return done;
                                        std::jthread watch([&] {
                                            std::this_thread::sleep_for(200ms);
                                            group.abort();
                                        });
-                                       return group.barrier();
+                                       return group.run(op::barrier());
                                    }));
     CHECK_FALSE(results[0].has_value());
     CHECK_FALSE(results[1].has_value());
@@ -206,7 +207,8 @@ TEST_CASE("A fork of a rank can end without harm, also in shared memory", "[leve
     int status = -1;
     REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(status == 0);
-    const auto results = run_ranks(
-        2, std::function([&](std::uint32_t rank) { return ranks[rank].group->barrier(); }));
+    const auto results = run_ranks(2, std::function([&](std::uint32_t rank) {
+                                       return ranks[rank].group->run(op::barrier());
+                                   }));
     CHECK(failures(results) == "");
 }

@@ -185,8 +185,8 @@ TEST_CASE("A process that is killed is named by ranks of all parts of its machin
                           return {};
                       }
                       std::vector<float> data(1 << 20, 1.0F);
-                      return ranks[rank].group->allreduce(data.data(), data.data(), data.size(),
-                                                          DType::f32, Reduce::max);
+                      return ranks[rank].group->run(op::allreduce(
+                          data.data(), data.data(), data.size(), DType::f32, Reduce::max));
                   }));
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);

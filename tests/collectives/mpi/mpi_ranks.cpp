@@ -145,7 +145,7 @@ Result<void> wraps(const Rank& rank) {
                 reduce_into(expected.data(), expected.data(), data_of(other).data(), kCount, type,
                             by);
             auto words = data_of(rank.rank());
-            auto done = (*group)->allreduce(words.data(), words.data(), kCount, type, by);
+            auto done = (*group)->run(op::allreduce(words.data(), words.data(), kCount, type, by));
             if (!done) return done;
             if (std::memcmp(words.data(), expected.data(), kCount * bytes_of(type)) != 0)
                 return fail(Errc::internal, "{} {} is another", name_of(type), name_of(by));
@@ -233,7 +233,7 @@ Result<void> leaves(const Rank& rank, const std::string& how) {
     auto made = rank.connect(rank.spec_of_all("all"));
     if (!made) return std::unexpected(made.error());
     group = std::move(*made);
-    if (auto met = group->barrier(); !met) return met;
+    if (auto met = group->run(op::barrier()); !met) return met;
     if (how == "exit0") {
         std::puts("ok");
         std::exit(0);
@@ -241,7 +241,7 @@ Result<void> leaves(const Rank& rank, const std::string& how) {
     if (rank.rank() == 1 && how == "exit3") std::exit(3);
     if (rank.rank() == 1 && how == "throw") throw std::runtime_error("thrown by rank 1");
     if (rank.rank() == 1 && how == "abort") group->abort();
-    return group->barrier();
+    return group->run(op::barrier());
 }
 
 /// MPI gives this process a world of its own, where the job has two ranks.

@@ -64,8 +64,8 @@ private:
 };
 
 inline Result<void> sum(Group& group, const Numbers& numbers) {
-    return group.allreduce(numbers.data(), numbers.data(), numbers.count(), DType::f32,
-                           Reduce::sum);
+    return group.run(
+        op::allreduce(numbers.data(), numbers.data(), numbers.count(), DType::f32, Reduce::sum));
 }
 
 /// What an operation has ended with, in words.

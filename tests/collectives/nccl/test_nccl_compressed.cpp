@@ -390,13 +390,13 @@ TEST_CASE("without memory to compress in all ranks refuse, and do it once there 
         const auto reduce = [&] {
             return group.allreduce_compressed({&segment, 1}, Reduce::average, {}, 1);
         };
-        if (auto ok = group.barrier(); !ok) return ok;
+        if (auto ok = group.run(op::barrier()); !ok) return ok;
         if (spec.rank == 0) ::setenv("FAKE_GPU_MEMORY", "100000", 1);
-        if (auto ok = group.barrier(); !ok) return ok;
+        if (auto ok = group.run(op::barrier()); !ok) return ok;
         const auto refused = reduce();
-        if (auto ok = group.barrier(); !ok) return ok;
+        if (auto ok = group.run(op::barrier()); !ok) return ok;
         if (spec.rank == 0) ::unsetenv("FAKE_GPU_MEMORY");
-        if (auto ok = group.barrier(); !ok) return ok;
+        if (auto ok = group.run(op::barrier()); !ok) return ok;
         if (refused || refused.error().code != Errc::invalid_input ||
             refused.error().message.find("to compress in: out of memory") == std::string::npos)
             return fail(Errc::internal, "not refused: {}", outcome(refused));
@@ -418,7 +418,7 @@ TEST_CASE("averages of halves are exact where NCCL's own are not", "[nccl][compr
             std::vector<std::uint16_t>& values = all[spec.rank];
             values.assign(3, kValue);
             memory.copy_in(data, values.data(), 3 * sizeof kValue);
-            auto ok = group.allreduce(data, data, 3, DType::bf16, Reduce::average);
+            auto ok = group.run(op::allreduce(data, data, 3, DType::bf16, Reduce::average));
             const Array many{data, 3};
             if (ok) ok = group.allreduce_many({&many, 1}, DType::bf16, Reduce::average);
             memory.copy_out(values.data(), data, 3 * sizeof kValue);

@@ -133,7 +133,7 @@ Result<void> measure(Group& group, const GroupSpec& spec, const Library& library
     for (std::size_t bytes = 4; bytes <= options.largest; bytes *= 8) {
         const std::size_t count = bytes / sizeof(float);
         const auto ours = shortest(library, bytes, [&](void* data) {
-            return group.allreduce(data, data, count, DType::f32, Reduce::sum);
+            return group.run(op::allreduce(data, data, count, DType::f32, Reduce::sum));
         });
         if (!ours) return std::unexpected(ours.error());
         std::string ratio;
@@ -256,7 +256,7 @@ Result<void> run_one_of(const Library& library, const Options& options) {
     Result<void> ok;
     for (int i = 0; i < 200 && ok; ++i) {
         if (spec.rank == 1 && i == options.die_after) ::raise(SIGKILL);
-        ok = (*group)->allreduce(data, data, 1024, DType::f32, Reduce::sum);
+        ok = (*group)->run(op::allreduce(data, data, 1024, DType::f32, Reduce::sum));
     }
     library->gpu.free(data);
     return ok;

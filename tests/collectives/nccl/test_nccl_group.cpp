@@ -139,7 +139,7 @@ TEST_CASE("ranks that have their GPUs for themselves learn at once of two that h
     const Variable two_gpus("FAKE_GPU_COUNT", "2");
     const auto begun = std::chrono::steady_clock::now();
     const auto results = on_fake(
-        3, [](Group& group, const GroupSpec&) { return group.barrier(); }, library);
+        3, [](Group& group, const GroupSpec&) { return group.run(op::barrier()); }, library);
     CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
     for (const auto& result : results) {
         REQUIRE_FALSE(result.has_value());
@@ -299,7 +299,7 @@ TEST_CASE("a group whose other members stay away at the end is given up after a 
     const auto results = run_ranks(2, [&](std::uint32_t rank) -> Result<void> {
         auto group = NcclGroup::connect(library, thread_spec(rank, 2, store), settings);
         if (!group) return std::unexpected(group.error());
-        auto result = (*group)->barrier();
+        auto result = (*group)->run(op::barrier());
         while (rank == 1 && !left) std::this_thread::sleep_for(milliseconds(5));
         group->reset();
         left = true;
@@ -314,7 +314,7 @@ TEST_CASE("data of the host and of another GPU are refused, and nothing is broke
         const Numbers numbers(library, {1, 2});
         std::vector<float> host{1, 2};
         const auto refused =
-            group.allreduce(host.data(), numbers.data(), 2, DType::f32, Reduce::sum);
+            group.run(op::allreduce(host.data(), numbers.data(), 2, DType::f32, Reduce::sum));
         if (refused || refused.error().code != Errc::invalid_input ||
             refused.error().message.find("not in the GPU's memory") == std::string::npos)
             return fail(Errc::internal, "host memory: {}", outcome(refused));
@@ -324,8 +324,8 @@ TEST_CASE("data of the host and of another GPU are refused, and nothing is broke
         const auto other = sum(group, elsewhere);
         if (other || other.error().message.find("memory of GPU 7") == std::string::npos)
             return fail(Errc::internal, "other GPU: {}", outcome(other));
-        if (const auto adasum =
-                group.allreduce(numbers.data(), numbers.data(), 2, DType::f32, Reduce::adasum);
+        if (const auto adasum = group.run(
+                op::allreduce(numbers.data(), numbers.data(), 2, DType::f32, Reduce::adasum));
             adasum || adasum.error().code != Errc::invalid_input)
             return fail(Errc::internal, "adasum: {}", outcome(adasum));
         return sum(group, numbers);
@@ -364,7 +364,7 @@ TEST_CASE("what nobody has waited for is sent before the next operation", "[nccl
         auto pending =
             spec.rank == 0 ? group.start({&send, 1}, {}) : group.start({}, {&receive, 1});
         if (!pending) return std::unexpected(pending.error());
-        if (auto ok = group.barrier(); !ok) return ok;
+        if (auto ok = group.run(op::barrier()); !ok) return ok;
         if (auto ok = (*pending)->wait(); !ok) return ok;
         if (spec.rank == 1 && in.values() != std::vector<float>{3})
             return fail(Errc::internal, "got {}", in.values().front());
@@ -432,7 +432,7 @@ TEST_CASE("a single rank needs no store", "[nccl]") {
     const auto group = NcclGroup::connect(library, spec, {});
     INFO((group ? "" : group.error().message));
     REQUIRE(group.has_value());
-    CHECK((*group)->barrier().has_value());
+    CHECK((*group)->run(op::barrier()).has_value());
     CHECK((*group)->facts().details[1].second == "no: no other rank on this host");
 }
 
@@ -457,7 +457,7 @@ TEST_CASE("the plug-in finds the library by itself and makes groups", "[nccl]") 
         if (facts.version != "NCCL 2.28.9" || facts.details.size() != 3 ||
             facts.details[1].second != "yes")
             return fail(Errc::internal, "other facts");
-        return group.barrier();
+        return group.run(op::barrier());
     };
     CHECK(failures(run_ranks(2, backend->connect, body)) == "");
 }

@@ -131,7 +131,7 @@ Result<void> wraps(const Rank& rank) {
                 reduce_into(expected.data(), expected.data(), data_of(other).data(), kCount, type,
                             by);
             auto words = data_of(rank.rank());
-            auto done = (*group)->allreduce(words.data(), words.data(), kCount, type, by);
+            auto done = (*group)->run(op::allreduce(words.data(), words.data(), kCount, type, by));
             if (!done) return done;
             if (std::memcmp(words.data(), expected.data(), kCount * bytes_of(type)) != 0)
                 return fail(Errc::internal, "{} {} is another", name_of(type), name_of(by));
@@ -187,7 +187,7 @@ Result<void> absent(const Rank& rank) {
 Result<void> aborts(const Rank& rank, const std::string& how) {
     auto group = rank.connect(rank.spec_of_all("all"));
     if (!group) return std::unexpected(group.error());
-    if (auto met = (*group)->barrier(); !met) return met;
+    if (auto met = (*group)->run(op::barrier()); !met) return met;
     if (rank.rank() == 1) {
         if (how == "killed") std::raise(SIGKILL);
         std::this_thread::sleep_for(std::chrono::milliseconds(1'000));
@@ -205,7 +205,8 @@ Result<void> aborts(const Rank& rank, const std::string& how) {
         const auto pending = (*group)->start({}, {&receive, 1});
         if (pending) done = (*pending)->wait();
     } else {
-        done = (*group)->allreduce(data.data(), data.data(), data.size(), DType::f32, Reduce::sum);
+        done = (*group)->run(
+            op::allreduce(data.data(), data.data(), data.size(), DType::f32, Reduce::sum));
     }
     other.join();
     if (done) return fail(Errc::internal, "it has ended");

@@ -53,89 +53,61 @@ static void sum(const group* own, const float* in, float* out, size_t count, uin
     for (size_t i = 0; i < count; ++i) out[i] = reduce == 0 ? in[i] * (float)own->ranks : in[i];
 }
 
-static int allreduce(void* any, const void* in, void* out, size_t count, uint32_t type,
-                     uint32_t reduce, const dtrun_plugin_sink* error) {
-    const int code = failure(any, "allreduce", error);
-    if (code != DTRUN_PLUGIN_OK) return code;
-    if (type != 0) return failed(error, DTRUN_PLUGIN_INVALID_INPUT, "f32 alone");
-    sum(any, in, out, count, reduce);
-    return DTRUN_PLUGIN_OK;
-}
-
-static int reduce(void* any, const void* in, void* out, size_t count, uint32_t type, uint32_t reduce,
-                  uint32_t root, const dtrun_plugin_sink* error) {
-    const int code = failure(any, "reduce", error);
-    (void)type;
-    if (code == DTRUN_PLUGIN_OK && root == ((group*)any)->rank) sum(any, in, out, count, reduce);
-    return code;
-}
-
-static int reduce_scatter(void* any, const void* in, void* out, size_t count, uint32_t type,
-                          uint32_t reduce, const dtrun_plugin_sink* error) {
-    const int code = failure(any, "reduce_scatter", error);
-    (void)type;
-    if (code == DTRUN_PLUGIN_OK)
-        sum(any, (const float*)in + ((group*)any)->rank * count, out, count, reduce);
-    return code;
-}
-
-static int broadcast(void* any, void* data, size_t bytes, uint32_t root,
-                     const dtrun_plugin_sink* error) {
-    (void)data, (void)bytes, (void)root;
-    return failure(any, "broadcast", error);
-}
-
-static int allgather(void* any, const void* in, void* out, size_t bytes,
-                     const dtrun_plugin_sink* error) {
-    const int code = failure(any, "allgather", error);
-    if (code == DTRUN_PLUGIN_OK) copy_for_each(any, out, in, bytes);
-    return code;
-}
-
-static int allgatherv(void* any, const void* in, void* out, const size_t* bytes, size_t number,
-                      const dtrun_plugin_sink* error) {
-    const int code = failure(any, "allgatherv", error);
-    if (code != DTRUN_PLUGIN_OK) return code;
-    if (number != ((group*)any)->ranks) return failed(error, DTRUN_PLUGIN_INVALID_INPUT, "sizes");
-    for (size_t rank = 0, at = 0; rank < number; at += bytes[rank++])
-        copy((char*)out + at, in, bytes[rank]);
-    return code;
-}
-
-static int gather(void* any, const void* in, void* out, size_t bytes, uint32_t root,
-                  const dtrun_plugin_sink* error) {
-    const int code = failure(any, "gather", error);
-    if (code == DTRUN_PLUGIN_OK && root == ((group*)any)->rank) copy_for_each(any, out, in, bytes);
-    return code;
-}
-
-static int scatter(void* any, const void* in, void* out, size_t bytes, uint32_t root,
-                   const dtrun_plugin_sink* error) {
-    const int code = failure(any, "scatter", error);
-    (void)root;
-    if (code == DTRUN_PLUGIN_OK) copy(out, (const char*)in + ((group*)any)->rank * bytes, bytes);
-    return code;
-}
-
-static int alltoall(void* any, const void* in, void* out, size_t bytes,
-                    const dtrun_plugin_sink* error) {
-    const int code = failure(any, "alltoall", error);
-    if (code == DTRUN_PLUGIN_OK)
-        copy_for_each(any, out, (const char*)in + ((group*)any)->rank * bytes, bytes);
-    return code;
-}
-
 /* Waits for abort(), or for the caller to lose patience. */
-static int barrier(void* any, const dtrun_plugin_sink* error) {
-    group* const own = any;
-    const int code = failure(own, "barrier", error);
-    if (code != DTRUN_PLUGIN_OK) return code;
+static int barrier(group* own, const dtrun_plugin_sink* error) {
     if (own->interrupted != NULL && own->interrupted(own->caller))
         return failed(error, DTRUN_PLUGIN_CANCELLED, "interrupted");
     pthread_mutex_lock(&own->mutex);
     while (!own->aborted) pthread_cond_wait(&own->changed, &own->mutex);
     pthread_mutex_unlock(&own->mutex);
     return failed(error, DTRUN_PLUGIN_CANCELLED, "aborted");
+}
+
+/* All operations but allgatherv, which the library makes of messages. */
+static int run(void* any, const dtrun_plugin_operation* what, const dtrun_plugin_sink* error) {
+    static const char* const names[] = {
+        [DTRUN_PLUGIN_ALLREDUCE] = "allreduce",   [DTRUN_PLUGIN_REDUCE] = "reduce",
+        [DTRUN_PLUGIN_BROADCAST] = "broadcast",   [DTRUN_PLUGIN_REDUCE_SCATTER] = "reduce_scatter",
+        [DTRUN_PLUGIN_ALLGATHER] = "allgather",   [DTRUN_PLUGIN_ALLGATHERV] = "allgatherv",
+        [DTRUN_PLUGIN_GATHER] = "gather",         [DTRUN_PLUGIN_SCATTER] = "scatter",
+        [DTRUN_PLUGIN_ALLTOALL] = "alltoall",     [DTRUN_PLUGIN_BARRIER] = "barrier",
+    };
+    group* const own = any;
+    const char* const part = (const char*)what->in + own->rank * what->count;
+    const int code = failure(own, names[what->kind], error);
+    if (code != DTRUN_PLUGIN_OK) return code;
+    switch (what->kind) {
+        case DTRUN_PLUGIN_ALLREDUCE:
+            if (what->type != 0) return failed(error, DTRUN_PLUGIN_INVALID_INPUT, "f32 alone");
+            sum(own, what->in, what->out, what->count, what->reduce);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_REDUCE:
+            if (what->root == own->rank)
+                sum(own, what->in, what->out, what->count, what->reduce);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_REDUCE_SCATTER:
+            sum(own, (const float*)what->in + own->rank * what->count, what->out, what->count,
+                what->reduce);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_BROADCAST:
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_ALLGATHER:
+            copy_for_each(own, what->out, what->in, what->count);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_GATHER:
+            if (what->root == own->rank) copy_for_each(own, what->out, what->in, what->count);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_SCATTER:
+            copy(what->out, part, what->count);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_ALLTOALL:
+            copy_for_each(own, what->out, part, what->count);
+            return DTRUN_PLUGIN_OK;
+        case DTRUN_PLUGIN_BARRIER:
+            return barrier(own, error);
+        default:
+            return DTRUN_PLUGIN_NOT_FOUND;
+    }
 }
 
 static void end(void* any) {
@@ -253,16 +225,7 @@ static const dtrun_plugin_calls calls = {
     .facts = facts,
     .lost = lost,
     .expect = expect,
-    .allreduce = allreduce,
-    .reduce = reduce,
-    .reduce_scatter = reduce_scatter,
-    .broadcast = broadcast,
-    .allgather = allgather,
-    .allgatherv = allgatherv,
-    .gather = gather,
-    .scatter = scatter,
-    .alltoall = alltoall,
-    .barrier = barrier,
+    .run = run,
     .start = start,
     .wait = wait_for,
     .end_pending = end_pending,

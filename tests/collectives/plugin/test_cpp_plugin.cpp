@@ -26,6 +26,12 @@ Availability here() {
     return {true, "in this program"};
 }
 
+std::string text_of(const Operation& what) {
+    return fmt::format("{} of {} {} from {} to {}, {}, root {}, {}", row_of(what.kind).name,
+                       what.count, name_of(what.type), what.in, what.out, name_of(what.reduce),
+                       what.root, fmt::join(what.counts, " "));
+}
+
 /// What a group was asked for last, which does as it is told.
 struct Script {
     std::string call;
@@ -43,37 +49,7 @@ public:
 
     GroupFacts facts() const override { return {"1", "script", {{"a", "b"}, {"", ""}}}; }
     bool on_device() const override { return true; }
-    Result<void> allreduce(const void*, void*, std::size_t count, DType type,
-                           Reduce reduce) override {
-        return did("allreduce {} {} {}", count, name_of(type), name_of(reduce));
-    }
-    Result<void> reduce(const void*, void*, std::size_t count, DType type, Reduce reduce,
-                        std::uint32_t root) override {
-        return did("reduce {} {} {} {}", count, name_of(type), name_of(reduce), root);
-    }
-    Result<void> reduce_scatter(const void*, void*, std::size_t count, DType type,
-                                Reduce reduce) override {
-        return did("reduce_scatter {} {} {}", count, name_of(type), name_of(reduce));
-    }
-    Result<void> broadcast(void*, std::size_t bytes, std::uint32_t root) override {
-        return did("broadcast {} {}", bytes, root);
-    }
-    Result<void> allgather(const void*, void*, std::size_t bytes) override {
-        return did("allgather {}", bytes);
-    }
-    Result<void> allgatherv(const void*, void*, std::span<const std::size_t> bytes) override {
-        return did("allgatherv {} {}", bytes.size(), bytes.back());
-    }
-    Result<void> gather(const void*, void*, std::size_t bytes, std::uint32_t root) override {
-        return did("gather {} {}", bytes, root);
-    }
-    Result<void> scatter(const void*, void*, std::size_t bytes, std::uint32_t root) override {
-        return did("scatter {} {}", bytes, root);
-    }
-    Result<void> alltoall(const void*, void*, std::size_t bytes) override {
-        return did("alltoall {}", bytes);
-    }
-    Result<void> barrier() override { return did("barrier"); }
+    Result<void> run(const Operation& what) override { return did("{}", text_of(what)); }
     Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce) override {
         return did("many {} {} {}", arrays.size(), arrays.back().count, name_of(type));
     }
@@ -223,20 +199,12 @@ TEST_CASE("operations cross with all of their arguments", "[collectives][plugin]
     const auto last = [](const Result<void>& done) {
         return done ? script.call : done.error().message;
     };
-    CHECK(last(group->allreduce(data, data, 4, DType::bf16, Reduce::max)) ==
-          "allreduce 4 bf16 max");
-    CHECK(last(group->reduce(data, data, 4, DType::i64, Reduce::min, 2)) == "reduce 4 i64 min 2");
-    CHECK(last(group->reduce_scatter(data, data, 1, DType::u8, Reduce::average)) ==
-          "reduce_scatter 1 u8 average");
-    CHECK(last(group->broadcast(data, 16, 1)) == "broadcast 16 1");
-    CHECK(last(group->allgather(data, data, 4)) == "allgather 4");
-    CHECK(last(group->allgatherv(data, data, parts)) == "allgatherv 3 3");
-    CHECK(last(group->gather(data, data, 4, 1)) == "gather 4 1");
-    CHECK(last(group->scatter(data, data, 4, 2)) == "scatter 4 2");
-    CHECK(last(group->alltoall(data, data, 4)) == "alltoall 4");
-    CHECK(last(group->barrier()) == "barrier");
-    CHECK(last(group->allreduce_many(arrays, DType::f64, Reduce::sum)) == "many 2 3 f64");
+    for (const OperationRow& row : kOperations) {
+        const Operation what{row.kind, data, data + 1, 7, DType::bf16, Reduce::max, 2, parts};
+        CHECK(last(group->run(what)) == text_of(what));
+    }
     CHECK(last(group->allgather_on_host(data, data, 4)) == "on host 4");
+    CHECK(last(group->allreduce_many(arrays, DType::f64, Reduce::sum)) == "many 2 3 f64");
     const Compression how{Format::int8, Rounding::stochastic, data, CompressionPolicy::always};
     CHECK(last(group->allreduce_compressed(segments, Reduce::average, how, 1ULL << 40)) ==
           "compressed 3 true average 5 1 1 1099511627776");
@@ -276,8 +244,8 @@ TEST_CASE("exceptions of a plug-in end the group, and come back as errors",
     REQUIRE(pending.has_value());
     script.throws = true;
     CHECK((*pending)->wait().error().message == "wait threw");
-    CHECK(group->barrier().error().message == "barrier threw");
-    CHECK(group->barrier().error().code == Errc::internal);
+    CHECK(group->run(op::barrier()).error().message == text_of(op::barrier()) + " threw");
+    CHECK(group->run(op::barrier()).error().code == Errc::internal);
     CHECK(script.aborts == 2);
     const auto none =
         through_c<here, connect_scripted>().connect(thread_spec(0, 1, store, "throw"));

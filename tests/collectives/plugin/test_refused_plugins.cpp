@@ -73,8 +73,8 @@ TEST_CASE("a plug-in that is not all there is refused, with what it lacks",
           vague);
     CHECK(refusal([](Plugin& plugin, Calls&) { plugin.calls = nullptr; }) == vague);
     CHECK(refusal([](Plugin& plugin, Calls&) { plugin.probe = nullptr; }) == vague);
-    CHECK(refusal([](Plugin&, Calls& calls) { calls.size = offsetof(Calls, alltoall); }) ==
-          "/x.so is a plug-in of dtrun without alltoall()");
+    CHECK(refusal([](Plugin&, Calls& calls) { calls.size = offsetof(Calls, run); }) ==
+          "/x.so is a plug-in of dtrun without run()");
     CHECK(refusal([](Plugin&, Calls& calls) { calls.size = 0; }) ==
           "/x.so is a plug-in of dtrun without free()");
     CHECK(refusal([](Plugin&, Calls& calls) { calls.abort = nullptr; }) ==
@@ -101,7 +101,7 @@ TEST_CASE("a plug-in without what came later, or with more than is known, is tak
         const auto group = backend->connect(thread_spec(0, 1, store));
         REQUIRE(group.has_value());
         int one = 1, other = 0;
-        CHECK((*group)->allreduce(&one, &other, 1, DType::i32, Reduce::sum).has_value());
+        CHECK((*group)->run(op::allreduce(&one, &other, 1, DType::i32, Reduce::sum)).has_value());
         CHECK(other == 1);
         CHECK((*group)->mark(nullptr) == nullptr);
     }

@@ -20,19 +20,20 @@ void check_disagreements(Connect connect) {
     const std::pair<const char*, Call> disagreements[] = {
         {"counts",
          [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             return group.allreduce(data.data(), data.data(), rank == 0 ? 10 : 100'000, DType::f32,
-                                    Reduce::sum);
+             return group.run(op::allreduce(data.data(), data.data(), rank == 0 ? 10 : 100'000,
+                                            DType::f32, Reduce::sum));
          }},
         {"operations",
          [](Group& group, std::uint32_t rank, std::vector<float>& data) {
-             return rank == 0
-                        ? group.broadcast(data.data(), 400, 1)
-                        : group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
+             return rank == 0 ? group.run(op::broadcast(data.data(), 400, 1))
+                              : group.run(op::allreduce(data.data(), data.data(), 100, DType::f32,
+                                                        Reduce::sum));
          }},
         {"what was announced",
          [](Group& group, std::uint32_t rank, std::vector<float>& data) {
              group.expect(rank);
-             return group.allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum);
+             return group.run(
+                 op::allreduce(data.data(), data.data(), 100, DType::f32, Reduce::sum));
          }},
     };
     for (const auto& [what, call] : disagreements) {

@@ -178,7 +178,7 @@ Result<void> Checks::allreduce(const Reduction& what) {
     const CheckBuffer apart(options_, mine.size());
     const CheckBuffer& out = what.in_place ? in : apart;
     group_.expect(calls_);
-    auto ok = group_.allreduce(in.data(), out.data(), what.count, what.type, what.reduce);
+    auto ok = group_.run(op::allreduce(in.data(), out.data(), what.count, what.type, what.reduce));
     if (ok = done(ok, text); !ok) return ok;
     compare_elements(text, out, 0, what);
     if (!what.in_place) compare_bytes(text + ": input", in, mine);
@@ -194,8 +194,8 @@ Result<void> Checks::reduce(const Reduction& what) {
     const CheckBuffer apart(options_, mine.size());
     const CheckBuffer& out = what.in_place ? in : apart;
     group_.expect(calls_);
-    auto ok = group_.reduce(in.data(), root ? out.data() : nullptr, what.count, what.type,
-                            what.reduce, what.root);
+    auto ok = group_.run(op::reduce(in.data(), root ? out.data() : nullptr, what.count, what.type,
+                                    what.reduce, what.root));
     if (ok = done(ok, text); !ok) return ok;
     if (root) compare_elements(text, out, 0, what);
     if (!root || !what.in_place) compare_bytes(text + ": input", in, mine);
@@ -209,8 +209,9 @@ Result<void> Checks::reduce_scatter(const Reduction& what) {
     const CheckBuffer in(options_, mine);
     const CheckBuffer out(options_, part);
     group_.expect(calls_);
-    auto ok = group_.reduce_scatter(in.data(), what.in_place ? in.at(part * rank_) : out.data(),
-                                    what.count, what.type, what.reduce);
+    auto ok =
+        group_.run(op::reduce_scatter(in.data(), what.in_place ? in.at(part * rank_) : out.data(),
+                                      what.count, what.type, what.reduce));
     if (ok = done(ok, text); !ok) return ok;
     if (!what.in_place) {
         compare_elements(text, out, what.count * rank_, what);
@@ -294,17 +295,17 @@ Result<void> Checks::nans(DType type, Reduce reduce, std::size_t count) {
     };
     const CheckBuffer in(options_, mine), all(options_, mine.size()), part(options_, count * width);
     group_.expect(calls_);
-    auto ok = done(group_.allreduce(in.data(), all.data(), count * size_, type, reduce),
+    auto ok = done(group_.run(op::allreduce(in.data(), all.data(), count * size_, type, reduce)),
                    "allreduce " + text);
     if (!ok) return ok;
     compare("allreduce", all, 0);
-    ok = done(group_.reduce_scatter(in.data(), part.data(), count, type, reduce),
+    ok = done(group_.run(op::reduce_scatter(in.data(), part.data(), count, type, reduce)),
               "reduce_scatter " + text);
     if (!ok) return ok;
     compare("reduce_scatter", part, count * rank_);
     const bool root = rank_ == size_ - 1;
-    ok = done(group_.reduce(in.data(), root ? all.data() : nullptr, count * size_, type, reduce,
-                            size_ - 1),
+    ok = done(group_.run(op::reduce(in.data(), root ? all.data() : nullptr, count * size_, type,
+                                    reduce, size_ - 1)),
               "reduce " + text);
     if (ok && root) compare("reduce", all, 0);
     return ok;
@@ -331,7 +332,7 @@ Result<void> Checks::same_bits() {
     }
     const CheckBuffer in(options_, mine);
     const CheckBuffer out(options_, mine.size() * size_);
-    auto ok = done(group_.allgather(in.data(), out.data(), mine.size()), text);
+    auto ok = done(group_.run(op::allgather(in.data(), out.data(), mine.size())), text);
     if (!ok) return ok;
     const Bytes all = out.content();
     for (std::size_t i = 0; i < hashes_.size(); ++i)
@@ -352,7 +353,7 @@ Result<void> Checks::broadcast(std::size_t bytes, std::uint32_t root) {
     const Bytes content = repeat(moved_period(root, root), bytes);
     const CheckBuffer data(options_, rank_ == root ? content : Bytes(bytes));
     group_.expect(calls_);
-    if (auto ok = done(group_.broadcast(data.data(), bytes, root), text); !ok) return ok;
+    if (auto ok = done(group_.run(op::broadcast(data.data(), bytes, root)), text); !ok) return ok;
     compare_bytes(text, data, content);
     return {};
 }
@@ -369,7 +370,7 @@ Result<void> Checks::allgather(std::size_t bytes, bool in_place) {
     const CheckBuffer out(options_, in_place ? start : Bytes(content.size()));
     group_.expect(calls_);
     const void* from = in_place ? out.at(bytes * rank_) : in.data();
-    if (auto ok = done(group_.allgather(from, out.data(), bytes), text); !ok) return ok;
+    if (auto ok = done(group_.run(op::allgather(from, out.data(), bytes)), text); !ok) return ok;
     compare_bytes(text, out, content);
     compare_bytes(text + ": input", in, mine);
     return {};
@@ -392,7 +393,7 @@ Result<void> Checks::allgatherv(const std::string& parts, const std::vector<std:
     const CheckBuffer out(options_, in_place ? start : Bytes(content.size()));
     group_.expect(calls_);
     const void* from = in_place ? out.at(before) : in.data();
-    if (auto ok = done(group_.allgatherv(from, out.data(), bytes), text); !ok) return ok;
+    if (auto ok = done(group_.run(op::allgatherv(from, out.data(), bytes)), text); !ok) return ok;
     compare_bytes(text, out, content);
     return {};
 }
@@ -413,7 +414,7 @@ Result<void> Checks::gather(std::size_t bytes, std::uint32_t root, bool in_place
     group_.expect(calls_);
     const void* from = inside ? out.at(bytes * root) : in.data();
     void* to = rank_ == root ? out.data() : nullptr;
-    if (auto ok = done(group_.gather(from, to, bytes, root), text); !ok) return ok;
+    if (auto ok = done(group_.run(op::gather(from, to, bytes, root)), text); !ok) return ok;
     compare_bytes(text, out, content);
     compare_bytes(text + ": input", in, mine);
     return {};
@@ -431,7 +432,7 @@ Result<void> Checks::scatter(std::size_t bytes, std::uint32_t root, bool in_plac
     group_.expect(calls_);
     const void* from = rank_ == root ? in.data() : nullptr;
     void* to = inside ? in.at(bytes * root) : out.data();
-    if (auto ok = done(group_.scatter(from, to, bytes, root), text); !ok) return ok;
+    if (auto ok = done(group_.run(op::scatter(from, to, bytes, root)), text); !ok) return ok;
     compare_bytes(text + ": input", in, all);
     if (!inside) compare_bytes(text, out, repeat(moved_period(root, rank_), bytes));
     return {};
@@ -448,7 +449,8 @@ Result<void> Checks::alltoall(std::size_t bytes) {
     const CheckBuffer in(options_, mine);
     const CheckBuffer out(options_, content.size());
     group_.expect(calls_);
-    if (auto ok = done(group_.alltoall(in.data(), out.data(), bytes), text); !ok) return ok;
+    if (auto ok = done(group_.run(op::alltoall(in.data(), out.data(), bytes)), text); !ok)
+        return ok;
     compare_bytes(text, out, content);
     compare_bytes(text + ": input", in, mine);
     return {};
@@ -572,7 +574,7 @@ Result<void> Checks::one_way_messages() {
 
 Result<void> Checks::run() {
     if (group_.facts().version.empty()) wrong("facts()", "no version");
-    if (auto ok = done(group_.barrier(), "barrier"); !ok) return ok;
+    if (auto ok = done(group_.run(op::barrier()), "barrier"); !ok) return ok;
     if (auto ok = reductions(); !ok) return ok;
     if (auto ok = same_bits(); !ok) return ok;
     if (options_.nans)
@@ -588,7 +590,7 @@ Result<void> Checks::run() {
         }
         if (auto ok = one_way_messages(); !ok) return ok;
     }
-    if (auto ok = done(group_.barrier(), "barrier at the end"); !ok) return ok;
+    if (auto ok = done(group_.run(op::barrier()), "barrier at the end"); !ok) return ok;
     return first_wrong_;
 }
 

@@ -1,5 +1,6 @@
 #include "tests/collectives/support/local_group.h"
 
+#include "collectives/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "tests/collectives/support/elements.h"
 
@@ -103,105 +104,29 @@ public:
 
     GroupFacts facts() const override { return {"threads", "memory", {}}; }
 
-    Result<void> allreduce(const void* in, void* out, std::size_t count, DType type,
-                           Reduce op) override {
-        if (auto ok = reduce(in, out, count, type, op, 0); !ok) return ok;
-        return broadcast(out, count * bytes_of(type), 0);
-    }
-
-    Result<void> reduce(const void* in, void* out, std::size_t count, DType type, Reduce op,
-                        std::uint32_t root) override {
-        const std::size_t bytes = count * bytes_of(type);
-        std::vector<std::byte> all(rank_ == root ? bytes * size() : 0);
-        if (auto ok = gather(in, all.data(), bytes, root); !ok) return ok;
-        if (rank_ != root || bytes == 0) return {};
-        for (std::uint32_t other = 1; other < size(); ++other)
-            reduce_into(all.data(), all.data(), &all[other * bytes], count, type, op);
-        if (op == Reduce::average) divide(all.data(), count, type, size());
-        std::memcpy(out, all.data(), bytes);
-        return {};
-    }
-
-    Result<void> reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                Reduce op) override {
-        const std::size_t bytes = count * bytes_of(type);
-        std::vector<std::byte> all(rank_ == 0 ? bytes * size() : 0);
-        if (auto ok = reduce(in, all.data(), count * size(), type, op, 0); !ok) return ok;
-        return scatter(all.data(), out, bytes, 0);
-    }
-
-    Result<void> broadcast(void* data, std::size_t bytes, std::uint32_t root) override {
-        std::vector<Send> sends;
-        if (rank_ != root) return exchange({}, {{root, data, bytes}});
-        for (std::uint32_t peer = 0; peer < size(); ++peer)
-            if (peer != root) sends.push_back({peer, data, bytes});
-        return exchange(sends, {});
-    }
-
-    Result<void> allgather(const void* in, void* out, std::size_t bytes) override {
-        return allgatherv(in, out, std::vector<std::size_t>(size(), bytes));
-    }
-
-    Result<void> allgatherv(const void* in, void* out,
-                            std::span<const std::size_t> bytes) override {
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
-        auto* to = static_cast<std::byte*>(out);
-        for (std::uint32_t peer = 0; peer < size(); ++peer) {
-            if (peer == rank_) {
-                copy(to, in, bytes[peer]);
-            } else {
-                sends.push_back({peer, in, bytes[rank_]});
-                receives.push_back({peer, to, bytes[peer]});
+    Result<void> run(const Operation& what) override {
+        const std::uint32_t first = 0;
+        switch (what.kind) {
+            case Operation::Kind::allreduce:
+                if (auto ok = reduce(what, what.out, what.count, first); !ok) return ok;
+                return run(op::broadcast(what.out, what.bytes(), first));
+            case Operation::Kind::reduce:
+                return reduce(what, what.out, what.count, what.root);
+            case Operation::Kind::reduce_scatter: {
+                std::vector<std::byte> all(rank_ == first ? what.bytes() * size() : 0);
+                auto ok = reduce(what, all.data(), what.count * size(), first);
+                if (!ok) return ok;
+                return run(op::scatter(all.data(), what.out, what.bytes(), first));
             }
-            if (bytes[peer] != 0) to += bytes[peer];
-        }
-        return exchange(sends, receives);
-    }
-
-    Result<void> gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) override {
-        if (rank_ != root) return exchange({{root, in, bytes}}, {});
-        std::vector<Receive> receives;
-        for (std::uint32_t peer = 0; peer < size(); ++peer) {
-            if (peer == root)
-                copy(part(out, bytes, peer), in, bytes);
-            else
-                receives.push_back({peer, part(out, bytes, peer), bytes});
-        }
-        return exchange({}, receives);
-    }
-
-    Result<void> scatter(const void* in, void* out, std::size_t bytes,
-                         std::uint32_t root) override {
-        if (rank_ != root) return exchange({}, {{root, out, bytes}});
-        std::vector<Send> sends;
-        for (std::uint32_t peer = 0; peer < size(); ++peer) {
-            if (peer == root)
-                copy(out, part(in, bytes, peer), bytes);
-            else
-                sends.push_back({peer, part(in, bytes, peer), bytes});
-        }
-        return exchange(sends, {});
-    }
-
-    Result<void> alltoall(const void* in, void* out, std::size_t bytes) override {
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
-        for (std::uint32_t peer = 0; peer < size(); ++peer) {
-            if (peer == rank_) {
-                copy(part(out, bytes, peer), part(in, bytes, peer), bytes);
-                continue;
+            case Operation::Kind::broadcast:
+                return broadcast(what);
+            case Operation::Kind::barrier: {
+                std::vector<std::byte> nothing(size());
+                return run(op::allgather(&nothing[rank_], nothing.data(), 1));
             }
-            sends.push_back({peer, part(in, bytes, peer), bytes});
-            receives.push_back({peer, part(out, bytes, peer), bytes});
+            default:
+                return run_by_messages(*this, rank_, size(), what);
         }
-        return exchange(sends, receives);
-    }
-
-    Result<void> barrier() override {
-        std::byte nothing{};
-        if (auto ok = reduce(&nothing, &nothing, 1, DType::u8, Reduce::max, 0); !ok) return ok;
-        return broadcast(&nothing, 1, 0);
     }
 
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
@@ -239,20 +164,25 @@ public:
 private:
     std::uint32_t size() const { return network_.size_; }
 
-    static void copy(void* to, const void* from, std::size_t bytes) {
-        if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
-    }
-    static std::byte* part(void* all, std::size_t bytes, std::uint32_t rank) {
-        return bytes == 0 ? nullptr : static_cast<std::byte*>(all) + bytes * rank;
-    }
-    static const std::byte* part(const void* all, std::size_t bytes, std::uint32_t rank) {
-        return bytes == 0 ? nullptr : static_cast<const std::byte*>(all) + bytes * rank;
+    Result<void> reduce(const Operation& what, void* out, std::size_t count, std::uint32_t root) {
+        const std::size_t bytes = count * bytes_of(what.type);
+        std::vector<std::byte> all(rank_ == root ? bytes * size() : 0);
+        if (auto ok = run(op::gather(what.in, all.data(), bytes, root)); !ok) return ok;
+        if (rank_ != root || bytes == 0) return {};
+        for (std::uint32_t other = 1; other < size(); ++other)
+            reduce_into(all.data(), all.data(), &all[other * bytes], count, what.type, what.reduce);
+        if (what.reduce == Reduce::average) divide(all.data(), count, what.type, size());
+        std::memcpy(out, all.data(), bytes);
+        return {};
     }
 
-    Result<void> exchange(const std::vector<Send>& sends, const std::vector<Receive>& receives) {
-        auto pending = start(sends, receives);
-        if (!pending) return std::unexpected(pending.error());
-        return (*pending)->wait();
+    Result<void> broadcast(const Operation& what) {
+        const Receive receive{what.root, what.out, what.bytes()};
+        if (rank_ != what.root) return exchange(*this, {}, {&receive, 1});
+        std::vector<Send> sends;
+        for (std::uint32_t peer = 0; peer < size(); ++peer)
+            if (peer != rank_) sends.push_back({peer, what.out, what.bytes()});
+        return exchange(*this, sends, {});
     }
 
     LocalNetwork& network_;

@@ -64,7 +64,7 @@ TEST_CASE("abort() ends a call that waits, there and at the others", "[tcp]") {
                           }
                           if (!messages) {
                               ready.count_down();
-                              return groups[rank]->barrier();
+                              return groups[rank]->run(op::barrier());
                           }
                           std::byte data[8];
                           const Receive receive{2, data, sizeof data};
@@ -78,7 +78,7 @@ TEST_CASE("abort() ends a call that waits, there and at the others", "[tcp]") {
         CHECK(results[0].error().code == Errc::closed);
         CHECK(groups[0]->lost().has_value());  // rank 2 may have passed it on first
         CHECK(results[1].error().code == Errc::cancelled);
-        CHECK(groups[1]->barrier().error().code == Errc::cancelled);
+        CHECK(groups[1]->run(op::barrier()).error().code == Errc::cancelled);
         CHECK_FALSE(groups[1]->lost().has_value());
     }
 }
@@ -95,8 +95,8 @@ TEST_CASE("A rank that goes away is named by all that wait for it or for each ot
                               groups[rank].reset();
                               return {};
                           }
-                          const auto done = groups[rank]->allreduce(
-                              data.data(), data.data(), data.size(), DType::f32, Reduce::max);
+                          const auto done = groups[rank]->run(op::allreduce(
+                              data.data(), data.data(), data.size(), DType::f32, Reduce::max));
                           if (!done) return done;
                       }
                   }));
@@ -211,8 +211,8 @@ TEST_CASE("A fork of a rank can end without harm", "[tcp]") {
     int status = -1;
     REQUIRE(waitpid(child, &status, 0) == child);
     CHECK(status == 0);
-    const auto results =
-        run_ranks(2, std::function([&](std::uint32_t rank) { return groups[rank]->barrier(); }));
+    const auto results = run_ranks(
+        2, std::function([&](std::uint32_t rank) { return groups[rank]->run(op::barrier()); }));
     CHECK(failures(results) == "");
 }
 
@@ -412,7 +412,8 @@ TEST_CASE("What ranks with encryption say to each other is not seen by who passe
                 if (!moving) return std::unexpected(moving.error());
                 if (auto done = (*moving)->wait(); !done) return done;
                 std::string again = rank == 0 ? secret : std::string(secret.size(), '.');
-                if (auto done = groups[rank]->broadcast(again.data(), again.size(), 0); !done)
+                if (auto done = groups[rank]->run(op::broadcast(again.data(), again.size(), 0));
+                    !done)
                     return done;
                 return again == secret ? Result<void>() : fail(Errc::internal, "{}", again);
             }));

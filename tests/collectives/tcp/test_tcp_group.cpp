@@ -165,7 +165,7 @@ TEST_CASE("Messages are matched in the order in which they are started", "[tcp]"
                               pending.push_back(std::move(*one));
                           }
                           if (i % 7 == 0)
-                              if (auto done = group.barrier(); !done) return done;
+                              if (auto done = group.run(op::barrier()); !done) return done;
                       }
                       for (auto& one : pending)
                           if (auto done = one->wait(); !done) return done;
@@ -192,9 +192,11 @@ TEST_CASE("256 ranks meet", "[.bench][tcp]") {
             while (known < took.count() && !slowest.compare_exchange_weak(known, took.count())) {
             }
             float one = 1, all = 0;
-            if (auto done = (*group)->allreduce(&one, &all, 1, DType::f32, Reduce::sum); !done)
+            if (auto done = (*group)->run(op::allreduce(&one, &all, 1, DType::f32, Reduce::sum));
+                !done)
                 return done;
-            return all == kRanks ? (*group)->barrier() : fail(Errc::internal, "{} ranks", all);
+            return all == kRanks ? (*group)->run(op::barrier())
+                                 : fail(Errc::internal, "{} ranks", all);
         }));
     CHECK(failures(results) == "");
     std::cout << fmt::format("{} ranks: {:.3f} s, {} round trips, {:.1f} a rank\n", kRanks,
@@ -211,7 +213,7 @@ TEST_CASE("Ranks that come in any order, at any time, find each other", "[tcp]")
                                            std::this_thread::sleep_for(late[spec.rank]);
                                            auto group = over_tcp::connect(spec);
                                            if (!group) return std::unexpected(group.error());
-                                           return (*group)->barrier();
+                                           return (*group)->run(op::barrier());
                                        }));
         REQUIRE(failures(results) == "");
     }
