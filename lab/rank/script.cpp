@@ -69,6 +69,7 @@ public:
 
 private:
     void take_output(string_view line) {
+        if (line.empty()) return;
         const bool is_record = line.starts_with('{') && line.find("\"type\"") != string_view::npos;
         const std::string whole = std::string(line) + "\n";
         if (!is_record)
@@ -86,8 +87,7 @@ private:
 
     const StepRegex* const regex_;
     const bool passes_records_;
-    LineCutter output_;
-    LineCutter errors_{"\r\n"};  // bars of progress end with '\r'
+    LineCutter output_{"\r\n"}, errors_{"\r\n"};  // bars of progress end with '\r'
     std::uint64_t lines_ = 0;
     std::vector<double> values_;
 };
@@ -159,7 +159,8 @@ int run_trainer(ScriptOptions options) {
     use_library("LIBDTRUN_COLLECTIVES_PATH", &dtrun_comm_create, "libdtrun_collectives.so.0");
     std::error_code none;
     const auto folder = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
-    options.words.insert(options.words.begin() + 1, folder / "torch/trainer.py");
+    // -B: nothing is written there.
+    options.words.insert(options.words.begin() + 1, {"-B", folder / "torch/trainer.py"});
     return run_script(options);
 }
 

@@ -4,9 +4,11 @@ The programs sleep as long as a step is to take, half of it with two ranks.
 """
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 DTRUN = os.path.abspath(sys.argv[1])
 
@@ -16,13 +18,13 @@ with dtrun.Worker() as worker:
         time.sleep(0.06 / worker.world_size)
         worker.progress(step)
 """
-# Rank 1 prints nothing; the bar of progress ends with a carriage return, on standard error.
+# Rank 1 prints no steps; bars of progress end with a carriage return, on either output.
 PRINTS = """import os, sys, time
 ranks = int(os.environ["WORLD_SIZE"])
 print("backend", sys.argv[1], "is", os.environ.get("DTRUN_BACKEND"))
 for step in range(8):
     if os.environ["RANK"] == "0":
-        print(f"{step}/8, {1000 * ranks} img/s", end="\\r", file=sys.stderr)
+        print(f"{step}/8, {1000 * ranks} img/s", end="\\r", file=(sys.stdout, sys.stderr)[step % 2])
 print('{"type":"train","accuracy":0.75,"loss":0.5}')
 """
 FAILS = """import os, sys
@@ -74,7 +76,7 @@ def prints_its_steps():
     assert code == 0, (code, text, errors)
     assert [(run["backend"], run["seed"], run["samples_per_s"], run["accuracy"]) for run in report["train"]] == [
         ("gloo", 1, 2000, 0.75), ("dtrun", 1, 2000, 0.75), ("gloo", 2, 2000, 0.75), ("dtrun", 2, 2000, 0.75)], text
-    for part in ("backend gloo-1 is gloo\n", "backend dtrun-2 is dtrun\n", "8, 2000 img/s"):
+    for part in ("backend gloo-1 is gloo\n", "backend dtrun-2 is dtrun\n", "6/8, 2000 img/s\n", "7/8, 2000 img/s"):
         assert part in errors, (part, errors)
 
 
@@ -97,6 +99,31 @@ def failures():
         assert code == 1 and expected in errors, (words, code, text, errors)
 
 
+def wait_for(path):
+    deadline = time.monotonic() + 60
+    while not (os.path.exists(path) and open(path).read().endswith("\n")):
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
+    with open(path) as file:
+        return int(file.read())
+
+
+def ended():
+    """Ctrl-C, and a program that says nothing, leave nothing behind; a program may take its time to end."""
+    words = ("--slots", "2", "--", "sh", "-c", 'trap "sleep 0.2; echo ended >> ends; exit 3" TERM INT; '
+             'echo $$ > pid$RANK; while :; do sleep 0.1; done')
+    with subprocess.Popen([DTRUN, "bench", *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True) as interrupted:
+        pids = [wait_for(f"pid{rank}") for rank in range(2)]
+        interrupted.send_signal(signal.SIGINT)
+        _, errors = interrupted.communicate(timeout=60)
+    assert interrupted.returncode == 130, (interrupted.returncode, errors)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids), pids
+    assert open("ends").read() == "ended\n" * 2, open("ends").read()
+    code, _, _, errors = bench("--timeout", "1", "--slots", "1", "--", "sleep", "60")
+    assert code == 1 and "said nothing for 1 s (--timeout)" in errors, errors
+
+
 def mistakes():
     for words, expected in (((), "which program? it stands behind --"),
                             (("--step-regex", "[0-9]+", "--", "true"), "has no group"),
@@ -115,5 +142,5 @@ with tempfile.TemporaryDirectory() as directory:
     for name, program in (("tells", TELLS), ("prints", PRINTS), ("fails", FAILS), ("apart", APART)):
         with open(f"{name}.py", "w") as file:
             file.write(program)
-    for part in (tells_of_its_steps, prints_its_steps, failures, mistakes):
+    for part in (tells_of_its_steps, prints_its_steps, failures, ended, mistakes):
         part()

@@ -12,6 +12,16 @@ import sys
 import tempfile
 
 DTRUN, PYTHON = (os.path.abspath(word) for word in sys.argv[1:3])
+OF_HOROVOD = """import time, torch, dtrun.torch as hvd
+hvd.init()
+model = torch.nn.Linear(8, 8)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+for _ in range(12):
+    optimizer.zero_grad()
+    time.sleep(0.03)
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
 WITHOUT_TORCH = "#!/bin/sh\nexec /usr/bin/python3 -S \"$@\"\n"
 
 
@@ -62,6 +72,17 @@ def scales_weakly():
     assert (run["scaling"], run["global_batch"], run["data"]) == ("weak", 2000, "generated digits"), run
 
 
+def programs_on_dtrun_torch_have_steps():
+    with open("horovod.py", "w") as file:
+        file.write(OF_HOROVOD)
+    done = subprocess.run([DTRUN, "bench", "--slots", "2", "--json", "r.json", "--", PYTHON, "horovod.py"], timeout=200,
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open("r.json") as file:
+        run, = json.load(file)["train"]
+    assert run["step_ms"] > 30 and 0.3 < run["seconds"] and run["ranks"] == 2, run
+
+
 def names_what_is_missing(folder):
     with open("no-torch", "w") as file:
         file.write(WITHOUT_TORCH)
@@ -86,5 +107,6 @@ with tempfile.TemporaryDirectory() as here:
         short.write(struct.pack(">II", 0x801, 10))
     learns_the_same(here)
     scales_weakly()
+    programs_on_dtrun_torch_have_steps()
     names_what_is_missing(here)
 print("ok")
