@@ -39,7 +39,7 @@ bool has_rank_0(const Assign& assign) {
 
 ForeignStores::ForeignStores(Parts parts)
     : parts_(std::move(parts)),
-      relayed_(parts_.send),
+      relayed_(parts_.executor, parts_.send),
       users_(relayed_),
       torch_(parts_.executor),
       horovod_(parts_.executor, parts_.desk) {}
@@ -60,6 +60,7 @@ Result<void> ForeignStores::begin(const Assign& assign) {
     Fd master;
     if (torch == TorchStore::agent && has_rank_0(assign) && !torch_listens_)
         master = parts_.ports.take_first();
+    users_.begin();
     relayed_.begin(assign.generation);
     if (auto done = begin_torch(assign, torch, std::move(master)); !done) return done;
     horovod_.begin(relayed_, assign);

@@ -26,7 +26,7 @@ void make_unique(std::vector<std::string>& names) {
 MpiService::MpiService(asio::any_io_executor executor, stores::RelayedStore::Send send,
                        Options options)
     : options_(std::move(options)),
-      network_(std::move(send),
+      network_(executor, std::move(send),
                [this] {
                    mpi_refused(
                        kNoRank,

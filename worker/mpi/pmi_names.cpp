@@ -13,13 +13,6 @@ constexpr std::size_t kNameBytesMax = 1'024;
 
 }  // namespace
 
-PmiNames::PmiNames(stores::JobStore& store, std::function<void()> answered)
-    : store_(store), answered_(std::move(answered)) {}
-
-PmiNames::~PmiNames() {
-    for (const auto& [number, ticket] : asked_) store_.forget(ticket);
-}
-
 void PmiNames::publish(std::string_view name, std::string_view port, Done done) {
     ask(Op::compare_set, name, port, std::move(done));
 }
@@ -36,19 +29,12 @@ void PmiNames::ask(Op op, std::string_view name, std::optional<std::string_view>
     if (std::max(name.size(), value.value_or("").size()) > kNameBytesMax)
         return done({Status::refused, {}});
     const std::string key = fmt::format("{}{}", kNames, name);
-    StoreRequest request;
-    request.op = op;
-    request.keys.push_back(key);
+    StoreRequest request{.op = op, .keys = {key}};
     if (value) request.values.push_back(*value);
-    const std::uint64_t number = ++last_asked_;
-    asked_[number] = 0;
-    const stores::JobStore::Ticket ticket =
-        store_.ask(request, [this, number, done = std::move(done)](const StoreReply& answer) {
-            asked_.erase(number);
-            done(answer);
-            answered_();
-        });
-    if (const auto at = asked_.find(number); at != asked_.end()) at->second = ticket;
+    queries_.ask(request, [this, done = std::move(done)](const StoreReply& answer) {
+        done(answer);
+        answered_();
+    });
 }
 
 }  // namespace dtrun::mpi

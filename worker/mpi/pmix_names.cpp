@@ -31,29 +31,13 @@ pmix::Status failure(Status status) {
 
 }  // namespace
 
-PmixNames::~PmixNames() {
-    for (const stores::JobStore::Ticket ticket : tickets_) store_.forget(ticket);
-}
-
-/// The store may answer within the call, before there is a ticket.
-void PmixNames::ask(StoreRequest request, Taken taken) {
-    const auto ticket = std::make_shared<stores::JobStore::Ticket>(0);
-    const auto answered = std::make_shared<bool>(false);
-    *ticket = store_.ask(request, [this, ticket, answered, taken](const StoreReply& reply) {
-        *answered = true;
-        tickets_.erase(*ticket);
-        taken(reply);
-    });
-    if (!*answered) tickets_.insert(*ticket);
-}
-
 void PmixNames::publish(const PmixPublish& request) {
     const auto job = std::make_shared<Job>(request.id, request.items.size());
     for (const PmixItem& item : request.items) {
         const std::string key = stored(item.key);
         const Bytes value = pmix_encode_item(item);
         StoreRequest store_request{.op = Op::compare_set, .keys = {key}, .values = {value}};
-        ask(store_request, [this, job, item](const StoreReply& reply) {
+        queries_.ask(store_request, [this, job, item](const StoreReply& reply) {
             const bool set = reply.status == Status::ok && results_of(reply).boolean();
             if (set) published_[item.rank].insert(item.key);
             if (reply.status != Status::ok)
@@ -78,7 +62,7 @@ void PmixNames::look_up(const std::string& name, std::uint64_t timeout_ms, const
     const std::string key = stored(name);
     StoreRequest request{.op = Op::get, .keys = {key}};
     request.timeout_ms = timeout_ms;
-    ask(request, [this, name, job](const StoreReply& reply) {
+    queries_.ask(request, [this, name, job](const StoreReply& reply) {
         found(name, reply, *job);
         if (--job->open > 0) return;
         // What there is: who has asked sees what is missing.
@@ -99,7 +83,7 @@ void PmixNames::found(const std::string& name, const StoreReply& reply, Job& job
     }
     if (item->once) {
         const std::string key = stored(name);
-        ask({.op = Op::erase, .keys = {key}}, [](const StoreReply&) {});
+        queries_.ask({.op = Op::erase, .keys = {key}}, [](const StoreReply&) {});
     }
     job.answer.items.push_back(std::move(*item));
 }
@@ -113,7 +97,7 @@ void PmixNames::unpublish(const PmixUnpublish& request) {
     for (const std::string& name : names) {
         ours.erase(name);
         const std::string key = stored(name);
-        ask({.op = Op::erase, .keys = {key}}, [this, job](const StoreReply& reply) {
+        queries_.ask({.op = Op::erase, .keys = {key}}, [this, job](const StoreReply& reply) {
             if (reply.status != Status::ok)
                 job->answer.status = failure(reply.status);
             else if (!results_of(reply).boolean())

@@ -19,10 +19,7 @@ class PmixNames {
 public:
     /// \param send  takes an answer's frame; also from within a call
     using Send = std::function<void(Bytes frame)>;
-    PmixNames(stores::JobStore& store, Send send) : store_(store), send_(std::move(send)) {}
-    ~PmixNames();
-    PmixNames(const PmixNames&) = delete;
-    PmixNames& operator=(const PmixNames&) = delete;
+    PmixNames(stores::JobStore& store, Send send) : queries_(store), send_(std::move(send)) {}
 
     void publish(const PmixPublish& request);
     void lookup(const PmixLookup& request);
@@ -36,16 +33,13 @@ private:
         PmixFound answer;
     };
     using JobPtr = std::shared_ptr<Job>;
-    using Taken = std::function<void(const StoreReply&)>;
 
-    void ask(StoreRequest request, Taken taken);
     void look_up(const std::string& key, std::uint64_t timeout_ms, const JobPtr& job);
     void found(const std::string& key, const StoreReply& reply, Job& job);
     void end(const Job& job);
 
-    stores::JobStore& store_;
+    stores::PendingQueries queries_;
     Send send_;
-    std::set<stores::JobStore::Ticket> tickets_;
     std::map<std::uint32_t, std::set<std::string>> published_;  ///< by rank
 };
 

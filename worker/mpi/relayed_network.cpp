@@ -21,6 +21,7 @@ void RelayedNetwork::begin(const MpiWorld& world) {
     fences_.clear();
     met_ = false;
     take_mail_ = nullptr;
+    queries_.forget_all();
     store_.begin(generation_);
 }
 
@@ -69,11 +70,7 @@ void RelayedNetwork::end_fence(std::map<FenceKey, Fenced>::iterator fence,
 
 void RelayedNetwork::mail(std::uint32_t node_rank, std::string bytes) {
     const std::string key = mailbox(node_rank);
-    StoreRequest request;
-    request.op = Op::push;
-    request.keys = {key};
-    request.values = {bytes};
-    store_.ask(request, [](const StoreReply& reply) {
+    queries_.ask({.op = Op::push, .keys = {key}, .values = {bytes}}, [](const StoreReply& reply) {
         if (reply.status != Status::ok) log::warn("mail between the MPI servers was refused");
     });
 }
@@ -86,20 +83,18 @@ void RelayedNetwork::open_mail(std::function<void(std::string)> take) {
 
 void RelayedNetwork::next_mail() {
     const std::string key = mailbox(node_rank_);
-    StoreRequest request;
-    request.op = Op::pop;
-    request.keys = {key};
-    request.timeout_ms = kForeverMs;
-    store_.ask(request, [this](const StoreReply& reply) {
-        if (reply.status == Status::stale) return;  // its generation is over, and nobody uses MPI
-        PackReader results(reply.results);
-        if (reply.status != Status::ok || results.array() != 1)
-            return log::warn("no more mail between the MPI servers");
-        std::string bytes(results.bytes());
-        const auto take = take_mail_;
-        next_mail();
-        take(std::move(bytes));
-    });
+    queries_.ask({.op = Op::pop, .keys = {key}, .timeout_ms = kForeverMs},
+                 [this](const StoreReply& reply) {
+                     if (reply.status == Status::stale)
+                         return;  // its generation is over, and nobody uses MPI
+                     PackReader results(reply.results);
+                     if (reply.status != Status::ok || results.array() != 1)
+                         return log::warn("no more mail between the MPI servers");
+                     std::string bytes(results.bytes());
+                     const auto take = take_mail_;
+                     next_mail();
+                     take(std::move(bytes));
+                 });
 }
 
 }  // namespace dtrun::mpi

@@ -21,8 +21,12 @@ namespace dtrun::mpi {
 class RelayedNetwork final : public MpiNetwork {
 public:
     /// \param too_much  called when a fence has failed because ranks brought more than it takes
-    RelayedNetwork(stores::RelayedStore::Send send, std::function<void()> too_much)
-        : send_(send), too_much_(std::move(too_much)), store_(std::move(send)) {}
+    RelayedNetwork(asio::any_io_executor executor, stores::RelayedStore::Send send,
+                   std::function<void()> too_much)
+        : send_(send),
+          too_much_(std::move(too_much)),
+          store_(std::move(executor), std::move(send)),
+          queries_(store_) {}
 
     /// Forgets the generation before: nobody who waits in it is answered.
     void begin(const MpiWorld& world);
@@ -47,6 +51,7 @@ private:
     stores::RelayedStore::Send send_;
     std::function<void()> too_much_;
     stores::RelayedStore store_;
+    stores::PendingQueries queries_;
     std::uint64_t generation_ = 0;
     std::uint32_t node_rank_ = 0;
     Rank first_rank_{};

@@ -5,7 +5,6 @@
 #include "rendezvous/wire/msgpack.h"
 
 #include <fmt/format.h>
-#include <optional>
 
 namespace dtrun::stores {
 namespace {
@@ -28,32 +27,24 @@ std::optional<tcp::endpoint> parse_end(std::string_view address, std::string_vie
     return tcp::endpoint(parsed, static_cast<std::uint16_t>(*number));
 }
 
-void push(JobStore& store, const std::string& key, std::string_view value) {
-    StoreRequest request;
-    request.op = Op::push;
-    request.keys = {key};
-    request.values = {value};
-    store.ask(request, [](const StoreReply&) {});
+}  // namespace
+
+void DistantUsers::push(const std::string& key, std::string_view value) {
+    queries_.ask({.op = Op::push, .keys = {key}, .values = {value}}, [](const StoreReply&) {});
 }
 
 /// \param take  called with the oldest item of a queue, or with nothing if there was none in time
-void pop(JobStore& store, const std::string& key, std::uint64_t timeout_ms,
-         std::function<void(std::optional<std::string>)> take) {
-    StoreRequest request;
-    request.op = Op::pop;
-    request.keys = {key};
-    request.timeout_ms = timeout_ms;
-    store.ask(request, [take = std::move(take)](const StoreReply& reply) {
+void DistantUsers::pop(const std::string& key, std::uint64_t timeout_ms, Take take) {
+    const StoreRequest request{.op = Op::pop, .keys = {key}, .timeout_ms = timeout_ms};
+    queries_.ask(request, [take = std::move(take)](const StoreReply& reply) {
         PackReader results(reply.results);
         if (reply.status != Status::ok || results.array() != 1) return take(std::nullopt);
         take(std::string(results.bytes()));
     });
 }
 
-}  // namespace
-
 void DistantUsers::answer_for(const std::string& address) {
-    pop(store_, mailbox(address), kForeverMs, [this, address](std::optional<std::string> question) {
+    pop(mailbox(address), kForeverMs, [this, address](std::optional<std::string> question) {
         if (!question) return;
         answer_for(address);
         answer(address, *question);
@@ -66,16 +57,15 @@ void DistantUsers::answer(const std::string& address, std::string_view question)
     const auto near = parse_end(address, words[0]);
     const auto far = parse_end(words[1], words[2]);
     if (!near || !far) return;
-    push(store_, answer_box(address, question),
-         user_of(*near, *far) == PeerUser::ours ? "ours" : "");
+    push(answer_box(address, question), user_of(*near, *far) == PeerUser::ours ? "ours" : "");
 }
 
 void DistantUsers::ask(const tcp::endpoint& there, const tcp::endpoint& here, Told told) {
     const std::string address = numeric(there.address());
     const std::string question = fmt::format("{} {} {} {}", there.port(), numeric(here.address()),
                                              here.port(), ++questions_);
-    push(store_, mailbox(address), question);
-    pop(store_, answer_box(address, question), kAnswerTimeMs,
+    push(mailbox(address), question);
+    pop(answer_box(address, question), kAnswerTimeMs,
         [told = std::move(told)](std::optional<std::string> answer) {
             if (!answer) return told(PeerUser::unknown);
             const std::string_view who = *answer;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,7 +19,10 @@ class DistantUsers {
 public:
     using Told = std::function<void(PeerUser)>;
 
-    explicit DistantUsers(JobStore& store) : store_(store) {}
+    explicit DistantUsers(JobStore& store) : queries_(store) {}
+
+    /// The store is about to begin a generation: who has asked in the one before is not told any more.
+    void begin() { queries_.forget_all(); }
 
     /// Answers other hosts' questions about connections from `address`, which is numeric and of this machine.
     /// To be called once in each generation of the store.
@@ -30,8 +34,11 @@ public:
 
 private:
     void answer(const std::string& address, std::string_view question);
+    void push(const std::string& key, std::string_view value);
+    using Take = std::function<void(std::optional<std::string>)>;
+    void pop(const std::string& key, std::uint64_t timeout_ms, Take take);
 
-    JobStore& store_;
+    PendingQueries queries_;
     std::uint64_t questions_ = 0;
 };
 

@@ -63,7 +63,11 @@ HttpAnswer failed(const StoreReply& reply) {
 
 HorovodRendezvous::HorovodRendezvous(JobStore& store, std::uint32_t world_size,
                                      std::vector<RankSlot> ranks, Reply reply)
-    : store_(store), world_size_(world_size), ranks_(std::move(ranks)), reply_(std::move(reply)) {}
+    : store_(store),
+      queries_(store),
+      world_size_(world_size),
+      ranks_(std::move(ranks)),
+      reply_(std::move(reply)) {}
 
 void HorovodRendezvous::ask(Asker asker, HttpRequest request, Deadline now) {
     asking_.insert(asker);
@@ -87,9 +91,7 @@ void HorovodRendezvous::forget(Asker asker) {
     Known* const known = find(name.mapped());
     if (known == nullptr) return;
     known->askers.erase(asker);
-    if (!known->askers.empty() || !known->asked) return;
-    known->asked = false;
-    store_.forget(known->ticket);
+    if (known->askers.empty()) known->query.forget();
 }
 
 const HorovodRendezvous::Known* HorovodRendezvous::find(const Name& name) const {
@@ -152,10 +154,7 @@ void HorovodRendezvous::get(Asker asker, const Name& name, Deadline now) {
 /// These may change at any time, so nothing is kept or shared.
 void HorovodRendezvous::get_bytes(Asker asker, const Name& name) {
     const std::string key = key_of(name.scope, 0, name.key);
-    StoreRequest request;
-    request.op = Op::get;
-    request.keys = {key};
-    ask_store(request, [this, asker](const StoreReply& reply) {
+    queries_.ask({.op = Op::get, .keys = {key}}, [this, asker](const StoreReply& reply) {
         if (reply.status == Status::not_found) return answer(asker, {404});
         if (reply.status != Status::ok) return answer(asker, failed(reply));
         answer(asker, http_answer(200, std::string(text_of(reply))));
@@ -169,31 +168,22 @@ void HorovodRendezvous::get_in_round(Asker asker, const Name& name, Scope& scope
     if (!known.since) known.since = now;
     known.askers.insert(asker);
     waiting_.emplace(asker, name);
-    if (known.asked) return;
-    known.asked = true;
-    const std::uint64_t round = scope.round;
-    const std::string key = key_of(name.scope, round, name.key);
-    StoreRequest request;
-    request.op = Op::get;
-    request.keys = {key};
+    if (known.query) return;
+    const std::string key = key_of(name.scope, scope.round, name.key);
+    StoreRequest request{.op = Op::get, .keys = {key}};
     // A GET of rank_<i> does not wait: without that key the asker's Gloo goes on with a guess.
     request.timeout_ms = name.key.starts_with(kRankPrefix) ? 0 : kHoldMs;
-    const auto ticket = ask_store(
-        request, [this, name, round](const StoreReply& reply) { got(name, round, reply); });
-    if (known.asked) known.ticket = ticket;
+    known.query =
+        store_.ask(request, [this, &known](const StoreReply& reply) { got(known, reply); });
 }
 
-void HorovodRendezvous::got(const Name& name, std::uint64_t round, const StoreReply& reply) {
-    const auto scope = scopes_.find(name.scope);
-    if (scope == scopes_.end() || scope->second.round != round) return;
-    const auto known = scope->second.values.find(name.key);
-    if (known == scope->second.values.end()) return;
-    known->second.asked = false;
+void HorovodRendezvous::got(Known& known, const StoreReply& reply) {
+    known.query.answered();
     if (reply.status == Status::ok)
-        return found(known->second, std::make_shared<const std::string>(text_of(reply)));
+        return found(known, std::make_shared<const std::string>(text_of(reply)));
     const bool missing = reply.status == Status::not_found || reply.status == Status::timed_out;
     const HttpAnswer error = missing ? HttpAnswer{404} : failed(reply);
-    for (const Asker asker : std::exchange(known->second.askers, {})) {
+    for (const Asker asker : std::exchange(known.askers, {})) {
         waiting_.erase(asker);
         answer(asker, error);
     }
@@ -202,7 +192,7 @@ void HorovodRendezvous::got(const Name& name, std::uint64_t round, const StoreRe
 void HorovodRendezvous::found(Known& known, Value value) {
     known.value = std::move(value);
     learn_endpoints(*known.value);
-    if (std::exchange(known.asked, false)) store_.forget(known.ticket);
+    known.query.forget();
     for (const Asker asker : std::exchange(known.askers, {})) {
         waiting_.erase(asker);
         answer(asker, {200, known.value});
@@ -319,7 +309,7 @@ void HorovodRendezvous::drop(Scope& scope) {
 
 /// Answers everybody who waits for a key that is dropped.
 void HorovodRendezvous::give_up(Known& known) {
-    if (std::exchange(known.asked, false)) store_.forget(known.ticket);
+    known.query.forget();
     for (const Asker asker : std::exchange(known.askers, {})) {
         waiting_.erase(asker);
         answer(asker, {404});
@@ -345,22 +335,18 @@ void HorovodRendezvous::arrive(Asker asker, std::uint32_t rank, std::uint64_t ro
 /// All ranks of this host have arrived: counts them with one request, and waits with another.
 void HorovodRendezvous::all_here(std::uint64_t round) {
     const std::string arrived = arrived_key(round);
-    StoreRequest add;
-    add.op = Op::add;
-    add.keys = {arrived};
-    add.delta = static_cast<std::int64_t>(ranks_.size());
-    ask_store(add, [this, round](const StoreReply& reply) {
-        if (reply.status != Status::ok) return opened(round, reply);
-        PackReader results(reply.results);
-        results.array();
-        if (results.integer() == static_cast<std::int64_t>(world_size_)) all_everywhere(round);
-    });
+    const auto here = static_cast<std::int64_t>(ranks_.size());
+    queries_.ask({.op = Op::add, .keys = {arrived}, .delta = here},
+                 [this, round](const StoreReply& reply) {
+                     if (reply.status != Status::ok) return opened(round, reply);
+                     PackReader results(reply.results);
+                     results.array();
+                     if (results.integer() == static_cast<std::int64_t>(world_size_))
+                         all_everywhere(round);
+                 });
     const std::string open = open_key(round);
-    StoreRequest wait;
-    wait.op = Op::wait;
-    wait.keys = {open};
-    wait.timeout_ms = kForeverMs;
-    ask_store(wait, [this, round](const StoreReply& reply) { opened(round, reply); });
+    queries_.ask({.op = Op::wait, .keys = {open}, .timeout_ms = kForeverMs},
+                 [this, round](const StoreReply& reply) { opened(round, reply); });
 }
 
 /// Opens the gate after this host's count completed the job's ranks. All of them have passed the
@@ -389,19 +375,11 @@ void HorovodRendezvous::opened(std::uint64_t round, const StoreReply& reply) {
 
 // ---- The rest ----------------------------------------------------------------------------------
 
-JobStore::Ticket HorovodRendezvous::ask_store(const StoreRequest& request, Done done) {
-    return store_.ask(
-        request, [alive = std::weak_ptr(alive_), done = std::move(done)](const StoreReply& reply) {
-            if (!alive.expired()) done(reply);
-        });
-}
-
-void HorovodRendezvous::change(Op op, std::string_view key, std::string_view value, Done done) {
-    StoreRequest request;
-    request.op = op;
-    request.keys = {key};
+void HorovodRendezvous::change(Op op, std::string_view key, std::string_view value,
+                               JobStore::Answer done) {
+    StoreRequest request{.op = op, .keys = {key}};
     if (op == Op::set) request.values = {value};
-    ask_store(request, std::move(done));
+    queries_.ask(request, std::move(done));
 }
 
 void HorovodRendezvous::answer(Asker asker, const HttpAnswer& answer) {

@@ -54,7 +54,7 @@ public:
     /// timeout (HOROVOD_GLOO_TIMEOUT_SECONDS) has passed, and asks again.
     static constexpr std::uint64_t kHoldMs = 1'000;
 
-    /// \param store  where the job's values are; outlives this, or is never asked again
+    /// \param store  where the job's values are; outlives this
     HorovodRendezvous(JobStore& store, std::uint32_t world_size, std::vector<RankSlot> ranks,
                       Reply reply);
 
@@ -88,8 +88,7 @@ private:
     /// A key in the highest round of its scope.
     struct Known {
         Value value;         ///< nullptr: not yet
-        bool asked = false;  ///< of the job's store, which has not answered
-        JobStore::Ticket ticket = 0;
+        PendingQuery query;  ///< of the job's store
         std::set<Asker> askers;
         std::optional<Deadline> since;  ///< when it was first asked for
     };
@@ -115,14 +114,12 @@ private:
         std::string scope;
         std::string key;
     };
-    using Done = std::function<void(const StoreReply&)>;
-
     const Known* find(const Name& name) const;
     Known* find(const Name& name) { return const_cast<Known*>(std::as_const(*this).find(name)); }
     void get(Asker asker, const Name& name, Deadline now);
     void get_bytes(Asker asker, const Name& name);
     void get_in_round(Asker asker, const Name& name, Scope& scope, Deadline now);
-    void got(const Name& name, std::uint64_t round, const StoreReply& reply);
+    void got(Known& known, const StoreReply& reply);
     void put(Asker asker, const Name& name, std::string body, Deadline now);
     void put_rank(Asker asker, const Name& name, std::string body, Deadline now);
     void put_value(Asker asker, const Name& name, std::uint64_t round, std::string body,
@@ -142,11 +139,11 @@ private:
     void all_everywhere(std::uint64_t round);
     void opened(std::uint64_t round, const StoreReply& reply);
 
-    JobStore::Ticket ask_store(const StoreRequest& request, Done done);
-    void change(Op op, std::string_view key, std::string_view value, Done done);
+    void change(Op op, std::string_view key, std::string_view value, JobStore::Answer done);
     void answer(Asker asker, const HttpAnswer& answer);
 
     JobStore& store_;
+    PendingQueries queries_;  ///< but for those of Known
     std::uint32_t world_size_;
     std::vector<RankSlot> ranks_;
     Reply reply_;
@@ -156,7 +153,6 @@ private:
     std::set<Asker> asking_;         ///< not answered, not forgotten
     std::map<Asker, Name> waiting_;  ///< in Known::askers
     std::set<std::string> told_;     ///< mistakes; a client tries three times
-    std::shared_ptr<char> alive_ = std::make_shared<char>();
 };
 
 }  // namespace dtrun::stores

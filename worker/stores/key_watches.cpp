@@ -1,7 +1,7 @@
 #include "worker/stores/key_watches.h"
 
 #include "rendezvous/wire/msgpack.h"
-#include "worker/stores/torch_question.h"
+#include "worker/stores/torch_operation.h"
 
 #include <utility>
 
@@ -19,36 +19,29 @@ KeyWatches::KeyWatches(JobStore& store, SessionFailure& failure, TcpStoreOutput&
                        std::function<void()> answered)
     : store_(store), failure_(failure), out_(out), answered_(std::move(answered)) {}
 
-KeyWatches::~KeyWatches() {
-    for (const auto& [serial, watch] : watches_) store_.forget(watch.ticket);
-}
-
 Result<void> KeyWatches::add(std::string_view key) {
     if (watches_.size() == kWatchesMax)
         return fail(Errc::invalid_input, "more than {} watched keys", kWatchesMax);
-    const std::uint64_t serial = ++last_serial_;
-    watches_.emplace(serial, Watch{std::string(key)});
-    to_ask_.push_back(serial);
+    to_ask_.push_back(&watches_.emplace_back(Watch{std::string(key)}));
     return {};
 }
 
 /// The first question about a key is answered at once, as no key has the revision that it names.
 bool KeyWatches::ask_next() {
     if (to_ask_.empty()) return false;
-    const std::uint64_t serial = to_ask_.back();
+    Watch& watch = *to_ask_.back();
     to_ask_.pop_back();
-    Watch& watch = watches_.at(serial);
     TorchQuestion question;
     StoreRequest& request = question.begin(Op::watch, TorchQuestion::kKeys, watch.key);
     request.number = watch.revision.value_or(~std::uint64_t{0});
     request.timeout_ms = kForeverMs;
-    watch.ticket =
-        store_.ask(request, [this, serial](const StoreReply& reply) { changed(serial, reply); });
+    watch.query =
+        store_.ask(request, [this, &watch](const StoreReply& reply) { changed(watch, reply); });
     return true;
 }
 
-void KeyWatches::changed(std::uint64_t serial, const StoreReply& reply) {
-    Watch& watch = watches_.at(serial);
+void KeyWatches::changed(Watch& watch, const StoreReply& reply) {
+    watch.query.answered();
     if (!failure_.is_over_after(reply)) {
         PackReader in(reply.results);
         in.array();
@@ -58,7 +51,7 @@ void KeyWatches::changed(std::uint64_t serial, const StoreReply& reply) {
         tell(watch, now);
         watch.revision = revision;
         watch.value = std::move(now);
-        to_ask_.push_back(serial);
+        to_ask_.push_back(&watch);
     }
     answered_();
 }

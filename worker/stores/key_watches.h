@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,9 +25,6 @@ public:
     ///                  something for ask_next()
     KeyWatches(JobStore& store, SessionFailure& failure, TcpStoreOutput& out,
                std::function<void()> answered);
-    ~KeyWatches();
-    KeyWatches(const KeyWatches&) = delete;
-    KeyWatches& operator=(const KeyWatches&) = delete;
 
     /// The key is watched once ask_next() is called. Errc: invalid_input (too many)
     Result<void> add(std::string_view key);
@@ -40,18 +37,17 @@ private:
         std::string key;                          ///< as on the wire
         std::optional<std::uint64_t> revision{};  ///< that the client knows
         std::optional<std::string> value{};
-        JobStore::Ticket ticket = 0;
+        PendingQuery query{};
     };
-    void changed(std::uint64_t serial, const StoreReply& reply);
+    void changed(Watch& watch, const StoreReply& reply);
     void tell(const Watch& watch, const std::optional<std::string>& now);
 
     JobStore& store_;
     SessionFailure& failure_;
     TcpStoreOutput& out_;
     const std::function<void()> answered_;
-    std::map<std::uint64_t, Watch> watches_;
-    std::vector<std::uint64_t> to_ask_;
-    std::uint64_t last_serial_ = 0;
+    std::list<Watch> watches_;
+    std::vector<Watch*> to_ask_;
 };
 
 }  // namespace dtrun::stores

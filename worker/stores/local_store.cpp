@@ -14,7 +14,7 @@ LocalStore::LocalStore(asio::any_io_executor executor, Store::Limits limits)
           nullptr, limits),
       timer_(executor) {}
 
-JobStore::Ticket LocalStore::ask(const StoreRequest& request, Answer answer) {
+JobStore::Ticket LocalStore::start(const StoreRequest& request, Answer answer) {
     const Ticket ticket = ++last_ticket_;
     auto reply = store_.ask({1, ticket}, request, Clock::now());
     if (reply)
@@ -22,7 +22,7 @@ JobStore::Ticket LocalStore::ask(const StoreRequest& request, Answer answer) {
     else
         waiting_.emplace(ticket, std::move(answer));
     look();
-    deliver();
+    deliver_later();
     return ticket;
 }
 
@@ -32,9 +32,17 @@ void LocalStore::forget(Ticket ticket) {
     if (answered != answered_.end()) answered->answer = nullptr;
 }
 
-/// Outside of the store's own calls: who is answered may ask again.
+/// Who asks is not answered before the call is over.
+void LocalStore::deliver_later() {
+    if (answered_.empty() || std::exchange(delivering_, true)) return;
+    asio::post(timer_.get_executor(), [this, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired()) deliver();
+    });
+}
+
+/// Also what is answered meanwhile, as who is answered may ask again.
 void LocalStore::deliver() {
-    if (std::exchange(delivering_, true)) return;
+    delivering_ = true;
     while (!answered_.empty()) {
         const Answered next = std::move(answered_.front());
         answered_.pop_front();
@@ -53,7 +61,7 @@ void LocalStore::look() {
         timer_at_ = Deadline::max();
         store_.expire(Clock::now());
         look();
-        deliver();
+        deliver_later();
     });
 }
 

@@ -17,12 +17,12 @@ class LocalStore final : public JobStore {
 public:
     explicit LocalStore(asio::any_io_executor executor, Store::Limits limits = {});
 
-    Ticket ask(const StoreRequest& request, Answer answer) override;
-    void forget(Ticket ticket) override;
-
     const Store& store() const { return store_; }
 
 private:
+    Ticket start(const StoreRequest& request, Answer answer) override;
+    void forget(Ticket ticket) override;
+    void deliver_later();
     void deliver();
     void look();
 
@@ -33,8 +33,8 @@ private:
         Answer answer;  ///< empty: forgotten meanwhile
         StoreReply reply;
     };
-    std::deque<Answered> answered_;  ///< by an operation that is not over yet
-    bool delivering_ = false;
+    std::deque<Answered> answered_;
+    bool delivering_ = false;  ///< now or soon
     Ticket last_ticket_ = 0;
     Timer timer_;
     Deadline timer_at_ = Deadline::max();

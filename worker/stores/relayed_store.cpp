@@ -40,48 +40,49 @@ RelayedStore::Client& RelayedStore::client_for(Op op, std::uint64_t& client_id) 
     return clients_[client_id];
 }
 
-JobStore::Ticket RelayedStore::ask(const StoreRequest& request, Answer answer) {
+JobStore::Ticket RelayedStore::start(const StoreRequest& request, Answer answer) {
     const Ticket ticket = ++last_ticket_;
     if (!fits_a_frame(request)) {
-        answer(too_large());
+        asked_.emplace(ticket, Asked{0, 0, request.op, std::move(answer)});
+        refuse_later(ticket);
         return ticket;
     }
-    Asked asked;
-    Client& client = client_for(request.op, asked.client);
-    asked.id = ++client.last_id;
-    asked.op = request.op;
-    asked.answer = std::move(answer);
-    client.unanswered.emplace(asked.id, ticket);
-    client.changing += changes_something(request.op);
+    std::uint64_t client_id = 0;
+    Client& client = client_for(request.op, client_id);
+    send(ticket, client_id, client, request, std::move(answer));
+    return ticket;
+}
+
+void RelayedStore::send(Ticket ticket, std::uint64_t client_id, Client& client,
+                        const StoreRequest& request, Answer answer) {
     RequestHeader header;
-    header.client = asked.client;
-    header.id = asked.id;
-    header.behind = static_cast<std::uint32_t>(asked.id - client.unanswered.begin()->first);
-    header.op = request.op;
-    asked_.emplace(ticket, std::move(asked));
+    header.client = client_id;
+    header.id = ++client.last_id;
+    client.unanswered.emplace(header.id, ticket);
+    client.changing += changes_something(request.op);
+    header.behind = static_cast<std::uint32_t>(header.id - client.unanswered.begin()->first);
+    asked_.emplace(ticket, Asked{client_id, header.id, request.op, std::move(answer)});
     const Bytes frame = encode_request(header, request, generation_);
     send_(FrameType::request, payload_of(frame));
-    return ticket;
+}
+
+void RelayedStore::refuse_later(Ticket ticket) {
+    asio::post(executor_, [this, ticket, alive = std::weak_ptr(alive_)] {
+        if (alive.expired()) return;
+        const auto asked = asked_.extract(ticket);
+        if (!asked.empty()) asked.mapped().answer(too_large());
+    });
 }
 
 /// The reply may be under way already: the number stays in use until it comes.
 void RelayedStore::forget(Ticket ticket) {
     const auto asked = asked_.find(ticket);
     if (asked == asked_.end() || !asked->second.answer) return;
+    if (asked->second.client == 0) return void(asked_.erase(asked));
     asked->second.answer = nullptr;
-    const StoreRequest cancel{.op = Op::cancel, .number = asked->second.id};
     const std::uint64_t client_id = asked->second.client;
-    Client& client = clients_.at(client_id);
-    RequestHeader header;
-    header.client = client_id;
-    header.id = ++client.last_id;
-    header.behind = static_cast<std::uint32_t>(header.id - client.unanswered.begin()->first);
-    header.op = Op::cancel;
-    const Ticket own = ++last_ticket_;
-    client.unanswered.emplace(header.id, own);
-    asked_.emplace(own, Asked{client_id, header.id, Op::cancel, nullptr});
-    const Bytes frame = encode_request(header, cancel, generation_);
-    send_(FrameType::request, payload_of(frame));
+    const StoreRequest cancel{.op = Op::cancel, .number = asked->second.id};
+    send(++last_ticket_, client_id, clients_.at(client_id), cancel, nullptr);
 }
 
 Result<void> RelayedStore::on_reply(std::string_view payload) {

@@ -18,10 +18,17 @@ public:
     bool empty() const { return bytes_.empty(); }
     std::string_view bytes() const { return bytes_; }
     /// So much waits for the client that nothing is to be begun before it has read some.
-    bool is_full() const;
+    bool is_full() const { return bytes_.size() >= kFullBytes; }
 
     /// \param bytes  so many, at the beginning of bytes()
-    void sent(std::size_t bytes);
+    void sent(std::size_t bytes) {
+        if (bytes < bytes_.size())
+            bytes_.erase(0, bytes);
+        else if (bytes_.capacity() > kBytesKept)
+            bytes_ = Bytes();
+        else
+            bytes_.clear();
+    }
     /// All of it, to keep while it is being sent.
     Bytes take() { return std::exchange(bytes_, {}); }
 
@@ -31,9 +38,15 @@ public:
         bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     }
     /// Their number comes first.
-    void put_bytes(std::string_view bytes);
+    void put_bytes(std::string_view bytes) {
+        put<std::uint64_t>(bytes.size());
+        bytes_ += bytes;
+    }
 
 private:
+    static constexpr std::size_t kFullBytes = 1u << 20;
+    static constexpr std::size_t kBytesKept = 128u << 10;
+
     Bytes bytes_;
 };
 

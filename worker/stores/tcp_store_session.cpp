@@ -14,9 +14,9 @@ constexpr char kWaitCanceled = 1;  // a reply
 }  // namespace
 
 TcpStoreSession::TcpStoreSession(JobStore& store, Hooks hooks)
-    : hooks_(std::move(hooks)),
+    : store_(store),
+      hooks_(std::move(hooks)),
       input_(hooks_.has_idle_sibling),
-      pending_(store, failure_, input_, [this] { answered(); }),
       watches_(store, failure_, output_, [this] { answered(); }),
       unconfirmed_(
           store, [this](const StoreReply& reply, bool was_full) { confirmed(reply, was_full); }) {}
@@ -29,7 +29,7 @@ void TcpStoreSession::received(std::size_t bytes) {
 /// True also while a request is unanswered: we must see a client hang up, as it waits no more.
 bool TcpStoreSession::wants_input() const {
     if (failure_ || !writable_ || output_.is_full()) return false;
-    if (pending_.stage() == PendingRequest::Stage::none) return !unconfirmed_.is_full();
+    if (!operation_) return !unconfirmed_.is_full();
     return input_.backlog_bytes() < kBacklogBytesMax;
 }
 
@@ -47,32 +47,26 @@ void TcpStoreSession::reconsider() {
     if (input_.undecided()) run();
 }
 
-/// Takes steps while there are any. A call from within a step returns at once: an answer that comes
-/// while the store is asked changes the state, and the outer loop goes on from there.
+/// Takes steps while there are any.
 void TcpStoreSession::run() {
-    if (std::exchange(running_, true)) return;
     while (!failure_ && step()) {
     }
-    running_ = false;
 }
 
 /// Goes on after an answer of the store.
 void TcpStoreSession::answered() {
-    if (running_) return;
     run();
     hooks_.changed();
 }
 
 /// \return whether something was done
 bool TcpStoreSession::step() {
-    using enum PendingRequest::Stage;
     if (!writable_) return false;
     if (watches_.ask_next()) return true;
-    if (pending_.stage() == asked) return false;
-    if (pending_.stage() == waiting) return during_wait();
+    if (query_) return may_wait_ && during_wait();
     if (output_.is_full()) return false;
-    if (pending_.stage() == to_ask) {
-        pending_.ask();
+    if (operation_) {
+        ask();
         return true;
     }
     if (unconfirmed_.is_full() || !find_request()) return false;
@@ -84,22 +78,6 @@ bool TcpStoreSession::find_request() {
     const auto found = input_.find();
     if (!found) failure_.set(found.error());
     return found && *found;
-}
-
-/// \return whether something was done
-bool TcpStoreSession::during_wait() {
-    if (!pending_.can_be_cancelled() || !find_request()) return false;
-    const bool cancelled = input_.request().op == TorchOp::cancel_wait;
-    const TorchDialect dialect = input_.dialect();
-    // Clients older than CANCEL_WAIT end a wait by just sending another request.
-    const bool ended = dialect == TorchDialect::legacy || dialect == TorchDialect::legacy_a;
-    if (!cancelled && !ended) return false;
-    pending_.cancel();
-    waited_for_.reset();
-    if (!cancelled) return true;
-    input_.consume();
-    output_.put(kWaitCanceled);
-    return true;
 }
 
 void TcpStoreSession::execute() {
@@ -138,12 +116,64 @@ void TcpStoreSession::execute() {
     const bool waited_for_it =
         request.op == TorchOp::pop && waited_for && *waited_for == input_.field(0);
     const TorchOperation::Parts parts{input_, question_, unconfirmed_, output_};
-    pending_.start(TorchOperation::make(parts, waited_for_it));
+    operation_ = TorchOperation::make(parts, waited_for_it);
+}
+
+/// Puts the operation's next question to the store. One that the client may cancel is consumed before its
+/// answer, as CANCEL_WAIT may stand behind it.
+void TcpStoreSession::ask() {
+    const TorchOperation::Next next = operation_->next();
+    if (next == TorchOperation::Next::done) return finish();
+    may_wait_ = next == TorchOperation::Next::ask_wait;
+    if (may_wait_) waits_since_ = Clock::now();
+    query_ = store_.ask(operation_->asked(), [this](const StoreReply& reply) {
+        query_.answered();
+        take(reply);
+        answered();
+    });
+    if (operation_->can_be_cancelled()) input_.consume();
+}
+
+void TcpStoreSession::take(const StoreReply& reply) {
+    const bool may_be = reply.status == Status::refused && operation_->can_be_refused();
+    if (!may_be && failure_.is_over_after(reply)) return;
+    const auto done = operation_->take(reply);
+    if (!done) return failure_.set(done.error());
+    if (*done) finish();
+}
+
+void TcpStoreSession::finish() {
+    if (!operation_->can_be_cancelled()) input_.consume();
+    operation_.reset();
+}
+
+std::optional<TorchWaiting> TcpStoreSession::waiting() const {
+    if (!query_ || !may_wait_) return {};
+    TorchWaiting waiting = operation_->waiting();
+    waiting.since = waits_since_;
+    return waiting;
+}
+
+/// \return whether something was done
+bool TcpStoreSession::during_wait() {
+    if (!operation_->can_be_cancelled() || !find_request()) return false;
+    const bool cancelled = input_.request().op == TorchOp::cancel_wait;
+    const TorchDialect dialect = input_.dialect();
+    // Clients older than CANCEL_WAIT end a wait by just sending another request.
+    const bool ended = dialect == TorchDialect::legacy || dialect == TorchDialect::legacy_a;
+    if (!cancelled && !ended) return false;
+    query_.forget();
+    operation_.reset();
+    waited_for_.reset();
+    if (!cancelled) return true;
+    input_.consume();
+    output_.put(kWaitCanceled);
+    return true;
 }
 
 /// Asks what has no reply: the keys and values of the request.
 void TcpStoreSession::tell(Op op) {
-    unconfirmed_.ask(question_.begin_with_pairs(op, input_), input_.request_bytes());
+    unconfirmed_.ask(question_.begin(op, input_), input_.request_bytes());
     input_.consume();
 }
 

@@ -1,18 +1,18 @@
 #pragma once
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "worker/stores/job_store.h"
 #include "worker/stores/key_watches.h"
-#include "worker/stores/pending_request.h"
 #include "worker/stores/session_failure.h"
 #include "worker/stores/tcp_store_input.h"
 #include "worker/stores/tcp_store_output.h"
 #include "worker/stores/torch_operation.h"
-#include "worker/stores/torch_question.h"
 #include "worker/stores/unconfirmed_requests.h"
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,10 +31,9 @@ class TcpStoreSession {
 public:
     struct Hooks {
         /// Something came of an answer: there is output, more input is wanted, or it has failed.
-        /// Not called for what comes of received() and set_writable() before they return. May not
-        /// destroy the session.
+        /// May not destroy the session.
         std::function<void()> changed;
-        /// See TcpStoreParser.
+        /// See TcpStoreInput.
         std::function<bool()> has_idle_sibling;
         /// This client has published that it is this rank of torch's default group.
         std::function<void(std::uint32_t)> is_rank;
@@ -67,7 +66,7 @@ public:
     bool undecided() const { return input_.undecided(); }
 
     /// What the client waits for; valid until something else is done here.
-    std::optional<TorchWaiting> waiting() const { return pending_.waiting(); }
+    std::optional<TorchWaiting> waiting() const;
     std::uint32_t pid() const { return pid_; }  ///< of the client; 0: not known
     bool has_spoken() const { return input_.has_spoken(); }
 
@@ -77,20 +76,27 @@ private:
     bool step();
     bool find_request();
     void execute();
+    void ask();
+    void take(const StoreReply& reply);
+    void finish();
+    bool during_wait();
     void tell(Op op);
     void confirmed(const StoreReply& reply, bool was_full);
-    bool during_wait();
 
+    JobStore& store_;
     Hooks hooks_;
     SessionFailure failure_;
     TcpStoreInput input_;
     TcpStoreOutput output_;
     TorchQuestion question_;
-    PendingRequest pending_;
     KeyWatches watches_;
     UnconfirmedRequests unconfirmed_;
+    /// The request that has a reply, until that is in the output.
+    std::unique_ptr<TorchOperation> operation_;
+    PendingQuery query_;      ///< its question to the store, if that was asked
+    bool may_wait_ = false;   ///< this is answered when something happens, not at once
+    Deadline waits_since_{};  ///< if it is
     bool writable_ = true;
-    bool running_ = false;
     std::uint32_t pid_ = 0;
     std::optional<std::string> waited_for_;  ///< the key of the last request, a WAIT for it alone
 };

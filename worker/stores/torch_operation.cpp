@@ -24,79 +24,55 @@ PackReader results_of(const StoreReply& reply) {
     return in;
 }
 
-class Get final : public TorchOperation {
+/// Has one question, which is answered at once.
+class Once final : public TorchOperation {
 public:
-    explicit Get(const Parts& parts) : TorchOperation(parts) {}
+    explicit Once(const Parts& parts) : TorchOperation(parts) {}
     Next next() override {
-        question(Op::get);
+        switch (request().op) {
+            case TorchOp::add:
+                question(Op::add).delta = request().number;
+                break;
+            case TorchOp::check:
+                parts_.question.begin(Op::check, parts_.input);
+                break;
+            case TorchOp::erase:
+                // Who deletes the key of a barrier lets it begin anew.
+                if (parts_.input.dialect() == TorchDialect::modern)
+                    parts_.aside.ask(
+                        parts_.question.begin(Op::erase, TorchQuestion::kBarriers, field(0)), 0);
+                question(Op::erase);
+                break;
+            case TorchOp::length:
+                question(Op::length);
+                break;
+            default:
+                question(Op::get);
+        }
         return Next::ask;
     }
     Result<bool> take(const StoreReply& reply) override {
+        const bool ok = reply.status == Status::ok;
         PackReader in = results_of(reply);
-        out().put_bytes(reply.status == Status::ok ? in.bytes() : std::string_view());
-        return true;
-    }
-};
-
-class Add final : public TorchOperation {
-public:
-    explicit Add(const Parts& parts) : TorchOperation(parts) {}
-    Next next() override {
-        question(Op::add).delta = request().number;
-        return Next::ask;
-    }
-    Result<bool> take(const StoreReply& reply) override {
-        if (reply.status != Status::ok)
-            return fail(Errc::invalid_input, "add to {}, which is no number",
-                        shown_torch_key(field(0)));
-        PackReader in = results_of(reply);
-        out().put<std::int64_t>(in.integer());
-        return true;
-    }
-};
-
-class Check final : public TorchOperation {
-public:
-    explicit Check(const Parts& parts) : TorchOperation(parts) {}
-    Next next() override {
-        parts_.question.begin_with_keys(Op::check, parts_.input);
-        return Next::ask;
-    }
-    Result<bool> take(const StoreReply& reply) override {
-        PackReader in = results_of(reply);
-        out().put(in.boolean() ? kReady : kNotReady);
-        return true;
-    }
-};
-
-/// Who deletes the key of a barrier lets it begin anew.
-class Erase final : public TorchOperation {
-public:
-    explicit Erase(const Parts& parts) : TorchOperation(parts) {}
-    Next next() override {
-        if (parts_.input.dialect() == TorchDialect::modern)
-            parts_.aside.ask(parts_.question.begin(Op::erase, TorchQuestion::kBarriers, field(0)),
-                             0);
-        question(Op::erase);
-        return Next::ask;
-    }
-    Result<bool> take(const StoreReply& reply) override {
-        PackReader in = results_of(reply);
-        out().put<std::int64_t>(in.boolean());
-        return true;
-    }
-};
-
-class Length final : public TorchOperation {
-public:
-    explicit Length(const Parts& parts) : TorchOperation(parts) {}
-    Next next() override {
-        question(Op::length);
-        return Next::ask;
-    }
-    Result<bool> take(const StoreReply& reply) override {
-        PackReader in = results_of(reply);
-        out().put<std::int64_t>(reply.status == Status::ok ? in.integer() : 0);
+        switch (request().op) {
+            case TorchOp::add:
+                if (!ok)
+                    return fail(Errc::invalid_input, "add to {}, which is no number",
+                                shown_torch_key(field(0)));
+                out().put<std::int64_t>(in.integer());
+                break;
+            case TorchOp::check:
+                out().put(in.boolean() ? kReady : kNotReady);
+                break;
+            case TorchOp::erase:
+                out().put<std::int64_t>(in.boolean());
+                break;
+            case TorchOp::length:
+                out().put<std::int64_t>(ok ? in.integer() : 0);
+                break;
+            default:
+                out().put_bytes(ok ? in.bytes() : std::string_view());
+        }
         return true;
     }
 };
@@ -110,7 +86,7 @@ public:
                 rank_ = std::max(rank_.value_or(0), *rank);
     }
     Next next() override {
-        parts_.question.begin_with_keys(Op::wait, parts_.input).timeout_ms = kForeverMs;
+        parts_.question.begin(Op::wait, parts_.input).timeout_ms = kForeverMs;
         return Next::ask_wait;
     }
     Result<bool> take(const StoreReply&) override {
@@ -234,7 +210,7 @@ public:
         if (one_by_one_)
             parts_.question.begin(Op::get, TorchQuestion::kKeys, field(next_key_));
         else
-            parts_.question.begin_with_keys(Op::multi_get, parts_.input);
+            parts_.question.begin(Op::multi_get, parts_.input);
         return Next::ask;
     }
     Result<bool> take(const StoreReply& reply) override {
@@ -293,6 +269,41 @@ private:
 
 }  // namespace
 
+StoreRequest& TorchQuestion::begin(Op op) {
+    request_.op = op;
+    request_.keys.clear();
+    request_.values.clear();
+    request_.expected.reset();
+    request_.timeout_ms = 0;
+    return request_;
+}
+
+StoreRequest& TorchQuestion::begin(Op op, std::string_view prefix, std::string_view key) {
+    begin(op);
+    keys_.assign(prefix);
+    keys_ += key;
+    request_.keys.push_back(keys_);
+    return request_;
+}
+
+StoreRequest& TorchQuestion::begin(Op op, const TcpStoreInput& input) {
+    begin(op);
+    const std::size_t stride = adds_something(op) ? 2 : 1;
+    const auto& fields = input.request().fields;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < fields.size(); i += stride) bytes += kKeys.size() + fields[i].bytes;
+    keys_.clear();
+    keys_.reserve(bytes);  // so that the views stay valid
+    for (std::size_t i = 0; i < fields.size(); i += stride) {
+        const std::size_t at = keys_.size();
+        keys_ += kKeys;
+        keys_ += input.field(i);
+        request_.keys.push_back(std::string_view(keys_).substr(at));
+        if (stride == 2) request_.values.push_back(input.field(i + 1));
+    }
+    return request_;
+}
+
 StoreRequest& TorchOperation::question(Op op) {
     return parts_.question.begin(op, TorchQuestion::kKeys, field(0));
 }
@@ -300,15 +311,11 @@ StoreRequest& TorchOperation::question(Op op) {
 std::unique_ptr<TorchOperation> TorchOperation::make(const Parts& parts, bool waited_for_it) {
     switch (parts.input.request().op) {
         case TorchOp::get:
-            return std::make_unique<Get>(parts);
         case TorchOp::add:
-            return std::make_unique<Add>(parts);
         case TorchOp::check:
-            return std::make_unique<Check>(parts);
         case TorchOp::erase:
-            return std::make_unique<Erase>(parts);
         case TorchOp::length:
-            return std::make_unique<Length>(parts);
+            return std::make_unique<Once>(parts);
         case TorchOp::wait:
             return std::make_unique<Wait>(parts);
         case TorchOp::barrier:

@@ -3,9 +3,8 @@
 #include "worker/stores/job_store.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <vector>
+#include <utility>
 
 namespace dtrun::stores {
 
@@ -17,31 +16,33 @@ class UnconfirmedRequests {
 public:
     /// \param was_full  is_full() until this came
     using Confirmed = std::function<void(const StoreReply& reply, bool was_full)>;
-    /// \param confirmed  called for each request, from within ask() or later
-    UnconfirmedRequests(JobStore& store, Confirmed confirmed);
-    ~UnconfirmedRequests();
-    UnconfirmedRequests(const UnconfirmedRequests&) = delete;
-    UnconfirmedRequests& operator=(const UnconfirmedRequests&) = delete;
+    /// \param confirmed  called for each request, later
+    UnconfirmedRequests(JobStore& store, Confirmed confirmed)
+        : queries_(store), confirmed_(std::move(confirmed)) {}
 
     /// \param bytes  that the request counts for: those on the wire
-    void ask(const StoreRequest& request, std::size_t bytes);
+    void ask(const StoreRequest& request, std::size_t bytes) {
+        bytes_ += bytes;
+        queries_.ask(request, [this, bytes](const StoreReply& reply) {
+            const bool was_full = is_full(queries_.size() + 1);
+            bytes_ -= bytes;
+            confirmed_(reply, was_full);
+        });
+    }
     /// Nothing more is to be asked before a confirmation; after 48 requests, or 4 MiB.
-    bool is_full() const;
+    bool is_full() const { return is_full(queries_.size()); }
 
 private:
-    struct Unconfirmed {
-        std::uint64_t serial = 0;
-        JobStore::Ticket ticket = 0;
-        std::size_t bytes = 0;
-    };
-    void answered(std::uint64_t serial, const StoreReply& reply);
+    static constexpr std::size_t kRequestsMax = 48;
+    static constexpr std::size_t kBytesMax = 4u << 20;
 
-    JobStore& store_;
+    bool is_full(std::size_t requests) const {
+        return requests >= kRequestsMax || bytes_ >= kBytesMax;
+    }
+
+    PendingQueries queries_;
     const Confirmed confirmed_;
-    std::vector<Unconfirmed> requests_;
     std::size_t bytes_ = 0;
-    std::uint64_t last_serial_ = 0;
-    std::uint64_t at_once_ = 0;  ///< confirmed by the call of JobStore::ask() that is not over
 };
 
 }  // namespace dtrun::stores

@@ -1,5 +1,6 @@
 // Whatever connects to torch's store: it may be refused, but nothing else may come of it, and how the
-// bytes are cut changes nothing.
+// bytes are cut changes nothing in the store. (A WAIT is answered, or ended by the CANCEL_WAIT that has come
+// with it.)
 
 #include "worker/stores/local_store.h"
 #include "worker/stores/tcp_store_session.h"
@@ -13,7 +14,6 @@ using namespace stores;
 namespace {
 
 struct Outcome {
-    std::string output;
     bool failed = false;
     std::size_t keys = 0;
 
@@ -28,10 +28,7 @@ Outcome talk(std::string_view bytes, std::size_t step) {
     {
         TcpStoreSession session(store, {[] {}, [] { return true; }, {}});
         const auto collect = [&] {
-            while (session.has_output()) {
-                outcome.output += session.output();
-                session.sent(session.output().size());
-            }
+            while (session.has_output()) session.sent(session.output().size());
         };
         while (!bytes.empty() && session.wants_input()) {
             const auto room = session.room();
@@ -40,6 +37,8 @@ Outcome talk(std::string_view bytes, std::size_t step) {
             std::ranges::copy(bytes.substr(0, taken), room.begin());
             bytes.remove_prefix(taken);
             session.received(taken);
+            context.restart();
+            context.poll();
             collect();
         }
         outcome.failed = session.failure().has_value();

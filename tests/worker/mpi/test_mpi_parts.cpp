@@ -33,6 +33,7 @@ MpiWorld two_hosts(std::uint64_t generation) {
 
 /// What the network has sent.
 struct Sent {
+    asio::io_context io;
     std::vector<std::pair<FrameType, std::string>> frames;
     RelayedStore::Send send() {
         return [this](FrameType type, std::string_view payload) {
@@ -80,7 +81,7 @@ TEST_CASE("a file that only begins like a program has no MPI", "[mpi]") {
 
 TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round", "[mpi]") {
     Sent sent;
-    RelayedNetwork network(sent.send(), [] { FAIL("too much"); });
+    RelayedNetwork network(sent.io.get_executor(), sent.send(), [] { FAIL("too much"); });
     network.begin(two_hosts(3));
     std::vector<Result<std::vector<std::string>>> results;
     const auto done = [&results](Result<std::vector<std::string>> result) {
@@ -115,7 +116,7 @@ TEST_CASE("a host comes to a fence of MPI for all its ranks, round after round",
 TEST_CASE("a fence that was brought too much says so", "[mpi]") {
     Sent sent;
     int too_much = 0;
-    RelayedNetwork network(sent.send(), [&too_much] { ++too_much; });
+    RelayedNetwork network(sent.io.get_executor(), sent.send(), [&too_much] { ++too_much; });
     network.begin(two_hosts(1));
     int failed = 0;
     network.fence("a", "x", [&failed](const auto& result) { failed += !result.has_value(); });
@@ -126,7 +127,7 @@ TEST_CASE("a fence that was brought too much says so", "[mpi]") {
 
 TEST_CASE("mail comes in order, also what came before somebody looked", "[mpi]") {
     Sent sent;
-    RelayedNetwork network(sent.send(), [] { FAIL("too much"); });
+    RelayedNetwork network(sent.io.get_executor(), sent.send(), [] { FAIL("too much"); });
     network.begin(two_hosts(1));
     network.mail(0, "to another");
     std::vector<std::string> taken;

@@ -1,39 +1,17 @@
 // The parts of a session that stand alone; test_pmi_session.cpp has them together.
 
 #include "tests/support/catch.h"
+#include "tests/worker/stores/answers.h"
 #include "worker/mpi/pmi_names.h"
 #include "worker/mpi/pmi_waits.h"
 
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtrun {
 
 using namespace mpi;
-namespace {
-
-/// Answers when the test says so.
-class Answers final : public stores::JobStore {
-public:
-    Ticket ask(const StoreRequest&, Answer answer) override {
-        waiting[++last_] = std::move(answer);
-        return last_;
-    }
-    void forget(Ticket ticket) override { waiting.erase(ticket); }
-    void answer(Ticket ticket, Status status) {
-        const auto found = waiting.extract(ticket);
-        found.mapped()({status, {}});
-    }
-
-    std::map<Ticket, Answer> waiting;
-
-private:
-    Ticket last_ = 0;
-};
-
-}  // namespace
+using stores::Answers;
 
 TEST_CASE("each thread that waits for an attribute is told, in order, and no other", "[pmi]") {
     PmiWaits waits;

@@ -26,7 +26,7 @@ public:
         for (PeerId host = 0; host < sizes_.size(); ++host) {
             hub_.add_peer(host, PeerKind::subtree, kNoRank);
             stores_.push_back(std::make_unique<RelayedStore>(
-                [this, host](FrameType type, std::string_view payload) {
+                io.get_executor(), [this, host](FrameType type, std::string_view payload) {
                     const FrameView frame{type, payload};
                     const auto taken = hub_.from_peer(host, frame, Clock::now());
                     if (!taken) failed_ = true;

@@ -40,7 +40,8 @@ public:
           world_size_(world_size),
           hub_(*this, {}),
           timer_(context.get_executor(), hub_),
-          relayed_([this](FrameType type, std::string_view payload) { send(type, payload); }) {
+          relayed_(context.get_executor(),
+                   [this](FrameType type, std::string_view payload) { send(type, payload); }) {
         hub_.add_peer(0, PeerKind::subtree, kNoRank);
     }
 

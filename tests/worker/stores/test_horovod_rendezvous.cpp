@@ -26,20 +26,25 @@ std::vector<RankSlot> slots(std::vector<std::uint32_t> ranks) {
 class CountingStore final : public JobStore {
 public:
     explicit CountingStore(JobStore& store) : store_(store) {}
-    Ticket ask(const StoreRequest& request, Answer answer) override {
-        ++asked[request.op];
-        return store_.ask(request, std::move(answer));
-    }
-    void forget(Ticket ticket) override {
-        ++forgotten;
-        store_.forget(ticket);
-    }
 
     std::map<Op, int> asked;
     int forgotten = 0;
 
 private:
+    Ticket start(const StoreRequest& request, Answer answer) override {
+        ++asked[request.op];
+        const Ticket ticket = ++last_;
+        queries_[ticket] = store_.ask(request, std::move(answer));
+        return ticket;
+    }
+    void forget(Ticket ticket) override {
+        ++forgotten;
+        queries_.erase(ticket);
+    }
+
     JobStore& store_;
+    std::map<Ticket, PendingQuery> queries_;
+    Ticket last_ = 0;
 };
 
 /// One job's hosts on one store.
@@ -64,6 +69,8 @@ struct Job {
                       std::string body = {}) {
         hosts[host]->rendezvous.ask(++last, {std::move(method), std::move(target), std::move(body)},
                                     now);
+        io.restart();
+        io.poll();
         return last;
     }
     unsigned status(std::uint64_t asker) const {
@@ -268,6 +275,7 @@ TEST_CASE("what was asked for has its answer when the generation ends, or none",
     rendezvous->ask(1, {"PUT", "/global/rank_0", ""}, Clock::now());
     rendezvous->ask(2, {"PUT", "/cross_0/rank_0", ""}, Clock::now());
     rendezvous->ask(3, {"GET", "/cross_0/1", ""}, Clock::now());
+    io.poll();
     CHECK(answers == 1);
     rendezvous.reset();
     io.run_for(std::chrono::seconds(2));  // the GET's time passes in the store
@@ -329,6 +337,7 @@ TEST_CASE("a value that is too large for the job's store is refused as the store
     HorovodRendezvous rendezvous(
         store, 1, slots({0}), [&](auto, const HttpAnswer& answer) { answers.push_back(answer); });
     rendezvous.ask(1, {"PUT", "/a/b", std::string(2'000, 'x')}, Clock::now());
+    io.poll();
     REQUIRE(answers.size() == 1);
     CHECK(answers[0].status == 500);
     CHECK_THAT(std::string(answers[0].bytes()), Contains("store"));

@@ -18,9 +18,10 @@ namespace {
 class Relayed final : private Outbox {
 public:
     Relayed()
-        : store([this](FrameType type, std::string_view payload) {
-              REQUIRE(hub.from_peer(1, {type, payload}, Clock::now()).has_value());
-          }),
+        : store(io.get_executor(),
+                [this](FrameType type, std::string_view payload) {
+                    REQUIRE(hub.from_peer(1, {type, payload}, Clock::now()).has_value());
+                }),
           hub(static_cast<Outbox&>(*this), HubOptions{}) {
         hub.add_peer(1, PeerKind::rank, kNoRank);
         begin(1);
@@ -30,12 +31,15 @@ public:
         store.begin(generation);
     }
     void pass() {
+        io.restart();
+        io.poll();
         while (!replies.empty()) {
             const Bytes reply = std::move(replies.front());
             replies.erase(replies.begin());
             REQUIRE(store.on_reply(reply).has_value());
         }
     }
+    asio::io_context io;
     std::vector<Bytes> replies;
     RelayedStore store;
     Hub hub;
@@ -74,22 +78,23 @@ struct Slot {
 /// The same on either kind of store; `pass` lets replies arrive.
 void use(JobStore& store, const std::function<void()>& pass) {
     Slot waited, got, added, swapped, listed, lost;
-    store.ask(request(Op::wait, {"a", "b"}), waited.take());
-    const auto ticket = store.ask(request(Op::wait, {"never"}), lost.take());
-    store.ask(request(Op::set, {"a"}, {"1"}), [](const StoreReply&) {});
+    PendingQueries queries(store);
+    queries.ask(request(Op::wait, {"a", "b"}), waited.take());
+    PendingQuery never = store.ask(request(Op::wait, {"never"}), lost.take());
+    queries.ask(request(Op::set, {"a"}, {"1"}), [](const StoreReply&) {});
     pass();
     CHECK_FALSE(waited.reply.has_value());
-    store.ask(request(Op::multi_set, {"b", "c"}, {"2", "3"}), [](const StoreReply&) {});
-    store.ask(request(Op::get, {"c"}), got.take());
+    queries.ask(request(Op::multi_set, {"b", "c"}, {"2", "3"}), [](const StoreReply&) {});
+    queries.ask(request(Op::get, {"c"}), got.take());
     StoreRequest add = request(Op::add, {"a"});
     add.delta = 41;
-    store.ask(add, added.take());
+    queries.ask(add, added.take());
     StoreRequest swap = request(Op::compare_set, {"b"}, {"two"});
     swap.expected = "2";
-    store.ask(swap, swapped.take());
+    queries.ask(swap, swapped.take());
     StoreRequest list = request(Op::list, {""});
     list.number = 2;
-    store.ask(list, listed.take());
+    queries.ask(list, listed.take());
     pass();
     REQUIRE(waited.reply.has_value());
     CHECK(waited.reply->status == Status::ok);
@@ -104,11 +109,12 @@ void use(JobStore& store, const std::function<void()>& pass) {
     PackReader names(listed.reply->results);
     CHECK(names.array() == 2);
     CHECK(names.array() == 2);
-    store.forget(ticket);
-    store.forget(ticket);
-    store.ask(request(Op::set, {"never"}, {"x"}), [](const StoreReply&) {});
+    never.forget();
+    never.forget();
+    queries.ask(request(Op::set, {"never"}, {"x"}), [](const StoreReply&) {});
     pass();
     CHECK_FALSE(lost.reply.has_value());
+    CHECK(queries.size() == 0);
 }
 
 }  // namespace
@@ -116,7 +122,7 @@ void use(JobStore& store, const std::function<void()>& pass) {
 TEST_CASE("a store in this process does what it is asked, in order", "[stores]") {
     asio::io_context io;
     LocalStore store(io.get_executor());
-    use(store, [] {});
+    use(store, [&io] { io.restart(), io.poll(); });
     CHECK(store.store().waiting() == 0);
 }
 
@@ -126,43 +132,69 @@ TEST_CASE("a store at the root of the tree does the same", "[stores]") {
     CHECK(relayed.hub.store().waiting() == 0);
 }
 
-TEST_CASE("who is answered by a local store may ask again at once", "[stores]") {
+TEST_CASE("who is answered by a local store may ask again, and is answered after that call",
+          "[stores]") {
     asio::io_context io;
     LocalStore store(io.get_executor());
+    PendingQueries queries(store);
     std::string order;
-    store.ask(request(Op::wait, {"key"}), [&](const StoreReply&) {
+    queries.ask(request(Op::wait, {"key"}), [&](const StoreReply&) {
         order += "w";
-        store.ask(request(Op::set, {"other"}, {""}), [&](const StoreReply&) { order += "n"; });
+        queries.ask(request(Op::set, {"other"}, {""}), [&](const StoreReply&) { order += "n"; });
         order += "i";
     });
-    store.ask(request(Op::wait, {"other"}), [&](const StoreReply&) { order += "o"; });
-    store.ask(request(Op::set, {"key"}, {""}), [&](const StoreReply&) { order += "s"; });
+    queries.ask(request(Op::wait, {"other"}), [&](const StoreReply&) { order += "o"; });
+    queries.ask(request(Op::set, {"key"}, {""}), [&](const StoreReply&) { order += "s"; });
+    CHECK(order.empty());
+    io.poll();
     CHECK(order == "wison");
 }
 
 TEST_CASE("who is forgotten while others are answered is not answered", "[stores]") {
     asio::io_context io;
     LocalStore store(io.get_executor());
-    JobStore::Ticket second = 0;
     std::string order;
-    store.ask(request(Op::wait, {"key"}), [&](const StoreReply&) {
+    PendingQuery second;
+    PendingQueries queries(store);
+    queries.ask(request(Op::wait, {"key"}), [&](const StoreReply&) {
         order += "1";
-        store.forget(second);
+        second.forget();
     });
     second = store.ask(request(Op::wait, {"key"}), [&](const StoreReply&) { order += "2"; });
-    store.ask(request(Op::set, {"key"}, {""}), [&](const StoreReply&) { order += "s"; });
+    queries.ask(request(Op::set, {"key"}, {""}), [&](const StoreReply&) { order += "s"; });
+    io.poll();
     CHECK(order == "1s");
+}
+
+TEST_CASE("a store forgets what is asked when the query goes", "[stores]") {
+    asio::io_context io;
+    LocalStore store(io.get_executor());
+    int answered = 0;
+    const auto count = [&answered](const StoreReply&) { ++answered; };
+    {
+        PendingQueries queries(store);
+        queries.ask(request(Op::wait, {"key"}), count);
+        PendingQuery query = store.ask(request(Op::wait, {"key"}), count);
+        query = store.ask(request(Op::pop, {"queue"}), count);
+        const PendingQuery moved = std::move(query);
+        CHECK(store.store().waiting() == 2);
+    }
+    CHECK(store.store().waiting() == 0);
+    { const PendingQuery soon = store.ask(request(Op::get, {"key"}), count); }
+    io.poll();
+    CHECK(answered == 0);
 }
 
 TEST_CASE("a local store's timeouts pass", "[stores]") {
     asio::io_context io;
     LocalStore store(io.get_executor());
     Slot late, later;
+    PendingQueries queries(store);
     StoreRequest get = request(Op::get, {"key"});
     get.timeout_ms = 60;
-    store.ask(get, later.take());
+    queries.ask(get, later.take());
     get.timeout_ms = 20;
-    store.ask(get, late.take());
+    queries.ask(get, late.take());
     io.run_for(std::chrono::seconds(5));
     REQUIRE(late.reply.has_value());
     CHECK(late.reply->status == Status::timed_out);
@@ -172,9 +204,10 @@ TEST_CASE("a local store's timeouts pass", "[stores]") {
 TEST_CASE("more changes than one client may have under way take several clients", "[stores]") {
     Relayed relayed;
     int answered = 0;
+    PendingQueries queries(relayed.store);
     for (int i = 0; i < 200; ++i) {
         const std::string key = "key" + std::to_string(i);
-        relayed.store.ask(request(Op::set, {key}, {"x"}), [&answered](const StoreReply& reply) {
+        queries.ask(request(Op::set, {key}, {"x"}), [&answered](const StoreReply& reply) {
             answered += reply.status == Status::ok;
         });
     }
@@ -187,11 +220,14 @@ TEST_CASE("a request that no frame holds is refused, and not sent", "[stores]") 
     Relayed relayed;
     const std::string large(FrameHeader::kPayloadBytesMax, 'v');
     Slot refused, others;
-    relayed.store.ask(request(Op::push, {"dtrun/mail/1"}, {large}), refused.take());
+    PendingQueries queries(relayed.store);
+    queries.ask(request(Op::push, {"dtrun/mail/1"}, {large}), refused.take());
+    CHECK_FALSE(refused.reply.has_value());
+    relayed.pass();
     REQUIRE(refused.reply.has_value());
     CHECK(refused.reply->status == Status::refused);
     CHECK(relayed.hub.store().size() == 0);
-    relayed.store.ask(request(Op::set, {"a"}, {"1"}), others.take());
+    queries.ask(request(Op::set, {"a"}, {"1"}), others.take());
     relayed.pass();
     CHECK(others.reply->status == Status::ok);
 }
@@ -199,14 +235,15 @@ TEST_CASE("a request that no frame holds is refused, and not sent", "[stores]") 
 TEST_CASE("nobody is answered from a generation that is over", "[stores]") {
     Relayed relayed;
     Slot old, fresh;
-    relayed.store.ask(request(Op::set, {"key"}, {"old"}), old.take());
-    relayed.store.ask(request(Op::wait, {"other"}), old.take());
+    PendingQueries queries(relayed.store);
+    queries.ask(request(Op::set, {"key"}, {"old"}), old.take());
+    queries.ask(request(Op::wait, {"other"}), old.take());
     relayed.begin(2);
     relayed.pass();
     CHECK_FALSE(old.reply.has_value());
     StoreRequest get = request(Op::get, {"key"});
     get.timeout_ms = 0;
-    relayed.store.ask(get, fresh.take());
+    queries.ask(get, fresh.take());
     relayed.pass();
     REQUIRE(fresh.reply.has_value());
     CHECK(fresh.reply->status == Status::not_found);

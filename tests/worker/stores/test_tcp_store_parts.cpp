@@ -2,6 +2,7 @@
 
 #include "rendezvous/wire/msgpack.h"
 #include "tests/support/catch.h"
+#include "tests/worker/stores/answers.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
 #include "worker/stores/input_buffer.h"
 #include "worker/stores/session_failure.h"
@@ -9,9 +10,7 @@
 #include "worker/stores/unconfirmed_requests.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
-#include <utility>
 
 namespace dtrun {
 
@@ -27,27 +26,6 @@ bool put(Input& input, std::string_view bytes) {
     input.received(taken);
     return taken == bytes.size();
 }
-
-/// Answers when the test says so, or at once.
-class Answers final : public JobStore {
-public:
-    Ticket ask(const StoreRequest&, Answer answer) override {
-        if (at_once) answer({Status::ok, {}});
-        if (!at_once) waiting[++last_] = std::move(answer);
-        return last_;
-    }
-    void forget(Ticket ticket) override { waiting.erase(ticket); }
-    void answer(Ticket ticket) {
-        const auto found = waiting.extract(ticket);
-        found.mapped()({Status::ok, {}});
-    }
-
-    bool at_once = false;
-    std::map<Ticket, Answer> waiting;
-
-private:
-    Ticket last_ = 0;
-};
 
 }  // namespace
 
@@ -106,16 +84,6 @@ TEST_CASE("unconfirmed requests are limited by number and by bytes", "[torch]") 
     store.answer(49);
     CHECK_FALSE(requests.is_full());
     CHECK(was_full == 2);
-}
-
-TEST_CASE("what is confirmed while the store is asked was never under way", "[torch]") {
-    Answers store;
-    store.at_once = true;
-    int confirmed = 0;
-    UnconfirmedRequests requests(store, [&](const StoreReply&, bool) { ++confirmed; });
-    for (int i = 0; i < 100; ++i) requests.ask({}, 1u << 20);
-    CHECK(confirmed == 100);
-    CHECK_FALSE(requests.is_full());
 }
 
 TEST_CASE("nobody waits for confirmations when those who asked are gone", "[torch]") {

@@ -24,26 +24,14 @@ class TestStore final : public JobStore {
 public:
     explicit TestStore(bool late = false) : late_(late), local_(context_.get_executor()) {}
 
-    Ticket ask(const StoreRequest& request, Answer answer) override {
-        ++asked;
-        const Ticket ticket = ++last_;
-        unanswered_.insert(ticket);
-        native_[ticket] = local_.ask(
-            request, [this, ticket, answer = std::move(answer)](const StoreReply& reply) {
-                if (late_)
-                    replies_.emplace_back(ticket, answer, reply);
-                else if (unanswered_.erase(ticket) > 0)
-                    answer(reply);
-            });
-        return ticket;
+    /// Answers what there is an answer for, unless that is to be late.
+    void settle() {
+        context_.restart();
+        context_.poll();
     }
-    void forget(Ticket ticket) override {
-        unanswered_.erase(ticket);
-        local_.forget(native_[ticket]);
-    }
-
     /// \return whether there was one
     bool answer_one() {
+        settle();
         if (replies_.empty()) return false;
         const auto [ticket, answer, reply] = std::move(replies_.front());
         replies_.pop_front();
@@ -61,12 +49,30 @@ public:
     std::size_t asked = 0;
 
 private:
+    Ticket start(const StoreRequest& request, Answer answer) override {
+        ++asked;
+        const Ticket ticket = ++last_;
+        unanswered_.insert(ticket);
+        native_[ticket] = local_.ask(
+            request, [this, ticket, answer = std::move(answer)](const StoreReply& reply) {
+                if (late_)
+                    replies_.emplace_back(ticket, answer, reply);
+                else if (unanswered_.erase(ticket) > 0)
+                    answer(reply);
+            });
+        return ticket;
+    }
+    void forget(Ticket ticket) override {
+        unanswered_.erase(ticket);
+        native_.erase(ticket);
+    }
+
     bool late_;
     asio::io_context context_;
     LocalStore local_;
     Ticket last_ = 0;
     std::set<Ticket> unanswered_;
-    std::map<Ticket, Ticket> native_;
+    std::map<Ticket, PendingQuery> native_;
     std::deque<std::tuple<Ticket, Answer, StoreReply>> replies_;
 };
 
@@ -94,6 +100,7 @@ public:
             std::ranges::copy(bytes.substr(0, taken), room.begin());
             bytes.remove_prefix(taken);
             session_->received(taken);
+            store_.settle();
             collect();
         }
     }
@@ -179,14 +186,18 @@ TEST_CASE("the older dialects are answered alike", "[torch]") {
         TestStore store;
         Client client(store, "");
         client.idle_sibling = true;
-        CHECK(client.ask(add + set + cas + get + check + wait + count) == back);
+        std::string got = client.ask(add + set + cas + get + check + wait);
+        got += client.ask(count);  // not at once: that would end the wait
+        CHECK(got == back);
         CHECK(client.ask(op(8, {"/k"})) == number<std::int64_t>(1));
         CHECK(client.ask(op(8, {"/k"})) == number<std::int64_t>(0));
     }
     SECTION("of 2023") {
         TestStore store;
         Client client(store, "");
-        CHECK(client.ask(add + set + cas + get + check + wait + count) == back);
+        std::string got = client.ask(add + set + cas + get + check + wait);
+        got += client.ask(count);  // not at once: that would end the wait
+        CHECK(got == back);
         CHECK(client.ask(op(8, {"/k", "x"}) + op(2, {"/k"})) == text("wx"));
         CHECK(client.ask(op(7, {"/k"})) == number<std::int64_t>(1));
         CHECK(client.ask(list(10, 1, {"/m", "1"}) + list(9, 1, {"/m"})) == text("1"));
@@ -382,7 +393,7 @@ TEST_CASE("a connection that appears later decides what operation 8 is", "[torch
     CHECK(client.take().empty());
     client.idle_sibling = true;
     client.session().reconsider();
-    CHECK(client.session().output() == number<std::int64_t>(1));
+    CHECK(client.take() == number<std::int64_t>(1));
     CHECK_FALSE(client.session().undecided());
 }
 
@@ -392,7 +403,7 @@ TEST_CASE("keys of others in the same store are not torch's", "[torch]") {
     request.op = Op::set;
     request.keys = {"torch"};
     request.values = {"x"};
-    store.ask(request, [](const StoreReply&) {});
+    const auto pushed = store.ask(request, [](const StoreReply&) {});
     Client client(store);
     CHECK(client.ask(op(7) + op(17)) == number<std::int64_t>(0) + number<std::int64_t>(0));
     CHECK(client.ask(list(5, 1, {"torch"})) == kNotReady);
@@ -461,7 +472,7 @@ TEST_CASE("nothing is done for a client that does not read", "[torch]") {
     CHECK(store.asked == 0);
     client.session().set_writable(true);
     CHECK(store.asked == 2);
-    CHECK(client.session().has_output());
+    CHECK(client.take() == text(std::string(1'000, 'x')));
 }
 
 TEST_CASE("a client says which rank it is, and for which ones it waits", "[torch]") {

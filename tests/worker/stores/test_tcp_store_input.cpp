@@ -1,6 +1,8 @@
 #include "tests/support/catch.h"
 #include "tests/worker/stores/tcp_store_bytes.h"
-#include "worker/stores/tcp_store_wire.h"
+#include "worker/stores/tcp_store_input.h"
+
+#include <algorithm>
 
 namespace dtrun {
 
@@ -9,11 +11,11 @@ namespace {
 
 using namespace torch;
 
-/// "op field field number", as far as they are there.
-std::string describe(const TorchRequest& request, std::string_view bytes) {
-    std::string made = std::to_string(static_cast<int>(request.op));
-    for (const auto& field : request.fields)
-        made += " " + std::string(bytes.substr(field.at, field.bytes));
+/// "op field field", as far as they are there.
+std::string describe(const TcpStoreInput& input) {
+    std::string made = std::to_string(static_cast<int>(input.request().op));
+    for (std::size_t i = 0; i < input.request().fields.size(); ++i)
+        made += " " + std::string(input.field(i));
     return made;
 }
 
@@ -24,26 +26,26 @@ struct Parsed {
     std::size_t left = 0;
 };
 
-/// \param step  so many bytes more are there each time
+/// \param step  so many bytes come at a time
 Parsed parse(std::string_view bytes, std::size_t step, std::function<bool()> idle_sibling = {}) {
-    TcpStoreParser parser(std::move(idle_sibling));
+    TcpStoreInput input(std::move(idle_sibling));
     Parsed parsed;
-    std::size_t begin = 0;
-    for (std::size_t end = std::min(step, bytes.size());;
-         end = std::min(end + step, bytes.size())) {
-        for (;;) {
-            const std::string_view there = bytes.substr(begin, end - begin);
-            std::size_t used = 0;
-            const auto next = parser.next(there, used);
-            if (!next) parsed.error = next.error().message;
-            if (!next || used == 0) break;
-            parsed.requests.push_back(describe(parser.request(), there));
-            begin += used;
+    parsed.left = bytes.size();
+    while (!bytes.empty() && parsed.error.empty()) {
+        const auto room = input.room();
+        const std::size_t taken = std::min({bytes.size(), room.size(), step});
+        std::ranges::copy(bytes.substr(0, taken), room.begin());
+        bytes.remove_prefix(taken);
+        input.received(taken);
+        for (auto found = input.find();; found = input.find()) {
+            if (!found) parsed.error = found.error().message;
+            if (!found || !*found) break;
+            parsed.requests.push_back(describe(input));
+            parsed.left -= input.request_bytes();
+            input.consume();
         }
-        if (end == bytes.size() || !parsed.error.empty()) break;
     }
-    parsed.dialect = parser.dialect();
-    parsed.left = bytes.size() - begin;
+    parsed.dialect = input.dialect();
     return parsed;
 }
 
