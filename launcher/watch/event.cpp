@@ -14,10 +14,9 @@ constexpr int kSchema = 1;  // of the lines; grows when a field changes its mean
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 constexpr std::string_view kNames[] = {
-    "job_started",  "host_joined", "host_failed", "host_lost",  "host_left", "world_started",
-    "rank_started", "rank_exited", "restart",     "job_ending", "job_ended",
+#define DTRUN_EVENT(name) #name,
+#include "launcher/watch/events.def"
 };
-static_assert(std::size(kNames) == kEventKinds);
 
 }  // namespace
 

@@ -11,19 +11,9 @@ namespace dtrun::watch {
 
 /// What may happen to a job. docs/EVENTS.md says what each carries.
 enum class EventKind : std::uint8_t {
-    job_started,
-    host_joined,
-    host_failed,
-    host_lost,
-    host_left,
-    world_started,
-    rank_started,
-    rank_exited,
-    restart,
-    job_ending,
-    job_ended,
+#define DTRUN_EVENT(name) name,
+#include "launcher/watch/events.def"
 };
-inline constexpr std::size_t kEventKinds = 11;
 
 std::string_view name_of(EventKind kind);
 /// By its name.
