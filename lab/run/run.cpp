@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "base/text_layout.h"
 #include "lab/child.h"
 #include "lab/names.h"
 #include "lab/report/html.h"
@@ -54,14 +55,9 @@ std::vector<std::string> environment_of_runs(plan::EnvironmentView environment) 
 
 /// Whether a status means that a host failed, so that any other run on these hosts would fail, too.
 bool is_of_hosts(int status) {
-    constexpr int kCodes[] = {plan::kExitNotExecutable, plan::kExitProgramMissing,
-                              plan::kExitUnreachable,   plan::kExitAuthentication,
-                              plan::kExitAgent,         plan::kExitTimeout};
-    return std::ranges::find(kCodes, status) != std::end(kCodes);
-}
-
-std::string counted(std::size_t count, string_view what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+    return std::ranges::any_of(plan::kExitCodes, [status](const plan::ExitCodeRow& row) {
+        return row.of_host && row.code == status;
+    });
 }
 
 /// What a failed run has said last, in the lines of a screen. A traceback ends with what was wrong.
@@ -150,10 +146,10 @@ private:
         }
         if (too_many_hosts > 0)
             leave_out(fmt::format("{} on {} or more: not all of these hosts can run it",
-                                  counted(too_many_hosts, "run"),
-                                  counted(static_cast<std::size_t>(hosts_end_), "host")));
+                                  plural(too_many_hosts, "run"),
+                                  plural(static_cast<std::size_t>(hosts_end_), "host")));
         if (trainings > 0)
-            leave_out(counted(trainings, "training") +
+            leave_out(plural(trainings, "training") +
                       " with several ranks: the serial one has failed already");
     }
 
@@ -368,9 +364,9 @@ private:
         int status = report_.failed() ? kExitFailed : 0;
         if (report_.interrupted)
             log::error("interrupted in run {} of {}; {}{} and {} until then", number_, total_,
-                       counted(report_.rows.size(), "row"),
-                       report_.pairs.empty() ? "" : ", " + counted(report_.pairs.size(), "pair"),
-                       counted(report_.train.size(), "training"));
+                       plural(report_.rows.size(), "row"),
+                       report_.pairs.empty() ? "" : ", " + plural(report_.pairs.size(), "pair"),
+                       plural(report_.train.size(), "training"));
         if (const auto written = write_reports(); !written) status = complain_of(written.error());
         return report_.interrupted ? plan::kExitSignalBase + signals_.received() : status;
     }

@@ -33,36 +33,32 @@ int failure_code(StartFailure kind) {
     return plan::kExitInternal;
 }
 
+/// MPI_Abort takes any number. Its low 8 bits may be 0, but the job has failed.
+int code_of(const Exited& rank) {
+    return rank.signal != 0 ? plan::kExitSignalBase + rank.signal : std::max(rank.code & 0xff, 1);
+}
+
 }  // namespace
+
+std::string_view name_of(JobOutcome::Cause cause) {
+    switch (cause) {
+#define DTRUN_CAUSE(name, code)   \
+    case JobOutcome::Cause::name: \
+        return #name;
+#include "launcher/head/causes.def"
+    }
+    return "success";
+}
 
 int exit_code(const JobOutcome& outcome) {
     const bool some_failed = outcome.cause == JobOutcome::Cause::rank_failed ||
                              outcome.cause == JobOutcome::Cause::host_lost;
     if (some_failed && outcome.well_needed > 0 && outcome.well >= outcome.well_needed) return 0;
     switch (outcome.cause) {
-        case JobOutcome::Cause::success:
-            return 0;
-        case JobOutcome::Cause::cannot_start:
-            return failure_code(outcome.host_failures.front().kind);
-        case JobOutcome::Cause::rank_failed:
-            // MPI_Abort takes any number. Its low 8 bits may be 0, but the job has failed.
-            return outcome.first->signal != 0 ? plan::kExitSignalBase + outcome.first->signal
-                                              : std::max(outcome.first->code & 0xff, 1);
-        case JobOutcome::Cause::host_lost:
-            return plan::kExitLost;
-        case JobOutcome::Cause::interrupted:
-            return plan::kExitSignalBase + outcome.signal;
-        case JobOutcome::Cause::start_timeout:
-        case JobOutcome::Cause::time_limit:
-            return plan::kExitTimeout;
-        case JobOutcome::Cause::ended_elsewhere:
-            return plan::kExitLost;
-        case JobOutcome::Cause::no_daemon:
-            return outcome.refused ? plan::kExitAuthentication : plan::kExitUnreachable;
-        case JobOutcome::Cause::stuck:
-            return plan::kExitStuck;
-        case JobOutcome::Cause::cannot_go_on:
-            return plan::kExitCannotGoOn;
+#define DTRUN_CAUSE(name, code)   \
+    case JobOutcome::Cause::name: \
+        return code;
+#include "launcher/head/causes.def"
     }
     return plan::kExitInternal;
 }

@@ -34,17 +34,8 @@ struct HostFailure {
 /// How a job ended, for the report and the exit code.
 struct JobOutcome {
     enum class Cause : std::uint8_t {
-        success,
-        cannot_start,  ///< see host_failures
-        rank_failed,   ///< see first
-        host_lost,     ///< see lost_host, lost_text
-        interrupted,   ///< by a signal to dtrun, see signal
-        start_timeout,
-        time_limit,       ///< it has taken too long
-        ended_elsewhere,  ///< the daemon has ended it, or is lost; see ended_text
-        no_daemon,        ///< no daemon let us in, see refused and ended_text
-        stuck,            ///< ranks wait for one that does not come; see ended_text
-        cannot_go_on,     ///< an elastic job: too few hosts are left; see ended_text
+#define DTRUN_CAUSE(name, code) name,
+#include "launcher/head/causes.def"
     };
     Cause cause = Cause::success;
     std::vector<HostFailure> host_failures;  ///< by host; of an elastic job, the last of each
@@ -71,6 +62,9 @@ struct JobOutcome {
     std::vector<std::string> waiting{};  ///< who waited for what when it ended
     std::vector<std::string> stacks{};   ///< where ranks were when they were found to hang
 };
+
+/// As events and views have it.
+std::string_view name_of(JobOutcome::Cause cause);
 
 /// The process's exit status for an outcome. Pure; the table is tested.
 int exit_code(const JobOutcome& outcome);

@@ -56,34 +56,6 @@ void add_ending(json::object& object, int code, int signal) {
 JobRecord::JobRecord(const plan::JobSpec& spec, const Hosts& hosts, const Job& job)
     : spec_(spec), hosts_(hosts), job_(job), started_ns_(now_ns()) {}
 
-std::string_view JobRecord::name_of(JobOutcome::Cause cause) {
-    switch (cause) {
-        case JobOutcome::Cause::success:
-            return "success";
-        case JobOutcome::Cause::cannot_start:
-            return "cannot_start";
-        case JobOutcome::Cause::rank_failed:
-            return "rank_failed";
-        case JobOutcome::Cause::host_lost:
-            return "host_lost";
-        case JobOutcome::Cause::interrupted:
-            return "interrupted";
-        case JobOutcome::Cause::start_timeout:
-            return "start_timeout";
-        case JobOutcome::Cause::time_limit:
-            return "time_limit";
-        case JobOutcome::Cause::ended_elsewhere:
-            return "ended_elsewhere";
-        case JobOutcome::Cause::no_daemon:
-            return "no_daemon";
-        case JobOutcome::Cause::stuck:
-            return "stuck";
-        case JobOutcome::Cause::cannot_go_on:
-            return "cannot_go_on";
-    }
-    return "success";
-}
-
 void JobRecord::tell(EventKind kind, json::object fields) {
     if (has_told_end_) return;  // hosts that were still being connected to fail then
     has_told_end_ = kind == EventKind::job_ended;

@@ -87,7 +87,6 @@ private:
     std::string_view rank_state(const Place& place) const;
     std::uint32_t world_size() const;
     std::string_view state() const;  ///< "starting", "running", "restarting", "ending" or "ended"
-    static std::string_view name_of(JobOutcome::Cause cause);
 
     const plan::JobSpec& spec_;
     const Hosts& hosts_;

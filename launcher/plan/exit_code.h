@@ -26,13 +26,15 @@ struct ExitCodeRow {
     std::string_view written;
     std::string_view name;
     std::string_view when;
+    /// A host has failed: so would any other run that needs it.
+    bool of_host = false;
 };
 
 /// The exit codes, which are part of the interface, by number.
 inline constexpr ExitCodeRow kExitCodes[] = {
     {kExitNotExecutable, "126", "not executable",
-     "the program or its directory (--wdir) cannot be used on some host"},
-    {kExitProgramMissing, "127", "not found", "the program is not there on some host"},
+     "the program or its directory (--wdir) cannot be used on some host", true},
+    {kExitProgramMissing, "127", "not found", "the program is not there on some host", true},
     {kExitSignalBase, "128+n", "signal n",
      "signal n ended the first rank that failed, or dtrun itself (130: Ctrl-C)"},
     {kExitUsage, "200", "usage",
@@ -41,18 +43,22 @@ inline constexpr ExitCodeRow kExitCodes[] = {
      "that is not there"},
     {kExitUnreachable, "201", "unreachable",
      "a host, the daemon of dtrun join, or the node that serves a job of torchrun: unknown name, "
-     "refused, no route, no answer within --connect-timeout"},
+     "refused, no route, no answer within --connect-timeout",
+     true},
     {kExitAuthentication, "202", "authentication",
-     "a host does not let us in: keys, unknown or changed host key; a daemon has another secret"},
+     "a host does not let us in: keys, unknown or changed host key; a daemon has another secret",
+     true},
     {kExitAgent, "203", "agent",
      "a host's agent cannot be copied or started, or cannot reach this machine, or the agent that "
-     "belongs to dtrun is missing here; its --health-check has not ended well"},
+     "belongs to dtrun is missing here; its --health-check has not ended well",
+     true},
     {kExitLost, "204", "lost",
      "a host or its agent was lost while the job ran; dtrun join: the job ended elsewhere, or its "
      "daemon is gone"},
     {kExitTimeout, "205", "timeout",
      "not every rank was running within --start-timeout, or the job has taken longer than "
-     "--timeout"},
+     "--timeout",
+     true},
     {kExitStuck, "206", "stuck",
      "ranks wait in MPI or in a store of their framework for one that will not come, or longer "
      "than --init-timeout; a rank cannot have MPI"},

@@ -4,7 +4,10 @@
 #include "tests/support/catch.h"
 #include "tests/support/seed.h"
 
+#include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 namespace dtrun {
@@ -398,6 +401,18 @@ TEST_CASE("each way to fail before the start has its exit code", "[job]") {
         outcome.host_failures.push_back({h0, kind, ""});
         CHECK(exit_code(outcome) == code);
     }
+}
+
+TEST_CASE("docs/EVENTS.md has the name of each cause", "[job]") {
+    std::ifstream file(DTRUN_EVENTS_MD);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    std::ranges::replace(text, '\n', ' ');
+    std::string names;
+#define DTRUN_CAUSE(name, code)                  \
+    names += names.empty() ? #name : ", " #name; \
+    CHECK(name_of(Cause::name) == #name);
+#include "launcher/head/causes.def"
+    CHECK_THAT(text, Catch::Contains("`cause` is one of " + names + "."));
 }
 
 TEST_CASE("whatever happens in whatever order, one cause stays and the job ends", "[job]") {
