@@ -2,29 +2,48 @@
 
 #include "hostfiles/allocation_parts.h"
 
+#include <fmt/format.h>
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace dtrun {
 
+namespace {
+
+struct SchedulerRow {
+    const char* name;
+    const char* more;
+    FoundAllocation (*find)(const AllocationInput& input);
+};
+
+constexpr SchedulerRow kSchedulers[] = {
+#define DTRUN_SCHEDULER(name, shown, files, more) {shown, more, find_##name},
+#include "hostfiles/schedulers.def"
+};
+
+const SchedulerRow& row_of(Scheduler scheduler) {
+    return kSchedulers[static_cast<std::size_t>(scheduler)];
+}
+
+}  // namespace
+
 const char* scheduler_name(Scheduler scheduler) {
-    switch (scheduler) {
-        case Scheduler::slurm:
-            return "Slurm";
-        case Scheduler::pbs:
-            return "PBS";
-        case Scheduler::lsf:
-            return "LSF";
-        case Scheduler::sge:
-            return "SGE";
-        case Scheduler::oar:
-            return "OAR";
-        case Scheduler::flux:
-            return "Flux";
-        case Scheduler::cobalt:
-            return "Cobalt";
+    return row_of(scheduler).name;
+}
+
+std::string scheduler_names() {
+    std::string names;
+    for (const SchedulerRow& row : kSchedulers) {
+        const char* const before = &row == std::end(kSchedulers) - 1 ? " or " : ", ";
+        names += fmt::format("{}{}", names.empty() ? "" : before, row.name);
     }
-    return "";
+    return names;
+}
+
+std::string words_for_more(Scheduler scheduler, int each, int all) {
+    return fmt::format(fmt::runtime(row_of(scheduler).more), fmt::arg("each", each),
+                       fmt::arg("all", all));
 }
 
 Allocation::Node node_of(const Allocation& allocation, const Host& host) {
@@ -104,12 +123,9 @@ Result<Allocation> finished(Allocation allocation, const Place& place) {
     return allocation;
 }
 
-// A Flux instance inside another scheduler's job inherits that job's variables, except Slurm's,
-// which it removes. Flux is therefore tried right after Slurm, before all others.
 Result<std::optional<Allocation>> find_allocation(const AllocationInput& input) {
-    for (const auto find :
-         {find_slurm, find_flux, find_pbs, find_lsf, find_sge, find_oar, find_cobalt}) {
-        auto found = find(input);
+    for (const SchedulerRow& row : kSchedulers) {
+        auto found = row.find(input);
         if (!found || *found) return found;
     }
     return std::nullopt;

@@ -11,10 +11,17 @@
 
 namespace dtrun {
 
-enum class Scheduler { slurm, pbs, lsf, sge, oar, flux, cobalt };
+enum class Scheduler {
+#define DTRUN_SCHEDULER(name, shown, files, more) name,
+#include "hostfiles/schedulers.def"
+};
 
 /// "Slurm", "PBS", …
 const char* scheduler_name(Scheduler scheduler);
+/// All of these: "Slurm, Flux, PBS, … or Cobalt".
+std::string scheduler_names();
+/// What to ask it for, so that it counts so many ranks.
+std::string words_for_more(Scheduler scheduler, int each, int all);
 
 /// What a batch system has given to the job in which this process runs.
 struct Allocation {
@@ -69,8 +76,8 @@ struct AllocationInput {
     std::function<Result<std::string>(const std::vector<std::string>& words)> command;
 };
 
-/// Reads an allocation off the environment of Slurm, Flux, PBS/Torque, LSF, SGE, OAR or Cobalt, in
-/// this order. docs/HOSTS.md lists the variables and what they mean. A variable that is set to
+/// Reads an allocation off the environment of a batch system, the first of schedulers.def that has one.
+/// docs/HOSTS.md lists the variables and what they mean. A variable that is set to
 /// nothing counts as unset.
 /// \return nothing when there is none; invalid_input when there is one that contradicts itself, with
 ///         "<variable>:1:<column>:" or "<file>:<line>:<column>:" and what to do; what `file` and

@@ -37,12 +37,8 @@ Result<Allocation> finished(Allocation allocation, const Place& place);
 
 // Each reads one scheduler's job, or finds nothing. Errc: as find_allocation()
 using FoundAllocation = Result<std::optional<Allocation>>;
-FoundAllocation find_slurm(const AllocationInput& input);
-FoundAllocation find_flux(const AllocationInput& input);
-FoundAllocation find_pbs(const AllocationInput& input);
-FoundAllocation find_lsf(const AllocationInput& input);
-FoundAllocation find_sge(const AllocationInput& input);
-FoundAllocation find_oar(const AllocationInput& input);
-FoundAllocation find_cobalt(const AllocationInput& input);
+#define DTRUN_SCHEDULER(name, shown, files, more) \
+    FoundAllocation find_##name(const AllocationInput& input);
+#include "hostfiles/schedulers.def"
 
 }  // namespace dtrun

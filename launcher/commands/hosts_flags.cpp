@@ -1,6 +1,8 @@
 // The flags and the help of `dtrun hosts`.
 
 #include "base/strings.h"
+#include "base/text_layout.h"
+#include "hostfiles/allocation.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 #include "launcher/commands/hosts_command.h"
@@ -11,13 +13,7 @@ namespace {
 using std::string_view;
 using enum cli::FlagGroup;
 
-constexpr string_view kHosts = R"(usage: dtrun hosts [options]
-
-Prints a host list in the format that another program wants. The hosts come
-from -H, --hostfile or --nodelist, else from standard input if names are piped
-in, else from the batch system whose job this is: Slurm, Flux, PBS, LSF, SGE,
-OAR or Cobalt. Repeated names add up to slots and keep the place of the first.
-
+constexpr string_view kHosts = R"(
 Examples:
   srun hostname -s | dtrun hosts --sort > hostfile
       `n1 slots=4` lines for deepspeed, horovodrun, mpirun or dtrun --hostfile
@@ -170,8 +166,14 @@ std::string hosts_help() {
                                                      {output, "What is printed"},
                                                      {reaching, "Looking them up"},
                                                      {other, "About dtrun"}};
-    return std::string(kHosts) + cli::sections(hosts_flags().flags(), kSections) +
-           std::string(kHostsExit);
+    const std::string what = fmt::format(
+        "Prints a host list in the format that another program wants. The hosts come from -H, "
+        "--hostfile or --nodelist, else from standard input if names are piped in, else from the "
+        "batch system whose job this is: {}. Repeated names add up to slots and keep the place of "
+        "the first.",
+        scheduler_names());
+    return "usage: dtrun hosts [options]\n\n" + wrap(what, 0) + std::string(kHosts) +
+           cli::sections(hosts_flags().flags(), kSections) + std::string(kHostsExit);
 }
 
 }  // namespace dtrun::commands

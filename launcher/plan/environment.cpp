@@ -15,6 +15,11 @@ namespace dtrun::plan {
 
 namespace {
 
+constexpr std::string_view kSchedulerFiles =
+#define DTRUN_SCHEDULER(name, shown, files, more) files
+#include "hostfiles/schedulers.def"
+    ;
+
 constexpr VariableGroup kGroups[] = {
     {NameRule::own, "each rank's place in the job",
      "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
@@ -76,8 +81,7 @@ constexpr VariableGroup kGroups[] = {
     {NameRule::host_bound, "which accelerators of this machine to use",
      "*_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK SLURM_JOB_GPUS"},
     {NameRule::host_bound, "files of a batch system, which only its first host may have",
-     "PBS_NODEFILE PE_HOSTFILE LSB_DJOB_HOSTFILE OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES "
-     "COBALT_NODEFILE"},
+     kSchedulerFiles.substr(1)},
     {NameRule::host_bound, "the node this is, to Slurm or PBS",
      "SLURMD_NODENAME SLURM_TOPOLOGY_ADDR* SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE PBS_NODENUM "
      "PBS_VNODENUM PBS_TASKNUM PBS_MOMPORT"},

@@ -39,14 +39,6 @@ bool may_oversubscribe(const Options& options, const Offer& offer) {
     return options.oversubscribe || (offer.from_allocation && offer.allocation->is_overcommitted);
 }
 
-/// What to ask a batch system for, so that it counts so many ranks.
-std::string words_for(Scheduler scheduler, int each, int all) {
-    if (scheduler == Scheduler::slurm) return fmt::format("ask for --ntasks-per-node={}", each);
-    if (scheduler == Scheduler::pbs) return fmt::format("ask for mpiprocs={} in each chunk", each);
-    if (scheduler == Scheduler::lsf) return fmt::format("ask for -n {}", all);
-    return "ask for more";
-}
-
 /// The job's batch system has not given it as much as it would need.
 std::unexpected<Error> too_little(const Allocation& allocation, const HostList& hosts, int ranks) {
     int tasks = 0;
@@ -65,7 +57,7 @@ std::unexpected<Error> too_little(const Allocation& allocation, const HostList& 
         "--oversubscribe",
         ranks, scheduler_name(allocation.scheduler), plural(static_cast<unsigned>(tasks), word),
         processors > 0 ? " and " + plural(static_cast<unsigned>(processors), "processor") : "",
-        name_hosts(names), allocation.slots_source, words_for(allocation.scheduler, each, ranks));
+        name_hosts(names), allocation.slots_source, words_for_more(allocation.scheduler, each, ranks));
 }
 
 /// Makes the hosts of an allocation fit for as many ranks as the user asks for: where the batch system counts

@@ -5,6 +5,7 @@
 #include "tests/support/catch.h"
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 using namespace dtrun;
@@ -403,4 +404,24 @@ TEST_CASE("Slurm is looked for before the others", "[hostfiles][allocation]") {
     world.variables["PBS_NODEFILE"] = "/gone";
     world.variables["FLUX_URI"] = "local:///gone";
     CHECK(found_in(world).scheduler == Scheduler::slurm);
+}
+
+TEST_CASE("docs/HOSTS.md has the batch systems of schedulers.def, in their order",
+          "[hostfiles][allocation]") {
+    std::ifstream file(DTRUN_HOSTS_MD);
+    std::string documented;
+    bool in_table = false;
+    for (std::string line; std::getline(file, line);) {
+        if (in_table && line.starts_with("| "))
+            documented += line.substr(2, line.find_first_of(" ,", 2) - 2) + " ";
+        in_table = line.starts_with("| batch system |") || (in_table && line.starts_with("|"));
+    }
+#define DTRUN_SCHEDULER(name, shown, files, more) shown " "
+    constexpr std::string_view kListed =
+#include "hostfiles/schedulers.def"
+        ;
+    CHECK(documented == kListed);
+    CHECK(scheduler_names() == "Slurm, Flux, PBS, LSF, SGE, OAR or Cobalt");
+    CHECK(words_for_more(Scheduler::pbs, 4, 8) == "ask for mpiprocs=4 in each chunk");
+    CHECK(words_for_more(Scheduler::lsf, 4, 8) == "ask for -n 8");
 }
