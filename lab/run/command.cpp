@@ -95,7 +95,7 @@ Result<Source> find_places(const plan::Options& options, plan::EnvironmentView e
         if (!hosts) return std::unexpected(hosts.error());
         places.hosts = std::move(*hosts);
     } else {
-        const bool here_only = options.transport == plan::TransportChoice::local ||
+        const bool here_only = options.transport == plan::Transport::local ||
                                plan::find_variable(environment, "DTRUN_RANK").has_value();
         if (!here_only) {
             auto found = plan::allocation_here(environment);

@@ -6,6 +6,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <utility>
 
@@ -115,11 +116,7 @@ Result<void> set_export(RunDraft& draft, string_view value) {
 }
 
 Result<void> set_launcher(RunDraft& draft, string_view value) {
-    const auto choice =
-        choose<plan::TransportChoice>(value, {{"ssh", plan::TransportChoice::ssh},
-                                              {"slurm", plan::TransportChoice::slurm},
-                                              {"srun", plan::TransportChoice::slurm},
-                                              {"fork", plan::TransportChoice::local}});
+    const auto choice = plan::find_transport(value, &plan::TransportRow::launcher);
     if (!choice) return std::unexpected(choice.error());
     draft.options.transport = *choice;
     return {};
@@ -263,15 +260,17 @@ Rows<RunDraft> words_of_variables() {
 }
 
 Rows<RunDraft> words_of_launching() {
+    static const std::string launchers =
+        fmt::format("{}", fmt::join(plan::transport_words(&plan::TransportRow::launcher), "|"));
     return {
         {{.names = "--allow-run-as-root -allow-run-as-root",
           .group = foreign,
           .help = "accepted: root may use dtrun"},
          nothing},
         {{.names = "-bootstrap -launcher",
-          .metavar = "ssh|slurm|fork",
+          .metavar = launchers,
           .group = foreign,
-          .help = "--transport ssh, slurm or local"},
+          .help = "--transport, by the words that MPI's launchers have for it"},
          set_launcher},
         {{.names = "--prefix -prefix",
           .group = foreign,

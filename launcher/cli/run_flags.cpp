@@ -12,6 +12,7 @@
 #include "launcher/cli/setters.h"
 #include "launcher/cli/show_rows.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <iterator>
 #include <tuple>
@@ -28,13 +29,21 @@ Result<void> set_tcp(RunDraft& draft, string_view) {
 }
 
 Result<void> set_transport(RunDraft& draft, string_view value) {
-    const auto choice =
-        choose<plan::TransportChoice>(value, {{"ssh", plan::TransportChoice::ssh},
-                                              {"slurm", plan::TransportChoice::slurm},
-                                              {"local", plan::TransportChoice::local}});
+    const auto choice = plan::find_transport(value, &plan::TransportRow::word);
     if (!choice) return std::unexpected(choice.error());
     draft.options.transport = *choice;
     return {};
+}
+
+/// "one ssh each, one srun for all, or only this machine"
+std::string ways_onto_hosts() {
+    std::string ways;
+    for (const plan::TransportRow& row : plan::kTransports) {
+        if (row.help.empty()) continue;
+        const bool is_last = &row == std::end(plan::kTransports) - 1;
+        ways += fmt::format("{}{}", ways.empty() ? "" : is_last ? ", or " : ", ", row.help);
+    }
+    return ways;
 }
 
 Result<void> add_contracts(RunDraft& draft, string_view value) {
@@ -297,13 +306,18 @@ Rows<RunDraft> environment_flags() {
 }
 
 Rows<RunDraft> reaching_flags() {
+    static const std::string transports =
+        fmt::format("{}", fmt::join(plan::transport_words(&plan::TransportRow::word), "|"));
+    static const std::string transport_help = fmt::format(
+        "how to get onto the hosts: {} (default: srun for the hosts of a Slurm "
+        "allocation, else ssh)",
+        ways_onto_hosts());
     return {
         {{.names = "--transport",
-          .metavar = "ssh|slurm|local",
+          .metavar = transports,
           .group = reaching,
           .in = {fronts, bench, doctor},
-          .help = "how to get onto the hosts: one ssh each, one srun for all, or only this machine "
-                  "(default: srun for the hosts of a Slurm allocation, else ssh)"},
+          .help = transport_help},
          set_transport},
         {{.names = "--ssh-port -p",
           .metavar = "PORT",

@@ -207,7 +207,7 @@ int run_info(cli::Words words, plan::EnvironmentView environment) {
              fmt::format("'{}' is no option; usage: dtrun info", rest->words.front())});
     log::init("dtrun", log::Level::normal);
     plan::Options options;
-    options.transport = plan::TransportChoice::local;
+    options.transport = plan::Transport::local;
     options.connect_timeout = kConnectTimeout;
     auto spec = plan_of(std::move(options), environment);
     if (!spec) return cli::complain(spec.error());

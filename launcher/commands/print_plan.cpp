@@ -13,23 +13,9 @@ namespace {
 
 namespace json = boost::json;
 
-const char* transport_name(plan::Transport transport) {
-    switch (transport) {
-        case plan::Transport::local:
-            return "local";
-        case plan::Transport::ssh:
-            return "ssh";
-        case plan::Transport::ssh_command:
-            return "ssh command";
-        case plan::Transport::slurm:
-            return "srun";
-    }
-    return "";
-}
-
 /// How ranks get onto a host.
-const char* way_to(const plan::JobSpec& spec, const plan::JobHost& host) {
-    return spec.options.mpirun ? "mpirun" : transport_name(host.transport);
+std::string_view way_to(const plan::JobSpec& spec, const plan::JobHost& host) {
+    return spec.options.mpirun ? "mpirun" : name_of(host.transport);
 }
 
 /// Whether to show variables' values: plans are shown to others, and variables hold tokens.

@@ -94,7 +94,7 @@ void follow_variables(cli::RunDraft& draft, plan::EnvironmentView environment) {
     if (draft.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
     plan::Options& options = draft.options;
     if (options.hosts.empty() && options.hostfile.empty() && options.rankfile.empty() &&
-        options.transport != plan::TransportChoice::local)
+        options.transport != plan::Transport::local)
         options.hostfile = first_set(kHostfiles, environment);
     if (draft.rsh.agent.empty()) draft.rsh.agent = first_set(kAgents, environment);
     if (draft.rsh.arguments.empty()) draft.rsh.arguments = first_set(kArguments, environment);

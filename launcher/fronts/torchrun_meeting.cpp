@@ -28,7 +28,7 @@ bool are_hosts_named(const plan::Options& options) {
 bool has_hosts(const TorchrunDraft& draft, plan::EnvironmentView environment) {
     const plan::Options& options = draft.options;
     if (are_hosts_named(options) || !draft.elastic.discovery_script.empty()) return true;
-    if (options.transport == plan::TransportChoice::local) return false;
+    if (options.transport == plan::Transport::local) return false;
     // Inside a rank the allocation belongs to the job around us.
     return !plan::find_variable(environment, "DTRUN_RANK") && plan::has_allocation(environment);
 }
@@ -98,7 +98,7 @@ Result<void> set_standalone(TorchrunDraft& draft) {
     if (options.shape.hosts_min > 1)
         return fail(Errc::invalid_input, "--standalone is one node, not --nnodes {}",
                     draft.own.nodes);
-    options.transport = plan::TransportChoice::local;
+    options.transport = plan::Transport::local;
     return {};
 }
 

@@ -300,8 +300,8 @@ private:
         const char* const mca = prte ? "--prtemca" : "--mca";
         const std::string ssh = prte ? "ssh" : "rsh";
         if (any_remote()) {
-            if (options_.transport == plan::TransportChoice::ssh) add({mca, "plm", ssh});
-            if (options_.transport == plan::TransportChoice::slurm) add({mca, "plm", "slurm"});
+            if (options_.transport == plan::Transport::ssh) add({mca, "plm", ssh});
+            if (options_.transport == plan::Transport::slurm) add({mca, "plm", "slurm"});
             const auto words = ssh_words();
             if (!words) return std::unexpected(words.error());
             const std::string program = ssh_program();
@@ -397,10 +397,10 @@ private:
             if (!words) return std::unexpected(words.error());
             const std::string program = ssh_program();
             // In a Slurm allocation the default is srun, which these words are not meant for.
-            const bool ssh = options_.transport == plan::TransportChoice::ssh || !words->empty() ||
+            const bool ssh = options_.transport == plan::Transport::ssh || !words->empty() ||
                              !program.empty();
             if (ssh) add({"-bootstrap", "ssh"});
-            if (options_.transport == plan::TransportChoice::slurm) add({"-bootstrap", "slurm"});
+            if (options_.transport == plan::Transport::slurm) add({"-bootstrap", "slurm"});
             if (!program.empty()) add({"-bootstrap-exec", program});
             // An empty value hides the one that Slurm sets for srun.
             if (ssh)

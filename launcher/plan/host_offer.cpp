@@ -28,7 +28,7 @@ Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
     offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
     offer.sources.slots = offer.sources.hosts;
     auto allocation = slurm_here(caller);
-    if (!allocation && options.transport == TransportChoice::slurm)
+    if (!allocation && options.transport == Transport::slurm)
         return std::unexpected(allocation.error());
     if (allocation) offer.allocation = std::move(*allocation);
     return offer;
@@ -86,7 +86,7 @@ Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
     if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
     // Inside a rank the allocation belongs to the job around us.
     const bool in_rank = find_variable(caller, "DTRUN_RANK").has_value();
-    if (options.join || options.transport == TransportChoice::local || in_rank)
+    if (options.join || options.transport == Transport::local || in_rank)
         return this_machine(options);
     auto allocation = allocation_here(caller);
     if (!allocation) return std::unexpected(allocation.error());

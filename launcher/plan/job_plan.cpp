@@ -30,8 +30,8 @@ std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation
 }
 
 /// How a node of Slurm's allocation is reached where there is no srun, as in many containers.
-Result<Transport> without_srun(const Host& host, TransportChoice asked, bool is_here) {
-    if (asked == TransportChoice::slurm)
+Result<Transport> without_srun(const Host& host, std::optional<Transport> asked, bool is_here) {
+    if (asked == Transport::slurm)
         return fail(Errc::invalid_input, "--transport slurm: there is no srun on PATH");
     if (is_here) return Transport::local;
     return fail(Errc::invalid_input,
@@ -46,17 +46,17 @@ Result<Transport> choose_transport(const JobSpec& spec, const Options& options, 
     const bool in_slurm = spec.scheduler && spec.scheduler->scheduler == Scheduler::slurm;
     const bool is_node = find_node(spec.scheduler, host).has_value();
     const auto is_here = [&] { return transport::is_this_machine(host, look_up); };
-    if (options.join || options.transport == TransportChoice::local) {
+    if (options.join || options.transport == Transport::local) {
         if (options.join || is_here()) return Transport::local;
         return fail(Errc::invalid_input, "--transport local: {} is another machine", host.name);
     }
-    if (options.transport == TransportChoice::slurm && !in_slurm)
+    if (options.transport == Transport::slurm && !in_slurm)
         return fail(Errc::invalid_input,
                     "--transport slurm: no Slurm allocation here; start dtrun in sbatch or salloc");
-    if (options.transport == TransportChoice::slurm && !is_node)
+    if (options.transport == Transport::slurm && !is_node)
         return fail(Errc::invalid_input, "--transport slurm: {} is not in the allocation",
                     host.name);
-    if (is_node && options.transport != TransportChoice::ssh)
+    if (is_node && options.transport != Transport::ssh)
         return spec.has_srun ? Transport::slurm : without_srun(host, options.transport, is_here());
     if (is_here()) return Transport::local;
     return spec.ssh.command.empty() ? Transport::ssh : Transport::ssh_command;

@@ -20,9 +20,6 @@
 
 namespace dtrun::plan {
 
-/// How an agent gets onto a host.
-enum class Transport : std::uint8_t { local, ssh, ssh_command, slurm };
-
 /// One host of a job, with everything decided.
 struct JobHost {
     Host host;

@@ -6,6 +6,7 @@
 #include "launcher/plan/log_options.h"
 #include "launcher/plan/rank_set.h"
 #include "launcher/plan/tag.h"
+#include "launcher/plan/transports.h"
 #include "rendezvous/elastic/generations.h"
 #include "rendezvous/wire/binding_request.h"
 #include "rendezvous/wire/heartbeat.h"
@@ -96,9 +97,6 @@ struct ShowOptions {
     std::optional<ListenAddress> metrics{};  ///< --metrics
     std::optional<ListenAddress> page{};     ///< --web
 };
-
-/// --transport: how agents get onto the hosts.
-enum class TransportChoice { automatic, local, ssh, slurm };
 
 /// How a daemon and a job of it are named on the command line.
 struct DaemonWords {
@@ -236,9 +234,9 @@ struct Options {
     ShowOptions show;
 
     // How hosts are reached.
-    TransportChoice transport = TransportChoice::automatic;  ///< --transport
-    int ssh_port = 0;                                        ///< -p, 1..65535; 0: ssh's own choice
-    std::string ssh_identity_file;                           ///< -i; empty: ssh's own choice
+    std::optional<Transport> transport{};  ///< --transport; none: what is right for a host
+    int ssh_port = 0;                      ///< -p, 1..65535; 0: ssh's own choice
+    std::string ssh_identity_file;         ///< -i; empty: ssh's own choice
     std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
     bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
     std::vector<std::string> network_interfaces;  ///< --network-interfaces; empty: any

@@ -216,7 +216,7 @@ TEST_CASE("where Slurm's variables are, but not srun, this machine's ranks start
     CHECK_THAT(make_job_spec(options, two, "/").error().message,
                Catch::StartsWith("n1 is a node of this Slurm allocation, but there is no srun") &&
                    Catch::Contains("--transport ssh") && Catch::Contains("dtrun join"));
-    options.transport = TransportChoice::slurm;
+    options.transport = Transport::slurm;
     CHECK(make_job_spec(options, here, "/").error().message ==
           "--transport slurm: there is no srun on PATH");
 }

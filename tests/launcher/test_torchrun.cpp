@@ -213,7 +213,7 @@ TEST_CASE("Strings about the meeting are accepted with one note", "[launcher][to
                 "the ranks together itself, on an address and a free port of its own choice"});
     CHECK(torch_warnings("--standalone --rdzv-endpoint h:29400 --rdzv-id x t.py").empty());
     CHECK(torch_options("--standalone --rdzv-id x t.py").run_id.empty());
-    CHECK(torch_options("--standalone t.py").transport == TransportChoice::local);
+    CHECK(torch_options("--standalone t.py").transport == Transport::local);
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGUSR1 t.py").empty());
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGALRM t.py") ==
           Strings{"--signals-to-handle: dtrun does not forward SIGALRM"});

@@ -188,7 +188,7 @@ plan::JobSpec make_spec(const Script& script) {
     options.program = {script.program};
     options.contracts = {"none"};
     options.stdin_target.kind = plan::StdinTarget::Kind::none;
-    options.transport = plan::TransportChoice::ssh;
+    options.transport = plan::Transport::ssh;
     options.tree_threshold = 10'000;
     options.verbosity = log::Level::normal;
     script.options(options);

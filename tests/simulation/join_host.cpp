@@ -105,7 +105,7 @@ plan::JobSpec JoinHost::make_spec() const {
     options.program = {"/bin/true"};
     options.contracts = {"none"};
     options.stdin_target.kind = plan::StdinTarget::Kind::none;
-    options.transport = plan::TransportChoice::ssh;
+    options.transport = plan::Transport::ssh;
     options.verbosity =
         log::enabled(log::Level::verbose) ? log::Level::verbose : log::Level::normal;
     auto spec = plan::make_job_spec(std::move(options), {}, "/");
