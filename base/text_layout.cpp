@@ -6,11 +6,28 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
+#include <iterator>
 
 namespace dtrun {
 
 std::string plural(unsigned long long count, std::string_view one) {
     return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+std::string duration_text(double seconds) {
+    const auto s = static_cast<long long>(seconds);
+    if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 0);
+    if (s < 3'600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+    if (s < 86'400) return fmt::format("{} h {:02} min", s / 3'600, s % 3'600 / 60);
+    return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3'600);
+}
+
+std::string bytes_text(double bytes) {
+    constexpr const char* kUnits[] = {"B", "K", "M", "G", "T", "P"};
+    std::size_t unit = 0;
+    for (; bytes >= 1000 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+    const int digits = bytes < 10 && unit > 0 ? 1 : 0;
+    return fmt::format("{:.{}f}{}", bytes, digits, kUnits[unit]);
 }
 
 std::size_t terminal_columns(int fd) {

@@ -11,6 +11,13 @@ inline constexpr std::size_t kHelpColumns = 80;
 /// "1 host", "2 hosts".
 std::string plural(unsigned long long count, std::string_view one);
 
+/// How long something has taken: "0.25 s", "12 s", "4 min 10 s", "3 h 05 min", "2 d 3 h". A limit that somebody has
+/// set is told by in_seconds().
+std::string duration_text(double seconds);
+
+/// "512B", "1.5G", "61G". The page of a job (launcher/watch/page.html) writes both in the same way.
+std::string bytes_text(double bytes);
+
 /// How wide a terminal is; 0: it is none, or does not tell.
 std::size_t terminal_columns(int fd);
 

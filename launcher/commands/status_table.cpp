@@ -41,7 +41,7 @@ std::vector<json::object> objects_of(const json::object& object, std::string_vie
 /// How long nobody has been connected to a job.
 std::string unused_of(const json::object& job) {
     if (!job.contains("unused_s")) return "-";
-    return watch::span_text(static_cast<double>(number_of(job, "unused_s")));
+    return duration_text(static_cast<double>(number_of(job, "unused_s")));
 }
 
 std::string member_row(const json::object& member) {

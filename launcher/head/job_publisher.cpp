@@ -1,5 +1,6 @@
 #include "launcher/head/job_publisher.h"
 
+#include "base/crypto.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -126,7 +127,7 @@ watch::HttpReply JobPublisher::has_seen(const watch::HttpRequest& request) {
 asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest request) {
     if (request.path == "/")
         co_return watch::HttpReply{200, "text/html; charset=utf-8", std::string(watch::kPage)};
-    if (!watch::same_key(request.key, key_)) co_return watch::wrong_key();
+    if (!equal_constant_time(as_bytes(request.key), as_bytes(key_))) co_return watch::wrong_key();
     watch::HttpReply reply;
     if (request.path == "/api/output")
         reply = output_of(request);

@@ -21,11 +21,8 @@ namespace {
 
 constexpr std::size_t kStackLinesMax = 30;
 
-std::string duration_text(std::int64_t ns) {
-    const double seconds = static_cast<double>(ns) / 1e9;
-    if (seconds < 10) return fmt::format("{:.2f} s", seconds);
-    if (seconds < 600) return fmt::format("{:.0f} s", seconds);
-    return fmt::format("{:.0f} min", seconds / 60);
+std::string span_text(std::int64_t ns) {
+    return duration_text(static_cast<double>(ns) / 1e9);
 }
 
 std::string signal_text(int signal) {
@@ -101,7 +98,7 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
     const bool is_killed = first.signal == SIGKILL && !first.out_of_memory;
     if (is_killed && !outcome.gone_text.empty()) how += ": " + outcome.gone_text;
     if (first.core_dumped) how += ", core dumped";
-    how += " after " + duration_text(first.ran_ns);
+    how += " after " + span_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
     std::string text =
         fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
@@ -136,7 +133,7 @@ std::string ended_well_text(const JobOutcome& outcome, const plan::JobSpec& spec
             : "ranks " + plan::rank_ranges(ranks);
     const std::int64_t before_ns = std::max<std::int64_t>(outcome.first->ran_ns - last_ns, 0);
     return fmt::format("  {} had ended with code 0, {}{} before\n", who, one ? "" : "the last ",
-                       duration_text(before_ns));
+                       span_text(before_ns));
 }
 
 std::string victims_text(const JobOutcome& outcome) {

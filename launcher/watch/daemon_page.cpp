@@ -94,7 +94,7 @@ Result<std::unique_ptr<DaemonPage>> DaemonPage::open(asio::any_io_executor execu
 asio::awaitable<HttpReply> DaemonPage::answer(HttpRequest request) {
     if (request.path == "/")
         co_return HttpReply{200, "text/html; charset=utf-8", std::string(kPage)};
-    if (!same_key(request.key, key_)) co_return wrong_key();
+    if (!equal_constant_time(as_bytes(request.key), as_bytes(key_))) co_return wrong_key();
     HttpReply reply{404, "text/plain", "not here\n"};
     if (request.path == "/api/view") reply = {.body = serialize(daemon_view(status_()))};
     reply.is_trusted = true;

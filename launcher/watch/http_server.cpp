@@ -73,14 +73,6 @@ HttpReply wrong_key() {
     return {401, "text/plain", "the address has no key, or a wrong one\n"};
 }
 
-bool same_key(std::string_view a, std::string_view b) {
-    if (a.size() != b.size()) return false;
-    unsigned difference = 0;
-    for (std::size_t i = 0; i < a.size(); ++i)
-        difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-    return difference == 0;
-}
-
 bool is_loopback_name(std::string_view host) {
     const std::size_t colon = host.rfind(':');
     const bool has_port = colon != std::string_view::npos && !host.ends_with(']');

@@ -76,7 +76,5 @@ private:
 
 /// The answer to who does not have the page's key.
 HttpReply wrong_key();
-/// Whether two secrets are the same, in a time that does not tell how much of them is.
-bool same_key(std::string_view a, std::string_view b);
 
 }  // namespace dtrun::watch

@@ -42,14 +42,6 @@ std::string cut(std::string text, std::size_t columns) {
     return text.substr(0, columns - 1) + "~";
 }
 
-std::string bytes_text(double bytes) {
-    constexpr const char* kUnits[] = {"B", "K", "M", "G", "T", "P"};
-    std::size_t unit = 0;
-    for (; bytes >= 1000 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-    const int digits = bytes < 10 && unit > 0 ? 1 : 0;
-    return fmt::format("{:.{}f}{}", bytes, digits, kUnits[unit]);
-}
-
 std::size_t running_of(const json::array& ranks) {
     return static_cast<std::size_t>(std::ranges::count_if(
         ranks, [](const json::value& rank) { return rank.at("state").as_string() == "running"; }));
@@ -134,14 +126,6 @@ std::vector<const json::object*> sorted(const json::array& ranks, TopOrder order
 
 }  // namespace
 
-std::string span_text(double seconds) {
-    const auto s = static_cast<long long>(seconds);
-    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-    if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-    if (s < 86'400) return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
-    return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3600);
-}
-
 std::string jobs_table(const std::vector<json::object>& views) {
     if (views.empty()) return "no job of yours runs here\n";
     std::string text = fmt::format("{:<12} {:>8} {:<10} {:>11} {:>5} {:>14}  {}\n", "JOB", "DTRUN",
@@ -152,7 +136,7 @@ std::string jobs_table(const std::vector<json::object>& views) {
             "{:<12} {:>8} {:<10} {:>11} {:>5} {:>14}  {}\n",
             text_of(view, "job").substr(0, kJobDigits), whole(view, "dtrun_pid"),
             text_of(view, "state"), fmt::format("{} of {}", running_of(ranks), ranks.size()),
-            view.at("hosts").as_array().size(), span_text(number_of(view, "ran_s").value_or(0)),
+            view.at("hosts").as_array().size(), duration_text(number_of(view, "ran_s").value_or(0)),
             text_of(view, "program"));
     }
     return text;
@@ -165,8 +149,8 @@ std::string top_text(const json::object& view, TopOrder order, std::size_t rows,
     std::vector<std::string> lines;
     lines.push_back(fmt::format(
         "job {}: {} for {}, {} of {} run on {}{}", text_of(view, "job").substr(0, kJobDigits),
-        text_of(view, "state"), span_text(number_of(view, "ran_s").value_or(0)), running_of(ranks),
-        plural(ranks.size(), "rank"), plural(hosts.size(), "host"),
+        text_of(view, "state"), duration_text(number_of(view, "ran_s").value_or(0)),
+        running_of(ranks), plural(ranks.size(), "rank"), plural(hosts.size(), "host"),
         whole(view, "restarts") > 0
             ? fmt::format(", {}", plural(static_cast<unsigned>(whole(view, "restarts")), "restart"))
             : ""));

@@ -11,9 +11,6 @@
 
 namespace dtrun::watch {
 
-/// "12.3 s", "4 min 10 s", "3 h 05 min", "2 d 3 h"
-std::string span_text(double seconds);
-
 /// `dtrun jobs`: a line for each job.
 std::string jobs_table(const std::vector<boost::json::object>& views);
 

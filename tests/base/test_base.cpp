@@ -64,6 +64,18 @@ TEST_CASE("lists of names are cut with a count of the rest", "[strings]") {
     CHECK(plural(0, "host") == "0 hosts");
 }
 
+TEST_CASE("durations and sizes are told in the unit that fits them", "[base]") {
+    CHECK(duration_text(0.25) == "0.25 s");
+    CHECK(duration_text(12.3) == "12 s");
+    CHECK(duration_text(75.5) == "1 min 15 s");
+    CHECK(duration_text(3 * 3'600 + 301) == "3 h 05 min");
+    CHECK(duration_text(2 * 86'400 + 3 * 3'600) == "2 d 3 h");
+    CHECK(bytes_text(512) == "512B");
+    CHECK(bytes_text(1.5 * (1 << 30)) == "1.5G");
+    CHECK(bytes_text(1'000) == "1.0K");
+    CHECK(bytes_text(61.0 * (1 << 30)) == "61G");
+}
+
 TEST_CASE("HMAC-SHA256 agrees with RFC 4231", "[crypto]") {
     const std::string key = "Jefe";
     const std::string data = "what do ya want for nothing?";
