@@ -13,7 +13,7 @@
 #include "rendezvous/links/backpressure.h"
 #include "rendezvous/membership/membership.h"
 #include "rendezvous/wire/rank_messages.h"
-#include "rendezvous/wire/start_messages.h"
+#include "rendezvous/wire/router.h"
 
 #include <cstdint>
 #include <functional>
@@ -26,6 +26,7 @@ struct JobContext {
     asio::any_io_executor executor;
     const plan::JobSpec& spec;
     Hosts& hosts;
+    Router<HostId>& agents;  ///< what hosts say
     Job& job;
     AnswerWatch& answers;
     WaitWatch& waits;
@@ -58,14 +59,9 @@ public:
     virtual void lost(HostId host, const std::string& why) = 0;
     virtual void begin() = 0;  ///< every host is ready; not in elastic jobs
     virtual void failed(HostId, const std::string&) {}  ///< why no agent can be used there
-    /// A process has come to a place where it may get another rank; see DeskState.
-    virtual void process_says(HostId, const DeskNews&) {}
-    virtual void rolled(HostId, std::uint64_t) {}  ///< the host has answered to a call
-    virtual void tick() {}                         ///< every heartbeat interval
+    virtual void tick() {}                              ///< every heartbeat interval
     /// Ends all ranks because this one failed, and starts them again. Only in OwnAssigner's jobs.
     virtual void restart(const Exited& because) = 0;
-    virtual void paused(HostId host, std::uint64_t generation) = 0;
-    virtual void reached(HostId, const Reached&) {}
     virtual void wake() {}  ///< a host is lost, or the job ends: waiting tasks check again
 
     /// Whether the end of a rank counts.

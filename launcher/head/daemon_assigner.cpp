@@ -47,6 +47,7 @@ std::string cause_text(const JobOutcome& outcome) {
 DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)), relay_(outbox), tasks_(context_.executor) {
     relay_.set_resendable();
+    context_.agents.on<Paused>(this, &DaemonAssigner::paused);
 }
 
 void DaemonAssigner::to_root(FrameType type, std::string_view payload) {
@@ -128,8 +129,9 @@ void DaemonAssigner::daemon_proposed(const Propose& propose) {
                         encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
 }
 
-void DaemonAssigner::paused(HostId, std::uint64_t generation) {
-    if (uplink_ && generation == proposed_) uplink_->accept(generation);
+void DaemonAssigner::paused(HostId host, const Paused& paused) {
+    context_.answers.paused(host, paused.generation);
+    if (uplink_ && paused.generation == proposed_) uplink_->accept(paused.generation);
 }
 
 void DaemonAssigner::daemon_stopped(const Stop& stop) {

@@ -23,7 +23,6 @@ public:
     void lost(HostId, const std::string&) override {}
     void begin() override;
     void restart(const Exited&) override {}  // a daemon's restarts are its own
-    void paused(HostId host, std::uint64_t generation) override;
     bool is_current(std::uint64_t) const override { return true; }
     bool watches_waits() const override { return false; }
     bool hold_back(HostId host, const Exited& exited) override;
@@ -33,6 +32,7 @@ public:
     asio::awaitable<void> join() override;
 
 private:
+    void paused(HostId host, const Paused& paused);
     void daemon_assigned(const Assign& assign) override;
     void daemon_proposed(const Propose& propose) override;
     void daemon_stopped(const Stop& stop) override;

@@ -131,7 +131,6 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
           static_cast<std::uint32_t>(spec.placement.world_size()),
           [&hosts](Rank rank) { return hosts.name_of_host(rank); }, init_timeout(spec.options)),
       pulse_(io.get_executor(), spec.options.heartbeat_timeout),
-      output_(io.get_executor(), spec, output, hosts, answers_, [this] { end_by(SIGPIPE); }),
       progress_(io.get_executor(), output, host_names(spec)),
       stdin_(io.get_executor(), input_readers(spec),
              [this](HostId host, std::string_view bytes) {
@@ -139,25 +138,51 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
              }),
       record_(spec, hosts, job_),
       lookout_(
-          io.get_executor(), spec, hosts, stdin_, record_, [this] { return waits_.describe(); },
+          io.get_executor(), spec, hosts, stdin_, record_, router_.hosts,
+          [this] { return waits_.describe(); },
           [this](int signal) { end_ ? end_(signal) : end_by(signal); }),
-      debugger_(io.get_executor(), hosts),
+      output_(io.get_executor(), spec, output, hosts, answers_, lookout_, router_.hosts,
+              [this] { end_by(SIGPIPE); }),
+      debugger_(io.get_executor(), hosts, router_.hosts,
+                [this](std::string_view text) { output_.message(text); }),
       sessions_(
-          io.get_executor(), static_cast<AgentEvents&>(*this),
+          io.get_executor(), router_, hosts,
+          [this](AgentSession& agent, const Error& why) { agent_closed(agent, why); },
           [this](FrameType type, std::string_view payload) { assigner_->to_root(type, payload); }),
       over_(io, Timer::time_point::max()) {
     if (spec.daemon)
         assigner_ = std::make_unique<DaemonAssigner>(context(), sessions_);
     else
         assigner_ = std::make_unique<OwnAssigner>(context(), sessions_);
+    subscribe();
 }
 
 Head::~Head() = default;
+
+void Head::subscribe() {
+    auto& connections = router_.connections;
+    connections.on<Join>(this, &Head::agent_joined);
+    connections.on<RelayLost>(this, &Head::relay_lost);
+    for (const FrameType type : kExchangedUpwards)
+        connections.on(type, [this, type](AgentSession& agent, std::string_view payload) {
+            return exchanged(agent, {type, payload});
+        });
+    auto& hosts = router_.hosts;
+    hosts.on<Started>(this, &Head::ranks_started);
+    hosts.on<Exited>(this, &Head::rank_exited);
+    hosts.on<OutputEnd>(this, &Head::output_ended);
+    hosts.on<InputCredit>(this, &Head::input_taken);
+    hosts.on<SignalRanks>(this, &Head::agent_signalled);
+    hosts.on<Waits>(this, &Head::ranks_wait);
+    hosts.on<MpiNews>(this, &Head::mpi_news);
+    hosts.on<Done>(this, &Head::agent_done);
+}
 
 JobContext Head::context() {
     return {io_.get_executor(),
             spec_,
             hosts_,
+            router_.hosts,
             job_,
             answers_,
             waits_,
@@ -343,8 +368,9 @@ void Head::admit(Connection connection) {
     sessions_.admit(std::move(connection), assigner_->towards());
 }
 
-Result<void> Head::agent_joined(AgentSession& agent, Join join, bool relayed) {
+Result<void> Head::agent_joined(AgentSession& agent, Join join) {
     const HostId host = join.host;
+    const bool relayed = agent.host().has_value();  // it has joined itself, and relays for this one
     const bool known = hosts_.has(host);
     log::info("{}: agent {} on {} joined {} from {}", known ? hosts_.name(host) : "?",
               join.agent_pid, join.hostname, relayed ? "a relay" : agent.local_address(),
@@ -425,7 +451,7 @@ void Head::give_up(AgentSession& session, const std::string& why) {
     agent_closed(session, Error{Errc::timed_out, why});
 }
 
-void Head::agent_started(HostId host, const Started& started) {
+void Head::ranks_started(HostId host, const Started& started) {
     record_.ranks_started(host, started);
     for (const RankPid& rank : started.ranks) {
         const auto planned = hosts_.planned_on(host, rank.place);
@@ -444,7 +470,7 @@ void Head::agent_started(HostId host, const Started& started) {
     }
 }
 
-void Head::agent_exited(HostId host, const Exited& exited) {
+void Head::rank_exited(HostId host, const Exited& exited) {
     const auto planned = hosts_.planned_on(host, exited.place);
     const bool was_there = !exited.was_none();  // else another process may be there by now
     if (planned && was_there) record_.rank_exited(*planned, host, exited);
@@ -461,14 +487,7 @@ void Head::agent_exited(HostId host, const Exited& exited) {
     decide();
 }
 
-void Head::agent_output(HostId host, const OutputView& output) {
-    const auto rank = hosts_.planned_on(host, output.header.place);
-    if (!rank) return;
-    lookout_.output(*rank, output);
-    output_.add(host, *rank, output);
-}
-
-void Head::agent_output_end(HostId host, const OutputEnd& end) {
+void Head::output_ended(HostId host, const OutputEnd& end) {
     const auto rank = hosts_.planned_on(host, end.place);
     if (!rank) return;
     lookout_.output_ended(*rank, end.stream);
@@ -479,29 +498,21 @@ void Head::agent_output_end(HostId host, const OutputEnd& end) {
     output_.finish(*rank, end.stream);
 }
 
-void Head::agent_input_credit(HostId host, std::uint64_t bytes) {
-    stdin_.credit(host, bytes);
+void Head::input_taken(HostId host, const InputCredit& credit) {
+    stdin_.credit(host, credit.bytes);
     lookout_.input_taken();
 }
 
-void Head::agent_paused(HostId host, const Paused& paused) {
-    answers_.paused(host, paused.generation);
-    assigner_->paused(host, paused.generation);
-}
-
-void Head::agent_signalled(HostId host, int signal) {
-    const auto name = signal_name(signal);
+/// The scheduler that has started the agent sends it a signal to end the job.
+void Head::agent_signalled(HostId host, const SignalRanks& signal) {
+    const auto name = signal_name(signal.signal);
     if (job_.ending() || name.empty()) return;
     log::warn("Slurm ends the job: its agent on {} got {}", hosts_.name(host), name);
-    job_.end(signal);
+    job_.end(signal.signal);
     decide();
 }
 
-void Head::agent_reached(HostId host, const Reached& reached) {
-    assigner_->reached(host, reached);
-}
-
-void Head::agent_waits(HostId host, Waits waits) {
+void Head::ranks_wait(HostId host, Waits waits) {
     if (!assigner_->watches_waits() || !assigner_->is_current(waits.generation)) return;
     for (RankWait& wait : waits.waits) {
         const auto where = wait.address.empty() ? host : hosts_.at(wait.address);
@@ -513,7 +524,7 @@ void Head::agent_waits(HostId host, Waits waits) {
     waits_.waits(host, std::move(waits.waits), Clock::now());
 }
 
-void Head::agent_mpi(HostId host, const MpiNews& news) {
+void Head::mpi_news(HostId host, const MpiNews& news) {
     if (!news.note.empty()) log::warn("{}", printable(news.note));
     if (!assigner_->is_current(news.generation)) return;
     if (news.spawns) waits_.spawn_refused(news.rank, Clock::now());
@@ -550,24 +561,6 @@ asio::awaitable<void> Head::end_hang(std::string why) {
     job_.set_stacks(std::move(stacks));
     job_.stuck(std::move(why));
     decide();
-}
-
-void Head::agent_stacks(HostId host, Stacks stacks) {
-    lookout_.stacks_come(host, std::move(stacks));
-}
-
-void Head::agent_measures(HostId host, Measures measures) {
-    lookout_.measures_come(host, std::move(measures));
-}
-
-void Head::agent_debugs(HostId host, const DebugNews& news) {
-    const auto port = debugger_.open(host);
-    if (!port) return log::error("--debug-rank: {}", port.error().message);
-    output_.message(debugger_text(news, hosts_.name(host), *port));
-}
-
-void Head::agent_tunnels(HostId host, const Tunnel& tunnel) {
-    debugger_.take(host, tunnel);
 }
 
 void Head::lend(output::UserTerminal& terminal) {
@@ -609,25 +602,6 @@ void Head::terminal_resized() {
     hosts_.send(plan::host_of(spec_.placement.ranks[rank]), frame);
 }
 
-void Head::agent_severed(HostId host, const SeveredNews& news) {
-    if (news.connections > 0)
-        log::info("{}: ended {} of ranks to a lost host", hosts_.name(host),
-                  plural(news.connections, "connection"));
-    if (news.problem.empty() || std::exchange(warned_of_severing_, true)) return;
-    log::warn(
-        "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "
-        "do so until their framework's own timeout",
-        hosts_.name(host), news.problem);
-}
-
-void Head::agent_process_says(HostId host, const DeskNews& news) {
-    assigner_->process_says(host, news);
-}
-
-void Head::agent_rolled(HostId host, std::uint64_t number) {
-    assigner_->rolled(host, number);
-}
-
 void Head::agent_done(HostId host, const Done& done) {
     HostState& state = hosts_[host];
     if (state.done) return;
@@ -648,14 +622,14 @@ void Head::agent_done(HostId host, const Done& done) {
     decide();
 }
 
-Result<void> Head::agent_exchanged(AgentSession& agent, const FrameView& frame) {
+Result<void> Head::exchanged(AgentSession& agent, const FrameView& frame) {
     const auto done = assigner_->exchange().from_peer(agent.peer(), frame, Clock::now());
     assigner_->exchanged();
     return done;
 }
 
-bool Head::is_behind(const AgentSession& agent, HostId host) const {
-    return hosts_.is_behind(agent, host);
+void Head::relay_lost(AgentSession& relay, const RelayLost& lost) {
+    if (hosts_.is_behind(relay, lost.host)) agent_lost(lost.host, lost.why);
 }
 
 void Head::agent_lost(HostId host, const std::string& why) {
@@ -670,7 +644,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
         return log::info("an agent at {} has not joined: {}", agent.peer_address(), why.message);
     agent_lost(*agent.host(), why.message + describe_pause(pulse_.pause()));
     for (const HostId host : hosts_.hosts())
-        if (is_behind(agent, host))
+        if (hosts_.is_behind(agent, host))
             agent_lost(host, fmt::format("{}, through which it was reached, is lost",
                                          hosts_.name(*agent.host())));
 }

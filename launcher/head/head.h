@@ -44,7 +44,7 @@ namespace dtrun::head {
 ///
 /// Thread: the loop's, the only one. Lifetime: what it was given outlives it; run() once, and join()
 /// before destruction unless the process ends.
-class Head final : private AgentEvents, private StartEvents {
+class Head final : private StartEvents {
 public:
     /// \param suspend  stops this process until somebody lets it go on, as the shell expects at Ctrl-Z
     Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Output& output,
@@ -74,6 +74,8 @@ public:
     bool is_in_a_hurry() const { return hurry_; }
     /// Answers commands that look into the job.
     Lookout& lookout() { return lookout_; }
+    /// Who receives what agents say.
+    const AgentRouter& router() const { return router_; }
     /// What is known of the job, and whom it tells.
     JobRecord& record() { return record_; }
     /// The user's terminal, which outlives us, is the rank's as long as that runs (--pty).
@@ -83,30 +85,21 @@ public:
     void output_left() { output_.return_credits(); }
 
 private:
-    // What agents say.
-    Result<void> agent_joined(AgentSession& agent, Join join, bool relayed) override;
-    void agent_started(HostId host, const Started& started) override;
-    void agent_exited(HostId host, const Exited& exited) override;
-    void agent_output(HostId host, const OutputView& output) override;
-    void agent_output_end(HostId host, const OutputEnd& end) override;
-    void agent_input_credit(HostId host, std::uint64_t bytes) override;
-    void agent_paused(HostId host, const Paused& paused) override;
-    void agent_signalled(HostId host, int signal) override;
-    void agent_reached(HostId host, const Reached& reached) override;
-    void agent_waits(HostId host, Waits waits) override;
-    void agent_mpi(HostId host, const MpiNews& news) override;
-    void agent_severed(HostId host, const SeveredNews& news) override;
-    void agent_process_says(HostId host, const DeskNews& news) override;
-    void agent_rolled(HostId host, std::uint64_t number) override;
-    void agent_stacks(HostId host, Stacks stacks) override;
-    void agent_measures(HostId host, Measures measures) override;
-    void agent_debugs(HostId host, const DebugNews& news) override;
-    void agent_tunnels(HostId host, const Tunnel& tunnel) override;
-    void agent_done(HostId host, const Done& done) override;
-    Result<void> agent_exchanged(AgentSession& agent, const FrameView& frame) override;
-    bool is_behind(const AgentSession& agent, HostId host) const override;
-    void agent_lost(HostId host, const std::string& why) override;
-    void agent_closed(AgentSession& agent, const Error& why) override;
+    // What agents say, as far as no other part receives it.
+    void subscribe();
+    Result<void> agent_joined(AgentSession& agent, Join join);
+    Result<void> exchanged(AgentSession& agent, const FrameView& frame);
+    void relay_lost(AgentSession& relay, const RelayLost& lost);
+    void agent_closed(AgentSession& agent, const Error& why);
+    void agent_lost(HostId host, const std::string& why);
+    void ranks_started(HostId host, const Started& started);
+    void rank_exited(HostId host, const Exited& exited);
+    void output_ended(HostId host, const OutputEnd& end);
+    void input_taken(HostId host, const InputCredit& credit);
+    void agent_signalled(HostId host, const SignalRanks& signal);
+    void ranks_wait(HostId host, Waits waits);
+    void mpi_news(HostId host, const MpiNews& news);
+    void agent_done(HostId host, const Done& done);
 
     // What starters say and ask.
     void host_phase(HostId host, const char* phase) override;
@@ -148,16 +141,17 @@ private:
     Hosts& hosts_;
     std::function<void()> suspend_;
     TaskGroup tasks_;
+    AgentRouter router_;
     Job job_;
     AnswerWatch answers_;
     WaitWatch waits_;
     Pulse pulse_;
-    JobOutput output_;
     output::Progress progress_;
     output::StdinPump stdin_;
     JobRecord record_;
     std::function<void(int)> end_;
     Lookout lookout_;
+    JobOutput output_;
     PortForward debugger_;
     output::UserTerminal* terminal_ = nullptr;  ///< with --pty
     output::EscapeWatch escape_;
@@ -168,9 +162,8 @@ private:
     std::unique_ptr<Assigner> assigner_;
     Timer over_;  ///< cancelled when the job may be over
     std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
-    bool warned_of_severing_ = false;
-    bool starting_ = true;     ///< hosts may still be connecting
-    bool suspending_ = false;  ///< we stop in a moment
+    bool starting_ = true;                                       ///< hosts may still be connecting
+    bool suspending_ = false;                                    ///< we stop in a moment
     bool told_ending_ = false;
     std::uint64_t worlds_ = 0;   ///< that have been started
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for

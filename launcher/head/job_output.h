@@ -5,8 +5,10 @@
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
+#include "launcher/head/lookout.h"
 #include "launcher/output/output.h"
 #include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/router.h"
 
 #include <cstdint>
 #include <functional>
@@ -15,17 +17,17 @@
 
 namespace dtrun::head {
 
-/// Passes the ranks' output from their agents to the Output, and credit for it back to the agents;
-/// at the end, writes the report.
+/// Passes the ranks' output from their agents to the Output and to who looks on, and credit for it back to the
+/// agents; at the end, writes the report.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it.
 class JobOutput {
 public:
     /// \param reader_gone  called when the reader of standard output or standard error is gone
     JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec, output::Output& output,
-              Hosts& hosts, AnswerWatch& answers, std::function<void()> reader_gone);
+              Hosts& hosts, AnswerWatch& answers, Lookout& lookout, Router<HostId>& router,
+              std::function<void()> reader_gone);
 
-    void add(HostId host, plan::PlannedRank rank, const OutputView& output);
     void finish(plan::PlannedRank rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
     /// Shows ranks with the numbers that they have now.
@@ -51,6 +53,7 @@ public:
     int report(const JobOutcome& outcome, const std::string& text, std::chrono::milliseconds limit);
 
 private:
+    Result<void> add(HostId host, std::string_view payload);
     std::vector<std::string> tail(plan::PlannedRank rank) const;
     void watch_folds();
     void failed(Error failure);
@@ -59,6 +62,7 @@ private:
     output::Output& output_;
     Hosts& hosts_;
     AnswerWatch& answers_;
+    Lookout& lookout_;
     std::function<void()> reader_gone_;
     Timer folds_;  ///< runs while lines wait for equal ones
     bool folds_run_ = false;

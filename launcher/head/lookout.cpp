@@ -35,7 +35,7 @@ Answer on_error(std::string text) {
 }  // namespace
 
 Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
-                 output::StdinPump& input, JobRecord& record,
+                 output::StdinPump& input, JobRecord& record, Router<HostId>& router,
                  std::function<std::vector<std::string>()> waiting, std::function<void(int)> end)
     : spec_(spec),
       hosts_(hosts),
@@ -46,7 +46,10 @@ Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spe
       looks_(executor, hosts),
       measures_(executor, hosts),
       measured_(executor),
-      tasks_(executor) {}
+      tasks_(executor) {
+    router.on<Stacks>(&looks_, &AgentSurvey<Look, Stacks>::answered);
+    router.on<Measures>(this, &Lookout::measured);
+}
 
 void Lookout::host_gone(HostId host) {
     looks_.host_gone(host);
@@ -54,7 +57,7 @@ void Lookout::host_gone(HostId host) {
 }
 
 /// One that comes late counts as well: the next view has it.
-void Lookout::measures_come(HostId host, Measures measures) {
+void Lookout::measured(HostId host, Measures measures) {
     record_.measured(host, measures);
     measures_.answered(host, std::move(measures));
 }

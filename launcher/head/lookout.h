@@ -11,8 +11,10 @@
 #include "launcher/output/stdin_pump.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/watch/rank_tails.h"
+#include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/router.h"
 
 #include <boost/json/object.hpp>
 #include <chrono>
@@ -43,7 +45,7 @@ public:
     /// \param waiting  says who waits for what
     /// \param end      ends the job, as if dtrun had got this signal
     Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
-            output::StdinPump& input, JobRecord& record,
+            output::StdinPump& input, JobRecord& record, Router<HostId>& router,
             std::function<std::vector<std::string>()> waiting, std::function<void(int)> end);
 
     /// From now on answers go over this server, which outlives it.
@@ -59,8 +61,6 @@ public:
     void rank_ended(plan::PlannedRank rank, const Exited& exited);
     void input_taken();  ///< there may be room for more input
     void host_gone(HostId host);
-    void stacks_come(HostId host, Stacks stacks) { looks_.answered(host, std::move(stacks)); }
-    void measures_come(HostId host, Measures measures);
 
     /// From now on the last lines of each rank are kept.
     void keep_tails();
@@ -93,6 +93,7 @@ private:
         std::optional<int> code{};      ///< it has ended with this
     };
 
+    void measured(HostId host, Measures measures);
     asio::awaitable<void> answer_stacks(control::CallerId caller, AskJob ask);
     asio::awaitable<void> answer_view(control::CallerId caller, AskJob ask);
     asio::awaitable<Survey> take_stacks(Look look);

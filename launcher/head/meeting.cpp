@@ -16,10 +16,13 @@ constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to com
 
 }  // namespace
 
-Meeting::Meeting(asio::any_io_executor executor, Hosts& hosts, std::function<bool()> given_up)
+Meeting::Meeting(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
+                 std::function<bool()> given_up)
     : hosts_(hosts),
       given_up_(std::move(given_up)),
-      answered_(std::move(executor), Timer::time_point::max()) {}
+      answered_(std::move(executor), Timer::time_point::max()) {
+    router.on<Reached>(this, &Meeting::reached);
+}
 
 asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> addresses,
                                                      std::uint16_t port, std::vector<HostId> others,

@@ -3,6 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "launcher/head/hosts.h"
+#include "rendezvous/wire/router.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace dtrun::head {
 class Meeting {
 public:
     /// \param given_up  nobody wants to know any more
-    Meeting(asio::any_io_executor executor, Hosts& hosts, std::function<bool()> given_up);
+    Meeting(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
+            std::function<bool()> given_up);
 
     /// Has `others` try to connect to each of `addresses`.
     /// \param last  no other addresses will be tried: a failure is followed by a warning
@@ -28,10 +30,10 @@ public:
     asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
                                                 std::uint16_t port, std::vector<HostId> others,
                                                 bool last);
-    void reached(HostId host, const Reached& reached);
     void wake() { answered_.cancel(); }  ///< it may be given up
 
 private:
+    void reached(HostId host, const Reached& reached);
     void warn(const std::vector<std::string>& addresses) const;
 
     Hosts& hosts_;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/milliseconds.h"
+#include "base/text_layout.h"
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "rendezvous/wire/heartbeat.h"
@@ -83,7 +84,8 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
       troubles_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
       hub_timer_(context_.executor, hub_),
-      meeting_(context_.executor, context_.hosts, [this] { return !is_wanted(starting_); }),
+      meeting_(context_.executor, context_.hosts, context_.agents,
+               [this] { return !is_wanted(starting_); }),
       delay_(context_.executor),
       tasks_(context_.executor) {
     const auto hosts = context_.spec.hosts.hosts();
@@ -91,6 +93,10 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
         generations_.host_listed(
             host, static_cast<std::uint32_t>(context_.spec.hosts[host].ranks.size()), Clock::now());
     generations_.take_orders();  // starters connect to these by themselves
+    context_.agents.on<Paused>(this, &OwnAssigner::paused);
+    context_.agents.on<SeveredNews>(this, &OwnAssigner::severed);
+    context_.agents.on<DeskNews>(this, &OwnAssigner::process_says);
+    context_.agents.on<Rolled>(this, &OwnAssigner::rolled);
 }
 
 void OwnAssigner::listed(HostId host, std::uint32_t slots) {
@@ -153,14 +159,27 @@ void OwnAssigner::failed(HostId host, const std::string& why) {
     obey();
 }
 
+void OwnAssigner::severed(HostId host, const SeveredNews& news) {
+    const std::string& name = context_.hosts.name(host);
+    if (news.connections > 0)
+        log::info("{}: ended {} of ranks to a lost host", name,
+                  plural(news.connections, "connection"));
+    if (news.problem.empty() || std::exchange(warned_of_severing_, true)) return;
+    log::warn(
+        "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "
+        "do so until their framework's own timeout",
+        name, news.problem);
+}
+
+/// A process has come to a place where it may get another rank; see DeskState.
 void OwnAssigner::process_says(HostId host, const DeskNews& news) {
     if (!is_elastic() || !context_.hosts.planned_on(host, news.place)) return;
     generations_.process_says(host, news.place, news.state, Clock::now());
     obey();
 }
 
-void OwnAssigner::rolled(HostId host, std::uint64_t number) {
-    generations_.host_rolled(host, number, Clock::now());
+void OwnAssigner::rolled(HostId host, const Rolled& rolled) {
+    generations_.host_rolled(host, rolled.number, Clock::now());
     obey();
 }
 
@@ -334,8 +353,9 @@ void OwnAssigner::pause(const Generations::Pausing& pausing) {
     meeting_.wake();
 }
 
-void OwnAssigner::paused(HostId host, std::uint64_t generation) {
-    generations_.host_paused(host, generation, Clock::now());
+void OwnAssigner::paused(HostId host, const Paused& paused) {
+    context_.answers.paused(host, paused.generation);
+    generations_.host_paused(host, paused.generation, Clock::now());
     obey();
 }
 
@@ -516,10 +536,6 @@ bool OwnAssigner::meets_at_master() const {
     const bool elsewhere =
         std::ranges::count(spec.env_added, "MASTER_ADDR", &plan::Options::Variable::first) > 0;
     return torch && !elsewhere && spec.options.torch_store != TorchStore::proxy;
-}
-
-void OwnAssigner::reached(HostId host, const Reached& reached) {
-    meeting_.reached(host, reached);
 }
 
 plan::PlannedRank OwnAssigner::place_of(const Seat& seat) const {

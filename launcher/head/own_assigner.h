@@ -32,12 +32,8 @@ public:
     void lost(HostId host, const std::string& why) override;
     void begin() override;
     void failed(HostId host, const std::string& why) override;
-    void process_says(HostId host, const DeskNews& news) override;
-    void rolled(HostId host, std::uint64_t number) override;
     bool hold_back(HostId host, const Exited& exited) override;
     void restart(const Exited& because) override;
-    void paused(HostId host, std::uint64_t generation) override;
-    void reached(HostId host, const Reached& reached) override;
     void tick() override;
     void wake() override;
     bool is_current(std::uint64_t generation) const override;
@@ -55,6 +51,10 @@ private:
         std::vector<Seat> seats;  ///< by rank
     };
 
+    void paused(HostId host, const Paused& paused);
+    void severed(HostId host, const SeveredNews& news);
+    void process_says(HostId host, const DeskNews& news);
+    void rolled(HostId host, const Rolled& rolled);
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<Seat>& seats);
@@ -103,6 +103,7 @@ private:
     std::uint32_t restarts_at_once_ = 0;  ///< in a row
     Deadline started_at_{};               ///< when this generation's ranks were started
     std::optional<Deadline> told_waiting_;
+    bool warned_of_severing_ = false;
     Timer delay_;  ///< of a restart
     TaskGroup tasks_;
 };

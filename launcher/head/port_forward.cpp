@@ -1,5 +1,6 @@
 #include "launcher/head/port_forward.h"
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "rendezvous/wire/message.h"
@@ -10,20 +11,27 @@
 
 namespace dtrun::head {
 
-PortForward::PortForward(asio::any_io_executor executor, Hosts& hosts)
+PortForward::PortForward(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
+                         std::function<void(std::string_view)> tell)
     : executor_(executor),
       hosts_(hosts),
+      tell_(std::move(tell)),
       acceptor_(executor, "a rank's debugger"),
-      tasks_(executor) {}
+      tasks_(executor) {
+    router.on<DebugNews>(this, &PortForward::rank_waits);
+    router.on<Tunnel>(this, &PortForward::take);
+}
 
-Result<std::uint16_t> PortForward::open(HostId host) {
+/// Listens, unless it does already.
+void PortForward::rank_waits(HostId host, const DebugNews& news) {
     host_ = host;
-    if (port_ != 0) return port_;
-    const auto port = acceptor_.listen();
-    if (!port) return std::unexpected(port.error());
-    port_ = *port;
-    tasks_.spawn(accept());
-    return port_;
+    if (port_ == 0) {
+        const auto port = acceptor_.listen();
+        if (!port) return log::error("--debug-rank: {}", port.error().message);
+        port_ = *port;
+        tasks_.spawn(accept());
+    }
+    tell_(debugger_text(news, hosts_.name(host), port_));
 }
 
 asio::awaitable<void> PortForward::accept() {

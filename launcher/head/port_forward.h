@@ -8,35 +8,40 @@
 #include "launcher/head/hosts.h"
 #include "rendezvous/links/tunnel_end.h"
 #include "rendezvous/wire/look_messages.h"
+#include "rendezvous/wire/router.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace dtrun::head {
 
-/// A port of our own loopback that leads to the debugger of a rank, for the user alone.
+/// A port of our own loopback that leads to the debugger of a rank, for the user alone, who is told of it when the
+/// rank waits for one.
 ///
 /// Thread: the executor's. Lifetime: `hosts` outlives it; the owner calls stop() and awaits join() before
 /// destruction, unless the process ends.
 class PortForward {
 public:
-    PortForward(asio::any_io_executor executor, Hosts& hosts);
-
-    /// Listens, unless it does already. \param host  of the rank. \return the port. Errc: internal
-    Result<std::uint16_t> open(HostId host);
-    void take(HostId host, const Tunnel& tunnel);
+    /// \param tell  shows the user a text
+    PortForward(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
+                std::function<void(std::string_view)> tell);
 
     void stop() noexcept;
     asio::awaitable<void> join() { co_await tasks_.join(); }
 
 private:
+    void rank_waits(HostId host, const DebugNews& news);
+    void take(HostId host, const Tunnel& tunnel);
     asio::awaitable<void> accept();
     asio::awaitable<void> run(std::uint32_t number);
 
     asio::any_io_executor executor_;
     Hosts& hosts_;
+    std::function<void(std::string_view)> tell_;
     HostId host_{};
     std::uint16_t port_ = 0;
     LocalAcceptor acceptor_;

@@ -4,13 +4,22 @@
 
 namespace dtrun::head {
 
-Sessions::Sessions(asio::any_io_executor executor, AgentEvents& events,
+Sessions::Sessions(asio::any_io_executor executor, AgentRouter& router, const Hosts& hosts,
+                   std::function<void(AgentSession&, const Error&)> closed,
                    std::function<void(FrameType, std::string_view)> to_root)
-    : events_(events), to_root_(std::move(to_root)), tasks_(std::move(executor)) {}
+    : router_(router),
+      hosts_(hosts),
+      closed_(std::move(closed)),
+      to_root_(std::move(to_root)),
+      tasks_(std::move(executor)) {
+    router.connections.on(FrameType::relayed, [](AgentSession& relay, std::string_view payload) {
+        return relay.relayed(payload);
+    });
+}
 
 void Sessions::admit(Connection connection, Backpressure* towards) {
     const auto session =
-        sessions_.emplace(sessions_.end(), std::move(connection), ++last_peer_, events_);
+        sessions_.emplace(sessions_.end(), std::move(connection), ++last_peer_, router_, hosts_);
     open_[session->peer()] = &*session;
     tasks_.spawn(session->run_writer());
     tasks_.spawn(run(session, towards));
@@ -18,7 +27,8 @@ void Sessions::admit(Connection connection, Backpressure* towards) {
 
 asio::awaitable<void> Sessions::run(std::list<AgentSession>::iterator session,
                                     Backpressure* towards) {
-    co_await session->run(towards);
+    const Error why = co_await session->run(towards);
+    if (why.code != Errc::cancelled) closed_(*session, why);
 }
 
 void Sessions::close(AgentSession& session) {

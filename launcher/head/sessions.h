@@ -21,9 +21,10 @@ namespace dtrun::head {
 /// destruction. A session stays in memory when its connection has ended.
 class Sessions final : public Outbox {
 public:
-    /// \param events   hears what agents say
+    /// \param closed   called when an agent's connection has ended, as it should after `done`; not after close()
     /// \param to_root  sends a frame towards the root
-    Sessions(asio::any_io_executor executor, AgentEvents& events,
+    Sessions(asio::any_io_executor executor, AgentRouter& router, const Hosts& hosts,
+             std::function<void(AgentSession&, const Error& why)> closed,
              std::function<void(FrameType, std::string_view)> to_root);
 
     /// Serves a connection that has proved to be of this job.
@@ -45,7 +46,9 @@ public:
 private:
     asio::awaitable<void> run(std::list<AgentSession>::iterator session, Backpressure* towards);
 
-    AgentEvents& events_;
+    const AgentRouter& router_;
+    const Hosts& hosts_;
+    std::function<void(AgentSession&, const Error&)> closed_;
     std::function<void(FrameType, std::string_view)> to_root_;
     std::list<AgentSession> sessions_;
     std::map<PeerId, AgentSession*> open_;

@@ -26,7 +26,25 @@ Uplink::Uplink(asio::any_io_executor executor, plan::DaemonTarget target, Uplink
       options_(options),
       events_(events),
       pulse_(executor, options.heartbeat_timeout),
-      over_(executor, Timer::time_point::max()) {}
+      over_(executor, Timer::time_point::max()) {
+    subscribe();
+}
+
+void Uplink::subscribe() {
+    for (const FrameType type : kExchangedDownwards)
+        router_.on(type, [this, type](std::string_view payload) {
+            return events_.daemon_exchanged({type, payload});
+        });
+    router_.on<Heartbeat>([this](const Heartbeat& heartbeat) {
+        pulse_.be_as_patient_as(std::chrono::milliseconds(heartbeat.timeout_ms));
+    });
+    router_.on<Assign>(this, &Uplink::assigned);
+    router_.on<Propose>(this, &Uplink::proposed);
+    router_.on<Stop>(this, &Uplink::stopped);
+    router_.on<Refuse>([](const Refuse& refuse) -> Result<void> {
+        return fail(refuse.later ? Errc::closed : Errc::denied, "{}", refuse.reason);
+    });
+}
 
 asio::awaitable<void> Uplink::run(Enter enter) {
     enter_ = std::move(enter);
@@ -116,7 +134,7 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
 /// \return why it ended, always an error
 asio::awaitable<Result<void>> Uplink::serve() {
     const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
-        return this->handle(frame);
+        return router_.route(frame);
     };
     const auto served = co_await link_->serve(handle);
     if (!silent_) co_return served;
@@ -125,49 +143,23 @@ asio::awaitable<Result<void>> Uplink::serve() {
                        Clock::now() - link_->last_heard())));
 }
 
-Result<void> Uplink::handle(const FrameView& frame) {
-    if (frame.type == FrameType::heartbeat) {
-        const auto heartbeat = decode<Heartbeat>(frame.payload);
-        if (!heartbeat) return std::unexpected(heartbeat.error());
-        pulse_.be_as_patient_as(std::chrono::milliseconds(heartbeat->timeout_ms));
-        return {};
-    }
-    if (is_exchanged(frame.type)) return events_.daemon_exchanged(frame);
-    switch (frame.type) {
-        case FrameType::assign: {
-            const auto assign = decode<Assign>(frame.payload);
-            if (!assign) return std::unexpected(assign.error());
-            if (assign->generation <= enter_.generation) return {};  // sent twice
-            enter_.generation = assign->generation;
-            events_.daemon_assigned(*assign);
-            return {};
-        }
-        case FrameType::propose: {
-            const auto propose = decode<Propose>(frame.payload);
-            if (!propose) return std::unexpected(propose.error());
-            if (propose->generation <= enter_.paused) {
-                accept(propose->generation);
-            } else {
-                events_.daemon_proposed(*propose);
-            }
-            return {};
-        }
-        case FrameType::stop: {
-            const auto stop = decode<Stop>(frame.payload);
-            if (!stop) return std::unexpected(stop.error());
-            ended_ = true;
-            events_.daemon_stopped(*stop);
-            return fail(Errc::closed, "the job has ended");
-        }
-        case FrameType::refuse: {
-            const auto refuse = decode<Refuse>(frame.payload);
-            if (!refuse) return std::unexpected(refuse.error());
-            return fail(refuse->later ? Errc::closed : Errc::denied, "{}", refuse->reason);
-        }
-        default:
-            return fail(Errc::invalid_input, "unexpected frame of type {}",
-                        static_cast<int>(frame.type));
-    }
+void Uplink::assigned(const Assign& assign) {
+    if (assign.generation <= enter_.generation) return;  // sent twice
+    enter_.generation = assign.generation;
+    events_.daemon_assigned(assign);
+}
+
+void Uplink::proposed(const Propose& propose) {
+    if (propose.generation <= enter_.paused)
+        accept(propose.generation);
+    else
+        events_.daemon_proposed(propose);
+}
+
+Result<void> Uplink::stopped(const Stop& stop) {
+    ended_ = true;
+    events_.daemon_stopped(stop);
+    return fail(Errc::closed, "the job has ended");
 }
 
 void Uplink::beat() {

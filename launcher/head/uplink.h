@@ -10,6 +10,7 @@
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/router.h"
 
 #include <memory>
 #include <string>
@@ -23,7 +24,7 @@ public:
     virtual void daemon_assigned(const Assign& assign) = 0;
     virtual void daemon_proposed(const Propose& propose) = 0;
     virtual void daemon_stopped(const Stop& stop) = 0;
-    /// A frame that is_exchanged(). Errc: invalid_input
+    /// A frame for an Exchange. Errc: invalid_input
     virtual Result<void> daemon_exchanged(const FrameView& frame) = 0;
     /// A connection is made, the first or a new one: unanswered requests are to be sent again.
     virtual void daemon_is_back() = 0;
@@ -62,13 +63,18 @@ public:
     asio::awaitable<void> leave(bool finished, std::string why);
 
     void stop_waiting();  ///< for the daemon, in leave(): the user wants it over
+    /// Who receives what the daemon says.
+    const Router<>& router() const { return router_; }
 
 private:
     asio::awaitable<void> keep_connected();
     asio::awaitable<Result<Connection>> connect_first();
     asio::awaitable<Result<Connection>> connect(Deadline limit);
     asio::awaitable<Result<void>> serve();
-    Result<void> handle(const FrameView& frame);
+    void subscribe();
+    void assigned(const Assign& assign);
+    void proposed(const Propose& propose);
+    Result<void> stopped(const Stop& stop);
     void give_up(const Error& why);
     void say_goodbye();
     bool may_end() const;
@@ -78,6 +84,7 @@ private:
     plan::DaemonTarget target_;
     UplinkOptions options_;
     UplinkEvents& events_;
+    Router<> router_;  ///< what the daemon says
     Enter enter_;
     std::shared_ptr<Link> link_;  ///< with whoever waits for room
     Pulse pulse_;

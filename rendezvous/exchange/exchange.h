@@ -57,6 +57,16 @@ public:
     virtual void fail_fences(std::string why) = 0;
 };
 
+/// What agents and members send for an Exchange above them, and what it sends to them.
+inline constexpr FrameType kExchangedUpwards[] = {FrameType::request, FrameType::gone,
+                                                  FrameType::fence, FrameType::unfence,
+                                                  FrameType::heartbeat};
+inline constexpr FrameType kExchangedDownwards[] = {FrameType::reply, FrameType::fenced,
+                                                    FrameType::unfence};
+/// What ranks send for it.
+inline constexpr FrameType kExchangedByRanks[] = {
+    FrameType::request, FrameType::gone, FrameType::fence, FrameType::unfence, FrameType::progress};
+
 /// Whether a frame is dealt with by an Exchange.
 constexpr bool is_exchanged(FrameType type) {
     switch (type) {

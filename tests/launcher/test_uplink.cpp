@@ -6,6 +6,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
+#include "tests/support/messages_of.h"
 
 namespace dtrun {
 
@@ -104,6 +105,14 @@ asio::awaitable<bool> serve_with_patience(FakeDaemon& daemon, Uplink& uplink) {
 }
 
 }  // namespace
+
+TEST_CASE("every message of a daemon to its members has one receiver", "[uplink]") {
+    asio::io_context io;
+    Events events;
+    const Uplink uplink(io.get_executor(), {}, {}, events);
+    CHECK(types_with([&uplink](FrameType type) { return uplink.router().has(type); }) ==
+          messages_of("daemon → member"));
+}
 
 TEST_CASE("who takes a daemon's port while it is away does not end its jobs", "[uplink]") {
     FakeDaemon daemon;

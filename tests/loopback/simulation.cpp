@@ -6,6 +6,7 @@
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/loopback/head_parts.h"
+#include "tests/support/messages_of.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -500,6 +501,13 @@ Ending World::run() {
     ending_.shown = output_->text();
     ending_.view = head_->record().view({});
     ending_.output = output_->bytes();
+    const head::AgentRouter& router = head_->router();
+    ending_.head_receives = types_with([&router](FrameType type) {
+        return router.connections.has(type) != router.hosts.has(type);
+    });
+    if (const HostHere& first = here_[HostId{0}]; !first.agents.empty())
+        ending_.agent_receives = types_with(
+            [&first](FrameType type) { return first.agents.back()->router().has(type); });
     const auto written = [](std::uint64_t generation, const std::map<Rank, HostId>& hosts) {
         std::string text = fmt::format("{}: ", generation);
         for (const auto& [rank, host] : hosts) text += fmt::format("{}", host);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,8 @@ struct Ending {
     std::vector<watch::Event> events{};  ///< that dtrun has told of
     boost::json::object view{};          ///< of the job, when it was over
     std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs
+    /// Of what the head, and the agent of the first host, are receivers.
+    std::set<FrameType> head_receives{}, agent_receives{};
 };
 
 /// Runs a real Head and a real Agent for each host in this process, over socket pairs, in virtual time.

@@ -3,6 +3,7 @@
 #include "launcher/plan/exit_code.h"
 #include "tests/loopback/many_orders.h"
 #include "tests/support/catch.h"
+#include "tests/support/messages_of.h"
 
 #include <csignal>
 
@@ -21,6 +22,12 @@ TEST_CASE("a job whose ranks end well succeeds, and shows all that they have pri
         CHECK(ending.shown.empty());
         CHECK(ending.output >= 6 * 40);
     });
+}
+
+TEST_CASE("every message between a head and its agents has one receiver", "[loopback]") {
+    const Ending ending = simulate(Script{}, test_seed());
+    CHECK(ending.head_receives == messages_of("agent → head"));
+    CHECK(ending.agent_receives == messages_of("head → agent"));
 }
 
 TEST_CASE("the same seed gives the same run to the microsecond", "[loopback]") {

@@ -22,9 +22,8 @@ public:
         to_head_ = std::make_unique<Link>(Connection{std::move(sockets_.first), std::nullopt});
         head_ = std::make_unique<Link>(Connection{std::move(sockets_.second), std::nullopt});
         connections_ = std::make_unique<Connections>(
-            io.get_executor(), *to_head_,
+            io.get_executor(), *to_head_, router_,
             Connections::ForRanks{[](PeerId, const Hello& hello) { return greet(hello); },
-                                  [](PeerId, const FrameView&) -> Result<bool> { return false; },
                                   [](PeerId) {}},
             [] {});
         name_ = connections_->open_for_ranks().value();
@@ -119,7 +118,7 @@ private:
             for (;;) {
                 const auto frame = to_head_->next();
                 if (!frame || !*frame) break;
-                CHECK(connections_->from_head(**frame));
+                CHECK(router_.route(**frame));
             }
         }
     }
@@ -127,6 +126,7 @@ private:
     asio::io_context& io_;
     std::pair<tcp::socket, tcp::socket> sockets_;
     std::unique_ptr<Link> to_head_, head_;
+    Router<> router_;
     std::unique_ptr<Connections> connections_;
     std::vector<std::unique_ptr<Link>> ranks_, agents_;
     std::unique_ptr<TaskGroup> tasks_;

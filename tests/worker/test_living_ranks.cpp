@@ -4,6 +4,7 @@
 #include "rendezvous/links/link.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
+#include "tests/support/messages_of.h"
 
 namespace dtrun {
 
@@ -19,15 +20,9 @@ public:
     explicit LivingHost(asio::io_context& io) : io_(io), sockets_(socket_pair(io)) {
         to_head_ = std::make_unique<Link>(Connection{std::move(sockets_.first), std::nullopt});
         connections_ = std::make_unique<Connections>(
-            io.get_executor(), *to_head_,
+            io.get_executor(), *to_head_, router_,
             Connections::ForRanks{
                 [this](PeerId peer, const Hello& hello) { return greet(peer, hello); },
-                [this](PeerId peer, const FrameView& frame) -> Result<bool> {
-                    if (!is_for_agent(frame.type)) return false;
-                    const auto taken = living_->says(peer, frame);
-                    if (!taken) return std::unexpected(taken.error());
-                    return true;
-                },
                 [this](PeerId peer) { living_->left(peer); }},
             [] {});
         living_ = std::make_unique<LivingRanks>(
@@ -115,6 +110,8 @@ public:
     stores::ElasticDesk desk{
         [this](const DeskNews& news) { told.emplace_back(news.place, news.state); }};
 
+    const Router<PeerId>& from_ranks() const { return connections_->from_ranks(); }
+
 private:
     Result<std::optional<Welcome>> greet(PeerId peer, const Hello& hello) {
         const auto place = desk.started_as(hello.generation, hello.rank);
@@ -125,6 +122,7 @@ private:
     asio::io_context& io_;
     std::pair<tcp::socket, tcp::socket> sockets_;
     std::unique_ptr<Link> to_head_;
+    Router<> router_;
     std::unique_ptr<Connections> connections_;
     std::unique_ptr<LivingRanks> living_;
     std::vector<std::unique_ptr<Link>> ranks_;
@@ -133,6 +131,13 @@ private:
 };
 
 }  // namespace
+
+TEST_CASE("every message of ranks to their agent has one receiver", "[agent]") {
+    asio::io_context io;
+    LivingHost host(io);
+    CHECK(types_with([&host](FrameType type) { return host.from_ranks().has(type); }) ==
+          messages_of("rank → agent"));
+}
 
 TEST_CASE("an elastic client is capable and settled when it has its place, another is neither",
           "[agent][elastic]") {

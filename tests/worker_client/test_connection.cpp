@@ -1,5 +1,8 @@
-#include "tests/support/catch.h"
 #include "worker/client/connection.h"
+
+#include "tests/support/catch.h"
+#include "tests/support/messages_of.h"
+#include "worker/client/client.h"
 
 #include <atomic>
 #include <map>
@@ -80,6 +83,13 @@ Bytes event(const std::string& name) {
 }
 
 }  // namespace
+
+TEST_CASE("every message to a rank, of its agent or of a daemon, has one receiver", "[client]") {
+    const Client client({}, std::nullopt, Client::Role::rank);
+    std::set<FrameType> sent = messages_of("agent → rank");
+    sent.merge(messages_of("daemon → member"));
+    CHECK(types_with([&client](FrameType type) { return client.router().has(type); }) == sent);
+}
 
 TEST_CASE("whoever reads hands others their frames, and leaves reading to them", "[client]") {
     Talk talk;

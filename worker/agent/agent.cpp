@@ -44,7 +44,9 @@ Agent::Agent(asio::io_context& io, AgentParts parts)
                 [this](const std::string& why) { leave(why); }}),
       tasks_(io.get_executor()),
       look_ends_(io, Timer::time_point::max()),
-      finished_(io, Timer::time_point::max()) {}
+      finished_(io, Timer::time_point::max()) {
+    subscribe();
+}
 
 Agent::~Agent() = default;
 
@@ -129,7 +131,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
                                      std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
     if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
     if (auto opened = open_debug_door(); !opened) co_return opened;
-    streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_,
+    streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_, router_,
                                              bootstrap_.output_window_bytes, [this] {
                                                  say_paused();
                                                  finish_if_done();
@@ -186,7 +188,7 @@ void Agent::learn_facts(const JobId& job) {
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
 Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
-    connections_ = std::make_unique<Connections>(io_.get_executor(), *link_, for_ranks(),
+    connections_ = std::make_unique<Connections>(io_.get_executor(), *link_, router_, for_ranks(),
                                                  [this] { finish_if_done(); });
     living_ = std::make_unique<LivingRanks>(LivingRanks::Parts{
         .executor = io_.get_executor(),
@@ -265,12 +267,6 @@ asio::awaitable<void> Agent::prepare_services(Join& join) {
 Connections::ForRanks Agent::for_ranks() {
     return {
         .greet = [this](PeerId peer, const Hello& hello) { return welcome(peer, hello); },
-        .take = [this](PeerId peer, const FrameView& frame) -> Result<bool> {
-            if (!is_for_agent(frame.type)) return false;
-            const auto taken = living_->says(peer, frame);
-            if (!taken) return std::unexpected(taken.error());
-            return true;
-        },
         .left = [this](PeerId peer) { living_->left(peer); },
     };
 }
@@ -422,83 +418,41 @@ asio::awaitable<void> Agent::serve_head() {
     if (why.code != Errc::cancelled) leave(why.message);
 }
 
+void Agent::subscribe() {
+    router_.on<Assign>(this, &Agent::begin);
+    router_.on<Pause>(this, &Agent::pause);
+    router_.on<Stop>(this, &Agent::stop);
+    router_.on<Sever>(this, &Agent::lose);
+    router_.on<Notify>(this, &Agent::notify);
+    router_.on<Prepare>(this, &Agent::prepare);
+    router_.on<EndRanks>(this, &Agent::end_processes);
+    router_.on<Probe>(
+        [this](Probe probe) { tasks_.spawn(answer_probe(std::move(probe), ++probes_)); });
+    router_.on<Roll>([this](const Roll& roll) { link_->send(encode(Rolled{roll.number})); });
+    router_.on<SignalRanks>([this](const SignalRanks& order) { runner_->signal(order.signal); });
+    router_.on<Look>([this](const Look& look) { tasks_.spawn(answer_look(look)); });
+    router_.on<Measure>(
+        [this](const Measure& measure) { tasks_.spawn(answer_measure(measure.number)); });
+    router_.on<Resize>([this](const Resize& resize) {
+        bootstrap_.terminal_size = resize.size;
+        streams_->resize(resize.size);
+    });
+    router_.on<Tunnel>([this](const Tunnel& tunnel) {
+        if (debug_door_) debug_door_->take(tunnel);
+    });
+    router_.on<Refuse>([](const Refuse& refuse) -> Result<void> {
+        return fail(Errc::denied, "dtrun refuses this host: {}", refuse.reason);
+    });
+}
+
+/// What is for ranks waits until they run.
 Result<void> Agent::handle(const FrameView& frame) {
-    if (is_exchanged(frame.type) || frame.type == FrameType::relayed)
-        return connections_->from_head(frame);
     if (frame.type == FrameType::signal)
         if (const auto signal = decode<SignalRanks>(frame.payload)) head_signalled(signal->signal);
     const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
-    if (start_ && for_ranks) {
-        start_->deferred.emplace_back(frame.type, frame.payload);
-        return {};
-    }
-    switch (frame.type) {
-        case FrameType::assign:
-            return on_assign(frame.payload);
-        case FrameType::input: {
-            auto input = decode<Input>(frame.payload);
-            if (!input) return std::unexpected(input.error());
-            streams_->input(std::move(input->bytes));
-            return {};
-        }
-        case FrameType::pause:
-            return on_pause(frame.payload);
-        case FrameType::stop:
-            return on_stop(frame.payload);
-        case FrameType::probe:
-            return on_probe(frame.payload);
-        case FrameType::sever:
-            return on_sever(frame.payload);
-        case FrameType::prepare:
-            return on_prepare(frame.payload);
-        case FrameType::end_ranks:
-            return on_end_ranks(frame.payload);
-        case FrameType::notify:
-            return on_notify(frame.payload);
-        case FrameType::roll: {
-            const auto roll = decode<Roll>(frame.payload);
-            if (!roll) return std::unexpected(roll.error());
-            link_->send(encode(Rolled{roll->number}));
-            return {};
-        }
-        case FrameType::credit: {
-            const auto credit = decode<Credit>(frame.payload);
-            if (!credit) return std::unexpected(credit.error());
-            streams_->credit(credit->bytes);
-            return {};
-        }
-        case FrameType::signal: {
-            const auto signal = decode<SignalRanks>(frame.payload);
-            if (!signal) return std::unexpected(signal.error());
-            runner_->signal(signal->signal);
-            return {};
-        }
-        case FrameType::look:
-            return on_look(frame.payload);
-        case FrameType::measure:
-            return on_measure(frame.payload);
-        case FrameType::resize: {
-            const auto resize = decode<Resize>(frame.payload);
-            if (!resize) return std::unexpected(resize.error());
-            bootstrap_.terminal_size = resize->size;
-            streams_->resize(resize->size);
-            return {};
-        }
-        case FrameType::tunnel: {
-            const auto tunnel = decode<Tunnel>(frame.payload);
-            if (!tunnel) return std::unexpected(tunnel.error());
-            if (debug_door_) debug_door_->take(*tunnel);
-            return {};
-        }
-        case FrameType::refuse: {
-            const auto refuse = decode<Refuse>(frame.payload);
-            return fail(Errc::denied, "dtrun refuses this host: {}",
-                        refuse ? refuse->reason : "malformed reason");
-        }
-        default:
-            return fail(Errc::invalid_input, "unexpected frame of type {}",
-                        static_cast<int>(frame.type));
-    }
+    if (!start_ || !for_ranks) return router_.route(frame);
+    start_->deferred.emplace_back(frame.type, frame.payload);
+    return {};
 }
 
 /// Ctrl-Z stops the head after the ranks. A stopped head is silent but not lost: should it end, its
@@ -509,22 +463,20 @@ void Agent::head_signalled(int signal) {
     link_->set_peer_stopped(ending_.head_stopped);
 }
 
-Result<void> Agent::on_assign(std::string_view payload) {
-    auto assign = decode<Assign>(payload);
-    if (!assign) return std::unexpected(assign.error());
+Result<void> Agent::begin(const Assign& assign) {
     if (ending_.leaving || ending_.strays) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
-    choose_interface(*assign);
-    const std::vector<RankSlot> fresh = take_over(*assign);
-    const bool goes_on = fresh.size() < assign->ranks.size();
+    choose_interface(assign);
+    const std::vector<RankSlot> fresh = take_over(assign);
+    const bool goes_on = fresh.size() < assign.ranks.size();
     for (const auto& service : services_)
-        if (auto begun = goes_on ? service->go_on(*assign) : service->begin(*assign); !begun)
+        if (auto begun = goes_on ? service->go_on(assign) : service->begin(assign); !begun)
             return begun;
     reserved_ports_.release();
-    wait_report_.begin(assign->generation);
-    connections_->relay().begin(assign->generation, assign->ranks_below);
-    assign_ = *assign;
+    wait_report_.begin(assign.generation);
+    connections_->relay().begin(assign.generation, assign.ranks_below);
+    assign_ = assign;
     living_->begin(assign_);
     desk_.begin(assign_);
     start_ = Start{assign_.generation, fresh.size(), {assign_.generation, {}}};
@@ -548,17 +500,14 @@ void Agent::say_paused() {
     link_->send(encode(paused));
 }
 
-Result<void> Agent::on_stop(std::string_view payload) {
-    const auto stop = decode<Stop>(payload);
-    if (!stop) return std::unexpected(stop.error());
+void Agent::stop(const Stop& stop) {
     say_who_waits(std::chrono::milliseconds(0), ranks::waits_elsewhere(runner_->running_ranks()));
     connections_->relay().announce(
-        {Event::Kind::shutdown, assign_.generation, stop->grace_ms, stop->why});
-    if (stop->by_scheduler && !signals_.everybody_got(stop->signal))
-        tasks_.spawn(stop_after(*stop));
+        {Event::Kind::shutdown, assign_.generation, stop.grace_ms, stop.why});
+    if (stop.by_scheduler && !signals_.everybody_got(stop.signal))
+        tasks_.spawn(stop_after(stop));
     else
-        end_job(stop->signal, std::chrono::milliseconds(stop->grace_ms));
-    return {};
+        end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
 }
 
 /// Waits a moment before ending the job: another host was faster to report a scheduler's signal,
@@ -568,13 +517,6 @@ asio::awaitable<void> Agent::stop_after(Stop stop) {
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (error || ending_.strays || ending_.leaving) co_return;  // it has ended meanwhile
     end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
-}
-
-Result<void> Agent::on_probe(std::string_view payload) {
-    auto probe = decode<Probe>(payload);
-    if (!probe) return std::unexpected(probe.error());
-    tasks_.spawn(answer_probe(std::move(*probe), ++probes_));
-    return {};
 }
 
 /// Answers only the latest probe: the head does not ask for older ones any more.

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/router.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent_signals.h"
 #include "worker/agent/connections.h"
@@ -100,6 +101,8 @@ public:
     /// Passes on a signal that the agent itself has got, or that its guard has got and passed on.
     void got_signal(int signal, bool guard_lives) { signals_.agent_got(signal, guard_lives); }
     void guard_got(int signal) { signals_.guard_got(signal); }
+    /// Who receives what the head says.
+    const Router<>& router() const { return router_; }
 
 private:
     /// The ranks of a generation, until all have executed their programs.
@@ -127,12 +130,12 @@ private:
     asio::awaitable<void> watch_lifeline();
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);
-    Result<void> on_assign(std::string_view payload);
-    Result<void> on_pause(std::string_view payload);
-    Result<void> on_stop(std::string_view payload);
-    Result<void> on_probe(std::string_view payload);
-    Result<void> on_sever(std::string_view payload);
-    Result<void> on_notify(std::string_view payload);
+    void subscribe();
+    Result<void> begin(const Assign& assign);
+    void pause(const Pause& pause);
+    void stop(const Stop& stop);
+    void lose(Sever wanted);
+    void notify(const Notify& notify);
     void announce(const Change& change, std::uint32_t grace_ms, const std::string& why);
     asio::awaitable<void> sever(Sever sever);
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);
@@ -154,8 +157,8 @@ private:
     ranks::RankCommand command_for(const Assign& world, const RankSlot& slot,
                                    const ranks::RankOffer& offer);
     void keep_devices(const RankSlot& slot, contracts::Environment& env) const;
-    Result<void> on_prepare(std::string_view payload);
-    Result<void> on_end_ranks(std::string_view payload);
+    Result<void> prepare(Prepare prepare);
+    void end_processes(EndRanks order);
     asio::awaitable<void> end_ranks(EndRanks order);
     std::vector<RankSlot> take_over(const Assign& world);
     bool wants_input(Rank rank) const;
@@ -170,8 +173,6 @@ private:
     asio::awaitable<void> tell_hang(Rank rank, std::string why);
     void tell_head(Bytes frame);
     void tell_user(const std::string& text);
-    Result<void> on_look(std::string_view payload);
-    Result<void> on_measure(std::string_view payload);
     asio::awaitable<void> answer_measure(std::uint32_t number);
     asio::awaitable<void> answer_look(Look look);
     asio::awaitable<std::vector<ProcessStacks>> look_at(std::optional<Rank> only, Look look);
@@ -187,6 +188,7 @@ private:
 
     asio::io_context& io_;
     AgentParts parts_;
+    Router<> router_;  ///< what the head says
     Lifeline lifeline_;
     Bootstrap bootstrap_;
     Preflight preflight_;

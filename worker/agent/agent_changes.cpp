@@ -25,16 +25,14 @@ std::uint64_t unix_ms_after(std::uint32_t wait_ms) {
 
 }  // namespace
 
-Result<void> Agent::on_pause(std::string_view payload) {
-    const auto pause = decode<Pause>(payload);
-    if (!pause) return std::unexpected(pause.error());
-    if (ending_.leaving || ending_.strays) return {};  // there will be no other generation here
-    const std::uint64_t generation = pause->generation;
+void Agent::pause(const Pause& pause) {
+    if (ending_.leaving || ending_.strays) return;  // there will be no other generation here
+    const std::uint64_t generation = pause.generation;
     forget_start();
     const Change change{assign_.generation, generation, ChangeReason::restarted,
-                        unix_ms_after(pause->grace_ms), 0};
-    announce(change, pause->grace_ms, pause->why);
-    runner_->stop_all(pause->signal, std::chrono::milliseconds(pause->grace_ms),
+                        unix_ms_after(pause.grace_ms), 0};
+    announce(change, pause.grace_ms, pause.why);
+    runner_->stop_all(pause.signal, std::chrono::milliseconds(pause.grace_ms),
                       [this, generation](int strays) {
                           ending_.strays_before += strays;
                           streams_->hurry();
@@ -44,7 +42,6 @@ Result<void> Agent::on_pause(std::string_view payload) {
                               say_paused();
                           });
                       });
-    return {};
 }
 
 /// Ranks are told by everything through which they may learn it.
@@ -54,33 +51,27 @@ void Agent::announce(const Change& change, std::uint32_t grace_ms, const std::st
 }
 
 /// Hosts change, and ranks may go on for a while.
-Result<void> Agent::on_notify(std::string_view payload) {
-    const auto notify = decode<Notify>(payload);
-    if (!notify) return std::unexpected(notify.error());
-    if (notify->generation <= assign_.generation || ending_.ending) return {};
-    Change change{assign_.generation, notify->generation, notify->reason, 0, notify->stop_step};
-    if (notify->deadline_ms > 0) change.deadline_ms = unix_ms_after(notify->deadline_ms);
-    announce(change, notify->deadline_ms, "hosts change");
-    for (const auto& service : services_) service->notify(*notify);
-    if (notify->signal != 0) runner_->signal(notify->signal);
-    return {};
+void Agent::notify(const Notify& notify) {
+    if (notify.generation <= assign_.generation || ending_.ending) return;
+    Change change{assign_.generation, notify.generation, notify.reason, 0, notify.stop_step};
+    if (notify.deadline_ms > 0) change.deadline_ms = unix_ms_after(notify.deadline_ms);
+    announce(change, notify.deadline_ms, "hosts change");
+    for (const auto& service : services_) service->notify(notify);
+    if (notify.signal != 0) runner_->signal(notify.signal);
 }
 
 /// Addresses that this host has as well, as those of a container's bridge, mean the host itself here.
-Result<void> Agent::on_sever(std::string_view payload) {
-    auto wanted = decode<Sever>(payload);
-    if (!wanted) return std::unexpected(wanted.error());
+void Agent::lose(Sever wanted) {
     const std::vector<InterfaceAddress> own = interface_addresses();
-    std::erase_if(wanted->addresses, [&own](const std::string& address) {
+    std::erase_if(wanted.addresses, [&own](const std::string& address) {
         return std::ranges::find(own, address, &InterfaceAddress::address) != own.end();
     });
-    if (wanted->world && wanted->generation == assign_.generation) {
+    if (wanted.world && wanted.generation == assign_.generation) {
         announce({assign_.generation, assign_.generation + 1, ChangeReason::lost, 0, 0}, 0,
                  "a rank is lost");
         connections_->relay().fail_fences("a rank of this generation is lost");
     }
-    tasks_.spawn(sever(std::move(*wanted)));
-    return {};
+    tasks_.spawn(sever(std::move(wanted)));
 }
 
 /// Severs at once, and again while a rank that has not understood yet may have tried once more.

@@ -36,13 +36,6 @@ std::string place_of(const std::vector<ProcessStacks>& processes) {
 
 }  // namespace
 
-Result<void> Agent::on_look(std::string_view payload) {
-    const auto look = decode<Look>(payload);
-    if (!look) return std::unexpected(look.error());
-    tasks_.spawn(answer_look(*look));
-    return {};
-}
-
 asio::awaitable<void> Agent::answer_look(Look look) {
     Stacks stacks;
     stacks.number = look.number;
@@ -51,13 +44,6 @@ asio::awaitable<void> Agent::answer_look(Look look) {
     else
         stacks.processes = co_await look_at(std::nullopt, look);
     link_->send(encode(stacks));
-}
-
-Result<void> Agent::on_measure(std::string_view payload) {
-    const auto measure = decode<Measure>(payload);
-    if (!measure) return std::unexpected(measure.error());
-    tasks_.spawn(answer_measure(measure->number));
-    return {};
 }
 
 /// The answer does not wait for what GPUs do, which may take seconds to find out.

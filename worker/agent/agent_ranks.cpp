@@ -99,10 +99,8 @@ std::vector<RankSlot> Agent::take_over(const Assign& world) {
 }
 
 /// Starts ranks of a world that has not begun: their first requests are held until it does.
-Result<void> Agent::on_prepare(std::string_view payload) {
-    auto prepare = decode<Prepare>(payload);
-    if (!prepare) return std::unexpected(prepare.error());
-    Assign& world = prepare->world;
+Result<void> Agent::prepare(Prepare prepare) {
+    Assign& world = prepare.world;
     if (ending_.leaving || ending_.ending || ending_.strays) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
@@ -123,20 +121,17 @@ asio::awaitable<void> Agent::start_prepared(Assign world, std::uint64_t number) 
     if (!done) leave(done.error().message);
 }
 
-Result<void> Agent::on_end_ranks(std::string_view payload) {
-    auto order = decode<EndRanks>(payload);
-    if (!order) return std::unexpected(order.error());
-    for (const SlotIndex place : order->places) preparing_.places.erase(place);
-    living_->dismiss(order->places, bootstrap_.grace_ms);
-    for (const SlotIndex place : order->places)
+void Agent::end_processes(EndRanks order) {
+    for (const SlotIndex place : order.places) preparing_.places.erase(place);
+    living_->dismiss(order.places, bootstrap_.grace_ms);
+    for (const SlotIndex place : order.places)
         if (!processes_.contains(place)) {  // it has not been started yet, and will not be
             Exited exited;
             exited.place = place;
             exited.signal = exited.sent_signal = SIGKILL;
             link_->send(encode(exited));
         }
-    tasks_.spawn(end_ranks(std::move(*order)));
-    return {};
+    tasks_.spawn(end_ranks(std::move(order)));
 }
 
 /// Another process may have been started in a place when the grace of the one before is over.

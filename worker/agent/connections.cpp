@@ -44,8 +44,8 @@ bool has_ended(const Fd& process) {
 
 }  // namespace
 
-Connections::Connections(asio::any_io_executor executor, Link& head, ForRanks for_ranks,
-                         std::function<void()> agents_gone)
+Connections::Connections(asio::any_io_executor executor, Link& head, Router<>& from_head,
+                         ForRanks for_ranks, std::function<void()> agents_gone)
     : executor_(executor),
       head_(head),
       for_ranks_(std::move(for_ranks)),
@@ -53,7 +53,19 @@ Connections::Connections(asio::any_io_executor executor, Link& head, ForRanks fo
       relay_(*this),
       rank_acceptor_(executor),
       tasks_(executor),
-      watches_(executor) {}
+      watches_(executor) {
+    for (const FrameType type : kExchangedDownwards)
+        from_head.on(type, [this, type](std::string_view payload) {
+            return relay_.from_root({type, payload});
+        });
+    from_head.on<Heartbeat>([](const Heartbeat&) {});  // a sign of life
+    from_head.on(FrameType::relayed,
+                 [this](std::string_view payload) { return pass_down(payload); });
+    for (const FrameType type : kExchangedByRanks)
+        from_ranks_.on(type, [this, type](PeerId peer, std::string_view payload) {
+            return relay_.from_peer(peer, {type, payload}, Clock::now());
+        });
+}
 
 Result<std::string> Connections::open_for_ranks() {
     // An abstract name is gone with us, whatever happens; who may connect is checked by user.
@@ -186,9 +198,7 @@ bool Connections::is_connected(Rank rank) const {
 Result<void> Connections::on_frame(Peer& peer, const FrameView& frame) {
     if (!std::exchange(peer.greeted, true)) return first_frame(peer, frame);
     if (peer.is_agent) return from_agent(peer, frame);
-    const auto taken = for_ranks_.take(peer.id, frame);
-    if (!taken) return std::unexpected(taken.error());
-    return *taken ? Result<void>() : relay_.from_peer(peer.id, frame, Clock::now());
+    return from_ranks_.route(peer.id, frame);
 }
 
 Result<void> Connections::first_frame(Peer& peer, const FrameView& frame) {
@@ -288,9 +298,8 @@ void Connections::forget_agent(Peer& peer) {
     if (agents_.empty()) agents_gone_();
 }
 
-Result<void> Connections::from_head(const FrameView& frame) {
-    if (frame.type != FrameType::relayed) return relay_.from_root(frame);
-    const auto inner = decode_relayed(frame.payload);
+Result<void> Connections::pass_down(std::string_view relayed) {
+    const auto inner = decode_relayed(relayed);
     if (!inner) return std::unexpected(inner.error());
     const auto agent = agents_.find(inner->host);
     if (agent == agents_.end()) return {};

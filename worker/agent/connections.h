@@ -9,6 +9,7 @@
 #include "rendezvous/links/pulse.h"
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/router.h"
 
 #include <sys/types.h>
 #include <functional>
@@ -28,18 +29,17 @@ namespace dtrun::agent {
 /// Thread: the executor's. Lifetime: `head` outlives it; the owner calls stop() and awaits join().
 class Connections final : private Outbox {
 public:
-    /// What is done with what ranks say to the agent itself.
+    /// Who hears of ranks that come and go.
     struct ForRanks {
         /// What one that says hello is answered: nothing, if welcome() will be called later. An error
         /// refuses it.
         std::function<Result<std::optional<Welcome>>(PeerId, const Hello&)> greet;
-        /// Takes a frame of a rank that is not for the relay. \return false: it is
-        std::function<Result<bool>(PeerId, const FrameView&)> take;
         std::function<void(PeerId)> left;  ///< its connection has ended
     };
 
+    /// \param from_head    brings what the head says
     /// \param agents_gone  called when the last agent behind this one has gone
-    Connections(asio::any_io_executor executor, Link& head, ForRanks for_ranks,
+    Connections(asio::any_io_executor executor, Link& head, Router<>& from_head, ForRanks for_ranks,
                 std::function<void()> agents_gone);
 
     /// Waits for ranks on a Unix socket.
@@ -66,8 +66,8 @@ public:
     Rank rank_of(PeerId peer) const;
 
     Relay& relay() { return relay_; }
-    /// A frame of the head that is_exchanged(), or is relayed. Errc: invalid_input
-    Result<void> from_head(const FrameView& frame);
+    /// Who receives what ranks say once they have said hello.
+    Router<PeerId>& from_ranks() { return from_ranks_; }
     /// A heartbeat to the head.
     /// \param busy  we may not get a processor for seconds
     void say_alive(bool busy);
@@ -109,6 +109,7 @@ private:
     Result<void> on_frame(Peer& peer, const FrameView& frame);
     Result<void> first_frame(Peer& peer, const FrameView& frame);
     Result<void> from_agent(Peer& peer, const FrameView& frame);
+    Result<void> pass_down(std::string_view relayed);
     void agent_lost(Peer& peer, const std::string& why);
     void forget_agent(Peer& peer);
 
@@ -117,6 +118,7 @@ private:
     ForRanks for_ranks_;
     std::function<void()> agents_gone_;
     Relay relay_;
+    Router<PeerId> from_ranks_;
     Unix::acceptor rank_acceptor_;
     std::unique_ptr<Server> agent_server_;
     std::map<PeerId, std::unique_ptr<Peer>> peers_;

@@ -8,7 +8,10 @@
 namespace dtrun::agent {
 
 LivingRanks::LivingRanks(Parts parts)
-    : parts_(std::move(parts)), overdue_(parts_.executor), tasks_(parts_.executor) {}
+    : parts_(std::move(parts)), overdue_(parts_.executor), tasks_(parts_.executor) {
+    parts_.connections.from_ranks().on<Rejoin>(this, &LivingRanks::rejoin);
+    parts_.connections.from_ranks().on<Section>(this, &LivingRanks::section);
+}
 
 const RankSlot* LivingRanks::slot_of(SlotIndex place) const {
     const auto found = std::ranges::find(world_.ranks, place, &RankSlot::place);
@@ -70,20 +73,14 @@ void LivingRanks::ring() {
     for (const auto& [peer, bell] : bells_) (void)::eventfd_write(bell.get(), 1);
 }
 
-Result<void> LivingRanks::says(PeerId peer, const FrameView& frame) {
-    if (frame.type == FrameType::rejoin) {
-        const auto rejoin = decode<Rejoin>(frame.payload);
-        return rejoin ? on_rejoin(peer, *rejoin) : std::unexpected(rejoin.error());
-    }
-    const auto section = decode<Section>(frame.payload);
-    if (!section) return std::unexpected(section.error());
-    auto taken = sections_.says(peer, *section, Clock::now());
+Result<void> LivingRanks::section(PeerId peer, const Section& section) {
+    auto taken = sections_.says(peer, section, Clock::now());
     overdue_.cancel();
     if (taken && !std::exchange(watching_, true)) tasks_.spawn(watch_sections());
     return taken;
 }
 
-Result<void> LivingRanks::on_rejoin(PeerId peer, const Rejoin& rejoin) {
+Result<void> LivingRanks::rejoin(PeerId peer, const Rejoin& rejoin) {
     const auto found = clients_.find(peer);
     if (found == clients_.end() || !found->second.elastic)
         return fail(Errc::invalid_input, "only a client that says elastic can rejoin");

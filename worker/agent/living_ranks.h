@@ -48,8 +48,6 @@ public:
     Result<std::optional<Welcome>> hello(PeerId peer, SlotIndex place, const Hello& hello);
     /// Any rank says hello: it gets the page if it wants it.
     void give_page(PeerId peer, const Hello& hello);
-    /// A frame that is_for_agent(). Errc: invalid_input
-    Result<void> says(PeerId peer, const FrameView& frame);
     void left(PeerId peer);
 
     /// A generation begins; called before the desk answers who has waited for it.
@@ -69,7 +67,8 @@ private:
         std::optional<stores::ElasticDesk::Ticket> ticket;  ///< of the answer that it waits for
     };
 
-    Result<void> on_rejoin(PeerId peer, const Rejoin& rejoin);
+    Result<void> rejoin(PeerId peer, const Rejoin& rejoin);
+    Result<void> section(PeerId peer, const Section& section);
     void welcome(PeerId peer, const RankSlot& rank, const Assign& world);
     const RankSlot* slot_of(SlotIndex place) const;
     /// Its rank in this generation, which a client that cannot rejoin has not been told; nothing if its process
@@ -90,10 +89,5 @@ private:
     Timer overdue_;
     TaskGroup tasks_;
 };
-
-/// Whether a rank's frame is for its agent alone.
-constexpr bool is_for_agent(FrameType type) {
-    return type == FrameType::rejoin || type == FrameType::section;
-}
 
 }  // namespace dtrun::agent

@@ -9,15 +9,18 @@
 
 namespace dtrun::agent {
 
-RankStreams::RankStreams(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
-                         std::function<void()> ended)
+RankStreams::RankStreams(asio::any_io_executor executor, Link& link, Router<>& router,
+                         std::uint32_t window_bytes, std::function<void()> ended)
     : executor_(executor),
       link_(link),
       pump_(executor, link, window_bytes,
             [this, ended = std::move(ended)](SlotIndex place, Stream stream) {
                 link_.send(encode(OutputEnd{place, stream}));
                 ended();
-            }) {}
+            }) {
+    router.on<Credit>([this](const Credit& credit) { pump_.credit(credit.bytes); });
+    router.on<Input>(this, &RankStreams::input);
+}
 
 void RankStreams::add(ranks::RankRunner::Start& start) {
     if (start.terminal) return add_terminal(start);
@@ -51,8 +54,9 @@ void RankStreams::close() {
     for (const auto& [place, copier] : terminals_) copier->stop();
 }
 
-void RankStreams::input(std::string bytes) {
-    if (bytes.empty()) {
+/// For every rank here that reads; no bytes: the end of input.
+void RankStreams::input(Input input) {
+    if (input.bytes.empty()) {
         for (const auto& [place, feed] : feeds_) {
             // A terminal has no end: what a user would type for it.
             if (terminals_.contains(place))
@@ -66,7 +70,7 @@ void RankStreams::input(std::string bytes) {
         if (!closed_ && link_.is_open()) link_.send(encode(InputCredit{taken->size()}));
         delete taken;
     };
-    const ranks::InputFeed::Chunk chunk(new std::string(std::move(bytes)), give_credit);
+    const ranks::InputFeed::Chunk chunk(new std::string(std::move(input.bytes)), give_credit);
     for (const auto& [place, feed] : feeds_) feed->push(chunk);
 }
 

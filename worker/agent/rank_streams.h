@@ -3,6 +3,8 @@
 #include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "rendezvous/links/link.h"
+#include "rendezvous/wire/output_messages.h"
+#include "rendezvous/wire/router.h"
 #include "worker/ranks/input_feed.h"
 #include "worker/ranks/output_pump.h"
 #include "worker/ranks/rank_runner.h"
@@ -22,13 +24,11 @@ namespace dtrun::agent {
 class RankStreams {
 public:
     /// \param ended  called when an output stream has reached its end and everything of it was sent
-    RankStreams(asio::any_io_executor executor, Link& link, std::uint32_t window_bytes,
-                std::function<void()> ended);
+    /// \param router  brings what the head says
+    RankStreams(asio::any_io_executor executor, Link& link, Router<>& router,
+                std::uint32_t window_bytes, std::function<void()> ended);
 
     void add(ranks::RankRunner::Start& start);
-    /// Bytes for every rank here that reads; none: the end of input.
-    void input(std::string bytes);
-    void credit(std::uint64_t bytes) { pump_.credit(bytes); }
     void rank_ended(SlotIndex place) { feeds_.erase(place); }
     /// The user's terminal, and so that of a rank, has another size.
     void resize(TerminalSize size);
@@ -37,6 +37,7 @@ public:
     void close();  ///< nobody is to be told of anything any more
 
 private:
+    void input(Input input);
     void add_terminal(ranks::RankRunner::Start& start);
 
     asio::any_io_executor executor_;

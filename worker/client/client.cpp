@@ -1,7 +1,6 @@
 #include "worker/client/client.h"
 
 #include "base/ids.h"
-#include "rendezvous/wire/member_messages.h"
 #include "worker/client/request_texts.h"
 
 #include <unistd.h>
@@ -56,6 +55,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       fences_(connection_, standing_,
               has_daemon() && !is_member() ? std::optional(std::to_underlying(member_id_))
                                            : std::nullopt) {
+    subscribe();
     if (has_daemon())
         keep_alive_.emplace(connection_, *surroundings_.daemon, *credentials_,
                             [this](const FrameSocket& with) { return first_frames(with); });

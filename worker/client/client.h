@@ -1,6 +1,9 @@
 #pragma once
 
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/router.h"
 #include "rendezvous/wire/store_request.h"
 #include "worker/client/callers.h"
 #include "worker/client/change_view.h"
@@ -101,6 +104,8 @@ public:
     Outcome<Event> next_event(const Patience& patience);
     Outcome<int> event_fd();
     Outcome<void> rejoin(const Patience& patience);
+    /// Who receives what comes in.
+    const Router<>& router() const { return router_; }
     bool can_rejoin() const { return is_member() || (elastic_ && role_ == Role::rank); }
 
     /// What is coming; any thread may look, at any time.
@@ -134,16 +139,17 @@ private:
     // client_frames.cpp: what comes in
     void on_open(int socket) override;
     void on_bytes() override;
-    Result<void> on_frame(const FrameView& frame) override;
+    Result<void> on_frame(const FrameView& frame) override { return router_.route(frame); }
     bool on_lost() override;
     void on_closed() override;
-    Result<void> on_heartbeat(std::string_view payload);
-    Result<void> on_welcome(std::string_view payload);
-    Result<void> on_page();
-    Result<void> on_event(std::string_view payload);
-    Result<void> on_assign(std::string_view payload);
-    Result<void> on_propose(std::string_view payload);
-    Result<void> on_stop(std::string_view payload);
+    void subscribe();
+    void refused(const Refuse& refuse);
+    void welcomed(Welcome welcome);
+    void page_came();
+    void event_came(Event event);
+    Result<void> assigned(const Assign& assign);
+    void proposed(Propose propose);
+    void stopped(Stop stop);
     void add_event(Event event);
 
     const Surroundings surroundings_;
@@ -157,6 +163,7 @@ private:
     Callers callers_;
     FirstUse first_use_;  ///< of a helper
 
+    Router<> router_;        ///< what comes in
     Connection connection_;  ///< its lock guards what follows
     Standing standing_;
     EventQueue events_;
