@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/job_settings.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct MpiFacts {
 };
 
 /// What the variables are made from.
-struct ContractFacts {
+struct ContractFacts : TorchSettings {
     std::string job;                       ///< hexadecimal id
     std::string host_name;                 ///< what the user calls this host
     std::string rank_socket;               ///< of the agent, for ranks; DTRUN_SOCKET
@@ -36,17 +36,13 @@ struct ContractFacts {
     std::uint64_t agent = 0;               ///< number of the agent that starts the ranks
     std::string nodelist{};                ///< hosts of the job, in Slurm's notation
     std::string tasks_per_node{};          ///< and their ranks, as 4(x2),3
-    TorchStore torch_store = TorchStore::agent;
-    std::uint16_t proxy_port = 0;    ///< of torch's store on loopback, with TorchStore::proxy
-    std::uint16_t horovod_port = 0;  ///< of Horovod's store on loopback; 0: none
-    std::uint32_t max_restarts = 0;
-    bool encrypt = false;          ///< --encrypt
-    std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
-    std::uint32_t ranks_max = 0;   ///< of an elastic job
-    std::string change_file{};     ///< DTRUN_CHANGE_FILE of an elastic job
-    std::string role = "default";  ///< torchrun's
-    std::string run_id{};          ///< torchrun's; empty: `job`
-    std::string error_file{};      ///< of this rank, for torch's @record; empty: none
+    std::uint16_t proxy_port = 0;          ///< of torch's store on loopback, with TorchStore::proxy
+    std::uint16_t horovod_port = 0;        ///< of Horovod's store on loopback; 0: none
+    bool encrypt = false;                  ///< --encrypt
+    std::uint32_t ranks_min = 0;           ///< of an elastic job; 0: it is not elastic
+    std::uint32_t ranks_max = 0;           ///< of an elastic job
+    std::string change_file{};             ///< DTRUN_CHANGE_FILE of an elastic job
+    std::string error_file{};              ///< of this rank, for torch's @record; empty: none
     /// OMP_NUM_THREADS of the ranks by place, in turn; empty or 0: OpenMP's own choice
     std::vector<std::uint32_t> threads{};
     MpiFacts mpi{};  ///< of this rank

@@ -159,10 +159,10 @@ Result<void> check_warning(const RunDraft& draft) {
 Result<void> leave_input(RunDraft& draft, string_view flag) {
     const bool reads_input = std::ranges::any_of(
         draft.given, [](const GivenFlag& given) { return given.name == "--stdin"; });
-    if (reads_input && draft.options.stdin_target.kind != plan::StdinTarget::Kind::none)
+    if (reads_input && draft.options.stdin_target.kind != StdinTarget::Kind::none)
         return fail(Errc::invalid_input,
                     "{}: ranks of an elastic job have no standard input; leave out --stdin", flag);
-    draft.options.stdin_target = {plan::StdinTarget::Kind::none, 0};
+    draft.options.stdin_target = {StdinTarget::Kind::none, 0};
     return {};
 }
 

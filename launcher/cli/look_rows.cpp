@@ -38,7 +38,7 @@ Result<void> set_pty(RunDraft& draft, string_view value) {
     const auto rank = value.empty() ? Result<int>(0) : whole_number(value, 0, kRanksMax - 1);
     if (!rank) return std::unexpected(rank.error());
     draft.options.pty = *rank;
-    draft.options.stdin_target = {plan::StdinTarget::Kind::rank, *rank};
+    draft.options.stdin_target = {StdinTarget::Kind::rank, *rank};
     return {};
 }
 

@@ -22,7 +22,7 @@ Result<void> add_ranks(RunDraft& draft, string_view value) {
 }
 
 Result<void> set_stdin(RunDraft& draft, string_view value) {
-    using enum plan::StdinTarget::Kind;
+    using enum StdinTarget::Kind;
     if (value == "none" || value == "all") {
         draft.options.stdin_target = {value == "all" ? all : none, 0};
         return {};
@@ -31,7 +31,7 @@ Result<void> set_stdin(RunDraft& draft, string_view value) {
     if (!number || value.starts_with('-'))
         return fail(Errc::invalid_input, "'{}' is neither none, all nor a rank from 0 to {}", value,
                     kRanksMax - 1);
-    draft.options.stdin_target = {plan::StdinTarget::Kind::rank, static_cast<int>(*number)};
+    draft.options.stdin_target = {StdinTarget::Kind::rank, static_cast<int>(*number)};
     return {};
 }
 

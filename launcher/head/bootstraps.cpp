@@ -1,14 +1,12 @@
 #include "launcher/head/bootstraps.h"
 
 #include "base/crypto.h"
-#include "base/milliseconds.h"
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/output/user_terminal.h"
 #include "launcher/plan/binding.h"
 #include "rendezvous/wire/message.h"
-#include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <string.h>
@@ -19,17 +17,6 @@ namespace {
 
 constexpr std::uint32_t kPortsOfMaster = 2;           // MASTER_PORT, and one more for JAX
 constexpr std::uint64_t kOutputBytesMax = 64u << 20;  // in flight from all hosts together
-
-InputTarget input_target(plan::StdinTarget::Kind kind) {
-    switch (kind) {
-        case plan::StdinTarget::Kind::all:
-            return InputTarget::all;
-        case plan::StdinTarget::Kind::rank:
-            return InputTarget::one;
-        default:
-            return InputTarget::none;
-    }
-}
 
 /// How many processes a host keeps ready. \param slots  that the host has
 std::uint32_t standby_of(const plan::ElasticOptions& asked, int slots) {
@@ -81,17 +68,10 @@ void Bootstraps::prefer(const std::string& address) {
 /// What --wrap and its like ask of agents.
 void Bootstraps::add_looks(Bootstrap& boot) const {
     const plan::Options& options = spec_.options;
-    boot.terminal = options.pty.has_value();
-    boot.terminal_rank = static_cast<Rank>(options.pty.value_or(0));
-    if (boot.terminal) boot.terminal_size = output::UserTerminal::size();
-    boot.debug_rank = static_cast<Rank>(options.debug_rank.value_or(0));
-    if (options.debug_rank) {
-        boot.debugger = options.debugger;
+    if (options.pty) boot.terminal_size = output::UserTerminal::size();
+    if (options.debug_rank)
         boot.debug_host =
             plan::host_of(spec_.placement.ranks[static_cast<std::size_t>(*options.debug_rank)]);
-    }
-    // Whoever waits for one that is debugged does not hang.
-    boot.kill_hung = options.kill_hung && !options.debug_rank;
     for (const plan::WrapOption& option : options.wraps) {
         Wrap& wrap = boot.wraps.emplace_back();
         wrap.words = option.words;
@@ -104,25 +84,18 @@ void Bootstraps::add_looks(Bootstrap& boot) const {
 Bootstrap Bootstraps::common() const {
     const plan::Options& options = spec_.options;
     Bootstrap boot;
+    static_cast<JobSettings&>(boot) = options;
     boot.job_id.assign(keys_.id.begin(), keys_.id.end());
     boot.secret.assign(keys_.secret.bytes().begin(), keys_.secret.bytes().end());
     boot.addresses = server_.addresses;
     boot.port = server_.port;
-    boot.encrypt = options.encrypt;
-    boot.heartbeat_timeout_ms = to_ms(options.heartbeat_timeout);
-    boot.connect_timeout_ms = to_ms(options.connect_timeout);
-    boot.grace_ms = to_ms(options.grace);
     boot.argv = options.program;
     boot.programs = programs_;
     boot.directory = spec_.directory;
     boot.directory_required = spec_.directory_required;
-    boot.interfaces = options.network_interfaces;
     const std::uint64_t window = kOutputBytesMax / std::max(hosts_.count(), 1u);
     boot.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
-    boot.input = input_target(options.stdin_target.kind);
-    boot.input_rank = static_cast<Rank>(options.stdin_target.rank);
-    boot.log_level = static_cast<std::uint8_t>(options.verbosity);
     if (spec_.allocation)
         boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
     boot.contracts = spec_.contracts;
@@ -134,16 +107,8 @@ Bootstrap Bootstraps::common() const {
     }
     boot.nodelist = compress_nodelist(names);
     boot.tasks_per_node = tasks_per_node(ranks);
-    boot.torch_store = options.torch_store;
-    boot.mpi = options.mpi;
     boot.mpi_job = hex(mpi_job());
-    boot.max_restarts = static_cast<std::uint32_t>(options.max_restarts);
-    boot.role = options.role;
-    boot.run_id = options.run_id;
-    boot.rank_macros = options.rank_macros;
-    boot.health_check = options.health_check;
     boot.others_go_on = options.elastic || options.recovers_itself;
-    boot.horovod_shim = options.horovod_shim;
     add_looks(boot);
     boot.binding = plan::binding_request(options);
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
@@ -206,7 +171,6 @@ Bytes Bootstraps::for_all_nodes() const {
         boot.binding.ranks.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     }
     boot.limits = spec_.limits;
-    boot.tree_threshold = static_cast<std::uint32_t>(spec_.options.tree_threshold);
     return encode_and_wipe(std::move(boot));
 }
 

@@ -62,14 +62,14 @@ PerHost<std::string> host_names(const plan::JobSpec& spec) {
 
 /// Hosts some of whose ranks read dtrun's standard input.
 std::vector<HostId> input_readers(const plan::JobSpec& spec) {
-    const plan::StdinTarget& target = spec.options.stdin_target;
+    const StdinTarget& target = spec.options.stdin_target;
     std::vector<HostId> readers;
     for (const HostId host : spec.hosts.hosts()) {
         const auto& ranks = spec.hosts[host].ranks;
         const bool has_rank =
             std::ranges::find(ranks, static_cast<plan::PlannedRank>(target.rank)) != ranks.end();
-        if (target.kind == plan::StdinTarget::Kind::all ||
-            (target.kind == plan::StdinTarget::Kind::rank && has_rank))
+        if (target.kind == StdinTarget::Kind::all ||
+            (target.kind == StdinTarget::Kind::rank && has_rank))
             readers.push_back(host);
     }
     return readers;

@@ -188,11 +188,7 @@ std::string Lookout::summary(const Survey& survey) const {
 }
 
 bool Lookout::takes_input(plan::PlannedRank rank) const {
-    using Kind = plan::StdinTarget::Kind;
-    const plan::StdinTarget& target = spec_.options.stdin_target;
-    const Rank number = hosts_.numbers().of(rank);
-    return target.kind == Kind::all ||
-           (target.kind == Kind::rank && std::cmp_equal(std::to_underlying(number), target.rank));
+    return spec_.options.stdin_target.includes(hosts_.numbers().of(rank));
 }
 
 /// A terminal has no end of input.

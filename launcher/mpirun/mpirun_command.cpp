@@ -84,8 +84,7 @@ public:
         };
         if (circumstances_.in_slurm_step && std::ranges::any_of(spec_.hosts, by_slurm))
             command_.environment.emplace_back("SLURM_OVERLAP", "1");
-        add(program_words(options_.program,
-                          options_.stdin_target.kind == plan::StdinTarget::Kind::none));
+        add(program_words(options_.program, options_.stdin_target.kind == StdinTarget::Kind::none));
         return std::move(command_);
     }
 
@@ -216,9 +215,9 @@ private:
         if (auto done = openmpi_mapping(prte); !done) return done;
         if (auto done = openmpi_reaching(prte); !done) return done;
         if (auto done = openmpi_output(prte); !done) return done;
-        if (options_.stdin_target.kind == plan::StdinTarget::Kind::all)
+        if (options_.stdin_target.kind == StdinTarget::Kind::all)
             add({"--stdin", "all"});
-        else if (options_.stdin_target.kind == plan::StdinTarget::Kind::rank &&
+        else if (options_.stdin_target.kind == StdinTarget::Kind::rank &&
                  options_.stdin_target.rank != 0)
             add({"--stdin", fmt::to_string(options_.stdin_target.rank)});
         if (spec_.directory_required) add({"-wdir", spec_.directory});
@@ -431,9 +430,9 @@ private:
     }
 
     Result<void> hydra_stdin() {
-        const plan::StdinTarget& target = options_.stdin_target;
-        const bool all = target.kind == plan::StdinTarget::Kind::all;
-        if (target.kind == plan::StdinTarget::Kind::none || (!all && target.rank == 0)) return {};
+        const StdinTarget& target = options_.stdin_target;
+        const bool all = target.kind == StdinTarget::Kind::all;
+        if (target.kind == StdinTarget::Kind::none || (!all && target.rank == 0)) return {};
         if (mpirun_.kind == Kind::mpich)
             return cannot("{} gives standard input to rank 0 only; use --stdin 0 or none",
                           mpirun_.name);

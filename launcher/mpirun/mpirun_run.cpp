@@ -134,7 +134,7 @@ Error run_mpirun(const plan::JobSpec& spec, const MpirunCommand& command) {
         const auto name = std::ranges::find(words, hostfile_path(kHostfileFd));
         if (name != words.end()) *name = hostfile_path(hostfile.get());
     }
-    if (spec.options.stdin_target.kind == plan::StdinTarget::Kind::none) {
+    if (spec.options.stdin_target.kind == StdinTarget::Kind::none) {
         const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         ::dup2(nothing.get(), STDIN_FILENO);
     }

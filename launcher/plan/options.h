@@ -1,6 +1,5 @@
 #pragma once
 
-#include "base/log.h"
 #include "hostfiles/placement.h"
 #include "launcher/plan/host_shape.h"
 #include "launcher/plan/log_options.h"
@@ -9,8 +8,7 @@
 #include "launcher/plan/transports.h"
 #include "rendezvous/elastic/generations.h"
 #include "rendezvous/wire/binding_request.h"
-#include "rendezvous/wire/heartbeat.h"
-#include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/job_settings.h"
 
 #include <algorithm>
 #include <chrono>
@@ -25,15 +23,6 @@ namespace dtrun::plan {
 
 /// What --plan prints; `none` runs the job.
 enum class PlanFormat { none, text, json };
-
-/// Who gets dtrun's standard input. The others read end of file at once.
-struct StdinTarget {
-    enum class Kind { none, all, rank };
-    Kind kind = Kind::rank;
-    int rank = 0;  ///< with Kind::rank
-
-    bool operator==(const StdinTarget&) const = default;
-};
 
 /// Where the two outputs of the ranks go, in the words of torchrun.
 struct RankOutput {
@@ -178,8 +167,9 @@ struct BindingOptions {
 };
 
 /// Everything the user asked of one job. Plain data, checked one by one and for contradictions, but
-/// not against the hosts: the world size is not known yet. It has a member for each flag.
-struct Options {
+/// not against the hosts: the world size is not known yet. It has a member for each flag; those that agents are told
+/// as they are it has from JobSettings.
+struct Options : JobSettings {
     using Variable = std::pair<std::string, std::string>;  ///< name and value
 
     // What runs.
@@ -203,13 +193,11 @@ struct Options {
     bool show_plan = false;              ///< --display-map: print the map, and start
 
     // What the ranks find in their environment; environment.h makes it from these.
-    std::vector<std::string> export_vars;  ///< -x "VAR" or "VAR=v", in order; checked names
-    std::vector<std::string> env_files;    ///< --env-file, paths in order, not read
-    bool no_env = false;                   ///< --no-env: nothing of the caller's environment
-    std::vector<std::string> contracts;    ///< --contract, in order; checked names; empty: default
-    TorchStore torch_store = TorchStore::agent;  ///< --store; proxy by default with --encrypt
-    std::optional<TorchStore> store_given;       ///< the same as written, if at all
-    MpiMode mpi = MpiMode::automatic;            ///< --mpi: by what MPI libraries find their places
+    std::vector<std::string> export_vars;   ///< -x "VAR" or "VAR=v", in order; checked names
+    std::vector<std::string> env_files;     ///< --env-file, paths in order, not read
+    bool no_env = false;                    ///< --no-env: nothing of the caller's environment
+    std::vector<std::string> contracts;     ///< --contract, in order; checked names; empty: default
+    std::optional<TorchStore> store_given;  ///< `torch_store` as written, if at all
     /// Ranks see all GPUs of their hosts, also where Slurm was asked for some of each task.
     bool sees_all_devices = false;
     bool mpirun = false;                    ///< --mpi mpirun: the site's own starts the ranks
@@ -217,19 +205,11 @@ struct Options {
     std::vector<std::string> binding_args;  ///< --binding-args, instead of dtrun's own
     /// With several hosts the working directory comes first in PYTHONPATH, as with DeepSpeed.
     bool directory_in_pythonpath = false;
-    bool horovod_shim = false;     ///< --horovod-shim: dtrun's package `horovod` before all others
-    bool rank_macros = false;      ///< ${rank} and its like in the program's arguments are replaced
-    std::string role = "default";  ///< TORCHELASTIC's ROLE_NAME
-    std::string run_id;            ///< TORCHELASTIC_RUN_ID; empty: the job's id
     std::vector<Variable>
         tuning_env;  ///< made by tuning flags, --config-file, --tcp, .deepspeed_env and
                      ///< --network-interfaces; each name once
 
-    // How one looks into ranks.
     std::vector<WrapOption> wraps;  ///< --wrap, in order: the first is the outermost
-    std::optional<int> pty;         ///< --pty: the rank that has a terminal, and reads ours
-    std::optional<int> debug_rank;  ///< --debug-rank: it waits for a debugger
-    Debugger debugger = Debugger::automatic;  ///< with it
 
     ShowOptions show;
 
@@ -239,25 +219,9 @@ struct Options {
     std::string ssh_identity_file;         ///< -i; empty: ssh's own choice
     std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
     bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
-    std::vector<std::string> network_interfaces;  ///< --network-interfaces; empty: any
-
-    /// --connect-timeout, for each host: name look-up, connection, log-in and start of the agent.
-    std::chrono::milliseconds connect_timeout = kConnectTimeout;
-    static constexpr std::chrono::milliseconds kConnectTimeout{10'000};
-    /// Whoever gives more than that waits for hosts that are not there yet, by name or by port. Else these
+    /// Whoever gives more than the default waits for hosts that are not there yet, by name or by port. Else these
     /// fail at once: most often they are misspelt.
     bool waits_for_hosts() const { return connect_timeout > kConnectTimeout; }
-
-    bool kill_hung = false;    ///< --on-hang kill: a rank whose section takes too long is killed
-    std::string health_check;  ///< --health-check: run on each host before it joins; empty: none
-
-    bool encrypt = false;  ///< --encrypt: every connection of dtrun's between hosts
-
-    /// --tree-threshold: with more hosts, some agents relay for others.
-    int tree_threshold = 256;
-
-    /// --heartbeat-timeout: a host that is silent for so long is lost. At least one second.
-    std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
 
     /// --start-timeout, else HOROVOD_START_TIMEOUT: from the start of dtrun until every rank runs.
     /// Unset: no limit of its own, so each host has its `connect_timeout` however many there are.
@@ -274,14 +238,10 @@ struct Options {
     Rotation log_rotation;  ///< --log-max and --log-keep, of these files
     /// How files of ranks are named and what of them is shown; torchrun's and deepspeed's forms.
     RankOutput rank_output;
-    RankSet quiet_ranks;       ///< --quiet-ranks: not on the console
-    RankSet only_ranks;        ///< --only-ranks: the only ones on the console; empty: all
-    StdinTarget stdin_target;  ///< --stdin
-    log::Level verbosity = log::Level::normal;  ///< --quiet, --verbose, --debug
+    RankSet quiet_ranks;  ///< --quiet-ranks: not on the console
+    RankSet only_ranks;   ///< --only-ranks: the only ones on the console; empty: all
 
     // How it ends.
-    std::chrono::milliseconds grace{
-        5'000};  ///< --grace: between SIGTERM and SIGKILL; 0: KILL at once
     /// --timeout: from the start of dtrun until the job is ended. Unset: as long as it takes.
     std::optional<std::chrono::milliseconds> time_limit;
     bool keep_going = false;  ///< --keep-going: a failed rank does not end the others
@@ -289,7 +249,6 @@ struct Options {
     /// recovers by itself. --min-np says how many ranks have to end well.
     bool recovers_itself = false;
     int ranks_to_end_well = 0;  ///< with it; 0: all
-    int max_restarts = 0;       ///< --max-restarts: how often a failed rank makes all start again
     /// --restart-delay: from a failure until ranks start again, at least. Where they fail at once again and again,
     /// it grows by itself.
     std::chrono::milliseconds restart_delay{0};

@@ -2,9 +2,11 @@
 
 #include "rendezvous/wire/msgpack.h"
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -40,6 +42,17 @@ requires std::is_enum_v<T>
 void pack(PackWriter& out, T value) {
     out.uint(static_cast<std::uint64_t>(value));
 }
+inline void pack(PackWriter& out, std::chrono::milliseconds value) {
+    out.integer(value.count());
+}
+/// Nothing is nil.
+template <class T>
+void pack(PackWriter& out, const std::optional<T>& value) {
+    if (value)
+        pack(out, *value);
+    else
+        out.nil();
+}
 inline void pack(PackWriter& out, const std::pair<std::string, std::string>& value) {
     out.array(2);
     out.str(value.first);
@@ -68,6 +81,13 @@ template <class T>
 requires std::is_arithmetic_v<T> || std::is_enum_v<T>
 constexpr std::size_t packed_bytes_max(T) {
     return 9;
+}
+constexpr std::size_t packed_bytes_max(std::chrono::milliseconds) {
+    return 9;
+}
+template <class T>
+std::size_t packed_bytes_max(const std::optional<T>& value) {
+    return value ? packed_bytes_max(*value) : 1;
 }
 inline std::size_t packed_bytes_max(std::string_view text) {
     return 5 + text.size();
@@ -117,6 +137,16 @@ void unpack(PackReader& in, T& value) {
     std::underlying_type_t<T> number{};
     unpack(in, number);
     value = static_cast<T>(number);
+}
+inline void unpack(PackReader& in, std::chrono::milliseconds& value) {
+    value = std::chrono::milliseconds(in.integer());
+}
+template <class T>
+void unpack(PackReader& in, std::optional<T>& value) {
+    if (in.nil())
+        value.reset();
+    else
+        unpack(in, value.emplace());
 }
 inline void unpack(PackReader& in, std::pair<std::string, std::string>& value) {
     if (in.array() != 2) return in.set_failed();

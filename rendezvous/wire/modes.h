@@ -6,9 +6,6 @@
 
 namespace dtrun {
 
-/// Which standard input a rank gets.
-enum class InputTarget : std::uint8_t { none, all, one };
-
 /// Who serves torch's store.
 enum class TorchStore : std::uint8_t {
     agent,  ///< the agent of rank 0's host, to the job's hosts

@@ -3,9 +3,8 @@
 #include "base/numbered.h"
 #include "rendezvous/wire/binding_request.h"
 #include "rendezvous/wire/control_messages.h"
-#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/job_settings.h"
 #include "rendezvous/wire/message.h"
-#include "rendezvous/wire/modes.h"
 
 #include <chrono>
 #include <cstdint>
@@ -80,8 +79,8 @@ struct CarriedLimit {
 };
 
 /// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
-/// for each thing that an agent must know before it can connect.
-struct Bootstrap {
+/// for each thing that an agent must know before it can connect, besides what the user has asked for.
+struct Bootstrap : JobSettings {
     std::string job_id;                  ///< 16 bytes
     std::string secret;                  ///< 32 bytes
     HostId host{};                       ///< this host's index in the job
@@ -89,86 +88,51 @@ struct Bootstrap {
     std::string host_name;               ///< what the user calls this host
     std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
-    std::uint32_t connect_timeout_ms = 10'000;
-    std::uint32_t grace_ms = 5'000;    ///< from TERM to KILL
-    std::vector<std::string> argv;     ///< the program and its arguments
-    std::vector<JobProgram> programs;  ///< if there are several, all; `argv` is the first
+    bool relay = false;                  ///< other hosts' agents will connect to this one
+    std::vector<std::string> argv;       ///< the program and its arguments
+    std::vector<JobProgram> programs;    ///< if there are several, all; `argv` is the first
     std::vector<std::pair<std::string, std::string>> env;  ///< overrides the host's environment
-    std::string directory;                ///< working directory of the ranks; empty: home
-    bool directory_required = false;      ///< --wdir: missing is an error, else fall back to home
-    std::vector<std::string> interfaces;  ///< --network-interfaces; empty: chosen by the agent
-    std::uint32_t reserve_ports = 0;      ///< how many consecutive free ports to find for the ranks
-    bool reserve_everywhere = false;      ///< with `nodes`: on all hosts, not only on the first
+    std::string directory;            ///< working directory of the ranks; empty: home
+    bool directory_required = false;  ///< --wdir: missing is an error, else fall back to home
+    std::uint32_t reserve_ports = 0;  ///< how many consecutive free ports to find for the ranks
+    bool reserve_everywhere = false;  ///< with `nodes`: on all hosts, not only on the first
     std::uint32_t output_window_bytes = 1u << 20;  ///< most output sent and not yet credited
-    InputTarget input = InputTarget::none;
-    Rank input_rank{};           ///< for InputTarget::one
-    std::uint8_t log_level = 1;  ///< log::Level
-    bool encrypt = false;        ///< all the job's connections between hosts are encrypted
-    bool relay = false;          ///< other hosts' agents will connect to this one
-    std::uint32_t heartbeat_timeout_ms = kHeartbeatTimeout.count();  ///< silence that means loss
-    std::uint32_t cpus_per_rank = 0;     ///< as given by a scheduler; 0: not known
-    std::vector<std::string> contracts;  ///< names; contracts/variables.h knows them
-    std::string nodelist;                ///< the hosts with ranks, in Slurm's notation
-    std::string tasks_per_node;          ///< ranks of these hosts, in the form 4(x2),3
-    TorchStore torch_store = TorchStore::agent;
-    MpiMode mpi = MpiMode::automatic;
-    std::string mpi_job;  ///< MPI's name of the job: the same on all hosts, unguessable
-    std::uint32_t max_restarts = 0;
-    std::string role = "default";  ///< torchrun's --role
-    std::string run_id;            ///< torchrun's --rdzv-id; empty: the job's id
-    std::uint32_t ranks_min = 0;   ///< of an elastic job; 0: it is not elastic
-    std::uint32_t ranks_max = 0;   ///< of an elastic job
-    bool others_go_on = false;     ///< when a rank fails; what it has started ends with it
-    std::string health_check;      ///< a command for the shell, before the host joins; empty: none
-    std::uint32_t standby = 0;     ///< processes that are kept ready to become ranks
+    std::uint32_t cpus_per_rank = 0;               ///< as given by a scheduler; 0: not known
+    std::vector<std::string> contracts;            ///< names; contracts/variables.h knows them
+    std::string nodelist;                          ///< the hosts with ranks, in Slurm's notation
+    std::string tasks_per_node;                    ///< ranks of these hosts, in the form 4(x2),3
+    std::string mpi_job;          ///< MPI's name of the job: the same on all hosts, unguessable
+    std::uint32_t ranks_min = 0;  ///< of an elastic job; 0: it is not elastic
+    std::uint32_t ranks_max = 0;  ///< of an elastic job
+    bool others_go_on = false;    ///< when a rank fails; what it has started ends with it
+    std::uint32_t standby = 0;    ///< processes that are kept ready to become ranks
     std::vector<std::string> preload;  ///< Python modules that these import
-    bool kill_hung = false;            ///< a rank whose section takes too long is killed
     BindingRequest binding;            ///< which processors ranks are to have
-    bool rank_macros = false;          ///< ${rank}, ${local_rank} and so on in argv are replaced
     std::vector<Wrap> wraps;           ///< the first is the outermost
-    bool terminal = false;             ///< a rank of the job has a terminal
-    Rank terminal_rank{};              ///< which
-    TerminalSize terminal_size{};
-    Debugger debugger = Debugger::none;  ///< a rank of the job waits for one
-    HostId debug_host{};                 ///< the rank's host
-    Rank debug_rank{};                   ///< which
-    bool horovod_shim = false;           ///< ranks find dtrun's package `horovod` before all others
-    std::vector<CarriedLimit> limits;    ///< for the ranks of hosts other than the caller's
+    TerminalSize terminal_size{};      ///< of the rank that has a terminal
+    HostId debug_host{};               ///< of the rank that waits for a debugger
+    std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `agent`, `host_name`,
-    /// `reserve_ports`, `binding.ranks` and `relay`.
+    /// `reserve_ports`, `binding.ranks` and `relay`. If there are more hosts than `tree_threshold`,
+    /// `relays` follows.
     std::vector<std::string> nodes;
-    std::uint32_t tree_threshold = 0;  ///< with `nodes`: if there are more hosts, `relays` follows
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
+        JobSettings::fields(m, f);
         f("job", m.job_id), f("secret", m.secret), f("host", m.host), f("host_name", m.host_name);
-        f("agent", m.agent);
-        f("addresses", m.addresses), f("port", m.port),
-            f("connect_timeout_ms", m.connect_timeout_ms);
-        f("grace_ms", m.grace_ms), f("argv", m.argv), f("env", m.env), f("directory", m.directory);
-        f("directory_required", m.directory_required), f("interfaces", m.interfaces);
-        f("reserve_ports", m.reserve_ports);
-        f("reserve_everywhere", m.reserve_everywhere),
-            f("output_window_bytes", m.output_window_bytes);
-        f("input", m.input), f("input_rank", m.input_rank), f("log_level", m.log_level);
-        f("encrypt", m.encrypt), f("relay", m.relay);
-        f("heartbeat_timeout_ms", m.heartbeat_timeout_ms), f("cpus_per_rank", m.cpus_per_rank);
+        f("agent", m.agent), f("addresses", m.addresses), f("port", m.port), f("relay", m.relay);
+        f("argv", m.argv), f("programs", m.programs), f("env", m.env);
+        f("directory", m.directory), f("directory_required", m.directory_required);
+        f("reserve_ports", m.reserve_ports), f("reserve_everywhere", m.reserve_everywhere);
+        f("output_window_bytes", m.output_window_bytes), f("cpus_per_rank", m.cpus_per_rank);
         f("contracts", m.contracts), f("nodelist", m.nodelist);
-        f("tasks_per_node", m.tasks_per_node), f("torch_store", m.torch_store);
-        f("mpi", m.mpi), f("mpi_job", m.mpi_job), f("max_restarts", m.max_restarts);
-        f("role", m.role);
-        f("run_id", m.run_id), f("rank_macros", m.rank_macros);
-        f("nodes", m.nodes), f("tree_threshold", m.tree_threshold);
+        f("tasks_per_node", m.tasks_per_node), f("mpi_job", m.mpi_job);
         f("ranks_min", m.ranks_min), f("ranks_max", m.ranks_max);
-        f("others_go_on", m.others_go_on);
-        f("health_check", m.health_check), f("standby", m.standby), f("preload", m.preload);
-        f("kill_hung", m.kill_hung), f("binding", m.binding);
-        f("wraps", m.wraps), f("limits", m.limits), f("horovod_shim", m.horovod_shim),
-            f("programs", m.programs);
-        f("terminal", m.terminal), f("terminal_rank", m.terminal_rank);
-        f("terminal_size", m.terminal_size), f("debugger", m.debugger);
-        f("debug_host", m.debug_host), f("debug_rank", m.debug_rank);
+        f("others_go_on", m.others_go_on), f("standby", m.standby), f("preload", m.preload);
+        f("binding", m.binding), f("wraps", m.wraps), f("terminal_size", m.terminal_size);
+        f("debug_host", m.debug_host), f("limits", m.limits), f("nodes", m.nodes);
     }
 };
 

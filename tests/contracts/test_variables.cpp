@@ -41,7 +41,7 @@ Assign second_host() {
 }
 
 ContractFacts default_facts(std::vector<std::string> named = {}) {
-    ContractFacts facts{"00000abcdef", "s2", "@dtrun-1", "eth1", effective(std::move(named))};
+    ContractFacts facts{{}, "00000abcdef", "s2", "@dtrun-1", "eth1", effective(std::move(named))};
     facts.agent = 7;
     facts.horovod_port = 4'711;
     facts.proxy_port = 5'000;

@@ -532,7 +532,7 @@ TEST_CASE("flags of elastic jobs are those of horovodrun, and dtrun's own", "[la
     CHECK(elastic.cooldown_min == 1s);
     CHECK(elastic.cooldown_max == 20s);
     CHECK(elastic.allowed == std::vector{2, 4, 8});
-    CHECK(options.stdin_target.kind == plan::StdinTarget::Kind::none);
+    CHECK(options.stdin_target.kind == StdinTarget::Kind::none);
     CHECK(options.program == Strings{"prog", "-x"});
     CHECK(options_of("--min-np 2 --blacklist-cooldown-range=1,2 p").elastic->cooldown_max == 2s);
     CHECK(elastic.standby == std::nullopt);

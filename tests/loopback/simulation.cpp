@@ -188,7 +188,7 @@ plan::JobSpec make_spec(const Script& script) {
     options.world_size = ranks;
     options.program = {script.program};
     options.contracts = {"none"};
-    options.stdin_target.kind = plan::StdinTarget::Kind::none;
+    options.stdin_target.kind = StdinTarget::Kind::none;
     options.transport = plan::Transport::ssh;
     options.tree_threshold = 10'000;
     options.verbosity = log::Level::normal;

@@ -77,7 +77,7 @@ TEST_CASE("a bootstrap keeps its arguments and environment byte for byte", "[mes
     sent.port = 65'535;
     sent.argv = {"prog", "", "a b", std::string("nul\0inside", 10), "\xff\xfe"};
     sent.env = {{"PATH", "/bin"}, {"MULTI", "line 1\nline 2"}};
-    sent.input = InputTarget::all;
+    sent.stdin_target.kind = StdinTarget::Kind::all;
     const auto got = through_wire(sent);
     REQUIRE(got.has_value());
     CHECK(got->argv == sent.argv);
@@ -85,7 +85,7 @@ TEST_CASE("a bootstrap keeps its arguments and environment byte for byte", "[mes
     CHECK(got->addresses == sent.addresses);
     CHECK(got->port == 65'535);
     CHECK(got->secret == sent.secret);
-    CHECK(got->input == InputTarget::all);
+    CHECK(got->stdin_target == sent.stdin_target);
 }
 
 TEST_CASE("docs/PROTOCOL.md has the frames of messages.def, and no others", "[messages]") {

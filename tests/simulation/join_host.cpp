@@ -104,7 +104,7 @@ plan::JobSpec JoinHost::make_spec() const {
     options.world_size = kRanks;
     options.program = {"/bin/true"};
     options.contracts = {"none"};
-    options.stdin_target.kind = plan::StdinTarget::Kind::none;
+    options.stdin_target.kind = StdinTarget::Kind::none;
     options.transport = plan::Transport::ssh;
     options.verbosity =
         log::enabled(log::Level::verbose) ? log::Level::verbose : log::Level::normal;

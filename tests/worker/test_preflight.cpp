@@ -100,9 +100,9 @@ TEST_CASE("a program that is missing or not executable is a problem of the host"
 TEST_CASE("of the interfaces asked for the first that is there is taken", "[preflight]") {
     Bootstrap bootstrap;
     bootstrap.argv = {"/bin/true"};
-    bootstrap.interfaces = {"ib7", "lo"};
+    bootstrap.network_interfaces = {"ib7", "lo"};
     CHECK(check(bootstrap).interface == "lo");
-    bootstrap.interfaces = {"ib7"};
+    bootstrap.network_interfaces = {"ib7"};
     const Preflight found = check(bootstrap);
     CHECK(found.problem == HostProblem::other);
     CHECK(

@@ -59,7 +59,7 @@ asio::awaitable<int> Agent::run() {
         co_return 1;
     }
     bootstrap_ = std::move(*told);
-    log::init("dtrun-agent " + bootstrap_.host_name, static_cast<log::Level>(bootstrap_.log_level));
+    log::init("dtrun-agent " + bootstrap_.host_name, bootstrap_.verbosity);
     for (const CarriedLimit& limit : bootstrap_.limits) carry_soft_limit(limit.name, limit.value);
     preflight_ = check_host(bootstrap_, parts_.host_env);
     find_package();
@@ -106,7 +106,7 @@ asio::awaitable<void> Agent::shut_down() {
 }
 
 asio::awaitable<Result<Connection>> Agent::connect(const Credentials& credentials) {
-    const Deadline deadline = after(std::chrono::milliseconds(bootstrap_.connect_timeout_ms));
+    const Deadline deadline = after(bootstrap_.connect_timeout);
     auto connection =
         co_await parts_.connect(bootstrap_.addresses, bootstrap_.port, credentials, deadline);
     co_return connection;
@@ -127,8 +127,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     interface_ = join.interface;
     learn_facts(job);
     link_ = std::make_unique<Link>(std::move(*connection));
-    pulse_ = std::make_unique<Pulse>(io_.get_executor(),
-                                     std::chrono::milliseconds(bootstrap_.heartbeat_timeout_ms));
+    pulse_ = std::make_unique<Pulse>(io_.get_executor(), bootstrap_.heartbeat_timeout);
     if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
     if (auto opened = open_debug_door(); !opened) co_return opened;
     streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_, router_,
@@ -177,13 +176,10 @@ void Agent::learn_facts(const JobId& job) {
     facts_.contracts = bootstrap_.contracts;
     facts_.nodelist = bootstrap_.nodelist;
     facts_.tasks_per_node = bootstrap_.tasks_per_node;
-    facts_.torch_store = bootstrap_.torch_store;
-    facts_.max_restarts = bootstrap_.max_restarts;
+    static_cast<TorchSettings&>(facts_) = bootstrap_;
     facts_.encrypt = bootstrap_.encrypt;
     facts_.ranks_min = bootstrap_.ranks_min;
     facts_.ranks_max = bootstrap_.ranks_max;
-    facts_.role = bootstrap_.role;
-    facts_.run_id = bootstrap_.run_id;
 }
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
@@ -221,7 +217,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     if (!bootstrap_.relay) return {};
     // Who names the interfaces to be used wants no other to be listened on.
     std::vector<std::string> addresses;
-    if (!bootstrap_.interfaces.empty()) addresses.push_back(join.address);
+    if (!bootstrap_.network_interfaces.empty()) addresses.push_back(join.address);
     const auto port = connections_->open_for_agents(credentials, addresses);
     if (!port) return std::unexpected(port.error());
     join.relay_port = *port;
@@ -339,7 +335,7 @@ void Agent::rank_exited(const Exited& ended) {
     desk_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
-    if (debug_door_ && exited.rank == bootstrap_.debug_rank) debug_door_->hang_up();
+    if (debug_door_ && bootstrap_.is_debugged(exited.rank)) debug_door_->hang_up();
     streams_->rank_ended(exited.place);
     // What the rank last told its MPI server may still be unread at this moment.
     ++ending_.unreported;
@@ -530,8 +526,7 @@ void Agent::leave(std::string_view why) {
     finished_.cancel();
     if (ending_.done) return;
     log::warn("{}: ending the ranks", why);
-    const std::chrono::milliseconds grace(bootstrap_.grace_ms);
-    end_job(SIGTERM, std::min(grace, kOrphanGraceMax));
+    end_job(SIGTERM, std::min(bootstrap_.grace, kOrphanGraceMax));
 }
 
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {

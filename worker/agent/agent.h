@@ -161,7 +161,6 @@ private:
     void end_processes(EndRanks order);
     asio::awaitable<void> end_ranks(EndRanks order);
     std::vector<RankSlot> take_over(const Assign& world);
-    bool wants_input(Rank rank) const;
     void rank_started(ranks::RankRunner::Start start, std::uint64_t generation);
     void all_started();
     void forget_start();

@@ -5,6 +5,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
+#include "base/milliseconds.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
@@ -123,7 +124,7 @@ asio::awaitable<void> Agent::start_prepared(Assign world, std::uint64_t number) 
 
 void Agent::end_processes(EndRanks order) {
     for (const SlotIndex place : order.places) preparing_.places.erase(place);
-    living_->dismiss(order.places, bootstrap_.grace_ms);
+    living_->dismiss(order.places, to_ms(bootstrap_.grace));
     for (const SlotIndex place : order.places)
         if (!processes_.contains(place)) {  // it has not been started yet, and will not be
             Exited exited;
@@ -143,7 +144,7 @@ asio::awaitable<void> Agent::end_ranks(EndRanks order) {
         runner_->end(place, order.signal);
     }
     if (order.signal == SIGKILL) co_return;
-    Timer timer(io_, std::chrono::milliseconds(bootstrap_.grace_ms));
+    Timer timer(io_, bootstrap_.grace);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (error) co_return;
     for (const auto& [place, process] : meant) {
@@ -208,11 +209,6 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
     co_return Result<void>{};
 }
 
-bool Agent::wants_input(Rank rank) const {
-    return bootstrap_.input == InputTarget::all ||
-           (bootstrap_.input == InputTarget::one && bootstrap_.input_rank == rank);
-}
-
 /// What a rank runs and where, without all that is made for it.
 ranks::RankCommand Agent::bare_command(Rank rank) const {
     if (bootstrap_.programs.empty())
@@ -251,12 +247,12 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     if (!package_.empty()) add_to_python_path(package_, bootstrap_.horovod_shim, env);
     if (bootstrap_.rank_macros)
         command.argv = ranks::RankMacros::of_program(world, slot).replace(std::move(command.argv));
-    command.wants_input = wants_input(slot.rank);
+    command.wants_input = bootstrap_.stdin_target.includes(slot.rank);
     command.inherited = offer.mpi.pmi_fd;
     command.own_session = offer.mpi.mpich;  // MPICH waits by spinning
     command.descriptor_limit = descriptor_limit_;
     command.cpus = offer.cpus;
-    if (bootstrap_.terminal && bootstrap_.terminal_rank == slot.rank) {
+    if (bootstrap_.has_terminal(slot.rank)) {
         command.terminal = bootstrap_.terminal_size;
         command.own_session = true;
     }

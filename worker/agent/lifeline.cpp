@@ -69,7 +69,8 @@ asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std:
     if (const auto index = std::to_underlying(bootstrap.host); index < ranks.size())
         ranks.assign(1, std::uint32_t{ranks[index]});
     if (bootstrap.host != HostId{0} && !bootstrap.reserve_everywhere) bootstrap.reserve_ports = 0;
-    const Tree tree(static_cast<std::uint32_t>(bootstrap.nodes.size()), bootstrap.tree_threshold);
+    const Tree tree(static_cast<std::uint32_t>(bootstrap.nodes.size()),
+                    static_cast<std::uint32_t>(bootstrap.tree_threshold));
     bootstrap.relay = tree.is_relay(bootstrap.host);
     const auto parent = tree.parent(bootstrap.host);
     if (!parent) co_return Result<void>{};

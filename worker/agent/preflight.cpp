@@ -61,19 +61,19 @@ std::string home_of(const contracts::Environment& env) {
 }
 
 void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
-    if (bootstrap.interfaces.empty()) return;
+    if (bootstrap.network_interfaces.empty()) return;
     std::vector<std::string> names;
     for (const InterfaceAddress& address : interface_addresses())
         if (std::ranges::find(names, address.interface) == names.end())
             names.push_back(address.interface);
-    for (const std::string& wanted : bootstrap.interfaces) {
+    for (const std::string& wanted : bootstrap.network_interfaces) {
         if (std::ranges::find(names, wanted) == names.end()) continue;
         found.interface = wanted;
         return;
     }
     found.problem = HostProblem::other;
     found.problem_text = fmt::format("no network interface {} (--network-interfaces); it has {}",
-                                     join_names(bootstrap.interfaces), join_names(names));
+                                     join_names(bootstrap.network_interfaces), join_names(names));
 }
 
 void set_problem(Preflight& found, const Error& why, std::string_view flag) {

@@ -48,7 +48,7 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
     options.job = bootstrap.mpi_job;
     options.directory_prefix = ranks::directory_prefix(parts.facts.job, parts.facts.agent);
     options.env = parts.user;
-    options.load_limit = std::chrono::milliseconds(bootstrap.connect_timeout_ms) * 3 / 4;
+    options.load_limit = bootstrap.connect_timeout * 3 / 4;
     for (const JobProgram& program : bootstrap.programs)
         options.program_ranks.push_back(program.ranks);
     options.tell = parts.tell_head;
