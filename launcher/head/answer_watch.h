@@ -2,7 +2,7 @@
 
 #include "base/numbered.h"
 #include "launcher/output/output_backlog.h"
-#include "rendezvous/membership/tree.h"
+#include "rendezvous/job/tree.h"
 
 #include <chrono>
 #include <cstdint>

@@ -10,8 +10,8 @@
 #include "launcher/head/wait_watch.h"
 #include "launcher/output/stdin_pump.h"
 #include "rendezvous/exchange/exchange.h"
+#include "rendezvous/job/world.h"
 #include "rendezvous/links/backpressure.h"
-#include "rendezvous/membership/membership.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/router.h"
 
@@ -79,6 +79,13 @@ public:
     /// Tells a daemon how the job has ended; after all hosts are done.
     virtual asio::awaitable<void> leave() { co_return; }
     virtual asio::awaitable<void> join() = 0;
+
+protected:
+    /// Tells the user what has become of ranks' connections to a lost host.
+    void severed(const std::string& host, const SeveredNews& news);
+
+private:
+    bool warned_of_severing_ = false;
 };
 
 }  // namespace dtrun::head

@@ -3,6 +3,7 @@
 #include "base/crypto.h"
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/head/job_policy.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/output/user_terminal.h"
 #include "launcher/plan/binding.h"
@@ -120,6 +121,10 @@ Bootstrap Bootstraps::common() const {
         if (options.elastic->standby)
             boot.standby =
                 standby_of(*options.elastic, ranks.empty() ? 0 : std::ranges::max(ranks));
+    }
+    if (options.join && joined_policy(options).elastic) {
+        boot.ranks_min = joined_policy(options).ranks_min;
+        boot.ranks_max = joined_policy(options).sizes.max;
     }
     boot.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
     boot.reserve_ports = kPortsOfMaster;

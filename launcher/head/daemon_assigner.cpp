@@ -4,30 +4,22 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/milliseconds.h"
+#include "launcher/head/job_policy.h"
+#include "rendezvous/job/rank_end.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 
-#include <algorithm>
-#include <csignal>
+#include <utility>
 
 namespace dtrun::head {
 namespace {
-
-/// How much later than the heartbeat timeout the news of a host's loss may arrive here.
-constexpr std::chrono::milliseconds kNewsLimit{1'500};
 
 /// How long nodes wait for the one that serves their job: torch's join_timeout.
 constexpr std::chrono::seconds kMeetingLimit{600};
 
 constexpr HostId kOwnHost{0};  // the only one of this launcher's job
-
-std::string end_text(const Exited& exited) {
-    return exited.signal != 0
-               ? fmt::format("rank {} was ended by signal {}", exited.rank, exited.signal)
-               : fmt::format("rank {} exited with code {}", exited.rank, exited.code);
-}
 
 std::string cause_text(const JobOutcome& outcome) {
     switch (outcome.cause) {
@@ -35,6 +27,8 @@ std::string cause_text(const JobOutcome& outcome) {
             return end_text(*outcome.first);
         case JobOutcome::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
+        case JobOutcome::Cause::success:
+            return "its ranks have ended";
         case JobOutcome::Cause::interrupted:
             return fmt::format("ended by signal {}", outcome.signal);
         default:
@@ -47,7 +41,22 @@ std::string cause_text(const JobOutcome& outcome) {
 DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)), relay_(outbox), tasks_(context_.executor) {
     relay_.set_resendable();
+    context_.agents.on<SeveredNews>(
+        [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
     context_.agents.on<Paused>(this, &DaemonAssigner::paused);
+    for (const FrameType type : {FrameType::desk, FrameType::rolled})
+        context_.agents.on(type, [this, type](HostId, std::string_view payload) -> Result<void> {
+            if (uplink_) uplink_->say(whole_frame(type, payload));
+            return {};
+        });
+    orders_.on<Assign>(this, &DaemonAssigner::begin_generation);
+    orders_.on<Pause>(this, &DaemonAssigner::pause);
+    for (const FrameType type : {FrameType::prepare, FrameType::notify, FrameType::roll,
+                                 FrameType::end_ranks, FrameType::sever})
+        orders_.on(type, [this, type](std::string_view payload) -> Result<void> {
+            context_.hosts.send(kOwnHost, whole_frame(type, payload));
+            return {};
+        });
 }
 
 void DaemonAssigner::to_root(FrameType type, std::string_view payload) {
@@ -64,24 +73,14 @@ void DaemonAssigner::begin() {
     const plan::JobSpec& spec = context_.spec;
     const plan::Options& options = spec.options;
     const plan::JoinOptions& join = *options.join;
+    id_ = MemberId{random_id()};
     Enter enter;
-    enter.member = MemberId{random_id()};
+    enter.member = id_;
     enter.job_name = spec.daemon->job;
     enter.name = host_name();
     enter.slots = static_cast<std::uint32_t>(spec.placement.world_size());
-    enter.ranks_min = static_cast<std::uint32_t>(join.ranks_min.value_or(0));
-    enter.ranks_max = static_cast<std::uint32_t>(join.ranks_max.value_or(0));
-    if (options.start_timeout) enter.join_timeout_ms = to_ms(*options.start_timeout);
-    enter.last_call_ms = to_ms(join.last_call);
-    const auto number = [](std::optional<int> given) {
-        return given ? static_cast<std::uint32_t>(*given) : Enter::kAny;
-    };
-    for (const int size : join.limits.allowed)
-        enter.allowed.push_back(static_cast<std::uint32_t>(size));
-    enter.elastic_timeout_ms = to_ms(join.limits.timeout);
-    enter.resets_max = number(join.limits.reset_limit);
-    enter.restarts_max = number(join.limits.rank_failure_limit);
-    enter.node_rank = number(join.node_rank);
+    enter.policy = joined_policy(options);
+    if (join.node_rank) enter.node_rank = static_cast<std::uint32_t>(*join.node_rank);
     enter.free_port = member_.free_port;
     enter.addresses = member_.addresses;
     enter.return_ms = to_ms(join.server_timeout);
@@ -93,52 +92,48 @@ void DaemonAssigner::begin() {
     log::info("waits for the other ranks of job {} at {}", spec.daemon->job, spec.daemon->text);
 }
 
-void DaemonAssigner::daemon_assigned(const Assign& assign) {
+void DaemonAssigner::begin_generation(const Assign& assign) {
     if (context_.job.ending()) return;
-    generation_ = assign.generation;
     failed_.reset();
     const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
     const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
-    tell(fmt::format("generation {}: ranks {} to {} of {}", assign.generation, first, last,
-                     assign.world_size));
+    tell(assign.generation,
+         fmt::format("has ranks {} to {} of {}", first, last, assign.world_size));
     std::vector<Rank> numbers(context_.spec.placement.ranks.size(), kNoRank);
-    for (std::size_t place = 0; place < std::min(numbers.size(), assign.ranks.size()); ++place)
-        numbers[place] = assign.ranks[place].rank;
+    for (const RankSlot& slot : assign.ranks)
+        if (const auto place = std::to_underlying(slot.place); place < numbers.size())
+            numbers[place] = slot.rank;
     context_.hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
+    if (assign.kept.empty()) context_.hosts[kOwnHost].ranks.clear();
     context_.output.renumber();
     context_.waits.begin(assign.world_size);
     context_.job.begin(PerHost<std::uint32_t>{ranks});
     relay_.begin(assign.generation, ranks);
-    Assign own = assign;
-    for (std::uint32_t place = 0; place < own.ranks.size(); ++place)
-        own.ranks[place].place = SlotIndex{place};
-    context_.hosts.send(kOwnHost, encode(own));
+    context_.hosts.send(kOwnHost, encode(assign));
     context_.input.start();
 }
 
-void DaemonAssigner::daemon_proposed(const Propose& propose) {
+void DaemonAssigner::pause(Pause pause) {
     if (context_.job.ending()) return;
     context_.job.pausing();
-    proposed_ = propose.generation;
-    tell(fmt::format("generation {} is coming: {}", propose.generation, propose.why));
+    tell(pause.generation, "is coming: " + pause.why);
     context_.input.pause();
-    const std::chrono::milliseconds grace = context_.spec.options.grace;
-    context_.answers.pause(propose.generation, grace, Clock::now());
-    context_.hosts.send(kOwnHost,
-                        encode(Pause{propose.generation, SIGTERM, to_ms(grace), propose.why}));
+    pause.grace_ms = to_ms(context_.spec.options.grace);
+    context_.answers.pause(pause.generation, context_.spec.options.grace, Clock::now());
+    context_.hosts.send(kOwnHost, encode(pause));
 }
 
 void DaemonAssigner::paused(HostId host, const Paused& paused) {
     context_.answers.paused(host, paused.generation);
-    if (uplink_ && paused.generation == proposed_) uplink_->accept(paused.generation);
+    if (uplink_) uplink_->say(encode(paused));
 }
 
 void DaemonAssigner::daemon_stopped(const Stop& stop) {
-    // Our rank is the cause, and not one that failed because another had.
-    if (failed_ && stop.why == fmt::format("{}: {}", host_name(), failed_->why))
-        context_.job.rank_exited(kOwnHost, failed_->exited);
-    context_.job.ended_elsewhere(stop.why.empty(), stop.why);
+    if (stop.because_of == id_ && failed_)
+        context_.job.fails_always(*failed_);
+    else
+        context_.job.ended_elsewhere(stop.why.empty(), stop.why);
     context_.decide();
 }
 
@@ -149,7 +144,6 @@ Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
 void DaemonAssigner::daemon_is_back() {
     was_there_ = true;
     relay_.resend();
-    if (failed_) tell_failed();
 }
 
 bool DaemonAssigner::is_full() const {
@@ -175,44 +169,26 @@ void DaemonAssigner::daemon_lost(const Error& why) {
     context_.decide();
 }
 
-/// In a job that can go on without some hosts, ranks whose peers are gone fail before the daemon
-/// knows of the loss: such a failure counts only if no new generation follows.
+/// The daemon says what follows: whether others go on, all start again, or the job ends.
 bool DaemonAssigner::hold_back(HostId host, const Exited& exited) {
-    if (!uplink_ || exited.sent_signal != 0 || (exited.code == 0 && exited.signal == 0))
-        return false;
-    const plan::JoinOptions& join = *context_.spec.options.join;
-    if (join.limits.rank_failure_limit) {
-        if (failed_ || proposed_ > generation_) return true;
-        failed_ = Failed{exited, end_text(exited)};
-        tell_failed();
-        return true;
-    }
-    if (!join.ranks_max || join.ranks_max == join.ranks_min) return false;
-    tasks_.spawn(believe_later(host, exited));
+    if (!uplink_ || context_.job.ending()) return false;
+    Exited told = exited;
+    told.traceback.clear();  // for the report here
+    uplink_->say(encode(told));
+    if (rank_end(exited, {}).well) return false;
+    if (exited.was_none()) return true;
+    context_.job.rank_left(host);
+    if (!failed_ && exited.sent_signal == 0) failed_ = exited;
     return true;
 }
 
 /// A change of the members, which in a job whose nodes meet by themselves no daemon's log tells.
-void DaemonAssigner::tell(const std::string& news) {
-    if (context_.spec.options.join->by_hand && (generation_ > 1 || proposed_ > 1))
-        log::warn("{}", news);
+void DaemonAssigner::tell(std::uint64_t generation, const std::string& news) {
+    const bool is_changed = context_.spec.options.join->by_hand && generation > 1;
+    if (is_changed)
+        log::warn("generation {} {}", generation, news);
     else
-        log::info("{}", news);
-}
-
-/// The daemon decides what follows, as it knows whether a host is lost.
-void DaemonAssigner::tell_failed() {
-    uplink_->send(FrameType::rank_failed,
-                  payload_of(encode(RankFailed{generation_, failed_->why})));
-}
-
-asio::awaitable<void> DaemonAssigner::believe_later(HostId host, Exited exited) {
-    const std::uint64_t generation = generation_;
-    Timer timer(context_.executor, context_.spec.options.heartbeat_timeout + kNewsLimit);
-    co_await timer.async_wait(use_tuple);
-    if (generation != generation_ || proposed_ > generation_) co_return;
-    context_.job.rank_exited(host, exited);
-    context_.decide();
+        log::info("generation {} {}", generation, news);
 }
 
 void DaemonAssigner::ending() {
@@ -225,10 +201,7 @@ void DaemonAssigner::hurry() {
 
 asio::awaitable<void> DaemonAssigner::leave() {
     if (!uplink_) co_return;
-    const JobOutcome& outcome = context_.job.outcome();
-    const bool finished = outcome.cause == JobOutcome::Cause::success;
-    const std::string why = finished ? std::string() : cause_text(outcome);
-    co_await uplink_->leave(finished, why);
+    co_await uplink_->leave(cause_text(context_.job.outcome()));
 }
 
 asio::awaitable<void> DaemonAssigner::join() {

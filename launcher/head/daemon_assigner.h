@@ -4,14 +4,16 @@
 #include "launcher/head/assigner.h"
 #include "launcher/head/uplink.h"
 #include "rendezvous/exchange/relay.h"
+#include "rendezvous/wire/router.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace dtrun::head {
 
-/// Takes the assignment of this one host's ranks from a daemon, of whose job the host is a member
-/// (`dtrun join`).
+/// Passes on what a daemon says to the agent of this one host, which is a member of the daemon's job (`dtrun join`), and
+/// what the agent says of its ranks. The daemon decides; this head only shows what becomes of the ranks here.
 class DaemonAssigner final : public Assigner, private UplinkEvents, private Backpressure {
 public:
     DaemonAssigner(JobContext context, Outbox& outbox);
@@ -33,8 +35,9 @@ public:
 
 private:
     void paused(HostId host, const Paused& paused);
-    void daemon_assigned(const Assign& assign) override;
-    void daemon_proposed(const Propose& propose) override;
+    void begin_generation(const Assign& assign);
+    void pause(Pause pause);
+    Result<void> daemon_orders(const FrameView& frame) override { return orders_.route(frame); }
     void daemon_stopped(const Stop& stop) override;
     Result<void> daemon_exchanged(const FrameView& frame) override;
     void daemon_is_back() override;
@@ -42,23 +45,16 @@ private:
     void daemon_lost(const Error& why) override;
     bool is_full() const override;  ///< of the connection to the daemon
     asio::awaitable<void> room() override;
-    asio::awaitable<void> believe_later(HostId host, Exited exited);
-    void tell_failed();
-    void tell(const std::string& news);
+    void tell(std::uint64_t generation, const std::string& news);
 
     JobContext context_;
     Relay relay_;
+    Router<> orders_;                 ///< of the daemon
     bool was_there_ = false;          ///< the daemon, at some time
     std::unique_ptr<Uplink> uplink_;  ///< once the agent is ready
     Member member_;                   ///< the host, as its agent has described it
-    std::uint64_t generation_ = 0;    ///< that runs here
-    std::uint64_t proposed_ = 0;      ///< the newest that the daemon has proposed
-    /// The first rank here that has failed in this generation, if the daemon counts these.
-    struct Failed {
-        Exited exited;
-        std::string why;
-    };
-    std::optional<Failed> failed_;
+    MemberId id_{};
+    std::optional<Exited> failed_;  ///< the first rank here that has failed in this generation
     TaskGroup tasks_;
 };
 

@@ -37,6 +37,7 @@ JobOptions job_options(const plan::Options& asked) {
     options.ranks_to_end_well = static_cast<std::uint32_t>(asked.ranks_to_end_well);
     options.grace = asked.grace;
     options.elastic = asked.elastic.has_value();
+    options.is_part = asked.join.has_value();
     options.min_uptime = asked.min_uptime;
     options.max_restarts = asked.join ? 0 : asked.max_restarts;  // a daemon restarts ranks itself
     return options;

@@ -3,7 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/plan/job_plan.h"
-#include "rendezvous/membership/tree.h"
+#include "rendezvous/job/tree.h"
 #include "rendezvous/wire/message.h"
 
 #include <cstdint>

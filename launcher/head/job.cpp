@@ -173,7 +173,8 @@ void Job::rank_exited(HostId host, const Exited& exited) {
     } else if (++outcome_.well; is_before_cause(exited)) {
         outcome_.ended_well.push_back({exited.rank, exited.ran_ns});
     }
-    if (live_ == 0) stop(SIGTERM, options_.grace);  // what ranks left behind ends with the job
+    // What ranks left behind ends with the job.
+    if (live_ == 0 && !options_.is_part) stop(SIGTERM, options_.grace);
 }
 
 void Job::rank_left(HostId host) {
@@ -265,7 +266,8 @@ void Job::interrupt(int signal) {
 }
 
 void Job::end(int signal) {
-    if (outcome_.cause == JobOutcome::Cause::success && (live_ > 0 || !started_ || paused_)) {
+    if (outcome_.cause == JobOutcome::Cause::success &&
+        (live_ > 0 || !started_ || paused_ || options_.is_part)) {
         outcome_.signal = signal;
         cause(JobOutcome::Cause::interrupted);
     }

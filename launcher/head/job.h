@@ -76,7 +76,8 @@ struct JobOptions {
     std::chrono::milliseconds min_uptime{0};  ///< of a rank whose failure leads to a restart
     /// Hosts may be lost and ranks may fail, and others go on: Generations decides that.
     bool elastic = false;
-    bool outlives_hosts = false;          ///< the loss of a host does not end it either
+    bool outlives_hosts = false;  ///< the loss of a host does not end it either
+    bool is_part = false;         ///< of a job that a daemon ends, also when all ranks here have
     std::uint32_t ranks_to_end_well = 0;  ///< so many make the job a success; 0: all
 };
 

@@ -5,6 +5,8 @@
 #include "base/text_layout.h"
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/head/job_policy.h"
+#include "rendezvous/job/rank_end.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -23,63 +25,35 @@ constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
 constexpr std::chrono::seconds kWaitingNews{30};  // between two lines on what is waited for
 
 /// The one world of a job that is not elastic: its plan.
-GenerationLimits fixed_limits(const plan::JobSpec& spec) {
-    GenerationLimits limits;
-    const Placement& placement = spec.placement;
-    limits.ranks_start = static_cast<std::uint32_t>(placement.world_size());
-    limits.ranks_min = limits.sizes.max = limits.ranks_start;
-    for (const RankPlace& place : placement.ranks) {
-        Seat seat{.host = plan::host_of(place)};
+std::vector<Seat> planned_world(const plan::JobSpec& spec) {
+    std::vector<Seat> world;
+    for (const RankPlace& place : spec.placement.ranks) {
+        Seat& seat = world.emplace_back();
+        seat.host = plan::host_of(place);
         seat.rank.rank = static_cast<Rank>(place.rank);
         seat.rank.local_rank = static_cast<std::uint32_t>(place.local_rank);
         seat.rank.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
         seat.rank.cross_size = static_cast<std::uint32_t>(place.cross_size);
         seat.rank.place = SlotIndex{seat.rank.local_rank};
         seat.fresh = true;
-        limits.fixed.push_back(seat);
     }
-    return limits;
+    return world;
 }
 
-GenerationLimits limits_of(const plan::JobSpec& spec) {
-    if (!spec.options.elastic) return fixed_limits(spec);
-    const plan::ElasticOptions& asked = *spec.options.elastic;
-    GenerationLimits limits;
-    limits.elastic = true;
-    const auto count = [](int number) { return static_cast<std::uint32_t>(number); };
-    const int ranks_min = asked.ranks_min.value_or(1);
-    limits.ranks_min = count(ranks_min);
-    limits.ranks_start = count(std::max(ranks_min, spec.options.world_size.value_or(ranks_min)));
-    limits.sizes.max = count(asked.ranks_max.value_or(kRanksMax));
-    for (const int size : asked.allowed) limits.sizes.allowed.push_back(count(size));
-    limits.sizes.per_host = count(asked.ranks_per_host);
-    limits.timeout = asked.timeout;
-    limits.refill = asked.refill;
-    if (asked.reset_limit) limits.resets_max = count(*asked.reset_limit);
-    if (asked.failure_limit) limits.failures_max = count(*asked.failure_limit);
-    if (asked.rank_failure_limit) limits.rank_failures_max = count(*asked.rank_failure_limit);
-    limits.spares = count(asked.spares);
-    limits.warn_time = asked.warn_time;
-    limits.warns_by_signal = asked.warn_signal != 0;
-    limits.hosts_may_come = !asked.discovery_script.empty();
-    limits.cooldown_min = asked.cooldown_min;
-    limits.cooldown_max = asked.cooldown_max;
-    limits.seed = std::random_device{}();
-    return limits;
-}
-
-/// Whether a rank has failed by what it did, and was not ended by somebody else.
-bool is_own_fault(const Exited& exited) {
-    return exited.signal == 0 || exited.out_of_memory ||
-           (exited.signal != SIGKILL && exited.signal != SIGTERM && exited.signal != SIGINT &&
-            exited.signal != SIGHUP);
+Generations generations_of(const plan::JobSpec& spec) {
+    if (spec.options.elastic)
+        return Generations(elastic_policy(spec.options), {}, std::random_device{}());
+    JobPolicy policy;
+    policy.ranks_start = static_cast<std::uint32_t>(spec.placement.world_size());
+    policy.ranks_min = policy.sizes.max = policy.ranks_start;
+    return Generations(policy, planned_world(spec));
 }
 
 }  // namespace
 
 OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)),
-      generations_(limits_of(context_.spec)),
+      generations_(generations_of(context_.spec)),
       members_(context_.spec.hosts.size()),
       troubles_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
@@ -94,7 +68,8 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
             host, static_cast<std::uint32_t>(context_.spec.hosts[host].ranks.size()), Clock::now());
     generations_.take_orders();  // starters connect to these by themselves
     context_.agents.on<Paused>(this, &OwnAssigner::paused);
-    context_.agents.on<SeveredNews>(this, &OwnAssigner::severed);
+    context_.agents.on<SeveredNews>(
+        [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
     context_.agents.on<DeskNews>(this, &OwnAssigner::process_says);
     context_.agents.on<Rolled>(this, &OwnAssigner::rolled);
 }
@@ -129,9 +104,11 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     troubles_[host] = "lost: " + why;
     if (goes_on) sever(host);
-    generations_.host_lost(host, fmt::format("host {} is lost", context_.hosts.name(host)),
-                           Clock::now());
-    if (is_elastic()) obey();
+    if (is_elastic()) {  // else Job has its word on it
+        const std::string cause = fmt::format("host {} is lost", context_.hosts.name(host));
+        generations_.host_lost(host, cause, Clock::now());
+        obey();
+    }
     wake();
 }
 
@@ -159,18 +136,6 @@ void OwnAssigner::failed(HostId host, const std::string& why) {
     obey();
 }
 
-void OwnAssigner::severed(HostId host, const SeveredNews& news) {
-    const std::string& name = context_.hosts.name(host);
-    if (news.connections > 0)
-        log::info("{}: ended {} of ranks to a lost host", name,
-                  plural(news.connections, "connection"));
-    if (news.problem.empty() || std::exchange(warned_of_severing_, true)) return;
-    log::warn(
-        "{}: connections of ranks to a lost host cannot be ended ({}): ranks that wait for it "
-        "do so until their framework's own timeout",
-        name, news.problem);
-}
-
 /// A process has come to a place where it may get another rank; see DeskState.
 void OwnAssigner::process_says(HostId host, const DeskNews& news) {
     if (!is_elastic() || !context_.hosts.planned_on(host, news.place)) return;
@@ -186,16 +151,15 @@ void OwnAssigner::rolled(HostId host, const Rolled& rolled) {
 /// In an elastic job a rank that fails is no cause of the job's end: others go on, or all start again.
 bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
     if (!is_elastic() || context_.job.ending()) return false;
-    const bool well = exited.code == 0 && exited.signal == 0 && exited.mpi != MpiUse::aborted;
     const std::string who =
         fmt::format("rank {} on {} failed", exited.rank, context_.hosts.name(host));
+    const Generations::RankEnd how = rank_end(exited, who);
     const bool runs = generations_.phase() != Generations::Phase::pausing &&
                       generations_.phase() != Generations::Phase::waiting;
     using Meaning = Generations::Meaning;
-    const Meaning meaning = generations_.rank_ended(
-        host, exited.place, {well, is_own_fault(exited), who, exited.was_none()}, Clock::now());
+    const Meaning meaning = generations_.rank_ended(host, exited.place, how, Clock::now());
     if (meaning == Meaning::saved || meaning == Meaning::lost) context_.job.rank_left(host);
-    if (runs && !well && meaning != Meaning::saved && exited.sent_signal == 0) {
+    if (runs && !how.well && meaning != Meaning::saved && exited.sent_signal == 0) {
         remember_failure(exited);
         if (generations_.phase() == Generations::Phase::pausing)
             log::warn("{}: ending all ranks{}", who,
@@ -235,14 +199,13 @@ void OwnAssigner::obey() {
     auto orders = generations_.take_orders();
     if (context_.job.ending()) return;
     for (const HostId host : orders.connect) context_.connect(host);
-    if (orders.pause || orders.sever) notice_ = {};  // nothing that was planned counts any more
+    if (orders.pause || orders.sever) notice_.forget();
     if (orders.pause) pause(*orders.pause);
     if (orders.sever)
         context_.hosts.send_to_all(encode(Sever{generations_.generation(), {}, true}));
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
-    if (orders.notify) notify({});
-    if (orders.warn) warn(*orders.warn);
+    if (orders.notify || orders.warn) tell_change(orders.warn);
     if (orders.roll) context_.hosts.send_to_all(encode(Roll{*orders.roll}));
     for (const HostId host : orders.release) release(host);
     if (orders.ended) return end(*orders.ended);
@@ -284,62 +247,34 @@ void OwnAssigner::end_processes(const std::vector<std::pair<HostId, SlotIndex>>&
     for (const auto& [host, order] : orders) context_.hosts.send(host, encode(order));
 }
 
-/// Tells ranks that hosts change, and at which step they leave together.
-/// \param notice  what else they are told
-void OwnAssigner::notify(Notify notice) {
-    notice_ = notice;
-    notice_.generation = generations_.generation() + 1;
-    notice_.reason = generations_.is_draining() ? ChangeReason::left : ChangeReason::joined;
-    notice_.stop_step = stop_step_.agree();
-    context_.hosts.send_to_all(encode(notice_));
-}
-
-/// Gives ranks that start again the time to save what they have.
-void OwnAssigner::warn(const Generations::Warning& warning) {
-    log::warn("{}: all ranks start again in {} (--warn-time)", warning.why,
-              in_seconds(warning.time));
+/// Tells ranks that hosts change. \param warning  that they start again, and have time to save what they have
+void OwnAssigner::tell_change(const std::optional<Generations::Warning>& warning) {
     Notify notice;
-    notice.deadline_ms = to_ms(warning.time);
-    notice.signal = context_.spec.options.elastic->warn_signal;
-    notify(notice);
+    notice.generation = generations_.generation() + 1;
+    notice.reason = generations_.is_draining() ? ChangeReason::left : ChangeReason::joined;
+    if (warning) {
+        log::warn("{}: all ranks start again in {} (--warn-time)", warning->why,
+                  in_seconds(warning->time));
+        notice.deadline_ms = to_ms(warning->time);
+        notice.signal = generations_.policy().warn_signal;
+    }
+    context_.hosts.send_to_all(encode(notice_.make(notice)));
 }
 
 void OwnAssigner::exchanged() {
     hub_timer_.look();
-    if (is_elastic()) look_at_steps();
-}
-
-void OwnAssigner::look_at_steps() {
-    const Deadline now = Clock::now();
-    if (now - looked_at_steps_ < kHeartbeatInterval / 4) return;
-    looked_at_steps_ = now;
-    const auto later = stop_step_.observe(hub_.progress(), now);
-    if (!later || notice_.generation != generations_.generation() + 1) return;
-    notice_.stop_step = *later;
-    context_.hosts.send_to_all(encode(notice_));
+    if (!is_elastic()) return;
+    if (const auto notice = notice_.look(hub_.progress(), Clock::now()))
+        context_.hosts.send_to_all(encode(*notice));
 }
 
 /// Starts processes for a world that begins when they are there.
 void OwnAssigner::prepare(const std::vector<Seat>& seats) {
-    const World world{generations_.generation() + 1, seats};
-    for (auto& [host, assign] : assignments(world)) {
-        std::erase_if(assign.ranks, [&, host = host](const RankSlot& rank) {
-            return std::ranges::none_of(seats, [&](const Seat& seat) {
-                return seat.fresh && seat.host == host && seat.rank.place == rank.place;
-            });
-        });
-        if (assign.ranks.empty()) continue;
-        assign.master_address = master_address_;
-        log::info("{}: {} new processes", context_.hosts.name(host), assign.ranks.size());
-        context_.hosts.send(host, encode(Prepare{std::move(assign)}));
+    for (auto& [host, order] : prepare_world(assignments({generations_.generation() + 1, seats}))) {
+        order.world.master_address = master_address_;
+        log::info("{}: {} new processes", context_.hosts.name(host), order.world.ranks.size());
+        context_.hosts.send(host, encode(order));
     }
-}
-
-std::vector<HostId> OwnAssigner::hosts_of(const std::vector<Seat>& seats) const {
-    std::vector<HostId> hosts;
-    for (const Seat& seat : seats)
-        if (hosts.empty() || hosts.back() != seat.host) hosts.push_back(seat.host);
-    return hosts;
 }
 
 void OwnAssigner::pause(const Generations::Pausing& pausing) {
@@ -367,6 +302,8 @@ void OwnAssigner::end(const Generations::End& end) {
         case Cause::cannot_start:
             job.cannot_start();
             break;
+        case Cause::host_lost:
+            break;  // Job has its word on it
         case Cause::rank_failed:
             log::warn("{} ranks in a row have failed, each soon after the start: giving up",
                       Generations::kFailuresInARow);
@@ -440,49 +377,35 @@ asio::awaitable<void> OwnAssigner::wait_after_failure() {
 
 /// What each host is told of a world; relays also if only hosts behind them have ranks.
 std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
-    std::vector<HostId> order;  // by node_rank
-    std::map<HostId, Assign> assigns;
-    for (const Seat& seat : world.seats) {
-        RankSlot rank = seat.rank;
-        const plan::PlannedRank place = place_of(seat);
-        const RankPlace& planned = context_.spec.placement.ranks[std::to_underlying(place)];
-        rank.slot = static_cast<std::uint32_t>(planned.slot);
-        Assign& assign = assigns[seat.host];
-        if (assign.ranks.empty()) order.push_back(seat.host);
-        assign.ranks.push_back(rank);
-        if (!seat.fresh) assign.kept.push_back(rank.place);
-    }
-    std::vector<SeatedHost> seated;
-    std::vector<const Member*> members;
-    for (const HostId host : order) {
-        seated.push_back({&members_[host], assigns[host].ranks});
-        members.push_back(&members_[host]);
-    }
-    Assign common =
-        describe_world(seated, members, contracts::needs_nodes(context_.spec.contracts));
-    common.generation = world.generation;
+    auto assigns = assign_world(world.generation, world.seats, members_,
+                                contracts::needs_nodes(context_.spec.contracts));
     const Hosts& hosts = context_.hosts;
-    for (std::uint32_t node = 0; node < order.size(); ++node) {
-        Assign& assign = assigns[order[node]];
-        std::vector<RankSlot> ranks = std::move(assign.ranks);
-        std::vector<SlotIndex> kept = std::move(assign.kept);
-        assign = common;
-        assign.ranks = std::move(ranks);
-        assign.kept = std::move(kept);
-        assign.node_rank = node;
-        if (is_elastic())
-            assign.places =
-                static_cast<std::uint32_t>(context_.spec.hosts[order[node]].ranks.size());
+    const Assign any = assigns.begin()->second;
+    std::map<HostId, std::uint32_t> ranks_behind;  // relays
+    for (auto& [host, assign] : assigns) {
+        const auto& places = context_.spec.hosts[host].ranks;
+        for (RankSlot& rank : assign.ranks) {
+            const plan::PlannedRank place = places[std::to_underlying(rank.place)];
+            const RankPlace& planned = context_.spec.placement.ranks[std::to_underlying(place)];
+            rank.slot = static_cast<std::uint32_t>(planned.slot);
+        }
+        if (is_elastic()) assign.places = static_cast<std::uint32_t>(places.size());
+        if (hosts[host].relayed)
+            ranks_behind[*hosts.tree().parent(host)] +=
+                static_cast<std::uint32_t>(assign.ranks.size());
     }
-    assigns[order.front()].peers = peer_addresses(members);
-    std::map<HostId, std::uint32_t> ranks_below;
-    for (const auto& [host, assign] : assigns) {
-        const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
-        ranks_below[host] += ranks;
-        if (hosts[host].relayed) ranks_below[*hosts.tree().parent(host)] += ranks;
+    for (const auto& [relay, ranks] : ranks_behind) {
+        const auto [at, is_new] = assigns.try_emplace(relay, any);
+        Assign& assign = at->second;
+        if (is_new) {  // it has no ranks itself
+            assign.ranks.clear();
+            assign.kept.clear();
+            assign.peers.clear();
+            assign.node_rank = 0;
+            assign.ranks_below = 0;
+        }
+        assign.ranks_below += ranks;
     }
-    for (const auto& [host, ranks] : ranks_below)
-        assigns.try_emplace(host, common).first->second.ranks_below = ranks;
     return assigns;
 }
 
@@ -567,7 +490,7 @@ void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assig
     if (is_elastic()) tell_world(world);
     started_at_ = Clock::now();
     hub_.begin(world.generation, world_size);
-    stop_step_.begin();
+    notice_.begin();
     // Relays come first, and so know of the generation before those behind them.
     for (const auto& [host, assign] : assigns)
         if (!hosts[host].relayed) hosts.send(host, encode(assign));

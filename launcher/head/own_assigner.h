@@ -3,11 +3,11 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/meeting.h"
-#include "rendezvous/elastic/generations.h"
-#include "rendezvous/elastic/stop_step.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
-#include "rendezvous/membership/world.h"
+#include "rendezvous/job/change_notice.h"
+#include "rendezvous/job/generations.h"
+#include "rendezvous/job/world.h"
 
 #include <map>
 #include <optional>
@@ -52,16 +52,12 @@ private:
     };
 
     void paused(HostId host, const Paused& paused);
-    void severed(HostId host, const SeveredNews& news);
     void process_says(HostId host, const DeskNews& news);
     void rolled(HostId host, const Rolled& rolled);
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<Seat>& seats);
-    void notify(Notify notice);
-    void warn(const Generations::Warning& warning);
-    void look_at_steps();
-    std::vector<HostId> hosts_of(const std::vector<Seat>& seats) const;
+    void tell_change(const std::optional<Generations::Warning>& warning);
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
     void release(HostId host);
@@ -84,9 +80,7 @@ private:
 
     JobContext context_;
     Generations generations_;
-    StopStep stop_step_;
-    Notify notice_;                  ///< the last that ranks were given of a planned change
-    Deadline looked_at_steps_{};     ///< of ranks
+    ChangeNotice notice_;
     PerHost<Member> members_;        ///< of hosts that have joined
     PerHost<std::string> troubles_;  ///< why a host cannot be used, as far as the user knows
     Hub hub_;
@@ -103,7 +97,6 @@ private:
     std::uint32_t restarts_at_once_ = 0;  ///< in a row
     Deadline started_at_{};               ///< when this generation's ranks were started
     std::optional<Deadline> told_waiting_;
-    bool warned_of_severing_ = false;
     Timer delay_;  ///< of a restart
     TaskGroup tasks_;
 };

@@ -38,8 +38,8 @@ void Uplink::subscribe() {
     router_.on<Heartbeat>([this](const Heartbeat& heartbeat) {
         pulse_.be_as_patient_as(std::chrono::milliseconds(heartbeat.timeout_ms));
     });
-    router_.on<Assign>(this, &Uplink::assigned);
-    router_.on<Propose>(this, &Uplink::proposed);
+    router_.on(FrameType::numbered, [this](std::string_view payload) { return numbered(payload); });
+    router_.on<Heard>(this, &Uplink::heard);
     router_.on<Stop>(this, &Uplink::stopped);
     router_.on<Refuse>([](const Refuse& refuse) -> Result<void> {
         return fail(refuse.later ? Errc::closed : Errc::denied, "{}", refuse.reason);
@@ -65,19 +65,20 @@ asio::awaitable<void> Uplink::keep_connected() {
         link_ = std::make_shared<Link>(std::move(*connection));
         TaskGroup writer(executor_);
         writer.spawn(link_->run_writer());
+        enter_.heard = heard_.last();
         link_->send(encode(enter_));
         events_.daemon_is_back();
-        if (goodbye_) say_goodbye();
         served = co_await serve();
+        is_let_in_ = false;
         link_->close();
         co_await writer.join();
-        if (may_end()) break;
+        if (ended_ || is_leaving_) break;
         if (silent_ || served.error().code == Errc::denied) break;
         log::info("{}: {}; connecting again", target_.name, served.error().message);
         connection = co_await connect(after(options_.return_limit));
         if (connection) log::info("{} is back", target_.name);
     }
-    if (goodbye_ || ended_) co_return;
+    if (is_leaving_ || ended_) co_return;
     give_up(connection ? served.error() : connection.error());
 }
 
@@ -92,7 +93,7 @@ asio::awaitable<Result<Connection>> Uplink::connect_first() {
     for (;;) {
         auto connection = co_await connect_to_server(
             target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
-        if (connection || may_end()) co_return connection;
+        if (connection || is_leaving_) co_return connection;
         const bool may_come = options_.first_limit.count() > 0;
         if (!may_come) co_return connection;
         const Error& why = connection.error();
@@ -121,7 +122,7 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
         const Deadline attempt = std::min(limit, after(kAttemptLimit));
         auto connection = co_await connect_to_server(target_.addresses, target_.port,
                                                      target_.credentials, attempt);
-        if (connection || may_end()) co_return connection;
+        if (connection || is_leaving_) co_return connection;
         if (Clock::now() + pause > limit)
             co_return fail(connection.error(), "did not come back within {:.3g} s",
                            std::chrono::duration<double>(options_.return_limit).count());
@@ -143,23 +144,30 @@ asio::awaitable<Result<void>> Uplink::serve() {
                        Clock::now() - link_->last_heard())));
 }
 
-void Uplink::assigned(const Assign& assign) {
-    if (assign.generation <= enter_.generation) return;  // sent twice
-    enter_.generation = assign.generation;
-    events_.daemon_assigned(assign);
+/// What the daemon has to say to the agent, or that it has ended the job.
+Result<void> Uplink::numbered(std::string_view payload) {
+    const auto done = heard_.take(payload, [this](const FrameView& frame) -> Result<void> {
+        if (frame.type != FrameType::stop) return events_.daemon_orders(frame);
+        const auto stop = decode<Stop>(frame.payload);
+        if (stop) stopped(*stop);
+        return stop ? Result<void>() : std::unexpected(stop.error());
+    });
+    const Bytes heard = encode(Heard{heard_.last()});
+    if (done) send(FrameType::heard, payload_of(heard));
+    return done;
 }
 
-void Uplink::proposed(const Propose& propose) {
-    if (propose.generation <= enter_.paused)
-        accept(propose.generation);
-    else
-        events_.daemon_proposed(propose);
+/// The first time on a connection: the daemon has let us in, and has what came over the ones before.
+Result<void> Uplink::heard(const Heard& heard) {
+    if (auto done = sent_.heard(heard.number); !done) return done;
+    enter_.again = true;
+    if (std::exchange(is_let_in_, true)) return {};
+    for (const Bytes& frame : sent_.unheard()) send(FrameType::numbered, payload_of(frame));
+    return {};
 }
 
-Result<void> Uplink::stopped(const Stop& stop) {
-    ended_ = true;
-    events_.daemon_stopped(stop);
-    return fail(Errc::closed, "the job has ended");
+void Uplink::stopped(const Stop& stop) {
+    if (!std::exchange(ended_, true)) events_.daemon_stopped(stop);
 }
 
 void Uplink::beat() {
@@ -182,33 +190,16 @@ asio::awaitable<void> Uplink::room() {
     if (link) co_await link->room();
 }
 
-void Uplink::accept(std::uint64_t generation) {
-    enter_.paused = std::max(enter_.paused, generation);
-    send(FrameType::accept, payload_of(encode(Accept{generation})));
+void Uplink::say(const Bytes& frame) {
+    const Bytes numbered = sent_.add(frame);
+    if (is_let_in_) send(FrameType::numbered, payload_of(numbered));
 }
 
-void Uplink::say_goodbye() {
-    link_->send(encode(*goodbye_));
-    said_goodbye_ = true;
-}
-
-/// Whether nothing is left to tell the daemon: one that is away takes our absence for a failure, so
-/// only success must still be told.
-bool Uplink::may_end() const {
-    return ended_ || (goodbye_ && (said_goodbye_ || !goodbye_->finished));
-}
-
-asio::awaitable<void> Uplink::leave(bool finished, std::string why) {
-    const bool connected = link_ && link_->is_open();
-    if (!goodbye_) {
-        goodbye_.emplace();
-        goodbye_->finished = finished;
-        goodbye_->why = why;
-        if (running_ && connected) say_goodbye();
-    }
-    if (!running_ || (!connected && may_end())) co_return;
-    const Deadline limit = connected ? after(kGoodbyeLimit) : after(options_.return_limit);
-    DeadlineGuard guard(over_, limit);
+asio::awaitable<void> Uplink::leave(std::string why) {
+    const bool is_connected = link_ && link_->is_open();
+    if (!std::exchange(is_leaving_, true)) say(encode(Leave{false, std::move(why)}));
+    if (!running_ || !is_connected) co_return;
+    DeadlineGuard guard(over_, after(kGoodbyeLimit));  // the daemon ends the connection
     co_await over_.async_wait(use_tuple);
 }
 

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/router.h"
+#include "rendezvous/wire/sent_frames.h"
 
 #include <memory>
 #include <string>
@@ -21,9 +22,9 @@ namespace dtrun::head {
 class UplinkEvents {
 public:
     virtual ~UplinkEvents() = default;
-    virtual void daemon_assigned(const Assign& assign) = 0;
-    virtual void daemon_proposed(const Propose& propose) = 0;
-    virtual void daemon_stopped(const Stop& stop) = 0;
+    /// An order for the host's agent, each once, in order. Errc: invalid_input
+    virtual Result<void> daemon_orders(const FrameView& frame) = 0;
+    virtual void daemon_stopped(const Stop& stop) = 0;  ///< it has ended the job, or ends itself
     /// A frame for an Exchange. Errc: invalid_input
     virtual Result<void> daemon_exchanged(const FrameView& frame) = 0;
     /// A connection is made, the first or a new one: unanswered requests are to be sent again.
@@ -55,12 +56,12 @@ public:
     asio::awaitable<void> run(Enter enter);
 
     void send(FrameType type, std::string_view payload);  ///< dropped while there is no connection
+    /// Tells the daemon something of the ranks, which arrives once, over whatever connections there are.
+    void say(const Bytes& frame);
     bool is_full() const override { return link_ && link_->is_full(); }
     asio::awaitable<void> room() override;
-    void accept(std::uint64_t generation);  ///< tells the daemon that our ranks have ended
-    /// Says goodbye to the daemon, and waits a moment for it to arrive; if the ranks have finished
-    /// and there is no connection just now, waits for the daemon to be back.
-    asio::awaitable<void> leave(bool finished, std::string why);
+    /// Says goodbye to the daemon, if it is there, and waits a moment for it to arrive.
+    asio::awaitable<void> leave(std::string why);
 
     void stop_waiting();  ///< for the daemon, in leave(): the user wants it over
     /// Who receives what the daemon says.
@@ -72,12 +73,10 @@ private:
     asio::awaitable<Result<Connection>> connect(Deadline limit);
     asio::awaitable<Result<void>> serve();
     void subscribe();
-    void assigned(const Assign& assign);
-    void proposed(const Propose& propose);
-    Result<void> stopped(const Stop& stop);
+    Result<void> numbered(std::string_view payload);
+    Result<void> heard(const Heard& heard);
+    void stopped(const Stop& stop);
     void give_up(const Error& why);
-    void say_goodbye();
-    bool may_end() const;
     void beat();
 
     asio::any_io_executor executor_;
@@ -90,8 +89,10 @@ private:
     Pulse pulse_;
     Timer over_;  ///< cancelled when run() ends
     bool running_ = false;
-    std::optional<Leave> goodbye_;  ///< once we leave
-    bool said_goodbye_ = false;
+    SentFrames sent_;
+    HeardFrames heard_;
+    bool is_let_in_ = false;  ///< by the daemon, over the connection that there is
+    bool is_leaving_ = false;
     bool ended_ = false;   ///< the daemon has ended the job
     bool silent_ = false;  ///< the daemon's machine does not answer: it was given up
 };

@@ -66,7 +66,7 @@ Result<void> Daemon::restore() {
             continue;
         }
         log::info("job {}: goes on in generation {} with {}", escaped(record.name),
-                  record.membership.generation, plural(record.membership.seats.size(), "member"));
+                  jobs_[record.id]->generation(), plural(record.members.size(), "member"));
     }
     flush();
     arm_timer();

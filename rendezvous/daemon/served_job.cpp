@@ -1,9 +1,12 @@
 #include "rendezvous/daemon/served_job.h"
 
 #include "base/log.h"
+#include "base/milliseconds.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "rendezvous/job/rank_end.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/fields_codec.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/msgpack.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -18,24 +21,23 @@ constexpr std::uint32_t kSlotsMax = 65'536;  // most slots of one member
 constexpr std::uint32_t kGraceMs = 5'000;
 constexpr std::size_t kAddressesMax = 1'024;  // most addresses of one member
 constexpr std::size_t kSizesMax = 65'536;     // most numbers of ranks that a member allows
+/// Members without a wanted place come after those with one.
+constexpr std::uint64_t kUnplaced = 1ull << 32;
 constexpr std::size_t kTextBytesMax = 4'096;  // limit of names and reasons, sent to other members
 /// Added to a client's return limit, since the daemon may notice a connection's end before the
 /// client.
 constexpr std::chrono::seconds kReturnMargin{10};
 
 /// What the first member of a job asks for.
-MembershipOptions options_of(const Enter& enter) {
-    MembershipOptions options;
-    options.ranks_min = enter.ranks_min != 0 ? enter.ranks_min : enter.slots;
-    options.ranks_max = std::max(options.ranks_min, enter.ranks_max);
-    options.join_timeout = std::chrono::milliseconds(enter.join_timeout_ms);
-    options.last_call = std::chrono::milliseconds(enter.last_call_ms);
-    options.allowed = enter.allowed;
-    std::ranges::sort(options.allowed);
-    options.elastic_timeout = std::chrono::milliseconds(enter.elastic_timeout_ms);
-    if (enter.resets_max != Enter::kAny) options.resets_max = enter.resets_max;
-    if (enter.restarts_max != Enter::kAny) options.restarts_max = enter.restarts_max;
-    return options;
+JobPolicy policy_of(const Enter& enter) {
+    JobPolicy policy = enter.policy;
+    if (policy.ranks_min == 0) policy.ranks_min = enter.slots;
+    policy.sizes.max = std::max(policy.ranks_min, policy.sizes.max);
+    policy.ranks_start = std::max(policy.ranks_min, policy.ranks_start);
+    std::ranges::sort(policy.sizes.allowed);
+    policy.elastic = policy.sizes.max > policy.ranks_min;
+    policy.hosts_may_come = policy.hosts_enter = true;
+    return policy;
 }
 
 /// Microseconds since 1970 exceed every revision given before, as a store changes less often: also those
@@ -45,20 +47,54 @@ std::uint64_t first_revision() {
         std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count());
 }
 
-const char* phase_name(Membership::Phase phase) {
-    switch (phase) {
-        case Membership::Phase::gathering:
+const char* phase_name(const Generations& generations) {
+    using Phase = Generations::Phase;
+    switch (generations.phase()) {
+        case Phase::waiting:
             return "gathering";
-        case Membership::Phase::running:
-            return "running";
-        case Membership::Phase::proposing:
+        case Phase::running:
+            return generations.is_finishing() ? "finishing" : "running";
+        case Phase::pausing:
+        case Phase::collecting:
+        case Phase::calling:
             return "changing";
-        case Membership::Phase::finishing:
-            return "finishing";
-        case Membership::Phase::ended:
+        case Phase::ended:
             return "ended";
     }
     return "?";
+}
+
+/// What a daemon keeps of a member.
+struct MemberRecord {
+    Bytes seat;
+    std::string name;
+    std::uint32_t slots = 0;
+    std::string peer_address, server_address;
+    std::uint16_t free_port = 0;
+    std::vector<std::string> addresses;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("seat", m.seat), f("name", m.name), f("slots", m.slots);
+        f("peer_address", m.peer_address), f("server_address", m.server_address);
+        f("free_port", m.free_port), f("addresses", m.addresses);
+    }
+};
+
+template <class T>
+Bytes packed(const T& value) {
+    Bytes bytes;
+    PackWriter out(bytes);
+    pack(out, value);
+    return bytes;
+}
+
+template <class T>
+T unpacked(std::string_view bytes) {
+    T value;
+    PackReader in(bytes);
+    unpack(in, value);
+    return value;
 }
 
 }  // namespace
@@ -81,18 +117,31 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
       journal_(db.journal(record.id)),
       hub_(outbox, hub_options(), journal_.get()),
       unused_since_(now) {
-    std::uint32_t world_size = 0;
-    if (record.has_members) {
-        membership_.emplace(record.options);
-        membership_->restore(record.membership, now, limit);
-        world_size = membership_->world_size();
-        if (membership_->phase() == Membership::Phase::ended) ended_.emplace();
-    }
-    hub_.restore_generation(record.membership.generation, world_size);
+    if (!record.policy.empty()) restore_members(record, now, limit);
+    const auto ranks = generations_ ? generations_->world().size() : 0;
+    hub_.restore_generation(generation(), static_cast<std::uint32_t>(ranks));
     db.restore(record.id, hub_, now);
     unsaved_ = false;
-    if (record.membership.phase == Membership::Phase::finishing)
-        hub_.fail_fences("a rank has finished");
+    if (generations_ && generations_->is_finishing()) hub_.fail_fences("a rank has finished");
+    carry_out();
+}
+
+void ServedJob::restore_members(const JobRecord& record, Deadline now,
+                                std::chrono::milliseconds limit) {
+    generations_.emplace(unpacked<JobPolicy>(record.policy));
+    for (const auto& [id, bytes] : record.members) {
+        const auto saved = unpacked<MemberRecord>(bytes);
+        Seat& seat = members_[id] = unpacked<Seat>(saved.seat);
+        seat.away_until = now + limit;
+        while (!hosts_.has(seat.host)) hosts_.emplace_back();
+        hosts_[seat.host] = {saved.name,           saved.slots,     saved.peer_address,
+                             saved.server_address, saved.free_port, saved.addresses};
+    }
+    while (hosts_.size() < record.hosts.size()) hosts_.emplace_back();
+    if (const auto done = generations_->restore(record.job, record.hosts, now, limit); !done)
+        finish(done.error().message, {});
+    else if (generations_->phase() == Generations::Phase::ended)
+        ended_ = "the job has ended";
 }
 
 HubOptions ServedJob::hub_options() {
@@ -100,11 +149,13 @@ HubOptions ServedJob::hub_options() {
         true, {}, first_revision(), options_.status, options_.refusal, [this] { return drop(); }};
 }
 
+// ---- Members come and go --------------------------------------------------------------------------
+
 Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remote,
                               std::string local, Deadline now) {
     if (enter.member == MemberId{} || enter.slots > kSlotsMax ||
         enter.name.size() > kTextBytesMax || enter.addresses.size() > kAddressesMax ||
-        enter.allowed.size() > kSizesMax)
+        enter.policy.sizes.allowed.size() > kSizesMax)
         return fail(Errc::invalid_input, "malformed enter");
     if (enter.job_name.size() > kJobNameBytesMax)
         return fail(Errc::invalid_input, "the job's name has {} bytes, more than {}",
@@ -126,77 +177,172 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
 
 Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::string remote,
                                      std::string local, Deadline now) {
-    if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
-    if (!membership_) {
-        MembershipOptions options = options_of(enter);
-        options.return_limit = options_.return_limit;
-        membership_.emplace(options);
-    }
-    const MembershipOptions& options = membership_->options();
-    if (membership_->has(enter.member)) {
-        // The member has reconnected: its old connection is dead.
-        if (const auto old = member_peers_.find(enter.member); old != member_peers_.end()) {
-            hub_.remove_peer(old->second, now);
-            peers_.erase(old->second);
-        }
-    } else if (enter.generation != 0) {
-        return fail(Errc::denied, "this host was taken for lost meanwhile");
-    } else if (enter.ranks_min != 0 &&
-               (enter.ranks_min != options.ranks_min ||
-                std::max(enter.ranks_min, enter.ranks_max) != options.ranks_max)) {
-        return fail(Errc::denied,
-                    "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
-                    escaped(options_.name), options.ranks_min, options.ranks_max);
-    } else if (enter.node_rank != Enter::kAny && membership_->generation() == 0 &&
-               membership_->has_node(enter.node_rank)) {
-        return fail(Errc::denied, "another node is --node-rank {} already", enter.node_rank);
-    }
-    peers_[peer] = Peer{enter.member};
-    member_peers_[enter.member] = peer;
-    hub_.add_peer(peer, PeerKind::subtree, kNoRank);
-    if (membership_->has(enter.member)) {
+    const auto known = members_.find(enter.member);
+    if (known == members_.end()) {
+        if (auto may = may_enter(enter); !may) return may;
+        add_member(enter, now, std::move(remote), std::move(local));
+    } else {
         log::info("job {}: {} is back", escaped(options_.name), escaped(enter.name));
-        membership_->come_back(enter.member, enter.generation, enter.paused, now);
-        return {};
+        if (const auto old = known->second.peer) {  // its connection is dead
+            hub_.remove_peer(*old, now);
+            peers_.erase(*old);
+        }
+        if (auto done = known->second.sent.heard(enter.heard); !done) return done;
     }
-    log::info("job {}: {} enters with {}", escaped(options_.name), escaped(enter.name),
-              plural(enter.slots, "slot"));
-    Member member{enter.name,       enter.slots,     std::move(remote),
-                  std::move(local), enter.free_port, enter.addresses};
-    std::optional<std::uint32_t> node_rank;
-    if (enter.node_rank != Enter::kAny) node_rank = enter.node_rank;
-    membership_->enter(enter.member, std::move(member), now, node_rank);
+    Seat& seat = members_.at(enter.member);
+    seat.peer = peer;
+    seat.away_until.reset();
+    peers_[peer] = Peer{enter.member};
+    hub_.add_peer(peer, PeerKind::subtree, kNoRank);
+    send_now(peer, encode(Heard{seat.heard.last()}));
+    for (const Bytes& frame : seat.sent.unheard()) send_now(peer, frame);
+    unsaved_ = true;
     return {};
 }
+
+/// Whether a host that was not here yet may take part.
+Result<void> ServedJob::may_enter(const Enter& enter) const {
+    if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
+    if (enter.again) return fail(Errc::denied, "this host was taken for lost meanwhile");
+    if (!generations_) return {};
+    const JobPolicy& policy = generations_->policy();
+    const JobPolicy asked = policy_of(enter);
+    if (enter.policy.ranks_min != 0 &&
+        (asked.ranks_min != policy.ranks_min || asked.sizes.max != policy.sizes.max))
+        return fail(Errc::denied,
+                    "job {} has {} to {} ranks (--min-np, --max-np of its first member)",
+                    escaped(options_.name), policy.ranks_min, policy.sizes.max);
+    const bool is_taken = std::ranges::any_of(
+        members_, [&enter](const auto& member) { return member.second.order == enter.node_rank; });
+    if (is_taken && generations_->generation() == 0)
+        return fail(Errc::denied, "another node is --node-rank {} already", enter.node_rank);
+    return {};
+}
+
+void ServedJob::add_member(const Enter& enter, Deadline now, std::string remote,
+                           std::string local) {
+    log::info("job {}: {} enters with {}", escaped(options_.name), escaped(enter.name),
+              plural(enter.slots, "slot"));
+    if (!generations_) generations_.emplace(policy_of(enter), std::vector<dtrun::Seat>{}, 1);
+    Seat& seat = members_[enter.member];
+    seat.host = free_host();
+    seat.order = enter.node_rank != Enter::kAny ? enter.node_rank : kUnplaced;
+    hosts_[seat.host] = {enter.name,       enter.slots,     std::move(remote),
+                         std::move(local), enter.free_port, enter.addresses};
+    generations_->host_listed(seat.host, enter.slots, now, seat.order);
+    generations_->host_ready(seat.host, now);
+}
+
+/// A number for another host: that of one that has gone, if there is one.
+HostId ServedJob::free_host() {
+    for (const HostId host : hosts_.hosts())
+        if (hosts_[host].slots == 0) return host;
+    hosts_.emplace_back();
+    return HostId{static_cast<std::uint32_t>(hosts_.size() - 1)};
+}
+
+/// A member is no part of the job any more.
+void ServedJob::remove(MemberId id, const std::string& why, Deadline now) {
+    const HostId host = members_.at(id).host;
+    const std::string cause = fmt::format("{}: {}", hosts_[host].name, why);
+    const bool had_ranks = generations_->has_ranks(host);
+    if (had_ranks) hub_.fail_fences(cause);
+    if (const auto peer = members_.at(id).peer) peers_[*peer].member.reset();
+    members_.erase(id);
+    generations_->host_lost(host, cause, now);
+    generations_->host_delisted(host, now);
+    hosts_[host] = {};
+    carry_out();
+    if (members_.empty() && generation() > 0 && !ended_) finish(cause, {});
+}
+
+// ---- What members say -------------------------------------------------------------------------------
 
 Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return fail(Errc::invalid_input, "another connection took its place");
-    if (is_exchanged(frame.type)) return hub_.from_peer(id, frame, now);
+    if (is_exchanged(frame.type)) {
+        const auto done = hub_.from_peer(id, frame, now);
+        if (const auto notice = notice_.look(hub_.progress(), now)) send_to_all(*notice);
+        return done;
+    }
     const std::optional<MemberId> member = peer->second.member;
-    const bool known = frame.type == FrameType::accept || frame.type == FrameType::leave ||
-                       frame.type == FrameType::rank_failed;
-    if (!member || !known)
+    if (!member)
         return fail(Errc::invalid_input, "unexpected frame of type {}",
                     static_cast<int>(frame.type));
-    if (frame.type == FrameType::accept) {
-        const auto accept = decode<Accept>(frame.payload);
-        if (!accept) return std::unexpected(accept.error());
-        membership_->accept(*member, accept->generation, now);
-    } else if (frame.type == FrameType::rank_failed) {
-        const auto failed = decode<RankFailed>(frame.payload);
-        if (!failed) return std::unexpected(failed.error());
-        const std::string why = failed->why.substr(0, kTextBytesMax);
-        membership_->rank_failed(*member, failed->generation, why, now);
-    } else {
-        const auto leave = decode<Leave>(frame.payload);
-        if (!leave) return std::unexpected(leave.error());
-        const std::string why = leave->why.substr(0, kTextBytesMax);
-        membership_->leave(*member, leave->finished, why, now);
-        carry_out();
-        return fail(Errc::closed, "left");
+    Seat& seat = members_.at(*member);
+    unsaved_ = true;
+    if (frame.type == FrameType::heard) {
+        const auto heard = decode<Heard>(frame.payload);
+        return heard ? seat.sent.heard(heard->number) : std::unexpected(heard.error());
     }
+    if (frame.type != FrameType::numbered)
+        return fail(Errc::invalid_input, "unexpected frame of type {}",
+                    static_cast<int>(frame.type));
+    const auto done = seat.heard.take(
+        frame.payload, [&](const FrameView& inner) { return from_member(*member, inner, now); });
+    if (!done || !members_.contains(*member)) return done;
+    send_now(id, encode(Heard{seat.heard.last()}));
     carry_out();
+    return {};
+}
+
+Result<void> ServedJob::from_member(MemberId id, const FrameView& frame, Deadline now) {
+    const HostId host = members_.at(id).host;
+    switch (frame.type) {
+        case FrameType::exited:
+            return rank_exited(host, frame.payload, now);
+        case FrameType::desk: {
+            const auto news = decode<DeskNews>(frame.payload);
+            if (!news) return std::unexpected(news.error());
+            if (!is_below(news->place, hosts_[host].slots)) return {};
+            if (news->state == DeskState::waiting)
+                hub_.fail_fences(hosts_[host].name + " asks for a place in the next generation");
+            generations_->process_says(host, news->place, news->state, now);
+            return {};
+        }
+        case FrameType::paused: {
+            const auto paused = decode<Paused>(frame.payload);
+            if (!paused) return std::unexpected(paused.error());
+            // Who waits for it at a fence would wait for ever, and end no ranks.
+            hub_.fail_fences(fmt::format("{} has gone on to generation {}", hosts_[host].name,
+                                         paused->generation));
+            generations_->host_paused(host, paused->generation, now);
+            return {};
+        }
+        case FrameType::rolled: {
+            const auto rolled = decode<Rolled>(frame.payload);
+            if (!rolled) return std::unexpected(rolled.error());
+            generations_->host_rolled(host, rolled->number, now);
+            return {};
+        }
+        case FrameType::leave: {
+            const auto left = decode<Leave>(frame.payload);
+            if (!left) return std::unexpected(left.error());
+            if (left->finished) {
+                hub_.fail_fences(hosts_[host].name + " has finished");
+                generations_->host_finished(host, now);
+            }
+            remove(id, left->why.substr(0, kTextBytesMax), now);
+            return fail(Errc::closed, "left");
+        }
+        default:
+            return fail(Errc::invalid_input, "unexpected numbered frame of type {}",
+                        static_cast<int>(frame.type));
+    }
+}
+
+Result<void> ServedJob::rank_exited(HostId host, std::string_view payload, Deadline now) {
+    const auto exited = decode<Exited>(payload);
+    if (!exited) return std::unexpected(exited.error());
+    if (!is_below(exited->place, hosts_[host].slots)) return {};
+    const std::string& name = hosts_[host].name;
+    const std::string who = fmt::format("{}: {}", name, end_text(*exited));
+    using Meaning = Generations::Meaning;
+    const Meaning meaning =
+        generations_->rank_ended(host, exited->place, rank_end(*exited, who), now);
+    if (meaning == Meaning::lost || meaning == Meaning::saved) hub_.fail_fences(who);
+    if (meaning == Meaning::well) hub_.fail_fences(name + " has finished");
     return {};
 }
 
@@ -208,8 +354,8 @@ void ServedJob::closed(PeerId id, Deadline now) {
     peers_.erase(peer);
     unused_since_ = now;
     if (!member) return;
-    member_peers_.erase(*member);
-    membership_->away(*member, now);
+    members_.at(*member).peer.reset();
+    members_.at(*member).away_until = now + options_.return_limit;
 }
 
 void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
@@ -217,10 +363,10 @@ void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
     if (peer == peers_.end()) return;
     const std::optional<MemberId> member = peer->second.member;
     closed(id, now);
-    if (!member) return;
-    membership_->lost(*member, why, now);
-    carry_out();
+    if (member) remove(*member, why, now);
 }
+
+// ---- Time ---------------------------------------------------------------------------------------------
 
 void ServedJob::tick(Deadline now) {
     hub_.expire(now);
@@ -230,79 +376,166 @@ void ServedJob::tick(Deadline now) {
                   std::chrono::duration_cast<std::chrono::seconds>(*options_.keep_unused).count());
         is_forgotten_ = true;
     }
-    if (!membership_ || membership_->next_deadline() > now) return;
-    membership_->tick(now);
+    std::vector<MemberId> gone;
+    for (const auto& [id, seat] : members_)
+        if (seat.away_until && *seat.away_until <= now) gone.push_back(id);
+    for (const MemberId id : gone) remove(id, "its connection broke and it did not come back", now);
+    if (!generations_ || generations_->next_deadline() > now) return;
+    generations_->tick(now);
     carry_out();
 }
 
 Deadline ServedJob::next_deadline() const {
-    const Deadline store = std::min(hub_.next_deadline(), unused_until());
-    return membership_ ? std::min(store, membership_->next_deadline()) : store;
+    Deadline next = std::min(hub_.next_deadline(), unused_until());
+    for (const auto& [id, seat] : members_)
+        if (seat.away_until) next = std::min(next, *seat.away_until);
+    return generations_ ? std::min(next, generations_->next_deadline()) : next;
 }
 
 /// When a job is forgotten that is only a store, and that nobody is connected to. One with members
 /// has their time limits.
 Deadline ServedJob::unused_until() const {
-    if (!options_.keep_unused || !peers_.empty() || membership_ || is_forgotten_)
+    if (!options_.keep_unused || !peers_.empty() || generations_ || is_forgotten_)
         return Deadline::max();
     return unused_since_ + *options_.keep_unused;
 }
 
+// ---- What members are told ------------------------------------------------------------------------
+
+/// Carries out what the state machine has decided.
+void ServedJob::carry_out() {
+    if (!generations_) return;
+    unsaved_ = true;
+    const Generations::Orders orders = generations_->take_orders();
+    if (ended_) return;
+    const std::uint64_t next = generation() + 1;
+    if (orders.pause || orders.sever) notice_.forget();
+    if (orders.pause) {
+        log::info("job {}: generation {} is coming: {}", escaped(options_.name),
+                  orders.pause->generation, escaped(orders.pause->why, kTextBytesMax));
+        send_to_all(Pause{orders.pause->generation, SIGTERM, 0, orders.pause->why});
+    }
+    if (orders.sever) send_to_all(Sever{generation(), {}, true});
+    std::map<HostId, EndRanks> ends;
+    for (const auto& [host, place] : orders.kill) ends[host].places.push_back(place);
+    for (const auto& [host, order] : ends) send(host, order);
+    if (orders.prepare)
+        for (const auto& [host, order] :
+             prepare_world(assign_world(next, *orders.prepare, hosts_, false)))
+            send(host, order);
+    if (orders.notify || orders.warn) tell_change(orders.warn);
+    if (orders.roll) send_to_all(Roll{*orders.roll});
+    if (orders.ended) return finish(*orders.ended);
+    if (orders.begin) begin(*orders.begin);
+}
+
+/// Tells ranks that hosts change.
+void ServedJob::tell_change(const std::optional<Generations::Warning>& warning) {
+    Notify notice;
+    notice.generation = generation() + 1;
+    notice.reason = generations_->is_draining() ? ChangeReason::left : ChangeReason::joined;
+    if (warning) {
+        notice.deadline_ms = to_ms(warning->time);
+        notice.signal = generations_->policy().warn_signal;
+    }
+    send_to_all(notice_.make(notice));
+}
+
+void ServedJob::begin(const std::vector<dtrun::Seat>& world) {
+    log::info("job {}: generation {} begins with {}", escaped(options_.name), generation(),
+              plural(world.size(), "rank"));
+    notice_.begin();
+    hub_.begin(generation(), static_cast<std::uint32_t>(world.size()));
+    for (const auto& [host, assign] : assign_world(generation(), world, hosts_, false))
+        send(host, assign);
+}
+
+void ServedJob::finish(const Generations::End& end) {
+    MemberId because_of{};
+    for (const auto& [id, seat] : members_)
+        if (seat.host == end.host) because_of = id;
+    finish(text_of(end), because_of);
+}
+
+/// \param why  empty: it has succeeded
+void ServedJob::finish(const std::string& why, MemberId because_of) {
+    ended_ = why;
+    log::info("job {}: {}", escaped(options_.name),
+              why.empty() ? "finished" : escaped(why, kTextBytesMax));
+    send_to_all(Stop{SIGTERM, kGraceMs, why, false, because_of});
+}
+
+std::string ServedJob::text_of(const Generations::End& end) const {
+    using Cause = Generations::End::Cause;
+    const JobPolicy& policy = generations_->policy();
+    switch (end.cause) {
+        case Cause::finished:
+            return "";
+        case Cause::too_few:
+            if (generation() == 0)
+                return fmt::format("{} of {} ranks came within {} (--start-timeout)",
+                                   generations_->slots_ready(), generations_->slots_needed(),
+                                   in_seconds(policy.start_timeout.value_or(policy.timeout)));
+            return fmt::format("{} for {} (--elastic-timeout)", end.why,
+                               in_seconds(policy.timeout));
+        case Cause::resets:
+            return end.why + " (--reset-limit)";
+        case Cause::failures:
+            return fmt::format("{}, and --failure-limit {} allows no more", end.why,
+                               *policy.failures_max);
+        case Cause::cannot_start:
+        case Cause::host_lost:
+        case Cause::rank_failed:
+        case Cause::too_many_failures:
+            return end.why;
+    }
+    return end.why;
+}
+
+void ServedJob::end(const std::string& why) {
+    for (const auto& [id, seat] : members_)
+        if (seat.peer) send_now(*seat.peer, encode(Stop{SIGTERM, kGraceMs, why}));
+}
+
+template <class Message>
+void ServedJob::send(HostId host, const Message& message) {
+    for (auto& [id, seat] : members_)
+        if (seat.host == host) send(seat, encode(message));
+}
+
+template <class Message>
+void ServedJob::send_to_all(const Message& message) {
+    const Bytes frame = encode(message);
+    for (auto& [id, seat] : members_) send(seat, frame);
+}
+
+/// Arrives once, over whatever connections the member has.
+void ServedJob::send(Seat& seat, const Bytes& frame) {
+    const Bytes numbered = seat.sent.add(frame);
+    if (seat.peer) send_now(*seat.peer, numbered);
+}
+
+void ServedJob::send_now(PeerId peer, const Bytes& frame) {
+    outbox_.to_peer(peer, static_cast<FrameType>(frame[4]), payload_of(frame));
+}
+
+// ---- The job as a whole ---------------------------------------------------------------------------
+
 /// Answers who wants the job dropped; the daemon does it, when the answer is under way.
 StoreReply ServedJob::drop() {
-    std::size_t members =
-        member_peers_.size();  // also of a job that has ended: they are about to leave
-    if (membership_ && !ended_) members = std::max(members, membership_->seats().size());
-    const bool has_members = members > 0;
+    const bool has_members = !members_.empty();
     StoreReply reply{has_members ? Status::refused : Status::ok, {}};
     PackWriter out(reply.results);
     out.array(1);
     if (has_members) {
-        out.str(ended_ ? fmt::format("the job has ended, but {} of it must leave first",
-                                     plural(members, "member"))
-                       : fmt::format("the job has {}; end them first", plural(members, "member")));
+        const std::string members = plural(members_.size(), "member");
+        out.str(ended_ ? fmt::format("the job has ended, but {} of it must leave first", members)
+                       : fmt::format("the job has {}; end them first", members));
         return reply;
     }
     is_dropped_ = true;
-    out.boolean(membership_ || hub_.store().size() > 0);
+    out.boolean(generations_ || hub_.store().size() > 0);
     return reply;
-}
-
-/// Carries out the membership's orders.
-void ServedJob::carry_out() {
-    if (!membership_) return;
-    const Membership::Orders orders = membership_->take_orders();
-    if (orders.fences_failed) hub_.fail_fences(*orders.fences_failed);
-    if (orders.begun) {
-        log::info("job {}: generation {} begins with {}", escaped(options_.name),
-                  membership_->generation(), plural(*orders.begun, "rank"));
-        hub_.begin(membership_->generation(), *orders.begun);
-    }
-    for (const auto& [member, assign] : orders.assignments) send(member, encode(assign));
-    for (const auto& [member, propose] : orders.proposals) {
-        log::info("job {}: generation {} is coming: {}", escaped(options_.name), propose.generation,
-                  escaped(propose.why, kTextBytesMax));
-        send(member, encode(propose));
-    }
-    if (orders.ended) {
-        ended_ = orders.ended;
-        log::info("job {}: {}", escaped(options_.name),
-                  orders.ended->finished ? "finished" : escaped(orders.ended->why, kTextBytesMax));
-        for (const auto& [member, peer] : member_peers_)
-            send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));
-    }
-    unsaved_ = true;
-}
-
-void ServedJob::end(const std::string& why) {
-    for (const auto& [member, peer] : member_peers_)
-        send(member, encode(Stop{SIGTERM, kGraceMs, why}));
-}
-
-void ServedJob::send(MemberId member, const Bytes& frame) {
-    const auto peer = member_peers_.find(member);
-    if (peer == member_peers_.end()) return;
-    outbox_.to_peer(peer->second, static_cast<FrameType>(frame[4]), payload_of(frame));
 }
 
 void ServedJob::save() {
@@ -310,10 +543,17 @@ void ServedJob::save() {
     JobRecord record;
     record.id = id_;
     record.name = options_.name;
-    record.has_members = membership_.has_value();
-    if (membership_) {
-        record.options = membership_->options();
-        record.membership = membership_->state();
+    if (generations_) {
+        record.policy = packed(generations_->policy());
+        record.job = generations_->save_job();
+        for (const HostId host : hosts_.hosts())
+            record.hosts.push_back(generations_->save_host(host));
+    }
+    for (const auto& [id, seat] : members_) {
+        const Member& host = hosts_[seat.host];
+        record.members[id] =
+            packed(MemberRecord{packed(seat), host.name, host.slots, host.peer_address,
+                                host.server_address, host.free_port, host.addresses});
     }
     db_->save_job(record);
 }
@@ -321,14 +561,13 @@ void ServedJob::save() {
 bool ServedJob::idle() const {
     if (!peers_.empty()) return false;
     if (is_forgotten_) return true;
-    if (membership_) return ended_.has_value() || membership_->seats().empty();
+    if (generations_) return members_.empty();
     // Kept answers are needed: a client whose connection broke may repeat its request.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
 }
 
 bool ServedJob::is_over() const {
-    if (is_dropped_) return true;
-    return membership_ && (ended_ || membership_->seats().empty()) && member_peers_.empty();
+    return is_dropped_ || (generations_ && members_.empty());
 }
 
 void ServedJob::retire() {
@@ -338,7 +577,7 @@ void ServedJob::retire() {
 boost::json::object ServedJob::describe(Deadline now) const {
     boost::json::object job;
     job["name"] = options_.name;
-    job["phase"] = membership_ ? phase_name(membership_->phase()) : "store";
+    job["phase"] = generations_ ? phase_name(*generations_) : "store";
     job["generation"] = hub_.generation();
     job["keys"] = hub_.store().size();
     job["store_bytes"] = hub_.store().bytes();
@@ -354,25 +593,28 @@ boost::json::object ServedJob::describe(Deadline now) const {
         job["slowest_step"] = progress.slowest.step;
         job["fastest_step"] = progress.fastest_step;
     }
-    if (!membership_) return job;
-    job["ranks"] = membership_->world_size();
-    job["ranks_min"] = membership_->options().ranks_min;
-    job["ranks_max"] = membership_->options().ranks_max;
+    if (!generations_) return job;
+    job["ranks"] = generations_->world().size();
+    job["ranks_min"] = generations_->policy().ranks_min;
+    job["ranks_max"] = generations_->policy().sizes.max;
     boost::json::array members;
-    for (const auto& [id, seat] : membership_->seats()) {
-        boost::json::object member;
-        member["host"] = seat.member.name;
-        member["slots"] = seat.member.slots;
-        member["ranks"] = seat.ranks.size();
-        if (!seat.ranks.empty()) member["first_rank"] = std::to_underlying(seat.ranks.front().rank);
-        boost::json::array ranks;
-        for (const RankSlot& slot : seat.ranks) ranks.push_back(std::to_underlying(slot.rank));
-        member["rank_list"] = std::move(ranks);
-        member["connected"] = !seat.away_until.has_value();
-        members.push_back(std::move(member));
-    }
+    for (const auto& [id, seat] : members_) members.push_back(describe(seat));
     job["members"] = std::move(members);
     return job;
+}
+
+boost::json::object ServedJob::describe(const Seat& seat) const {
+    boost::json::array ranks;
+    for (const dtrun::Seat& of_world : generations_->world())
+        if (of_world.host == seat.host) ranks.push_back(std::to_underlying(of_world.rank.rank));
+    boost::json::object member;
+    member["host"] = hosts_[seat.host].name;
+    member["slots"] = hosts_[seat.host].slots;
+    member["ranks"] = ranks.size();
+    if (!ranks.empty()) member["first_rank"] = ranks.front();
+    member["rank_list"] = std::move(ranks);
+    member["connected"] = seat.peer.has_value();
+    return member;
 }
 
 }  // namespace dtrun

@@ -3,20 +3,28 @@
 #include "base/numbered.h"
 #include "rendezvous/daemon/state_db.h"
 #include "rendezvous/exchange/hub.h"
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/job/change_notice.h"
+#include "rendezvous/job/generations.h"
+#include "rendezvous/job/world.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
+#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/sent_frames.h"
 
 #include <boost/json/object.hpp>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dtrun {
 
 /// One job of a daemon: its members and its hub. Pure except for the journal: it turns frames and
 /// time into frames.
+///
+/// A member is a host that has come by itself. What its agent says of ranks comes here, and Generations decides what
+/// follows, as in a job of a head.
 ///
 /// The frames it sends must be held until the journal's records are on disk.
 class ServedJob final {
@@ -62,35 +70,71 @@ public:
     /// Records changes of the members; to be called before held frames are sent.
     void save();
     const std::string& name() const { return options_.name; }
+    std::size_t members() const { return members_.size(); }
+    std::uint64_t generation() const { return generations_ ? generations_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
     /// Of its store and of kept answers.
     std::size_t bytes() const { return hub_.store().bytes() + hub_.answer_bytes(); }
 
 private:
+    /// A member's place in the conversation with it, which outlives its connections.
+    struct Seat {
+        HostId host{};
+        std::uint64_t order = 0;  ///< see Generations::host_listed()
+        SentFrames sent;
+        HeardFrames heard;
+        std::optional<PeerId> peer{};
+        std::optional<Deadline> away_until{};  ///< without a connection
+
+        template <class Self, class F>
+        static void fields(Self& m, F&& f) {
+            f("host", m.host), f("order", m.order), f("sent", m.sent), f("heard", m.heard);
+        }
+    };
     struct Peer {
         std::optional<MemberId> member;  ///< nothing: a client of the store only
     };
 
     Result<void> enter_member(PeerId peer, const Enter& enter, std::string remote,
                               std::string local, Deadline now);
+    Result<void> may_enter(const Enter& enter) const;
+    void add_member(const Enter& enter, Deadline now, std::string remote, std::string local);
+    void restore_members(const JobRecord& record, Deadline now, std::chrono::milliseconds limit);
+    HostId free_host();
+    Result<void> from_member(MemberId id, const FrameView& frame, Deadline now);
+    Result<void> rank_exited(HostId host, std::string_view payload, Deadline now);
+    void remove(MemberId id, const std::string& why, Deadline now);
     HubOptions hub_options();
     StoreReply drop();
     Deadline unused_until() const;
     void carry_out();
-    void send(MemberId member, const Bytes& frame);
+    void tell_change(const std::optional<Generations::Warning>& warning);
+    void begin(const std::vector<dtrun::Seat>& world);
+    void finish(const Generations::End& end);
+    void finish(const std::string& why, MemberId because_of);
+    std::string text_of(const Generations::End& end) const;
+    template <class Message>
+    void send(HostId host, const Message& message);
+    template <class Message>
+    void send_to_all(const Message& message);
+    void send(Seat& seat, const Bytes& frame);
+    void send_now(PeerId peer, const Bytes& frame);
+    boost::json::object describe(const Seat& seat) const;
 
     JobId id_;
     Options options_;
     Outbox& outbox_;
     StateDb* db_;
     std::unique_ptr<HubJournal> journal_;
-    std::optional<Membership> membership_;  ///< once a member has entered
+    std::optional<Generations> generations_;  ///< once a member has entered
     Hub hub_;
     std::map<PeerId, Peer> peers_;
-    std::map<MemberId, PeerId> member_peers_;
-    std::optional<Membership::Ended> ended_;
-    Deadline unused_since_;      ///< when the last connection has ended
-    bool is_forgotten_ = false;  ///< nobody has used it for too long
+    std::map<MemberId, Seat> members_;
+    PerHost<Member> hosts_;  ///< as their members have described them; without slots: it has gone
+    ChangeNotice notice_;
+    std::optional<std::string> ended_;  ///< why; empty: it has succeeded
+    Deadline unused_since_;             ///< when the last connection has ended
+    bool is_forgotten_ = false;         ///< nobody has used it for too long
     bool is_dropped_ = false;
     bool unsaved_ = true;  ///< something of the members is not recorded yet
 };

@@ -42,9 +42,6 @@ std::string text(sqlite3_stmt* row, int column) {
     const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, column));
     return bytes != nullptr ? std::string(static_cast<const char*>(bytes), size) : std::string();
 }
-std::chrono::milliseconds milliseconds(sqlite3_stmt* row, int column) {
-    return std::chrono::milliseconds(sqlite3_column_int64(row, column));
-}
 
 }  // namespace
 
@@ -197,77 +194,26 @@ std::unique_ptr<HubJournal> StateDb::journal(const JobId& job) {
 }
 
 void StateDb::save_job(const JobRecord& record) {
-    const MembershipOptions& options = record.options;
-    const auto ms = [](std::chrono::milliseconds span) {
-        return static_cast<std::uint64_t>(span.count());
-    };
-    const Membership::State& state = record.membership;
-    Recorded& recorded = recorded_[record.id];
-    std::string job_row =
-        fmt::format("{} {} {} {} {} {} {} {} {}", record.name, options.ranks_min, options.ranks_max,
-                    ms(options.join_timeout), ms(options.last_call), ms(options.return_limit),
-                    record.has_members, static_cast<int>(state.phase), state.generation);
-    if (recorded.job != job_row) {
-        recorded.job = std::move(job_row);
-        run("INSERT OR REPLACE INTO job VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
-            std::string_view(record.name), std::uint64_t(options.ranks_min),
-            std::uint64_t(options.ranks_max), ms(options.join_timeout), ms(options.last_call),
-            ms(options.return_limit), std::uint64_t(record.has_members),
-            static_cast<std::uint64_t>(state.phase), state.generation);
+    const auto found = recorded_.find(record.id);
+    const JobRecord before = found != recorded_.end() ? found->second : JobRecord{};
+    if (found == recorded_.end() || before.policy != record.policy || before.job != record.job)
+        run("INSERT OR REPLACE INTO job VALUES(?,?,?,?)", record.id, std::string_view(record.name),
+            std::string_view(record.policy), std::string_view(record.job));
+    for (std::size_t host = 0; host < record.hosts.size(); ++host)
+        if (host >= before.hosts.size() || before.hosts[host] != record.hosts[host])
+            run("INSERT OR REPLACE INTO host VALUES(?,?,?)", record.id, std::uint64_t(host),
+                std::string_view(record.hosts[host]));
+    for (const auto& [member, bytes] : before.members)
+        if (!record.members.contains(member))
+            run("DELETE FROM member WHERE job=? AND member=?", record.id,
+                std::to_underlying(member));
+    for (const auto& [member, bytes] : record.members) {
+        const auto last = before.members.find(member);
+        if (last == before.members.end() || last->second != bytes)
+            run("INSERT OR REPLACE INTO member VALUES(?,?,?)", record.id,
+                std::to_underlying(member), std::string_view(bytes));
     }
-    save_policy(record);
-    save_generation(record.id, state);
-    std::erase_if(recorded.members, [&](const auto& row) {
-        if (state.seats.contains(row.first)) return false;
-        run("DELETE FROM member WHERE job=? AND member=?", record.id,
-            std::to_underlying(row.first));
-        return true;
-    });
-    for (const auto& [id, seat] : state.seats) {
-        const Member& member = seat.member;
-        Assign assignment;
-        assignment.ranks = seat.ranks;
-        assignment.node_rank = seat.node_rank;
-        assignment.peers = member.addresses;
-        const Bytes ranks = encode(assignment);
-        std::string row =
-            fmt::format("{} {} {} {} {} {} {} {}", member.name, member.slots, member.peer_address,
-                        member.server_address, member.free_port, seat.order, seat.accepted, ranks);
-        std::string& before = recorded.members[id];
-        if (before == row) continue;
-        before = std::move(row);
-        run("INSERT OR REPLACE INTO member VALUES(?,?,?,?,?,?,?,?,?,?)", record.id,
-            std::to_underlying(id), std::string_view(member.name), std::uint64_t(member.slots),
-            std::string_view(member.peer_address), std::string_view(member.server_address),
-            std::uint64_t(member.free_port), seat.order, seat.accepted, payload_of(ranks));
-    }
-}
-
-/// Limits of the job beyond those in its row, as the frame in which its first member has sent them.
-void StateDb::save_policy(const JobRecord& record) {
-    const MembershipOptions& options = record.options;
-    Enter enter;
-    enter.allowed = options.allowed;
-    enter.elastic_timeout_ms = to_ms(options.elastic_timeout);
-    enter.resets_max = options.resets_max.value_or(Enter::kAny);
-    enter.restarts_max = options.restarts_max.value_or(Enter::kAny);
-    const Bytes frame = encode(enter);
-    const std::uint64_t restarts = record.membership.restarts;
-    std::string row = fmt::format("{} {}", restarts, frame);
-    std::string& before = recorded_[record.id].policy;
-    if (before == row) return;
-    before = std::move(row);
-    run("INSERT OR REPLACE INTO policy VALUES(?,?,?)", record.id, payload_of(frame), restarts);
-}
-
-void StateDb::save_generation(const JobId& job, const Membership::State& state) {
-    const Bytes frame = encode(state.common);
-    std::string row = fmt::format("{} {}", state.failure, frame);
-    std::string& before = recorded_[job].generation;
-    if (before == row) return;
-    before = std::move(row);
-    run("INSERT OR REPLACE INTO generation VALUES(?,?,?)", job, payload_of(frame),
-        std::string_view(state.failure));
+    recorded_[record.id] = record;
 }
 
 void StateDb::forget_generation(const JobId& job) {
@@ -282,71 +228,31 @@ void StateDb::drop_job(const JobId& job) {
     forget_generation(job);
     run("DELETE FROM member WHERE job=?", job);
     run("DELETE FROM group_fence WHERE job=?", job);
-    run("DELETE FROM generation WHERE job=?", job);
-    run("DELETE FROM policy WHERE job=?", job);
+    run("DELETE FROM host WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
     recorded_.erase(job);
 }
 
 std::vector<JobRecord> StateDb::jobs() {
     std::vector<JobRecord> records;
-    writer_->query("SELECT * FROM job", [&](sqlite3_stmt* row) {
+    writer_->query("SELECT id,name,policy,record FROM job", [&](sqlite3_stmt* row) {
         JobRecord& record = records.emplace_back();
         const std::string id = text(row, 0);
         std::copy_n(id.begin(), std::min(id.size(), record.id.size()), record.id.begin());
         record.name = text(row, 1);
-        record.options.ranks_min = static_cast<std::uint32_t>(number(row, 2));
-        record.options.ranks_max = static_cast<std::uint32_t>(number(row, 3));
-        record.options.join_timeout = milliseconds(row, 4);
-        record.options.last_call = milliseconds(row, 5);
-        record.options.return_limit = milliseconds(row, 6);
-        record.has_members = number(row, 7) != 0;
-        record.membership.phase = static_cast<Membership::Phase>(number(row, 8));
-        record.membership.generation = number(row, 9);
+        record.policy = text(row, 2);
+        record.job = text(row, 3);
     });
     for (JobRecord& record : records) {
+        const std::string id = to_value(record.id);
         writer_->query(
-            "SELECT member,name,slots,peer,server,port,ord,accepted,assignment FROM member "
-            "WHERE job=?",
-            [&](sqlite3_stmt* row) {
-                Membership::Seat& seat = record.membership.seats[MemberId{number(row, 0)}];
-                seat.member = {
-                    text(row, 1), static_cast<std::uint32_t>(number(row, 2)), text(row, 3),
-                    text(row, 4), static_cast<std::uint16_t>(number(row, 5)), {}};
-                seat.order = number(row, 6);
-                seat.accepted = number(row, 7);
-                if (auto assignment = decode<Assign>(text(row, 8))) {
-                    seat.ranks = std::move(assignment->ranks);
-                    seat.node_rank = assignment->node_rank;
-                    seat.member.addresses = std::move(assignment->peers);
-                }
-            },
-            to_value(record.id));
+            "SELECT record FROM host WHERE job=? ORDER BY host",
+            [&](sqlite3_stmt* row) { record.hosts.push_back(text(row, 0)); }, id);
         writer_->query(
-            "SELECT frame,restarts FROM policy WHERE job=?",
-            [&](sqlite3_stmt* row) {
-                if (auto enter = decode<Enter>(text(row, 0))) {
-                    MembershipOptions& options = record.options;
-                    options.allowed = std::move(enter->allowed);
-                    options.elastic_timeout = std::chrono::milliseconds(enter->elastic_timeout_ms);
-                    if (enter->resets_max != Enter::kAny) options.resets_max = enter->resets_max;
-                    if (enter->restarts_max != Enter::kAny)
-                        options.restarts_max = enter->restarts_max;
-                }
-                record.membership.restarts = static_cast<std::uint32_t>(number(row, 1));
-            },
-            to_value(record.id));
-        writer_->query(
-            "SELECT frame,failure FROM generation WHERE job=?",
-            [&](sqlite3_stmt* row) {
-                if (auto common = decode<Assign>(text(row, 0)))
-                    record.membership.common = std::move(*common);
-                record.membership.failure = text(row, 1);
-            },
-            to_value(record.id));
-        // Empty rows to compare with: the next save_job() writes all members again.
-        for (const auto& [member, seat] : record.membership.seats)
-            recorded_[record.id].members[member];
+            "SELECT member,record FROM member WHERE job=?",
+            [&](sqlite3_stmt* row) { record.members[MemberId{number(row, 0)}] = text(row, 1); },
+            id);
+        recorded_[record.id] = record;
     }
     return records;
 }

@@ -6,7 +6,6 @@
 #include "base/result.h"
 #include "rendezvous/daemon/state_writer.h"
 #include "rendezvous/exchange/hub.h"
-#include "rendezvous/membership/membership.h"
 
 #include <functional>
 #include <map>
@@ -21,9 +20,11 @@ namespace dtrun {
 struct JobRecord {
     JobId id{};
     std::string name;
-    MembershipOptions options;  ///< without the plan
-    bool has_members = false;   ///< false: it is only a store
-    Membership::State membership;
+    // Of its members, as ServedJob has packed it; without a policy it is only a store.
+    Bytes policy;
+    Bytes job;
+    std::vector<Bytes> hosts;
+    std::map<MemberId, Bytes> members;
 };
 
 /// A daemon's state on disk, in SQLite's write-ahead log: uncommitted changes are lost in a crash,
@@ -87,21 +88,14 @@ private:
     /// Records a statement.
     template <class... Values>
     void run(const char* sql, const Values&... values);
-    void save_policy(const JobRecord& record);
-    void save_generation(const JobId& job, const Membership::State& state);
     void forget_generation(const JobId& job);
 
     const std::shared_ptr<StateWriter> writer_;
     std::string directory_;
     StateWriter::Batch batch_;
     std::uint64_t submitted_ = 0;
-    /// What was last recorded of a job, to find changes.
-    struct Recorded {
-        std::string job, policy, generation;  ///< their rows
-        std::map<MemberId, std::string> members;
-    };
-    std::map<JobId, Recorded> recorded_;
-    std::optional<Deadline> told_slow_;  ///< since when it is
+    std::map<JobId, JobRecord> recorded_;  ///< what was last recorded, to find changes
+    std::optional<Deadline> told_slow_;    ///< since when it is
     bool told_full_ = false;
     bool told_removed_ = false;
 };

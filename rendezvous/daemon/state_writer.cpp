@@ -28,7 +28,8 @@ constexpr std::uint64_t kTightBytes = 16u << 20;
 constexpr int kExitInternal = 210;
 
 /// What each version of the format has added, from the first.
-constexpr std::array kVersions = {R"(
+constexpr std::array kVersions = {
+    R"(
 CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
                  last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);
 CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT, port INT,
@@ -39,20 +40,37 @@ CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
 CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
 CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
 )",
-                                  R"(
+    R"(
 CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
 CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
                          PRIMARY KEY(job, name, fence, round));
 )",
-                                  R"(
+    R"(
 CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
 )",
-                                  R"(
+    R"(
 CREATE TABLE policy(job BLOB PRIMARY KEY, frame BLOB, restarts INT);
 )",
-                                  R"(
+    R"(
 CREATE TABLE commits(number INT);
 INSERT INTO commits VALUES(0);
+)",
+    // Members of a job of an older version speak its protocol; stores go on.
+    R"(
+DROP TABLE member; DROP TABLE generation; DROP TABLE policy;
+DELETE FROM job WHERE has_members<>0;
+DELETE FROM value WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM item WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM answer WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM fence WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM failure WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM group_fence WHERE job NOT IN (SELECT id FROM job);
+CREATE TABLE stores(id BLOB PRIMARY KEY, name BLOB, policy BLOB, record BLOB);
+INSERT INTO stores SELECT id, name, x'', x'' FROM job;
+DROP TABLE job;
+ALTER TABLE stores RENAME TO job;
+CREATE TABLE host(job BLOB, host INT, record BLOB, PRIMARY KEY(job, host));
+CREATE TABLE member(job BLOB, member INT, record BLOB, PRIMARY KEY(job, member));
 )"};
 constexpr int kVersion = static_cast<int>(kVersions.size());
 

@@ -50,4 +50,11 @@ Result<std::optional<FrameView>> next_frame(std::string_view& bytes) {
     return frame;
 }
 
+Bytes whole_frame(FrameType type, std::string_view payload) {
+    const auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
+    Bytes frame(header.data(), header.size());
+    frame += payload;
+    return frame;
+}
+
 }  // namespace dtrun

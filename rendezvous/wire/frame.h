@@ -29,6 +29,8 @@ struct FrameHeader {
 };
 
 std::array<char, FrameHeader::kBytes> encode_header(const FrameHeader& header);
+/// A frame as it is sent.
+Bytes whole_frame(FrameType type, std::string_view payload);
 
 /// Errc: invalid_input for a payload above kPayloadBytesMax, type 0, or non-zero reserved bytes.
 /// \param bytes  at least FrameHeader::kBytes

@@ -231,13 +231,14 @@ struct SignalRanks {
 struct Stop {
     std::int32_t signal = 15;
     std::uint32_t grace_ms = 0;
-    std::string why;            ///< from a daemon: what ended the job
+    std::string why;            ///< from a daemon: what ended the job; empty: it has succeeded
     bool by_scheduler = false;  ///< a scheduler ends the job, and may signal every process itself
+    MemberId because_of{};      ///< from a daemon: the member whose rank has failed; 0: none
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("signal", m.signal), f("grace_ms", m.grace_ms), f("why", m.why);
-        f("by_scheduler", m.by_scheduler);
+        f("by_scheduler", m.by_scheduler), f("because_of", m.because_of);
     }
 };
 

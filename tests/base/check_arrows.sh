@@ -25,8 +25,7 @@ check hostfiles 'base/*'
 check rendezvous base
 check rendezvous/wire 'base/*'
 check rendezvous/exchange rendezvous/wire base
-check rendezvous/membership rendezvous/elastic rendezvous/wire 'base/*'
-check rendezvous/elastic rendezvous/wire 'base/*'
+check rendezvous/job rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
 check rendezvous/checkup rendezvous/wire base
 check rendezvous/asking rendezvous/links rendezvous/wire base

@@ -16,8 +16,7 @@ using namespace head;
 namespace {
 
 struct Events final : UplinkEvents {
-    void daemon_assigned(const Assign&) override {}
-    void daemon_proposed(const Propose&) override {}
+    Result<void> daemon_orders(const FrameView&) override { return {}; }
     void daemon_stopped(const Stop& stop) override { said = "stopped: " + stop.why; }
     Result<void> daemon_exchanged(const FrameView&) override { return {}; }
     void daemon_is_back() override { ++connections; }
@@ -57,6 +56,7 @@ asio::awaitable<void> end_job(tcp::socket& socket) {
     const Bytes stop = encode(Stop{15, 0, "that is all"});
     const auto buffer = asio::buffer(stop);
     co_await asio::async_write(socket, buffer, use_tuple);
+    socket.close();
 }
 
 /// A daemon that goes away, somebody else who has its port meanwhile, and the daemon again.

@@ -1,7 +1,7 @@
 #pragma once
 // Jobs of Generations in a few words, for its tests.
 
-#include "rendezvous/elastic/generations.h"
+#include "rendezvous/job/generations.h"
 #include "tests/support/catch.h"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ using Phase = Generations::Phase;
 inline const Deadline kStart{};
 inline constexpr HostId h0{0}, h1{1}, h2{2}, h3{3};
 
-inline GenerationLimits limits(std::uint32_t min, std::uint32_t max) {
-    GenerationLimits limits;
+inline JobPolicy limits(std::uint32_t min, std::uint32_t max) {
+    JobPolicy limits;
     limits.elastic = true;
     limits.ranks_min = limits.ranks_start = min;
     limits.sizes.max = max;
@@ -38,7 +38,7 @@ inline std::string hosts_of(const Generations::Orders& orders) {
 }
 
 /// A job of `hosts` hosts with two slots each, whose first world has begun.
-inline Generations begun(GenerationLimits limits, std::uint32_t hosts) {
+inline Generations begun(JobPolicy limits, std::uint32_t hosts) {
     Generations job(std::move(limits));
     for (std::uint32_t i = 0; i < hosts; ++i) job.host_listed(HostId{i}, 2, kStart);
     for (std::uint32_t i = hosts; i-- > 0;) job.host_ready(HostId{i}, kStart);
@@ -55,7 +55,7 @@ inline void pause_all(Generations& job, Deadline now, std::initializer_list<Host
 inline constexpr SlotIndex p0{0}, p1{1};
 
 /// A job of `hosts` hosts with two slots each, all of whose processes can go on and have met.
-inline Generations keeping(GenerationLimits limits, std::uint32_t hosts) {
+inline Generations keeping(JobPolicy limits, std::uint32_t hosts) {
     Generations job = begun(std::move(limits), hosts);
     for (const Seat& seat : job.world())
         for (const DeskState state : {DeskState::settled, DeskState::capable})

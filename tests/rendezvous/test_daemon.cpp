@@ -60,21 +60,10 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         JobRecord record;
         record.id = id;
         record.name = "job";
-        record.has_members = true;
-        record.options.ranks_max = 9;
-        record.options.allowed = {4, 8};
-        record.options.elastic_timeout = std::chrono::seconds(7);
-        record.options.restarts_max = 3;
-        Membership::State& state = record.membership;
-        state.generation = 3;
-        state.phase = Membership::Phase::finishing;
-        state.failure = "s3 is gone";
-        state.restarts = 2;
-        state.common.world_size = 4;
-        state.common.node_names = {"s2", "s1"};
-        state.seats[MemberId{77}].member = {"s1", 2, "10.0.0.1", "10.0.0.2", 20'000};
-        state.seats[MemberId{77}].ranks = {{Rank{2}, 0, 1, 2, 0}, {Rank{3}, 1, 1, 2, 1}};
-        state.seats[MemberId{77}].node_rank = 1;
+        record.policy = "a policy";
+        record.job = Bytes("of \0 its members", 17);
+        record.hosts = {"one", "another"};
+        record.members[MemberId{77}] = "somebody";
         (*db)->save_job(record);
         (*db)->commit();
         ask(hub, 5, {.op = Op::set, .keys = {"late"}, .values = {"lost"}});
@@ -86,23 +75,10 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
     REQUIRE(jobs.size() == 1);
     CHECK(jobs[0].id == id);
     CHECK(jobs[0].name == "job");
-    CHECK(jobs[0].options.ranks_max == 9);
-    CHECK(jobs[0].options.allowed == std::vector<std::uint32_t>{4, 8});
-    CHECK(jobs[0].options.elastic_timeout == std::chrono::seconds(7));
-    CHECK(jobs[0].options.restarts_max == 3);
-    CHECK_FALSE(jobs[0].options.resets_max.has_value());
-    const Membership::State& state = jobs[0].membership;
-    CHECK(state.generation == 3);
-    CHECK(state.phase == Membership::Phase::finishing);
-    CHECK(state.failure == "s3 is gone");
-    CHECK(state.restarts == 2);
-    CHECK(state.common.world_size == 4);
-    CHECK(state.common.node_names == std::vector<std::string>{"s2", "s1"});
-    REQUIRE(state.seats.size() == 1);
-    const auto& seat = state.seats.at(MemberId{77});
-    CHECK(seat.member.name == "s1");
-    CHECK(seat.node_rank == 1);
-    CHECK(seat.ranks == std::vector<RankSlot>{{Rank{2}, 0, 1, 2, 0}, {Rank{3}, 1, 1, 2, 1}});
+    CHECK(jobs[0].policy == "a policy");
+    CHECK(jobs[0].job == Bytes("of \0 its members", 17));
+    CHECK(jobs[0].hosts == std::vector<Bytes>{"one", "another"});
+    CHECK(jobs[0].members == std::map<MemberId, Bytes>{{MemberId{77}, "somebody"}});
 
     Sink out;
     Hub hub(out, options, nullptr);
@@ -137,6 +113,10 @@ struct Job {
         enter.job_name = "job";
         enter.slots = slots;
         REQUIRE(job.enter(peer, enter, "", "", now));
+    }
+    void leave(PeerId peer) {
+        const Bytes frame = SentFrames().add(encode(Leave{true, ""}));
+        CHECK_FALSE(job.frame(peer, {FrameType::numbered, payload_of(frame)}, now));
     }
     void ask(PeerId peer, std::uint64_t client, std::uint64_t id, const StoreRequest& request) {
         const Bytes frame = encode_request({client, id, 0}, request, 0);
@@ -177,8 +157,7 @@ TEST_CASE("a job that has ended gives its name free although others look into it
     it.enter(1, MemberId{11}, 1);
     it.enter(2, MemberId{12});
     CHECK_FALSE(it.job.is_over());
-    const Bytes leave = encode(Leave{true, ""});
-    CHECK_FALSE(it.job.frame(1, {FrameType::leave, payload_of(leave)}, it.now));
+    it.leave(1);
     it.job.closed(1, it.now);
     CHECK_FALSE(it.job.idle());
     CHECK(it.job.is_over());
@@ -195,12 +174,7 @@ TEST_CASE("a job that has members is not dropped", "[daemon]") {
     CHECK(it.last_status() == Status::refused);
     CHECK_FALSE(it.job.is_over());
 
-    // Nor while those of a job that has ended have not left.
-    const Bytes leave = encode(Leave{true, ""});
-    CHECK_FALSE(it.job.frame(1, {FrameType::leave, payload_of(leave)}, it.now));
-    it.ask(2, 6, 2, {.op = Op::drop});
-    CHECK(it.last_status() == Status::refused);
-    it.job.closed(1, it.now);
+    it.leave(1);
     it.ask(2, 6, 3, {.op = Op::drop});
     CHECK(it.last_status() == Status::ok);
     CHECK(it.job.is_dropped());
@@ -397,7 +371,7 @@ TEST_CASE("what has not changed is not written again", "[daemon]") {
     JobRecord record;
     record.id = job_id_of("job");
     record.name = "job";
-    record.membership.seats[MemberId{7}].member.name = "s1";
+    record.members[MemberId{7}] = "s1";
     auto db = StateDb::open(directory.path() + "/state");
     if (!db) FAIL(db.error().message);
     (*db)->save_job(record);
@@ -407,7 +381,7 @@ TEST_CASE("what has not changed is not written again", "[daemon]") {
     (*db)->save_job(record);
     (*db)->commit();
     CHECK(SlowDisk::writes == before);
-    record.membership.generation = 2;
+    record.job = "2";
     (*db)->save_job(record);
     (*db)->commit();
     CHECK(SlowDisk::writes > before);
@@ -470,7 +444,7 @@ TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daem
         auto db = StateDb::open(state);
         REQUIRE(db.has_value());
         for (std::uint64_t generation = 1; generation <= 5; ++generation) {
-            record.membership.generation = generation;
+            record.job = std::to_string(generation);
             (*db)->save_job(record);
             (*db)->commit();
             if (generation == 3) whole = std::filesystem::file_size(state + "/state.db-wal");
@@ -489,7 +463,7 @@ TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daem
     {
         auto db = StateDb::open(left);
         REQUIRE(db.has_value());
-        CHECK((*db)->jobs().at(0).membership.generation == 3);
+        CHECK((*db)->jobs().at(0).job == "3");
     }
     REQUIRE(told.lines.size() == 1);
     CHECK_THAT(told.lines[0], Catch::Contains("the last 2 commits, of which programs were told"));
@@ -538,7 +512,8 @@ TEST_CASE("a state that is removed under its daemon is told as that, and not as 
     CHECK_THAT(told.lines[0], Catch::Contains("its state.db was removed"));
 }
 
-TEST_CASE("a state of the version before is taken over", "[daemon]") {
+TEST_CASE("the stores of an older version are taken over, and jobs with members are not",
+          "[daemon]") {
     const TempDir directory;
     std::filesystem::create_directories(directory.path() + "/state");
     sqlite3* old = nullptr;
@@ -556,13 +531,23 @@ TEST_CASE("a state of the version before is taken over", "[daemon]") {
         "PRIMARY KEY(job, client, id));"
         "CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));"
         "INSERT INTO job VALUES(x'00112233445566778899aabbccddeeff','j',4,4,1,1,1,1,3,1);"
+        "INSERT INTO value VALUES(x'00112233445566778899aabbccddeeff','k','v',1);"
+        "INSERT INTO job VALUES(x'10112233445566778899aabbccddeeff','store',1,1,1,1,1,0,0,0);"
+        "INSERT INTO value VALUES(x'10112233445566778899aabbccddeeff','k','v',1);"
         "PRAGMA user_version=1;";
     REQUIRE(sqlite3_exec(old, schema, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(old);
     auto db = StateDb::open(directory.path() + "/state");
     REQUIRE(db.has_value());
     REQUIRE((*db)->jobs().size() == 1);
-    (*db)->journal((*db)->jobs()[0].id)->fence_failed({0, "f", 0, false, "why", {}});
+    const JobRecord record = (*db)->jobs()[0];
+    CHECK(record.name == "store");
+    CHECK(record.policy.empty());
+    Sink out;
+    Hub hub(out, {}, nullptr);
+    (*db)->restore(record.id, hub, {});
+    CHECK(hub.store().size() == 1);
+    (*db)->journal(record.id)->fence_failed({0, "f", 0, false, "why", {}});
     (*db)->commit();
 }
 

@@ -75,7 +75,7 @@ TEST_CASE("ranks of a delisted host end with their world, and then the host is r
 
 TEST_CASE("without the hosts that a job needs it waits, and ends if they do not come",
           "[elastic]") {
-    GenerationLimits four = limits(4, 8);
+    JobPolicy four = limits(4, 8);
     four.timeout = 30s;
     Generations job = begun(four, 2);
     job.host_delisted(h1, kStart + 5s);
@@ -87,7 +87,7 @@ TEST_CASE("without the hosts that a job needs it waits, and ends if they do not 
 
 TEST_CASE("a job whose hosts may come later does not end because the first cannot be used",
           "[elastic]") {
-    GenerationLimits open = limits(2, 8);
+    JobPolicy open = limits(2, 8);
     open.hosts_may_come = true;
     Generations job(open);
     job.host_listed(h0, 2, kStart);
@@ -100,9 +100,9 @@ TEST_CASE("a job whose hosts may come later does not end because the first canno
 }
 
 TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic]") {
-    GenerationLimits warned = limits(2, 8);
+    JobPolicy warned = limits(2, 8);
     warned.warn_time = 30s;
-    warned.warns_by_signal = true;
+    warned.warn_signal = 10;
     Generations job = begun(warned, 3);
     job.host_delisted(h2, kStart + 5s);
     auto orders = job.take_orders();
@@ -137,7 +137,7 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
 }
 
 TEST_CASE("ranks that end well while they are warned without a signal have finished", "[elastic]") {
-    GenerationLimits warned = limits(2, 8);
+    JobPolicy warned = limits(2, 8);
     warned.warn_time = 30s;
     Generations job = begun(warned, 2);
     job.host_delisted(h1, kStart + 5s);
@@ -167,7 +167,7 @@ TEST_CASE("ranks that end well while they are warned without a signal have finis
 
 TEST_CASE("ranks that can go on by the time that a host is lost forget that they were warned",
           "[elastic]") {
-    GenerationLimits warned = limits(1, 8);
+    JobPolicy warned = limits(1, 8);
     warned.warn_time = 30s;
     Generations job = begun(warned, 2);
     job.host_delisted(h1, kStart + 5s);
@@ -307,7 +307,7 @@ TEST_CASE("slots of a host come and go, the highest first", "[elastic]") {
 }
 
 TEST_CASE("a host that is delisted and listed again at once costs nothing", "[elastic]") {
-    GenerationLimits warned = limits(2, 8);
+    JobPolicy warned = limits(2, 8);
     Generations job = keeping(warned, 2);
     job.host_listed(h2, 2, kStart);
     job.host_delisted(h2, kStart + 1s);
@@ -320,7 +320,7 @@ TEST_CASE("a host that is delisted and listed again at once costs nothing", "[el
 }
 
 TEST_CASE("spares wait until a host is lost, and the oldest takes its place", "[elastic]") {
-    GenerationLimits spare = limits(4, 8);
+    JobPolicy spare = limits(4, 8);
     spare.ranks_start = 6;
     spare.spares = 1;
     Generations job(spare);
@@ -340,7 +340,7 @@ TEST_CASE("spares wait until a host is lost, and the oldest takes its place", "[
 
 TEST_CASE("a limit of ranks' failures does not count those that a lost host has caused",
           "[elastic]") {
-    GenerationLimits once = limits(2, 8);
+    JobPolicy once = limits(2, 8);
     once.rank_failures_max = 1;
     Generations job = begun(once, 3);
     job.rank_ended(h1, p0, {.why = "peer gone"}, kStart + 100s);

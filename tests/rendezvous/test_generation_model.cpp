@@ -390,11 +390,11 @@ std::size_t explore(KeepModel model, int events) {
 }
 
 /// A job whose first world has begun.
-KeepModel model_of(GenerationLimits limits, std::uint32_t hosts, Kinds kinds) {
+KeepModel model_of(JobPolicy limits, std::uint32_t hosts, Kinds kinds) {
     limits.timeout = 100h;
     KeepModel model{.job = Generations(limits), .kinds = kinds, .hosts = hosts};
     model.ranks_min = limits.ranks_min;
-    model.has_signal = limits.warns_by_signal;
+    model.has_signal = limits.warn_signal != 0;
     model.is_plain = limits.warn_time.count() > 0;
     for (std::uint32_t i = 0; i < hosts; ++i) {
         model.job.host_listed(HostId{i}, 1, kStart);
@@ -433,7 +433,7 @@ TEST_CASE("in every order of events ranks that have ended well end no other's wo
         CHECK(explore(model_of(limits(1, 3), 3, kinds), kEvents) > 3'000);
     }
     SECTION("while no world may be smaller, and the others wait for new processes") {
-        GenerationLimits all = limits(2, 3);
+        JobPolicy all = limits(2, 3);
         all.refill = Refill::wait;
         const Kinds kinds{
             .killed = true, .well = true, .listed = true, .last_mail_first = last_mail_first};
@@ -453,9 +453,9 @@ TEST_CASE("in every order of events processes that do not go on hold up nobody f
 
 TEST_CASE("in every order of events ranks that are warned start again, or have finished",
           "[elastic][model]") {
-    GenerationLimits warned = limits(1, kHosts);
+    JobPolicy warned = limits(1, kHosts);
     warned.warn_time = 30s;
-    warned.warns_by_signal = GENERATE(false, true);
+    warned.warn_signal = GENERATE(0, 10);
     const Kinds kinds{.killed = true,
                       .well = true,
                       .lost = true,

@@ -1,4 +1,4 @@
-#include "rendezvous/elastic/generations.h"
+#include "rendezvous/job/generations.h"
 
 #include "tests/rendezvous/generations_support.h"
 #include "tests/support/catch.h"
@@ -76,7 +76,7 @@ TEST_CASE("a lost host is tried again after a time that doubles, and joins as th
 }
 
 TEST_CASE("below the minimum a job waits, and ends when it has waited too long", "[elastic]") {
-    GenerationLimits few = limits(4, 8);
+    JobPolicy few = limits(4, 8);
     few.timeout = 30s;
     Generations job = begun(few, 2);
     job.host_lost(h0, "crashed", kStart);
@@ -148,7 +148,7 @@ TEST_CASE("ranks that fail because their host is lost are not to blame", "[elast
 }
 
 TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]") {
-    GenerationLimits few = limits(2, 8);
+    JobPolicy few = limits(2, 8);
     few.resets_max = 1;
     Generations job = begun(few, 3);
     job.host_lost(h0, "crashed", kStart);
@@ -193,12 +193,11 @@ TEST_CASE("a job none of whose hosts can be used ends at once", "[elastic]") {
 
 TEST_CASE("a fixed job has the world of its plan, and nothing but a restart changes it",
           "[elastic]") {
-    GenerationLimits fixed;
+    JobPolicy fixed;
     fixed.ranks_min = fixed.ranks_start = fixed.sizes.max = 3;
-    fixed.fixed = {{h0, {Rank{0}, 0, 0, 2, 0, SlotIndex{0}}, true},
-                   {h1, {Rank{1}, 0, 1, 2, 0, SlotIndex{0}}, true},
-                   {h0, {Rank{2}, 1, 0, 1, 1, SlotIndex{1}}, true}};
-    Generations job(fixed);
+    Generations job(fixed, {{h0, {Rank{0}, 0, 0, 2, 0, SlotIndex{0}}, true},
+                            {h1, {Rank{1}, 0, 1, 2, 0, SlotIndex{0}}, true},
+                            {h0, {Rank{2}, 1, 0, 1, 1, SlotIndex{1}}, true}});
     job.host_listed(h0, 2, kStart);
     job.host_listed(h1, 1, kStart);
     job.host_ready(h1, kStart);
@@ -320,7 +319,7 @@ std::size_t explore(const Model& model, int depth) {
 
 TEST_CASE("in every order of losses, returns and answers a job comes to a right world",
           "[elastic]") {
-    GenerationLimits any = limits(2, 8);
+    JobPolicy any = limits(2, 8);
     any.timeout = 100h;
     Model model{Generations(any)};
     for (const HostId host : {h0, h1, h2, h3}) {
@@ -452,7 +451,7 @@ TEST_CASE("all ranks that are killed at once start again", "[elastic]") {
 }
 
 TEST_CASE("below the minimum survivors are held, and go on with newcomers", "[elastic]") {
-    GenerationLimits four = limits(4, 4);
+    JobPolicy four = limits(4, 4);
     four.timeout = 60s;
     Generations job = keeping(four, 2);
     job.host_lost(h0, "crashed", kStart);
@@ -598,7 +597,7 @@ TEST_CASE("who was ended because it did not ask for a place has not done its par
 }
 
 TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "[elastic]") {
-    GenerationLimits never = limits(2, 6);
+    JobPolicy never = limits(2, 6);
     never.refill = Refill::never;
     Generations job = keeping(never, 3);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
@@ -612,7 +611,7 @@ TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "
 
 TEST_CASE("--refill wait has survivors wait for a new process in the slot, but not for long",
           "[elastic]") {
-    GenerationLimits wait = limits(2, 4);
+    JobPolicy wait = limits(2, 4);
     wait.refill = Refill::wait;
     Generations job = keeping(wait, 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);

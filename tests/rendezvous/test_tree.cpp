@@ -1,6 +1,6 @@
 #include "base/loop/task_group.h"
+#include "rendezvous/job/tree.h"
 #include "rendezvous/links/pulse.h"
-#include "rendezvous/membership/tree.h"
 #include "rendezvous/wire/relayed.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"

@@ -87,13 +87,13 @@ MUTANTS = {
         "rendezvous/exchange/fence_table.cpp", "if (open.ranks < ranks_) return {};",
         "if (open.ranks + 1 < ranks_) return {};"),
     "a finished job goes on when another member is lost": (
-        "rendezvous/membership/membership.cpp", "        case Phase::finishing:\n            if (had_ranks) end(false, cause);\n",
+        "rendezvous/job/membership.cpp", "        case Phase::finishing:\n            if (had_ranks) end(false, cause);\n",
         "        case Phase::finishing:\n            if (had_ranks) propose(cause, now);\n"),
     "members are told different reasons of a job's end": (
         "rendezvous/daemon/served_job.cpp", "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why}));",
         "send(member, encode(Stop{SIGTERM, kGraceMs, orders.ended->why + std::to_string(peer)}));"),
     "survivors are ordered by chance": (
-        "rendezvous/membership/membership.cpp", "return std::pair(first, seat.order);",
+        "rendezvous/job/membership.cpp", "return std::pair(first, seat.order);",
         "return std::pair(seat.ranks.empty() ? first : Rank{0}, std::to_underlying(id));"),
     "the generation is not restored": (
         "rendezvous/daemon/served_job.cpp", "hub_.restore_generation(record.membership.generation, world_size);",

@@ -56,6 +56,7 @@ void serve(Script& script, Process& process) {
         log::error("{}", restored.error().message);
         SimulatedSystem::current->exit_process(1);
     }
+    daemon->start();
     script.served = daemon;
     process.listen(kPort, [daemon, &process](Fd connection) {
         tcp::socket socket(process.io());

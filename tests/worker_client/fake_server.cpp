@@ -8,6 +8,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/sent_frames.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -22,6 +23,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -140,8 +142,17 @@ public:
     std::string address_;
     std::unique_ptr<Hub> hub_;
     bool frozen_ = false;
-    std::uint64_t proposed_ = 0;
     Heartbeat heartbeat_;
+
+    template <class Message>
+    void order_all(const Message& message) {
+        const std::lock_guard lock(mutex_);
+        for (auto& [member, session] : sessions_) order(session, message);
+    }
+    void expect(std::uint64_t generation) {
+        const std::lock_guard lock(mutex_);
+        coming_ = generation;
+    }
 
     void drop() {
         const std::lock_guard lock(mutex_);
@@ -158,6 +169,12 @@ private:
     struct Connection {
         Fd fd;
         std::string buffer;
+    };
+    /// With a member, over whatever connections it has.
+    struct Session {
+        PeerId peer = 0;
+        SentFrames sent;
+        HeardFrames heard;
     };
 
     void listen(int family, const sockaddr* address, std::size_t size) {
@@ -262,15 +279,16 @@ private:
             }
             case FrameType::enter:
                 return on_enter(peer, *decode<Enter>(frame.payload));
-            case FrameType::accept:
-                accepted_.insert(peer);
-                note("accept " + std::to_string(decode<Accept>(frame.payload)->generation));
-                if (accepted_.size() == members_.size()) begin(proposed_);
-                return true;
-            case FrameType::leave: {
-                const auto leave = decode<Leave>(frame.payload);
-                note(leave->finished ? "leave finished" : "leave " + leave->why);
-                return true;
+            case FrameType::heard:
+                return session_of(peer)
+                    .sent.heard(decode<Heard>(frame.payload)->number)
+                    .has_value();
+            case FrameType::numbered: {
+                const auto done = session_of(peer).heard.take(
+                    frame.payload,
+                    [&](const FrameView& inner) { return from_member(peer, inner); });
+                send_all(connections_[peer].fd.get(), encode(Heard{session_of(peer).heard.last()}));
+                return done.has_value();
             }
             case FrameType::progress: {
                 const auto progress = decode<RankProgress>(frame.payload);
@@ -291,6 +309,20 @@ private:
                 break;
         }
         return hub_->from_peer(peer, frame, Clock::now()).has_value();
+    }
+
+    Result<void> from_member(PeerId peer, const FrameView& frame) {
+        if (frame.type == FrameType::leave) {
+            const auto leave = decode<Leave>(frame.payload);
+            note(leave->finished ? "leave finished" : "leave " + leave->why);
+        } else if (frame.type == FrameType::desk) {
+            if (decode<DeskNews>(frame.payload)->state != DeskState::waiting) return {};
+            waiting_.insert(peer);
+            if (waiting_.size() == members_.size()) begin(coming_);
+        } else if (frame.type == FrameType::paused) {
+            note("paused " + std::to_string(decode<Paused>(frame.payload)->generation));
+        }
+        return {};
     }
 
     bool on_hello(PeerId peer, const Hello& hello) {
@@ -336,19 +368,36 @@ private:
         const bool is_new = enter.slots > 0 && known == members_.end();
         const auto rank = static_cast<std::uint32_t>(known - members_.begin());
         hub_->add_peer(peer, PeerKind::rank, enter.slots > 0 ? Rank{rank} : kNoRank);
-        if (!is_new) {
-            peers_[enter.member] = peer;
-            return true;
+        if (enter.slots == 0) return true;
+        Session& session = sessions_[enter.member];
+        session.peer = peer;
+        const int fd = connections_[peer].fd.get();
+        send_all(fd, encode(Heard{session.heard.last()}));
+        if (is_new) {
+            members_.push_back(enter.member);
+            if (members_.size() == ranks_) begin(hub_->generation() + 1);
+        } else {
+            if (!session.sent.heard(enter.heard)) return false;
+            for (const Bytes& frame : session.sent.unheard()) send_all(fd, frame);
         }
-        members_.push_back(enter.member);
-        peers_[enter.member] = peer;
-        if (members_.size() == ranks_) begin(hub_->generation() + 1);
         return true;
+    }
+
+    Session& session_of(PeerId peer) {
+        return std::ranges::find_if(sessions_,
+                                    [peer](const auto& each) { return each.second.peer == peer; })
+            ->second;
+    }
+    template <class Message>
+    void order(Session& session, const Message& message) {
+        const Bytes frame = session.sent.add(encode(message));
+        const auto connection = connections_.find(session.peer);
+        if (connection != connections_.end()) send_all(connection->second.fd.get(), frame);
     }
 
     void begin(std::uint64_t generation) {
         hub_->begin(generation, static_cast<std::uint32_t>(members_.size()));
-        accepted_.clear();
+        waiting_.clear();
         for (std::uint32_t rank = 0; rank < members_.size(); ++rank) {
             Assign assign;
             assign.generation = generation;
@@ -356,7 +405,7 @@ private:
             assign.node_rank = rank;
             assign.ranks = {{Rank{rank}, 0, rank, assign.world_size, 0}};
             assign.ranks_below = 1;
-            send_all(connections_[peers_[members_[rank]]].fd.get(), encode(assign));
+            order(sessions_[members_[rank]], assign);
         }
     }
 
@@ -374,8 +423,9 @@ private:
     std::map<PeerId, Connection> connections_;
     PeerId last_peer_ = 0;
     std::vector<MemberId> members_;  ///< by rank
-    std::map<MemberId, PeerId> peers_;
-    std::set<PeerId> accepted_;
+    std::map<MemberId, Session> sessions_;
+    std::set<PeerId> waiting_;  ///< for their places
+    std::uint64_t coming_ = 0;  ///< the generation that begins when all wait
     Fd page_file_;
     ChangePage* page_ = nullptr;  ///< stays mapped: a test has few of them
     std::vector<Fd> bells_;
@@ -430,12 +480,9 @@ void FakeServer::begin(std::uint64_t generation) {
     state_->begin_elastic(generation);
 }
 
-void FakeServer::propose(std::uint64_t generation, const std::string& why) {
-    {
-        const std::lock_guard lock(state_->mutex_);
-        state_->proposed_ = generation;
-    }
-    state_->send_to_all(Propose{generation, why});
+void FakeServer::notify(std::uint64_t generation) {
+    state_->expect(generation);
+    state_->order_all(Notify{generation, ChangeReason::joined, 0, 0, 0});
 }
 
 void FakeServer::stop_job(std::uint32_t grace_ms, const std::string& why) {

@@ -35,7 +35,8 @@ public:
     void change(std::uint64_t next, std::uint8_t reason, std::uint64_t stop_step = 0);
     /// A generation begins, in which all who have asked are ranks in the reverse order.
     void begin(std::uint64_t generation);
-    void propose(std::uint64_t generation, const std::string& why);
+    /// Tells members that a generation is coming, which begins when all have asked for their places.
+    void notify(std::uint64_t generation);
     void stop_job(std::uint32_t grace_ms, const std::string& why);
     /// As a daemon that was given another heartbeat timeout: says it in every heartbeat, and now.
     void say_timeout(std::uint32_t timeout_ms);

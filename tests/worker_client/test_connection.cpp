@@ -85,7 +85,9 @@ Bytes event(const std::string& name) {
 }  // namespace
 
 TEST_CASE("every message to a rank, of its agent or of a daemon, has one receiver", "[client]") {
-    const Client client({}, std::nullopt, Client::Role::rank);
+    Surroundings found;
+    found.launcher = Launcher::daemon;
+    const Client client(std::move(found), std::nullopt, Client::Role::rank);
     std::set<FrameType> sent = messages_of("agent → rank");
     sent.merge(messages_of("daemon → member"));
     CHECK(types_with([&client](FrameType type) { return client.router().has(type); }) == sent);

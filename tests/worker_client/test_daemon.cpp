@@ -297,21 +297,21 @@ TEST_CASE("a daemon that stays away is given up", "[client][daemon]") {
     CHECK(code_of([&] { worker.barrier("b"); }) == DTRUN_CLOSED);
 }
 
-TEST_CASE("members take new places when the daemon proposes a generation", "[client][daemon]") {
+TEST_CASE("members take new places when the daemon says that hosts change", "[client][daemon]") {
     FakeServer daemon = FakeServer::daemon(2, kSecret);
     const DaemonVariables variables(daemon.address());
     std::vector<Worker> workers = members(2);
     workers[0].set("old", "store");
-    std::thread proposes([&] {
+    std::thread notifies([&] {
         std::this_thread::sleep_for(50ms);
-        daemon.propose(2, "node9 has come");
+        daemon.notify(2);
     });
     const auto event = workers[0].next_event(5s);
-    proposes.join();
+    notifies.join();
     REQUIRE(event.has_value());
     CHECK(event->kind == DTRUN_MEMBERSHIP);
     CHECK(event->generation == 2);
-    CHECK(event->why == "node9 has come");
+    CHECK(event->why == "hosts change");
 
     std::vector<std::size_t> met(2);
     std::vector<int> stale(1);

@@ -52,18 +52,4 @@ TEST_CASE("an assignment of two ranks is not for one process", "[client][daemon]
     CHECK_FALSE(standing.is_placed());
 }
 
-TEST_CASE("an accepted generation is awaited until it begins", "[client][daemon]") {
-    Standing standing({});
-    CHECK(standing.assign(assignment(1, 0)).value());
-    CHECK(standing.propose(2));
-    CHECK_FALSE(standing.propose(2));
-    CHECK(standing.awaited() == 0);
-    CHECK(standing.is_proposed_after(standing.accepted()));
-    CHECK(standing.accept() == 2);
-    CHECK_FALSE(standing.is_proposed_after(standing.accepted()));
-    CHECK(standing.awaited() == 2);
-    CHECK(standing.assign(assignment(2, 0)).value());
-    CHECK(standing.awaited() == 0);
-}
-
 }  // namespace dtrun::embedded

@@ -2,7 +2,7 @@
 
 #include "base/ids.h"
 #include "base/loop/deadline.h"
-#include "rendezvous/membership/tree.h"
+#include "rendezvous/job/tree.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/start_messages.h"
 

@@ -13,6 +13,8 @@ constexpr std::chrono::seconds kPatienceForRank0{10};
 constexpr std::size_t kSectionsMax = 64;  // an agent cuts off who is in more
 /// How late an answer of the store may be. A pop needs half of that to hear whether it was done.
 constexpr std::int64_t kLateAnswerMs = 2'000;
+constexpr std::chrono::seconds kLastCall{2};  // for more members, once there are enough
+constexpr SlotIndex kOwnPlace{0};             // of a member, which has one slot
 const char* const kFinalized = "the worker is finalized";
 
 /// Whether an operation has a timeout, in which it waits for what others do.
@@ -132,11 +134,12 @@ Bytes Client::opening_frame(const FrameSocket& socket) const {
     enter.address = local_address(socket);
     enter.return_ms = static_cast<std::uint32_t>(daemon.timeout_ms);
     if (is_member()) {
-        enter.generation = generation();
-        enter.paused = standing_.awaited();
+        enter.again = member_.was_let_in();
+        enter.heard = member_.heard();
         enter.slots = 1;
-        enter.ranks_min = daemon.ranks_min;
-        enter.ranks_max = daemon.ranks_max;
+        enter.policy.ranks_min = enter.policy.ranks_start = daemon.ranks_min;
+        enter.policy.sizes.max = daemon.ranks_max;
+        enter.policy.last_call = kLastCall;
     }
     return encode(enter);
 }
@@ -155,7 +158,7 @@ Outcome<void> Client::start(const Patience& patience) {
         std::move(*socket), [this](const FrameSocket& with) { return first_frames(with); });
     if (!opened && !has_daemon()) return failure(DTRUN_CLOSED, "agent: {}", opened.error().text);
     if (has_daemon()) {
-        keep_alive_->start();
+        keep_alive_->start([this] { return member_.take_unsent(); });
         if (!is_member()) return {};
     }
     return take_place(begun, patience);
@@ -207,12 +210,15 @@ void Client::leave(std::string_view failure, std::function<bool()> give_up) {
     if (in_step()) step_->leave(failure, std::move(give_up));
 }
 
-std::vector<Bytes> Client::last_frames(std::string_view failure) const {
+std::vector<Bytes> Client::last_frames(std::string_view failure) {
     std::vector<Bytes> frames;
     // A daemon need not keep what it has answered us any longer.
     if (has_daemon()) requests_.add_gone(frames);
-    if (is_member() || in_step())
-        frames.push_back(encode(Leave{failure.empty(), std::string(failure)}));
+    const Bytes leave = encode(Leave{failure.empty(), std::string(failure)});
+    if (in_step()) frames.push_back(leave);
+    if (!is_member()) return frames;
+    member_.say(leave);
+    frames.push_back(member_.take_unsent());
     return frames;
 }
 
@@ -323,21 +329,18 @@ Outcome<void> Client::rejoin_agent(const Patience& patience) {
     return wait_for_place(lock, ready, patience);
 }
 
+/// Where all ranks are to start again, we are as good as started when we say so.
 Outcome<void> Client::rejoin_daemon(const Patience& patience) {
     Lock lock = connection_.lock();
     const std::uint64_t left = generation();
     while (generation() == left) {
-        const std::uint64_t seen = standing_.accepted();
-        const auto ready = [&] {
-            return generation() != left || standing_.is_proposed_after(seen);
-        };
+        const bool pauses = pausing_ > left;
+        if (pauses && std::exchange(paused_, pausing_) != pausing_)
+            say(encode(Paused{pausing_}));
+        else if (!pauses && std::exchange(left_, left) != left)
+            say(encode(DeskNews{kOwnPlace, DeskState::waiting}));
+        const auto ready = [&] { return generation() != left || (pausing_ > left) != pauses; };
         if (const auto waited = wait_for_place(lock, ready, patience); !waited) return waited;
-        if (generation() != left) break;
-        const Bytes frame = encode(Accept{standing_.accept()});
-        lock.unlock();
-        const auto sent = connection_.send(frame, patience);
-        lock.lock();
-        if (!sent) return sent;
     }
     return {};
 }

@@ -17,6 +17,7 @@
 #include "worker/client/first_use.h"
 #include "worker/client/keep_alive.h"
 #include "worker/client/loss_hooks.h"
+#include "worker/client/member_session.h"
 #include "worker/client/requests.h"
 #include "worker/client/standing.h"
 #include "worker/client/step/meeting.h"
@@ -126,12 +127,12 @@ private:
     std::vector<Bytes> first_frames(const FrameSocket& socket) const;
     Hello hello() const;
     Bytes opening_frame(const FrameSocket& socket) const;
-    std::vector<Bytes> last_frames(std::string_view failure) const;
+    std::vector<Bytes> last_frames(std::string_view failure);
     Outcome<void> take_place(Moment begun, const Patience& patience);
     Outcome<void> rejoin_daemon(const Patience& patience);
     Outcome<void> rejoin_agent(const Patience& patience);
     /// A rank of our generation is lost, and we are to leave it.
-    bool is_over() const { return elastic_ && changes_.is_over(generation()); }
+    bool is_over() const { return (elastic_ || is_member()) && changes_.is_over(generation()); }
     Failure over() const;
     template <class Ready>
     Outcome<void> wait_for_place(Lock& lock, Ready ready, const Patience& patience);
@@ -147,9 +148,20 @@ private:
     void welcomed(Welcome welcome);
     void page_came();
     void event_came(Event event);
-    Result<void> assigned(const Assign& assign);
-    void proposed(Propose propose);
     void stopped(Stop stop);
+
+    // client_member.cpp: what a daemon says to a member, as to an agent with one rank
+    void subscribe_member();
+    Result<void> numbered(std::string_view payload);
+    Result<void> heard(const Heard& heard);
+    Result<void> assigned(const Assign& assign);
+    void prepared(const Prepare& prepare);
+    void notified(const Notify& notice);
+    void rolled(const Roll& roll);
+    void severed(const Sever& sever);
+    void paused(Pause pause);
+    void dismissed(const EndRanks& order);
+    void say(const Bytes& frame);
     void add_event(Event event);
 
     const Surroundings surroundings_;
@@ -164,11 +176,15 @@ private:
     FirstUse first_use_;  ///< of a helper
 
     Router<> router_;        ///< what comes in
+    Router<> orders_;        ///< of a daemon to a member
     Connection connection_;  ///< its lock guards what follows
     Standing standing_;
     EventQueue events_;
     ChangeView changes_;
-    std::uint64_t left_ = 0;  ///< the generation that we have asked our agent to leave
+    MemberSession member_;
+    std::uint64_t left_ = 0;     ///< the generation that we have asked to leave
+    std::uint64_t pausing_ = 0;  ///< the one for which a daemon has all ranks start again
+    std::uint64_t paused_ = 0;   ///< the last of these that we have said to be ready for
     Requests requests_;
     Fences fences_;
     std::set<std::string> sections_;  ///< that have begun and not ended

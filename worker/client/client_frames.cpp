@@ -21,6 +21,7 @@ Place place_of(Welcome welcome) {
 
 void Client::on_open(int socket) {
     events_.watch(socket);
+    member_.opened();
     if (keep_alive_) keep_alive_->on_open();
 }
 
@@ -53,9 +54,8 @@ void Client::subscribe() {
     router_.on<Refuse>(this, &Client::refused);
     router_.on<Welcome>(this, &Client::welcomed);
     router_.on<Event>(this, &Client::event_came);
-    router_.on<Assign>(this, &Client::assigned);
-    router_.on<Propose>(this, &Client::proposed);
     router_.on<Stop>(this, &Client::stopped);
+    if (is_member()) subscribe_member();
 }
 
 void Client::refused(const Refuse& refuse) {
@@ -101,23 +101,6 @@ void Client::event_came(Event event) {
         }
     }
     add_event(std::move(event));
-}
-
-Result<void> Client::assigned(const Assign& assign) {
-    if (!is_member()) return {};
-    const auto is_new = standing_.assign(assign);
-    if (!is_new) return std::unexpected(is_new.error());
-    if (!*is_new) return {};
-    fences_.begin(generation());
-    events_.begin(generation());
-    connection_.changed();
-    return {};
-}
-
-void Client::proposed(Propose propose) {
-    if (!standing_.propose(propose.generation)) return;
-    changes_.note({generation(), propose.generation, ChangeReason::none, 0, 0});
-    add_event({Event::Kind::membership, propose.generation, 0, std::move(propose.why), {}});
 }
 
 void Client::stopped(Stop stop) {

@@ -27,12 +27,18 @@ KeepAlive::~KeepAlive() {
     thread_.join();
 }
 
-void KeepAlive::start() {
+void KeepAlive::start(std::function<Bytes()> unsent) {
     {
         const Lock lock = connection_.lock();
+        unsent_ = std::move(unsent);
         lost_since_ = now();
     }
     thread_ = Thread([this] { run(); });
+}
+
+void KeepAlive::send_soon() {
+    asked_to_send_ = true;
+    tick_.notify_one();
 }
 
 void KeepAlive::on_open() {
@@ -72,12 +78,26 @@ void KeepAlive::run() {
             due = now() + kHeartbeatInterval;
             continue;
         }
+        if (asked_to_send_) {
+            send_unsent(lock);
+            continue;
+        }
         if (tick_.wait_until(lock, due) != std::cv_status::timeout) continue;
         const auto late = now() - due;
         if (late > kHeartbeatInterval) heard_ += late;  // it was us who were stopped
         due = now() + kHeartbeatInterval;
         beat(lock);
     }
+}
+
+/// If the connection breaks meanwhile, the frames go over the next one.
+void KeepAlive::send_unsent(Lock& lock) {
+    asked_to_send_ = false;
+    lock.unlock();
+    Bytes frames;
+    const auto make = [this, &frames]() -> std::string_view { return frames = unsent_(); };
+    (void)connection_.send_next(make, Patience{now() + kHeartbeatInterval, {}});
+    lock.lock();
 }
 
 void KeepAlive::beat(Lock& lock) {

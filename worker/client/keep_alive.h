@@ -35,7 +35,8 @@ public:
     KeepAlive& operator=(const KeepAlive&) = delete;
 
     /// Begins, once the first connection is open.
-    void start();
+    /// \param unsent  what is to be sent besides heartbeats, with the lock held
+    void start(std::function<Bytes()> unsent);
 
     void on_open();
     void on_bytes();
@@ -44,6 +45,8 @@ public:
     void on_heartbeat(const Heartbeat& heartbeat);
     /// The daemon does not want us now: that is as if it had said nothing.
     void on_refused();
+    /// Has frames sent that take_unsent(), which is given to start(), makes.
+    void send_soon();
     /// Goes with the next heartbeat.
     void report(const RankProgress& progress) { progress_ = progress; }
 
@@ -52,6 +55,7 @@ private:
 
     void run();
     void beat(Lock& lock);
+    void send_unsent(Lock& lock);
     void reconnect(Lock& lock);
 
     Connection& connection_;
@@ -59,6 +63,8 @@ private:
     const Credentials& credentials_;
     const First first_;
     ConditionVariable tick_;
+    std::function<Bytes()> unsent_;
+    bool asked_to_send_ = false;
     bool stopping_ = false;
     Moment heard_{};                                             ///< last sign of life
     std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost

@@ -49,10 +49,4 @@ Result<bool> Standing::assign(const Assign& assign) {
     return true;
 }
 
-bool Standing::propose(std::uint64_t generation) {
-    if (generation <= proposed_) return false;  // sent again
-    proposed_ = generation;
-    return true;
-}
-
 }  // namespace dtrun::embedded

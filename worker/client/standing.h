@@ -10,9 +10,7 @@
 
 namespace dtrun::embedded {
 
-/// Where a process stands among the ranks, and how its generations follow each other: one is
-/// proposed, the rank accepts it, and is assigned a place in it. Each only grows, so that what is
-/// sent again after a reconnect changes nothing.
+/// Where a process stands among the ranks. Generations only grow.
 ///
 /// Thread: guarded by its owner's lock, but for what says otherwise.
 class Standing {
@@ -35,22 +33,10 @@ public:
     /// \return whether it is a new place. Errc: invalid_input
     Result<bool> assign(const Assign& assign);
 
-    /// \return whether it is a new one
-    bool propose(std::uint64_t generation);
-    /// A generation has been proposed that is later than `seen`.
-    bool is_proposed_after(std::uint64_t seen) const { return proposed_ > seen; }
-    std::uint64_t accepted() const { return accepted_; }
-    /// Accepts what was last proposed. \return its number
-    std::uint64_t accept() { return accepted_ = proposed_; }
-    /// The accepted generation that has not begun; 0 if there is none.
-    std::uint64_t awaited() const { return accepted_ > generation() ? accepted_ : 0; }
-
 private:
     Place place_;
     std::atomic<std::uint64_t> generation_;  ///< place_.generation
     bool placed_ = false;
-    std::uint64_t proposed_ = 0;
-    std::uint64_t accepted_ = 0;
 };
 
 }  // namespace dtrun::embedded

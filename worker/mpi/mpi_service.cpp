@@ -1,7 +1,7 @@
 #include "worker/mpi/mpi_service.h"
 
 #include "base/log.h"
-#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/job/rank_map.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/ranks/left_behind.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/job/rank_map.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/modes.h"
 #include "worker/mpi/pmi_server.h"

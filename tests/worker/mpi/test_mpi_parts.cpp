@@ -1,5 +1,5 @@
 #include "rendezvous/exchange/fence_table.h"
-#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/job/rank_map.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/rank_messages.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/membership/rank_map.h"
+#include "rendezvous/job/rank_map.h"
 
 #include <algorithm>
 #include <functional>

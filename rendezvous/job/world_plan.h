@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
+#include "rendezvous/wire/job_policy.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <cstdint>
@@ -23,14 +24,10 @@ struct Seat {
     bool fresh = false;  ///< its process is to be started
 
     bool operator==(const Seat&) const = default;
-};
-
-/// Which sizes a world may have.
-struct WorldSizes {
-    std::uint32_t max = 1;
-    std::vector<std::uint32_t> allowed{};  ///< ascending; empty: every size
-    /// A host has so many ranks or none; 0: any number. `max` and `allowed` are multiples of it then.
-    std::uint32_t per_host = 0;
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("host", m.host), f("rank", m.rank), f("fresh", m.fresh);
+    }
 };
 
 /// The largest size that is allowed and not above `ranks`; 0 if there is none.

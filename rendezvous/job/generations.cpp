@@ -1,8 +1,9 @@
-#include "rendezvous/elastic/generations.h"
+#include "rendezvous/job/generations.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <cassert>
+#include <tuple>
 
 namespace dtrun {
 namespace {
@@ -11,15 +12,15 @@ constexpr const char* kHostsChange = "hosts have changed";
 
 }  // namespace
 
-Generations::Generations(GenerationLimits limits)
-    : limits_(std::move(limits)), random_(limits_.seed) {
-    assert(limits_.ranks_min >= 1 && limits_.ranks_start >= limits_.ranks_min);
+Generations::Generations(JobPolicy policy, std::vector<Seat> fixed, std::uint32_t seed)
+    : policy_(std::move(policy)), fixed_(std::move(fixed)), random_(seed) {
+    assert(policy_.ranks_min >= 1 && policy_.ranks_start >= policy_.ranks_min);
 }
 
 // ---- What there is -------------------------------------------------------------------------------
 
 std::uint32_t Generations::slots_needed() const {
-    return generation_ == 0 ? limits_.ranks_start : limits_.ranks_min;
+    return generation_ == 0 ? policy_.ranks_start : policy_.ranks_min;
 }
 
 std::uint32_t Generations::slots_ready() const {
@@ -39,8 +40,9 @@ std::vector<std::pair<HostId, Deadline>> Generations::cooling() const {
 }
 
 bool Generations::is_coming() const {
-    return std::ranges::any_of(
-        hosts_, [](const Host& host) { return host.state == State::coming && host.is_listed(); });
+    return policy_.hosts_enter || std::ranges::any_of(hosts_, [](const Host& host) {
+               return host.state == State::coming && host.is_listed();
+           });
 }
 
 /// Places of a host whose processes have ranks, in the order of these.
@@ -86,19 +88,20 @@ bool Generations::is_keepable() const {
 
 /// The world that could begin now.
 std::vector<Seat> Generations::plan(With with) const {
-    if (!limits_.fixed.empty())
-        return slots_ready() >= limits_.fixed.size() ? limits_.fixed : std::vector<Seat>{};
-    std::vector<std::pair<std::pair<std::uint64_t, HostId>, HostOffer>> offers;  // by age
+    if (!fixed_.empty()) return slots_ready() >= fixed_.size() ? fixed_ : std::vector<Seat>{};
+    using Age = std::tuple<std::uint64_t, std::uint64_t, HostId>;
+    std::vector<std::pair<Age, HostOffer>> offers;
     for (const HostId id : hosts_.hosts()) {
         auto offer = offer_of(id, with);
-        const std::uint64_t age = hosts_[id].seated == 0 ? UINT64_MAX : hosts_[id].seated;
-        if (offer) offers.emplace_back(std::pair(age, id), std::move(*offer));
+        const bool is_new = hosts_[id].seated == 0;
+        const Age age(is_new ? UINT64_MAX : hosts_[id].seated, is_new ? hosts_[id].order : 0, id);
+        if (offer) offers.emplace_back(age, std::move(*offer));
     }
     std::ranges::sort(offers, {}, [](const auto& offer) { return offer.first; });
     std::vector<HostOffer> hosts;
     for (auto& [age, offer] : offers) hosts.push_back(std::move(offer));
     keep_spares(hosts);
-    return plan_world(std::move(hosts), limits_.sizes);
+    return plan_world(std::move(hosts), policy_.sizes);
 }
 
 /// What a host can give to the world; nothing if it has no agent.
@@ -122,7 +125,7 @@ std::optional<HostOffer> Generations::offer_of(HostId id, With with) const {
 void Generations::keep_spares(std::vector<HostOffer>& hosts) const {
     std::size_t slots = 0;
     for (const HostOffer& host : hosts) slots += host.survivors.size() + host.vacant.size();
-    for (std::uint32_t spares = limits_.spares; spares > 0 && !hosts.empty(); --spares) {
+    for (std::uint32_t spares = policy_.spares; spares > 0 && !hosts.empty(); --spares) {
         const HostOffer& youngest = hosts.back();
         if (!youngest.survivors.empty() || slots - youngest.vacant.size() < ranks_wanted()) return;
         slots -= youngest.vacant.size();
@@ -132,7 +135,7 @@ void Generations::keep_spares(std::vector<HostOffer>& hosts) const {
 
 /// Spares are there to keep the world as large as it was at first.
 std::uint32_t Generations::ranks_wanted() const {
-    return generation_ == 0 ? limits_.ranks_start : std::max(first_size_, limits_.ranks_min);
+    return generation_ == 0 ? policy_.ranks_start : std::max(first_size_, policy_.ranks_min);
 }
 
 // ---- The end of a world: all ranks start again -----------------------------------------------------
@@ -176,7 +179,7 @@ void Generations::settle(Deadline now) {
     if (failure && !because_of_host) blame(*failure, now);
     if (phase_ == Phase::ended || !may_reset()) return;
     std::vector<Seat> world = plan(With::newcomers);
-    if (world.size() >= limits_.ranks_min) return begin(std::move(world), now);
+    if (world.size() >= policy_.ranks_min) return begin(std::move(world), now);
     look(now);
 }
 
@@ -204,7 +207,7 @@ void Generations::process_says(HostId id, SlotIndex place, DeskState state, Dead
             if (phase_ == Phase::running && !notified_) return lose("a collective failed", now);
             if (phase_ == Phase::running) {
                 phase_ = Phase::collecting;
-                desk_until_ = now + limits_.desk_timeout;
+                desk_until_ = now + policy_.desk_timeout;
             }
             return gather(now);
     }
@@ -220,8 +223,8 @@ void Generations::collect(Deadline now) {
     abandon_prepared();
     if (!severed_) {  // some may have left already, after a notice
         severed_ = true;
-        desk_until_ = now + limits_.desk_timeout;
-        refill_until_ = now + limits_.refill_wait;
+        desk_until_ = now + policy_.desk_timeout;
+        refill_until_ = now + policy_.refill_wait;
         orders_.sever = true;
     }
     phase_ = Phase::collecting;
@@ -245,8 +248,8 @@ void Generations::gather(Deadline now) {
     if (is_finishing_) return go_on_as_few(now);
     if (!target_.empty()) return is_prepared() ? call(target_) : void();
     std::vector<Seat> world = plan(With::survivors);
-    const bool enough = world.size() >= limits_.ranks_min;
-    const bool waits = limits_.refill == Refill::wait && refill_until_ && now < *refill_until_;
+    const bool enough = world.size() >= policy_.ranks_min;
+    const bool waits = policy_.refill == Refill::wait && refill_until_ && now < *refill_until_;
     if (enough && !(waits && prepare(now))) return call(std::move(world));
     if (enough) return;
     if (!waiting_since_) waiting_since_ = now;
@@ -256,7 +259,7 @@ void Generations::gather(Deadline now) {
 /// Ranks have ended well: those that wait go on without them, and without anybody else.
 void Generations::go_on_as_few(Deadline now) {
     std::vector<Seat> world = plan(With::survivors);
-    if (world.size() >= limits_.ranks_min) return call(std::move(world));
+    if (world.size() >= policy_.ranks_min) return call(std::move(world));
     pause("too few ranks live on", now);
 }
 
@@ -280,10 +283,10 @@ void Generations::tick_collecting(Deadline now) {
     }
     if (refill_until_ && *refill_until_ <= now) {
         refill_until_.reset();
-        if (limits_.refill == Refill::wait && !waiting_since_) abandon_prepared();
+        if (policy_.refill == Refill::wait && !waiting_since_) abandon_prepared();
         gather(now);
     }
-    if (phase_ == Phase::collecting && waiting_since_ && now >= *waiting_since_ + limits_.timeout)
+    if (phase_ == Phase::collecting && waiting_since_ && now >= *waiting_since_ + policy_.timeout)
         end_too_few();
 }
 
@@ -291,12 +294,12 @@ void Generations::tick_collecting(Deadline now) {
 /// \return whether there are any to start
 bool Generations::prepare(Deadline now) {
     std::vector<Seat> world = plan(With::newcomers);
-    if (world.size() < limits_.ranks_min || world.size() <= plan(With::survivors).size())
+    if (world.size() < policy_.ranks_min || world.size() <= plan(With::survivors).size())
         return false;
     for (const Seat& seat : world)
         if (seat.fresh) slot_at(seat.host, seat.rank.place).process = {.prepared = true};
     target_ = std::move(world);
-    prepared_until_ = now + limits_.desk_timeout;
+    prepared_until_ = now + policy_.desk_timeout;
     orders_.prepare = target_;
     return true;
 }
@@ -340,9 +343,19 @@ void Generations::host_rolled(HostId host, std::uint64_t number, Deadline now) {
 
 // ---- The begin of a world ----------------------------------------------------------------------------
 
+/// How long to wait for slots.
+std::chrono::milliseconds Generations::patience() const {
+    return generation_ == 0 ? policy_.start_timeout.value_or(policy_.timeout) : policy_.timeout;
+}
+
 /// Without a timeout the hosts of the first world still have the time that connecting takes.
 bool Generations::waits_for_first() const {
-    return generation_ == 0 && limits_.timeout.count() == 0 && is_coming();
+    return generation_ == 0 && patience().count() == 0 && is_coming();
+}
+
+/// Whether slots may come that are waited for no longer than patience().
+bool Generations::is_waited_for() const {
+    return policy_.elastic || policy_.hosts_enter;
 }
 
 /// Begins a world of fresh processes if there is one, and nobody is worth waiting for.
@@ -352,12 +365,12 @@ void Generations::look(Deadline now) {
     std::vector<Seat> world = plan(With::newcomers);
     if (world.size() < slots_needed()) {
         call_until_.reset();
-        if (limits_.elastic && now >= *waiting_since_ + limits_.timeout && !waits_for_first())
+        if (is_waited_for() && now >= *waiting_since_ + patience() && !waits_for_first())
             end_too_few();
         return;
     }
-    if (!call_until_) call_until_ = now + limits_.last_call;
-    const bool is_largest = world.size() >= limits_.sizes.max;
+    if (!call_until_) call_until_ = now + policy_.last_call;
+    const bool is_largest = world.size() >= allowed_size(policy_.sizes, policy_.sizes.max);
     if (is_largest || !is_coming() || now >= *call_until_) begin(std::move(world), now);
 }
 
@@ -403,11 +416,11 @@ void Generations::forget_plans() {
 }
 
 bool Generations::may_reset() {
-    if (!limits_.resets_max || resets_ < *limits_.resets_max) return true;
+    if (!policy_.resets_max || resets_ < *policy_.resets_max) return true;
     end(End::Cause::resets,
         fmt::format("Horovod was shutdown because number of resets during elastic job exceeded "
                     "limit: {}",
-                    *limits_.resets_max));
+                    *policy_.resets_max));
     return false;
 }
 
@@ -417,9 +430,9 @@ bool Generations::wants_change() const {
 
 /// More slots are there than the world has: a larger one follows soon, with all that come by then.
 void Generations::call_more(Deadline now) {
-    if (call_until_ || is_finishing_ || warned_until_ || !target_.empty() || !limits_.elastic)
+    if (call_until_ || is_finishing_ || warned_until_ || !target_.empty() || !policy_.elastic)
         return;
-    if (!notified_ && wants_change()) call_until_ = now + limits_.last_call;
+    if (!notified_ && wants_change()) call_until_ = now + policy_.last_call;
 }
 
 /// Hosts or slots have come, or are to go: another world follows, as gently as the processes allow.
@@ -431,12 +444,12 @@ void Generations::change(Deadline now) {
         if (!prepares) notify();
         if (prepares && is_draining()) replaced_until_ = now + kReplacedWithin;
     } else if (all_living([](const Process& process) { return process.capable; })) {
-        call_until_ = now + limits_.last_call;  // they have not met yet
-    } else if (limits_.warn_time.count() == 0) {
+        call_until_ = now + policy_.last_call;  // they have not met yet
+    } else if (policy_.warn_time.count() == 0) {
         pause(kHostsChange, now);
     } else {
-        warned_until_ = now + limits_.warn_time;
-        orders_.warn = Warning{kHostsChange, limits_.warn_time};
+        warned_until_ = now + policy_.warn_time;
+        orders_.warn = Warning{kHostsChange, policy_.warn_time};
         asked_ = warned_ = true;
     }
 }
@@ -512,14 +525,14 @@ Deadline Generations::next_deadline() const {
         consider(refill_until_);
     }
     const bool waits = phase_ == Phase::waiting || phase_ == Phase::collecting;
-    if (waits && waiting_since_ && !call_until_ && limits_.elastic)
-        next = std::min(next, *waiting_since_ + limits_.timeout);
+    if (waits && waiting_since_ && !call_until_ && is_waited_for())
+        next = std::min(next, *waiting_since_ + patience());
     return next;
 }
 
-void Generations::end(End::Cause cause, std::string why) {
+void Generations::end(End::Cause cause, std::string why, std::optional<HostId> host) {
     phase_ = Phase::ended;
-    orders_.ended = End{cause, std::move(why)};
+    orders_.ended = End{cause, std::move(why), host};
 }
 
 void Generations::end_too_few() {

@@ -1,6 +1,6 @@
 // Ends of processes of a job's generations: what each means, and whose fault it is.
 
-#include "rendezvous/elastic/generations.h"
+#include "rendezvous/job/generations.h"
 
 #include <algorithm>
 
@@ -32,10 +32,14 @@ Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const R
     return Meaning::nothing;
 }
 
+void Generations::host_finished(HostId host, Deadline now) {
+    for (const SlotIndex place : living(host)) rank_ended(host, place, {.well = true}, now);
+}
+
 /// A process with a rank has ended.
 Generations::Meaning Generations::seated_ended(const Process& process, const Failure& failure,
                                                bool well, Deadline now) {
-    if (warned_ && (!well || limits_.warns_by_signal)) {
+    if (warned_ && (!well || policy_.warn_signal != 0)) {
         // It has saved what it has, if it could.
         one_is_lost_ = true;
         if (!any_lives())
@@ -52,6 +56,11 @@ Generations::Meaning Generations::seated_ended(const Process& process, const Fai
     one_is_lost_ = true;
     count_failure(failure.why);
     if (phase_ == Phase::ended) return Meaning::lost;
+    // The others of a job whose hosts cannot be lost are not ended only to learn that nobody else is to blame.
+    if (!policy_.elastic && !may_fail()) {
+        end(End::Cause::rank_failed, failure.why, failure.host);
+        return Meaning::lost;
+    }
     if (!failure_) failure_ = failure;
     lose(failure.why, now);
     return Meaning::lost;
@@ -90,22 +99,22 @@ void Generations::lose(const std::string& why, Deadline now) {
 
 void Generations::count_failure(const std::string& why) {
     ++failures_;
-    if (limits_.failures_max && failures_ > *limits_.failures_max) end(End::Cause::failures, why);
+    if (policy_.failures_max && failures_ > *policy_.failures_max) end(End::Cause::failures, why);
 }
 
 /// Judges the first failure of a world in which no host was lost.
 void Generations::blame(const Failure& failure, Deadline now) {
-    if (!limits_.elastic) return;
-    if (limits_.rank_failures_max && ++rank_failures_ > *limits_.rank_failures_max)
-        return end(End::Cause::too_many_failures, failure.why);
+    if (policy_.rank_failures_max && ++rank_failures_ > *policy_.rank_failures_max)
+        return end(End::Cause::too_many_failures, failure.why, failure.host);
+    if (!policy_.elastic) return;
     const std::pair where(failure.host, failure.place);
     if (own_faults_ == 0) same_slot_ = where;
     if (same_slot_ != where) same_slot_.reset();
     own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
     if (own_faults_ >= kFailuresInARow && !same_slot_)
-        return end(End::Cause::rank_failed, failure.why);
+        return end(End::Cause::rank_failed, failure.why, failure.host);
     Host& host = hosts_[failure.host];
-    if (limits_.refill == Refill::never) {
+    if (policy_.refill == Refill::never) {
         const Deadline until = cooled(host.failures++, now);
         for (Slot& slot : host.slots) slot.closed_until = until;
         return;
@@ -114,8 +123,8 @@ void Generations::blame(const Failure& failure, Deadline now) {
     if (++slot.failures < kFailuresInARow) return;
     own_faults_ = 0;
     close_slot(slot, now);
-    if (failure.own_fault && plan(With::newcomers).size() < limits_.ranks_min)
-        end(End::Cause::rank_failed, failure.why);
+    if (failure.own_fault && plan(With::newcomers).size() < policy_.ranks_min)
+        end(End::Cause::rank_failed, failure.why, failure.host);
 }
 
 }  // namespace dtrun

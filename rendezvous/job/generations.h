@@ -2,7 +2,9 @@
 
 #include "base/clock.h"
 #include "base/numbered.h"
-#include "rendezvous/elastic/world_plan.h"
+#include "base/result.h"
+#include "rendezvous/job/world_plan.h"
+#include "rendezvous/wire/job_policy.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
@@ -11,50 +13,15 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace dtrun {
 
-/// What becomes of the slot of a rank that has failed, where other processes live on.
-enum class Refill : std::uint8_t {
-    now,    ///< the others go on without it, and a new process joins them when it is ready; "auto"
-    wait,   ///< the others wait a while for a new process
-    never,  ///< its host is left alone for a while, as with Horovod's own driver
-};
-
-struct GenerationLimits {
-    std::uint32_t ranks_start = 1;  ///< the first world has at least so many
-    std::uint32_t ranks_min = 1;    ///< every other world
-    WorldSizes sizes{};
-    std::vector<Seat> fixed{};  ///< the only world that there can be; empty: as plan_world() says
-    /// Hosts may be lost, and may come back. If not, the owner ends the job when one is lost.
-    bool elastic = false;
-    bool hosts_may_come = false;  ///< that are not listed yet: the job waits for them
-    std::chrono::milliseconds timeout{600'000};  ///< to wait for ranks_min slots; 0: do not wait
-    /// How long a world that is large enough waits for hosts that are on their way.
-    std::chrono::milliseconds last_call{1'000};
-    std::optional<std::uint32_t> resets_max{};    ///< how many worlds may follow the first
-    std::optional<std::uint32_t> failures_max{};  ///< how many ranks may fail and hosts be lost
-    /// How often a rank may fail while no host is lost; the next time ends the job.
-    std::optional<std::uint32_t> rank_failures_max{};
-    std::uint32_t spares = 0;  ///< hosts that are kept ready without ranks, if there are so many
-    /// How long ranks that are to start again are told before they are ended, when hosts come or go.
-    std::chrono::milliseconds warn_time{0};
-    /// They are told by a signal: who ends then does so to start again, whatever its code is.
-    bool warns_by_signal = false;
-    /// How long a host that was lost is left alone: this long at first, then each time twice as
-    /// long up to the maximum. A random part of up to the minimum is added.
-    std::chrono::milliseconds cooldown_min{10'000}, cooldown_max{300'000};
-    std::uint32_t seed = 1;  ///< of those random parts
-    Refill refill = Refill::now;
-    std::chrono::milliseconds refill_wait{10'000};  ///< with Refill::wait
-    /// For survivors of a loss to ask for a new place; who has not by then is ended.
-    std::chrono::milliseconds desk_timeout{300'000};
-};
-
-/// The generations of a job that one head launches: which slots of which hosts form its next world, and how the
-/// present one ends. A pure state machine: events in, orders out; no sockets, no clock.
+/// The generations of a job: which slots of which hosts form its next world, and how the present one ends. A pure
+/// state machine: events in, orders out; no sockets, no clock. The head of a job drives it, whose hosts are those that
+/// it reaches, and a daemon, whose hosts come by themselves and offer slots for as long as they like.
 ///
 /// A world ends in one of two ways. Either all ranks are ended and start again; or, if every process that lives
 /// has said that it can go on in another place, each asks for one (`waiting`), and gets it when all have asked.
@@ -74,11 +41,14 @@ public:
     /// How long a host that is to go waits for others that are to come in its place.
     static constexpr std::chrono::seconds kReplacedWithin{30};
 
-    explicit Generations(GenerationLimits limits);
+    /// \param fixed  the only world that there can be; empty: as plan_world() says
+    /// \param seed   of the random parts of cool-downs
+    explicit Generations(JobPolicy policy, std::vector<Seat> fixed = {}, std::uint32_t seed = 1);
 
     // Events.
     /// The job may use so many slots of this host: a new one, or one that has more or less than before.
-    void host_listed(HostId host, std::uint32_t slots, Deadline now);
+    /// \param order  newcomers get their first ranks by it, and by their numbers where it is the same
+    void host_listed(HostId host, std::uint32_t slots, Deadline now, std::uint64_t order = 0);
     void host_delisted(HostId host, Deadline now);  ///< the job may not use it any more
     /// Nothing of the job is left on a host that was released.
     void host_left(HostId host, Deadline now);
@@ -105,6 +75,8 @@ public:
         lost,     ///< its world has to do without it
     };
     Meaning rank_ended(HostId host, SlotIndex place, const RankEnd& end, Deadline now);
+    /// All processes of a host that have ranks have ended well, and it goes.
+    void host_finished(HostId host, Deadline now);
     /// Where a process has come to that can live through several worlds.
     void process_says(HostId host, SlotIndex place, DeskState state, Deadline now);
     /// All ranks are to start again, and nobody is to blame.
@@ -124,6 +96,7 @@ public:
     struct End {
         enum class Cause : std::uint8_t {
             cannot_start,       ///< no host can be used
+            host_lost,          ///< of a job that is not elastic
             rank_failed,        ///< the program itself fails, see kFailuresInARow
             too_many_failures,  ///< of ranks: rank_failures_max is exceeded
             too_few,            ///< ranks, for too long
@@ -133,6 +106,7 @@ public:
         };
         Cause cause{};
         std::string why;
+        std::optional<HostId> host{};  ///< of the rank that has failed, where that is the cause
     };
     /// To be carried out in this order.
     struct Orders {
@@ -176,19 +150,46 @@ public:
     bool is_warned() const { return warned_until_.has_value(); }
     /// Whether another rank may fail without ending the job.
     bool may_fail() const {
-        return !limits_.rank_failures_max || rank_failures_ < *limits_.rank_failures_max;
+        return rank_failures_ <
+               policy_.rank_failures_max.value_or(policy_.elastic ? UINT32_MAX : 0);
     }
     bool is_draining() const;  ///< ranks run where they may not stay
+    /// Whether a rank has ended well: nobody is added to those that are left.
+    bool is_finishing() const { return is_finishing_; }
     bool is_leaving(HostId host) const { return hosts_[host].state == State::leaving; }
+    /// Whether a process of it has a rank, and has not ended.
+    bool has_ranks(HostId host) const { return !living(host).empty(); }
     /// Hosts that are left alone, and until when.
     std::vector<std::pair<HostId, Deadline>> cooling() const;
+    const JobPolicy& policy() const { return policy_; }
+
+    // For another process to go on with, as MessagePack: the job, and each of its hosts, which change one by one.
+    Bytes save_job() const;
+    Bytes save_host(HostId host) const;
+    /// Goes on with what was saved, in a machine that has only its policy. Deadlines begin anew, and what was prepared
+    /// is given up. \param newcomers_wait  for hosts that are not back by then
+    /// Errc: invalid_input
+    Result<void> restore(std::string_view job, const std::vector<std::string>& hosts, Deadline now,
+                         std::chrono::milliseconds newcomers_wait);
+
+    /// What save_job() saves.
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("phase", m.phase_), f("generation", m.generation_), f("world", m.world_);
+        f("resets", m.resets_), f("failures", m.failures_);
+        f("rank_failures", m.rank_failures_), f("first_size", m.first_size_);
+        f("finishing", m.is_finishing_), f("done", m.one_is_done_), f("lost", m.one_is_lost_);
+        f("asked", m.asked_), f("warned", m.warned_), f("failure", m.failure_);
+        f("host_was_lost", m.host_was_lost_), f("severed", m.severed_);
+        f("notified", m.notified_), f("roll", m.roll_);
+    }
 
 private:
     enum class State : std::uint8_t {
         absent,
         coming,   ///< its agent is being started
         ready,    ///< its agent is there
-        away,     ///< it is left alone for a while
+        cooling,  ///< it is left alone for a while
         leaving,  ///< it was released, and is not done yet
     };
     struct Process {
@@ -197,6 +198,13 @@ private:
         bool prepared = false;  ///< it was started for the next one
         bool ending = false;    ///< it was told to end, and has not yet
         bool capable = false, gated = false, settled = false, waiting = false;  ///< see DeskState
+
+        template <class Self, class F>
+        static void fields(Self& m, F&& f) {
+            f("lives", m.lives), f("early", m.early), f("prepared", m.prepared);
+            f("ending", m.ending), f("capable", m.capable), f("gated", m.gated);
+            f("settled", m.settled), f("waiting", m.waiting);
+        }
     };
     struct Slot {
         Process process{};
@@ -204,15 +212,28 @@ private:
         std::uint32_t failures = 0;  ///< in a row
         std::uint32_t closings = 0;
         std::optional<Deadline> closed_until{};
+
+        template <class Self, class F>
+        static void fields(Self& m, F&& f) {
+            f("process", m.process), f("listed", m.listed), f("failures", m.failures);
+            f("closings", m.closings);
+        }
     };
     struct Host {
         State state = State::absent;
         std::vector<Slot> slots{};
         bool is_listed() const { return std::ranges::any_of(slots, &Slot::listed); }
         std::uint64_t seated = 0;              ///< its first world since it has joined; 0: none yet
+        std::uint64_t order = 0;               ///< among those without one
         bool is_ending_ranks = false;          ///< it was told to, and has not answered
         std::uint32_t failures = 0;            ///< in a row
-        std::optional<Deadline> cool_until{};  ///< while it is away
+        std::optional<Deadline> cool_until{};  ///< while it is left alone
+
+        template <class Self, class F>
+        static void fields(Self& m, F&& f) {
+            f("state", m.state), f("slots", m.slots), f("seated", m.seated), f("order", m.order);
+            f("ending_ranks", m.is_ending_ranks), f("failures", m.failures);
+        }
     };
     /// A rank that has failed, until it is known whether that was because of a lost host.
     struct Failure {
@@ -220,6 +241,11 @@ private:
         SlotIndex place{};
         bool own_fault = false;
         std::string why{};
+
+        template <class Self, class F>
+        static void fields(Self& m, F&& f) {
+            f("host", m.host), f("place", m.place), f("own_fault", m.own_fault), f("why", m.why);
+        }
     };
     enum class With : std::uint8_t { survivors, newcomers };
 
@@ -229,6 +255,8 @@ private:
     const Slot& slot_at(HostId host, SlotIndex place) const {
         return hosts_[host].slots[std::to_underlying(place)];
     }
+    bool is_whole() const;
+    void go_on(Deadline now, std::chrono::milliseconds newcomers_wait);
     std::vector<SlotIndex> living(HostId host) const;
     template <class Check>
     bool all_living(Check check) const;
@@ -273,15 +301,18 @@ private:
     void release(HostId host);
     void release_delisted();
     bool may_reset();
-    void end(End::Cause cause, std::string why);
+    void end(End::Cause cause, std::string why, std::optional<HostId> host = std::nullopt);
     void end_too_few();
     void cool(Host& host, Deadline now);
     void close_slot(Slot& slot, Deadline now);
     Deadline cooled(std::uint32_t times, Deadline now);
     bool is_coming() const;
+    std::chrono::milliseconds patience() const;
+    bool is_waited_for() const;
     void count_failure(const std::string& why);
 
-    GenerationLimits limits_;
+    JobPolicy policy_;
+    std::vector<Seat> fixed_;
     std::minstd_rand random_;
     PerHost<Host> hosts_;
     Phase phase_ = Phase::waiting;

@@ -1,14 +1,21 @@
 // Hosts of a job's generations: they come, fail, are lost, and go.
 
-#include "rendezvous/elastic/generations.h"
+#include "rendezvous/job/generations.h"
 
 #include <algorithm>
 
 namespace dtrun {
 
-void Generations::host_listed(HostId id, std::uint32_t slots, Deadline now) {
+void Generations::host_listed(HostId id, std::uint32_t slots, Deadline now, std::uint64_t order) {
     while (!hosts_.has(id)) hosts_.emplace_back();
     Host& host = hosts_[id];
+    if (policy_.hosts_enter && host.state == State::absent) {
+        // Another host, which was given the number of one that has gone. Seats of the world may still name its slots.
+        const std::size_t had = host.slots.size();
+        host = {};
+        host.slots.resize(had);
+    }
+    host.order = order;
     if (host.slots.size() < slots) host.slots.resize(slots);
     for (std::uint32_t i = 0; i < host.slots.size(); ++i) host.slots[i].listed = i < slots;
     if (host.state == State::absent) come(id);
@@ -20,7 +27,7 @@ void Generations::host_delisted(HostId id, Deadline now) {
     if (phase_ == Phase::ended) return;
     Host& host = hosts_[id];
     for (Slot& slot : host.slots) slot.listed = false;
-    if (host.state == State::away) {
+    if (host.state == State::cooling) {
         host.state = State::absent;
         host.cool_until.reset();
     }
@@ -106,9 +113,9 @@ void Generations::host_failed(HostId id, Deadline now) {
     if (host.state != State::coming) return;
     cool(host, now);
     const auto is_away = [](const Host& each) {
-        return each.state == State::away || each.state == State::absent;
+        return each.state == State::cooling || each.state == State::absent;
     };
-    if (generation_ == 0 && !limits_.hosts_may_come && std::ranges::all_of(hosts_, is_away))
+    if (generation_ == 0 && !policy_.hosts_may_come && std::ranges::all_of(hosts_, is_away))
         return end(End::Cause::cannot_start, "no host can be used");
     if (phase_ == Phase::waiting) look(now);
 }
@@ -122,11 +129,12 @@ void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
     }
     if (host.state != State::ready) return;
     const bool had_ranks = !living(id).empty();
+    const bool was_ending_ranks = host.is_ending_ranks;
     const bool had_prepared =
         std::ranges::any_of(host.slots, [](const Slot& slot) { return slot.process.prepared; });
     cool(host, now);
     for (Slot& slot : host.slots) slot.process = {};
-    if (!limits_.elastic) return;
+    if (!policy_.elastic && (had_ranks || was_ending_ranks)) return end(End::Cause::host_lost, why);
     if (had_ranks) host_was_lost_ = one_is_lost_ = true;
     count_failure(why);
     if (phase_ == Phase::ended || phase_ == Phase::waiting) return;
@@ -140,15 +148,15 @@ void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
 }
 
 void Generations::cool(Host& host, Deadline now) {
-    host.state = host.is_listed() ? State::away : State::absent;
+    host.state = host.is_listed() ? State::cooling : State::absent;
     host.is_ending_ranks = false;
-    if (limits_.elastic && host.is_listed()) host.cool_until = cooled(host.failures++, now);
+    if (policy_.elastic && host.is_listed()) host.cool_until = cooled(host.failures++, now);
 }
 
 /// \param times  how often it has failed before
 Deadline Generations::cooled(std::uint32_t times, Deadline now) {
-    const long long longest = limits_.cooldown_max.count();
-    const long long shortest = limits_.cooldown_min.count();
+    const long long longest = policy_.cooldown_max.count();
+    const long long shortest = policy_.cooldown_min.count();
     std::uniform_int_distribution<long long> part(0, shortest);
     const auto doubled = std::min(longest, shortest << std::min(times, 16u));
     return now + std::chrono::milliseconds(std::min(longest, doubled + part(random_)));

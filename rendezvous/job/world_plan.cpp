@@ -1,4 +1,4 @@
-#include "rendezvous/elastic/world_plan.h"
+#include "rendezvous/job/world_plan.h"
 
 #include <algorithm>
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include "base/numbered.h"
+#include "rendezvous/job/world_plan.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,20 +22,14 @@ struct Member {
     std::vector<std::string> addresses{};  ///< all its addresses; numeric
 };
 
-/// A host of a world, with its ranks in order of local_rank.
-struct SeatedHost {
-    const Member* member = nullptr;
-    std::span<const RankSlot> ranks;
-};
-
-/// What all hosts of a world are told of it; the generation's number and each host's own ranks are missing.
-/// \param hosts           by node_rank; each has ranks
-/// \param all             all members, some of which may have no ranks
+/// What each host with ranks is told of a world: its ranks, and what is the same for all.
+/// \param seats           by rank
+/// \param members         of the job, by host
 /// \param describe_nodes  list all hosts with their addresses and ports
-Assign describe_world(std::span<const SeatedHost> hosts, std::span<const Member* const> all,
-                      bool describe_nodes);
+std::map<HostId, Assign> assign_world(std::uint64_t generation, std::span<const Seat> seats,
+                                      const PerHost<Member>& members, bool describe_nodes);
 
-/// Addresses of members, which may connect to rank 0's host; none twice, no loopback.
-std::vector<std::string> peer_addresses(std::span<const Member* const> all);
+/// The same for those hosts alone that are to start processes for a world that has not begun, and these processes.
+std::map<HostId, Prepare> prepare_world(std::map<HostId, Assign> assignments);
 
 }  // namespace dtrun

@@ -1,4 +1,4 @@
-#include "rendezvous/elastic/stop_step.h"
+#include "rendezvous/job/stop_step.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,31 @@
+#include "rendezvous/job/change_notice.h"
+
+#include "rendezvous/wire/heartbeat.h"
+
+namespace dtrun {
+
+void ChangeNotice::begin() {
+    stop_step_.begin();
+    last_.reset();
+}
+
+void ChangeNotice::forget() {
+    last_.reset();
+}
+
+Notify ChangeNotice::make(Notify notice) {
+    notice.stop_step = stop_step_.agree();
+    last_ = notice;
+    return notice;
+}
+
+std::optional<Notify> ChangeNotice::look(const Heartbeat& progress, Deadline now) {
+    if (now - looked_ < kHeartbeatInterval / 4) return std::nullopt;
+    looked_ = now;
+    const auto later = stop_step_.observe(progress, now);
+    if (!later || !last_) return std::nullopt;
+    last_->stop_step = *later;
+    return last_;
+}
+
+}  // namespace dtrun

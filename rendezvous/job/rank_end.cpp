@@ -1,0 +1,23 @@
+#include "rendezvous/job/rank_end.h"
+
+#include <fmt/format.h>
+#include <csignal>
+#include <utility>
+
+namespace dtrun {
+
+std::string end_text(const Exited& exited) {
+    return exited.signal != 0
+               ? fmt::format("rank {} was ended by signal {}", exited.rank, exited.signal)
+               : fmt::format("rank {} exited with code {}", exited.rank, exited.code);
+}
+
+Generations::RankEnd rank_end(const Exited& exited, std::string who) {
+    const bool is_well = exited.code == 0 && exited.signal == 0 && exited.mpi != MpiUse::aborted;
+    // Signals that end a program from outside.
+    const bool was_ended = exited.signal == SIGKILL || exited.signal == SIGTERM ||
+                           exited.signal == SIGINT || exited.signal == SIGHUP;
+    return {is_well, exited.out_of_memory || !was_ended, std::move(who), exited.was_none()};
+}
+
+}  // namespace dtrun

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "rendezvous/job/generations.h"
+#include "rendezvous/wire/rank_messages.h"
+
+#include <string>
+
+namespace dtrun {
+
+/// "rank 3 exited with code 1"
+std::string end_text(const Exited& exited);
+
+/// What the end of a process is to the generations of its job. \param who  for messages: whose end it is
+Generations::RankEnd rank_end(const Exited& exited, std::string who);
+
+}  // namespace dtrun
