@@ -12,6 +12,7 @@
 #include "rendezvous/links/client.h"
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/router.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/connections.h"
 
@@ -101,7 +102,7 @@ public:
             std::_Exit(1);
         }
         link_ = std::make_unique<Link>(std::move(*connection));
-        connections_ = std::make_unique<Connections>(executor_, *link_, for_ranks(), [] {});
+        connections_ = std::make_unique<Connections>(executor_, *link_, from_head_, for_ranks(), [] {});
         socket_ = connections_->open_for_ranks().value();
         if (relay) relay_port_ = connections_->open_for_agents(credentials).value();
         connections_->relay().begin(1, ranks_below);
@@ -119,7 +120,6 @@ private:
     /// Every rank is welcome at once, and says nothing that is not for the relay.
     Connections::ForRanks for_ranks() const {
         return {.greet = [this](PeerId, const Hello& hello) { return welcome(hello); },
-                .take = [](PeerId, const FrameView&) { return false; },
                 .left = [](PeerId) {}};
     }
 
@@ -133,7 +133,7 @@ private:
 
     asio::awaitable<void> serve() {
         const std::function<Result<void>(const FrameView&)> handle =
-            [this](const FrameView& frame) { return connections_->from_head(frame); };
+            [this](const FrameView& frame) { return from_head_.route(frame); };
         co_await link_->serve(handle);
     }
 
@@ -141,6 +141,7 @@ private:
     HostId host_;
     Shape shape_;
     std::unique_ptr<Link> link_;
+    Router<> from_head_;
     std::unique_ptr<Connections> connections_;
     std::string socket_;
     std::uint16_t relay_port_ = 0;
