@@ -96,10 +96,10 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
     if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
     if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
     const bool is_killed = first.signal == SIGKILL && !first.out_of_memory;
-    if (is_killed && !outcome.gone_text.empty()) how += ": " + outcome.gone_text;
     if (first.core_dumped) how += ", core dumped";
     how += " after " + span_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
+    if (is_killed && !outcome.gone_text.empty()) how += ": " + outcome.gone_text;
     std::string text =
         fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
     const plan::Options& options = spec.options;
