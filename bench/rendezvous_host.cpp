@@ -102,7 +102,8 @@ public:
             std::_Exit(1);
         }
         link_ = std::make_unique<Link>(std::move(*connection));
-        connections_ = std::make_unique<Connections>(executor_, *link_, from_head_, for_ranks(), [] {});
+        connections_ =
+            std::make_unique<Connections>(executor_, *link_, from_head_, for_ranks(), [] {});
         socket_ = connections_->open_for_ranks().value();
         if (relay) relay_port_ = connections_->open_for_agents(credentials).value();
         connections_->relay().begin(1, ranks_below);

@@ -396,8 +396,8 @@ private:
             if (!words) return std::unexpected(words.error());
             const std::string program = ssh_program();
             // In a Slurm allocation the default is srun, which these words are not meant for.
-            const bool ssh = options_.transport == plan::Transport::ssh || !words->empty() ||
-                             !program.empty();
+            const bool ssh =
+                options_.transport == plan::Transport::ssh || !words->empty() || !program.empty();
             if (ssh) add({"-bootstrap", "ssh"});
             if (options_.transport == plan::Transport::slurm) add({"-bootstrap", "slurm"});
             if (!program.empty()) add({"-bootstrap-exec", program});

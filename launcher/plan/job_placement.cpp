@@ -57,7 +57,8 @@ std::unexpected<Error> too_little(const Allocation& allocation, const HostList& 
         "--oversubscribe",
         ranks, scheduler_name(allocation.scheduler), plural(static_cast<unsigned>(tasks), word),
         processors > 0 ? " and " + plural(static_cast<unsigned>(processors), "processor") : "",
-        name_hosts(names), allocation.slots_source, words_for_more(allocation.scheduler, each, ranks));
+        name_hosts(names), allocation.slots_source,
+        words_for_more(allocation.scheduler, each, ranks));
 }
 
 /// Makes the hosts of an allocation fit for as many ranks as the user asks for: where the batch system counts
