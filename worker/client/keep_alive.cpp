@@ -87,17 +87,20 @@ void KeepAlive::run() {
         if (late > kHeartbeatInterval) heard_ += late;  // it was us who were stopped
         due = now() + kHeartbeatInterval;
         beat(lock);
+        if (std::exchange(is_unsent_, false)) asked_to_send_ = true;
     }
 }
 
-/// If the connection breaks meanwhile, the frames go over the next one.
+/// If the connection breaks meanwhile, the frames go over the next one. Where others are long in sending, it is tried
+/// again after the next beat.
 void KeepAlive::send_unsent(Lock& lock) {
     asked_to_send_ = false;
     lock.unlock();
     Bytes frames;
     const auto make = [this, &frames]() -> std::string_view { return frames = unsent_(); };
-    (void)connection_.send_next(make, Patience{now() + kHeartbeatInterval, {}});
+    const auto sent = connection_.send_next(make, Patience{now() + kHeartbeatInterval, {}});
     lock.lock();
+    if (!sent) is_unsent_ = true;
 }
 
 void KeepAlive::beat(Lock& lock) {

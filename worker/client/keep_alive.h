@@ -65,6 +65,7 @@ private:
     ConditionVariable tick_;
     std::function<Bytes()> unsent_;
     bool asked_to_send_ = false;
+    bool is_unsent_ = false;  ///< something that was to be sent may be left
     bool stopping_ = false;
     Moment heard_{};                                             ///< last sign of life
     std::chrono::milliseconds silence_max_ = kHeartbeatTimeout;  ///< then the daemon is lost
