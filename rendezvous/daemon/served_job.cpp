@@ -138,6 +138,8 @@ void ServedJob::restore_members(const JobRecord& record, Deadline now,
                              saved.server_address, saved.free_port, saved.addresses};
     }
     while (hosts_.size() < record.hosts.size()) hosts_.emplace_back();
+    while (owners_.size() < hosts_.size()) owners_.emplace_back();
+    for (const auto& [id, seat] : members_) owners_[seat.host] = id;
     if (const auto done = generations_->restore(record.job, record.hosts, now, limit); !done)
         finish(done.error().message, {});
     else if (generations_->phase() == Generations::Phase::ended)
@@ -223,9 +225,10 @@ void ServedJob::add_member(const Enter& enter, Deadline now, std::string remote,
                            std::string local) {
     log::info("job {}: {} enters with {}", escaped(options_.name), escaped(enter.name),
               plural(enter.slots, "slot"));
-    if (!generations_) generations_.emplace(policy_of(enter), std::vector<dtrun::Seat>{}, 1);
+    if (!generations_) generations_.emplace(policy_of(enter));
     Seat& seat = members_[enter.member];
     seat.host = free_host();
+    owners_[seat.host] = enter.member;
     seat.order = enter.node_rank != Enter::kAny ? enter.node_rank : kUnplaced;
     hosts_[seat.host] = {enter.name,       enter.slots,     std::move(remote),
                          std::move(local), enter.free_port, enter.addresses};
@@ -238,6 +241,7 @@ HostId ServedJob::free_host() {
     for (const HostId host : hosts_.hosts())
         if (hosts_[host].slots == 0) return host;
     hosts_.emplace_back();
+    owners_.emplace_back();
     return HostId{static_cast<std::uint32_t>(hosts_.size() - 1)};
 }
 
@@ -252,6 +256,7 @@ void ServedJob::remove(MemberId id, const std::string& why, Deadline now) {
     generations_->host_lost(host, cause, now);
     generations_->host_delisted(host, now);
     hosts_[host] = {};
+    owners_[host] = {};
     carry_out();
     if (members_.empty() && generation() > 0 && !ended_) finish(cause, {});
 }
@@ -451,10 +456,7 @@ void ServedJob::begin(const std::vector<dtrun::Seat>& world) {
 }
 
 void ServedJob::finish(const Generations::End& end) {
-    MemberId because_of{};
-    for (const auto& [id, seat] : members_)
-        if (seat.host == end.host) because_of = id;
-    finish(text_of(end), because_of);
+    finish(text_of(end), end.host ? owners_[*end.host] : MemberId{});
 }
 
 /// \param why  empty: it has succeeded
@@ -499,8 +501,8 @@ void ServedJob::end(const std::string& why) {
 
 template <class Message>
 void ServedJob::send(HostId host, const Message& message) {
-    for (auto& [id, seat] : members_)
-        if (seat.host == host) send(seat, encode(message));
+    const auto member = members_.find(owners_[host]);
+    if (member != members_.end()) send(member->second, encode(message));
 }
 
 template <class Message>

@@ -70,7 +70,6 @@ public:
     /// Records changes of the members; to be called before held frames are sent.
     void save();
     const std::string& name() const { return options_.name; }
-    std::size_t members() const { return members_.size(); }
     std::uint64_t generation() const { return generations_ ? generations_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
     /// Of its store and of kept answers.
@@ -131,6 +130,7 @@ private:
     std::map<PeerId, Peer> peers_;
     std::map<MemberId, Seat> members_;
     PerHost<Member> hosts_;  ///< as their members have described them; without slots: it has gone
+    PerHost<MemberId> owners_;
     ChangeNotice notice_;
     std::optional<std::string> ended_;  ///< why; empty: it has succeeded
     Deadline unused_since_;             ///< when the last connection has ended
