@@ -28,6 +28,12 @@ constexpr std::size_t kTextBytesMax = 4'096;  // limit of names and reasons, sen
 /// client.
 constexpr std::chrono::seconds kReturnMargin{10};
 
+/// A time that can be added to any other: who sends it may be anybody with the secret.
+std::chrono::milliseconds bounded(std::chrono::milliseconds span) {
+    constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 365);
+    return std::clamp(span, std::chrono::milliseconds(0), kMost);
+}
+
 /// What the first member of a job asks for.
 JobPolicy policy_of(const Enter& enter) {
     JobPolicy policy = enter.policy;
@@ -37,6 +43,11 @@ JobPolicy policy_of(const Enter& enter) {
     std::ranges::sort(policy.sizes.allowed);
     policy.elastic = policy.sizes.max > policy.ranks_min;
     policy.hosts_may_come = policy.hosts_enter = true;
+    for (auto* const span :
+         {&policy.timeout, &policy.last_call, &policy.warn_time, &policy.cooldown_min,
+          &policy.cooldown_max, &policy.refill_wait, &policy.desk_timeout})
+        *span = bounded(*span);
+    if (policy.start_timeout) policy.start_timeout = bounded(*policy.start_timeout);
     return policy;
 }
 

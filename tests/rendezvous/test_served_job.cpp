@@ -378,6 +378,21 @@ TEST_CASE("processes that live on do so although the daemon is killed", "[daemon
     CHECK_FALSE(job.told(1).pause);
 }
 
+TEST_CASE("times that no clock has are bounded, whoever sends them", "[daemon]") {
+    JobPolicy policy = sizes(2, 3);
+    policy.cooldown_min = policy.last_call = -5s;
+    policy.timeout = policy.cooldown_max = milliseconds::max();
+    policy.start_timeout = milliseconds::min();
+    Guests job(policy);
+    REQUIRE(job.enter(1));
+    REQUIRE(job.enter(2));
+    CHECK(job.told(1).assign.world_size == 2);
+    job.lose(2);  // which is left alone for a random time from 0 on
+    job.pause({1});
+    CHECK(job.phase() == "gathering");
+    CHECK_FALSE(job.told(1).stop);
+}
+
 TEST_CASE("the number of a host that has gone is given to another", "[daemon]") {
     Guests job(sizes(1, 2));
     REQUIRE(job.enter(1));
