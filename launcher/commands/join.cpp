@@ -16,9 +16,10 @@ constexpr std::string_view kJoinIntroduction =
 
 Starts ranks on this machine that belong to a job of `dtrun serve`. The job
 begins when enough ranks have come together, from whatever machines, and ends
-when they have ended. With --max-np above --min-np it is elastic: when a machine
-is lost or another one comes, all ranks are ended with SIGTERM and started again
-in a new generation, with new numbers and an empty store.
+when all of them have ended, and so does this command. With --max-np above
+--min-np it is elastic: when a machine is lost or another one comes, there is a
+new generation, with new numbers and an empty store. Processes that can live on
+(docs/ELASTIC.md) do so; all others are ended with SIGTERM and started again.
 
 Without HOST the daemon is that of DTRUN_SERVE, else one on this machine.
 
