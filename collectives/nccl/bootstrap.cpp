@@ -44,6 +44,7 @@ public:
     Result<Communicators> run(int device);
 
 private:
+    Result<void> make(Communicators& made);
     Result<UniqueId> make_id() const;
     Result<std::vector<UniqueId>> share_ids();
     Result<void> publish();
@@ -70,15 +71,21 @@ private:
 
 Result<Communicators> Bootstrap::run(int device) {
     place_ = place_of(library_, device);
-    auto ids = share_ids();
-    if (!ids) return std::unexpected(ids.error());
     Communicators made;
-    auto ok = init(made, *ids);
-    if (ok && settings_.blocking_operations && library_.nccl.comm_split != nullptr)
-        ok = split(made);
+    const auto ok = make(made);
     if (ok) return made;
+    // First the reason: to the others, which find it then, an abort looks like a lost peer.
+    report_failure(spec_, ok.error());
     abort_all(library_, made, settings_.abort_within);
     return std::unexpected(ok.error());
+}
+
+Result<void> Bootstrap::make(Communicators& made) {
+    auto ids = share_ids();
+    if (!ids) return std::unexpected(ids.error());
+    if (auto ok = init(made, *ids); !ok) return ok;
+    if (settings_.blocking_operations && library_.nccl.comm_split != nullptr) return split(made);
+    return {};
 }
 
 Result<UniqueId> Bootstrap::make_id() const {

@@ -40,7 +40,7 @@ Result<UniqueId> decode_id(std::string_view text, const NcclLibrary& library);
 /// Makes the communicator of a group on the current device: rank 0 publishes a unique id in the
 /// store, all join. A single rank needs no store.
 /// Errc: timed_out (names who has not come), closed (another one has failed), invalid_input (two
-/// ranks on one GPU, different versions), internal
+/// ranks on one GPU, different versions), internal; the others are told the reason
 Result<Communicators> bootstrap(const NcclLibrary& library, const GroupSpec& spec,
                                 const Settings& settings, int device);
 

@@ -146,23 +146,20 @@ private:
 
 Result<std::unique_ptr<Group>> NcclGroup::connect(std::shared_ptr<const NcclLibrary> library,
                                                   const GroupSpec& spec, const Settings& settings) {
-    auto group = make(std::move(library), spec, settings);
-    if (!group) report_failure(spec, group.error());
-    return group;
-}
-
-Result<std::unique_ptr<Group>> NcclGroup::make(std::shared_ptr<const NcclLibrary> library,
-                                               const GroupSpec& spec, const Settings& settings) {
+    const auto failed = [&spec](const Error& error) {
+        report_failure(spec, error);
+        return std::unexpected(error);
+    };
     const auto device = choose_device(*library, spec);
-    if (!device) return std::unexpected(device.error());
+    if (!device) return failed(device.error());
     const auto sockets = choose_sockets(spec.interfaces, spec.address, all_interfaces());
-    if (!sockets) return std::unexpected(sockets.error());
+    if (!sockets) return failed(sockets.error());
     export_sockets(*sockets);
     auto communicators = bootstrap(*library, spec, settings, *device);
     if (!communicators) return std::unexpected(communicators.error());
     std::unique_ptr<NcclGroup> group(
         new NcclGroup(std::move(library), spec, settings, *device, *communicators));
-    if (auto ok = group->prepare(); !ok) return std::unexpected(ok.error());
+    if (auto ok = group->prepare(); !ok) return failed(ok.error());
     return group;
 }
 

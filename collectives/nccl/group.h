@@ -63,8 +63,6 @@ private:
     /// Puts work into the stream; returns the first failure of its calls.
     using Enqueue = std::function<NcclResult(NcclComm* comm, GpuStream* stream)>;
 
-    static Result<std::unique_ptr<Group>> make(std::shared_ptr<const NcclLibrary> library,
-                                               const GroupSpec& spec, const Settings& settings);
     NcclGroup(std::shared_ptr<const NcclLibrary> library, const GroupSpec& spec,
               const Settings& settings, int device, Communicators communicators);
     Result<void> prepare();

@@ -143,6 +143,7 @@ TEST_CASE("ranks that have their GPUs for themselves learn at once of two that h
     CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
     for (const auto& result : results) {
         REQUIRE_FALSE(result.has_value());
+        INFO(result.error().message);
         CHECK(result.error().message.find("ranks 0, 2 of ") != std::string::npos);
     }
 }
