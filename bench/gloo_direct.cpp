@@ -3,10 +3,10 @@
 /// Ranks are processes on the loopback interface. Every way in which Gloo can do an operation and
 /// ours take turns, in batches; a row has the median over batches of the time of one operation, of
 /// the slowest rank, in microseconds, and how much faster ours is than Gloo's best.
-#include "collectives/arrangement.h"
+#include "collectives/backends/native/group.h"
 #include "collectives/codec/reduce.h"
-#include "collectives/dtrun/group.h"
 #include "collectives/group.h"
+#include "collectives/host/arrangement.h"
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -171,7 +171,7 @@ std::unique_ptr<Group> connect_ours(OurStore& store, std::uint32_t rank, std::ui
     spec.store = &store;
     spec.prefix = "ours/";
     spec.address = "127.0.0.1";
-    auto group = over_dtrun::connect(spec);
+    auto group = native::connect(spec);
     require(group.has_value(), group ? "" : group.error().message);
     static const auto arrangement =
         arrange(spec, **group);  // of this process, for as long as it lives

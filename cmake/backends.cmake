@@ -11,7 +11,7 @@ function(dtrun_backend name)
     dtrun_precompiled(${target} dtrun_base)
     target_link_libraries(${target} PRIVATE ${ARG_LIBRARIES} dtrun_collectives_parts ${CMAKE_DL_LIBS})
     # What it has of other libraries is its own: Python has another OpenSSL.
-    set(exports ${CMAKE_SOURCE_DIR}/collectives/plugin.map)
+    set(exports ${CMAKE_SOURCE_DIR}/collectives/backends/plugin.map)
     target_link_options(${target} PRIVATE -Wl,--version-script,${exports} -Wl,--gc-sections)
     set_target_properties(${target} PROPERTIES DTRUN_STATIC ON BUILD_WITH_INSTALL_RPATH ON LINK_DEPENDS ${exports}
                           LIBRARY_OUTPUT_DIRECTORY ${DTRUN_BACKEND_DIR})

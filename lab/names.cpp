@@ -1,6 +1,6 @@
 #include "lab/names.h"
 
-#include "collectives/backend_table.h"
+#include "collectives/backends/backend_table.h"
 #include "collectives/codec/format_table.h"
 
 #include <fmt/ranges.h>

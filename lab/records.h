@@ -6,7 +6,7 @@
 //
 // A line of a rank is the record as a JSON object, with its kType as the member "type".
 
-#include "collectives/backend_table.h"
+#include "collectives/backends/backend_table.h"
 
 #include <array>
 #include <compare>

@@ -1,10 +1,10 @@
 // The C interface of <dtrun_coordinator.h>: arguments are checked, no exception leaves it, and what
 // has failed becomes a code and a text.
 #include "base/sized_struct.h"
-#include "collectives/c_errors.h"
+#include "collectives/api/c_errors.h"
+#include "collectives/api/handles.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/coordinator/coordinator.h"
-#include "collectives/handles.h"
 #include "collectives/include/dtrun_coordinator.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "lab/rank/commands.h"
 
-#include "collectives/backend_table.h"
+#include "collectives/backends/backend_table.h"
 #include "lab/rank/host_facts.h"
 #include "lab/record_json.h"
 

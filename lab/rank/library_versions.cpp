@@ -1,4 +1,4 @@
-#include "collectives/backend_facts.h"
+#include "collectives/backends/backend_facts.h"
 #include "collectives/shared_library.h"
 #include "lab/rank/host_facts.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "collectives/device.h"
+#include "collectives/backends/device.h"
 
 #include <cstddef>
 #include <memory>

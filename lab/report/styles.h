@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/backend_table.h"
+#include "collectives/backends/backend_table.h"
 #include "lab/report/figures.h"
 #include "lab/report/results.h"
 

@@ -1,7 +1,7 @@
 #include "lab/report/tables.h"
 
 #include "base/strings.h"
-#include "collectives/backend_table.h"
+#include "collectives/backends/backend_table.h"
 #include "lab/plan/plan.h"
 #include "lab/report/fit.h"
 #include "lab/report/pairs.h"

@@ -41,6 +41,13 @@ check worker/mpi worker/ranks worker/stores contracts rendezvous base
 check worker/checkup worker/ranks rendezvous base
 check worker/agent worker/binding worker/checkup worker/mpi worker/ranks worker/stores contracts rendezvous base
 check collectives worker/include rendezvous/wire/handshake_records.h rendezvous/wire/sealing.h 'base/*'
+check collectives/codec 'collectives/*' 'base/*'
+check collectives/host collectives/codec 'collectives/*' 'base/*'
+check collectives/algorithms collectives/codec collectives/host 'collectives/*' 'base/*'
+check collectives/backends collectives/algorithms collectives/codec collectives/host 'collectives/*' rendezvous/wire 'base/*'
+check collectives/communicator collectives/backends collectives/algorithms collectives/codec collectives/host 'collectives/*' worker/include 'base/*'
+check collectives/api collectives/communicator collectives/codec collectives/include 'collectives/*' worker/include 'base/*'
+check collectives/coordinator collectives/api collectives/codec collectives/include 'collectives/*' worker/include 'base/*'
 check launcher contracts hostfiles rendezvous base lab worker/binding
 check launcher/transport hostfiles rendezvous base
 check launcher/plan launcher/transport contracts hostfiles rendezvous base

@@ -1,4 +1,4 @@
-#include "collectives/backend_table.h"
+#include "collectives/backends/backend_table.h"
 #include "lab/report/chart.h"
 #include "lab/report/figures.h"
 #include "lab/report/html.h"

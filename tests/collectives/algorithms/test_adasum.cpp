@@ -1,4 +1,4 @@
-#include "collectives/adasum.h"
+#include "collectives/algorithms/adasum.h"
 #include "tests/collectives/support/elements.h"
 #include "tests/collectives/support/local_group.h"
 #include "tests/collectives/support/thread_ranks.h"

@@ -1,4 +1,4 @@
-#include "collectives/stand_ins.h"
+#include "collectives/algorithms/stand_ins.h"
 
 #include "tests/collectives/support/elements.h"
 #include "tests/collectives/support/local_group.h"

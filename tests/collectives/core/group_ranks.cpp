@@ -1,10 +1,10 @@
 // A rank for dtrun to start: every operation of a backend against the reference, over the real
 // network, between all of the ranks, all but one, ...
 // group_ranks BACKEND [thorough]
-#include "collectives/arrangement.h"
-#include "collectives/backends.h"
-#include "collectives/host_address.h"
-#include "collectives/worker_store.h"
+#include "collectives/backends/backends.h"
+#include "collectives/communicator/host_address.h"
+#include "collectives/communicator/worker_store.h"
+#include "collectives/host/arrangement.h"
 #include "tests/collectives/support/group_checks.h"
 #include "worker/include/dtrun.h"
 

@@ -1,8 +1,8 @@
-#include "collectives/choose.h"
+#include "collectives/backends/choose.h"
 
 #include "base/fd.h"
-#include "collectives/backend_table.h"
-#include "collectives/host_address.h"
+#include "collectives/backends/backend_table.h"
+#include "collectives/communicator/host_address.h"
 #include "tests/support/catch.h"
 
 #include <unistd.h>

@@ -1,7 +1,7 @@
 #include "base/fd.h"
 #include "base/strings.h"
+#include "collectives/backends/plugin_abi.h"
 #include "collectives/operation.h"
-#include "collectives/plugin_abi.h"
 #include "tests/support/catch.h"
 
 #include <string>
@@ -32,7 +32,7 @@ TEST_CASE("C, C++, Python and plug-ins have every operation", "[collectives]") {
     const std::string c = text_in("collectives/include/dtrun_collectives.h");
     const std::string cpp = text_in("collectives/include/dtrun/communicator.h");
     const std::string python = text_in("worker/python/dtrun/collectives.py");
-    const std::string plugins = text_in("collectives/plugin_abi.h");
+    const std::string plugins = text_in("collectives/backends/plugin_abi.h");
     const std::string manual = text_in("docs/COLLECTIVES.md");
     for (const OperationRow& row : kOperations) {
         std::string name(row.name);

@@ -1,4 +1,4 @@
-#include "collectives/watch.h"
+#include "collectives/communicator/watch.h"
 
 #include "tests/collectives/support/memory_store.h"
 #include "tests/support/catch.h"

@@ -1,9 +1,9 @@
 /// A rank of mpi_backend_test.py: mpi_ranks TEST PLUGIN [PLUGIN]
 ///
 /// Prints "ok" and more if all went well, else what did not, and ends with 1.
+#include "collectives/backends/plugin_import.h"
 #include "collectives/codec/reduce.h"
-#include "collectives/plugin_import.h"
-#include "collectives/worker_store.h"
+#include "collectives/communicator/worker_store.h"
 #include "tests/collectives/support/group_checks.h"
 
 #include <dtrun.h>

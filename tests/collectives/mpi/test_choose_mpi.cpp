@@ -1,4 +1,4 @@
-#include "collectives/mpi/choose_mpi.h"
+#include "collectives/backends/mpi/choose_mpi.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "collectives/mpi/interfaces.h"
+#include "collectives/backends/mpi/interfaces.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/mpi/standing.h"
+#include "collectives/backends/mpi/standing.h"
 #include "tests/collectives/support/thread_ranks.h"
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/mpi/texts.h"
+#include "collectives/backends/mpi/texts.h"
 #include "tests/support/catch.h"
 
 using namespace dtrun::collectives;

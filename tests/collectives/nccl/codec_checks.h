@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/nccl/codec_cuda.h"
+#include "collectives/backends/nccl/codec_cuda.h"
 #include "tests/collectives/support/group_checks.h"
 
 #include <cstddef>

@@ -10,7 +10,7 @@ int launched();
 
 }  // namespace dtrun::collectives::cuda
 
-#include "collectives/nccl/codec_launch.cuh"
+#include "collectives/backends/nccl/codec_launch.cuh"
 
 namespace dtrun::collectives::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/nccl/codec_cuda.h"
+#include "collectives/backends/nccl/codec_cuda.h"
 
 namespace dtrun::collectives {
 

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-// What the CUDA kernels of collectives/nccl need, on a CPU, so that their arithmetic and their
+// What the CUDA kernels of collectives/backends/nccl need, on a CPU, so that their arithmetic and their
 // addresses are tested where there is no GPU. Kernels run thread by thread. A shuffle between the
 // lanes of a warp stops all of them; then they begin again, and the shuffle gives what each of the
 // others had. So a kernel may write nothing before its last shuffle.

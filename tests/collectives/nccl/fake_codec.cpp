@@ -1,7 +1,7 @@
+#include "collectives/backends/nccl/api.h"
+#include "collectives/backends/nccl/codec_cuda.h"
 #include "collectives/codec/codec.h"
 #include "collectives/codec/reduce.h"
-#include "collectives/nccl/api.h"
-#include "collectives/nccl/codec_cuda.h"
 #include "tests/collectives/nccl/fake_gpu.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/nccl/api.h"
+#include "collectives/backends/nccl/api.h"
 #include "tests/collectives/nccl/fake_mesh.h"
 
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "tests/collectives/nccl/fake_gpu.h"
 
-#include "collectives/nccl/api.h"
+#include "collectives/backends/nccl/api.h"
 
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/nccl/group.h"
+#include "collectives/backends/nccl/group.h"
 #include "tests/collectives/support/group_checks.h"
 
 #include <cstdlib>

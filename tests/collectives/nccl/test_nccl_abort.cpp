@@ -1,4 +1,4 @@
-#include "collectives/nccl/settings.h"
+#include "collectives/backends/nccl/settings.h"
 #include "collectives/shared_library.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 

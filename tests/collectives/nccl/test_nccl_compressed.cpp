@@ -1,4 +1,4 @@
-#include "collectives/compressed.h"
+#include "collectives/algorithms/compressed.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 #include "tests/collectives/support/local_group.h"
 

@@ -11,8 +11,8 @@
 //                                      one of several ranks; or allreduce over and over until
 //                                      rank 1 kills itself after K times
 
+#include "collectives/backends/nccl/group.h"
 #include "collectives/codec/codec.h"
-#include "collectives/nccl/group.h"
 #include "tests/collectives/nccl/folder_store.h"
 #include "tests/collectives/nccl/nccl_fixture.h"
 #include "tests/collectives/support/thread_ranks.h"

@@ -1,5 +1,5 @@
-#include "collectives/nccl/group.h"
-#include "collectives/plugin_import.h"
+#include "collectives/backends/nccl/group.h"
+#include "collectives/backends/plugin_import.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 #include "tests/support/catch.h"
 

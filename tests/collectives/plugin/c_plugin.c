@@ -1,6 +1,6 @@
 /* A plug-in in C, which has no C++ library at all: ranks whose data are all the same, so that each knows what the others
  * have. A group whose prefix is "fail NAME CODE" fails in the function of that name, with that code. */
-#include "collectives/plugin_abi.h"
+#include "collectives/backends/plugin_abi.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "collectives/plugin_import.h"
+#include "collectives/backends/plugin_import.h"
 #include "tests/collectives/support/thread_ranks.h"
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/plugin_files.h"
+#include "collectives/backends/plugin_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

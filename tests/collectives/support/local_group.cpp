@@ -1,6 +1,6 @@
 #include "tests/collectives/support/local_group.h"
 
-#include "collectives/by_messages.h"
+#include "collectives/algorithms/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "tests/collectives/support/elements.h"
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/fd.h"
-#include "collectives/tcp/address.h"
-#include "collectives/tcp/socket.h"
+#include "collectives/backends/tcp/address.h"
+#include "collectives/backends/tcp/socket.h"
 #include "tests/collectives/support/memory_store.h"
 
 #include <poll.h>

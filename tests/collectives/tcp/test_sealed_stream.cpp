@@ -1,4 +1,4 @@
-#include "collectives/tcp/sealed_stream.h"
+#include "collectives/backends/tcp/sealed_stream.h"
 #include "tests/support/catch.h"
 
 #include <sys/socket.h>

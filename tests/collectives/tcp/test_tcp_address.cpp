@@ -1,5 +1,5 @@
-#include "collectives/tcp/address.h"
-#include "collectives/tcp/mesh.h"
+#include "collectives/backends/tcp/address.h"
+#include "collectives/backends/tcp/mesh.h"
 #include "tests/support/catch.h"
 
 using namespace dtrun::collectives;

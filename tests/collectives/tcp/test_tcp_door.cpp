@@ -1,5 +1,5 @@
 #include "base/result.h"
-#include "collectives/tcp/door.h"
+#include "collectives/backends/tcp/door.h"
 #include "tests/support/catch.h"
 
 #include <netinet/in.h>

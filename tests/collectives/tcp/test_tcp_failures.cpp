@@ -1,5 +1,5 @@
-#include "collectives/tcp/door.h"
-#include "collectives/tcp/group.h"
+#include "collectives/backends/tcp/door.h"
+#include "collectives/backends/tcp/group.h"
 #include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/tap.h"
 #include "tests/collectives/support/thread_ranks.h"

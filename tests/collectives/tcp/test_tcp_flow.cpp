@@ -1,8 +1,8 @@
-#include "collectives/tcp/alarm.h"
-#include "collectives/tcp/directory.h"
-#include "collectives/tcp/door.h"
-#include "collectives/tcp/mesh.h"
-#include "collectives/tcp/stream.h"
+#include "collectives/backends/tcp/alarm.h"
+#include "collectives/backends/tcp/directory.h"
+#include "collectives/backends/tcp/door.h"
+#include "collectives/backends/tcp/mesh.h"
+#include "collectives/backends/tcp/stream.h"
 #include "tests/collectives/support/thread_ranks.h"
 #include "tests/support/catch.h"
 

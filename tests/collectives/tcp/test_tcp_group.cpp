@@ -1,4 +1,4 @@
-#include "collectives/tcp/group.h"
+#include "collectives/backends/tcp/group.h"
 #include "tests/collectives/support/group_checks.h"
 #include "tests/collectives/support/thread_ranks.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-#include "collectives/tcp/socket.h"
+#include "collectives/backends/tcp/socket.h"
 #include "tests/support/catch.h"
 
 #include <netinet/in.h>

@@ -1,0 +1,473 @@
+#include "collectives/algorithms/compressed.h"
+
+#include "collectives/algorithms/host_mean.h"
+#include "collectives/algorithms/segments.h"
+#include "collectives/codec/format_table.h"
+#include "collectives/codec/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <span>
+
+namespace dtrun::collectives {
+namespace {
+
+/// Values that are gathered, encoded or decoded at a time, small enough for the first cache.
+constexpr std::size_t kStrip = 4096;
+/// Chunks that are on the way to the owners, and from them, while the next one is encoded.
+constexpr std::size_t kUnderWay = 2;
+constexpr std::size_t kSlots = kUnderWay + 1;
+/// Strips between two polls of messages that are under way.
+constexpr std::size_t kStripsPerPoll = 4;
+constexpr std::size_t kAlignment = 64;
+
+constexpr std::size_t round_up(std::size_t n, std::size_t to) {
+    return (n + to - 1) / to * to;
+}
+
+std::uint64_t seed_of(std::uint64_t call, std::uint64_t rank, std::uint64_t position) {
+    std::uint64_t x = call * 0x9e3779b97f4a7c15 ^ rank * 0xc2b2ae3d27d4eb4f ^ position;
+    x = (x ^ x >> 33) * 0xff51afd7ed558ccd;  // the finalizer of MurmurHash3
+    x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53;
+    return x ^ x >> 33;
+}
+
+/// Cuts values into a piece for each owner, and pieces into chunks, at block boundaries. Owners are the ranks of
+/// all rails: those of the first rail by host, then those of the second one, and so on.
+class Cut {
+public:
+    struct Range {
+        std::size_t at = 0;
+        std::size_t count = 0;
+    };
+
+    Cut(std::size_t count, std::uint32_t rails, std::uint32_t hosts, Format format,
+        const CompressedAllreduce::Chunks& chunks)
+        : count_(count), size_(rails * hosts), blocks_(round_up(count, kBlock) / kBlock) {
+        const std::size_t longest = round_up(blocks_, size_) / size_ * kBlock;
+        const std::size_t bytes =
+            std::max(chunks.step_bytes / rails / (hosts - 1), chunks.message_bytes_min);
+        const std::size_t aim = std::max(bytes * kBlock / encoded_bytes(format, kBlock), kBlock);
+        const std::size_t about = std::max<std::size_t>((longest + aim - 1) / aim, 1);
+        chunk_ = std::max(round_up((longest + about - 1) / about, kBlock), kBlock);
+        chunks_ = (longest + chunk_ - 1) / chunk_;
+    }
+
+    std::size_t chunks() const { return chunks_; }
+    std::size_t chunk_values_max() const { return chunk_; }
+
+    /// A chunk of the owner's piece; empty beyond its end.
+    Range chunk(std::size_t owner, std::size_t number) const {
+        const std::size_t begin = std::min(piece(owner) + number * chunk_, piece(owner + 1));
+        const std::size_t end = std::min(begin + chunk_, piece(owner + 1));
+        return {begin, end - begin};
+    }
+
+private:
+    std::size_t piece(std::size_t owner) const {
+        const std::size_t block = blocks_ / size_ * owner + std::min(owner, blocks_ % size_);
+        return std::min(block * kBlock, count_);
+    }
+
+    std::size_t count_;
+    std::size_t size_;
+    std::size_t blocks_;
+    std::size_t chunk_ = kBlock;
+    std::size_t chunks_ = 0;
+};
+
+/// One call on one rank. Peers are numbered by their host.
+class Exchange {
+public:
+    Exchange(Group& group, const Topology& topology, HostGroup* host, const Segments& values,
+             Reduce reduce, const Compression& compression, std::uint64_t call,
+             const CompressedAllreduce::Chunks& chunks, std::vector<std::byte>& messages)
+        : group_(group),
+          topology_(topology),
+          host_(host),
+          me_(topology.host()),
+          hosts_(topology.hosts()),
+          rail_(topology.place()),
+          on_rail_(topology.place() < topology.rails()),
+          values_(values),
+          error_of_mean_(reduce == Reduce::average ? static_cast<float>(topology.size()) : 1.0F),
+          mean_(topology, reduce, compression.format),
+          past_caches_(values.count() * sizeof(float) >= kPastCachesBytes),
+          format_(compression.format),
+          rounding_(compression.rounding),
+          call_(call),
+          cut_(values.count(), topology.rails(), topology.hosts(), compression.format, chunks),
+          message_bytes_(encoded_bytes(compression.format, cut_.chunk_values_max())),
+          messages_(messages) {
+        // Each slot has three boxes for each peer. Behind them are sums of the host, a slice in each slot.
+        boxes_bytes_ = round_up(kSlots * 3 * std::size_t{hosts_} * message_bytes_, kAlignment);
+        const std::size_t slices = host != nullptr ? kSlots : 0;
+        const std::size_t needed = boxes_bytes_ + slices * slice_values_max() * sizeof(float);
+        if (messages_.size() < needed) messages_.resize(needed);
+    }
+
+    Result<void> run();
+
+private:
+    /// The encoded messages of a slot, one of each kind per peer.
+    enum class Box { to_owner = 0, from_peer = 1, sum_of_peer = 2 };
+    using Slots = std::array<std::unique_ptr<Pending>, kSlots>;
+
+    std::byte* box(Box which, std::size_t chunk, std::uint32_t peer) const {
+        const std::size_t slot = (chunk % kSlots) * 3 + static_cast<std::size_t>(which);
+        return messages_.data() + (slot * hosts_ + peer) * message_bytes_;
+    }
+    /// All hosts' sums are one behind the other, this one's among them.
+    std::byte* own_sum(std::size_t chunk) const { return box(Box::sum_of_peer, chunk, me_); }
+
+    /// What a peer of this rail owns of a chunk.
+    Cut::Range range_of(std::uint32_t peer, std::size_t chunk) const {
+        return range_of(rail_, peer, chunk);
+    }
+    Cut::Range range_of(std::uint32_t rail, std::uint32_t peer, std::size_t chunk) const {
+        return cut_.chunk(std::size_t{rail} * hosts_ + peer, chunk);
+    }
+    std::uint32_t rank_of(std::uint32_t peer) const { return topology_.ranks_of(peer)[rail_]; }
+
+    // A chunk's ranges on one rail, one behind the other, are a slice, which the host adds up as one.
+    std::size_t slice_values_max() const { return hosts_ * cut_.chunk_values_max(); }
+    float* slice(std::size_t number) const {
+        return reinterpret_cast<float*>(messages_.data() + boxes_bytes_) +
+               number * slice_values_max();
+    }
+    float* host_sums(std::size_t chunk) const { return slice(chunk % kSlots); }
+    std::size_t place_in_slice(std::uint32_t peer, std::size_t chunk) const;
+    std::vector<HostGroup::Slice> slices_of(std::size_t chunk) const;
+    template <class Part>
+    void in_ranges(std::size_t at, std::size_t n, std::size_t chunk, Part part) const;
+
+    Result<void> sum_on_host(std::size_t chunk);
+    Result<void> share_on_host(std::size_t chunk);
+    Result<void> send_values(std::size_t chunk);
+    Result<void> send_sum(std::size_t chunk);
+    Result<void> receive_sums(std::size_t chunk);
+    const float* own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
+                            std::size_t n);
+    void encode_values(std::uint32_t peer, std::size_t chunk);
+    void encode_sum(std::size_t chunk);
+    void add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t chunk);
+    void encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
+                      float error_factor);
+    void decode_to_place(Cut::Range range, const std::byte* from);
+    /// Calls strip(offset in the range, values, offset in its encoded bytes).
+    template <class F>
+    void strips(Cut::Range range, F strip);
+    void poll();
+    /// Before messages that are under way are waited for.
+    Result<void> failed_in_memory(const Error& error) {
+        return std::unexpected(group_.failed_in_memory(error));
+    }
+
+    Group& group_;
+    const Topology& topology_;
+    HostGroup* const host_;
+    const std::uint32_t me_;     ///< this rank's host
+    const std::uint32_t hosts_;  ///< which are the peers of a rail
+    const std::uint32_t rail_;
+    const bool on_rail_;  ///< false: this rank only adds and copies
+    const Segments& values_;
+    const float
+        error_of_mean_;  ///< in one rank's values, which the mean divides by the number of ranks
+    const HostMean mean_;
+    const bool past_caches_;  ///< results are too large for them
+    const Format format_;
+    const Rounding rounding_;
+    const std::uint64_t call_;
+    const Cut cut_;
+    const std::size_t message_bytes_;
+    std::size_t boxes_bytes_ = 0;
+    std::vector<std::byte>& messages_;
+    alignas(kAlignment) std::array<float, kStrip> room_;
+    alignas(kAlignment) std::array<float, kStrip> sums_;
+    alignas(kAlignment) std::array<float, kStrip> errors_;
+    std::size_t strips_done_ = 0;
+    Slots to_owners_;    ///< messages with ranks' values
+    Slots from_owners_;  ///< messages with sums
+};
+
+template <class F>
+void Exchange::strips(Cut::Range range, F strip) {
+    for (std::size_t done = 0; done < range.count; done += kStrip) {
+        strip(done, std::min(kStrip, range.count - done), encoded_bytes(format_, done));
+        if (++strips_done_ % kStripsPerPoll == 0) poll();
+    }
+}
+
+/// Some backends send only while they are called.
+void Exchange::poll() {
+    for (Slots* slots : {&to_owners_, &from_owners_})
+        for (const auto& pending : *slots)
+            if (pending) pending->poll();
+}
+
+// ---- on a host ------------------------------------------------------------------------------
+
+std::size_t Exchange::place_in_slice(std::uint32_t peer, std::size_t chunk) const {
+    std::size_t at = 0;
+    for (std::uint32_t before = 0; before < peer; ++before) at += range_of(before, chunk).count;
+    return at;
+}
+
+/// The slices of all rails, numbered one behind the other at equal distances.
+std::vector<HostGroup::Slice> Exchange::slices_of(std::size_t chunk) const {
+    std::vector<HostGroup::Slice> slices;
+    for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail) {
+        slices.push_back({rail * slice_values_max(), 0});
+        for (std::uint32_t peer = 0; peer < hosts_; ++peer)
+            slices.back().count += range_of(rail, peer, chunk).count;
+    }
+    return slices;
+}
+
+/// Calls part(first value, number, offset from `at`) for what [at, at + n) of slices_of() consists of.
+template <class Part>
+void Exchange::in_ranges(std::size_t at, std::size_t n, std::size_t chunk, Part part) const {
+    const auto rail = static_cast<std::uint32_t>(at / slice_values_max());
+    std::size_t begin = rail * slice_values_max();
+    for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
+        const Cut::Range range = range_of(rail, peer, chunk);
+        const std::size_t first = std::max(begin, at);
+        const std::size_t last = std::min(begin + range.count, at + n);
+        if (first < last) part(range.at + (first - begin), last - first, first - at);
+        begin += range.count;
+    }
+}
+
+Result<void> Exchange::sum_on_host(std::size_t chunk) {
+    const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
+        in_ranges(at, n, chunk, [&](std::size_t first, std::size_t number, std::size_t offset) {
+            auto* const room = reinterpret_cast<float*>(to) + offset;
+            const float* const from = values_.take(first, number, room);
+            if (from != room) std::copy_n(from, number, room);
+        });
+        poll();
+    };
+    const std::vector<HostGroup::Slice> slices = slices_of(chunk);
+    auto done = host_->sum_slices(slices, DType::f32, Reduce::sum, fill, host_sums(chunk));
+    if (done && on_rail_) mean_.divide_sums(host_sums(chunk), slices[rail_].count);
+    return done;
+}
+
+/// Hands the sums out as they have come, encoded: every rank decodes them to where they belong.
+Result<void> Exchange::share_on_host(std::size_t chunk) {
+    const std::size_t unit = encoded_bytes(format_, kBlock);
+    const std::size_t blocks = cut_.chunk_values_max() / kBlock;  // of a peer
+    const std::size_t all = blocks * hosts_;
+    std::vector<HostGroup::Slice> slices;
+    for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail)
+        slices.push_back({rail * all, all});
+    const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
+        const auto rail = static_cast<std::uint32_t>(at / all);
+        for (std::size_t done = 0; done < n;) {
+            const std::size_t block = (at + done) % all;
+            const Cut::Range range =
+                range_of(rail, static_cast<std::uint32_t>(block / blocks), chunk);
+            const std::size_t here = std::min(n - done, blocks - block % blocks);
+            const std::size_t begin = std::min(block % blocks * kBlock, range.count);
+            const std::size_t end = std::min(begin + here * kBlock, range.count);
+            decode_to_place({range.at + begin, end - begin}, from + done * unit);
+            done += here;
+        }
+    };
+    return host_->share_slices(slices, unit, box(Box::sum_of_peer, chunk, 0), take);
+}
+
+// ---- between hosts --------------------------------------------------------------------------
+
+/// This host's values of what a peer owns, with the errors of the last call.
+const float* Exchange::own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
+                                  std::size_t n) {
+    if (host_ != nullptr) return host_sums(chunk) + place_in_slice(peer, chunk) + offset;
+    const float* const own = values_.take(range_of(peer, chunk).at + offset, n, room_.data());
+    if (!mean_.divides()) return own;
+    if (own != room_.data()) std::copy_n(own, n, room_.data());
+    mean_.divide_sums(room_.data(), n);
+    return room_.data();
+}
+
+/// Encodes values and stores the rounding errors if the caller keeps them.
+void Exchange::encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
+                            float error_factor) {
+    const std::uint64_t seed = seed_of(call_, topology_.rank(), at);
+    if (!values_.has_errors(at, n)) return encode(format_, rounding_, seed, values, n, to);
+    std::fill_n(errors_.data(), n, 0.0F);
+    encode(format_, rounding_, seed, values, n, to, errors_.data());
+    if (error_factor != 1)
+        for (std::size_t i = 0; i < n; ++i) errors_[i] *= error_factor;
+    values_.put_errors(at, n, errors_.data());
+}
+
+void Exchange::encode_values(std::uint32_t peer, std::size_t chunk) {
+    std::byte* const to = box(Box::to_owner, chunk, peer);
+    const Cut::Range range = range_of(peer, chunk);
+    strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
+        encode_strip(range.at + offset, n, own_values(peer, chunk, offset, n), to + encoded_at,
+                     mean_.divisor());
+    });
+}
+
+/// Sets sums_ to the sum or mean of all hosts' values at an offset of this rank's range, added in the order of
+/// hosts.
+void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at,
+                      std::size_t chunk) {
+    for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
+        if (peer == me_) {
+            const float* own = own_values(me_, chunk, offset, n);
+            if (peer == 0)
+                std::copy_n(own, n, sums_.data());
+            else
+                reduce_into(sums_.data(), sums_.data(), own, n, DType::f32, Reduce::sum);
+            continue;
+        }
+        const std::byte* encoded = box(Box::from_peer, chunk, peer) + encoded_at;
+        if (peer == 0)
+            decode(format_, encoded, n, sums_.data());
+        else
+            decode_add(format_, encoded, n, sums_.data());
+    }
+    mean_.finish(sums_.data(), n);
+}
+
+void Exchange::encode_sum(std::size_t chunk) {
+    std::byte* const to = own_sum(chunk);
+    const Cut::Range mine = range_of(me_, chunk);
+    strips(mine, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
+        add_up(offset, n, encoded_at, chunk);
+        encode_strip(mine.at + offset, n, sums_.data(), to + encoded_at, error_of_mean_);
+    });
+}
+
+/// Puts encoded values where they belong.
+void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
+    strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
+        const std::size_t at = range.at + offset;
+        if (float* place = values_.place(at, n))
+            return decode(format_, from + encoded_at, n, place, past_caches_);
+        decode(format_, from + encoded_at, n, room_.data());
+        values_.put(at, n, room_.data());
+    });
+}
+
+/// Sends this host's values of a chunk of every piece to the owners.
+Result<void> Exchange::send_values(std::size_t chunk) {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    const std::size_t mine = encoded_bytes(format_, range_of(me_, chunk).count);
+    for (std::uint32_t step = 1; step < hosts_; ++step) {
+        // Each rank begins with another peer, so that not all wait for one link.
+        const std::uint32_t to = (me_ + step) % hosts_;
+        const std::uint32_t from = (me_ + hosts_ - step) % hosts_;
+        encode_values(to, chunk);
+        const std::size_t bytes = encoded_bytes(format_, range_of(to, chunk).count);
+        if (bytes != 0) sends.push_back({rank_of(to), box(Box::to_owner, chunk, to), bytes});
+        if (mine != 0) receives.push_back({rank_of(from), box(Box::from_peer, chunk, from), mine});
+    }
+    auto pending = group_.start(sends, receives);
+    if (!pending) return std::unexpected(pending.error());
+    to_owners_[chunk % kSlots] = std::move(*pending);
+    return {};
+}
+
+/// Waits for all hosts' values of a chunk of this rank's piece, then sends their encoded sum.
+Result<void> Exchange::send_sum(std::size_t chunk) {
+    std::unique_ptr<Pending>& values = to_owners_[chunk % kSlots];
+    if (auto arrived = values->wait(); !arrived) return arrived;
+    values.reset();
+    const Cut::Range mine = range_of(me_, chunk);
+    encode_sum(chunk);
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    for (std::uint32_t step = 1; step < hosts_; ++step) {
+        const std::uint32_t to = (me_ + step) % hosts_;
+        const std::uint32_t from = (me_ + hosts_ - step) % hosts_;
+        if (mine.count != 0)
+            sends.push_back({rank_of(to), own_sum(chunk), encoded_bytes(format_, mine.count)});
+        const std::size_t bytes = encoded_bytes(format_, range_of(from, chunk).count);
+        if (bytes != 0)
+            receives.push_back({rank_of(from), box(Box::sum_of_peer, chunk, from), bytes});
+    }
+    auto pending = group_.start(sends, receives);
+    if (!pending) return std::unexpected(pending.error());
+    from_owners_[chunk % kSlots] = std::move(*pending);
+    if (host_ == nullptr) decode_to_place(mine, own_sum(chunk));
+    return {};
+}
+
+Result<void> Exchange::receive_sums(std::size_t chunk) {
+    std::unique_ptr<Pending>& sums = from_owners_[chunk % kSlots];
+    if (auto arrived = sums->wait(); !arrived) return arrived;
+    sums.reset();
+    if (host_ != nullptr) return {};  // which all its ranks decode
+    for (std::uint32_t peer = 0; peer < hosts_; ++peer)
+        if (peer != me_) decode_to_place(range_of(peer, chunk), box(Box::sum_of_peer, chunk, peer));
+    return {};
+}
+
+Result<void> Exchange::run() {
+    const std::size_t chunks = cut_.chunks();
+    for (std::size_t step = 0; step < chunks + 2 * kUnderWay; ++step) {
+        const bool begins = step < chunks;
+        const bool adds = on_rail_ && step >= kUnderWay && step - kUnderWay < chunks;
+        const bool ends = step >= 2 * kUnderWay;
+        if (begins && host_ != nullptr)
+            if (auto ok = sum_on_host(step); !ok) return failed_in_memory(ok.error());
+        if (begins && on_rail_)
+            if (auto ok = send_values(step); !ok) return ok;
+        if (adds)
+            if (auto ok = send_sum(step - kUnderWay); !ok) return ok;
+        if (ends && on_rail_)
+            if (auto ok = receive_sums(step - 2 * kUnderWay); !ok) return ok;
+        if (ends && host_ != nullptr)
+            if (auto ok = share_on_host(step - 2 * kUnderWay); !ok)
+                return failed_in_memory(ok.error());
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<void> CompressedAllreduce::run(Group& group, const Topology& topology, HostGroup* host,
+                                      std::span<const TypedSegment> segments, Reduce reduce,
+                                      const Compression& compression, std::uint64_t call) {
+    if (reduce != Reduce::sum && reduce != Reduce::average)
+        return fail(Errc::invalid_input, "only sum and average can be compressed, not {}",
+                    name_of(reduce));
+    if (topology.hosts() > 1) {
+        // A tensor's gradients may be a hundred times another's, which would leave those one bit of eight.
+        const Segments values(segments, row_of(compression.format).is_scaled()
+                                            ? Segments::Blocks::apart
+                                            : Segments::Blocks::shared);
+        if (host != nullptr) host->begin(call);
+        Exchange exchange(group, topology, host, values, reduce, compression, call, chunks_,
+                          messages_);
+        return exchange.run();
+    }
+    for (const TypedSegment& segment : segments)
+        if (segment.count != 0 && segment.in != segment.out)
+            std::memcpy(segment.out, segment.in, segment.count * bytes_of(segment.type));
+    return {};
+}
+
+Result<void> CompressedAllreduce::run(Group& group, std::uint32_t rank, std::uint32_t size,
+                                      std::span<const Segment> segments, Reduce reduce,
+                                      const Compression& compression, std::uint64_t call) {
+    std::vector<TypedSegment> typed;
+    for (const Segment& one : segments) typed.push_back({one.in, one.out, one.count, one.error});
+    return run(group, Topology::apart(rank, size), nullptr, typed, reduce, compression, call);
+}
+
+Result<void> CompressedAllreduce::run(Group& group, std::uint32_t rank, std::uint32_t size,
+                                      const float* in, float* out, std::size_t count, Reduce reduce,
+                                      const Compression& compression, std::uint64_t call) {
+    const Segment all{in, out, count, compression.error};
+    return run(group, rank, size, {&all, 1}, reduce, compression, call);
+}
+
+}  // namespace dtrun::collectives

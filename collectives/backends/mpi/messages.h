@@ -1,0 +1,60 @@
+#pragma once
+
+#include "collectives/backends/mpi/runtime.h"
+#include "collectives/group.h"
+
+#include <mpi.h>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace dtrun::collectives {
+
+#ifdef DTRUN_MPI_PIECE_BYTES  // a small one, for tests
+inline constexpr std::size_t kPieceBytes = DTRUN_MPI_PIECE_BYTES;
+#else
+/// Most bytes of one MPI call, whose counts are ints.
+inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
+#endif
+
+/// Messages between members of a communicator that nobody else uses.
+class Messages final : public Pending {
+public:
+    /// \param call  of Group::expect()
+    static Result<std::unique_ptr<Pending>> start(Runtime& runtime, Runtime::Activity& activity,
+                                                  MPI_Comm comm, std::uint64_t call,
+                                                  std::span<const Send> sends,
+                                                  std::span<const Receive> receives);
+    ~Messages() override;
+    void poll() override;
+    Result<void> wait() override;
+
+private:
+    Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t pieces);
+    /// \param post  MPI_Isend or MPI_Irecv of a piece
+    template <class Post>
+    int begin(std::size_t bytes, bool receives, Post post);
+    void advance(int code, const char* function, bool done, const MPI_Status& status);
+    std::optional<Error> wrong_size(const MPI_Status& status) const;
+
+    static constexpr std::size_t kFew = 8;
+
+    Runtime& runtime_;
+    Runtime::Activity& activity_;
+    /// A piece of a message.
+    struct Piece {
+        MPI_Request request;
+        int expected;  ///< bytes that are received; -1: it is sent
+    };
+    Piece few_[kFew];
+    std::vector<Piece> many_;
+    Piece* pieces_;
+    int count_ = 0;
+    /// Index of the first incomplete piece. Pieces are waited for one by one: MPI_Waitall of Open
+    /// MPI 4.1 with MPI_THREAD_MULTIPLE does not return when one fails.
+    int next_ = 0;
+    Result<void> result_;
+};
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,111 @@
+#include "collectives/backends/mpi/standing.h"
+
+#include <fmt/format.h>
+#include <vector>
+
+namespace dtrun::collectives {
+namespace {
+
+constexpr char kGoOn = '+';
+constexpr char kStop = '-';
+constexpr char kLate = '!';
+
+/// What is wrong with these standings, or "".
+std::string fault(const GroupSpec& spec, const std::vector<MpiStanding>& standings) {
+    const auto rank = [&](std::size_t member) {
+        return fmt::format("rank {}", spec.members[member]);
+    };
+    const MpiStanding& first = standings.front();
+    for (std::size_t i = 0; i < standings.size(); ++i)
+        if (!standings[i].problem.empty())
+            return fmt::format("{}: {}", rank(i), standings[i].problem);
+    for (std::size_t i = 0; i < standings.size(); ++i) {
+        const MpiStanding& other = standings[i];
+        if (other.library != first.library)
+            return fmt::format(
+                "{} uses {} and {} {}: all need the same MPI library (DTRUN_MPI_LIBRARY)", rank(0),
+                title_of(first.library), rank(i), title_of(other.library));
+        if (other.begun != first.begun)
+            return fmt::format(
+                "MPI has begun in {} but not in {}, and cannot begin twice in one process: after a "
+                "change of the membership use the backend gloo",
+                rank(first.begun ? 0 : i), rank(first.begun ? i : 0));
+    }
+    return {};
+}
+
+/// The member that the others waited for in vain.
+std::string absent(const GroupSpec& spec, std::span<const std::string> keys) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const auto found = spec.store->find(keys[i]);
+        if (found && !*found) return fmt::format("rank {}", spec.members[i]);
+    }
+    return "a rank";
+}
+
+/// On the first member: reads all standings and returns the answer, instead of all reading from
+/// all.
+Result<std::string> judge(const GroupSpec& spec, std::span<const std::string> keys) {
+    const auto texts = spec.store->get(keys, spec.timeout);
+    if (!texts) {
+        if (texts.error().code != Errc::timed_out) return std::unexpected(texts.error());
+        return fmt::format("{}{} has not come to make a group over MPI within {} ms", kLate,
+                           absent(spec, keys), spec.timeout.count());
+    }
+    std::vector<MpiStanding> standings;
+    for (const std::string& text : *texts) {
+        auto standing = MpiStanding::decode(text);
+        if (!standing) return kStop + standing.error().message;
+        standings.push_back(std::move(*standing));
+    }
+    const std::string wrong = fault(spec, standings);
+    return wrong.empty() ? std::string(1, kGoOn) : kStop + wrong;
+}
+
+}  // namespace
+
+std::string MpiStanding::encode() const {
+    return fmt::format("{} {} {}", name_of(library), begun ? "begun" : "new", problem);
+}
+
+Result<MpiStanding> MpiStanding::decode(std::string_view text) {
+    const auto word = [&] {
+        const std::string_view first = text.substr(0, text.find(' '));
+        text.remove_prefix(std::min(text.size(), first.size() + 1));
+        return first;
+    };
+    const std::string_view library = word();
+    const std::string_view begun = word();
+    for (const MpiLibrary one : {MpiLibrary::openmpi, MpiLibrary::mpich})
+        if (library == name_of(one) && (begun == "begun" || begun == "new"))
+            return MpiStanding{one, begun == "begun", std::string(text)};
+    return fail(Errc::invalid_input, "a rank has another version of dtrun's MPI backend");
+}
+
+Result<void> meet(const GroupSpec& spec, std::string_view step, const MpiStanding& mine) {
+    const auto key = [&](std::string_view what) {
+        return fmt::format("{}/mpi/{}/{}", spec.prefix, step, what);
+    };
+    std::vector<std::string> keys;
+    for (const std::uint32_t member : spec.members) keys.push_back(key(fmt::to_string(member)));
+    const KeyStore::Pair standing{keys[spec.rank], mine.encode()};
+    if (auto set = spec.store->set({&standing, 1}); !set) return set;
+    const std::string answer_key = key("answer");
+    std::string answer;
+    if (spec.rank == 0) {
+        auto judged = judge(spec, keys);
+        if (!judged) return std::unexpected(judged.error());
+        answer = std::move(*judged);
+        const KeyStore::Pair pair{answer_key, answer};
+        if (auto set = spec.store->set({&pair, 1}); !set) return set;
+    } else {
+        auto got = spec.store->get({&answer_key, 1}, spec.timeout);
+        if (!got) return fail(got.error(), "ranks that make a group over MPI");
+        answer = std::move(got->front());
+    }
+    if (answer.starts_with(kGoOn)) return {};
+    const Errc code = answer.starts_with(kLate) ? Errc::timed_out : Errc::invalid_input;
+    return fail(code, "{}", answer.substr(1));
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/backends/mpi/choose_mpi.h"
+#include "collectives/group.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace dtrun::collectives {
+
+/// The state of MPI in a rank's process. Ranks compare theirs before any of them calls a function
+/// of MPI, which nothing can interrupt.
+struct MpiStanding {
+    MpiLibrary library = MpiLibrary::openmpi;
+    bool begun = false;   ///< MPI_Init has been called
+    std::string problem;  ///< why it cannot take part; "" if it can
+
+    std::string encode() const;
+    /// Errc: invalid_input
+    static Result<MpiStanding> decode(std::string_view text);
+};
+
+/// All members meet in the store, at most spec.timeout long, and get the same answer: go on, or the
+/// reason of one that cannot, or that does not fit the others. Two round trips.
+/// \param step  a word; each meeting of a group has its own
+/// Errc: timed_out (names a rank that did not come), invalid_input; those of the store
+Result<void> meet(const GroupSpec& spec, std::string_view step, const MpiStanding& mine);
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,268 @@
+#include "collectives/backends/tcp/group.h"
+
+#include <dtrun_version.h>
+#include "collectives/algorithms/by_messages.h"
+#include "collectives/backends/first_loss.h"
+#include "collectives/codec/reduce.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace dtrun::collectives::over_tcp {
+
+namespace {
+
+/// Whether the ranks of this host have fewer processors than they are.
+bool is_crowded(const GroupSpec& spec) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+    return static_cast<int>(spec.topology.places()) > CPU_COUNT(&allowed);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
+    auto group = connect_tcp(spec);
+    if (!group) return std::unexpected(group.error());
+    return std::move(*group);
+}
+
+Result<std::unique_ptr<TcpGroup>> connect_tcp(const GroupSpec& spec) {
+    auto address = choose_address(spec);
+    if (!address) {
+        Directory::refuse(spec, address.error().message);
+        return std::unexpected(address.error());
+    }
+    std::unique_ptr<Door> door;
+    if (spec.size > 1) {
+        auto opened = Door::open(address->ip, spec.size);
+        if (!opened) {
+            Directory::refuse(spec, opened.error().message);
+            return std::unexpected(opened.error());
+        }
+        door = std::move(*opened);
+    }
+    auto group = std::make_unique<TcpGroup>(spec, *std::move(address), std::move(door));
+    if (auto done = group->open(); !done) return std::unexpected(done.error());
+    return group;
+}
+
+TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<Door> door)
+    : spec_(spec),
+      rank_(spec.rank),
+      size_(spec.size),
+      address_(std::move(address)),
+      directory_(spec),
+      door_(std::move(door)) {
+    if (!door_) return;
+    const bool crowded = is_crowded(spec);
+    streams_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::streams, crowded,
+                                      spec.interrupted);
+    message_mesh_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::messages, crowded,
+                                           spec.interrupted);
+    messages_ = std::make_unique<Messages>(*message_mesh_);
+    segment_.resize(segment_bytes_);
+}
+
+Result<void> TcpGroup::open() {
+    if (size_ == 1) return {};
+    if (auto published = directory_.publish(door_->address()); !published) return published;
+    const auto peers = neighbours(rank_, size_);
+    if (auto connected = streams_->connect(peers); !connected) return connected;
+    // The smallest socket buffer of all ranks decides the segment size.
+    std::int64_t room = std::numeric_limits<std::int64_t>::max();
+    for (const std::uint32_t peer : peers)
+        room = std::min(room, static_cast<std::int64_t>(streams_->socket(peer).send_room()));
+    if (spec_.encrypt) room -= room / 16;  // for what records are more than their content
+    if (auto done = run(op::allreduce(&room, &room, 1, DType::i64, Reduce::min)); !done)
+        return done;
+    segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
+    segment_.resize(segment_bytes_);
+    directory_.wait_forever();
+    return {};
+}
+
+GroupFacts TcpGroup::facts() const {
+    GroupFacts facts;
+    facts.version = "dtrun " DTRUN_VERSION;
+    facts.transport = address_.interface.empty()
+                          ? fmt::format("tcp over {}", address_.ip)
+                          : fmt::format("tcp over {} ({})", address_.interface, address_.ip);
+    if (streams_)
+        facts.details.emplace_back(
+            "connections",
+            fmt::format("{} of {} for collectives, {} for messages", streams_->connections(),
+                        size_ - 1, message_mesh_->connections()));
+    facts.details.emplace_back("encryption", spec_.encrypt ? "AES-256-GCM (--encrypt)" : "no");
+    facts.details.emplace_back("GPUDirect RDMA", "no: TCP sends memory of the host");
+    return facts;
+}
+
+/// Numbers an operation, and turns its error into the group's.
+Result<void> TcpGroup::run(const Operation& what) {
+    if (error_) return std::unexpected(*error_);
+    call_ = mixed(mixed(digest(what) + expected_) + ++sequence_);
+    Result<void> result = dispatch(what);
+    if (result) return result;
+    return std::unexpected(failed(result.error()));
+}
+
+Result<void> TcpGroup::dispatch(const Operation& what) {
+    using Kind = Operation::Kind;
+    switch (what.kind) {
+        case Kind::allreduce:
+            return allreduce(what);
+        case Kind::reduce:
+            return reduce(what);
+        case Kind::reduce_scatter:
+            return reduce_scatter(what);
+        case Kind::broadcast:
+            return broadcast(what);
+        case Kind::allgather:
+        case Kind::allgatherv:
+            return allgather(what);
+        case Kind::gather:
+            return gather(what);
+        case Kind::scatter:
+            return scatter(what);
+        case Kind::alltoall:
+            return alltoall(what);
+        case Kind::barrier:
+            return barrier();
+        default:
+            return run_by_messages(*this, rank_, size_, what);
+    }
+}
+
+void TcpGroup::shut() noexcept {
+    if (!streams_) return;
+    streams_->shut();
+    message_mesh_->shut();
+}
+
+void TcpGroup::abort() noexcept {
+    alarm_.ring();
+    shut();
+}
+
+Error TcpGroup::failed(const Error& error) {
+    if (error_) return *error_;
+    if (alarm_.ended())
+        error_ = Error{Errc::cancelled, "aborted"};
+    else if (error.code == Errc::closed && (lost_ = who_was_lost()))
+        error_ = Error{Errc::closed,
+                       fmt::format("lost rank {}: {}", directory_.name_of(*lost_), error.message)};
+    else
+        error_ = error;
+    // Other ranks wait for this one, directly or through others, until its connections end.
+    shut();
+    return *error_;
+}
+
+std::optional<std::uint32_t> TcpGroup::who_was_lost() {
+    auto broken = streams_->broken();
+    if (!broken) broken = message_mesh_->broken();
+    if (!broken) return std::nullopt;
+    return first_loss(directory_.store(), directory_.key("lost"), rank_, size_, *broken);
+}
+
+std::uint32_t TcpGroup::tag(std::size_t bytes, std::uint32_t part) const {
+    return (static_cast<std::uint32_t>(mixed(call_ + bytes)) & ~1U) | part;
+}
+
+std::uint32_t TcpGroup::at(std::int64_t distance) const {
+    const auto size = static_cast<std::int64_t>(size_);
+    return static_cast<std::uint32_t>(((rank_ + distance) % size + size) % size);
+}
+
+std::byte* TcpGroup::scratch(std::size_t bytes) {
+    if (scratch_.size() < bytes) scratch_.resize(bytes);
+    return scratch_.data();
+}
+
+Result<void> TcpGroup::send(std::uint32_t to, const void* data, std::size_t bytes) {
+    if (bytes == 0) return {};
+    return Outlet(*streams_, to, tag(bytes), data).send(0, bytes, 0);
+}
+
+Result<void> TcpGroup::receive(std::uint32_t from, void* data, std::size_t bytes) {
+    if (bytes == 0) return {};
+    const auto whole = Inlet(*streams_, from, tag(bytes), data, bytes).receive(IfLate::wait);
+    return whole ? Result<void>() : std::unexpected(whole.error());
+}
+
+Result<void> TcpGroup::send_to_combine(std::uint32_t to, const void* data, std::size_t bytes) {
+    Outlet out(*streams_, to, tag(bytes), data);
+    for (std::size_t at = 0; at < bytes; at += segment_bytes_)
+        if (auto sent = out.send(at, std::min(segment_bytes_, bytes - at), 0); !sent) return sent;
+    return {};
+}
+
+Result<void> TcpGroup::exchange(std::uint32_t to, const void* out, std::size_t out_bytes,
+                                std::uint32_t from, void* in, std::size_t in_bytes) {
+    Outlet outlet(*streams_, to, tag(out_bytes), out);
+    Inlet inlet(*streams_, from, tag(in_bytes), in, in_bytes);
+    return flow(
+        outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        [&](std::size_t part) {
+            const std::size_t offset = part * segment_bytes_;
+            return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), offset);
+        },
+        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
+}
+
+Result<void> TcpGroup::receive_into(std::uint32_t from, const void* mine, void* result,
+                                    std::size_t count, Elements elements) {
+    return exchange_into(from, nullptr, 0, mine, result, count, elements);
+}
+
+Result<void> TcpGroup::exchange_into(std::uint32_t peer, const void* out, std::size_t out_count,
+                                     const void* mine, void* result, std::size_t count,
+                                     Elements elements) {
+    const std::size_t out_bytes = elements.bytes(out_count);
+    const std::size_t in_bytes = elements.bytes(count);
+    Outlet outlet(*streams_, peer, tag(out_bytes), out);
+    Inlet inlet(*streams_, peer, tag(in_bytes), segment_.data(), segment_.size());
+    return flow(
+        outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        [&](std::size_t part) {
+            const std::size_t offset = part * segment_bytes_;
+            return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), 0);
+        },
+        [&](std::size_t part, IfLate if_late) -> Result<bool> {
+            if (auto whole = inlet.receive(if_late); !whole || !*whole) return whole;
+            const std::size_t offset = part * segment_bytes_;
+            // The lower rank's come first, so that both ends compute the very same bits.
+            const void* low = static_cast<const std::byte*>(mine) + offset;
+            const void* high = segment_.data();
+            if (peer < rank_) std::swap(low, high);
+            reduce_into(static_cast<std::byte*>(result) + offset, low, high,
+                        elements.count(std::min(segment_bytes_, in_bytes - offset)), elements.type,
+                        elements.reduce);
+            return true;
+        });
+}
+
+Result<std::unique_ptr<Pending>> TcpGroup::start(std::span<const Send> sends,
+                                                 std::span<const Receive> receives) {
+    if (error_) return std::unexpected(*error_);
+    const auto other = [this](const auto& message) {
+        return message.peer < size_ && message.peer != rank_;
+    };
+    if (!std::ranges::all_of(sends, other) || !std::ranges::all_of(receives, other))
+        return fail(Errc::invalid_input, "a message to no other rank of the {}", size_);
+    if (!messages_) {
+        struct Nothing final : Pending {
+            Result<void> wait() override { return {}; }
+        };
+        return std::make_unique<Nothing>();
+    }
+    return messages_->start(sends, receives, expected_,
+                            [this](const Error& error) { return failed(error); });
+}
+
+}  // namespace dtrun::collectives::over_tcp

@@ -1,0 +1,173 @@
+#pragma once
+
+#include "base/result.h"
+#include "collectives/algorithms/adasum.h"
+#include "collectives/algorithms/compressed.h"
+#include "collectives/algorithms/stand_ins.h"
+#include "collectives/backends/choose.h"
+#include "collectives/communicator/watch.h"
+#include "collectives/communicator/worker_store.h"
+#include "collectives/group.h"
+#include "collectives/host/arrangement.h"
+#include "collectives/work_queue.h"
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dtrun::collectives {
+
+struct CommunicatorOptions {
+    std::string backend = "auto";
+    bool device = false;  ///< arrays are in memory of the GPU
+    int gpu = -1;         ///< which one; -1: as <dtrun_collectives.h> says
+    std::chrono::milliseconds timeout{300'000};
+    std::chrono::milliseconds operation_timeout{0};  ///< 0: none
+    std::vector<std::string> interfaces;             ///< or an address of this host
+    std::function<bool()> interrupted{};             ///< see GroupSpec
+};
+
+/// The implementation of dtrun_comm: a group of ranks over one backend, with what backends lack: a
+/// watchdog, a queue of asynchronous operations, fusion, compression, Adasum.
+///
+/// Thread: operations are called by one thread at a time, which work() sees to; abort() by any.
+class Communicator {
+public:
+    static Result<std::unique_ptr<Communicator>> create(dtrun_worker* worker,
+                                                        CommunicatorOptions options);
+    /// \return nullptr with a negative colour
+    Result<std::unique_ptr<Communicator>> split(std::int32_t colour, std::int32_t key);
+    Result<std::unique_ptr<Communicator>> split_by_host();
+    ~Communicator();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
+    std::uint32_t rank() const { return rank_; }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(ranks_.size()); }
+    const std::string& backend() const { return choice_.backend; }
+    const std::string& why() const { return choice_.why; }
+    /// Whether operations ask the interpreter of the thread that waits; other libraries cannot.
+    bool is_interruptible() const;
+    const std::string& facts() const { return facts_; }
+
+    /// The queue that orders all operations.
+    WorkQueue& work() { return work_; }
+    std::shared_ptr<void> mark(void* stream) { return group_->mark(stream); }  ///< see Group
+    void follow(std::shared_ptr<void> mark) { group_->follow(std::move(mark)); }
+
+    /// \param what         as the caller has it, with elements of his type
+    /// \param compression  nullptr: none; for allreduce, reduce-scatter and allgather
+    Result<void> run(const Operation& what, const Compression* compression = nullptr);
+    Result<void> allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
+                                const Compression* compression);
+    Result<void> send(const void* data, std::size_t count, DType type, std::uint32_t to);
+    Result<void> receive(void* data, std::size_t count, DType type, std::uint32_t from);
+    Result<void> sendrecv(const void* out, std::size_t out_count, std::uint32_t to, void* in,
+                          std::size_t in_count, std::uint32_t from, DType type);
+
+    void abort(const std::string& why) { watch_->abort(why); }
+
+private:
+    struct Rank {
+        std::uint32_t world;  ///< rank in the job
+        std::string host;
+        std::string address;
+    };
+    /// What a communicator is made of before its ranks connect.
+    struct Plan {
+        CommunicatorOptions options;
+        std::string prefix;
+        Choice choice;
+        std::vector<Rank> ranks;
+        std::uint32_t rank;
+    };
+    Communicator(SharedWorker worker, Plan plan);
+    /// \param given_up  ends the wait for the other ranks; may be nullptr
+    static Result<std::unique_ptr<Communicator>> connect(
+        SharedWorker worker, Plan plan, std::shared_ptr<const std::atomic<bool>> given_up);
+    Result<void> join(const GroupSpec& spec);
+    /// Makes a communicator of `chosen` ranks of this one, this rank among them.
+    Result<std::unique_ptr<Communicator>> connect_part(std::span<const std::uint32_t> chosen,
+                                                       std::string prefix);
+
+    template <class Body>
+    Result<void> perform(const Call& call, Body body);
+    Result<void> check_root(std::uint32_t root) const;
+    Result<void> check_compression(DType type, Reduce reduce, const Compression* compression) const;
+    Result<void> check_on_host(const Compression* compression) const;
+    Result<void> check_values(DType type, const Compression* compression) const;
+    Result<void> check(const Operation& what, const Compression* compression) const;
+    const StandIn* with_room(DType type, Reduce reduce) const;
+    Result<void> carry_out(const Operation& what, const Compression* compression,
+                           std::uint64_t call);
+    Result<void> move_parts(const Operation& what);
+    Result<void> allreduce(const Operation& what, const Compression* compression,
+                           std::uint64_t call);
+    Result<void> reduce_one(const Operation& what);
+    std::size_t fused(std::span<const Array> arrays, DType type, Reduce reduce) const;
+    Result<void> reduce_fused(std::span<const Array> arrays, DType type, Reduce reduce);
+    Result<void> reduce_compressed(std::span<const TypedSegment> segments, Reduce reduce,
+                                   const Compression& compression, std::uint64_t call);
+    /// Whether this many values in all go between hosts and gain if they are encoded.
+    bool gains(std::size_t count) const;
+    /// Compression as far as it is worth it for this many values in all; nullptr: in full.
+    const Compression* worth(const Compression* compression, std::size_t count) const;
+    const Compression* for_halves(std::size_t count, DType type, Reduce reduce) const;
+    /// Between what values are compressed: hosts, or ranks where somebody insists on it.
+    struct Levels {
+        const Topology& topology;
+        HostGroup* host;
+    };
+    Levels levels() const;
+    Result<void> message(const Call& call, std::span<const Send> sends,
+                         std::span<const Receive> receives);
+
+    SharedWorker worker_;
+    WorkerStore store_;
+    CommunicatorOptions options_;
+    std::string prefix_;
+    Choice choice_;
+    std::vector<Rank> ranks_;
+    std::uint32_t rank_;
+    std::string facts_;
+    Arrangement arrangement_;
+    Topology apart_;  ///< every rank by itself
+    bool insists_;    ///< on compression, whatever the policy
+    std::unique_ptr<Group> group_;
+    CompressedAllreduce compressed_;
+    std::vector<std::byte> fusion_;
+    std::uint32_t splits_ = 0;
+    std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
+    std::optional<Error> broken_;  ///< why nothing can be done any more
+    std::unique_ptr<Watch> watch_;
+    std::optional<LossHook> loss_hook_;  ///< tells watch_
+    WorkQueue work_;
+};
+
+template <class Body>
+Result<void> Communicator::perform(const Call& call, Body body) {
+    if (broken_) return fail(broken_->code, "the communicator is broken: {}", broken_->message);
+    const std::uint64_t number = watch_->begin(call);
+    group_->expect(call.collective ? number : 0);
+    Result<void> done;
+    try {
+        done = body(number);
+    } catch (const std::exception& error) {  // out of memory; the others are in the middle of it
+        group_->abort();
+        done = fail(Errc::internal, "{}", error.what());
+    }
+    watch_->end();
+    if (done) return done;
+    if (done.error().code == Errc::invalid_input) {
+        watch_->withdraw(call);
+        return done;
+    }
+    // The backend has seen that ranks do not do the same.
+    if (done.error().code == Errc::denied) watch_->disagreed(done.error().message);
+    broken_ = watch_->explain(done.error(), group_->lost());
+    return std::unexpected(*broken_);
+}
+
+}  // namespace dtrun::collectives

@@ -1,0 +1,548 @@
+#include "collectives/communicator/watch.h"
+
+#include "collectives/codec/codec.h"
+#include "collectives/quiet_thread.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <set>
+#include <type_traits>
+
+namespace dtrun::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kLook{500};
+constexpr milliseconds kStalled{1'000};
+/// A failing rank leaves its note within this time, which allows for a store round trip on a busy
+/// host.
+constexpr milliseconds kNoteWithin{1'500};
+constexpr milliseconds kAskAgain{100};
+/// A message that was sent, and is not received, may be on its way for so long without the receiver's help.
+constexpr milliseconds kSentWithin{10'000};
+constexpr std::uint32_t kAskedMax = 64;
+constexpr std::uint32_t kNamedMax = 8;
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
+    hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
+    hash *= 0xbf58476d1ce4e5b9;
+    return hash ^ (hash >> 31);
+}
+
+std::uint64_t hash_of(const Call& call, std::uint64_t number) {
+    const std::size_t length = std::strlen(call.operation);
+    std::uint64_t name = 0;
+    std::memcpy(&name, call.operation, std::min(length, sizeof name));
+    const auto small = static_cast<std::uint64_t>(call.type) << 56 |
+                       (static_cast<std::uint64_t>(call.reduce + 1) & 0xff) << 48 |
+                       (static_cast<std::uint64_t>(call.format) & 0xff) << 40 |
+                       (static_cast<std::uint64_t>(call.root + 1) & 0xff'ffff'ffff);
+    // Four independent products instead of one chain of them.
+    const std::uint64_t hash = (number + length) * 0x9e3779b97f4a7c15 ^ name * 0xc2b2ae3d27d4eb4f ^
+                               small * 0x165667b19e3779f9 ^ call.count * 0xff51afd7ed558ccd;
+    return mixed(hash, call.parts);
+}
+
+/// A rank lists its recent calls as lines "NUMBER TEXT". Its note on a failure is "lost RANK" ("?":
+/// unknown), "why TEXT" or "disagree TEXT".
+std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(note.data(), note.data() + note.size(), number);
+    if (error != std::errc()) return {0, {}};
+    note.remove_prefix(static_cast<std::size_t>(end - note.data()));
+    if (note.starts_with(' ')) note.remove_prefix(1);
+    return {number, note.substr(0, note.find('\n'))};
+}
+
+/// For one that writes and others that read. \return what it was
+std::uint64_t count_up(std::atomic<std::uint64_t>& count) {
+    const std::uint64_t before = count.load(std::memory_order_relaxed);
+    count.store(before + 1, std::memory_order_relaxed);
+    return before;
+}
+
+/// The number behind "WAY RANK " on a line of its own; 0: it is not there.
+std::uint64_t number_of(std::string_view lines, std::string_view way, std::uint32_t rank) {
+    const std::string begin = fmt::format("\n{} {} ", way, rank);
+    const std::size_t at = lines.find(begin);
+    return at == lines.npos ? 0 : number_and_text(lines.substr(at + begin.size())).first;
+}
+
+/// Whom a rank asks, if it does not ask all `size` ranks: "the first 64 ranks"; with all of them "".
+std::string asked_of(std::uint32_t size) {
+    return size > kAskedMax ? fmt::format("the first {} ranks", kAskedMax) : "";
+}
+
+/// Whether a call that others have described needs all ranks, before any of them can go on.
+bool needs_all(std::string_view description) {
+    return description.find("(root ") == description.npos &&
+           description.find(", root ") == description.npos;
+}
+
+std::map<std::uint64_t, std::string_view> calls_of(std::string_view lines) {
+    std::map<std::uint64_t, std::string_view> calls;
+    while (!lines.empty()) {
+        const auto [number, text] = number_and_text(lines);
+        calls.emplace(number, text);
+        const std::size_t end = lines.find('\n');
+        lines.remove_prefix(end == lines.npos ? lines.size() : end + 1);
+    }
+    return calls;
+}
+
+}  // namespace
+
+std::string describe(const Call& call) {
+    std::string text = call.operation;
+    const std::string_view operation = call.operation;
+    if (operation != "barrier" && operation != "split")
+        text += fmt::format(" of {} {}", call.count, name_of(call.type));
+    std::vector<std::string> more;
+    if (call.reduce >= 0) more.emplace_back(name_of(static_cast<Reduce>(call.reduce)));
+    if (call.root >= 0)
+        more.push_back(fmt::format("{} {}", call.collective ? "root" : "rank", call.root));
+    if (call.format != 0) more.emplace_back(name_of(static_cast<Format>(call.format)));
+    if (call.parts != 0) more.push_back(fmt::format("parts {:08x}", call.parts & 0xffff'ffff));
+    for (std::size_t i = 0; i < more.size(); ++i) text += (i == 0 ? " (" : ", ") + more[i];
+    return more.empty() ? text : text + ")";
+}
+
+std::uint64_t digest(std::span<const std::size_t> counts) {
+    std::uint64_t hash = counts.size() + 1;
+    for (const std::size_t count : counts) hash = mixed(hash, count);
+    return hash;
+}
+
+Watch::Watch(Options options) : options_(std::move(options)), messages_(options_.size) {
+    if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
+}
+
+Watch::~Watch() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    stop_.notify_one();
+    thread_.join();
+    take_back_whereabouts();
+}
+
+static_assert(std::is_trivially_copyable_v<Call>, "it is copied word by word");
+
+void Watch::SharedCall::store(const Call& call) {
+    std::array<std::uint64_t, kWords> words{};
+    std::memcpy(words.data(), &call, sizeof call);
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+}
+
+Call Watch::SharedCall::load() const {
+    std::array<std::uint64_t, kWords> words{};
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    Call call;
+    std::memcpy(static_cast<void*>(&call), words.data(), sizeof call);
+    return call;
+}
+
+std::uint64_t Watch::begin(const Call& call) {
+    // Whoever reads what follows sees that the last operation has ended.
+    std::atomic_thread_fence(std::memory_order_release);
+    std::uint64_t number = number_.load(std::memory_order_relaxed);
+    if (call.collective) {
+        number_.store(++number, std::memory_order_relaxed);
+        calls_[number % kRecent].store(call);
+    } else {
+        Call counted = call;
+        if (call.sends.peer != Message::kNone)
+            counted.sends.number =
+                count_up(messages_[static_cast<std::size_t>(call.sends.peer)].sent);
+        if (call.receives.peer != Message::kNone)
+            counted.receives.number =
+                count_up(messages_[static_cast<std::size_t>(call.receives.peer)].received);
+        message_.store(counted);
+    }
+    collective_.store(call.collective, std::memory_order_relaxed);
+    version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    return hash_of(call, number);
+}
+
+void Watch::end() {
+    version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void Watch::withdraw(const Call& call) {
+    if (call.sends.peer != Message::kNone)
+        --messages_[static_cast<std::size_t>(call.sends.peer)].sent;
+    if (call.receives.peer != Message::kNone)
+        --messages_[static_cast<std::size_t>(call.receives.peer)].received;
+    if (!call.collective) return;
+    {
+        const std::lock_guard lock(told_mutex_);
+        const bool told = told_ == number_;
+        --number_;
+        if (!told) return;
+    }
+    // Other ranks would take the withdrawn call for the next one, which gets the same number.
+    tell(at_key(), recent());
+}
+
+void Watch::run() {
+    std::uint64_t seen = 0;
+    Clock::time_point since;
+    std::unique_lock lock(mutex_);
+    while (!stop_.wait_for(lock, kLook, [this] { return stopping_; })) {
+        const std::uint64_t version = version_.load(std::memory_order_acquire);
+        if (version != seen) {
+            since = Clock::now();
+            lock.unlock();
+            take_back_whereabouts();
+            lock.lock();
+        }
+        seen = version;
+        const auto span = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
+        if (version % 2 == 0 || span + kLook < kStalled || verdict_) continue;
+        lock.unlock();
+        look(version, span);
+        lock.lock();
+    }
+}
+
+void Watch::look(std::uint64_t version, milliseconds since) {
+    const std::uint64_t number = number_.load(std::memory_order_relaxed);
+    const Call call = collective_.load(std::memory_order_relaxed) ? calls_[number % kRecent].load()
+                                                                  : message_.load();
+    const std::string ours = recent();
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (version_.load(std::memory_order_relaxed) != version) return;  // it is over
+    if (options_.timeout.count() > 0 && since > options_.timeout) {
+        std::string why = fmt::format("{} took longer than {:.3g} s", describe(call),
+                                      std::chrono::duration<double>(options_.timeout).count());
+        if (call.collective) why += absent(number);
+        return give_up(Errc::timed_out, std::move(why));
+    }
+    if (!goes_on()) return;
+    tell_whereabouts(describe(call));
+    if (!call.collective) return compare_messages(call, number, since);
+    if (!tell_messages()) return;
+    {
+        const std::lock_guard lock(told_mutex_);
+        told_ = number;
+    }
+    if (!tell(at_key(), ours)) return;
+    // Each rank compares itself with its neighbour and with rank 0, which finds any disagreement.
+    for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
+        if (other != options_.rank && disagrees(other, ours)) return;
+}
+
+bool Watch::tell(const std::string& key, const std::string& text) {
+    const KeyStore::Pair note{key, text};
+    const auto set = options_.store->set({&note, 1});
+    // The job is ending, or this membership is over: nobody will come any more.
+    if (!set && set.error().code == Errc::closed) give_up(Errc::closed, set.error().message);
+    return set.has_value();
+}
+
+/// The last operations of this rank, the newest first, for the others to read.
+std::string Watch::recent() const {
+    const std::uint64_t last = number_.load(std::memory_order_relaxed);
+    std::string lines;
+    for (std::uint64_t back = 0; back < std::min<std::uint64_t>(kRecent, last); ++back) {
+        const std::uint64_t number = last - back;
+        lines += fmt::format("{} {}\n", number, describe(calls_[number % kRecent].load()));
+    }
+    return lines;
+}
+
+/// Whether the store answers and no rank has given up; if one has, this rank gives up, too.
+bool Watch::goes_on() {
+    const auto failed = options_.store->find(options_.prefix + "/failed");
+    if (!failed) {
+        if (failed.error().code == Errc::closed) give_up(Errc::closed, failed.error().message);
+        return false;
+    }
+    if (!*failed) return true;
+    const auto other = static_cast<std::uint32_t>(number_and_text(**failed).first);
+    if (other == options_.rank || other >= options_.size) return true;
+    leave_note(fmt::format("lost {}", other));
+    const Error error = follow(other, "has failed");
+    give_up(error.code, error.message);
+    return false;
+}
+
+/// Says in what this rank waits, to ranks that wait for it in another group.
+void Watch::tell_whereabouts(const std::string& call) {
+    if (!options_.whereabouts || std::exchange(waits_in_, call) == call) return;
+    tell(options_.whereabouts(options_.rank), fmt::format("{}\n{}", options_.prefix, call));
+}
+
+/// Unless another group of this rank waits since. Nothing waits here any more, so that a store which has ended is no
+/// reason to give up.
+void Watch::take_back_whereabouts() {
+    if (std::exchange(waits_in_, "").empty()) return;
+    const KeyStore::Pair nowhere{options_.whereabouts(options_.rank), ""};
+    const auto told = options_.store->find(nowhere.first);
+    if (told && *told && (*told)->starts_with(options_.prefix + "\n"))
+        static_cast<void>(options_.store->set({&nowhere, 1}));
+}
+
+/// What a rank that has not come waits in instead, with others: " (in a barrier of another communicator)", or "".
+std::string Watch::elsewhere(std::uint32_t rank) {
+    if (!options_.whereabouts) return {};
+    const auto told = options_.store->find(options_.whereabouts(rank));
+    if (!told || !*told) return {};
+    const std::size_t end = (*told)->find('\n');
+    if (end == std::string::npos || (*told)->substr(0, end) == options_.prefix) return {};
+    return fmt::format(" (waits in {} of another communicator)", (*told)->substr(end + 1));
+}
+
+/// Says how many messages to and from whom have begun, before anybody learns of the collective operation that
+/// comes after them.
+bool Watch::tell_messages() {
+    std::string counts;
+    for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
+        const std::uint64_t sent = messages_[peer].sent.load(std::memory_order_relaxed);
+        const std::uint64_t received = messages_[peer].received.load(std::memory_order_relaxed);
+        if (sent != 0) counts += fmt::format("\nto {} {}", peer, sent);
+        if (received != 0) counts += fmt::format("\nfrom {} {}", peer, received);
+    }
+    return counts.empty() || tell(key("messages", options_.rank), counts);
+}
+
+/// Checks that the sender and the receiver of a message give the same size, and that neither waits for the other
+/// in an operation of all ranks.
+void Watch::compare_messages(const Call& call, std::uint64_t number, milliseconds since) {
+    const std::size_t element = bytes_of(call.type);
+    std::string ours;
+    for (const auto& [way, message] :
+         {std::pair("to", call.sends), std::pair("from", call.receives)})
+        if (message.peer != Message::kNone)
+            ours += fmt::format("{} {} {} {}\n", way, message.peer, message.number,
+                                message.count * element);
+    if (!tell(message_key(), ours)) return;
+    if (differs(call.sends, "from", element) || differs(call.receives, "to", element)) return;
+    if (is_crossed(call, call.receives, number) || since < kSentWithin) return;
+    is_crossed(call, call.sends, number);
+}
+
+/// Whether the peer of this message is in a later operation of all ranks: that waits for this rank, which waits for
+/// the message.
+/// \param number  of this rank's last operation of all ranks
+bool Watch::is_crossed(const Call& call, const Message& message, std::uint64_t number) {
+    if (message.peer == Message::kNone) return false;
+    const auto peer = static_cast<std::uint32_t>(message.peer);
+    const auto at = options_.store->find(key("at", peer));
+    if (!at || !*at) return false;
+    const auto [newest, theirs] = number_and_text(**at);
+    // Where this rank is missing none ends, so that what the peer has said of itself still holds.
+    if (newest <= number || !needs_all(theirs)) return false;
+    const auto counts = options_.store->find(key("messages", peer));
+    if (!counts) return false;
+    const bool sends = &message == &call.sends;
+    const std::string_view lines = *counts ? std::string_view(**counts) : std::string_view();
+    if (number_of(lines, sends ? "from" : "to", options_.rank) > message.number) return false;
+    give_up_on(peer, describe(call), theirs);
+    return true;
+}
+
+/// \param their_way  what the peer calls it: "to" or "from" us
+bool Watch::differs(const Message& message, std::string_view their_way, std::size_t element) {
+    if (message.peer == Message::kNone) return false;
+    const auto peer = static_cast<std::uint32_t>(message.peer);
+    const auto theirs = options_.store->find(key("message", peer));
+    if (!theirs || !*theirs) return false;
+    const std::string same = fmt::format("{} {} {} ", their_way, options_.rank, message.number);
+    const std::size_t at = (**theirs).find(same);
+    if (at == std::string::npos) return false;
+    std::uint64_t sent = message.count * element;
+    std::uint64_t received =
+        number_and_text(std::string_view(**theirs).substr(at + same.size())).first;
+    if (sent == received) return false;
+    std::uint32_t sender = options_.rank, receiver = peer;
+    if (their_way == "to") {
+        std::swap(sent, received);
+        std::swap(sender, receiver);
+    }
+    give_up(Errc::invalid_input,
+            fmt::format("ranks disagree: {} sends {} B, {} receives {} B", options_.name(sender),
+                        sent, options_.name(receiver), received));
+    return true;
+}
+
+/// Compares the recent calls that this and another rank both still list; a rank that may leave an
+/// operation before others have come is already further on.
+bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
+    const auto at = options_.store->find(key("at", other));
+    if (!at || !*at) return false;
+    const auto own = calls_of(ours);
+    for (const auto& [number, theirs] : calls_of(**at)) {
+        const auto same = own.find(number);
+        if (same == own.end() || same->second == theirs) continue;
+        give_up_on(other, same->second, theirs);
+        return true;
+    }
+    return false;
+}
+
+void Watch::give_up_on(std::uint32_t other, std::string_view ours, std::string_view theirs) {
+    const auto say = [this](std::uint32_t rank, std::string_view call) {
+        return fmt::format("{} calls {}", options_.name(rank), call);
+    };
+    std::string lower = say(options_.rank, ours);
+    std::string higher = say(other, theirs);
+    if (other < options_.rank) std::swap(lower, higher);
+    disagreed(fmt::format("ranks disagree: {}, {}", lower, higher));
+}
+
+/// Text that names the ranks known not to have come to an operation; may be empty.
+std::string Watch::absent(std::uint64_t number) {
+    std::string names;
+    std::uint32_t count = 0;
+    for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
+        if (rank == options_.rank) continue;
+        const auto at = options_.store->find(key("at", rank));
+        if (!at) return {};  // the store does not answer
+        if (*at && number_and_text(**at).first >= number) continue;
+        if (++count > kNamedMax) continue;
+        names += (names.empty() ? "" : ", ") + options_.name(rank) + elsewhere(rank);
+    }
+    const std::string some = asked_of(options_.size);
+    if (count == 0)
+        return some.empty() ? "" : fmt::format("; {} are there, others were not asked", some);
+    if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
+    return fmt::format("; not there{}{}: {}", some.empty() ? "" : ", among ", some, names);
+}
+
+void Watch::give_up(Errc code, std::string why) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (verdict_) return;
+        verdict_ = Error{code, why};
+    }
+    leave_note((code == Errc::invalid_input ? "disagree " : "why ") + why);
+    options_.abort();
+}
+
+void Watch::leave_note(const std::string& note) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(noted_, true)) return;
+    }
+    if (options_.size == 1) return;
+    // The second key tells all ranks whose note to read.
+    const KeyStore::Pair pairs[] = {{key("failed", options_.rank), note},
+                                    {options_.prefix + "/failed", std::to_string(options_.rank)}};
+    // find() tests the store first, since set() would never end on one that does not answer.
+    // Without a store the job is over, and all ranks know that.
+    if (options_.store->find(pairs[0].first)) static_cast<void>(options_.store->set(pairs));
+}
+
+void Watch::membership_ended() {
+    give_up(Errc::closed, "a rank of this generation is lost");
+}
+
+void Watch::disagreed(const std::string& how) {
+    give_up(Errc::invalid_input, how);
+}
+
+void Watch::abort(const std::string& why) {
+    give_up(Errc::cancelled, why);
+}
+
+Error Watch::explain(const Error& error, std::optional<std::uint32_t> lost) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (verdict_) return *verdict_;
+    }
+    if (error.code != Errc::closed) {
+        leave_note("why " + error.message);
+        return error;
+    }
+    if (!lost) {
+        leave_note("lost ?");
+        return survey(error.message);
+    }
+    leave_note(fmt::format("lost {}", *lost));
+    return follow(*lost, error.message);
+}
+
+/// Follows the blame from note to note, from `suspect` to the rank that caused the failure.
+Error Watch::follow(std::uint32_t suspect, const std::string& what) {
+    std::set<std::uint32_t> seen{options_.rank};
+    std::string text = what;
+    while (seen.insert(suspect).second) {
+        const std::string note_of = key("failed", suspect);
+        const auto note = options_.store->get({&note_of, 1}, kNoteWithin);
+        if (!note && note.error().code != Errc::timed_out)
+            return {Errc::closed, fmt::format("{}, or the job has ended: {}",
+                                              options_.name(suspect), note.error().message)};
+        if (!note)
+            return {Errc::closed, fmt::format("{} is gone: {}", options_.name(suspect), text)};
+        const std::string_view blames = note->front();
+        if (auto error = told(suspect, blames)) return *error;
+        if (blames == "lost ?") break;
+        text = "its connection broke";
+        const auto [next, rest] =
+            number_and_text(blames.substr(std::min<std::size_t>(5, blames.size())));
+        suspect = static_cast<std::uint32_t>(next);
+        if (suspect >= options_.size) break;
+    }
+    return survey(what);
+}
+
+/// Reads all ranks' notes if blame leads to no rank, e.g. because ranks that gave up at the same
+/// moment blame each other.
+Error Watch::survey(const std::string& what) {
+    const std::uint32_t ranks = std::min(options_.size, kAskedMax);
+    const auto until = Clock::now() + kNoteWithin;
+    std::set<std::uint32_t> silent;
+    do {
+        silent.clear();
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+            const auto note = options_.store->find(key("failed", rank));
+            if (!note) return {Errc::closed, note.error().message};
+            if (!*note)
+                silent.insert(rank);
+            else if (auto error = told(rank, **note))
+                return *error;
+        }
+        if (!silent.empty()) std::this_thread::sleep_for(kAskAgain);
+    } while (!silent.empty() && Clock::now() < until);
+    const std::string some = asked_of(options_.size);
+    const std::string_view among = some.empty() ? "" : ", or one behind ";
+    if (silent.empty())
+        return {Errc::closed,
+                fmt::format("connections between ranks broke, and none of {} is gone: {}",
+                            some.empty() ? "them" : some, what)};
+    // Silent ranks may also be computing, and not have noticed the failure.
+    std::string names;
+    std::uint32_t count = 0;
+    for (const std::uint32_t rank : silent)
+        if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
+    if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
+    return {Errc::closed, fmt::format("{}{}{}{} is gone: {}", count == 1 ? "" : "one of ", names,
+                                      among, some, what)};
+}
+
+/// The reason in a rank's note; nothing if the note blames another rank.
+std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) const {
+    if (note.starts_with("disagree "))
+        return Error{Errc::invalid_input, std::string(note.substr(9))};
+    if (note.starts_with("why "))
+        return Error{Errc::closed,
+                     fmt::format("{} has ended it: {}", options_.name(rank), note.substr(4))};
+    return std::nullopt;
+}
+
+std::vector<std::string> Watch::keys() const {
+    return {at_key(), message_key(), key("messages", options_.rank)};
+}
+
+std::string Watch::key(std::string_view kind, std::uint32_t rank) const {
+    return fmt::format("{}/{}/{}", options_.prefix, kind, rank);
+}
+
+}  // namespace dtrun::collectives
