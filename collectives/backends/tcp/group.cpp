@@ -37,32 +37,33 @@ Result<std::unique_ptr<TcpGroup>> connect_tcp(const GroupSpec& spec) {
         Directory::refuse(spec, address.error().message);
         return std::unexpected(address.error());
     }
-    std::unique_ptr<Door> door;
+    std::unique_ptr<PeerListener> listener;
     if (spec.size > 1) {
-        auto opened = Door::open(address->ip, spec.size);
+        auto opened = PeerListener::open(address->ip, spec.size);
         if (!opened) {
             Directory::refuse(spec, opened.error().message);
             return std::unexpected(opened.error());
         }
-        door = std::move(*opened);
+        listener = std::move(*opened);
     }
-    auto group = std::make_unique<TcpGroup>(spec, *std::move(address), std::move(door));
+    auto group = std::make_unique<TcpGroup>(spec, *std::move(address), std::move(listener));
     if (auto done = group->open(); !done) return std::unexpected(done.error());
     return group;
 }
 
-TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<Door> door)
+TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
+                   std::unique_ptr<PeerListener> listener)
     : spec_(spec),
       rank_(spec.rank),
       size_(spec.size),
       address_(std::move(address)),
       directory_(spec),
-      door_(std::move(door)) {
-    if (!door_) return;
+      peers_(std::move(listener)) {
+    if (!peers_) return;
     const bool crowded = is_crowded(spec);
-    streams_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::streams, crowded,
+    streams_ = std::make_unique<Mesh>(directory_, *peers_, alarm_, Kind::streams, crowded,
                                       spec.interrupted);
-    message_mesh_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::messages, crowded,
+    message_mesh_ = std::make_unique<Mesh>(directory_, *peers_, alarm_, Kind::messages, crowded,
                                            spec.interrupted);
     messages_ = std::make_unique<Messages>(*message_mesh_);
     segment_.resize(segment_bytes_);
@@ -70,7 +71,7 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<
 
 Result<void> TcpGroup::open() {
     if (size_ == 1) return {};
-    if (auto published = directory_.publish(door_->address()); !published) return published;
+    if (auto published = directory_.publish(peers_->address()); !published) return published;
     const auto peers = neighbours(rank_, size_);
     if (auto connected = streams_->connect(peers); !connected) return connected;
     // The smallest socket buffer of all ranks decides the segment size.

@@ -32,8 +32,8 @@ struct Elements {
 /// from them itself; there is no other thread.
 class TcpGroup final : public Group {
 public:
-    /// \param door  nullptr: one rank
-    TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<Door> door);
+    /// \param listener  nullptr: one rank
+    TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<PeerListener> listener);
     TcpGroup(const TcpGroup&) = delete;
     TcpGroup& operator=(const TcpGroup&) = delete;
 
@@ -125,7 +125,7 @@ private:
     LocalAddress address_;
     Directory directory_;
     Alarm alarm_;
-    std::unique_ptr<Door> door_;
+    std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> streams_;
     std::unique_ptr<Mesh> message_mesh_;
     std::unique_ptr<Messages> messages_;

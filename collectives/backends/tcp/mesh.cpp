@@ -21,7 +21,7 @@ constexpr int kTries = 30;
 constexpr int kAskMs = 100;
 /// How often one looks whether the group is still wanted.
 constexpr std::chrono::milliseconds kLook{1'000};
-/// How soon a door is tried again for which there was no descriptor.
+/// How soon a listener is tried again for which there was no descriptor.
 constexpr std::chrono::milliseconds kFull{100};
 /// The longest pause before one connects again.
 constexpr std::chrono::milliseconds kPauseMax{500};
@@ -42,10 +42,10 @@ std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
     return {found.begin(), found.end()};
 }
 
-Mesh::Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded,
+Mesh::Mesh(Directory& directory, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
            std::function<bool()> interrupted)
     : directory_(directory),
-      door_(door),
+      peers_(listener),
       alarm_(alarm),
       kind_(kind),
       tries_(crowded ? 1 : kTries),
@@ -170,7 +170,7 @@ Result<void> Mesh::introduce(std::uint32_t peer) {
     return opened(peer, std::move(sealing));
 }
 
-/// The peer has closed the connection before it had heard who asks: it had too many strangers at its door, or has
+/// The peer has closed the connection before it had heard who asks: it had too many strangers at its listener, or has
 /// ended, and then there is nobody at the next try.
 Result<void> Mesh::try_again(std::uint32_t peer) {
     // Somebody else may have its port by now.
@@ -183,7 +183,7 @@ Result<void> Mesh::try_again(std::uint32_t peer) {
 }
 
 Result<void> Mesh::accept(std::uint32_t peer) {
-    auto admitted = door_.take(kind_, peer);
+    auto admitted = peers_.take(kind_, peer);
     if (!admitted) return {};
     if (auto kept = keep(peer, std::move(admitted->socket), Link::State::accepts); !kept)
         return kept;
@@ -201,7 +201,7 @@ Result<void> Mesh::opened(std::uint32_t peer, std::optional<Sealing> sealing) {
 
 void Mesh::add_to(std::vector<pollfd>& waits, std::uint32_t peer) const {
     const Link& link = links_[peer];
-    if (link.state == Link::State::accepts) return door_.add_to(waits);
+    if (link.state == Link::State::accepts) return peers_.add_to(waits);
     if (link.state == Link::State::pauses) return;  // wait() knows
     const bool sends = link.state == Link::State::connects ||
                        (link.asking.has_value() && link.asking->has_to_send());
@@ -232,11 +232,11 @@ Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
     return std::unexpected(lost(*peer, {Errc::closed, "it has given up"}));
 }
 
-/// Milliseconds until a link is to be tried again, or the door, if any is.
+/// Milliseconds until a link is to be tried again, or the listener, if any is.
 std::optional<int> Mesh::until_next_try() const {
-    if (pauses_ == 0 && !door_.is_full()) return std::nullopt;
+    if (pauses_ == 0 && !peers_.is_full()) return std::nullopt;
     auto next = std::chrono::steady_clock::time_point::max();
-    if (door_.is_full()) next = std::chrono::steady_clock::now() + kFull;
+    if (peers_.is_full()) next = std::chrono::steady_clock::now() + kFull;
     for (const Link& link : links_)
         if (link.state == Link::State::pauses) next = std::min(next, link.again);
     const auto left =

@@ -3,8 +3,8 @@
 #include "base/result.h"
 #include "collectives/backends/tcp/alarm.h"
 #include "collectives/backends/tcp/directory.h"
-#include "collectives/backends/tcp/door.h"
 #include "collectives/backends/tcp/greeting.h"
+#include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/sealed_stream.h"
 #include "collectives/backends/tcp/socket.h"
 
@@ -44,7 +44,7 @@ class Mesh {
 public:
     /// \param crowded      there are more ranks on this host than processors: nobody waits in loops
     /// \param interrupted  see GroupSpec
-    Mesh(Directory& directory, Door& door, Alarm& alarm, Kind kind, bool crowded,
+    Mesh(Directory& directory, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
          std::function<bool()> interrupted);
 
     /// Connects to those of `peers` that are not connected, and waits for them. Errc: timed_out (names who
@@ -54,7 +54,7 @@ public:
     Result<void> begin(std::uint32_t peer);
     /// Lets in who has come. Once before advance() of any number of peers: whoever comes in between is not seen by
     /// those that have had their turn, and nobody would wait for him.
-    void let_in() { door_.advance(directory_.rank(), directory_.terms()); }
+    void let_in() { peers_.advance(directory_.rank(), directory_.terms()); }
     Result<void> advance(std::uint32_t peer);
     bool connected(std::uint32_t peer) const { return links_[peer].state == Link::State::open; }
     std::size_t connections() const;
@@ -117,7 +117,7 @@ private:
     Error lost(std::uint32_t peer, const Error& why);
 
     Directory& directory_;
-    Door& door_;
+    PeerListener& peers_;
     Alarm& alarm_;
     const Kind kind_;
     const int tries_;  ///< to read before a wait

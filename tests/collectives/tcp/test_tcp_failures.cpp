@@ -1,5 +1,5 @@
-#include "collectives/backends/tcp/door.h"
 #include "collectives/backends/tcp/group.h"
+#include "collectives/backends/tcp/peer_listener.h"
 #include "tests/collectives/support/disagreements.h"
 #include "tests/collectives/support/tap.h"
 #include "tests/collectives/support/thread_ranks.h"
@@ -265,11 +265,11 @@ TEST_CASE("A message in the way of an operation of all ranks is told at once, on
 
 namespace {
 
-/// Somebody at the door of a rank.
+/// Somebody at the listener of a rank.
 class Visitor {
 public:
-    explicit Visitor(const sockaddr_storage& door) {
-        auto socket = over_tcp::Socket::connect(door);
+    explicit Visitor(const sockaddr_storage& listener) {
+        auto socket = over_tcp::Socket::connect(listener);
         REQUIRE(socket.has_value());
         socket_ = std::move(*socket);
         REQUIRE(wait(POLLOUT));
@@ -365,7 +365,7 @@ TEST_CASE("A crowd of strangers that greet as ranks do ends nothing", "[tcp]") {
     auto sending = send_text(*groups[0], truth);
     REQUIRE(sending.has_value());
     const std::string hello = store.tap().wait_for(1, kHelloBytes);
-    // They come behind rank 0, which waits at the door of rank 1 as long as that one computes.
+    // They come behind rank 0, which waits at the listener of rank 1 as long as that one computes.
     std::vector<std::unique_ptr<Visitor>> crowd;
     for (int i = 0; i < 300; ++i) {
         crowd.push_back(std::make_unique<Visitor>(store.tap().beyond()));

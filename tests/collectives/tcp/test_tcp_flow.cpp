@@ -1,7 +1,7 @@
 #include "collectives/backends/tcp/alarm.h"
 #include "collectives/backends/tcp/directory.h"
-#include "collectives/backends/tcp/door.h"
 #include "collectives/backends/tcp/mesh.h"
+#include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/stream.h"
 #include "tests/collectives/support/thread_ranks.h"
 #include "tests/support/catch.h"
@@ -28,14 +28,14 @@ public:
     explicit Connected(const GroupSpec& spec) : directory_(spec) {}
 
     Result<void> connect(std::uint32_t peer) {
-        auto door = Door::open("127.0.0.1", directory_.size());
-        if (!door) return std::unexpected(door.error());
-        door_ = std::move(*door);
-        if (auto told = directory_.publish(door_->address()); !told) return told;
+        auto listener = PeerListener::open("127.0.0.1", directory_.size());
+        if (!listener) return std::unexpected(listener.error());
+        peers_ = std::move(*listener);
+        if (auto told = directory_.publish(peers_->address()); !told) return told;
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-        mesh_ = std::make_unique<Mesh>(directory_, *door_, alarm_, Kind::streams, true, [deadline] {
-            return std::chrono::steady_clock::now() > deadline;
-        });
+        mesh_ = std::make_unique<Mesh>(
+            directory_, *peers_, alarm_, Kind::streams, true,
+            [deadline] { return std::chrono::steady_clock::now() > deadline; });
         return mesh_->connect({&peer, 1});
     }
     Mesh& mesh() { return *mesh_; }
@@ -43,7 +43,7 @@ public:
 private:
     Directory directory_;
     Alarm alarm_;
-    std::unique_ptr<Door> door_;
+    std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> mesh_;
 };
 

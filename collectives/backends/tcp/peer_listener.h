@@ -27,10 +27,10 @@ struct Admitted {
 /// until he is asked for, since a peer may come before this rank knows that it needs it.
 ///
 /// Thread: one at a time. Nothing waits.
-class Door {
+class PeerListener {
 public:
     /// \param size  of the group, whose ranks may all come at once
-    static Result<std::unique_ptr<Door>> open(const std::string& ip, std::uint32_t size);
+    static Result<std::unique_ptr<PeerListener>> open(const std::string& ip, std::uint32_t size);
 
     sockaddr_storage address() const { return listener_.local_address(); }
     /// Lets in who has come, and hears what they say.
@@ -52,7 +52,7 @@ private:
     };
     using Strangers = std::list<Stranger>;  ///< in the order in which they came
 
-    Door(Socket listener, std::uint32_t size);
+    PeerListener(Socket listener, std::uint32_t size);
     bool let_some_in();
     void hear(std::uint32_t rank, const Terms& terms);
     bool turn_one_away();

@@ -1,4 +1,4 @@
-#include "collectives/backends/tcp/door.h"
+#include "collectives/backends/tcp/peer_listener.h"
 
 #include "base/interfaces.h"
 
@@ -20,16 +20,17 @@ constexpr int kTurns = 64;
 
 }  // namespace
 
-Result<std::unique_ptr<Door>> Door::open(const std::string& ip, std::uint32_t size) {
+Result<std::unique_ptr<PeerListener>> PeerListener::open(const std::string& ip,
+                                                         std::uint32_t size) {
     auto listener = Socket::listen(ip);
     if (!listener) return std::unexpected(listener.error());
-    return std::unique_ptr<Door>(new Door(std::move(*listener), size));
+    return std::unique_ptr<PeerListener>(new PeerListener(std::move(*listener), size));
 }
 
-Door::Door(Socket listener, std::uint32_t size)
+PeerListener::PeerListener(Socket listener, std::uint32_t size)
     : listener_(std::move(listener)), strangers_max_(2 * std::size_t{size} + kStrangersMax) {}
 
-void Door::advance(std::uint32_t rank, const Terms& terms) {
+void PeerListener::advance(std::uint32_t rank, const Terms& terms) {
     bool more = true;
     for (int turn = 0; more && turn < kTurns; ++turn) {
         more = let_some_in();
@@ -42,7 +43,7 @@ void Door::advance(std::uint32_t rank, const Terms& terms) {
 }
 
 /// \return whether there may be more
-bool Door::let_some_in() {
+bool PeerListener::let_some_in() {
     full_ = false;
     for (std::size_t i = 0; i < kAtOnce; ++i) {
         Socket socket = listener_.accept();
@@ -61,7 +62,7 @@ bool Door::let_some_in() {
 }
 
 /// Makes room. Who has to go is the oldest of those from where most have come, so that a crowd displaces itself.
-bool Door::turn_one_away() {
+bool PeerListener::turn_one_away() {
     if (strangers_.empty()) return false;
     const auto crowd =
         std::ranges::max_element(strangers_from_, {}, [](const auto& one) { return one.second; });
@@ -69,13 +70,13 @@ bool Door::turn_one_away() {
     return true;
 }
 
-Door::Strangers::iterator Door::forget(Strangers::iterator stranger) {
+PeerListener::Strangers::iterator PeerListener::forget(Strangers::iterator stranger) {
     const auto those = strangers_from_.find(stranger->from);
     if (--those->second == 0) strangers_from_.erase(those);
     return strangers_.erase(stranger);
 }
 
-void Door::hear(std::uint32_t rank, const Terms& terms) {
+void PeerListener::hear(std::uint32_t rank, const Terms& terms) {
     for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
         const auto proved = stranger->side.advance(stranger->socket, terms);
         const bool done = proved && *proved;
@@ -91,13 +92,13 @@ void Door::hear(std::uint32_t rank, const Terms& terms) {
     }
 }
 
-std::optional<Admitted> Door::take(Kind kind, std::uint32_t peer) {
+std::optional<Admitted> PeerListener::take(Kind kind, std::uint32_t peer) {
     const auto found = admitted_.extract({kind, peer});
     if (found.empty()) return std::nullopt;
     return std::move(found.mapped());
 }
 
-void Door::add_to(std::vector<pollfd>& waits) const {
+void PeerListener::add_to(std::vector<pollfd>& waits) const {
     if (full_) return;  // it would be ready all the time, and nobody is there
     if (std::ranges::find(waits, listener_.fd(), &pollfd::fd) != waits.end()) return;
     waits.push_back({listener_.fd(), POLLIN, 0});

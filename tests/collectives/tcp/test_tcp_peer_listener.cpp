@@ -1,5 +1,5 @@
 #include "base/result.h"
-#include "collectives/backends/tcp/door.h"
+#include "collectives/backends/tcp/peer_listener.h"
 #include "tests/support/catch.h"
 
 #include <netinet/in.h>
@@ -15,9 +15,9 @@ using namespace dtrun::collectives::over_tcp;
 
 namespace {
 
-/// Whoever connects to a door, from 127.0.0.`host`; they have come once this returns, as the system takes them.
-std::vector<Socket> callers(const Door& door, int count, std::uint32_t host = 1) {
-    const sockaddr_storage address = door.address();
+/// Whoever connects to a listener, from 127.0.0.`host`; they have come once this returns, as the system takes them.
+std::vector<Socket> callers(const PeerListener& listener, int count, std::uint32_t host = 1) {
+    const sockaddr_storage address = listener.address();
     std::vector<Socket> all;
     for (int i = 0; i < count; ++i) {
         Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -61,33 +61,33 @@ ClientRecord hello_of(const Purpose& purpose) {
     return encode_hello(ClientHello{.job = encode(purpose), .nonce = random_nonce()});
 }
 
-/// What rank 0 has said to the door of rank 3, which has looked after each word.
+/// What rank 0 has said to the listener of rank 3, which has looked after each word.
 struct Said {
     ClientRecord hello{};
     Sha256 proof{};
     bool was_let_in = false;
 };
-Said greet(const Socket& socket, Door& door, const Terms& known = terms()) {
+Said greet(const Socket& socket, PeerListener& listener, const Terms& known = terms()) {
     Said said;
     said.hello = hello_of({Kind::messages, 0, kOwnRank});
     say(socket, said.hello);
-    door.advance(kOwnRank, terms());
+    listener.advance(kOwnRank, terms());
     const Proofs proofs = make_proofs(known.secret, said.hello, hear<ServerRecord>(socket));
     said.proof = proofs.client;
     say(socket, said.proof);
-    door.advance(kOwnRank, terms());
+    listener.advance(kOwnRank, terms());
     said.was_let_in = hear<Sha256>(socket) == proofs.server;
     return said;
 }
 
-std::unique_ptr<Door> open_door(std::uint32_t ranks = 4) {
-    auto door = Door::open("127.0.0.1", ranks);
-    REQUIRE(door.has_value());
-    return std::move(*door);
+std::unique_ptr<PeerListener> open_door(std::uint32_t ranks = 4) {
+    auto listener = PeerListener::open("127.0.0.1", ranks);
+    REQUIRE(listener.has_value());
+    return std::move(*listener);
 }
 
-void look(Door& door) {
-    door.advance(kOwnRank, terms());
+void look(PeerListener& listener) {
+    listener.advance(kOwnRank, terms());
 }
 
 bool was_turned_away(const Socket& socket) {
@@ -128,25 +128,25 @@ private:
 }  // namespace
 
 TEST_CASE("Whoever has proved to be a rank is there for who asks for that rank and kind", "[tcp]") {
-    const auto door = open_door();
-    const Socket peer = std::move(callers(*door, 1).front());
-    CHECK(greet(peer, *door).was_let_in);
-    CHECK_FALSE(door->take(Kind::streams, 0).has_value());
-    CHECK_FALSE(door->take(Kind::messages, 1).has_value());
-    CHECK(door->take(Kind::messages, 0).has_value());
-    CHECK_FALSE(door->take(Kind::messages, 0).has_value());
+    const auto listener = open_door();
+    const Socket peer = std::move(callers(*listener, 1).front());
+    CHECK(greet(peer, *listener).was_let_in);
+    CHECK_FALSE(listener->take(Kind::streams, 0).has_value());
+    CHECK_FALSE(listener->take(Kind::messages, 1).has_value());
+    CHECK(listener->take(Kind::messages, 0).has_value());
+    CHECK_FALSE(listener->take(Kind::messages, 0).has_value());
 }
 
-TEST_CASE("A recorded greeting opens no door", "[tcp]") {
-    const auto door = open_door();
-    const std::vector<Socket> both = callers(*door, 2);
-    const Said said = greet(both[0], *door);
+TEST_CASE("A recorded greeting opens no listener", "[tcp]") {
+    const auto listener = open_door();
+    const std::vector<Socket> both = callers(*listener, 2);
+    const Said said = greet(both[0], *listener);
     REQUIRE(said.was_let_in);
-    REQUIRE(door->take(Kind::messages, 0).has_value());
+    REQUIRE(listener->take(Kind::messages, 0).has_value());
     say(both[1], said.hello);
     say(both[1], said.proof);
-    look(*door);
-    CHECK_FALSE(door->take(Kind::messages, 0).has_value());
+    look(*listener);
+    CHECK_FALSE(listener->take(Kind::messages, 0).has_value());
     hear<ServerRecord>(both[1]);
     CHECK(hear<Sha256>(both[1]) == Sha256{});
     CHECK(was_turned_away(both[1]));
@@ -154,78 +154,79 @@ TEST_CASE("A recorded greeting opens no door", "[tcp]") {
 
 TEST_CASE("Who knows another secret, or comes as a rank that does not ask, is turned away",
           "[tcp]") {
-    const auto door = open_door();
-    const std::vector<Socket> all = callers(*door, 2);
-    CHECK_FALSE(greet(all[0], *door, {Secret::random(), false}).was_let_in);
+    const auto listener = open_door();
+    const std::vector<Socket> all = callers(*listener, 2);
+    CHECK_FALSE(greet(all[0], *listener, {Secret::random(), false}).was_let_in);
     CHECK(was_turned_away(all[0]));
     // The lower rank asks: 3 does not ask itself.
     const ClientRecord hello = hello_of({Kind::messages, kOwnRank, kOwnRank});
     say(all[1], hello);
-    look(*door);
+    look(*listener);
     say(all[1], make_proofs(terms().secret, hello, hear<ServerRecord>(all[1])).client);
-    look(*door);
+    look(*listener);
     CHECK(was_turned_away(all[1]));
-    CHECK_FALSE(door->take(Kind::messages, kOwnRank).has_value());
+    CHECK_FALSE(listener->take(Kind::messages, kOwnRank).has_value());
 }
 
-TEST_CASE("Of many strangers at a door, silent or not, the oldest are turned away", "[tcp]") {
+TEST_CASE("Of many strangers at a listener, silent or not, the oldest are turned away", "[tcp]") {
     for (const bool silent : {true, false}) {
         INFO((silent ? "silent" : "not silent"));
-        const auto door = open_door();
-        const std::vector<Socket> strangers = callers(*door, 268);
+        const auto listener = open_door();
+        const std::vector<Socket> strangers = callers(*listener, 268);
         if (!silent)
             for (const Socket& one : strangers) say(one, hello_of({Kind::messages, 0, kOwnRank}));
-        look(*door);
+        look(*listener);
         CHECK(std::ranges::count_if(strangers, was_turned_away) == 4);
         CHECK(was_turned_away(strangers[3]));
     }
 }
 
-TEST_CASE("A crowd of strangers at a door turns away neither who has proved himself nor others",
+TEST_CASE("A crowd of strangers at a listener turns away neither who has proved himself nor others",
           "[tcp]") {
-    const auto door = open_door();
-    const Socket peer = std::move(callers(*door, 1).front());
-    REQUIRE(greet(peer, *door).was_let_in);
-    const Socket slow = std::move(callers(*door, 1, 2).front());
+    const auto listener = open_door();
+    const Socket peer = std::move(callers(*listener, 1).front());
+    REQUIRE(greet(peer, *listener).was_let_in);
+    const Socket slow = std::move(callers(*listener, 1, 2).front());
     const ClientRecord hello = hello_of({Kind::streams, 1, kOwnRank});
     say(slow, hello);
-    const std::vector<Socket> crowd = callers(*door, 300);
+    const std::vector<Socket> crowd = callers(*listener, 300);
     for (const Socket& one : crowd) say(one, hello_of({Kind::messages, 0, kOwnRank}));
-    look(*door);
-    CHECK(door->take(Kind::messages, 0).has_value());
+    look(*listener);
+    CHECK(listener->take(Kind::messages, 0).has_value());
     say(slow, make_proofs(terms().secret, hello, hear<ServerRecord>(slow)).client);
-    look(*door);
-    CHECK(door->take(Kind::streams, 1).has_value());
+    look(*listener);
+    CHECK(listener->take(Kind::streams, 1).has_value());
 }
 
 TEST_CASE("Without descriptors strangers are turned away, and whoever has proved himself stays",
           "[tcp]") {
-    const auto door = open_door();
-    const Socket peer = std::move(callers(*door, 1).front());
-    REQUIRE(greet(peer, *door).was_let_in);
-    const std::vector<Socket> all = callers(*door, 19);
+    const auto listener = open_door();
+    const Socket peer = std::move(callers(*listener, 1).front());
+    REQUIRE(greet(peer, *listener).was_let_in);
+    const std::vector<Socket> all = callers(*listener, 19);
     {
         const FewDescriptors few(4);
-        look(*door);
+        look(*listener);
         CHECK(std::ranges::count_if(all, was_turned_away) == 15);
         CHECK_FALSE(was_turned_away(all[18]));
     }
-    CHECK(door->take(Kind::messages, 0).has_value());
+    CHECK(listener->take(Kind::messages, 0).has_value());
 }
 
-TEST_CASE("A door without a descriptor for whoever is next does not wake up for them", "[tcp]") {
-    const auto door = open_door();
-    const std::vector<Socket> all = callers(*door, 1);
+TEST_CASE("A listener without a descriptor for whoever is next does not wake up for them",
+          "[tcp]") {
+    const auto listener = open_door();
+    const std::vector<Socket> all = callers(*listener, 1);
     std::vector<pollfd> waits;
     {
         const FewDescriptors few(0);
-        look(*door);
-        door->add_to(waits);
+        look(*listener);
+        listener->add_to(waits);
         CHECK(waits.empty());
     }
-    look(*door);
-    door->add_to(waits);
+    look(*listener);
+    listener->add_to(waits);
     CHECK(waits.size() == 2);
-    door->add_to(waits);
+    listener->add_to(waits);
     CHECK(waits.size() == 2);
 }
