@@ -34,14 +34,14 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
 Result<std::unique_ptr<TcpGroup>> connect_tcp(const GroupSpec& spec) {
     auto address = choose_address(spec);
     if (!address) {
-        Directory::refuse(spec, address.error().message);
+        AddressBook::refuse(spec, address.error().message);
         return std::unexpected(address.error());
     }
     std::unique_ptr<PeerListener> listener;
     if (spec.size > 1) {
         auto opened = PeerListener::open(address->ip, spec.size);
         if (!opened) {
-            Directory::refuse(spec, opened.error().message);
+            AddressBook::refuse(spec, opened.error().message);
             return std::unexpected(opened.error());
         }
         listener = std::move(*opened);
@@ -57,13 +57,13 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
       rank_(spec.rank),
       size_(spec.size),
       address_(std::move(address)),
-      directory_(spec),
+      address_book_(spec),
       peers_(std::move(listener)) {
     if (!peers_) return;
     const bool crowded = is_crowded(spec);
-    streams_ = std::make_unique<Mesh>(directory_, *peers_, alarm_, Kind::streams, crowded,
+    streams_ = std::make_unique<Mesh>(address_book_, *peers_, alarm_, Kind::streams, crowded,
                                       spec.interrupted);
-    message_mesh_ = std::make_unique<Mesh>(directory_, *peers_, alarm_, Kind::messages, crowded,
+    message_mesh_ = std::make_unique<Mesh>(address_book_, *peers_, alarm_, Kind::messages, crowded,
                                            spec.interrupted);
     messages_ = std::make_unique<Messages>(*message_mesh_);
     segment_.resize(segment_bytes_);
@@ -71,7 +71,7 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
 
 Result<void> TcpGroup::open() {
     if (size_ == 1) return {};
-    if (auto published = directory_.publish(peers_->address()); !published) return published;
+    if (auto published = address_book_.publish(peers_->address()); !published) return published;
     const auto peers = neighbours(rank_, size_);
     if (auto connected = streams_->connect(peers); !connected) return connected;
     // The smallest socket buffer of all ranks decides the segment size.
@@ -83,7 +83,7 @@ Result<void> TcpGroup::open() {
         return done;
     segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
     segment_.resize(segment_bytes_);
-    directory_.wait_forever();
+    address_book_.wait_forever();
     return {};
 }
 
@@ -155,8 +155,8 @@ Error TcpGroup::failed(const Error& error) {
     if (alarm_.ended())
         error_ = Error{Errc::cancelled, "aborted"};
     else if (error.code == Errc::closed && (lost_ = who_was_lost()))
-        error_ = Error{Errc::closed,
-                       fmt::format("lost rank {}: {}", directory_.name_of(*lost_), error.message)};
+        error_ = Error{Errc::closed, fmt::format("lost rank {}: {}", address_book_.name_of(*lost_),
+                                                 error.message)};
     else
         error_ = error;
     // Other ranks wait for this one, directly or through others, until its connections end.
@@ -168,7 +168,7 @@ std::optional<std::uint32_t> TcpGroup::who_was_lost() {
     auto broken = streams_->broken();
     if (!broken) broken = message_mesh_->broken();
     if (!broken) return std::nullopt;
-    return first_loss(directory_.store(), directory_.key("lost"), rank_, size_, *broken);
+    return first_loss(address_book_.store(), address_book_.key("lost"), rank_, size_, *broken);
 }
 
 std::uint32_t TcpGroup::tag(std::size_t bytes, std::uint32_t part) const {

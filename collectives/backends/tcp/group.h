@@ -123,7 +123,7 @@ private:
     std::uint32_t rank_;
     std::uint32_t size_;
     LocalAddress address_;
-    Directory directory_;
+    AddressBook address_book_;
     Alarm alarm_;
     std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> streams_;

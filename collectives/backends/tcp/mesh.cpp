@@ -42,15 +42,15 @@ std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
     return {found.begin(), found.end()};
 }
 
-Mesh::Mesh(Directory& directory, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
+Mesh::Mesh(AddressBook& address_book, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
            std::function<bool()> interrupted)
-    : directory_(directory),
+    : address_book_(address_book),
       peers_(listener),
       alarm_(alarm),
       kind_(kind),
       tries_(crowded ? 1 : kTries),
       interrupted_(std::move(interrupted)),
-      links_(directory.size()) {}
+      links_(address_book.size()) {}
 
 std::size_t Mesh::connections() const {
     return static_cast<std::size_t>(std::ranges::count(links_, Link::State::open, &Link::state));
@@ -73,12 +73,12 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
     for (const std::uint32_t peer : peers)
         if (!connected(peer)) missing.push_back(peer);
     if (missing.empty()) return {};
-    if (auto fetched = directory_.fetch(missing, alarm_.ended()); !fetched) return fetched;
+    if (auto fetched = address_book_.fetch(missing, alarm_.ended()); !fetched) return fetched;
     for (const std::uint32_t peer : missing) {
         if (auto begun = begin(peer); !begun) return begun;
         if (auto greeted = advance(peer); !greeted) return greeted;
     }
-    const auto deadline = std::chrono::steady_clock::now() + directory_.timeout();
+    const auto deadline = std::chrono::steady_clock::now() + address_book_.timeout();
     auto next_look = std::chrono::steady_clock::now() + kLook;
     for (std::vector<pollfd> waits;; waits.clear()) {
         let_in();
@@ -90,27 +90,28 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
             deadline - std::chrono::steady_clock::now());
         if (left.count() <= 0)
             return fail(Errc::timed_out, "rank {} has not connected",
-                        directory_.name_of(missing.front()));
+                        address_book_.name_of(missing.front()));
         for (const std::uint32_t peer : missing) add_to(waits, peer);
         const int ms = static_cast<int>(std::min<std::int64_t>(left.count(), kLook.count()));
         if (auto waited = wait(waits, ms); !waited) return waited;
         // Also while strangers come all the time.
         if (std::chrono::steady_clock::now() < next_look) continue;
-        if (auto there = directory_.still_wanted(); !there) return there;
+        if (auto there = address_book_.still_wanted(); !there) return there;
         next_look = std::chrono::steady_clock::now() + kLook;
     }
 }
 
 Result<void> Mesh::begin(std::uint32_t peer) {
     if (links_[peer].state != Link::State::none) return {};
-    if (!directory_.knows(peer))
-        if (auto fetched = directory_.fetch({&peer, 1}, alarm_.ended()); !fetched) return fetched;
-    if (peer < directory_.rank()) return keep(peer, {}, Link::State::accepts);
+    if (!address_book_.knows(peer))
+        if (auto fetched = address_book_.fetch({&peer, 1}, alarm_.ended()); !fetched)
+            return fetched;
+    if (peer < address_book_.rank()) return keep(peer, {}, Link::State::accepts);
     return dial(peer);
 }
 
 Result<void> Mesh::dial(std::uint32_t peer) {
-    auto socket = Socket::connect(directory_.address(peer));
+    auto socket = Socket::connect(address_book_.address(peer));
     if (!socket) return std::unexpected(lost(peer, socket.error()));
     return keep(peer, std::move(*socket), Link::State::connects);
 }
@@ -151,8 +152,8 @@ Result<void> Mesh::greet(std::uint32_t peer) {
     if (auto made = link.socket.connected(); !made)
         return std::unexpected(lost(
             peer, {Errc::closed, fmt::format("rank {} cannot be reached: {}",
-                                             directory_.name_of(peer), made.error().message)}));
-    link.asking.emplace(Purpose{kind_, directory_.rank(), peer}, directory_.terms());
+                                             address_book_.name_of(peer), made.error().message)}));
+    link.asking.emplace(Purpose{kind_, address_book_.rank(), peer}, address_book_.terms());
     link.state = Link::State::greets;
     return introduce(peer);
 }
@@ -163,7 +164,7 @@ Result<void> Mesh::introduce(std::uint32_t peer) {
     if (!proved && proved.error().code == Errc::closed) return try_again(peer);
     if (!proved)
         return fail(Errc::closed, "somebody else answers at the address of rank {}: {}",
-                    directory_.name_of(peer), proved.error().message);
+                    address_book_.name_of(peer), proved.error().message);
     if (!*proved) return {};
     auto sealing = link.asking->take_sealing();
     link.asking.reset();
@@ -174,7 +175,7 @@ Result<void> Mesh::introduce(std::uint32_t peer) {
 /// ended, and then there is nobody at the next try.
 Result<void> Mesh::try_again(std::uint32_t peer) {
     // Somebody else may have its port by now.
-    if (auto there = directory_.still_wanted(); !there) return there;
+    if (auto there = address_book_.still_wanted(); !there) return there;
     std::array<std::uint8_t, 1> random{};
     random_bytes(random);
     // All who were closed at once do not come back at once.

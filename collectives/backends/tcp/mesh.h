@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/result.h"
+#include "collectives/backends/tcp/address_book.h"
 #include "collectives/backends/tcp/alarm.h"
-#include "collectives/backends/tcp/directory.h"
 #include "collectives/backends/tcp/greeting.h"
 #include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/sealed_stream.h"
@@ -44,7 +44,7 @@ class Mesh {
 public:
     /// \param crowded      there are more ranks on this host than processors: nobody waits in loops
     /// \param interrupted  see GroupSpec
-    Mesh(Directory& directory, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
+    Mesh(AddressBook& address_book, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
          std::function<bool()> interrupted);
 
     /// Connects to those of `peers` that are not connected, and waits for them. Errc: timed_out (names who
@@ -54,7 +54,7 @@ public:
     Result<void> begin(std::uint32_t peer);
     /// Lets in who has come. Once before advance() of any number of peers: whoever comes in between is not seen by
     /// those that have had their turn, and nobody would wait for him.
-    void let_in() { peers_.advance(directory_.rank(), directory_.terms()); }
+    void let_in() { peers_.advance(address_book_.rank(), address_book_.terms()); }
     Result<void> advance(std::uint32_t peer);
     bool connected(std::uint32_t peer) const { return links_[peer].state == Link::State::open; }
     std::size_t connections() const;
@@ -84,7 +84,7 @@ public:
     /// Tells that a connection has failed; broken() returns the first one.
     void broke(std::uint32_t peer);
     std::optional<std::uint32_t> broken() const { return broken_; }
-    Directory& directory() const { return directory_; }
+    AddressBook& address_book() const { return address_book_; }
     /// How often one looks for what has come before one waits.
     int tries() const { return tries_; }
 
@@ -116,7 +116,7 @@ private:
     Result<void> wait_to(std::uint32_t peer, short event);
     Error lost(std::uint32_t peer, const Error& why);
 
-    Directory& directory_;
+    AddressBook& address_book_;
     PeerListener& peers_;
     Alarm& alarm_;
     const Kind kind_;

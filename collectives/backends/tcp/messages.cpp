@@ -176,13 +176,13 @@ Result<bool> Messages::receive_some(std::uint32_t from) {
 
 Result<void> Messages::look_at_header(std::uint32_t from, Message& message) {
     const Header& heard = peers_[from].heard;
-    const std::uint32_t name = mesh_.directory().name_of(from);
+    const std::uint32_t name = mesh_.address_book().name_of(from);
     if (heard.kind == message.header.kind) {
         if (heard.bytes == message.header.bytes) return {};
         return fail(Errc::internal, "rank {} has sent {} B where this one receives {} B", name,
                     heard.bytes, message.header.bytes);
     }
-    const std::uint32_t own = mesh_.directory().name_of(mesh_.directory().rank());
+    const std::uint32_t own = mesh_.address_book().name_of(mesh_.address_book().rank());
     if (message.call != 0 && heard.kind == kind_of(0, message.number))
         return fail(Errc::denied,
                     "ranks disagree: rank {} has sent a message of {} B before an operation of all "

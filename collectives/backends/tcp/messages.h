@@ -22,7 +22,7 @@ namespace dtrun::collectives::over_tcp {
 /// Thread: one at a time.
 class Messages {
 public:
-    explicit Messages(Mesh& mesh) : mesh_(mesh), peers_(mesh.directory().size()) {}
+    explicit Messages(Mesh& mesh) : mesh_(mesh), peers_(mesh.address_book().size()) {}
     Messages(const Messages&) = delete;
     Messages& operator=(const Messages&) = delete;
 

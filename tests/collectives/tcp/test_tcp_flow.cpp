@@ -1,5 +1,5 @@
+#include "collectives/backends/tcp/address_book.h"
 #include "collectives/backends/tcp/alarm.h"
-#include "collectives/backends/tcp/directory.h"
 #include "collectives/backends/tcp/mesh.h"
 #include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/stream.h"
@@ -25,23 +25,23 @@ constexpr std::size_t kPartBytes = 100'000;
 /// A rank's connections. Whoever waits for longer than ten seconds is interrupted.
 class Connected {
 public:
-    explicit Connected(const GroupSpec& spec) : directory_(spec) {}
+    explicit Connected(const GroupSpec& spec) : address_book_(spec) {}
 
     Result<void> connect(std::uint32_t peer) {
-        auto listener = PeerListener::open("127.0.0.1", directory_.size());
+        auto listener = PeerListener::open("127.0.0.1", address_book_.size());
         if (!listener) return std::unexpected(listener.error());
         peers_ = std::move(*listener);
-        if (auto told = directory_.publish(peers_->address()); !told) return told;
+        if (auto told = address_book_.publish(peers_->address()); !told) return told;
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
         mesh_ = std::make_unique<Mesh>(
-            directory_, *peers_, alarm_, Kind::streams, true,
+            address_book_, *peers_, alarm_, Kind::streams, true,
             [deadline] { return std::chrono::steady_clock::now() > deadline; });
         return mesh_->connect({&peer, 1});
     }
     Mesh& mesh() { return *mesh_; }
 
 private:
-    Directory directory_;
+    AddressBook address_book_;
     Alarm alarm_;
     std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> mesh_;

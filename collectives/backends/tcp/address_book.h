@@ -24,9 +24,9 @@ namespace dtrun::collectives::over_tcp {
 /// the group's besides. Whoever reaches a port and does not know that is turned away.
 ///
 /// Thread: one at a time.
-class Directory {
+class AddressBook {
 public:
-    explicit Directory(const GroupSpec& spec);
+    explicit AddressBook(const GroupSpec& spec);
 
     /// Lets the others know where this rank listens.
     Result<void> publish(const sockaddr_storage& address);

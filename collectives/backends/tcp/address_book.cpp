@@ -1,4 +1,4 @@
-#include "collectives/backends/tcp/directory.h"
+#include "collectives/backends/tcp/address_book.h"
 
 #include "base/ids.h"
 #include "collectives/backends/tcp/address.h"
@@ -38,29 +38,29 @@ std::optional<Secret> parse_secret(std::string_view text) {
 
 }  // namespace
 
-Directory::Directory(const GroupSpec& spec) : spec_(spec), addresses_(spec.size) {
+AddressBook::AddressBook(const GroupSpec& spec) : spec_(spec), addresses_(spec.size) {
     terms_.encrypt = spec.encrypt;
 }
 
-std::string Directory::key(std::string_view name) const {
+std::string AddressBook::key(std::string_view name) const {
     return fmt::format("{}tcp/{}", spec_.prefix, name);
 }
 
-std::uint32_t Directory::name_of(std::uint32_t peer) const {
+std::uint32_t AddressBook::name_of(std::uint32_t peer) const {
     return peer < spec_.members.size() ? spec_.members[peer] : peer;
 }
 
-Result<void> Directory::still_wanted() const {
+Result<void> AddressBook::still_wanted() const {
     const auto asked = spec_.store->find(card_key(spec_, spec_.rank));
     if (asked) return {};
     return std::unexpected(asked.error());
 }
 
-void Directory::wait_forever() {
+void AddressBook::wait_forever() {
     spec_.timeout = kForever;
 }
 
-Result<void> Directory::publish(const sockaddr_storage& address) {
+Result<void> AddressBook::publish(const sockaddr_storage& address) {
     addresses_[spec_.rank] = address;
     std::string card = text_of(address);
     if (spec_.rank == kSecretRank) {
@@ -72,14 +72,14 @@ Result<void> Directory::publish(const sockaddr_storage& address) {
     return spec_.store->set({&pair, 1});
 }
 
-void Directory::refuse(const GroupSpec& spec, const std::string& why) {
+void AddressBook::refuse(const GroupSpec& spec, const std::string& why) {
     const KeyStore::Pair card(card_key(spec, spec.rank), kRefusal + why);
     // If the store fails, too, peers wait until their own timeout.
     static_cast<void>(spec.store->set({&card, 1}));
 }
 
-Result<void> Directory::fetch(std::span<const std::uint32_t> peers,
-                              const std::atomic<bool>& ended) {
+Result<void> AddressBook::fetch(std::span<const std::uint32_t> peers,
+                                const std::atomic<bool>& ended) {
     std::vector<std::uint32_t> missing;
     for (const std::uint32_t peer : peers)
         if (!knows(peer)) missing.push_back(peer);
@@ -106,7 +106,7 @@ Result<void> Directory::fetch(std::span<const std::uint32_t> peers,
     }
 }
 
-Result<void> Directory::read(std::uint32_t peer, std::string_view card) {
+Result<void> AddressBook::read(std::uint32_t peer, std::string_view card) {
     if (card.starts_with(kRefusal))
         return fail(Errc::invalid_input, "rank {}: {}", name_of(peer), card.substr(1));
     const bool encrypts = card.ends_with(kEncrypted);
@@ -138,8 +138,8 @@ Result<void> Directory::read(std::uint32_t peer, std::string_view card) {
     return {};
 }
 
-Error Directory::not_come(const std::vector<std::string>& keys,
-                          std::span<const std::uint32_t> peers) {
+Error AddressBook::not_come(const std::vector<std::string>& keys,
+                            std::span<const std::uint32_t> peers) {
     constexpr std::size_t kNamed = 8;
     std::string names;
     std::size_t count = 0;
