@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "collectives/backends/tcp/greeting.h"
+#include "collectives/backends/tcp/handshake.h"
 #include "collectives/group.h"
 
 #include <sys/socket.h>

@@ -153,7 +153,7 @@ Result<void> Mesh::greet(std::uint32_t peer) {
         return std::unexpected(lost(
             peer, {Errc::closed, fmt::format("rank {} cannot be reached: {}",
                                              address_book_.name_of(peer), made.error().message)}));
-    link.asking.emplace(Purpose{kind_, address_book_.rank(), peer}, address_book_.terms());
+    link.asking.emplace(ConnectRequest{kind_, address_book_.rank(), peer}, address_book_.terms());
     link.state = Link::State::greets;
     return introduce(peer);
 }

@@ -3,7 +3,7 @@
 #include "base/result.h"
 #include "collectives/backends/tcp/address_book.h"
 #include "collectives/backends/tcp/alarm.h"
-#include "collectives/backends/tcp/greeting.h"
+#include "collectives/backends/tcp/handshake.h"
 #include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/sealed_stream.h"
 #include "collectives/backends/tcp/socket.h"

@@ -81,11 +81,11 @@ void PeerListener::hear(std::uint32_t rank, const Terms& terms) {
         const auto proved = stranger->side.advance(stranger->socket, terms);
         const bool done = proved && *proved;
         if (done) {
-            const Purpose& purpose = stranger->side.purpose();
+            const ConnectRequest& request = stranger->side.request();
             // The lower rank asks.
-            if (purpose.to == rank && purpose.from < rank)
+            if (request.to == rank && request.from < rank)
                 admitted_.insert_or_assign(
-                    {purpose.kind, purpose.from},
+                    {request.kind, request.from},
                     Admitted{std::move(stranger->socket), stranger->side.take_sealing()});
         }
         stranger = proved && !done ? std::next(stranger) : forget(stranger);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/backends/tcp/greeting.h"
+#include "collectives/backends/tcp/handshake.h"
 #include "collectives/backends/tcp/socket.h"
 
 #include <poll.h>

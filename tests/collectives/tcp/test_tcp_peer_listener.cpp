@@ -57,8 +57,8 @@ Terms terms() {
     return {Secret(bytes), false};
 }
 
-ClientRecord hello_of(const Purpose& purpose) {
-    return encode_hello(ClientHello{.job = encode(purpose), .nonce = random_nonce()});
+ClientRecord hello_of(const ConnectRequest& request) {
+    return encode_hello(ClientHello{.job = encode(request), .nonce = random_nonce()});
 }
 
 /// What rank 0 has said to the listener of rank 3, which has looked after each word.

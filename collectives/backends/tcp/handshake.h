@@ -25,15 +25,15 @@ enum class Kind : std::uint32_t {
 };
 
 /// Whose connection it is, and what for.
-struct Purpose {
+struct ConnectRequest {
     Kind kind = Kind::streams;
     std::uint32_t from = 0;  ///< the rank that asks for it
     std::uint32_t to = 0;
-    bool operator==(const Purpose&) const = default;
+    bool operator==(const ConnectRequest&) const = default;
 };
-JobId encode(const Purpose& purpose);
+JobId encode(const ConnectRequest& request);
 /// \return nothing for what no rank says
-std::optional<Purpose> decode_purpose(const JobId& id);
+std::optional<ConnectRequest> decode_connect_request(const JobId& id);
 
 /// What the ranks of a group share, and strangers do not.
 struct Terms {
@@ -64,7 +64,7 @@ private:
 /// The rank that asks for a connection.
 class AskingSide {
 public:
-    AskingSide(const Purpose& purpose, const Terms& terms);
+    AskingSide(const ConnectRequest& request, const Terms& terms);
 
     /// Goes on as far as that can be done at once. Errc: closed, denied (it is not a rank of this group, or wants
     /// other encryption)
@@ -95,7 +95,7 @@ public:
     Result<bool> advance(const Socket& socket, const Terms& terms);
     bool has_to_send() const { return talk_.has_to_send(); }
     /// Once he has.
-    const Purpose& purpose() const { return purpose_; }
+    const ConnectRequest& request() const { return request_; }
     std::optional<Sealing> take_sealing() { return std::move(sealing_); }
 
 private:
@@ -109,7 +109,7 @@ private:
     ClientRecord theirs_{};
     ServerRecord ours_{};
     Sha256 shown_{};
-    Purpose purpose_;
+    ConnectRequest request_;
     std::optional<Sealing> sealing_;
 };
 

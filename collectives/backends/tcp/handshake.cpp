@@ -1,4 +1,4 @@
-#include "collectives/backends/tcp/greeting.h"
+#include "collectives/backends/tcp/handshake.h"
 
 #include <openssl/crypto.h>
 #include <sys/uio.h>
@@ -26,22 +26,22 @@ Nonce fresh(std::optional<KeyExchange>& exchange, bool encrypt) {
 
 }  // namespace
 
-JobId encode(const Purpose& purpose) {
-    const std::array<std::uint32_t, kWords> words{static_cast<std::uint32_t>(purpose.kind),
-                                                  purpose.from, purpose.to, 0};
+JobId encode(const ConnectRequest& request) {
+    const std::array<std::uint32_t, kWords> words{static_cast<std::uint32_t>(request.kind),
+                                                  request.from, request.to, 0};
     JobId id{};
     for (std::size_t i = 0; i < id.size(); ++i)
         id[i] = static_cast<std::uint8_t>(words[i / 4] >> (24 - 8 * (i % 4)));
     return id;
 }
 
-std::optional<Purpose> decode_purpose(const JobId& id) {
+std::optional<ConnectRequest> decode_connect_request(const JobId& id) {
     std::array<std::uint32_t, kWords> words{};
     for (std::size_t i = 0; i < id.size(); ++i) words[i / 4] = words[i / 4] << 8 | id[i];
-    const Purpose purpose{static_cast<Kind>(words[0]), words[1], words[2]};
-    if (purpose.kind != Kind::streams && purpose.kind != Kind::messages) return std::nullopt;
+    const ConnectRequest request{static_cast<Kind>(words[0]), words[1], words[2]};
+    if (request.kind != Kind::streams && request.kind != Kind::messages) return std::nullopt;
     if (words[3] != 0) return std::nullopt;
-    return purpose;
+    return request;
 }
 
 Result<bool> Talk::flush(const Socket& socket) {
@@ -62,9 +62,9 @@ Result<bool> Talk::hear(const Socket& socket, std::span<std::uint8_t> record) {
     return true;
 }
 
-AskingSide::AskingSide(const Purpose& purpose, const Terms& terms) : terms_(terms) {
+AskingSide::AskingSide(const ConnectRequest& request, const Terms& terms) : terms_(terms) {
     const Nonce nonce = fresh(exchange_, terms.encrypt);
-    ours_ = encode_hello(ClientHello{kProtocolVersion, flags_of(terms), encode(purpose), nonce});
+    ours_ = encode_hello(ClientHello{kProtocolVersion, flags_of(terms), encode(request), nonce});
     talk_.say(ours_);
 }
 
@@ -119,9 +119,9 @@ Result<bool> AnsweringSide::advance(const Socket& socket, const Terms& terms) {
 Result<void> AnsweringSide::answer_hello(const Terms& terms) {
     const auto hello = decode_hello(theirs_);
     if (!hello) return std::unexpected(hello.error());
-    const auto purpose = decode_purpose(hello->job);
-    if (!purpose) return fail(Errc::denied, "it is no rank");
-    purpose_ = *purpose;
+    const auto request = decode_connect_request(hello->job);
+    if (!request) return fail(Errc::denied, "it is no rank");
+    request_ = *request;
     const Nonce nonce = fresh(exchange_, terms.encrypt && hello->flags == flags_of(terms));
     ours_ = encode_hello(ServerHello{kProtocolVersion, flags_of(terms), nonce});
     talk_.say(ours_);
