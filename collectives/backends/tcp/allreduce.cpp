@@ -145,11 +145,11 @@ Result<void> TcpGroup::allreduce_ring(const void* in, void* out, std::size_t cou
     const Chunks chunks(count, size_, elements, segment_bytes_);
     const std::size_t parts = chunks.parts();
     const std::size_t round = (size_ - 1) * parts;
-    Outlet first(*streams_, at(1), tag(bytes), in);
-    Outlet partial(*streams_, at(1), tag(bytes), out);
-    Outlet complete(*streams_, at(1), tag(bytes, 1), out);
-    Inlet adding(*streams_, at(-1), tag(bytes), segment_.data(), segment_.size());
-    Inlet gathering(*streams_, at(-1), tag(bytes, 1), out, bytes);
+    SendStream first(*streams_, at(1), tag(bytes), in);
+    SendStream partial(*streams_, at(1), tag(bytes), out);
+    SendStream complete(*streams_, at(1), tag(bytes, 1), out);
+    RecvStream adding(*streams_, at(-1), tag(bytes), segment_.data(), segment_.size());
+    RecvStream gathering(*streams_, at(-1), tag(bytes, 1), out, bytes);
 
     const auto send_part = [&](std::size_t index) {
         const auto step = static_cast<std::int64_t>(index / parts);
@@ -204,9 +204,9 @@ Result<void> TcpGroup::reduce_scatter_ring(const void* in, void* out, std::size_
     const auto* output = static_cast<const std::byte*>(out);
     const bool in_place = output >= in && output < bytes_at(in, bytes * size_);
     std::byte* sums = in_place ? scratch(bytes) : static_cast<std::byte*>(out);
-    Outlet first(*streams_, at(1), tag(bytes), in);
-    Outlet partial(*streams_, at(1), tag(bytes), sums);
-    Inlet adding(*streams_, at(-1), tag(bytes), segment_.data(), segment_.size());
+    SendStream first(*streams_, at(1), tag(bytes), in);
+    SendStream partial(*streams_, at(1), tag(bytes), sums);
+    RecvStream adding(*streams_, at(-1), tag(bytes), segment_.data(), segment_.size());
 
     const auto send_part = [&](std::size_t index) {
         const auto [offset, length] = chunk.place(0, index % parts);

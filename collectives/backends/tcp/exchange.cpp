@@ -44,15 +44,15 @@ Result<void> TcpGroup::allgather_ring(const void* in, std::byte* out,
         std::memcpy(out + offsets[rank_], in, bytes[rank_]);
     if (size_ == 1) return {};
     const std::size_t all = offsets.back() + bytes.back();
-    Outlet outlet(*streams_, at(1), tag(all), out);
-    Inlet inlet(*streams_, at(-1), tag(all), out, all);
+    SendStream outgoing(*streams_, at(1), tag(all), out);
+    RecvStream incoming(*streams_, at(-1), tag(all), out, all);
     return flow(
-        outlet, inlet, {.sends = passed_on, .receives = parts.size() - own, .lead = own},
+        outgoing, incoming, {.sends = passed_on, .receives = parts.size() - own, .lead = own},
         [&](std::size_t part) {
             const auto [offset, length] = parts[part];
-            return outlet.send(offset, length, offset);
+            return outgoing.send(offset, length, offset);
         },
-        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
+        [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });
 }
 
 /// In step k, everybody hands on all it has (Bruck et al., "Efficient algorithms for all-to-all

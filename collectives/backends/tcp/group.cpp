@@ -187,17 +187,17 @@ std::byte* TcpGroup::scratch(std::size_t bytes) {
 
 Result<void> TcpGroup::send(std::uint32_t to, const void* data, std::size_t bytes) {
     if (bytes == 0) return {};
-    return Outlet(*streams_, to, tag(bytes), data).send(0, bytes, 0);
+    return SendStream(*streams_, to, tag(bytes), data).send(0, bytes, 0);
 }
 
 Result<void> TcpGroup::receive(std::uint32_t from, void* data, std::size_t bytes) {
     if (bytes == 0) return {};
-    const auto whole = Inlet(*streams_, from, tag(bytes), data, bytes).receive(IfLate::wait);
+    const auto whole = RecvStream(*streams_, from, tag(bytes), data, bytes).receive(IfLate::wait);
     return whole ? Result<void>() : std::unexpected(whole.error());
 }
 
 Result<void> TcpGroup::send_to_combine(std::uint32_t to, const void* data, std::size_t bytes) {
-    Outlet out(*streams_, to, tag(bytes), data);
+    SendStream out(*streams_, to, tag(bytes), data);
     for (std::size_t at = 0; at < bytes; at += segment_bytes_)
         if (auto sent = out.send(at, std::min(segment_bytes_, bytes - at), 0); !sent) return sent;
     return {};
@@ -205,15 +205,15 @@ Result<void> TcpGroup::send_to_combine(std::uint32_t to, const void* data, std::
 
 Result<void> TcpGroup::exchange(std::uint32_t to, const void* out, std::size_t out_bytes,
                                 std::uint32_t from, void* in, std::size_t in_bytes) {
-    Outlet outlet(*streams_, to, tag(out_bytes), out);
-    Inlet inlet(*streams_, from, tag(in_bytes), in, in_bytes);
+    SendStream outgoing(*streams_, to, tag(out_bytes), out);
+    RecvStream incoming(*streams_, from, tag(in_bytes), in, in_bytes);
     return flow(
-        outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        outgoing, incoming, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
         [&](std::size_t part) {
             const std::size_t offset = part * segment_bytes_;
-            return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), offset);
+            return outgoing.send(offset, std::min(segment_bytes_, out_bytes - offset), offset);
         },
-        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
+        [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });
 }
 
 Result<void> TcpGroup::receive_into(std::uint32_t from, const void* mine, void* result,
@@ -226,16 +226,16 @@ Result<void> TcpGroup::exchange_into(std::uint32_t peer, const void* out, std::s
                                      Elements elements) {
     const std::size_t out_bytes = elements.bytes(out_count);
     const std::size_t in_bytes = elements.bytes(count);
-    Outlet outlet(*streams_, peer, tag(out_bytes), out);
-    Inlet inlet(*streams_, peer, tag(in_bytes), segment_.data(), segment_.size());
+    SendStream outgoing(*streams_, peer, tag(out_bytes), out);
+    RecvStream incoming(*streams_, peer, tag(in_bytes), segment_.data(), segment_.size());
     return flow(
-        outlet, inlet, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        outgoing, incoming, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
         [&](std::size_t part) {
             const std::size_t offset = part * segment_bytes_;
-            return outlet.send(offset, std::min(segment_bytes_, out_bytes - offset), 0);
+            return outgoing.send(offset, std::min(segment_bytes_, out_bytes - offset), 0);
         },
         [&](std::size_t part, IfLate if_late) -> Result<bool> {
-            if (auto whole = inlet.receive(if_late); !whole || !*whole) return whole;
+            if (auto whole = incoming.receive(if_late); !whole || !*whole) return whole;
             const std::size_t offset = part * segment_bytes_;
             // The lower rank's come first, so that both ends compute the very same bits.
             const void* low = static_cast<const std::byte*>(mine) + offset;

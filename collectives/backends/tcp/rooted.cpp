@@ -61,17 +61,17 @@ Result<void> TcpGroup::reduce_chain(const void* in, void* out, std::size_t count
 
     // One part is added up while the other one is sent on.
     std::byte* sums = scratch(2 * segment_bytes_);
-    Outlet outlet(*streams_, at(-1), tag(bytes), sums);
-    Inlet inlet(*streams_, at(1), tag(bytes), segment_.data(), segment_.size());
+    SendStream outgoing(*streams_, at(-1), tag(bytes), sums);
+    RecvStream incoming(*streams_, at(1), tag(bytes), segment_.data(), segment_.size());
     const auto length = [&](std::size_t part) {
         return std::min(segment_bytes_, bytes - part * segment_bytes_);
     };
     const std::size_t parts = segments_of(bytes);
     return flow(
-        outlet, inlet, {.sends = parts, .receives = parts, .lead = 0, .lag = 2},
-        [&](std::size_t part) { return outlet.send(part % 2 * segment_bytes_, length(part), 0); },
+        outgoing, incoming, {.sends = parts, .receives = parts, .lead = 0, .lag = 2},
+        [&](std::size_t part) { return outgoing.send(part % 2 * segment_bytes_, length(part), 0); },
         [&](std::size_t part, IfLate if_late) -> Result<bool> {
-            if (auto whole = inlet.receive(if_late); !whole || !*whole) return whole;
+            if (auto whole = incoming.receive(if_late); !whole || !*whole) return whole;
             reduce_into(sums + part % 2 * segment_bytes_, bytes_of(in) + part * segment_bytes_,
                         segment_.data(), elements.count(length(part)), elements.type,
                         elements.reduce);
@@ -104,18 +104,18 @@ Result<void> TcpGroup::broadcast(const Operation& what) {
 
 Result<void> TcpGroup::broadcast_chain(void* data, std::size_t bytes, std::uint32_t root) {
     const std::uint32_t node = distance_from(root);
-    Outlet outlet(*streams_, at(1), tag(bytes), data);
-    Inlet inlet(*streams_, at(-1), tag(bytes), data, bytes);
+    SendStream outgoing(*streams_, at(1), tag(bytes), data);
+    RecvStream incoming(*streams_, at(-1), tag(bytes), data, bytes);
     const std::size_t parts = segments_of(bytes);
     const bool first = node == 0, last = node == size_ - 1;
     return flow(
-        outlet, inlet,
+        outgoing, incoming,
         {.sends = last ? 0 : parts, .receives = first ? 0 : parts, .lead = first ? parts : 0},
         [&](std::size_t part) {
             const std::size_t offset = part * segment_bytes_;
-            return outlet.send(offset, std::min(segment_bytes_, bytes - offset), offset);
+            return outgoing.send(offset, std::min(segment_bytes_, bytes - offset), offset);
         },
-        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
+        [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });
 }
 
 Result<void> TcpGroup::broadcast_tree(void* data, std::size_t bytes, std::uint32_t root) {

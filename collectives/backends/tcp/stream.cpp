@@ -6,14 +6,14 @@
 
 namespace dtrun::collectives::over_tcp {
 
-Result<void> Outlet::send(std::size_t offset, std::size_t bytes, std::size_t at) {
+Result<void> SendStream::send(std::size_t offset, std::size_t bytes, std::size_t at) {
     PartHeader header{.tag = tag_, .at = at, .bytes = bytes};
     const std::array parts{iovec{&header, sizeof header},
                            iovec{const_cast<std::byte*>(data_ + offset), bytes}};
     return mesh_.write(peer_, parts);
 }
 
-Result<bool> Inlet::receive(IfLate if_late) {
+Result<bool> RecvStream::receive(IfLate if_late) {
     const auto take = [&](std::byte* to, std::size_t bytes) -> Result<bool> {
         const Result<std::size_t> come = if_late == IfLate::wait
                                              ? mesh_.read(peer_, to, bytes)

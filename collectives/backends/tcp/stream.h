@@ -28,18 +28,18 @@ struct PartHeader {
     std::uint32_t tag =
         0;  ///< differs between calls, so that ranks in different ones do not mix data up
     std::uint32_t zero = 0;
-    std::uint64_t at = 0;  ///< where the part goes in the Inlet's memory
+    std::uint64_t at = 0;  ///< where the part goes in the RecvStream's memory
     std::uint64_t bytes = 0;
 };
 
-/// The data that an operation sends to a peer, whose Inlet has the same tag.
-class Outlet {
+/// The data that an operation sends to a peer, whose RecvStream has the same tag.
+class SendStream {
 public:
-    Outlet(Mesh& mesh, std::uint32_t peer, std::uint32_t tag, const void* data)
+    SendStream(Mesh& mesh, std::uint32_t peer, std::uint32_t tag, const void* data)
         : mesh_(mesh), peer_(peer), tag_(tag), data_(static_cast<const std::byte*>(data)) {}
 
     /// Returns when the system has taken the data. Errc: closed, cancelled
-    /// \param at  where they go in the Inlet's memory
+    /// \param at  where they go in the RecvStream's memory
     Result<void> send(std::size_t offset, std::size_t bytes, std::size_t at);
     std::uint32_t peer() const { return peer_; }
     Mesh& mesh() const { return mesh_; }
@@ -54,10 +54,10 @@ private:
 /// What to do where a part has not come yet, or not as a whole.
 enum class IfLate { wait, go_on };
 
-/// Memory that a peer's Outlet with the same tag writes to.
-class Inlet {
+/// Memory that a peer's SendStream with the same tag writes to.
+class RecvStream {
 public:
-    Inlet(Mesh& mesh, std::uint32_t peer, std::uint32_t tag, void* data, std::size_t bytes)
+    RecvStream(Mesh& mesh, std::uint32_t peer, std::uint32_t tag, void* data, std::size_t bytes)
         : mesh_(mesh),
           peer_(peer),
           tag_(tag),
@@ -98,7 +98,7 @@ struct FlowShape {
 /// \param send     Result<void>(std::size_t part)
 /// \param receive  Result<bool>(std::size_t part, IfLate): whether it has come as a whole
 template <class Send, class Receive>
-Result<void> flow(const Outlet& out, const Inlet& in, FlowShape shape, Send&& send,
+Result<void> flow(const SendStream& out, const RecvStream& in, FlowShape shape, Send&& send,
                   Receive&& receive) {
     std::size_t sent = 0;
     std::size_t received = 0;

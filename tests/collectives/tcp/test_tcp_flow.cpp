@@ -51,12 +51,12 @@ private:
 Result<void> exchange_parts(Mesh& mesh, std::uint32_t peer) {
     const std::vector<char> out(2 * kPartBytes, 'o');
     std::vector<char> in(kPartBytes, '-');
-    Outlet outlet(mesh, peer, kTag, out.data());
-    Inlet inlet(mesh, peer, kTag, in.data(), in.size());
+    SendStream outgoing(mesh, peer, kTag, out.data());
+    RecvStream incoming(mesh, peer, kTag, in.data(), in.size());
     auto done = flow(
-        outlet, inlet, {.sends = 2, .receives = 1},
-        [&](std::size_t part) { return outlet.send(part * kPartBytes, kPartBytes, 0); },
-        [&](std::size_t, IfLate if_late) { return inlet.receive(if_late); });
+        outgoing, incoming, {.sends = 2, .receives = 1},
+        [&](std::size_t part) { return outgoing.send(part * kPartBytes, kPartBytes, 0); },
+        [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });
     if (done && in != std::vector<char>(kPartBytes, 'i')) return fail(Errc::internal, "not so");
     return done;
 }
