@@ -61,10 +61,10 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
       peers_(std::move(listener)) {
     if (!peers_) return;
     const bool crowded = is_crowded(spec);
-    streams_ = std::make_unique<Mesh>(address_book_, *peers_, alarm_, Kind::streams, crowded,
+    streams_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_, Kind::streams, crowded,
                                       spec.interrupted);
-    message_mesh_ = std::make_unique<Mesh>(address_book_, *peers_, alarm_, Kind::messages, crowded,
-                                           spec.interrupted);
+    message_mesh_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_, Kind::messages,
+                                           crowded, spec.interrupted);
     messages_ = std::make_unique<Messages>(*message_mesh_);
     segment_.resize(segment_bytes_);
 }
@@ -146,13 +146,13 @@ void TcpGroup::shut() noexcept {
 }
 
 void TcpGroup::abort() noexcept {
-    alarm_.ring();
+    abort_signal_.raise();
     shut();
 }
 
 Error TcpGroup::failed(const Error& error) {
     if (error_) return *error_;
-    if (alarm_.ended())
+    if (abort_signal_.ended())
         error_ = Error{Errc::cancelled, "aborted"};
     else if (error.code == Errc::closed && (lost_ = who_was_lost()))
         error_ = Error{Errc::closed, fmt::format("lost rank {}: {}", address_book_.name_of(*lost_),

@@ -124,7 +124,7 @@ private:
     std::uint32_t size_;
     LocalAddress address_;
     AddressBook address_book_;
-    Alarm alarm_;
+    AbortSignal abort_signal_;
     std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> streams_;
     std::unique_ptr<Mesh> message_mesh_;

@@ -42,11 +42,11 @@ std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
     return {found.begin(), found.end()};
 }
 
-Mesh::Mesh(AddressBook& address_book, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
-           std::function<bool()> interrupted)
+Mesh::Mesh(AddressBook& address_book, PeerListener& listener, AbortSignal& abort_signal, Kind kind,
+           bool crowded, std::function<bool()> interrupted)
     : address_book_(address_book),
       peers_(listener),
-      alarm_(alarm),
+      abort_signal_(abort_signal),
       kind_(kind),
       tries_(crowded ? 1 : kTries),
       interrupted_(std::move(interrupted)),
@@ -61,7 +61,7 @@ void Mesh::broke(std::uint32_t peer) {
 }
 
 Error Mesh::lost(std::uint32_t peer, const Error& why) {
-    if (alarm_.ended()) return {Errc::cancelled, "aborted"};
+    if (abort_signal_.ended()) return {Errc::cancelled, "aborted"};
     broke(peer);
     return why;
 }
@@ -73,7 +73,8 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
     for (const std::uint32_t peer : peers)
         if (!connected(peer)) missing.push_back(peer);
     if (missing.empty()) return {};
-    if (auto fetched = address_book_.fetch(missing, alarm_.ended()); !fetched) return fetched;
+    if (auto fetched = address_book_.fetch(missing, abort_signal_.ended()); !fetched)
+        return fetched;
     for (const std::uint32_t peer : missing) {
         if (auto begun = begin(peer); !begun) return begun;
         if (auto greeted = advance(peer); !greeted) return greeted;
@@ -104,7 +105,7 @@ Result<void> Mesh::connect(std::span<const std::uint32_t> peers) {
 Result<void> Mesh::begin(std::uint32_t peer) {
     if (links_[peer].state != Link::State::none) return {};
     if (!address_book_.knows(peer))
-        if (auto fetched = address_book_.fetch({&peer, 1}, alarm_.ended()); !fetched)
+        if (auto fetched = address_book_.fetch({&peer, 1}, abort_signal_.ended()); !fetched)
             return fetched;
     if (peer < address_book_.rank()) return keep(peer, {}, Link::State::accepts);
     return dial(peer);
@@ -196,7 +197,7 @@ Result<void> Mesh::opened(std::uint32_t peer, std::optional<Sealing> sealing) {
     link.state = Link::State::open;
     if (sealing) link.sealed = std::make_unique<SealedStream>(std::move(*sealing));
     link.socket.prepare(kind_ == Kind::messages ? Traffic::bursts : Traffic::streams);
-    alarm_.watch(link.socket.fd(), peer);
+    abort_signal_.watch(link.socket.fd(), peer);
     return {};
 }
 
@@ -213,7 +214,7 @@ void Mesh::add_to(std::vector<pollfd>& waits, std::uint32_t peer) const {
 // ---- waiting --------------------------------------------------------------------------------
 
 Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
-    waits.push_back({alarm_.fd(), POLLIN, 0});
+    waits.push_back({abort_signal_.fd(), POLLIN, 0});
     const bool asks = interrupted_ && ms < 0;
     const auto pause = until_next_try();
     if (pause && (ms < 0 || *pause < ms)) ms = *pause;
@@ -223,12 +224,12 @@ Result<void> Mesh::wait(std::vector<pollfd>& waits, int ms) {
         ready = ::poll(waits.data(), waits.size(), slice);
         if (asks && ready <= 0 && interrupted_()) return fail(Errc::cancelled, "interrupted");
     } while (asks && !pause && ready == 0);
-    if (alarm_.ended()) return fail(Errc::cancelled, "aborted");
+    if (abort_signal_.ended()) return fail(Errc::cancelled, "aborted");
     if (ready <= 0) return {};
     const bool rings = waits.back().revents != 0;
     // What has come is read first: a peer may have ended after it had said everything.
     if (!rings || ready > 1) return {};
-    const auto peer = alarm_.caused_by();
+    const auto peer = abort_signal_.caused_by();
     if (!peer) return {};
     return std::unexpected(lost(*peer, {Errc::closed, "it has given up"}));
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/result.h"
+#include "collectives/backends/tcp/abort_signal.h"
 #include "collectives/backends/tcp/address_book.h"
-#include "collectives/backends/tcp/alarm.h"
 #include "collectives/backends/tcp/handshake.h"
 #include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/sealed_stream.h"
@@ -44,8 +44,8 @@ class Mesh {
 public:
     /// \param crowded      there are more ranks on this host than processors: nobody waits in loops
     /// \param interrupted  see GroupSpec
-    Mesh(AddressBook& address_book, PeerListener& listener, Alarm& alarm, Kind kind, bool crowded,
-         std::function<bool()> interrupted);
+    Mesh(AddressBook& address_book, PeerListener& listener, AbortSignal& abort_signal, Kind kind,
+         bool crowded, std::function<bool()> interrupted);
 
     /// Connects to those of `peers` that are not connected, and waits for them. Errc: timed_out (names who
     /// has not come), closed, cancelled, invalid_input
@@ -76,7 +76,7 @@ public:
 
     /// Adds what advance() of a peer waits for.
     void add_to(std::vector<pollfd>& waits, std::uint32_t peer) const;
-    /// Waits for one of these, or for the alarm, which is an error. \param ms  -1: as long as it takes
+    /// Waits for one of these, or for the abort_signal, which is an error. \param ms  -1: as long as it takes
     Result<void> wait(std::vector<pollfd>& waits, int ms = -1);
 
     /// Interrupts calls that use or await a connection, and prevents new ones. The peers notice that.
@@ -118,7 +118,7 @@ private:
 
     AddressBook& address_book_;
     PeerListener& peers_;
-    Alarm& alarm_;
+    AbortSignal& abort_signal_;
     const Kind kind_;
     const int tries_;  ///< to read before a wait
     const std::function<bool()> interrupted_;

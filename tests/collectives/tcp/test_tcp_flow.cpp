@@ -1,5 +1,5 @@
+#include "collectives/backends/tcp/abort_signal.h"
 #include "collectives/backends/tcp/address_book.h"
-#include "collectives/backends/tcp/alarm.h"
 #include "collectives/backends/tcp/mesh.h"
 #include "collectives/backends/tcp/peer_listener.h"
 #include "collectives/backends/tcp/stream.h"
@@ -34,7 +34,7 @@ public:
         if (auto told = address_book_.publish(peers_->address()); !told) return told;
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
         mesh_ = std::make_unique<Mesh>(
-            address_book_, *peers_, alarm_, Kind::streams, true,
+            address_book_, *peers_, abort_signal_, Kind::streams, true,
             [deadline] { return std::chrono::steady_clock::now() > deadline; });
         return mesh_->connect({&peer, 1});
     }
@@ -42,7 +42,7 @@ public:
 
 private:
     AddressBook address_book_;
-    Alarm alarm_;
+    AbortSignal abort_signal_;
     std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> mesh_;
 };

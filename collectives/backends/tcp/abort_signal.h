@@ -10,19 +10,19 @@ namespace dtrun::collectives::over_tcp {
 
 /// Tells a rank that waits for one peer that another one has failed, or that it is told to stop itself.
 ///
-/// Thread: one at a time, but ring() and ended() from any.
-class Alarm {
+/// Thread: one at a time, but raise() and ended() from any.
+class AbortSignal {
 public:
-    Alarm();
+    AbortSignal();
 
     /// Rings once the peer at the other end of the socket has shut it, as opposed to closed it.
     void watch(int fd, std::uint32_t peer);
-    void ring() noexcept;
+    void raise() noexcept;
     const std::atomic<bool>& ended() const { return ended_; }
 
     /// Can be read once it rings.
     int fd() const { return epoll_.get(); }
-    /// The peer because of which it rings, if it does not ring because of ring().
+    /// The peer because of which it rings, if it does not ring because of raise().
     std::optional<std::uint32_t> caused_by() const;
 
 private:

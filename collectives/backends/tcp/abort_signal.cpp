@@ -1,4 +1,4 @@
-#include "collectives/backends/tcp/alarm.h"
+#include "collectives/backends/tcp/abort_signal.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,21 +18,22 @@ void add(int epoll, int fd, std::uint32_t events, std::uint64_t who) {
 
 }  // namespace
 
-Alarm::Alarm() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), event_(::eventfd(0, EFD_CLOEXEC)) {
+AbortSignal::AbortSignal()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), event_(::eventfd(0, EFD_CLOEXEC)) {
     add(epoll_.get(), event_.get(), EPOLLIN, kOwn);
 }
 
-void Alarm::watch(int fd, std::uint32_t peer) {
+void AbortSignal::watch(int fd, std::uint32_t peer) {
     add(epoll_.get(), fd, EPOLLPRI, peer);
 }
 
-void Alarm::ring() noexcept {
+void AbortSignal::raise() noexcept {
     ended_ = true;
     const std::uint64_t one = 1;
     static_cast<void>(!::write(event_.get(), &one, sizeof one));
 }
 
-std::optional<std::uint32_t> Alarm::caused_by() const {
+std::optional<std::uint32_t> AbortSignal::caused_by() const {
     epoll_event events[2];
     const int number = ::epoll_wait(epoll_.get(), events, 2, 0);
     for (int i = 0; i < number; ++i)
