@@ -5,10 +5,10 @@
 
 namespace dtrun::collectives {
 
-Result<Arrangement> arrange(const GroupSpec& spec, Group& group, Near near) {
+Result<Arrangement> arrange(const GroupSpec& spec, Group& group, Locality locality) {
     Arrangement made;
     if (spec.topology.places() > 1) {
-        auto host = HostGroup::join(spec, near);
+        auto host = HostGroup::join(spec, locality);
         if (host)
             made.host = std::move(*host);
         else if (host.error().code == Errc::not_found)

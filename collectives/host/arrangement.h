@@ -17,8 +17,9 @@ struct Arrangement {
 };
 
 /// Finds out which hosts' ranks can share memory, and lets them. All ranks of the group call it.
-/// \param near  where this rank is bound to
+/// \param locality  where this rank is bound to
 /// Errc: those of Group
-Result<Arrangement> arrange(const GroupSpec& spec, Group& group, Near near = own_near());
+Result<Arrangement> arrange(const GroupSpec& spec, Group& group,
+                            Locality locality = own_locality());
 
 }  // namespace dtrun::collectives

@@ -72,12 +72,13 @@ HostGroup::HostGroup(SharedMemory memory, std::uint32_t place, std::uint32_t pla
                      std::size_t slot_bytes)
     : memory_(std::move(memory)), place_(place), places_(places), slot_bytes_(slot_bytes) {}
 
-Result<std::unique_ptr<HostGroup>> HostGroup::join(const GroupSpec& spec, Near near) {
+Result<std::unique_ptr<HostGroup>> HostGroup::join(const GroupSpec& spec, Locality locality) {
     const Topology& topology = spec.topology;
     auto group =
         meet(spec, {topology.place(), topology.places(), fmt::format("host/{}", topology.host())});
     if (!group) return group;
-    if (auto done = (*group)->join_levels(spec, near); !done) return std::unexpected(done.error());
+    if (auto done = (*group)->join_levels(spec, locality); !done)
+        return std::unexpected(done.error());
     (*group)->deadline_ = Clock::time_point::max();
     return group;
 }

@@ -34,9 +34,10 @@ namespace dtrun::collectives {
 class HostGroup {
 public:
     /// All ranks of the host call it. \param spec  of the whole group
-    /// \param near  where this rank is bound to
+    /// \param locality  where this rank is bound to
     /// Errc: not_found (they cannot share memory: why), timed_out, closed
-    static Result<std::unique_ptr<HostGroup>> join(const GroupSpec& spec, Near near = own_near());
+    static Result<std::unique_ptr<HostGroup>> join(const GroupSpec& spec,
+                                                   Locality locality = own_locality());
     ~HostGroup();
     HostGroup(const HostGroup&) = delete;
     HostGroup& operator=(const HostGroup&) = delete;
@@ -156,7 +157,7 @@ private:
                            std::optional<std::uint32_t> root);
 
     // levels.cpp
-    Result<void> join_levels(const GroupSpec& spec, Near near);
+    Result<void> join_levels(const GroupSpec& spec, Locality locality);
     template <class Body>
     void in_levels(const Body& body) {
         if (levels_ == nullptr) return;

@@ -97,10 +97,10 @@ private:
 
 }  // namespace
 
-Result<void> HostGroup::join_levels(const GroupSpec& spec, Near near) {
-    std::vector<Near> all(places_);
-    const std::vector<std::size_t> sizes(places_, sizeof near);
-    if (auto told = allgatherv(&near, all.data(), sizes); !told) return told;
+Result<void> HostGroup::join_levels(const GroupSpec& spec, Locality locality) {
+    std::vector<Locality> all(places_);
+    const std::vector<std::size_t> sizes(places_, sizeof locality);
+    if (auto told = allgatherv(&locality, all.data(), sizes); !told) return told;
     const auto parts = MachineParts::of(all);
     if (!parts) return {};
 

@@ -32,10 +32,10 @@ bool MachineParts::pay() const {
            });
 }
 
-std::optional<MachineParts> MachineParts::of(std::span<const Near> ranks) {
-    for (const auto number : {&Near::node, &Near::socket}) {
+std::optional<MachineParts> MachineParts::of(std::span<const Locality> ranks) {
+    for (const auto number : {&Locality::node, &Locality::socket}) {
         std::vector<std::int32_t> numbers;
-        for (const Near& rank : ranks) numbers.push_back(rank.*number);
+        for (const Locality& rank : ranks) numbers.push_back(rank.*number);
         if (std::ranges::find(numbers, -1) != numbers.end()) continue;
         MachineParts made(numbers);
         if (made.pay()) return made;

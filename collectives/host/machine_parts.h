@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/host/near.h"
+#include "collectives/host/locality.h"
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ public:
     /// \param ranks  of the host, by place
     /// \return nothing where that would not save anything: ranks that are bound to no part, parts that differ, few
     ///         ranks in each
-    static std::optional<MachineParts> of(std::span<const Near> ranks);
+    static std::optional<MachineParts> of(std::span<const Locality> ranks);
 
     std::uint32_t parts() const { return static_cast<std::uint32_t>(places_.size()); }
     std::uint32_t ranks_of_part() const { return static_cast<std::uint32_t>(places_[0].size()); }

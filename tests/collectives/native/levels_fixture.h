@@ -26,12 +26,12 @@ struct LevelsRank {
     std::unique_ptr<Group> group;
 };
 
-inline Result<LevelsRank> connect_levels(const GroupSpec& spec, Near near = {}) {
+inline Result<LevelsRank> connect_levels(const GroupSpec& spec, Locality locality = {}) {
     LevelsRank made;
     auto group = native::connect(spec);
     if (!group) return std::unexpected(group.error());
     made.group = std::move(*group);
-    auto arrangement = arrange(spec, *made.group, near);
+    auto arrangement = arrange(spec, *made.group, locality);
     if (!arrangement) return std::unexpected(arrangement.error());
     made.arrangement = std::move(*arrangement);
     if (auto done = made.group->arrange(made.arrangement); !done)
@@ -39,15 +39,16 @@ inline Result<LevelsRank> connect_levels(const GroupSpec& spec, Near near = {}) 
     return made;
 }
 
-/// \param near  by rank; empty: nobody is bound
+/// \param locality  by rank; empty: nobody is bound
 inline std::vector<LevelsRank> connect_all(const Layout& layout, KeyStore& store,
                                            std::vector<Result<void>>& results,
-                                           const std::vector<Near>& near = {}) {
+                                           const std::vector<Locality>& locality = {}) {
     std::vector<LevelsRank> ranks(layout.size());
     results = run_ranks(static_cast<std::uint32_t>(layout.size()),
                         std::function([&](std::uint32_t rank) -> Result<void> {
-                            auto made = connect_levels(layout_spec(rank, layout, store),
-                                                       near.empty() ? Near{} : near[rank]);
+                            auto made =
+                                connect_levels(layout_spec(rank, layout, store),
+                                               locality.empty() ? Locality{} : locality[rank]);
                             if (!made) return std::unexpected(made.error());
                             ranks[rank] = std::move(*made);
                             return {};

@@ -31,10 +31,10 @@ Layout hosts_of(const std::vector<Bound>& ranks) {
     return layout;
 }
 
-std::vector<Near> nodes_of(const std::vector<Bound>& ranks) {
-    std::vector<Near> near;
-    for (const Bound& rank : ranks) near.push_back({rank.node, -1});
-    return near;
+std::vector<Locality> nodes_of(const std::vector<Bound>& ranks) {
+    std::vector<Locality> locality;
+    for (const Bound& rank : ranks) locality.push_back({rank.node, -1});
+    return locality;
 }
 
 /// `count` ranks on one host, dealt out to these nodes.
@@ -59,7 +59,7 @@ const std::vector<std::vector<Bound>> kMachines{
     beside_unbound(dealt(16, {0, 1})),
 };
 
-std::vector<std::uint32_t> parts_of(const std::vector<Near>& ranks) {
+std::vector<std::uint32_t> parts_of(const std::vector<Locality>& ranks) {
     const auto parts = MachineParts::of(ranks);
     std::vector<std::uint32_t> numbers;
     for (std::uint32_t place = 0; parts && place < ranks.size(); ++place)
@@ -79,32 +79,32 @@ TEST_CASE("Processors of one NUMA node or socket are known by what sysfs has", "
         fs::create_directories(folder / fmt::format("node{}", cpu / 2));
     }
     fs::create_directories(system.at("cpu/cpu8"));
-    const auto near = [&](std::vector<unsigned> cpus) {
-        const Near found = near_of(cpus, system.path());
+    const auto locality = [&](std::vector<unsigned> cpus) {
+        const Locality found = locality_of(cpus, system.path());
         return std::pair(found.node, found.socket);
     };
-    CHECK(near({2, 3}) == std::pair(1, 0));
-    CHECK(near({7}) == std::pair(3, 1));
-    CHECK(near({4, 5, 6, 7}) == std::pair(-1, 1));
-    CHECK(near({3, 4}) == std::pair(-1, -1));
-    CHECK(near({0, 8}) == std::pair(-1, -1));
-    CHECK(near({9}) == std::pair(-1, -1));
-    CHECK(near({}) == std::pair(-1, -1));
+    CHECK(locality({2, 3}) == std::pair(1, 0));
+    CHECK(locality({7}) == std::pair(3, 1));
+    CHECK(locality({4, 5, 6, 7}) == std::pair(-1, 1));
+    CHECK(locality({3, 4}) == std::pair(-1, -1));
+    CHECK(locality({0, 8}) == std::pair(-1, -1));
+    CHECK(locality({9}) == std::pair(-1, -1));
+    CHECK(locality({}) == std::pair(-1, -1));
 }
 
 TEST_CASE("Ranks have levels on a host where its parts have eight each at least", "[levels]") {
-    const std::vector<Near> on_two = nodes_of(dealt(16, {0, 1}));
+    const std::vector<Locality> on_two = nodes_of(dealt(16, {0, 1}));
     CHECK(parts_of(on_two) ==
           std::vector<std::uint32_t>{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1});
     // Nodes have four ranks each, but sockets eight.
-    std::vector<Near> on_four = nodes_of(dealt(16, {0, 1, 2, 3}));
-    for (Near& rank : on_four) rank.socket = rank.node / 2;
+    std::vector<Locality> on_four = nodes_of(dealt(16, {0, 1, 2, 3}));
+    for (Locality& rank : on_four) rank.socket = rank.node / 2;
     CHECK(parts_of(on_four) ==
           std::vector<std::uint32_t>{0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1});
-    std::vector<Near> unbound = on_two;
+    std::vector<Locality> unbound = on_two;
     unbound[3] = {};
     CHECK(parts_of(unbound).empty());
-    std::vector<Near> uneven = nodes_of(dealt(24, {0, 1}));
+    std::vector<Locality> uneven = nodes_of(dealt(24, {0, 1}));
     uneven[3].node = 0;
     CHECK(parts_of(uneven).empty());
     CHECK(parts_of(nodes_of(dealt(16, {0}))).empty());

@@ -1,4 +1,4 @@
-#include "collectives/host/near.h"
+#include "collectives/host/locality.h"
 
 #include "base/fd.h"
 
@@ -56,11 +56,11 @@ std::int32_t common(std::span<const unsigned> cpus, const std::string& system, c
 
 }  // namespace
 
-Near near_of(std::span<const unsigned> cpus, const std::string& system) {
+Locality locality_of(std::span<const unsigned> cpus, const std::string& system) {
     return {common(cpus, system, node_of), common(cpus, system, socket_of)};
 }
 
-Near own_near(const std::string& system) {
+Locality own_locality(const std::string& system) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
     if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {};
@@ -68,7 +68,7 @@ Near own_near(const std::string& system) {
     std::vector<unsigned> cpus;
     for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu)
         if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
-    return near_of(cpus, system);
+    return locality_of(cpus, system);
 }
 
 }  // namespace dtrun::collectives
