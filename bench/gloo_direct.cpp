@@ -6,7 +6,7 @@
 #include "collectives/backends/native/group.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/group.h"
-#include "collectives/host/arrangement.h"
+#include "collectives/host/host_topology.h"
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -173,10 +173,10 @@ std::unique_ptr<Group> connect_ours(OurStore& store, std::uint32_t rank, std::ui
     spec.address = "127.0.0.1";
     auto group = native::connect(spec);
     require(group.has_value(), group ? "" : group.error().message);
-    static const auto arrangement =
-        arrange(spec, **group);  // of this process, for as long as it lives
-    require(arrangement.has_value(), arrangement ? "" : arrangement.error().message);
-    require((*group)->arrange(*arrangement).has_value(), "it cannot be arranged");
+    static const auto host_topology =
+        find_host_topology(spec, **group);  // of this process, for as long as it lives
+    require(host_topology.has_value(), host_topology ? "" : host_topology.error().message);
+    require((*group)->set_topology(*host_topology).has_value(), "it cannot be arranged");
     return std::move(*group);
 }
 

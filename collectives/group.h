@@ -16,7 +16,7 @@
 
 namespace dtrun::collectives {
 
-struct Arrangement;
+struct HostTopology;
 
 /// What a backend is told to make a group of ranks.
 struct GroupSpec {
@@ -96,8 +96,8 @@ public:
     /// Called once, before all operations but barriers and allgathers on the host: which ranks can share
     /// memory, and the way to do it, both of which outlive the group. A library of its own need not care, and a
     /// plug-in is not asked, as that memory is not for other libraries' code.
-    virtual Result<void> arrange(const Arrangement& arrangement) {
-        static_cast<void>(arrangement);
+    virtual Result<void> set_topology(const HostTopology& host_topology) {
+        static_cast<void>(host_topology);
         return {};
     }
 
@@ -133,7 +133,7 @@ public:
         return run(op::allgather(in, out, bytes));
     }
 
-    /// The host's memory of arrange() has failed, with which the communicator works by itself: ends the group.
+    /// The host's memory of set_topology() has failed, with which the communicator works by itself: ends the group.
     /// \return what the operation fails with
     virtual Error failed_in_memory(const Error& error) { return error; }
 

@@ -224,10 +224,10 @@ Result<void> Communicator::join(const GroupSpec& spec) {
         if (!group) return fail(group.error(), "{}", choice_.backend);
         group_ = std::move(*group);
         if (!group_->on_device()) {
-            auto arranged = arrange(spec, *group_);
+            auto arranged = find_host_topology(spec, *group_);
             if (!arranged) return std::unexpected(arranged.error());
-            arrangement_ = std::move(*arranged);
-            if (auto done = group_->arrange(arrangement_); !done) return done;
+            host_topology_ = std::move(*arranged);
+            if (auto done = group_->set_topology(host_topology_); !done) return done;
         }
     }
     facts_ = facts_text(choice_.backend, group_->facts());

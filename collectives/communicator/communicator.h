@@ -8,7 +8,7 @@
 #include "collectives/communicator/watch.h"
 #include "collectives/communicator/worker_store.h"
 #include "collectives/group.h"
-#include "collectives/host/arrangement.h"
+#include "collectives/host/host_topology.h"
 #include "collectives/work_queue.h"
 
 #include <atomic>
@@ -132,7 +132,7 @@ private:
     std::vector<Rank> ranks_;
     std::uint32_t rank_;
     std::string facts_;
-    Arrangement arrangement_;
+    HostTopology host_topology_;
     Topology apart_;  ///< every rank by itself
     bool insists_;    ///< on compression, whatever the policy
     std::unique_ptr<Group> group_;

@@ -55,8 +55,8 @@ Result<void> Communicator::check_on_host(const Compression* compression) const {
 bool Communicator::gains(std::size_t count) const {
     // Below that, to encode and to take turns costs more than the wire does. Each rail has its slice.
     constexpr std::size_t kRailValuesMin = 32UL << 10;
-    return arrangement_.topology.hosts() > 1 &&
-           count >= kRailValuesMin * arrangement_.topology.rails();
+    return host_topology_.topology.hosts() > 1 &&
+           count >= kRailValuesMin * host_topology_.topology.rails();
 }
 
 const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
@@ -75,8 +75,8 @@ const Compression* Communicator::for_halves(std::size_t count, DType type, Reduc
 }
 
 Communicator::Levels Communicator::levels() const {
-    if (arrangement_.topology.one_host()) return {apart_, nullptr};
-    return {arrangement_.topology, arrangement_.host.get()};
+    if (host_topology_.topology.one_host()) return {apart_, nullptr};
+    return {host_topology_.topology, host_topology_.host.get()};
 }
 
 /// In what an average is added up, if its own type may have no room for the sum. What is in memory of a

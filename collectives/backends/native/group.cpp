@@ -14,9 +14,9 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
 NativeGroup::NativeGroup(const GroupSpec& spec, std::unique_ptr<over_tcp::TcpGroup> all)
     : spec_(spec), all_(std::move(all)), topology_(Topology::apart(spec.rank, spec.size)) {}
 
-Result<void> NativeGroup::arrange(const Arrangement& arrangement) {
-    topology_ = arrangement.topology;
-    host_ = arrangement.host.get();
+Result<void> NativeGroup::set_topology(const HostTopology& host_topology) {
+    topology_ = host_topology.topology;
+    host_ = host_topology.host.get();
     way_ = topology_.is_apart() ? Way::tcp : topology_.one_host() ? Way::memory : Way::both;
     if (way_ != Way::both || topology_.place() >= topology_.rails()) return {};
     GroupSpec rail = spec_;

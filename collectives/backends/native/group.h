@@ -3,7 +3,7 @@
 #include "collectives/backends/native/background.h"
 #include "collectives/backends/tcp/group.h"
 #include "collectives/group.h"
-#include "collectives/host/arrangement.h"
+#include "collectives/host/host_topology.h"
 
 #include <atomic>
 #include <functional>
@@ -23,7 +23,7 @@ class NativeGroup final : public Group {
 public:
     NativeGroup(const GroupSpec& spec, std::unique_ptr<over_tcp::TcpGroup> all);
 
-    Result<void> arrange(const Arrangement& arrangement) override;
+    Result<void> set_topology(const HostTopology& host_topology) override;
 
     GroupFacts facts() const override;
     Result<void> run(const Operation& what) override;

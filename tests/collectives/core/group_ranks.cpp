@@ -4,7 +4,7 @@
 #include "collectives/backends/backends.h"
 #include "collectives/communicator/host_address.h"
 #include "collectives/communicator/worker_store.h"
-#include "collectives/host/arrangement.h"
+#include "collectives/host/host_topology.h"
 #include "tests/collectives/support/group_checks.h"
 #include "worker/include/dtrun.h"
 
@@ -54,9 +54,9 @@ Result<void> check_between(dtrun_worker* worker, const Backend& backend, WorkerS
     spec.local_rank = dtrun_local_rank(worker);
     auto group = backend.connect(spec);
     if (!group) return std::unexpected(group.error());
-    const auto arrangement = arrange(spec, **group);
-    if (!arrangement) return std::unexpected(arrangement.error());
-    if (auto done = (*group)->arrange(*arrangement); !done) return done;
+    const auto host_topology = find_host_topology(spec, **group);
+    if (!host_topology) return std::unexpected(host_topology.error());
+    if (auto done = (*group)->set_topology(*host_topology); !done) return done;
     CheckOptions options;
     options.thorough = thorough;
     // Sizes have been tried with all ranks.

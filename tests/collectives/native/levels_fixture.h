@@ -22,7 +22,7 @@ inline GroupSpec layout_spec(std::uint32_t rank, const Layout& layout, KeyStore&
 
 /// A group of the backend `dtrun`, with the memory that it shares.
 struct LevelsRank {
-    Arrangement arrangement;
+    HostTopology host_topology;
     std::unique_ptr<Group> group;
 };
 
@@ -31,10 +31,10 @@ inline Result<LevelsRank> connect_levels(const GroupSpec& spec, Locality localit
     auto group = native::connect(spec);
     if (!group) return std::unexpected(group.error());
     made.group = std::move(*group);
-    auto arrangement = arrange(spec, *made.group, locality);
-    if (!arrangement) return std::unexpected(arrangement.error());
-    made.arrangement = std::move(*arrangement);
-    if (auto done = made.group->arrange(made.arrangement); !done)
+    auto host_topology = find_host_topology(spec, *made.group, locality);
+    if (!host_topology) return std::unexpected(host_topology.error());
+    made.host_topology = std::move(*host_topology);
+    if (auto done = made.group->set_topology(made.host_topology); !done)
         return std::unexpected(done.error());
     return made;
 }

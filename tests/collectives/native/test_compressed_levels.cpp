@@ -70,7 +70,7 @@ TEST_CASE("A compressed allreduce between hosts is right, and the same on all ra
                     const Values in = gaussian(count, rank);
                     const TypedSegment all{in.data(), out[rank].data(), count};
                     return CompressedAllreduce(kSmallChunks)
-                        .run(*it.group, it.arrangement.topology, it.arrangement.host.get(),
+                        .run(*it.group, it.host_topology.topology, it.host_topology.host.get(),
                              {&all, 1}, Reduce::sum, {.format = format}, 7);
                 });
                 INFO(size << " ranks, " << count << " values, " << name_of(format));
@@ -92,7 +92,7 @@ TEST_CASE("Halves are compressed as their values are", "[levels][compressed]") {
             encode(as, Rounding::nearest, 0, in.data(), kCount, halves.data());
             const TypedSegment all{halves.data(), out[rank].data(), kCount, nullptr, type};
             return CompressedAllreduce(kSmallChunks)
-                .run(*it.group, it.arrangement.topology, it.arrangement.host.get(), {&all, 1},
+                .run(*it.group, it.host_topology.topology, it.host_topology.host.get(), {&all, 1},
                      Reduce::average, {.format = Format::int8}, 7);
         });
         Values result(kCount);
@@ -114,12 +114,12 @@ TEST_CASE("An average of numbers that fit into a format fits, too", "[levels][co
             const Values in(kCount, rank % 2 == 0 ? 65'000.0F : 60'001.0F);
             const TypedSegment all{in.data(), averages[rank].data(), kCount, errors[rank].data()};
             auto done = CompressedAllreduce(kSmallChunks)
-                            .run(*it.group, it.arrangement.topology, it.arrangement.host.get(),
+                            .run(*it.group, it.host_topology.topology, it.host_topology.host.get(),
                                  {&all, 1}, Reduce::average, {.format = Format::f16}, 7);
             if (!done) return done;
             const Values whole(size * kCount, in[0]);
-            return compressed_reduce_scatter(*it.group, it.arrangement.topology,
-                                             it.arrangement.host.get(), whole.data(),
+            return compressed_reduce_scatter(*it.group, it.host_topology.topology,
+                                             it.host_topology.host.get(), whole.data(),
                                              parts[rank].data(), kCount, DType::f32,
                                              Reduce::average, {.format = Format::f16}, 8);
         });
@@ -158,9 +158,9 @@ TEST_CASE("Error feedback makes up for what compression between hosts has lost",
                                        feedback ? error.data() : nullptr};
                 for (int step = 0; step < kSteps; ++step) {
                     auto done =
-                        allreduce.run(*it.group, it.arrangement.topology, it.arrangement.host.get(),
-                                      {&all, 1}, Reduce::average, {.format = Format::e4m3},
-                                      static_cast<std::uint64_t>(step));
+                        allreduce.run(*it.group, it.host_topology.topology,
+                                      it.host_topology.host.get(), {&all, 1}, Reduce::average,
+                                      {.format = Format::e4m3}, static_cast<std::uint64_t>(step));
                     if (!done) return done;
                     for (std::size_t i = 0; i < kCount && rank == 0; ++i)
                         total[i] += static_cast<double>(out[i]);
@@ -185,14 +185,14 @@ TEST_CASE("A compressed reduce-scatter and allgather give each rank what it shou
             std::vector<Values> gathered(size, Values(count * size));
             on_levels(layout, [&](std::uint32_t rank, LevelsRank& it) -> Result<void> {
                 const Values in = gaussian(count * size, rank);
-                auto done = compressed_reduce_scatter(*it.group, it.arrangement.topology,
-                                                      it.arrangement.host.get(), in.data(),
+                auto done = compressed_reduce_scatter(*it.group, it.host_topology.topology,
+                                                      it.host_topology.host.get(), in.data(),
                                                       parts[rank].data(), count, DType::f32,
                                                       Reduce::sum, {.format = Format::int8}, 3);
                 if (!done) return done;
-                return compressed_allgather(*it.group, it.arrangement.topology, parts[rank].data(),
-                                            gathered[rank].data(), count, DType::f32,
-                                            {.format = Format::int8}, 4);
+                return compressed_allgather(*it.group, it.host_topology.topology,
+                                            parts[rank].data(), gathered[rank].data(), count,
+                                            DType::f32, {.format = Format::int8}, 4);
             });
             INFO(size << " ranks, parts of " << count);
             const auto sum = sum_of(size, count * size);
@@ -215,7 +215,7 @@ TEST_CASE("A rank that leaves its host's memory ends a compressed allreduce ever
     const auto results = run_ranks(
         4, std::function([&](std::uint32_t rank) -> Result<void> {
             if (rank == 1) {  // says nothing over TCP, where others wait for its host's sums
-                ranks[rank].arrangement.host.reset();
+                ranks[rank].host_topology.host.reset();
                 return {};
             }
             Values data(1 << 16, 1.0F);
@@ -223,7 +223,7 @@ TEST_CASE("A rank that leaves its host's memory ends a compressed allreduce ever
             const LevelsRank& it = ranks[rank];
             it.group->expect(7);
             return CompressedAllreduce(kSmallChunks)
-                .run(*it.group, it.arrangement.topology, it.arrangement.host.get(), {&all, 1},
+                .run(*it.group, it.host_topology.topology, it.host_topology.host.get(), {&all, 1},
                      Reduce::sum, {.format = Format::int8}, 7);
         }));
     for (const std::uint32_t rank : {0U, 2U, 3U}) {

@@ -84,11 +84,11 @@ TEST_CASE("A process that is killed is noticed by one that waits for it", "[leve
     Result<void> ended;
     auto ranks = connect_all(layout, store, results);
     REQUIRE(failures(results) == "");
-    HostGroup& first = *ranks[0].arrangement.host;
+    HostGroup& first = *ranks[0].host_topology.host;
     const pid_t child = fork();
     if (child == 0) {
-        ranks[1].arrangement.host->take_over();
-        if (!ranks[1].arrangement.host->barrier()) _exit(1);
+        ranks[1].host_topology.host->take_over();
+        if (!ranks[1].host_topology.host->barrier()) _exit(1);
         pause();
         _exit(2);
     }
@@ -112,9 +112,9 @@ TEST_CASE("Ranks that may not share memory say why, and go on without", "[levels
     auto ranks = connect_all({0, 0, 1}, store, results);
     unsetenv("DTRUN_SHARED_MEMORY");
     REQUIRE(failures(results) == "");
-    CHECK(ranks[0].arrangement.host == nullptr);
-    CHECK(ranks[0].arrangement.why_apart == "DTRUN_SHARED_MEMORY is no");
-    CHECK(ranks[2].arrangement.topology.is_apart());
+    CHECK(ranks[0].host_topology.host == nullptr);
+    CHECK(ranks[0].host_topology.why_apart == "DTRUN_SHARED_MEMORY is no");
+    CHECK(ranks[2].host_topology.topology.is_apart());
     const auto met = run_ranks(3, std::function([&](std::uint32_t rank) {
                                    return ranks[rank].group->run(op::barrier());
                                }));

@@ -114,7 +114,7 @@ TEST_CASE("A rank that goes away is named by all others, in memory and beyond", 
                           for (int round = 0;; ++round) {
                               if (rank == 3 && round == 2) {
                                   ranks[rank].group.reset();
-                                  ranks[rank].arrangement.host.reset();
+                                  ranks[rank].host_topology.host.reset();
                                   return {};
                               }
                               auto done = ranks[rank].group->run(op::allreduce(

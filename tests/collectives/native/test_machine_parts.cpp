@@ -121,7 +121,7 @@ TEST_CASE("Operations give what they should where ranks are bound to parts of a 
         auto ranks = connect_all(hosts_of(machine), store, connected, nodes_of(machine));
         REQUIRE(failures(connected) == "");
         for (std::uint32_t rank = 0; rank < size; ++rank)
-            CHECK((ranks[rank].arrangement.host->machine_parts() != nullptr) ==
+            CHECK((ranks[rank].host_topology.host->machine_parts() != nullptr) ==
                   (machine[rank].node >= 0));
         const auto results =
             run_ranks(size, std::function([&](std::uint32_t rank) {
@@ -147,8 +147,8 @@ TEST_CASE("Compression between hosts works with parts of a machine", "[levels][c
                                            in[i] = static_cast<float>((i + rank) % 17);
                                        const TypedSegment all{in.data(), out[rank].data(), kCount};
                                        return CompressedAllreduce().run(
-                                           *ranks[rank].group, ranks[rank].arrangement.topology,
-                                           ranks[rank].arrangement.host.get(), {&all, 1},
+                                           *ranks[rank].group, ranks[rank].host_topology.topology,
+                                           ranks[rank].host_topology.host.get(), {&all, 1},
                                            Reduce::sum, {.format = Format::f16}, 7);
                                    }));
     REQUIRE(failures(results) == "");
@@ -172,7 +172,7 @@ TEST_CASE("A process that is killed is named by ranks of all parts of its machin
     REQUIRE(failures(connected) == "");
     const pid_t child = fork();
     if (child == 0) {
-        ranks[kLost].arrangement.host->take_over();
+        ranks[kLost].host_topology.host->take_over();
         pause();
         _exit(2);
     }

@@ -1,12 +1,12 @@
-#include "collectives/host/arrangement.h"
+#include "collectives/host/host_topology.h"
 
 #include <utility>
 #include <vector>
 
 namespace dtrun::collectives {
 
-Result<Arrangement> arrange(const GroupSpec& spec, Group& group, Locality locality) {
-    Arrangement made;
+Result<HostTopology> find_host_topology(const GroupSpec& spec, Group& group, Locality locality) {
+    HostTopology made;
     if (spec.topology.places() > 1) {
         auto host = HostGroup::join(spec, locality);
         if (host)

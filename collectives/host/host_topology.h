@@ -9,7 +9,7 @@
 namespace dtrun::collectives {
 
 /// How the ranks of a group are spread over hosts, as far as they can make use of it.
-struct Arrangement {
+struct HostTopology {
     Topology topology;  ///< ranks that cannot share memory are apart
     std::unique_ptr<HostGroup>
         host;               ///< of this rank's host; nullptr if it has no other rank there
@@ -19,7 +19,7 @@ struct Arrangement {
 /// Finds out which hosts' ranks can share memory, and lets them. All ranks of the group call it.
 /// \param locality  where this rank is bound to
 /// Errc: those of Group
-Result<Arrangement> arrange(const GroupSpec& spec, Group& group,
-                            Locality locality = own_locality());
+Result<HostTopology> find_host_topology(const GroupSpec& spec, Group& group,
+                                        Locality locality = own_locality());
 
 }  // namespace dtrun::collectives
