@@ -116,11 +116,11 @@ private:
     const Compression* worth(const Compression* compression, std::size_t count) const;
     const Compression* for_halves(std::size_t count, DType type, Reduce reduce) const;
     /// Between what values are compressed: hosts, or ranks where somebody insists on it.
-    struct Levels {
+    struct Hierarchy {
         const Topology& topology;
         HostGroup* host;
     };
-    Levels levels() const;
+    Hierarchy levels() const;
     Result<void> message(const Call& call, std::span<const Send> sends,
                          std::span<const Receive> receives);
 

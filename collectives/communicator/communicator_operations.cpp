@@ -74,7 +74,7 @@ const Compression* Communicator::for_halves(std::size_t count, DType type, Reduc
     return halves ? &kHalves : nullptr;
 }
 
-Communicator::Levels Communicator::levels() const {
+Communicator::Hierarchy Communicator::levels() const {
     if (host_topology_.topology.one_host()) return {apart_, nullptr};
     return {host_topology_.topology, host_topology_.host.get()};
 }

@@ -105,7 +105,7 @@ private:
               std::size_t slot_bytes);
 
     /// The groups of the two levels, in which this rank is a member, too.
-    struct Levels {
+    struct Hierarchy {
         MachineParts parts;
         std::uint32_t part, index;          ///< of this rank
         std::unique_ptr<HostGroup> inside;  ///< its part; places are indices
@@ -188,7 +188,7 @@ private:
     std::function<bool()> interrupted_;
     std::optional<std::uint32_t> lost_;
     std::atomic<bool> aborted_ = false;
-    std::unique_ptr<Levels> levels_;  ///< nullptr: it has none
+    std::unique_ptr<Hierarchy> levels_;  ///< nullptr: it has none
 };
 
 }  // namespace dtrun::collectives

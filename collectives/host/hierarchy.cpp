@@ -117,8 +117,8 @@ Result<void> HostGroup::join_levels(const GroupSpec& spec, Locality locality) {
     if (auto told = allreduce(&met, &met, 1, DType::i32, Reduce::min); !told) return told;
     if (met == 0) return {};
 
-    levels_ = std::make_unique<Levels>(
-        Levels{*parts, part, index, std::move(*inside), std::move(*across)});
+    levels_ = std::make_unique<Hierarchy>(
+        Hierarchy{*parts, part, index, std::move(*inside), std::move(*across)});
     in_levels(
         [](HostGroup& level) { level.deadline_ = std::chrono::steady_clock::time_point::max(); });
     return {};
@@ -134,7 +134,7 @@ bool HostGroup::by_levels(std::span<const Slice> slices, std::size_t unit) const
     return by_levels(count * unit);
 }
 
-std::byte* HostGroup::Levels::room(std::size_t bytes) {
+std::byte* HostGroup::Hierarchy::room(std::size_t bytes) {
     of_index.resize(std::max(of_index.size(), bytes));
     return of_index.data();
 }
@@ -183,7 +183,7 @@ std::size_t HostGroup::level_step(std::size_t element, std::size_t slices) const
 /// that up for each other.
 Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type, Reduce reduce,
                                       const Fill& fill, void* sums) {
-    Levels& levels = *levels_;
+    Hierarchy& levels = *levels_;
     const std::size_t element = bytes_of(type);
     for (Steps step(slices, level_step(element, slices.size())); !step.ended(); step.next()) {
         const SlicesByIndex ordered(step.now(), levels.parts);
@@ -210,7 +210,7 @@ Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type,
 /// The other way round.
 Result<void> HostGroup::share_by_levels(std::span<const Slice> slices, std::size_t unit,
                                         const void* own, const Take& take) {
-    Levels& levels = *levels_;
+    Hierarchy& levels = *levels_;
     for (Steps step(slices, level_step(unit, slices.size())); !step.ended(); step.next()) {
         const SlicesByIndex ordered(step.now(), levels.parts);
         std::byte* const of_index = levels.room(ordered.by_index()[levels.index].count * unit);
