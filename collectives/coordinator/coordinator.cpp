@@ -66,7 +66,7 @@ Coordinator::Coordinator(Comm comm, CoordinatorOptions options)
       size_(dtrun_comm_size(comm_.get())),
       enters_idle_(size_ > 1 && may_be_left(dtrun_comm_backend(comm_.get()))),
       names_(names_or_numbers(std::move(options.names), size_)),
-      agreement_(names_),
+      negotiator_(names_),
       performer_(comm_.get()) {
     thread_ = quiet_thread([this] { run(); });
 }
@@ -160,7 +160,7 @@ std::string Coordinator::take_fresh() {
     std::string message;
     const std::lock_guard lock(mutex_);
     for (const Waiting* const waiting : fresh_)
-        agreement_.announce(message, waiting->task.encoded, waiting->task.extras);
+        negotiator_.announce(message, waiting->task.encoded, waiting->task.extras);
     fresh_.clear();
     return message;
 }
@@ -252,7 +252,7 @@ Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
         std::ranges::any_of(messages->by_rank, [](const auto& m) { return !m.empty(); });
     pause = news ? std::chrono::microseconds{0} : std::clamp(pause * 2, kPauseMin, kPauseMax);
     const std::vector<std::string_view> views(messages->by_rank.begin(), messages->by_rank.end());
-    auto decisions = agreement_.take(views, messages->now);
+    auto decisions = negotiator_.take(views, messages->now);
     if (!decisions) return std::unexpected(decisions.error());
     if (auto done = perform(std::move(*decisions)); !done) return done;
     return look_for_stalls(messages->now);
@@ -262,7 +262,7 @@ Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
 Result<void> Coordinator::look_for_stalls(std::chrono::milliseconds now) {
     if (!stall_.any() || now < next_look_) return {};
     next_look_ = now + stall_.look_every();
-    const auto stalled = agreement_.stalled();
+    const auto stalled = negotiator_.stalled();
     auto [lines, shutdown] = stall_check_->look(stalled, now);
     if (!shutdown.empty()) lines = {shutdown};
     if (rank_ == 0) tell(lines);

@@ -79,7 +79,7 @@ private:
     const std::uint32_t size_;
     const bool enters_idle_;  ///< cycles in which it has nothing
     const std::vector<std::uint32_t> names_;
-    Agreement agreement_;                    ///< of the thread alone
+    Negotiator negotiator_;                  ///< of the thread alone
     Performer performer_;                    ///< likewise
     std::optional<StallCheck> stall_check_;  ///< likewise, once options are agreed on
     std::chrono::milliseconds next_look_{0};

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "collectives/coordinator/agreement.h"
+#include "collectives/coordinator/negotiator.h"
 
 #include <cstddef>
 #include <span>

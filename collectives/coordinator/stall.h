@@ -19,7 +19,7 @@ struct StallTimes {
 
     bool any() const { return warning.count() > 0; }
     /// How often to look. It takes up to four looks until a time is known to be over, see
-    /// Agreement::stalled(): so what is told comes at most a fifth late.
+    /// Negotiator::stalled(): so what is told comes at most a fifth late.
     std::chrono::milliseconds look_every() const;
 };
 

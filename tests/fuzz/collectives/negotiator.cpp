@@ -1,6 +1,6 @@
 // What ranks announce to each other: requests that make sense, or an error, and the same decisions everywhere.
 
-#include "collectives/coordinator/agreement.h"
+#include "collectives/coordinator/negotiator.h"
 
 #include <cstdlib>
 
@@ -9,19 +9,19 @@ namespace {
 using namespace dtrun::collectives;
 
 std::string decide(std::span<const std::string_view> messages) {
-    Agreement agreement({0, 1});
+    Negotiator negotiator({0, 1});
     StallCheck check({.warning = std::chrono::seconds(60), .shutdown = std::chrono::seconds(60)},
                      {0, 1});
     std::string all;
     for (int round = 0; round < 4; ++round) {
         const std::chrono::seconds now(round * 60);
-        const auto decisions = agreement.take(messages, now);
+        const auto decisions = negotiator.take(messages, now);
         if (!decisions) return all + "error: " + decisions.error().message;
         for (const Decision& decision : *decisions) {
             if (decision.extras.size() != 2 || decision.present.size() != 2) std::abort();
             all += decision.failure.empty() ? describe(*decision.request) : decision.failure;
         }
-        const auto stalled = agreement.stalled();
+        const auto stalled = negotiator.stalled();
         for (const Stalled& one : stalled)
             if (one.waiting.empty() || one.absent.empty()) std::abort();
         for (const std::string& line : check.look(stalled, now).lines) all += line;

@@ -1,5 +1,5 @@
-#include "collectives/coordinator/agreement.h"
 #include "collectives/coordinator/fusion.h"
+#include "collectives/coordinator/negotiator.h"
 #include "tests/support/catch.h"
 
 #include <numeric>
@@ -35,7 +35,7 @@ public:
     std::chrono::milliseconds now{0};
 
     explicit Ranks(std::vector<std::uint32_t> names, std::size_t requests_max = 1'000)
-        : ranks_(names.size(), Agreement(names, requests_max)), messages_(names.size()) {}
+        : ranks_(names.size(), Negotiator(names, requests_max)), messages_(names.size()) {}
     explicit Ranks(std::uint32_t size, std::size_t requests_max = 1'000)
         : Ranks(numbers(size), requests_max) {}
 
@@ -49,7 +49,7 @@ public:
     std::vector<Decision> cycle() {
         const std::vector<std::string_view> views(messages_.begin(), messages_.end());
         std::vector<std::vector<Decision>> all;
-        for (Agreement& rank : ranks_) {
+        for (Negotiator& rank : ranks_) {
             auto decided = rank.take(views, now);
             REQUIRE(decided.has_value());
             all.push_back(std::move(*decided));
@@ -66,7 +66,7 @@ public:
     std::vector<Stalled> stalled() const { return ranks_.front().stalled(); }
 
 private:
-    std::vector<Agreement> ranks_;
+    std::vector<Negotiator> ranks_;
     std::vector<std::string> messages_;
 };
 
@@ -192,11 +192,11 @@ TEST_CASE("Each rank's rows reach all ranks", "[collectives]") {
 }
 
 TEST_CASE("A message that makes no sense is refused", "[collectives]") {
-    Agreement agreement({0});
+    Negotiator negotiator({0});
     for (const std::string& message :
          {std::string("abc"), std::string("\x05\0\0\0", 4), std::string("\xff\xff\xff\xff", 4)}) {
         const std::string_view view = message;
-        CHECK_FALSE(agreement.take({&view, 1}, 0ms).has_value());
+        CHECK_FALSE(negotiator.take({&view, 1}, 0ms).has_value());
     }
 }
 

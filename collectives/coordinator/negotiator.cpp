@@ -1,4 +1,4 @@
-#include "collectives/coordinator/agreement.h"
+#include "collectives/coordinator/negotiator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -28,14 +28,14 @@ Result<std::uint32_t> take_word(std::string_view& message) {
 
 }  // namespace
 
-Agreement::Agreement(std::vector<std::uint32_t> names, std::size_t requests_max)
+Negotiator::Negotiator(std::vector<std::uint32_t> names, std::size_t requests_max)
     : names_(std::move(names)),
       size_(static_cast<std::uint32_t>(names_.size())),
       requests_max_(requests_max),
       joined_(size_, false) {}
 
-void Agreement::announce(std::string& message, const std::string& encoded,
-                         std::span<const std::int64_t> extras) const {
+void Negotiator::announce(std::string& message, const std::string& encoded,
+                          std::span<const std::int64_t> extras) const {
     const std::uint32_t more = extras.empty() ? 0 : kHasExtras;
     const auto known = numbers_.find(encoded);
     if (known != numbers_.end()) {
@@ -49,8 +49,8 @@ void Agreement::announce(std::string& message, const std::string& encoded,
     message.append(reinterpret_cast<const char*>(extras.data()), extras.size_bytes());
 }
 
-Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> messages,
-                                              std::chrono::milliseconds now) {
+Result<std::vector<Decision>> Negotiator::take(std::span<const std::string_view> messages,
+                                               std::chrono::milliseconds now) {
     begin(now);
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
         std::string_view message = messages[rank];
@@ -65,7 +65,7 @@ Result<std::vector<Decision>> Agreement::take(std::span<const std::string_view> 
     return decisions;
 }
 
-void Agreement::begin(std::chrono::milliseconds now) {
+void Negotiator::begin(std::chrono::milliseconds now) {
     before_ = std::exchange(now_, now);
     if (has_decided_) last_decided_ = now;
     for (const std::string& name : came_last_)
@@ -73,7 +73,7 @@ void Agreement::begin(std::chrono::milliseconds now) {
     came_last_.clear();
 }
 
-std::vector<Stalled> Agreement::stalled() const {
+std::vector<Stalled> Negotiator::stalled() const {
     std::vector<Stalled> all;
     for (const auto& [name, open] : open_) {
         const bool is_join = open.decision.request->operation == RequestKind::join;
@@ -94,7 +94,7 @@ std::vector<Stalled> Agreement::stalled() const {
     return all;
 }
 
-Result<void> Agreement::take_one(std::uint32_t rank, std::string_view& message) {
+Result<void> Negotiator::take_one(std::uint32_t rank, std::string_view& message) {
     const auto word = take_word(message);
     if (!word) return std::unexpected(word.error());
     const auto request = request_of(*word, message);
@@ -113,7 +113,7 @@ Result<void> Agreement::take_one(std::uint32_t rank, std::string_view& message) 
     return {};
 }
 
-Result<Agreement::Known> Agreement::request_of(std::uint32_t word, std::string_view& message) {
+Result<Negotiator::Known> Negotiator::request_of(std::uint32_t word, std::string_view& message) {
     const std::uint32_t value = word & kValue;
     if ((word & kInFull) == 0) {
         if (value < requests_.size()) return requests_[value];
@@ -131,7 +131,7 @@ Result<Agreement::Known> Agreement::request_of(std::uint32_t word, std::string_v
     return requests_.back();
 }
 
-void Agreement::add(std::uint32_t rank, const Known& request, std::vector<std::int64_t> extras) {
+void Negotiator::add(std::uint32_t rank, const Known& request, std::vector<std::int64_t> extras) {
     const auto [at, is_new] = open_.try_emplace(request->name);
     Open& open = at->second;
     if (is_new) {
@@ -153,7 +153,7 @@ void Agreement::add(std::uint32_t rank, const Known& request, std::vector<std::i
     if (open.announced + joined_number_ >= size_) maybe_ready_.push_back(request->name);
 }
 
-void Agreement::join(std::uint32_t rank) {
+void Negotiator::join(std::uint32_t rank) {
     joined_[rank] = true;
     ++joined_number_;
     last_joined_ = rank;
@@ -161,7 +161,7 @@ void Agreement::join(std::uint32_t rank) {
 }
 
 /// Why ranks that have joined cannot take part; "" if they can.
-std::string Agreement::refusal(const Decision& decision) const {
+std::string Negotiator::refusal(const Decision& decision) const {
     const Request& request = *decision.request;
     const auto absent = std::ranges::find(decision.present, false);
     if (absent == decision.present.end()) return {};
@@ -185,14 +185,14 @@ std::string Agreement::refusal(const Decision& decision) const {
                        describe(request), request.name, names_[rank]);
 }
 
-bool Agreement::is_ready(const Open& open) const {
+bool Negotiator::is_ready(const Open& open) const {
     const bool is_join = open.decision.request->operation == RequestKind::join;
     for (std::uint32_t rank = 0; rank < size_; ++rank)
         if (!open.decision.present[rank] && (is_join || !joined_[rank])) return false;
     return true;
 }
 
-void Agreement::collect(std::vector<Decision>& decisions) {
+void Negotiator::collect(std::vector<Decision>& decisions) {
     std::vector<Open> ready;
     for (const std::string& name : maybe_ready_) {
         const auto at = open_.find(name);
@@ -218,7 +218,7 @@ void Agreement::collect(std::vector<Decision>& decisions) {
     });
 }
 
-void Agreement::forget_if_many() {
+void Negotiator::forget_if_many() {
     if (requests_.size() < requests_max_) return;
     requests_.clear();
     numbers_.clear();

@@ -29,11 +29,11 @@ struct Decision {
 ///
 /// A request is sent in full once; afterwards by the number that it then got, which is the same on
 /// all ranks because all of them see all messages in the same order.
-class Agreement {
+class Negotiator {
 public:
     /// \param names         by rank: its rank in the job, for messages
     /// \param requests_max  how many requests are kept by number until all are forgotten
-    explicit Agreement(std::vector<std::uint32_t> names, std::size_t requests_max = 1u << 16);
+    explicit Negotiator(std::vector<std::uint32_t> names, std::size_t requests_max = 1u << 16);
 
     /// Appends an announcement of this rank to its message for the next take().
     /// \param encoded  the request's encode()
