@@ -67,7 +67,7 @@ Coordinator::Coordinator(Comm comm, CoordinatorOptions options)
       enters_idle_(size_ > 1 && may_be_left(dtrun_comm_backend(comm_.get()))),
       names_(names_or_numbers(std::move(options.names), size_)),
       negotiator_(names_),
-      performer_(comm_.get()) {
+      executor_(comm_.get()) {
     thread_ = quiet_thread([this] { run(); });
 }
 
@@ -293,13 +293,13 @@ Result<void> Coordinator::perform(std::vector<Decision> decisions) {
         if (batch.parts.empty()) {
             const Decision& decision = decisions[batch.decision];
             Result<Outcome> result = fail(Errc::invalid_input, "{}", decision.failure);
-            if (decision.failure.empty()) result = performer_.perform(jobs[batch.decision]);
+            if (decision.failure.empty()) result = executor_.perform(jobs[batch.decision]);
             if (!result && result.error().code != Errc::invalid_input)
                 return std::unexpected(result.error());
             finish_if_own(batch.decision, std::move(result));
             continue;
         }
-        const auto done = performer_.reduce(jobs, batch.parts);
+        const auto done = executor_.reduce(jobs, batch.parts);
         if (!done && done.error().code != Errc::invalid_input) return done;
         for (const Part& part : batch.parts) {
             if (!done) failed[part.decision] = done.error();

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "collectives/coordinator/executor.h"
 #include "collectives/coordinator/fusion.h"
-#include "collectives/coordinator/performer.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -80,7 +80,7 @@ private:
     const bool enters_idle_;  ///< cycles in which it has nothing
     const std::vector<std::uint32_t> names_;
     Negotiator negotiator_;                  ///< of the thread alone
-    Performer performer_;                    ///< likewise
+    Executor executor_;                      ///< likewise
     std::optional<StallCheck> stall_check_;  ///< likewise, once options are agreed on
     std::chrono::milliseconds next_look_{0};
 

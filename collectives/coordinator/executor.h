@@ -52,10 +52,10 @@ struct Job {
 ///
 /// Thread: one. Errors of all: those of the communicator; after invalid_input it can go on, since
 /// all ranks get the same.
-class Performer {
+class Executor {
 public:
     /// \param comm  outlives it
-    explicit Performer(dtrun_comm* comm);
+    explicit Executor(dtrun_comm* comm);
 
     /// Allreduces that are fused.
     Result<void> reduce(std::span<const Job> jobs, std::span<const Part> parts);

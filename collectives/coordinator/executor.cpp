@@ -1,4 +1,4 @@
-#include "collectives/coordinator/performer.h"
+#include "collectives/coordinator/executor.h"
 
 #include "collectives/coordinator/scale.h"
 
@@ -49,10 +49,10 @@ Memory allocate(std::size_t bytes) {
     return Memory(memory);
 }
 
-Performer::Performer(dtrun_comm* comm)
+Executor::Executor(dtrun_comm* comm)
     : comm_(comm), rank_(dtrun_comm_rank(comm)), size_(dtrun_comm_size(comm)) {}
 
-Result<void> Performer::reduce(std::span<const Job> jobs, std::span<const Part> parts) {
+Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> parts) {
     const Request& first = *jobs[parts.front().decision].decision->request;
     const DType type = first.tensors[parts.front().tensor].type;
     std::vector<void*> arrays;
@@ -92,7 +92,7 @@ Result<void> Performer::reduce(std::span<const Job> jobs, std::span<const Part> 
     return {};
 }
 
-Result<Outcome> Performer::perform(const Job& job) {
+Result<Outcome> Executor::perform(const Job& job) {
     Outcome outcome;
     Result<void> done;
     switch (job.decision->request->operation) {
@@ -117,7 +117,7 @@ Result<Outcome> Performer::perform(const Job& job) {
     return outcome;
 }
 
-Result<Outcome> Performer::allgather(const Job& job) {
+Result<Outcome> Executor::allgather(const Job& job) {
     Outcome outcome;
     const Request& request = *job.decision->request;
     for (std::size_t t = 0; t < request.tensors.size(); ++t) {
@@ -143,7 +143,7 @@ Result<Outcome> Performer::allgather(const Job& job) {
     return outcome;
 }
 
-Result<void> Performer::broadcast(const Job& job) {
+Result<void> Executor::broadcast(const Job& job) {
     const Request& request = *job.decision->request;
     for (std::size_t t = 0; t < request.tensors.size(); ++t) {
         const TensorSpec& tensor = request.tensors[t];
@@ -156,7 +156,7 @@ Result<void> Performer::broadcast(const Job& job) {
     return {};
 }
 
-Result<Outcome> Performer::alltoall(const Job& job) {
+Result<Outcome> Executor::alltoall(const Job& job) {
     Outcome outcome;
     const TensorSpec& tensor = job.decision->request->tensors.front();
     const auto& sent = job.decision->extras[rank_];
@@ -185,9 +185,9 @@ Result<Outcome> Performer::alltoall(const Job& job) {
 
 /// In step s each rank sends to the rank s behind it and receives from the rank s before it. Both
 /// ends know both numbers of rows, and none sends nothing.
-Result<void> Performer::exchange_rows(const std::byte* in, std::byte* out, std::size_t row_elements,
-                                      DType type, const std::vector<std::int64_t>& sent,
-                                      const std::vector<std::int64_t>& received) {
+Result<void> Executor::exchange_rows(const std::byte* in, std::byte* out, std::size_t row_elements,
+                                     DType type, const std::vector<std::int64_t>& sent,
+                                     const std::vector<std::int64_t>& received) {
     const auto place = [&](const std::vector<std::int64_t>& rows, std::uint32_t rank) {
         const auto before = std::accumulate(rows.begin(), rows.begin() + rank, std::int64_t{0});
         return static_cast<std::size_t>(before) * row_elements * bytes_of(type);
@@ -215,7 +215,7 @@ Result<void> Performer::exchange_rows(const std::byte* in, std::byte* out, std::
 }
 
 /// Ranks' parts are made equally long in a copy, unless they are.
-Result<void> Performer::reduce_scatter(const Job& job) {
+Result<void> Executor::reduce_scatter(const Job& job) {
     const Request& request = *job.decision->request;
     for (std::size_t t = 0; t < request.tensors.size(); ++t) {
         const TensorSpec& tensor = request.tensors[t];
