@@ -252,9 +252,9 @@ Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
         std::ranges::any_of(messages->by_rank, [](const auto& m) { return !m.empty(); });
     pause = news ? std::chrono::microseconds{0} : std::clamp(pause * 2, kPauseMin, kPauseMax);
     const std::vector<std::string_view> views(messages->by_rank.begin(), messages->by_rank.end());
-    auto decisions = negotiator_.take(views, messages->now);
-    if (!decisions) return std::unexpected(decisions.error());
-    if (auto done = perform(std::move(*decisions)); !done) return done;
+    auto responses = negotiator_.take(views, messages->now);
+    if (!responses) return std::unexpected(responses.error());
+    if (auto done = perform(std::move(*responses)); !done) return done;
     return look_for_stalls(messages->now);
 }
 
@@ -270,44 +270,44 @@ Result<void> Coordinator::look_for_stalls(std::chrono::milliseconds now) {
     return {};
 }
 
-Result<void> Coordinator::perform(std::vector<Decision> decisions) {
+Result<void> Coordinator::perform(std::vector<Response> responses) {
     std::vector<Job> jobs;
     {
         const std::lock_guard lock(mutex_);
-        for (const Decision& decision : decisions) {
-            const auto own = waiting_.find(decision.request->name);
-            const bool present = decision.present[rank_] && own != waiting_.end();
-            jobs.push_back({&decision, present ? &own->second.task : nullptr});
+        for (const Response& response : responses) {
+            const auto own = waiting_.find(response.request->name);
+            const bool present = response.present[rank_] && own != waiting_.end();
+            jobs.push_back({&response, present ? &own->second.task : nullptr});
         }
     }
-    const std::vector<Batch> batches = plan_batches(decisions, fused_bytes_);
+    const std::vector<Batch> batches = plan_batches(responses, fused_bytes_);
     // A request is over with the last batch that has one of its tensors.
-    std::vector<std::size_t> parts_left(decisions.size(), 0);
-    std::vector<std::optional<Error>> failed(decisions.size());
+    std::vector<std::size_t> parts_left(responses.size(), 0);
+    std::vector<std::optional<Error>> failed(responses.size());
     for (const Batch& batch : batches)
-        for (const Part& part : batch.parts) ++parts_left[part.decision];
+        for (const Part& part : batch.parts) ++parts_left[part.response];
     const auto finish_if_own = [&](std::size_t i, Result<Outcome> result) {
-        if (jobs[i].task != nullptr) finish(decisions[i].request->name, std::move(result));
+        if (jobs[i].task != nullptr) finish(responses[i].request->name, std::move(result));
     };
     for (const Batch& batch : batches) {
         if (batch.parts.empty()) {
-            const Decision& decision = decisions[batch.decision];
-            Result<Outcome> result = fail(Errc::invalid_input, "{}", decision.failure);
-            if (decision.failure.empty()) result = executor_.perform(jobs[batch.decision]);
+            const Response& response = responses[batch.response];
+            Result<Outcome> result = fail(Errc::invalid_input, "{}", response.failure);
+            if (response.failure.empty()) result = executor_.perform(jobs[batch.response]);
             if (!result && result.error().code != Errc::invalid_input)
                 return std::unexpected(result.error());
-            finish_if_own(batch.decision, std::move(result));
+            finish_if_own(batch.response, std::move(result));
             continue;
         }
         const auto done = executor_.reduce(jobs, batch.parts);
         if (!done && done.error().code != Errc::invalid_input) return done;
         for (const Part& part : batch.parts) {
-            if (!done) failed[part.decision] = done.error();
-            if (--parts_left[part.decision] > 0) continue;
-            if (failed[part.decision])
-                finish_if_own(part.decision, std::unexpected(*failed[part.decision]));
+            if (!done) failed[part.response] = done.error();
+            if (--parts_left[part.response] > 0) continue;
+            if (failed[part.response])
+                finish_if_own(part.response, std::unexpected(*failed[part.response]));
             else
-                finish_if_own(part.decision, Outcome{});
+                finish_if_own(part.response, Outcome{});
         }
     }
     return {};

@@ -64,7 +64,7 @@ private:
     Result<void> agree_on_options();
     std::string take_fresh();
     Result<Messages> exchange(const std::string& own);
-    Result<void> perform(std::vector<Decision> decisions);
+    Result<void> perform(std::vector<Response> responses);
     Result<void> look_for_stalls(std::chrono::milliseconds now);
     std::string silence();
     void finish(const std::string& name, Result<Outcome> result);

@@ -53,7 +53,7 @@ Executor::Executor(dtrun_comm* comm)
     : comm_(comm), rank_(dtrun_comm_rank(comm)), size_(dtrun_comm_size(comm)) {}
 
 Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> parts) {
-    const Request& first = *jobs[parts.front().decision].decision->request;
+    const Request& first = *jobs[parts.front().response].response->request;
     const DType type = first.tensors[parts.front().tensor].type;
     std::vector<void*> arrays;
     std::vector<std::size_t> counts;
@@ -61,8 +61,8 @@ Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> p
     std::vector<Memory> zeros;
     bool has_errors = false;
     for (const Part& part : parts) {
-        const Job& job = jobs[part.decision];
-        const Request& request = *job.decision->request;
+        const Job& job = jobs[part.response];
+        const Request& request = *job.response->request;
         const std::size_t count = request.tensors[part.tensor].elements();
         counts.push_back(count);
         if (job.task == nullptr) {
@@ -85,9 +85,9 @@ Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> p
                                              has_errors ? errors.data() : nullptr));
     if (!done) return done;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-        const Job& job = jobs[parts[i].decision];
+        const Job& job = jobs[parts[i].response];
         if (job.task != nullptr)
-            scale(arrays[i], arrays[i], counts[i], type, job.decision->request->postscale);
+            scale(arrays[i], arrays[i], counts[i], type, job.response->request->postscale);
     }
     return {};
 }
@@ -95,7 +95,7 @@ Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> p
 Result<Outcome> Executor::perform(const Job& job) {
     Outcome outcome;
     Result<void> done;
-    switch (job.decision->request->operation) {
+    switch (job.response->request->operation) {
         case RequestKind::allgather:
             return allgather(job);
         case RequestKind::alltoall:
@@ -107,7 +107,7 @@ Result<Outcome> Executor::perform(const Job& job) {
             done = reduce_scatter(job);
             break;
         case RequestKind::join:
-            outcome.last_joined = job.decision->last_joined;
+            outcome.last_joined = job.response->last_joined;
             break;
         case RequestKind::allreduce:
         case RequestKind::barrier:  // that all have announced it is all there is to it
@@ -119,13 +119,13 @@ Result<Outcome> Executor::perform(const Job& job) {
 
 Result<Outcome> Executor::allgather(const Job& job) {
     Outcome outcome;
-    const Request& request = *job.decision->request;
+    const Request& request = *job.response->request;
     for (std::size_t t = 0; t < request.tensors.size(); ++t) {
         const TensorSpec& tensor = request.tensors[t];
         std::vector<std::int64_t> rows;
         std::vector<std::size_t> counts;
         for (std::uint32_t rank = 0; rank < size_; ++rank) {
-            rows.push_back(job.decision->extras[rank][t]);
+            rows.push_back(job.response->extras[rank][t]);
             counts.push_back(static_cast<std::size_t>(rows.back()) * tensor.row_elements());
         }
         const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
@@ -144,7 +144,7 @@ Result<Outcome> Executor::allgather(const Job& job) {
 }
 
 Result<void> Executor::broadcast(const Job& job) {
-    const Request& request = *job.decision->request;
+    const Request& request = *job.response->request;
     for (std::size_t t = 0; t < request.tensors.size(); ++t) {
         const TensorSpec& tensor = request.tensors[t];
         const Task::Buffers& own = job.task->buffers[t];
@@ -158,18 +158,18 @@ Result<void> Executor::broadcast(const Job& job) {
 
 Result<Outcome> Executor::alltoall(const Job& job) {
     Outcome outcome;
-    const TensorSpec& tensor = job.decision->request->tensors.front();
-    const auto& sent = job.decision->extras[rank_];
+    const TensorSpec& tensor = job.response->request->tensors.front();
+    const auto& sent = job.response->extras[rank_];
     std::vector<std::int64_t> received;
     for (std::uint32_t rank = 0; rank < size_; ++rank)
-        received.push_back(job.decision->extras[rank][rank_]);
+        received.push_back(job.response->extras[rank][rank_]);
     const auto rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
     const std::size_t row_elements = tensor.row_elements();
     outcome.data.push_back(
         allocate(static_cast<std::size_t>(rows) * row_elements * bytes_of(tensor.type)));
     const auto* const in = static_cast<const std::byte*>(job.task->buffers.front().in);
     auto* const out = static_cast<std::byte*>(outcome.data.back().get());
-    const auto& all = job.decision->extras;
+    const auto& all = job.response->extras;
     const bool even = std::ranges::all_of(all, [&](const std::vector<std::int64_t>& splits) {
         return std::ranges::count(splits, all[0][0]) == std::ssize(splits);
     });
@@ -216,7 +216,7 @@ Result<void> Executor::exchange_rows(const std::byte* in, std::byte* out, std::s
 
 /// Ranks' parts are made equally long in a copy, unless they are.
 Result<void> Executor::reduce_scatter(const Job& job) {
-    const Request& request = *job.decision->request;
+    const Request& request = *job.response->request;
     for (std::size_t t = 0; t < request.tensors.size(); ++t) {
         const TensorSpec& tensor = request.tensors[t];
         const Task::Buffers& own = job.task->buffers[t];

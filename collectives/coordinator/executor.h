@@ -42,9 +42,9 @@ struct Outcome {
     std::uint32_t last_joined = 0;
 };
 
-/// A decision and this rank's part in it; nullptr: it has joined.
+/// A response and this rank's part in it; nullptr: it has joined.
 struct Job {
-    const Decision* decision = nullptr;
+    const Response* response = nullptr;
     const Task* task = nullptr;
 };
 

@@ -14,16 +14,16 @@ Key key_of(const Request& request, std::size_t tensor) {
 
 }  // namespace
 
-std::vector<Batch> plan_batches(std::span<const Decision> decisions, std::size_t bytes_max) {
+std::vector<Batch> plan_batches(std::span<const Response> responses, std::size_t bytes_max) {
     struct Filling {
         std::size_t batch;
         std::size_t bytes;
     };
     std::vector<Batch> batches;
     std::map<Key, Filling> filling;
-    for (std::size_t i = 0; i < decisions.size(); ++i) {
-        const Request& request = *decisions[i].request;
-        if (!decisions[i].failure.empty() || request.operation != RequestKind::allreduce) {
+    for (std::size_t i = 0; i < responses.size(); ++i) {
+        const Request& request = *responses[i].request;
+        if (!responses[i].failure.empty() || request.operation != RequestKind::allreduce) {
             batches.push_back({{}, i});
             continue;
         }

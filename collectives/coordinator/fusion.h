@@ -8,21 +8,21 @@
 
 namespace dtrun::collectives {
 
-/// A tensor of a decision.
+/// A tensor of a response.
 struct Part {
-    std::size_t decision;
+    std::size_t response;
     std::size_t tensor;
 };
 
-/// What is done in one go: tensors of allreduces that are reduced together, or one decision.
+/// What is done in one go: tensors of allreduces that are reduced together, or one response.
 struct Batch {
-    std::vector<Part> parts;  ///< of allreduces; empty: `decision` is something else
-    std::size_t decision = 0;
+    std::vector<Part> parts;  ///< of allreduces; empty: `response` is something else
+    std::size_t response = 0;
 };
 
 /// Puts allreduces of the same type, reduction and compression together, up to a size, whatever is
 /// between them. The same on all ranks.
 /// \param bytes_max  of a batch; a tensor that is larger goes alone
-std::vector<Batch> plan_batches(std::span<const Decision> decisions, std::size_t bytes_max);
+std::vector<Batch> plan_batches(std::span<const Response> responses, std::size_t bytes_max);
 
 }  // namespace dtrun::collectives

@@ -49,7 +49,7 @@ void Negotiator::announce(std::string& message, const std::string& encoded,
     message.append(reinterpret_cast<const char*>(extras.data()), extras.size_bytes());
 }
 
-Result<std::vector<Decision>> Negotiator::take(std::span<const std::string_view> messages,
+Result<std::vector<Response>> Negotiator::take(std::span<const std::string_view> messages,
                                                std::chrono::milliseconds now) {
     begin(now);
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
@@ -58,11 +58,11 @@ Result<std::vector<Decision>> Negotiator::take(std::span<const std::string_view>
             if (auto done = take_one(rank, message); !done)
                 return fail(done.error(), "rank {}", rank);
     }
-    std::vector<Decision> decisions;
-    collect(decisions);
-    has_decided_ = !decisions.empty();
+    std::vector<Response> responses;
+    collect(responses);
+    has_decided_ = !responses.empty();
     forget_if_many();
-    return decisions;
+    return responses;
 }
 
 void Negotiator::begin(std::chrono::milliseconds now) {
@@ -76,16 +76,16 @@ void Negotiator::begin(std::chrono::milliseconds now) {
 std::vector<Stalled> Negotiator::stalled() const {
     std::vector<Stalled> all;
     for (const auto& [name, open] : open_) {
-        const bool is_join = open.decision.request->operation == RequestKind::join;
+        const bool is_join = open.response.request->operation == RequestKind::join;
         std::chrono::milliseconds since = open.since.value_or(now_);
         if (is_join) since = std::max(since, has_decided_ ? now_ : last_decided_);
-        Stalled stalled{.request = open.decision.request.get(),
+        Stalled stalled{.request = open.response.request.get(),
                         .waiting = {},
                         .absent = {},
                         .age = std::max(before_ - since, std::chrono::milliseconds(0)),
                         .order = open.order};
         for (std::uint32_t rank = 0; rank < size_; ++rank)
-            if (open.decision.present[rank])
+            if (open.response.present[rank])
                 stalled.waiting.push_back(rank);
             else if (is_join || !joined_[rank])
                 stalled.absent.push_back(rank);
@@ -135,19 +135,19 @@ void Negotiator::add(std::uint32_t rank, const Known& request, std::vector<std::
     const auto [at, is_new] = open_.try_emplace(request->name);
     Open& open = at->second;
     if (is_new) {
-        open.decision.request = request;
-        open.decision.extras.resize(size_);
-        open.decision.present.resize(size_, false);
+        open.response.request = request;
+        open.response.extras.resize(size_);
+        open.response.present.resize(size_, false);
         open.first_rank = rank;
         open.order = next_order_++;
         came_last_.push_back(request->name);
-    } else if (open.decision.request != request && open.decision.failure.empty()) {
-        open.decision.failure =
-            difference(*open.decision.request, names_[open.first_rank], *request, names_[rank]);
+    } else if (open.response.request != request && open.response.failure.empty()) {
+        open.response.failure =
+            difference(*open.response.request, names_[open.first_rank], *request, names_[rank]);
     }
-    if (open.decision.present[rank]) return;  // a rank does not use a name twice at a time
-    open.decision.present[rank] = true;
-    open.decision.extras[rank] = std::move(extras);
+    if (open.response.present[rank]) return;  // a rank does not use a name twice at a time
+    open.response.present[rank] = true;
+    open.response.extras[rank] = std::move(extras);
     ++open.announced;
     if (request->operation == RequestKind::join) join(rank);
     if (open.announced + joined_number_ >= size_) maybe_ready_.push_back(request->name);
@@ -161,11 +161,11 @@ void Negotiator::join(std::uint32_t rank) {
 }
 
 /// Why ranks that have joined cannot take part; "" if they can.
-std::string Negotiator::refusal(const Decision& decision) const {
-    const Request& request = *decision.request;
-    const auto absent = std::ranges::find(decision.present, false);
-    if (absent == decision.present.end()) return {};
-    const auto rank = static_cast<std::size_t>(absent - decision.present.begin());
+std::string Negotiator::refusal(const Response& response) const {
+    const Request& request = *response.request;
+    const auto absent = std::ranges::find(response.present, false);
+    if (absent == response.present.end()) return {};
+    const auto rank = static_cast<std::size_t>(absent - response.present.begin());
     switch (request.operation) {
         case RequestKind::allreduce:
             if (request.reduce == Reduce::min || request.reduce == Reduce::max ||
@@ -186,13 +186,13 @@ std::string Negotiator::refusal(const Decision& decision) const {
 }
 
 bool Negotiator::is_ready(const Open& open) const {
-    const bool is_join = open.decision.request->operation == RequestKind::join;
+    const bool is_join = open.response.request->operation == RequestKind::join;
     for (std::uint32_t rank = 0; rank < size_; ++rank)
-        if (!open.decision.present[rank] && (is_join || !joined_[rank])) return false;
+        if (!open.response.present[rank] && (is_join || !joined_[rank])) return false;
     return true;
 }
 
-void Negotiator::collect(std::vector<Decision>& decisions) {
+void Negotiator::collect(std::vector<Response>& responses) {
     std::vector<Open> ready;
     for (const std::string& name : maybe_ready_) {
         const auto at = open_.find(name);
@@ -203,18 +203,18 @@ void Negotiator::collect(std::vector<Decision>& decisions) {
     maybe_ready_.clear();
     std::ranges::sort(ready, {}, &Open::order);
     for (Open& open : ready) {
-        Decision& decision = open.decision;
-        if (decision.failure.empty()) decision.failure = refusal(decision);
-        if (decision.request->operation == RequestKind::join) {
-            decision.last_joined = last_joined_;
+        Response& response = open.response;
+        if (response.failure.empty()) response.failure = refusal(response);
+        if (response.request->operation == RequestKind::join) {
+            response.last_joined = last_joined_;
             joined_.assign(size_, false);
             joined_number_ = 0;
         }
-        decisions.push_back(std::move(decision));
+        responses.push_back(std::move(response));
     }
     // A join ends what came before it, whoever was the first to ask for it.
-    std::ranges::stable_partition(decisions, [](const Decision& decision) {
-        return decision.request->operation != RequestKind::join;
+    std::ranges::stable_partition(responses, [](const Response& response) {
+        return response.request->operation != RequestKind::join;
     });
 }
 

@@ -14,7 +14,7 @@
 namespace dtrun::collectives {
 
 /// Something that all ranks do, or are told together that they cannot.
-struct Decision {
+struct Response {
     std::shared_ptr<const Request> request;
     std::string failure;  ///< "" if it is to be done
     /// By rank: what it has added to its announcement (rows of its tensors, or its splits); empty
@@ -25,7 +25,7 @@ struct Decision {
 };
 
 /// Decides what is ready on all ranks. It is fed the same messages on every rank, and so every rank
-/// comes to the same decisions, in the same order, without a master.
+/// comes to the same responses, in the same order, without a master.
 ///
 /// A request is sent in full once; afterwards by the number that it then got, which is the same on
 /// all ranks because all of them see all messages in the same order.
@@ -37,14 +37,14 @@ public:
 
     /// Appends an announcement of this rank to its message for the next take().
     /// \param encoded  the request's encode()
-    /// \param extras   see Decision
+    /// \param extras   see Response
     void announce(std::string& message, const std::string& encoded,
                   std::span<const std::int64_t> extras) const;
 
     /// \param messages  of all ranks, by rank
     /// \param now       the same on all ranks: when one of them began to exchange these messages
     /// \return in the order in which they are to be done; invalid_input: a message makes no sense
-    Result<std::vector<Decision>> take(std::span<const std::string_view> messages,
+    Result<std::vector<Response>> take(std::span<const std::string_view> messages,
                                        std::chrono::milliseconds now);
 
     /// What some ranks wait for and others have not asked for, as of the last take(). A join waits
@@ -57,7 +57,7 @@ public:
 
 private:
     struct Open {
-        Decision decision;
+        Response response;
         std::uint32_t first_rank = 0;
         std::uint64_t order = 0;
         std::uint32_t announced = 0;
@@ -72,8 +72,8 @@ private:
     void add(std::uint32_t rank, const Known& request, std::vector<std::int64_t> extras);
     void join(std::uint32_t rank);
     bool is_ready(const Open& open) const;
-    void collect(std::vector<Decision>& decisions);
-    std::string refusal(const Decision& decision) const;
+    void collect(std::vector<Response>& responses);
+    std::string refusal(const Response& response) const;
     void forget_if_many();
 
     const std::vector<std::uint32_t> names_;

@@ -46,18 +46,18 @@ public:
     std::size_t bytes(std::uint32_t rank) const { return messages_[rank].size(); }
 
     /// What all ranks have decided, which must be the same.
-    std::vector<Decision> cycle() {
+    std::vector<Response> cycle() {
         const std::vector<std::string_view> views(messages_.begin(), messages_.end());
-        std::vector<std::vector<Decision>> all;
+        std::vector<std::vector<Response>> all;
         for (Negotiator& rank : ranks_) {
             auto decided = rank.take(views, now);
             REQUIRE(decided.has_value());
             all.push_back(std::move(*decided));
         }
-        for (const auto& decisions : all) {
-            REQUIRE(decisions.size() == all.front().size());
-            for (std::size_t i = 0; i < decisions.size(); ++i)
-                CHECK(decisions[i].request->name == all.front()[i].request->name);
+        for (const auto& responses : all) {
+            REQUIRE(responses.size() == all.front().size());
+            for (std::size_t i = 0; i < responses.size(); ++i)
+                CHECK(responses[i].request->name == all.front()[i].request->name);
         }
         for (std::string& message : messages_) message.clear();
         return all.front();
@@ -70,9 +70,9 @@ private:
     std::vector<std::string> messages_;
 };
 
-std::vector<std::string> names(const std::vector<Decision>& decisions) {
+std::vector<std::string> names(const std::vector<Response>& responses) {
     std::vector<std::string> list;
-    for (const Decision& decision : decisions) list.push_back(decision.request->name);
+    for (const Response& response : responses) list.push_back(response.request->name);
     return list;
 }
 
@@ -119,10 +119,10 @@ TEST_CASE("Ranks that disagree are told both wishes, once all have come", "[coll
     ranks.announce(1, allreduce_of("a", {17, 18}));
     CHECK(ranks.cycle().empty());
     ranks.announce(2, allreduce_of("a", {17, 17}));
-    const auto decisions = ranks.cycle();
-    REQUIRE(decisions.size() == 1);
+    const auto responses = ranks.cycle();
+    REQUIRE(responses.size() == 1);
     CHECK(
-        decisions.front().failure ==
+        responses.front().failure ==
         "shapes for \"a\" differ between ranks: rank 0 has f32 [17, 17], rank 1 has f32 [17, 18]");
 }
 
@@ -150,17 +150,17 @@ TEST_CASE("Ranks that have joined are not waited for", "[collectives]") {
     ranks.announce(1, without_data("join", RequestKind::join));
     ranks.announce(0, allreduce_of("a", {4}));
     ranks.announce(2, allreduce_of("a", {4}));
-    auto decisions = ranks.cycle();
-    REQUIRE(names(decisions) == std::vector<std::string>{"a"});
-    CHECK(decisions.front().present == std::vector<bool>{true, false, true});
-    CHECK(decisions.front().failure.empty());
+    auto responses = ranks.cycle();
+    REQUIRE(names(responses) == std::vector<std::string>{"a"});
+    CHECK(responses.front().present == std::vector<bool>{true, false, true});
+    CHECK(responses.front().failure.empty());
 
     ranks.announce(0, without_data("join", RequestKind::join));
     CHECK(ranks.cycle().empty());
     ranks.announce(2, without_data("join", RequestKind::join));
-    decisions = ranks.cycle();
-    REQUIRE(names(decisions) == std::vector<std::string>{"join"});
-    CHECK(decisions.front().last_joined == 2);
+    responses = ranks.cycle();
+    REQUIRE(names(responses) == std::vector<std::string>{"join"});
+    CHECK(responses.front().last_joined == 2);
 
     // Then all take part again.
     ranks.announce(0, allreduce_of("a", {4}));
@@ -173,9 +173,9 @@ TEST_CASE("What cannot be done with zeros fails when a rank has joined", "[colle
     Request gather = allreduce_of("rows", {Request::kOwnRows, 3});
     gather.operation = RequestKind::allgather;
     ranks.announce(1, gather, {5});
-    const auto decisions = ranks.cycle();
-    REQUIRE(decisions.size() == 1);
-    CHECK(decisions.front().failure ==
+    const auto responses = ranks.cycle();
+    REQUIRE(responses.size() == 1);
+    CHECK(responses.front().failure ==
           "allgather of f32 [any, 3] cannot be done for \"rows\" since rank 0 has joined and has "
           "no data");
 }
@@ -186,9 +186,9 @@ TEST_CASE("Each rank's rows reach all ranks", "[collectives]") {
     gather.operation = RequestKind::allgather;
     ranks.announce(0, gather, {5});
     ranks.announce(1, gather, {7});
-    const auto decisions = ranks.cycle();
-    REQUIRE(decisions.size() == 1);
-    CHECK(decisions.front().extras == std::vector<std::vector<std::int64_t>>{{5}, {7}});
+    const auto responses = ranks.cycle();
+    REQUIRE(responses.size() == 1);
+    CHECK(responses.front().extras == std::vector<std::vector<std::int64_t>>{{5}, {7}});
 }
 
 TEST_CASE("A message that makes no sense is refused", "[collectives]") {
@@ -215,22 +215,22 @@ TEST_CASE("A request survives being sent", "[collectives]") {
 }
 
 TEST_CASE("Allreduces of one kind are fused up to a size", "[collectives]") {
-    std::vector<Decision> decisions(5);
+    std::vector<Response> responses(5);
     const auto set = [&](std::size_t i, Request request) {
-        decisions[i].request = std::make_shared<const Request>(std::move(request));
+        responses[i].request = std::make_shared<const Request>(std::move(request));
     };
     set(0, allreduce_of("a", {100}));
     set(1, allreduce_of("b", {100}, DType::f64));
     set(2, without_data("c", RequestKind::barrier));
     set(3, allreduce_of("d", {100}));
     set(4, allreduce_of("e", {100}));
-    const auto batches = plan_batches(decisions, 800);
+    const auto batches = plan_batches(responses, 800);
     REQUIRE(batches.size() == 4);
     CHECK(batches[0].parts.size() == 2);
-    CHECK(batches[0].parts[1].decision == 3);
+    CHECK(batches[0].parts[1].response == 3);
     CHECK(batches[1].parts.size() == 1);
-    CHECK((batches[2].parts.empty() && batches[2].decision == 2));
-    CHECK(batches[3].parts.front().decision == 4);
+    CHECK((batches[2].parts.empty() && batches[2].response == 2));
+    CHECK(batches[3].parts.front().response == 4);
 }
 
 namespace {
@@ -414,9 +414,9 @@ TEST_CASE("Ranks of a part of the job are called by their ranks in the job",
                 "28 more have not asked for it"});
     for (std::uint32_t rank = 0; rank < 40; ++rank)
         if (rank != 3 && rank != 5) ranks.announce(rank, allreduce_of("a", {4}));
-    const auto decisions = ranks.cycle();
-    REQUIRE(decisions.size() == 1);
-    CHECK(decisions.front().failure ==
+    const auto responses = ranks.cycle();
+    REQUIRE(responses.size() == 1);
+    CHECK(responses.front().failure ==
           "shapes for \"a\" differ between ranks: rank 7 has f32 [4], rank 10 has f32 [5]");
 }
 

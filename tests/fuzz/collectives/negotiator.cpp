@@ -1,4 +1,4 @@
-// What ranks announce to each other: requests that make sense, or an error, and the same decisions everywhere.
+// What ranks announce to each other: requests that make sense, or an error, and the same responses everywhere.
 
 #include "collectives/coordinator/negotiator.h"
 
@@ -15,11 +15,11 @@ std::string decide(std::span<const std::string_view> messages) {
     std::string all;
     for (int round = 0; round < 4; ++round) {
         const std::chrono::seconds now(round * 60);
-        const auto decisions = negotiator.take(messages, now);
-        if (!decisions) return all + "error: " + decisions.error().message;
-        for (const Decision& decision : *decisions) {
-            if (decision.extras.size() != 2 || decision.present.size() != 2) std::abort();
-            all += decision.failure.empty() ? describe(*decision.request) : decision.failure;
+        const auto responses = negotiator.take(messages, now);
+        if (!responses) return all + "error: " + responses.error().message;
+        for (const Response& response : *responses) {
+            if (response.extras.size() != 2 || response.present.size() != 2) std::abort();
+            all += response.failure.empty() ? describe(*response.request) : response.failure;
         }
         const auto stalled = negotiator.stalled();
         for (const Stalled& one : stalled)
