@@ -196,7 +196,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
 Communicator::~Communicator() {
     const auto turn = work_.wait_for_turn();  // behind everything that was started
     // After a failure others still read what this rank has left there.
-    if (watch_ && !broken_ && !*ended_) store_.erase_own();
+    if (watchdog_ && !broken_ && !*ended_) store_.erase_own();
 }
 
 bool Communicator::is_interruptible() const {
@@ -231,7 +231,7 @@ Result<void> Communicator::join(const GroupSpec& spec) {
         }
     }
     facts_ = facts_text(choice_.backend, group_->facts());
-    Watch::Options watch;
+    Watchdog::Options watch;
     watch.store = &store_;
     watch.prefix = prefix_;
     watch.rank = rank_;
@@ -248,10 +248,10 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     watch.whereabouts = [this, all = prefix_of_all(worker_.get())](std::uint32_t rank) {
         return fmt::format("{}/waits/{}", all, ranks_[rank].world);
     };
-    watch_ = std::make_unique<Watch>(std::move(watch));
-    store_.own(watch_->keys());
+    watchdog_ = std::make_unique<Watchdog>(std::move(watch));
+    store_.own(watchdog_->keys());
     if (size() > 1)
-        loss_hook_.emplace(worker_.get(), [watch = watch_.get()] { watch->membership_ended(); });
+        loss_hook_.emplace(worker_.get(), [watch = watchdog_.get()] { watch->membership_ended(); });
     return {};
 }
 

@@ -5,7 +5,7 @@
 #include "collectives/algorithms/compressed.h"
 #include "collectives/algorithms/stand_ins.h"
 #include "collectives/backends/choose.h"
-#include "collectives/communicator/watch.h"
+#include "collectives/communicator/watchdog.h"
 #include "collectives/communicator/worker_store.h"
 #include "collectives/group.h"
 #include "collectives/host/host_topology.h"
@@ -67,7 +67,7 @@ public:
     Result<void> sendrecv(const void* out, std::size_t out_count, std::uint32_t to, void* in,
                           std::size_t in_count, std::uint32_t from, DType type);
 
-    void abort(const std::string& why) { watch_->abort(why); }
+    void abort(const std::string& why) { watchdog_->abort(why); }
 
 private:
     struct Rank {
@@ -141,15 +141,15 @@ private:
     std::uint32_t splits_ = 0;
     std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
     std::optional<Error> broken_;  ///< why nothing can be done any more
-    std::unique_ptr<Watch> watch_;
-    std::optional<LossHook> loss_hook_;  ///< tells watch_
+    std::unique_ptr<Watchdog> watchdog_;
+    std::optional<LossHook> loss_hook_;  ///< tells watchdog_
     WorkQueue work_;
 };
 
 template <class Body>
 Result<void> Communicator::perform(const Call& call, Body body) {
     if (broken_) return fail(broken_->code, "the communicator is broken: {}", broken_->message);
-    const std::uint64_t number = watch_->begin(call);
+    const std::uint64_t number = watchdog_->begin(call);
     group_->expect(call.collective ? number : 0);
     Result<void> done;
     try {
@@ -158,15 +158,15 @@ Result<void> Communicator::perform(const Call& call, Body body) {
         group_->abort();
         done = fail(Errc::internal, "{}", error.what());
     }
-    watch_->end();
+    watchdog_->end();
     if (done) return done;
     if (done.error().code == Errc::invalid_input) {
-        watch_->withdraw(call);
+        watchdog_->withdraw(call);
         return done;
     }
     // The backend has seen that ranks do not do the same.
-    if (done.error().code == Errc::denied) watch_->disagreed(done.error().message);
-    broken_ = watch_->explain(done.error(), group_->lost());
+    if (done.error().code == Errc::denied) watchdog_->disagreed(done.error().message);
+    broken_ = watchdog_->explain(done.error(), group_->lost());
     return std::unexpected(*broken_);
 }
 

@@ -20,7 +20,7 @@ struct Message {
     static constexpr std::int64_t kNone = -1;
     std::int64_t peer = kNone;
     std::size_t count = 0;     ///< of elements
-    std::uint64_t number = 0;  ///< counts messages to this peer in this direction; set by Watch
+    std::uint64_t number = 0;  ///< counts messages to this peer in this direction; set by Watchdog
 };
 
 /// An operation that all ranks of a group call.
@@ -52,7 +52,7 @@ std::uint64_t digest(std::span<const std::size_t> counts);
 ///
 /// begin() and end() cost no system call, no lock and no look at a clock: they leave notes, and the thread takes
 /// the time.
-class Watch {
+class Watchdog {
 public:
     struct Options {
         KeyStore* store = nullptr;
@@ -66,10 +66,10 @@ public:
         std::function<std::string(std::uint32_t)> whereabouts{};
     };
 
-    explicit Watch(Options options);
-    ~Watch();
-    Watch(const Watch&) = delete;
-    Watch& operator=(const Watch&) = delete;
+    explicit Watchdog(Options options);
+    ~Watchdog();
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
 
     /// An operation begins.
     /// \return a number that is the same on all ranks that do the same

@@ -1,4 +1,4 @@
-#include "collectives/communicator/watch.h"
+#include "collectives/communicator/watchdog.h"
 
 #include "collectives/codec/codec.h"
 #include "collectives/quiet_thread.h"
@@ -117,11 +117,11 @@ std::uint64_t digest(std::span<const std::size_t> counts) {
     return hash;
 }
 
-Watch::Watch(Options options) : options_(std::move(options)), messages_(options_.size) {
+Watchdog::Watchdog(Options options) : options_(std::move(options)), messages_(options_.size) {
     if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
 }
 
-Watch::~Watch() {
+Watchdog::~Watchdog() {
     if (!thread_.joinable()) return;
     {
         const std::lock_guard lock(mutex_);
@@ -134,13 +134,13 @@ Watch::~Watch() {
 
 static_assert(std::is_trivially_copyable_v<Call>, "it is copied word by word");
 
-void Watch::SharedCall::store(const Call& call) {
+void Watchdog::SharedCall::store(const Call& call) {
     std::array<std::uint64_t, kWords> words{};
     std::memcpy(words.data(), &call, sizeof call);
     for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
 }
 
-Call Watch::SharedCall::load() const {
+Call Watchdog::SharedCall::load() const {
     std::array<std::uint64_t, kWords> words{};
     for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
     Call call;
@@ -148,7 +148,7 @@ Call Watch::SharedCall::load() const {
     return call;
 }
 
-std::uint64_t Watch::begin(const Call& call) {
+std::uint64_t Watchdog::begin(const Call& call) {
     // Whoever reads what follows sees that the last operation has ended.
     std::atomic_thread_fence(std::memory_order_release);
     std::uint64_t number = number_.load(std::memory_order_relaxed);
@@ -170,11 +170,11 @@ std::uint64_t Watch::begin(const Call& call) {
     return hash_of(call, number);
 }
 
-void Watch::end() {
+void Watchdog::end() {
     version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-void Watch::withdraw(const Call& call) {
+void Watchdog::withdraw(const Call& call) {
     if (call.sends.peer != Message::kNone)
         --messages_[static_cast<std::size_t>(call.sends.peer)].sent;
     if (call.receives.peer != Message::kNone)
@@ -190,7 +190,7 @@ void Watch::withdraw(const Call& call) {
     tell(at_key(), recent());
 }
 
-void Watch::run() {
+void Watchdog::run() {
     std::uint64_t seen = 0;
     Clock::time_point since;
     std::unique_lock lock(mutex_);
@@ -211,7 +211,7 @@ void Watch::run() {
     }
 }
 
-void Watch::look(std::uint64_t version, milliseconds since) {
+void Watchdog::look(std::uint64_t version, milliseconds since) {
     const std::uint64_t number = number_.load(std::memory_order_relaxed);
     const Call call = collective_.load(std::memory_order_relaxed) ? calls_[number % kRecent].load()
                                                                   : message_.load();
@@ -238,7 +238,7 @@ void Watch::look(std::uint64_t version, milliseconds since) {
         if (other != options_.rank && disagrees(other, ours)) return;
 }
 
-bool Watch::tell(const std::string& key, const std::string& text) {
+bool Watchdog::tell(const std::string& key, const std::string& text) {
     const KeyStore::Pair note{key, text};
     const auto set = options_.store->set({&note, 1});
     // The job is ending, or this membership is over: nobody will come any more.
@@ -247,7 +247,7 @@ bool Watch::tell(const std::string& key, const std::string& text) {
 }
 
 /// The last operations of this rank, the newest first, for the others to read.
-std::string Watch::recent() const {
+std::string Watchdog::recent() const {
     const std::uint64_t last = number_.load(std::memory_order_relaxed);
     std::string lines;
     for (std::uint64_t back = 0; back < std::min<std::uint64_t>(kRecent, last); ++back) {
@@ -258,7 +258,7 @@ std::string Watch::recent() const {
 }
 
 /// Whether the store answers and no rank has given up; if one has, this rank gives up, too.
-bool Watch::goes_on() {
+bool Watchdog::goes_on() {
     const auto failed = options_.store->find(options_.prefix + "/failed");
     if (!failed) {
         if (failed.error().code == Errc::closed) give_up(Errc::closed, failed.error().message);
@@ -274,14 +274,14 @@ bool Watch::goes_on() {
 }
 
 /// Says in what this rank waits, to ranks that wait for it in another group.
-void Watch::tell_whereabouts(const std::string& call) {
+void Watchdog::tell_whereabouts(const std::string& call) {
     if (!options_.whereabouts || std::exchange(waits_in_, call) == call) return;
     tell(options_.whereabouts(options_.rank), fmt::format("{}\n{}", options_.prefix, call));
 }
 
 /// Unless another group of this rank waits since. Nothing waits here any more, so that a store which has ended is no
 /// reason to give up.
-void Watch::take_back_whereabouts() {
+void Watchdog::take_back_whereabouts() {
     if (std::exchange(waits_in_, "").empty()) return;
     const KeyStore::Pair nowhere{options_.whereabouts(options_.rank), ""};
     const auto told = options_.store->find(nowhere.first);
@@ -290,7 +290,7 @@ void Watch::take_back_whereabouts() {
 }
 
 /// What a rank that has not come waits in instead, with others: " (in a barrier of another communicator)", or "".
-std::string Watch::elsewhere(std::uint32_t rank) {
+std::string Watchdog::elsewhere(std::uint32_t rank) {
     if (!options_.whereabouts) return {};
     const auto told = options_.store->find(options_.whereabouts(rank));
     if (!told || !*told) return {};
@@ -301,7 +301,7 @@ std::string Watch::elsewhere(std::uint32_t rank) {
 
 /// Says how many messages to and from whom have begun, before anybody learns of the collective operation that
 /// comes after them.
-bool Watch::tell_messages() {
+bool Watchdog::tell_messages() {
     std::string counts;
     for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
         const std::uint64_t sent = messages_[peer].sent.load(std::memory_order_relaxed);
@@ -314,7 +314,7 @@ bool Watch::tell_messages() {
 
 /// Checks that the sender and the receiver of a message give the same size, and that neither waits for the other
 /// in an operation of all ranks.
-void Watch::compare_messages(const Call& call, std::uint64_t number, milliseconds since) {
+void Watchdog::compare_messages(const Call& call, std::uint64_t number, milliseconds since) {
     const std::size_t element = bytes_of(call.type);
     std::string ours;
     for (const auto& [way, message] :
@@ -331,7 +331,7 @@ void Watch::compare_messages(const Call& call, std::uint64_t number, millisecond
 /// Whether the peer of this message is in a later operation of all ranks: that waits for this rank, which waits for
 /// the message.
 /// \param number  of this rank's last operation of all ranks
-bool Watch::is_crossed(const Call& call, const Message& message, std::uint64_t number) {
+bool Watchdog::is_crossed(const Call& call, const Message& message, std::uint64_t number) {
     if (message.peer == Message::kNone) return false;
     const auto peer = static_cast<std::uint32_t>(message.peer);
     const auto at = options_.store->find(key("at", peer));
@@ -349,7 +349,7 @@ bool Watch::is_crossed(const Call& call, const Message& message, std::uint64_t n
 }
 
 /// \param their_way  what the peer calls it: "to" or "from" us
-bool Watch::differs(const Message& message, std::string_view their_way, std::size_t element) {
+bool Watchdog::differs(const Message& message, std::string_view their_way, std::size_t element) {
     if (message.peer == Message::kNone) return false;
     const auto peer = static_cast<std::uint32_t>(message.peer);
     const auto theirs = options_.store->find(key("message", peer));
@@ -374,7 +374,7 @@ bool Watch::differs(const Message& message, std::string_view their_way, std::siz
 
 /// Compares the recent calls that this and another rank both still list; a rank that may leave an
 /// operation before others have come is already further on.
-bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
+bool Watchdog::disagrees(std::uint32_t other, std::string_view ours) {
     const auto at = options_.store->find(key("at", other));
     if (!at || !*at) return false;
     const auto own = calls_of(ours);
@@ -387,7 +387,7 @@ bool Watch::disagrees(std::uint32_t other, std::string_view ours) {
     return false;
 }
 
-void Watch::give_up_on(std::uint32_t other, std::string_view ours, std::string_view theirs) {
+void Watchdog::give_up_on(std::uint32_t other, std::string_view ours, std::string_view theirs) {
     const auto say = [this](std::uint32_t rank, std::string_view call) {
         return fmt::format("{} calls {}", options_.name(rank), call);
     };
@@ -398,7 +398,7 @@ void Watch::give_up_on(std::uint32_t other, std::string_view ours, std::string_v
 }
 
 /// Text that names the ranks known not to have come to an operation; may be empty.
-std::string Watch::absent(std::uint64_t number) {
+std::string Watchdog::absent(std::uint64_t number) {
     std::string names;
     std::uint32_t count = 0;
     for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
@@ -416,7 +416,7 @@ std::string Watch::absent(std::uint64_t number) {
     return fmt::format("; not there{}{}: {}", some.empty() ? "" : ", among ", some, names);
 }
 
-void Watch::give_up(Errc code, std::string why) {
+void Watchdog::give_up(Errc code, std::string why) {
     {
         const std::lock_guard lock(mutex_);
         if (verdict_) return;
@@ -426,7 +426,7 @@ void Watch::give_up(Errc code, std::string why) {
     options_.abort();
 }
 
-void Watch::leave_note(const std::string& note) {
+void Watchdog::leave_note(const std::string& note) {
     {
         const std::lock_guard lock(mutex_);
         if (std::exchange(noted_, true)) return;
@@ -440,19 +440,19 @@ void Watch::leave_note(const std::string& note) {
     if (options_.store->find(pairs[0].first)) static_cast<void>(options_.store->set(pairs));
 }
 
-void Watch::membership_ended() {
+void Watchdog::membership_ended() {
     give_up(Errc::closed, "a rank of this generation is lost");
 }
 
-void Watch::disagreed(const std::string& how) {
+void Watchdog::disagreed(const std::string& how) {
     give_up(Errc::invalid_input, how);
 }
 
-void Watch::abort(const std::string& why) {
+void Watchdog::abort(const std::string& why) {
     give_up(Errc::cancelled, why);
 }
 
-Error Watch::explain(const Error& error, std::optional<std::uint32_t> lost) {
+Error Watchdog::explain(const Error& error, std::optional<std::uint32_t> lost) {
     {
         const std::lock_guard lock(mutex_);
         if (verdict_) return *verdict_;
@@ -470,7 +470,7 @@ Error Watch::explain(const Error& error, std::optional<std::uint32_t> lost) {
 }
 
 /// Follows the blame from note to note, from `suspect` to the rank that caused the failure.
-Error Watch::follow(std::uint32_t suspect, const std::string& what) {
+Error Watchdog::follow(std::uint32_t suspect, const std::string& what) {
     std::set<std::uint32_t> seen{options_.rank};
     std::string text = what;
     while (seen.insert(suspect).second) {
@@ -495,7 +495,7 @@ Error Watch::follow(std::uint32_t suspect, const std::string& what) {
 
 /// Reads all ranks' notes if blame leads to no rank, e.g. because ranks that gave up at the same
 /// moment blame each other.
-Error Watch::survey(const std::string& what) {
+Error Watchdog::survey(const std::string& what) {
     const std::uint32_t ranks = std::min(options_.size, kAskedMax);
     const auto until = Clock::now() + kNoteWithin;
     std::set<std::uint32_t> silent;
@@ -528,7 +528,7 @@ Error Watch::survey(const std::string& what) {
 }
 
 /// The reason in a rank's note; nothing if the note blames another rank.
-std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) const {
+std::optional<Error> Watchdog::told(std::uint32_t rank, std::string_view note) const {
     if (note.starts_with("disagree "))
         return Error{Errc::invalid_input, std::string(note.substr(9))};
     if (note.starts_with("why "))
@@ -537,11 +537,11 @@ std::optional<Error> Watch::told(std::uint32_t rank, std::string_view note) cons
     return std::nullopt;
 }
 
-std::vector<std::string> Watch::keys() const {
+std::vector<std::string> Watchdog::keys() const {
     return {at_key(), message_key(), key("messages", options_.rank)};
 }
 
-std::string Watch::key(std::string_view kind, std::uint32_t rank) const {
+std::string Watchdog::key(std::string_view kind, std::uint32_t rank) const {
     return fmt::format("{}/{}/{}", options_.prefix, kind, rank);
 }
 

@@ -1,4 +1,4 @@
-#include "collectives/communicator/watch.h"
+#include "collectives/communicator/watchdog.h"
 
 #include "tests/collectives/support/memory_store.h"
 #include "tests/support/catch.h"
@@ -22,38 +22,39 @@ class Rank {
 public:
     Rank(KeyStore& store, std::uint32_t rank, std::uint32_t size, milliseconds timeout = {},
          const std::string& prefix = "comm")
-        : watch_({.store = &store,
-                  .prefix = prefix,
-                  .rank = rank,
-                  .size = size,
-                  .timeout = timeout,
-                  .name = [](std::uint32_t who) { return fmt::format("rank {} on s{}", who, who); },
-                  .abort = [this] { aborted_.set_value(); },
-                  .whereabouts = [](std::uint32_t who) { return fmt::format("waits/{}", who); }}) {}
+        : watchdog_(
+              {.store = &store,
+               .prefix = prefix,
+               .rank = rank,
+               .size = size,
+               .timeout = timeout,
+               .name = [](std::uint32_t who) { return fmt::format("rank {} on s{}", who, who); },
+               .abort = [this] { aborted_.set_value(); },
+               .whereabouts = [](std::uint32_t who) { return fmt::format("waits/{}", who); }}) {}
 
-    std::uint64_t begin(const Call& call) { return watch_.begin(call); }
-    void end() { watch_.end(); }
+    std::uint64_t begin(const Call& call) { return watchdog_.begin(call); }
+    void end() { watchdog_.end(); }
     void withdraw(const Call& call) {
-        watch_.end();
-        watch_.withdraw(call);
+        watchdog_.end();
+        watchdog_.withdraw(call);
     }
-    void abort(const std::string& why) { watch_.abort(why); }
-    void disagreed(const std::string& how) { watch_.disagreed(how); }
-    void membership_ended() { watch_.membership_ended(); }
-    std::vector<std::string> keys() const { return watch_.keys(); }
+    void abort(const std::string& why) { watchdog_.abort(why); }
+    void disagreed(const std::string& how) { watchdog_.disagreed(how); }
+    void membership_ended() { watchdog_.membership_ended(); }
+    std::vector<std::string> keys() const { return watchdog_.keys(); }
     /// Whether an operation that hangs was ended.
     bool ended(milliseconds within = milliseconds(20'000)) {
         return ended_.wait_for(within) == std::future_status::ready;
     }
     Error explain(Errc code, const std::string& text, std::optional<std::uint32_t> lost = {}) {
-        watch_.end();
-        return watch_.explain({code, text}, lost);
+        watchdog_.end();
+        return watchdog_.explain({code, text}, lost);
     }
 
 private:
     std::promise<void> aborted_;
     std::shared_future<void> ended_ = aborted_.get_future().share();
-    Watch watch_;
+    Watchdog watchdog_;
 };
 
 /// Refuses what is set at some key, as one that ends early.
@@ -289,13 +290,13 @@ TEST_CASE("a slow operation that has ended well stays so though the store has en
     });
     std::atomic<bool> aborted = false;
     {
-        Watch watch({.store = &store,
-                     .prefix = "comm",
-                     .rank = 0,
-                     .size = 2,
-                     .name = {},
-                     .abort = [&] { aborted = true; },
-                     .whereabouts = [](std::uint32_t) { return "waits"; }});
+        Watchdog watch({.store = &store,
+                        .prefix = "comm",
+                        .rank = 0,
+                        .size = 2,
+                        .name = {},
+                        .abort = [&] { aborted = true; },
+                        .whereabouts = [](std::uint32_t) { return "waits"; }});
         watch.begin(kTen);
         const std::vector<std::string> told{"waits"};
         REQUIRE(store.get(told, milliseconds(20'000)).has_value());
