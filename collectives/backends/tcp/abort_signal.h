@@ -20,9 +20,9 @@ public:
     void raise() noexcept;
     const std::atomic<bool>& ended() const { return ended_; }
 
-    /// Can be read once it rings.
+    /// Can be read once it is raised.
     int fd() const { return epoll_.get(); }
-    /// The peer because of which it rings, if it does not ring because of raise().
+    /// The peer because of which it is raised, if that is not because of raise().
     std::optional<std::uint32_t> caused_by() const;
 
 private:

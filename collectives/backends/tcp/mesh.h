@@ -76,7 +76,7 @@ public:
 
     /// Adds what advance() of a peer waits for.
     void add_to(std::vector<pollfd>& waits, std::uint32_t peer) const;
-    /// Waits for one of these, or for the abort_signal, which is an error. \param ms  -1: as long as it takes
+    /// Waits for one of these, or for the abort signal, which is an error. \param ms  -1: as long as it takes
     Result<void> wait(std::vector<pollfd>& waits, int ms = -1);
 
     /// Interrupts calls that use or await a connection, and prevents new ones. The peers notice that.

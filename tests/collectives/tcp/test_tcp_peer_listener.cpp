@@ -137,7 +137,7 @@ TEST_CASE("Whoever has proved to be a rank is there for who asks for that rank a
     CHECK_FALSE(listener->take(Kind::messages, 0).has_value());
 }
 
-TEST_CASE("A recorded greeting opens no listener", "[tcp]") {
+TEST_CASE("A recorded greeting opens no door", "[tcp]") {
     const auto listener = open_door();
     const std::vector<Socket> both = callers(*listener, 2);
     const Said said = greet(both[0], *listener);
@@ -181,7 +181,7 @@ TEST_CASE("Of many strangers at a listener, silent or not, the oldest are turned
     }
 }
 
-TEST_CASE("A crowd of strangers at a listener turns away neither who has proved himself nor others",
+TEST_CASE("A crowd of strangers at a door turns away neither who has proved himself nor others",
           "[tcp]") {
     const auto listener = open_door();
     const Socket peer = std::move(callers(*listener, 1).front());
