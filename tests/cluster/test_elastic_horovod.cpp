@@ -110,7 +110,7 @@ TEST_CASE("Horovod's test: hosts are added and removed, the first one too, withi
 }
 
 TEST_CASE("Horovod's test: one change more than the reset limit ends the job with Horovod's words",
-          "[cluster][frameworks][horovod][elastic]") {
+          "[cluster][frameworks][horovod][elastic][only-long]") {
     const Trained trained = change_hosts("1");
     INFO(trained.done.out << trained.done.err);
     CHECK(trained.done.exit_code == 207);
@@ -136,7 +136,7 @@ TEST_CASE("Horovod's test: ranks of the other host go on when rank 0 fails or is
 }
 
 TEST_CASE("Horovod's test: the job fails when all its ranks do, again and again",
-          "[cluster][frameworks][horovod][elastic]") {
+          "[cluster][frameworks][horovod][elastic][only-long]") {
     const Trained trained =
         train(failing({"0", "1", "2", "3"}, {"--min-np", "2", "--refill", "now"}));
     INFO(trained.done.out << trained.done.err);
@@ -147,7 +147,7 @@ TEST_CASE("Horovod's test: the job fails when all its ranks do, again and again"
 }
 
 TEST_CASE("Horovod's test: the job ends when a rank has failed on each host and no host is left",
-          "[cluster][frameworks][horovod][elastic]") {
+          "[cluster][frameworks][horovod][elastic][only-long]") {
     const Trained trained = train(failing({"0", "2"}, {"--min-np", "2", "--elastic-timeout", "1"}));
     INFO(trained.done.out << trained.done.err);
     CHECK(trained.done.exit_code != 0);
@@ -155,7 +155,7 @@ TEST_CASE("Horovod's test: the job ends when a rank has failed on each host and 
 }
 
 TEST_CASE("Horovod's test: the job ends when fewer slots than it needs are left for too long",
-          "[cluster][frameworks][horovod][elastic]") {
+          "[cluster][frameworks][horovod][elastic][only-long]") {
     const Trained trained = train(failing({"0"}, {"--min-np", "4", "--elastic-timeout", "1"}));
     INFO(trained.done.out << trained.done.err);
     CHECK(trained.done.exit_code == 207);

@@ -127,7 +127,7 @@ TEST_CASE("Horovod built with MPI finds MPI, without mpirun, and has Adasum then
 }
 
 TEST_CASE("a rank that dies before hvd.init() ends the job with MPI as well",
-          "[cluster][frameworks][horovod][mpi]") {
+          "[cluster][frameworks][horovod][mpi][only-long]") {
     const Ended ended = goes_wrong("dies", kWithMpi);
     INFO(ended.done.out << ended.done.err);
     CHECK(ended.seconds < 5);
@@ -146,7 +146,8 @@ TEST_CASE("Adasum, which Horovod has on CPUs with MPI only, fails with Horovod's
     CHECK(cluster.wait_all_gone());
 }
 
-TEST_CASE("a rank that comes to hvd.init() late aborts nobody", "[cluster][frameworks][horovod]") {
+TEST_CASE("a rank that comes to hvd.init() late aborts nobody",
+          "[cluster][frameworks][horovod][only-long]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const Finished done = run_horovod(cluster, {"-H", "s1,s2,s3"}, "horovod_goes_wrong.py",
                                       {"late", "2"}, {{"HOROVOD_GLOO_TIMEOUT_SECONDS", "5"}});
@@ -167,7 +168,7 @@ TEST_CASE("a rank that fails before hvd.init() ends the job at once, with its co
 }
 
 TEST_CASE("an import that fails on one host is reported with its traceback",
-          "[cluster][frameworks][horovod]") {
+          "[cluster][frameworks][horovod][only-long]") {
     const Ended ended = goes_wrong("import");
     INFO(ended.done.out << ended.done.err);
     CHECK(ended.seconds < 5);
@@ -176,7 +177,7 @@ TEST_CASE("an import that fails on one host is reported with its traceback",
 }
 
 TEST_CASE("a rank that ends well without ever calling hvd.init() is named",
-          "[cluster][frameworks][horovod]") {
+          "[cluster][frameworks][horovod][only-long]") {
     const Ended ended = goes_wrong("leaves");
     INFO(ended.done.out << ended.done.err);
     CHECK(ended.seconds < 5);
@@ -185,7 +186,7 @@ TEST_CASE("a rank that ends well without ever calling hvd.init() is named",
 }
 
 TEST_CASE("a rank that was told another world size ends the job, and the reason is said",
-          "[cluster][frameworks][horovod]") {
+          "[cluster][frameworks][horovod][only-long]") {
     const Ended ended = goes_wrong("size");
     INFO(ended.done.out << ended.done.err);
     CHECK(ended.seconds < 5);

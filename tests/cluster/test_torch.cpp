@@ -168,7 +168,7 @@ TEST_CASE("torch 1.13 does the same on each of the three stores", "[cluster][tor
 }
 
 TEST_CASE("an exception that @record saw is in the report, not only what followed from it",
-          "[cluster][torch][long]") {
+          "[cluster][torch][only-long]") {
     for (const std::string& python : pythons()) {
         INFO(python);
         const Ended ended = goes_wrong(python, "raises", "raises");
@@ -196,7 +196,7 @@ TEST_CASE("a rank that dies while the ranks meet is named at once, and what the 
 }
 
 TEST_CASE("ranks that were told another world size do not wait for one that does not exist",
-          "[cluster][torch][long]") {
+          "[cluster][torch][only-long]") {
     for (const std::string& python : pythons()) {
         INFO(python);
         const Ended ended = goes_wrong(python, "world", "starts");
@@ -208,7 +208,7 @@ TEST_CASE("ranks that were told another world size do not wait for one that does
 }
 
 TEST_CASE("a module that one host does not have is reported with its rank and name",
-          "[cluster][torch]") {
+          "[cluster][torch][only-long]") {
     const Ended ended = goes_wrong(kNew, "import", "imports");
     INFO(ended.done.err);
     CHECK(ended.done.exit_code == 1);
@@ -219,7 +219,7 @@ TEST_CASE("a module that one host does not have is reported with its rank and na
 }
 
 TEST_CASE("a rank that ends without having met the others is named, and they do not wait for it",
-          "[cluster][torch]") {
+          "[cluster][torch][only-long]") {
     const Ended ended = goes_wrong(kNew, "leaves", "starts");
     INFO(ended.done.err);
     CHECK(ended.done.exit_code != 0);
@@ -228,7 +228,7 @@ TEST_CASE("a rank that ends without having met the others is named, and they do 
 }
 
 TEST_CASE("with --init-timeout ranks wait so long and no longer, and the one that hangs is named",
-          "[cluster][torch]") {
+          "[cluster][torch][only-long]") {
     for (const char* store : {"agent", "proxy"}) {
         INFO(store);
         const Ended ended =
