@@ -4,8 +4,8 @@
 #   SYSTEM   runs the programs and libraries that users run. `./dev test` builds these in build/release.
 #
 # ON means both, OFF neither. Targets of the other kind exist and can be built by name, but no test runs
-# them. Each test has one of the labels unit, fuzz, loopback, cluster, frameworks and packages; tests/budgets.txt says
-# what a label may cost.
+# them. Each test has one of the labels unit, fuzz, loopback, cluster, frameworks, portable and packages;
+# tests/budgets.txt says what a label may cost.
 set_property(CACHE DTRUN_TESTS PROPERTY STRINGS ON OFF UNIT SYSTEM)
 
 # Everything that the tests of this build need; whatever else is below tests/ is not built.

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""check_budgets.py RESULTS BUILD_SECONDS PORTABLE_SECONDS TEST_SECONDS: what the builds and each label of tests took, next to
+"""check_budgets.py RESULTS BUILD_SECONDS TEST_SECONDS: what the builds and each label of tests took, next to
 tests/budgets.txt.
 
 RESULTS is what `ctest --output-junit` wrote. In CI the exit status is 1 when something
@@ -27,9 +27,8 @@ def labels(case):
     return values[0].split(";") if values else []
 
 
-def main(results, build_seconds, portable_seconds, test_seconds):
-    took = collections.Counter({"build": float(build_seconds), "portable": float(portable_seconds),
-                                "tests": float(test_seconds)})
+def main(results, build_seconds, test_seconds):
+    took = collections.Counter({"build": float(build_seconds), "tests": float(test_seconds)})
     wrong = []
     for case in xml.etree.ElementTree.parse(results).iter("testcase"):
         own = labels(case)
