@@ -17,7 +17,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_bench {
 
 constexpr int kHosts = 4;
 
@@ -70,8 +70,6 @@ std::set<std::string> rows_of(const LabReport& report) {
                                 row.compression, row.bytes));
     return rows;
 }
-
-}  // namespace
 
 TEST_CASE("a sweep over hosts is right everywhere, and every report has it", "[cluster][bench]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -270,3 +268,5 @@ TEST_CASE("hosts before one that cannot be reached are measured", "[cluster][ben
     cluster.sshd_start("s3");
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_bench

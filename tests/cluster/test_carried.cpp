@@ -12,7 +12,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_carried {
 
 constexpr const char* kPython = "/usr/bin/python3";
 constexpr const char* kHosts = "s1:1,s2:1";
@@ -34,8 +34,6 @@ Lines python(Lines words, const std::string& program) {
     words.insert(words.end(), {kPython, "-c", program});
     return words;
 }
-
-}  // namespace
 
 TEST_CASE("ranks import dtrun on hosts where nothing was installed", "[cluster][python]") {
     Cluster& cluster = Cluster::shared(2);
@@ -178,3 +176,5 @@ TEST_CASE("with --horovod-shim a script for Horovod runs where Horovod is not",
         CHECK_THAT(done.out, Contains(fmt::format("{} [1.0, 1.0, 1.0] horovod.torch", rank)));
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_carried

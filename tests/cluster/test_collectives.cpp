@@ -13,7 +13,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_collectives {
 
 constexpr int kHosts = 4;
 constexpr const char* kEight = "s1:2,s2:2,s3:2,s4:2";
@@ -55,8 +55,6 @@ std::size_t oks(const Finished& done) {
     for (const auto& [rank, text] : by_rank(done.out)) count += text.ends_with("ok\n");
     return count;
 }
-
-}  // namespace
 
 TEST_CASE("every operation of a backend is right between eight ranks on four hosts",
           "[cluster][collectives]") {
@@ -159,3 +157,5 @@ TEST_CASE("every byte leaves a host once, however many ranks it has and however 
         }
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_collectives

@@ -12,7 +12,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_daemon {
 
 constexpr int kHosts = 4;
 constexpr const char* kServer = "10.99.0.254:29400";
@@ -71,8 +71,6 @@ private:
 const char* kCount =
     "echo rank $DTRUN_RANK of $DTRUN_SIZE generation $DTRUN_GENERATION; "
     "while ! [ -e stop ]; do sleep 0.1; done";
-
-}  // namespace
 
 TEST_CASE("ranks that join from several hosts are one job, with one store",
           "[cluster][daemon][sanitized]") {
@@ -319,3 +317,5 @@ TEST_CASE("a live daemon under garbage, floods and wrong secrets serves a job un
     CHECK(lines_of(service.log()).size() < 1'500);
     CHECK(service.command("s1", {"status"}).exit_code == 0);
 }
+
+}  // namespace test_daemon

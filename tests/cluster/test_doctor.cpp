@@ -13,7 +13,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-namespace {
+namespace test_doctor {
 
 constexpr int kHosts = 10;
 
@@ -45,8 +45,6 @@ tc filter add dev eth0 parent 1: prio 2 protocol ip u32 match ip protocol 6 0xff
 constexpr const char* kShape =
     "tc qdisc add dev eth0 root tbf rate 20mbit burst 64kb latency 200ms";
 constexpr const char* kOpen = "tc qdisc del dev eth0 root";
-
-}  // namespace
 
 TEST_CASE("a doctor finds nothing wrong with hosts that are well", "[cluster][doctor]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -118,3 +116,5 @@ TEST_CASE("a host that dies while it is examined is named, and keeps nobody wait
     cluster.reset();
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_doctor

@@ -15,7 +15,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_elastic {
 
 constexpr int kHosts = 4;
 
@@ -79,8 +79,6 @@ double pause_of(Cluster& cluster, const std::string& program, Lines options, std
     CHECK(cluster.wait_all_gone());
     return last - std::chrono::duration<double>(killed).count();
 }
-
-}  // namespace
 
 TEST_CASE("an elastic job outlives a killed rank and a crashed host, and takes the host back",
           "[cluster][elastic][sanitized]") {
@@ -341,3 +339,5 @@ TEST_CASE("a host that comes back unhealthy is left alone until its health check
     CHECK(count_of(done.err, complaint) == 1);  // it is told once, however often it is tried
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_elastic

@@ -15,7 +15,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_elastic_client {
 
 constexpr int kHosts = 4;
 constexpr int kSteps = 600;
@@ -81,8 +81,6 @@ void kill_rank(Cluster& cluster, const std::string& host) {
     });
     cluster.kill(rank.pid_outside, SIGKILL);
 }
-
-}  // namespace
 
 TEST_CASE("a program of our own loses two ranks and rank 0's host, and does each step once",
           "[cluster][elastic]") {
@@ -150,3 +148,5 @@ with dtrun.Worker() as worker:
     CHECK_THAT(done.err, Contains("rank 1 on s2 failed: ending all ranks, to start them again"));
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_elastic_client

@@ -13,7 +13,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_elastic_horovod {
 
 constexpr int kHosts = 4;
 
@@ -99,8 +99,6 @@ Job failing(Lines ranks, Lines flags = {}) {
     return job;
 }
 
-}  // namespace
-
 TEST_CASE("Horovod's test: hosts are added and removed, the first one too, within the reset limit",
           "[cluster][frameworks][horovod][elastic]") {
     const Trained trained = change_hosts("2");
@@ -163,3 +161,5 @@ TEST_CASE("Horovod's test: the job ends when fewer slots than it needs are left 
                Contains("the job cannot go on: too few slots were there for 1 s, now 2 of the 4"));
     CHECK(trained.epochs == std::vector<Epoch>{{0, 4, 1, "s1"}});
 }
+
+}  // namespace test_elastic_horovod

@@ -16,7 +16,7 @@ using Catch::Matches;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_endings {
 
 constexpr int kHosts = 3;
 constexpr std::size_t kRanks = 4;
@@ -72,8 +72,6 @@ Lines job_words(const std::string& program, Lines options = {}) {
     options.insert(options.end(), {"-H", kOnTwo, program});
     return options;
 }
-
-}  // namespace
 
 TEST_CASE("the first rank that fails gives the exit code, and the report tells all about it",
           "[cluster][endings][sanitized]") {
@@ -465,8 +463,6 @@ TEST_CASE("an agent that stops answering does not keep the job from ending", "[c
     CHECK_THAT(done.err, Contains("s2"));
 }
 
-namespace {
-
 /// A limit of memory for processes of hosts; none where this machine has no such control group.
 class MemoryLimit {
 public:
@@ -502,8 +498,6 @@ private:
     fs::path group_;
 };
 
-}  // namespace
-
 TEST_CASE("a rank that the kernel ends for want of memory is reported so", "[cluster][endings]") {
     Cluster& cluster = Cluster::shared(kHosts);
     MemoryLimit limit(48 << 20);
@@ -537,3 +531,5 @@ time.sleep(60)
                              Contains("out of memory"));
     check_nothing_left(cluster);
 }
+
+}  // namespace test_endings

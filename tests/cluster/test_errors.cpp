@@ -12,7 +12,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_errors {
 
 constexpr int kHosts = 5;
 
@@ -107,8 +107,6 @@ private:
     std::string host_;
     Lines rules_;
 };
-
-}  // namespace
 
 TEST_CASE("unknown host names are told in one line", "[cluster][errors]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -399,3 +397,5 @@ TEST_CASE("mistakes in the command line end at once with code 200", "[cluster][e
         CHECK_THAT(done.err, Catch::StartsWith("dtrun: "));
     }
 }
+
+}  // namespace test_errors

@@ -20,7 +20,7 @@ using namespace dtrun;
 using namespace dtrun::cluster;
 namespace fs = std::filesystem;
 
-namespace {
+namespace test_harness {
 
 constexpr int kHosts = 4;
 
@@ -37,8 +37,6 @@ bool reachable(Cluster& cluster, const std::string& host) {
 bool is_sleep(const Process& process) {
     return process.name == "sleep";
 }
-
-}  // namespace
 
 TEST_CASE("ssh from head reaches every host, by name and by address, as root and as dtuser",
           "[cluster][harness]") {
@@ -247,8 +245,6 @@ TEST_CASE("leftovers of all kinds are found, and reset ends them and heals every
     for (const std::string& name : cluster.names) CHECK(reachable(cluster, name));
 }
 
-namespace {
-
 /// This machine as a place to start commands in.
 Place here() {
     return {getpid(), {}};
@@ -331,8 +327,6 @@ struct Traces {
     std::string cgroup;
 };
 
-}  // namespace
-
 TEST_CASE("victim: brings up a cluster, leaves processes on it and waits", "[.][victim]") {
     Cluster cluster(2);
     cluster.run("head", ssh({"s1", "setsid sleep 63 >/dev/null 2>&1 </dev/null &"}));
@@ -373,3 +367,5 @@ TEST_CASE("hosts end with their supervisor, and down removes what it leaves",
     }
     CHECK(traces->gone_within(milliseconds(5000)));
 }
+
+}  // namespace test_harness

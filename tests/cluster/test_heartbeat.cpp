@@ -12,7 +12,7 @@ using Catch::Contains;
 using Catch::Matches;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_heartbeat {
 
 constexpr int kHosts = 3;
 
@@ -32,8 +32,6 @@ void check_fine(Running& job) {
     CHECK(done.exit_code == 0);
     CHECK(count_of(done.out, "ready") == 4);
 }
-
-}  // namespace
 
 TEST_CASE("a host that hangs is lost after the heartbeat timeout, whose length is told",
           "[cluster][heartbeat]") {
@@ -133,3 +131,5 @@ TEST_CASE("hosts whose processors are all taken are not lost", "[cluster][heartb
     check_fine(job);
     hogs.wait();
 }
+
+}  // namespace test_heartbeat

@@ -17,7 +17,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_horovod {
 
 constexpr int kHosts = 4;
 const std::map<std::string, std::string> kWithMpi{{"HOROVOD_CONTROLLER", "mpi"},
@@ -70,8 +70,6 @@ Ended goes_wrong(const std::string& how, std::map<std::string, std::string> envi
     CHECK(cluster.wait_all_gone());
     return ended;
 }
-
-}  // namespace
 
 TEST_CASE("Horovod's operations, optimizers, process sets and restarts work on unequal hosts",
           "[cluster][frameworks][horovod][long]") {
@@ -194,8 +192,6 @@ TEST_CASE("a rank that was told another world size ends the job, and the reason 
     CHECK_THAT(ended.done.err, Contains("rank 2 counts 4 ranks, but the job has 3"));
 }
 
-namespace {
-
 /// What horovod_elastic.py says of one process in one world.
 struct InWorld {
     int size = 0;
@@ -225,8 +221,6 @@ std::string process_of(const std::string& out, int size, int rank) {
         if (one.size == size && one.rank == rank) process = one.process;
     return process;
 }
-
-}  // namespace
 
 TEST_CASE("processes under hvd.elastic.run live on when a rank is killed and rank 0's host crashes",
           "[cluster][horovod][elastic]") {
@@ -284,3 +278,5 @@ TEST_CASE("processes under hvd.elastic.run live on when a rank is killed and ran
     CHECK_THAT(done.err, Contains("was ended by signal 9") && Contains("host s1 lost: last heard"));
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_horovod

@@ -14,7 +14,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_login {
 
 constexpr int kHosts = 3;
 
@@ -70,8 +70,6 @@ std::string cached(Cluster& cluster, const std::string& host) {
 void empty_cache(Cluster& cluster, const std::string& host) {
     cluster.run(host, {"rm", "-rf", "/root/.cache"});
 }
-
-}  // namespace
 
 TEST_CASE("the key that -i names is used", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -164,8 +162,6 @@ TEST_CASE("a ProxyJump of ~/.ssh/config is followed", "[cluster][login]") {
                                                           {1, "root s2 10.99.0.254 22\n"}});
 }
 
-namespace {
-
 struct Configuration {
     std::string text;
     const char* by = "ssh";  ///< how --plan says that the host is reached
@@ -177,8 +173,6 @@ std::string long_line() {
     for (int i = 1; i <= 300; ++i) line += fmt::format(" n{:04}", i);
     return line + " s1\n User dtuser\n";
 }
-
-}  // namespace
 
 TEST_CASE("dtrun logs in as ssh does, whatever ~/.ssh/config says", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -224,8 +218,6 @@ TEST_CASE("dtrun logs in as ssh does, whatever ~/.ssh/config says", "[cluster][l
     CHECK(cluster.wait_all_gone());
 }
 
-namespace {
-
 /// Starts one more sshd on s1, known to head as the host `name`.
 void start_sshd(Cluster& cluster, const fs::path& ssh, const std::string& name, int port,
                 Lines options) {
@@ -235,8 +227,6 @@ void start_sshd(Cluster& cluster, const fs::path& ssh, const std::string& name, 
     for (std::string& option : options) words.insert(words.end(), {"-o", std::move(option)});
     REQUIRE(cluster.run("s1", std::move(words)).exit_code == 0);  // it listens, in the background
 }
-
-}  // namespace
 
 TEST_CASE("what a host says when it refuses is told at once", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -452,15 +442,11 @@ TEST_CASE("an answer over ssh is seen whenever it comes", "[cluster][login]") {
     CHECK(done.out == "20000 answers\n");
 }
 
-namespace {
-
 /// Command line and environment of a process.
 std::string visible(pid_t pid_outside) {
     const fs::path proc = fmt::format("/proc/{}", pid_outside);
     return file_text(proc / "cmdline") + file_text(proc / "environ");
 }
-
-}  // namespace
 
 TEST_CASE("secret, arguments and environment of a job are not to be seen on any host",
           "[cluster][login]") {
@@ -498,3 +484,5 @@ TEST_CASE("secret, arguments and environment of a job are not to be seen on any 
     job.signal(SIGTERM);
     CHECK(job.wait().exit_code == 143);
 }
+
+}  // namespace test_login

@@ -13,7 +13,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_look {
 
 constexpr int kHosts = 4;
 
@@ -21,8 +21,6 @@ constexpr int kHosts = 4;
 Finished run_line(Cluster& cluster, const std::string& line) {
     return cluster.run("head", {"sh", "-c", "DTRUN=" + Cluster::program() + "; " + line});
 }
-
-}  // namespace
 
 TEST_CASE("ranks elsewhere have the caller's limit of core files", "[cluster][look]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -45,8 +43,6 @@ TEST_CASE("a wrapper that some host lacks is named, and nothing starts", "[clust
     CHECK_THAT(done.err, Contains("s1 and s2: --wrap: no-such-perf: not found on PATH"));
 }
 
-namespace {
-
 /// The port at which a rank waits for its debugger, from what dtrun says of it.
 std::string debugger_port(Running& job) {
     REQUIRE(job.wait_for_output("gdb -ex 'target remote 127.0.0.1:"));
@@ -54,8 +50,6 @@ std::string debugger_port(Running& job) {
     const std::size_t at = said.find("target remote 127.0.0.1:") + 24;
     return said.substr(at, said.find('\'', at) - at);
 }
-
-}  // namespace
 
 TEST_CASE("a debugger here reaches a rank behind a relay, and the other ranks run",
           "[cluster][look][sanitized]") {
@@ -138,3 +132,5 @@ TEST_CASE("a shell on another host has the user's terminal, and is left with its
     CHECK(done.exit_code == 5);
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_look

@@ -10,7 +10,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_meeting {
 
 constexpr int kHosts = 3;
 
@@ -54,8 +54,6 @@ private:
     Cluster& cluster_;
     std::vector<std::pair<std::string, std::string>> undo_;
 };
-
-}  // namespace
 
 TEST_CASE("ranks meet at the address by which rank 0's host came", "[cluster][meeting]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -158,3 +156,5 @@ TEST_CASE("ranks that start again read on where the others have stopped", "[clus
     CHECK(done.exit_code == 0);
     CHECK_THAT(done.out, Contains("got late"));
 }
+
+}  // namespace test_meeting

@@ -20,7 +20,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_mpi {
 
 constexpr int kHosts = 16;
 constexpr const char* kEight = "s1:2,s2:2,s3:2,s4:2";
@@ -156,8 +156,6 @@ void check_wrong(Cluster& cluster, const std::string& mpi, const std::string& ho
     }
     nothing.check();
 }
-
-}  // namespace
 
 TEST_CASE("Open MPI's ranks find each other on four hosts, and on sixteen", "[cluster][mpi]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -455,3 +453,5 @@ TEST_CASE("--mpi mpirun leaves the start to Open MPI's own", "[cluster][mpi]") {
         CHECK_THAT(done.out, Contains(fmt::format("rank {} of 4 on s{}", rank, rank / 2 + 1)));
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_mpi

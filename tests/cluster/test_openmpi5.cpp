@@ -12,7 +12,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_openmpi5 {
 
 constexpr const char* kInside = DTRUN_OPENMPI5 "/inside";
 
@@ -70,8 +70,6 @@ void check_programs(Run run_program) {
     for (const char* host : {"s1", "s2"}) CHECK(cluster.run(host, {"ls", "/dev/shm"}).out.empty());
 }
 
-}  // namespace
-
 TEST_CASE("Open MPI 5 finds its ranks with libpmix 4 of two hosts", "[cluster][mpi]") {
     check_programs(run);
 }
@@ -79,3 +77,5 @@ TEST_CASE("Open MPI 5 finds its ranks with libpmix 4 of two hosts", "[cluster][m
 TEST_CASE("Open MPI 5 finds its ranks with libpmix 5", "[cluster][mpi]") {
     check_programs(run_inside);
 }
+
+}  // namespace test_openmpi5

@@ -14,7 +14,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_other_frameworks {
 
 constexpr int kHosts = 2;
 constexpr const char* kFour = "s1:2,s2:2";
@@ -66,8 +66,6 @@ Lines for_each_rank(std::string_view format) {
                                     fmt::arg("local", rank % 2), fmt::arg("host", rank / 2)));
     return lines;
 }
-
-}  // namespace
 
 TEST_CASE("a program for Accelerate forms one group of processors over two hosts",
           "[cluster][frameworks][accelerate]") {
@@ -149,3 +147,5 @@ TEST_CASE("two ranks are too few for MXNet, and none is started", "[cluster][fra
     CHECK(done.exit_code == 200);
     CHECK_THAT(done.err, Contains("contract \"mxnet\" needs at least 3 ranks, not 2"));
 }
+
+}  // namespace test_other_frameworks

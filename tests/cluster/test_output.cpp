@@ -16,7 +16,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_output {
 
 constexpr int kHosts = 4;
 
@@ -101,8 +101,6 @@ std::map<unsigned, std::string> untagged(const std::string& text, const std::str
     CHECK(broken == 0);
     return ranks;
 }
-
-}  // namespace
 
 TEST_CASE("lines of sixteen ranks, of any length and written in any pieces, arrive whole",
           "[cluster][output]") {
@@ -438,3 +436,5 @@ TEST_CASE("an agent is small", "[cluster][output]") {
     CHECK(kib > 0);
     CHECK(kib <= (Cluster::sanitized() ? 60 : 8) * 1024);
 }
+
+}  // namespace test_output

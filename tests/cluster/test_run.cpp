@@ -15,7 +15,7 @@ using Catch::Contains;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_run {
 
 constexpr int kHosts = 4;
 
@@ -38,8 +38,6 @@ Lines places(Cluster& cluster, Lines words) {
 void write_file(const fs::path& path, std::string_view text) {
     std::ofstream(path) << text;
 }
-
-}  // namespace
 
 TEST_CASE("sixteen ranks on four hosts all run, each in its place, and nothing stays behind",
           "[cluster][run][sanitized]") {
@@ -523,3 +521,5 @@ TEST_CASE("thirty-two hosts are not too many", "[cluster][run][many]") {
         CHECK(printed.at(rank) == fmt::format("s{}\n", rank / 2 + 1));
     CHECK(many.wait_all_gone());
 }
+
+}  // namespace test_run

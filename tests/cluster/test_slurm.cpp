@@ -16,7 +16,7 @@ using Catch::Contains;
 using Lines = std::vector<std::string>;
 namespace fs = std::filesystem;
 
-namespace {
+namespace test_slurm {
 
 constexpr int kHosts = 4;
 
@@ -77,8 +77,6 @@ constexpr const char* kTrap =
 std::string quoted(const char* script) {
     return shell_quote(script);
 }
-
-}  // namespace
 
 TEST_CASE("inside an allocation dtrun needs no flags", "[cluster][slurm]") {
     Fixture f;
@@ -532,3 +530,5 @@ TEST_CASE("every batch script among the examples runs, where its framework is in
     }
     f.check_clean();
 }
+
+}  // namespace test_slurm

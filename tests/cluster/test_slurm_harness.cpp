@@ -10,7 +10,7 @@
 using namespace dtrun;
 using namespace dtrun::cluster;
 
-namespace {
+namespace test_slurm_harness {
 
 constexpr int kHosts = 4;
 
@@ -28,8 +28,6 @@ void wait_sleeping(const Cluster& cluster, const std::vector<std::string>& hosts
                            milliseconds(10'000)));
     }
 }
-
-}  // namespace
 
 TEST_CASE("Slurm is up in seconds, and in a moment when it is up", "[cluster][slurm]") {
     Cluster& cluster = Cluster::shared(kHosts);
@@ -218,3 +216,5 @@ TEST_CASE("whatever a test leaves behind, the next has an idle Slurm", "[cluster
     CHECK(cluster.leftovers().empty());
     CHECK(cluster.run("head", {"srun", "-N4", "true"}).exit_code == 0);
 }
+
+}  // namespace test_slurm_harness

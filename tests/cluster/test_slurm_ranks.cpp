@@ -16,7 +16,7 @@ using Lines = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 namespace fs = std::filesystem;
 
-namespace {
+namespace test_slurm_ranks {
 
 constexpr int kHosts = 4;
 
@@ -97,8 +97,6 @@ void check_same(const Variables& rank, const Variables& task, const std::set<std
         CHECK((rank.contains(name) || is_of_step(name)));
     }
 }
-
-}  // namespace
 
 TEST_CASE("ranks are told of themselves what srun tells tasks that are placed like them",
           "[cluster][slurm]") {
@@ -212,3 +210,5 @@ TEST_CASE("a step that is cancelled is called so", "[cluster][slurm]") {
     INFO(f.cluster.leftovers());
     CHECK(f.cluster.wait_all_gone());
 }
+
+}  // namespace test_slurm_ranks

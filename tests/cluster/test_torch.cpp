@@ -18,7 +18,7 @@ using Catch::Matches;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_torch {
 
 constexpr int kHosts = 4;
 constexpr const char* kDebian = "/usr/bin/python3";
@@ -141,8 +141,6 @@ std::map<std::string, std::string> deepspeed_environment() {
             {"PATH", DTRUN_FRAMEWORKS
              "/torch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}};
 }
-
-}  // namespace
 
 TEST_CASE("a new torch does all it can do on CPUs, on the store that the agents serve",
           "[cluster][torch]") {
@@ -341,3 +339,5 @@ TEST_CASE(
     cluster.boot("s2");
     CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
 }
+
+}  // namespace test_torch

@@ -11,7 +11,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_torchrun_nodes {
 
 constexpr int kHosts = 3;
 
@@ -51,8 +51,6 @@ Lines by_hand(const std::string& nodes, const std::string& program, Lines more =
     words.insert(words.end(), {"--no-python", "sh", "-c", program});
     return words;
 }
-
-}  // namespace
 
 TEST_CASE("torchrun's --nnodes MIN:MAX goes on in whole hosts when one is lost, and takes it back",
           "[cluster][torchrun][elastic][sanitized]") {
@@ -194,3 +192,5 @@ TEST_CASE("nodes with different secrets, or without one, are told what to do",
     CHECK(first.wait(milliseconds(20'000)).exit_code == 0);
     CHECK(cluster.wait_all_gone());
 }
+
+}  // namespace test_torchrun_nodes

@@ -10,7 +10,7 @@ using namespace dtrun::cluster;
 using Catch::Contains;
 using Lines = std::vector<std::string>;
 
-namespace {
+namespace test_tree {
 
 constexpr int kHosts = 6;
 constexpr const char* kOnSix = "s1:2,s2:2,s3:2,s4:2,s5:2,s6:2";
@@ -19,8 +19,6 @@ Lines in_tree(Lines words) {
     words.insert(words.begin(), {"--tree-threshold", "2", "-H", kOnSix});
     return words;
 }
-
-}  // namespace
 
 TEST_CASE("ranks of hosts behind relays start, print and end like others",
           "[cluster][tree][sanitized]") {
@@ -131,3 +129,5 @@ TEST_CASE("ranks share a store, through agents and relays, encrypted or not",
         for (const auto& [rank, text] : ranks) CHECK(text == "sees rank 11\n12\n");
     }
 }
+
+}  // namespace test_tree

@@ -52,16 +52,6 @@ fs::path build_under_test() {
     return fs::absolute(chosen != nullptr ? chosen : DTRUN_BINARY_DIR);
 }
 
-template <class Condition>
-bool wait_until(const Condition& condition, milliseconds timeout) {
-    const auto end = std::chrono::steady_clock::now() + timeout;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(milliseconds(5));
-    }
-    return true;
-}
-
 }  // namespace
 
 void skip(const std::string& why) {

@@ -11,11 +11,11 @@
 namespace dtrun::cluster {
 namespace {
 
-constexpr const char* kScript = DTRUN_SOURCE_DIR "/tests/cluster/support/slurm.py";
+constexpr const char* kSlurmScript = DTRUN_SOURCE_DIR "/tests/cluster/support/slurm.py";
 constexpr int kNoSlurm = 77;  // exit status of the script
 
 /// The value of "Key=value" in what scontrol shows; of the first one, if there are more.
-std::string field(std::string_view text, std::string_view key) {
+std::string field_of(std::string_view text, std::string_view key) {
     for (const std::string_view line : split(text, '\n')) {
         for (const std::string_view word : split(line, ' ')) {
             if (word.starts_with(key)) return std::string(word.substr(key.size()));
@@ -44,7 +44,7 @@ Slurm::Slurm(Cluster& cluster) : cluster_(cluster) {
 }
 
 std::string Slurm::script(std::vector<std::string> words) const {
-    words.insert(words.begin(), kScript);
+    words.insert(words.begin(), kSlurmScript);
     const Command command{std::move(words),
                           {"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
                            fmt::format("CLUSTER_STATE={}", cluster_.state().native())},
@@ -80,22 +80,22 @@ int Slurm::sbatch(std::string_view script, std::vector<std::string> options, Run
 }
 
 std::string Slurm::state(int job) const {
-    return field(ask({"scontrol", "show", "job", std::to_string(job)}), "JobState=");
+    return field_of(ask({"scontrol", "show", "job", std::to_string(job)}), "JobState=");
 }
 
 Slurm::JobEnd Slurm::wait_end(int job, milliseconds timeout) const {
     std::string shown;
     const auto over = [&] {
         shown = ask({"scontrol", "show", "job", std::to_string(job)});
-        return is_over(field(shown, "JobState="));
+        return is_over(field_of(shown, "JobState="));
     };
     if (!wait_until(over, timeout)) {
         throw std::runtime_error(fmt::format("job {} does not end:\n{}\n{}{}\n{}", job, shown,
                                              out(job), err(job), logs()));
     }
-    const std::string code = field(shown, "ExitCode=");  // "3:0", "0:15"
+    const std::string code = field_of(shown, "ExitCode=");  // "3:0", "0:15"
     const std::size_t colon = code.find(':');
-    return {field(shown, "JobState="), number(code.substr(0, colon)),
+    return {field_of(shown, "JobState="), number(code.substr(0, colon)),
             number(code.substr(colon + 1)), out(job), err(job)};
 }
 
