@@ -92,29 +92,29 @@ std::optional<Setting> find_setting(const AllocationInput& input,
 Result<long long> number_of(const Setting& setting, long long min, long long max) {
     const auto number = to_int(setting.text, min, max);
     if (!number)
-        return fail_at(setting.place(), "{} is not a whole number from {} to {}; unset it",
+        return fail_at(setting.position(), "{} is not a whole number from {} to {}; unset it",
                        in_quotes(setting.text), min, max);
     return *number;
 }
 
-Result<void> spread_evenly(HostList& hosts, int ranks, const Place& place) {
+Result<void> spread_evenly(HostList& hosts, int ranks, const Position& position) {
     const int count = static_cast<int>(hosts.size());
     const int each = ranks / count;
     const int first = ranks % count;
     if (each + (first > 0 ? 1 : 0) > kSlotsMax)
-        return fail_at(place, "{} ranks on {} hosts are too many; a host has at most {}", ranks,
+        return fail_at(position, "{} ranks on {} hosts are too many; a host has at most {}", ranks,
                        count, kSlotsMax);
     for (int i = 0; i < count; ++i)
         hosts[static_cast<std::size_t>(i)].slots = each + (i < first ? 1 : 0);
     return {};
 }
 
-Result<Allocation> finished(Allocation allocation, const Place& place) {
+Result<Allocation> finished(Allocation allocation, const Position& position) {
     long long slots = 0;
     for (const Host& host : allocation.hosts) slots += host.slots;
     if (slots > kRanksMax)
-        return fail_at(place, "{} ranks are too many; a job has at most {}", slots, kRanksMax);
-    if (slots == 0) return fail_at(place, "no host has a slot; name the hosts with -H");
+        return fail_at(position, "{} ranks are too many; a job has at most {}", slots, kRanksMax);
+    if (slots == 0) return fail_at(position, "no host has a slot; name the hosts with -H");
     allocation.nodes.resize(allocation.hosts.size());
     if (allocation.world_size == 0) {
         allocation.world_size = static_cast<int>(slots);

@@ -17,7 +17,7 @@ struct Setting {
     std::string name;
     std::string_view text;
 
-    Place place() const { return {name}; }
+    Position position() const { return {name}; }
     std::string shown() const { return fmt::format("{}={}", name, escaped(text)); }
 };
 
@@ -30,10 +30,10 @@ Result<long long> number_of(const Setting& setting, long long min, long long max
 
 /// Sets the slots of `hosts` (at least one) to `ranks` in blocks of equal size, or one more for the
 /// first hosts. Errc: invalid_input (more than kSlotsMax on a host)
-Result<void> spread_evenly(HostList& hosts, int ranks, const Place& place);
+Result<void> spread_evenly(HostList& hosts, int ranks, const Position& position);
 
 /// Completes a reader's allocation: fills nodes, and world_size with all slots, where it has not.
-Result<Allocation> finished(Allocation allocation, const Place& place);
+Result<Allocation> finished(Allocation allocation, const Position& position);
 
 // Each reads one scheduler's job, or finds nothing. Errc: as find_allocation()
 using FoundAllocation = Result<std::optional<Allocation>>;

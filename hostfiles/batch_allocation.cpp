@@ -17,12 +17,13 @@ std::vector<Piece> words_of(std::string_view line) {
     return words;
 }
 
-Result<void> add_host(HostMerger& hosts, std::string_view name, int slots, const Place& place) {
-    const auto pattern = NamePattern::parse(name, place);
+Result<void> add_host(HostMerger& hosts, std::string_view name, int slots,
+                      const Position& position) {
+    const auto pattern = NamePattern::parse(name, position);
     if (!pattern) return std::unexpected(pattern.error());
     Host host;
     host.slots = slots;
-    return hosts.add(*pattern, host, place);
+    return hosts.add(*pattern, host, position);
 }
 
 /// How the lines of a file name hosts.
@@ -33,25 +34,25 @@ enum class Line {
 
 Result<HostList> parse_node_file(std::string_view text, std::string_view name, Line form) {
     HostMerger hosts(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
-    Place place{name, 0};
+    Position position{name, 0};
     bool any = false;
     for (const std::string_view line : split(text, '\n')) {
-        ++place.line;
+        ++position.line;
         const auto words = words_of(line);
         if (words.empty()) continue;
         int slots = 1;
         if (form == Line::host_slots) {
             const std::string_view count = words.size() > 1 ? words[1].text : "";
-            const Place at = place.after(words.size() > 1 ? words[1].offset : line.size());
+            const Position at = position.after(words.size() > 1 ? words[1].offset : line.size());
             const auto number = parse_slots(count, at, "'host 4'");
             if (!number) return std::unexpected(number.error());
             slots = *number;
         }
-        const auto added = add_host(hosts, words[0].text, slots, place.after(words[0].offset));
+        const auto added = add_host(hosts, words[0].text, slots, position.after(words[0].offset));
         if (!added) return std::unexpected(added.error());
         any = true;
     }
-    if (!any) return fail_at(Place{name}, "no hosts in the file; name them with -H");
+    if (!any) return fail_at(Position{name}, "no hosts in the file; name them with -H");
     return hosts.take();
 }
 
@@ -71,7 +72,7 @@ FoundAllocation read_node_file(const AllocationInput& input, Scheduler scheduler
     allocation.hosts = std::move(*hosts);
     allocation.hosts_source = file.shown();
     allocation.slots_source = file.shown();
-    return finished(std::move(allocation), Place{name});
+    return finished(std::move(allocation), Position{name});
 }
 
 /// Reads a list of hosts and slots, "h1 4 h2 2".
@@ -80,11 +81,12 @@ FoundAllocation read_mcpu_hosts(const Setting& job, const Setting& list) {
     HostMerger hosts(words.size() / 2);
     for (std::size_t i = 0; i < words.size(); i += 2) {
         const bool has_count = i + 1 < words.size();
-        const Place at = list.place().after(has_count ? words[i + 1].offset : list.text.size());
+        const Position at =
+            list.position().after(has_count ? words[i + 1].offset : list.text.size());
         const auto slots = parse_slots(has_count ? words[i + 1].text : "", at, "'host 4'");
         if (!slots) return std::unexpected(slots.error());
-        const Place place = list.place().after(words[i].offset);
-        const auto added = add_host(hosts, words[i].text, *slots, place);
+        const Position position = list.position().after(words[i].offset);
+        const auto added = add_host(hosts, words[i].text, *slots, position);
         if (!added) return std::unexpected(added.error());
     }
     Allocation allocation;
@@ -93,14 +95,14 @@ FoundAllocation read_mcpu_hosts(const Setting& job, const Setting& list) {
     allocation.hosts = hosts.take();
     allocation.hosts_source = list.shown();
     allocation.slots_source = list.shown();
-    return finished(std::move(allocation), list.place());
+    return finished(std::move(allocation), list.position());
 }
 
 /// One slot on each of `names`.
-Result<HostList> one_slot_each(std::span<const std::string> names, const Place& place) {
+Result<HostList> one_slot_each(std::span<const std::string> names, const Position& position) {
     HostMerger hosts(names.size());
     for (const std::string& name : names) {
-        const auto added = hosts.add(NamePattern::verbatim(name), {}, place);
+        const auto added = hosts.add(NamePattern::verbatim(name), {}, position);
         if (!added) return std::unexpected(added.error());
     }
     return hosts.take();
@@ -117,7 +119,7 @@ Result<std::vector<std::string>> partition_nodes(const Setting& partition) {
         const auto first = to_int(low, 0, 99'999);
         const auto last = to_int(high, 0, 99'999);
         if (!first || !last || piece.starts_with('-') || *first > *last)
-            return fail_at(partition.place().after(offset),
+            return fail_at(partition.position().after(offset),
                            "{} is not a node number or a range of them such as 12-14; name the "
                            "hosts with -H",
                            in_quotes(piece));
@@ -148,7 +150,7 @@ FoundAllocation find_lsf(const AllocationInput& input) {
         return read_node_file(input, Scheduler::lsf, job, *file, Line::slot);
     if (const auto list = find_setting(input, {"LSB_MCPU_HOSTS"}))
         return read_mcpu_hosts(*job, *list);
-    return fail_at(job->place(),
+    return fail_at(job->position(),
                    "an LSF job, but neither LSB_DJOB_HOSTFILE nor LSB_MCPU_HOSTS is set; name the "
                    "hosts with -H, or unset LSB_JOBID");
 }
@@ -175,7 +177,7 @@ FoundAllocation find_cobalt(const AllocationInput& input) {
     if (!job || !partition) return std::nullopt;
     const auto names = partition_nodes(*partition);
     if (!names) return std::unexpected(names.error());
-    auto hosts = one_slot_each(*names, partition->place());
+    auto hosts = one_slot_each(*names, partition->position());
     if (!hosts) return std::unexpected(hosts.error());
     Allocation allocation;
     allocation.scheduler = Scheduler::cobalt;
@@ -183,7 +185,7 @@ FoundAllocation find_cobalt(const AllocationInput& input) {
     allocation.hosts = std::move(*hosts);
     allocation.hosts_source = partition->shown();
     allocation.slots_source = "one rank on each host";
-    return finished(std::move(allocation), partition->place());
+    return finished(std::move(allocation), partition->position());
 }
 
 /// A batch script has FLUX_URI alone; a task of `flux run` has FLUX_JOB_SIZE and FLUX_TASK_RANK too
@@ -198,7 +200,7 @@ FoundAllocation find_flux(const AllocationInput& input) {
                     uri->shown(), kCommand);
     const auto names = expand_nodelist(*list, kCommand);
     if (!names) return std::unexpected(names.error());
-    auto hosts = one_slot_each(*names, Place{kCommand});
+    auto hosts = one_slot_each(*names, Position{kCommand});
     if (!hosts) return std::unexpected(hosts.error());
     Allocation allocation;
     allocation.scheduler = Scheduler::flux;
@@ -210,13 +212,13 @@ FoundAllocation find_flux(const AllocationInput& input) {
         const auto ranks = number_of(*size, 1, kRanksMax);
         if (!ranks) return std::unexpected(ranks.error());
         const auto spread =
-            spread_evenly(allocation.hosts, static_cast<int>(*ranks), size->place());
+            spread_evenly(allocation.hosts, static_cast<int>(*ranks), size->position());
         if (!spread) return std::unexpected(spread.error());
         allocation.slots_source = size->shown() + ", spread over the hosts";
         const auto rank = find_setting(input, {"FLUX_TASK_RANK"});
         allocation.is_bystander = *ranks > 1 && rank && rank->text != "0";
     }
-    return finished(std::move(allocation), Place{kCommand});
+    return finished(std::move(allocation), Position{kCommand});
 }
 
 }  // namespace dtrun

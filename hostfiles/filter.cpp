@@ -41,7 +41,7 @@ std::string show_slots(const std::vector<int>& slots) {
 /// Reads one filter against the hosts that it chooses from.
 class FilterParser {
 public:
-    FilterParser(const HostList& hosts, Place place) : hosts_(hosts), place_(place) {
+    FilterParser(const HostList& hosts, Position position) : hosts_(hosts), position_(position) {
         index_.reserve(hosts.size());
         for (std::size_t i = 0; i < hosts.size(); ++i) index_.emplace(hosts[i].name, i);
     }
@@ -51,13 +51,15 @@ public:
 
 private:
     Result<void> parse_node(const Piece& node);
-    Result<std::vector<int>> parse_slot_numbers(std::string_view text, const Place& place) const;
-    Result<void> choose(const std::string& name, const std::vector<int>& slots, const Place& place);
+    Result<std::vector<int>> parse_slot_numbers(std::string_view text,
+                                                const Position& position) const;
+    Result<void> choose(const std::string& name, const std::vector<int>& slots,
+                        const Position& position);
     Result<void> check_slots(const Host& host, const std::vector<int>& slots,
-                             const Place& place) const;
+                             const Position& position) const;
 
     const HostList& hosts_;
-    Place place_;
+    Position position_;
     std::unordered_map<std::string_view, std::size_t> index_;
     std::vector<Choice> choices_;
     std::size_t mentions_ = 0;  ///< hosts and slots named so far, to bound time and memory
@@ -78,53 +80,53 @@ Result<std::vector<Choice>> FilterParser::parse(std::string_view text) {
 }
 
 Result<void> FilterParser::parse_node(const Piece& node) {
-    const Place place = place_.after(node.offset);
+    const Position position = position_.after(node.offset);
     if (node.text.empty())
-        return fail_at(place, "no host stands next to this '@'; write host:0,1@host");
+        return fail_at(position, "no host stands next to this '@'; write host:0,1@host");
     std::string_view rest;
-    const auto names = parse_host_name(node.text, place, rest);
+    const auto names = parse_host_name(node.text, position, rest);
     if (!names) return std::unexpected(names.error());
     std::vector<int> slots;
     if (!rest.empty()) {
-        const Place slots_place = place.after(node.text.size() - rest.size() + 1);
-        auto parsed = parse_slot_numbers(rest.substr(1), slots_place);
+        const Position slots_position = position.after(node.text.size() - rest.size() + 1);
+        auto parsed = parse_slot_numbers(rest.substr(1), slots_position);
         if (!parsed) return std::unexpected(parsed.error());
         slots = std::move(*parsed);
     }
     mentions_ += names->count() * (slots.size() + 1);
     if (mentions_ > kRanksMax)
-        return fail_at(place, "the filter names more than {} hosts and slots", kRanksMax);
+        return fail_at(position, "the filter names more than {} hosts and slots", kRanksMax);
     std::vector<std::string> expanded;
     names->expand_into(expanded);
     for (const std::string& name : expanded) {
-        const auto chosen = choose(name, slots, place);
+        const auto chosen = choose(name, slots, position);
         if (!chosen) return chosen;
     }
     return {};
 }
 
 Result<std::vector<int>> FilterParser::parse_slot_numbers(std::string_view text,
-                                                          const Place& place) const {
+                                                          const Position& position) const {
     std::vector<int> slots;
     for (const Piece& piece : split_outside_brackets(text, ",")) {
         const auto slot = to_int(piece.text, 0, kSlotsMax - 1);
         if (!slot || piece.text[0] == '-')
-            return fail_at(place.after(piece.offset), "{} is not a slot number; write host:0,1,2",
-                           in_quotes(piece.text));
+            return fail_at(position.after(piece.offset),
+                           "{} is not a slot number; write host:0,1,2", in_quotes(piece.text));
         slots.push_back(static_cast<int>(*slot));
     }
     return slots;
 }
 
 Result<void> FilterParser::choose(const std::string& name, const std::vector<int>& slots,
-                                  const Place& place) {
+                                  const Position& position) {
     const auto found = index_.find(name);
     if (found == index_.end()) {
         const auto name_of = [](const Host& host) -> std::string_view { return host.name; };
-        return fail_at(place, "host {} is not in the host list{}", in_quotes(name),
+        return fail_at(position, "host {} is not in the host list{}", in_quotes(name),
                        did_you_mean(name, hosts_, name_of));
     }
-    const auto checked = check_slots(hosts_[found->second], slots, place);
+    const auto checked = check_slots(hosts_[found->second], slots, position);
     if (!checked) return checked;
     Choice& choice = choices_[found->second];
     choice.named = true;
@@ -134,14 +136,14 @@ Result<void> FilterParser::choose(const std::string& name, const std::vector<int
 }
 
 Result<void> FilterParser::check_slots(const Host& host, const std::vector<int>& slots,
-                                       const Place& place) const {
+                                       const Position& position) const {
     for (const int slot : slots) {
         const auto& ids = host.slot_ids;
         const bool there =
             ids.empty() ? slot < host.slots : std::find(ids.begin(), ids.end(), slot) != ids.end();
         if (!there)
-            return fail_at(place, "host {} has no slot {}; its slots are: {}", in_quotes(host.name),
-                           slot, show_slots(slots_of(host)));
+            return fail_at(position, "host {} has no slot {}; its slots are: {}",
+                           in_quotes(host.name), slot, show_slots(slots_of(host)));
     }
     return {};
 }
@@ -168,10 +170,10 @@ Host filtered(Host host, const Choice& choice, bool include) {
 Result<HostList> filter_hosts(const HostList& hosts, std::string_view include,
                               std::string_view exclude) {
     if (include.empty() && exclude.empty()) return hosts;
-    const Place place{include.empty() ? "--exclude" : "--include"};
+    const Position position{include.empty() ? "--exclude" : "--include"};
     if (!include.empty() && !exclude.empty())
-        return fail_at(place, "--include and --exclude are both given; give one of them");
-    const auto choices = FilterParser(hosts, place).parse(include.empty() ? exclude : include);
+        return fail_at(position, "--include and --exclude are both given; give one of them");
+    const auto choices = FilterParser(hosts, position).parse(include.empty() ? exclude : include);
     if (!choices) return std::unexpected(choices.error());
     HostList left;
     std::size_t slots_listed = 0;
@@ -179,11 +181,11 @@ Result<HostList> filter_hosts(const HostList& hosts, std::string_view include,
         Host host = filtered(hosts[i], (*choices)[i], !include.empty());
         slots_listed += host.slot_ids.size();
         if (slots_listed > kRanksMax)
-            return fail_at(place, "more than {} slots are left; name fewer of them", kRanksMax);
+            return fail_at(position, "more than {} slots are left; name fewer of them", kRanksMax);
         if (host.slots > 0) left.push_back(std::move(host));
     }
     if (left.empty())
-        return fail_at(place, "no slot is left on any host; {}",
+        return fail_at(position, "no slot is left on any host; {}",
                        include.empty() ? "exclude fewer" : "include hosts that have slots");
     return left;
 }

@@ -19,13 +19,13 @@ struct HostItem {
 };
 
 /// Reads `[user@]name[:slots]`.
-Result<HostItem> parse_host_item(std::string_view text, const Place& place);
+Result<HostItem> parse_host_item(std::string_view text, const Position& position);
 
 /// Reads `name` or `[ipv6]`, and where `rest` (what follows it) begins: at a ':' or at the end.
-Result<NamePattern> parse_host_name(std::string_view text, const Place& place,
+Result<NamePattern> parse_host_name(std::string_view text, const Position& position,
                                     std::string_view& rest);
 
-Result<void> check_user(std::string_view user, const Place& place);
+Result<void> check_user(std::string_view user, const Position& position);
 
 /// Whether `text` is an IPv6 address (RFC 4291, with a zone such as %eth0 allowed), no brackets.
 bool is_ipv6(std::string_view text);

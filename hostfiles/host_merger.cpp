@@ -28,10 +28,10 @@ HostMerger::HostMerger(std::size_t mentions) {
     by_name_.reserve(std::min<std::size_t>(mentions, kHostsMax));
 }
 
-Result<void> HostMerger::add(const NamePattern& names, const Host& host, const Place& place) {
+Result<void> HostMerger::add(const NamePattern& names, const Host& host, const Position& position) {
     mentions_ += names.count();
     if (mentions_ > kHostsMax)
-        return fail_at(place, "more than {} hosts; split the list", kHostsMax);
+        return fail_at(position, "more than {} hosts; split the list", kHostsMax);
     std::vector<std::string> expanded;
     expanded.reserve(names.count());
     names.expand_into(expanded);
@@ -40,16 +40,16 @@ Result<void> HostMerger::add(const NamePattern& names, const Host& host, const P
         hosts_.back().name = std::move(name);
         const auto [found, is_new] = by_name_.insert(hosts_.size() - 1);
         if (is_new) {
-            first_.push_back({place.line, place.column});
+            first_.push_back({position.line, position.column});
             continue;
         }
         hosts_.pop_back();
-        if (const auto merged = merge(*found, host, place); !merged) return merged;
+        if (const auto merged = merge(*found, host, position); !merged) return merged;
     }
     return {};
 }
 
-Result<void> HostMerger::merge(std::size_t first, const Host& again, const Place& place) {
+Result<void> HostMerger::merge(std::size_t first, const Host& again, const Position& position) {
     Host& host = hosts_[first];
     for (const std::string& contradiction :
          {merge_setting("user", host.user, again.user),
@@ -57,7 +57,7 @@ Result<void> HostMerger::merge(std::size_t first, const Host& again, const Place
           merge_setting("identity_file", host.identity_file, again.identity_file),
           merge_setting("address", host.address, again.address)}) {
         if (!contradiction.empty())
-            return fail_at(place, "host {} has {} at {}:{}; give one host one value",
+            return fail_at(position, "host {} has {} at {}:{}; give one host one value",
                            in_quotes(host.name), contradiction, first_[first].line,
                            first_[first].column);
     }
@@ -67,7 +67,7 @@ Result<void> HostMerger::merge(std::size_t first, const Host& again, const Place
             host.slots_max.value_or(host.slots) + again.slots_max.value_or(again.slots);
     host.slots += again.slots;
     if (std::max(host.slots, host.slots_max.value_or(0)) > kSlotsMax)
-        return fail_at(place, "the slots of host {} add up to {}; a host has at most {}",
+        return fail_at(position, "the slots of host {} add up to {}; a host has at most {}",
                        in_quotes(host.name), std::max(host.slots, host.slots_max.value_or(0)),
                        kSlotsMax);
     return {};

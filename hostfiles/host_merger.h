@@ -23,7 +23,7 @@ public:
 
     /// Adds every host of `names` with the settings of `host` (its name is not used).
     /// \return invalid_input: contradiction, more than kHostsMax hosts or kSlotsMax slots
-    Result<void> add(const NamePattern& names, const Host& host, const Place& place);
+    Result<void> add(const NamePattern& names, const Host& host, const Position& position);
 
     HostList take() { return std::move(hosts_); }
 
@@ -47,7 +47,7 @@ private:
         }
     };
 
-    Result<void> merge(std::size_t first, const Host& again, const Place& place);
+    Result<void> merge(std::size_t first, const Host& again, const Position& position);
 
     HostList hosts_;
     std::vector<Mention> first_;  ///< [hosts_.size()]

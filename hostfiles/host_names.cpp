@@ -51,10 +51,10 @@ bool comes_before(std::string_view a, std::string_view b) {
 
 Result<HostList> merge_names(const HostList& hosts, std::string_view what) {
     HostMerger merged(hosts.size());
-    Place place{what, 0};
+    Position position{what, 0};
     for (const Host& host : hosts) {
-        ++place.line;
-        const auto added = merged.add(NamePattern::verbatim(host.name), host, place);
+        ++position.line;
+        const auto added = merged.add(NamePattern::verbatim(host.name), host, position);
         if (!added) return std::unexpected(added.error());
     }
     return merged.take();

@@ -6,12 +6,12 @@
 namespace dtrun {
 
 Result<HostList> parse_hosts(std::string_view text) {
-    const Place place{"-H"};
-    if (trim(text).empty()) return fail_at(place, "no hosts; write -H host:slots,host:slots");
+    const Position position{"-H"};
+    if (trim(text).empty()) return fail_at(position, "no hosts; write -H host:slots,host:slots");
     const auto pieces = split_outside_brackets(text, ",");
     HostMerger hosts(pieces.size());
     for (const Piece& piece : pieces) {
-        const Place at = place.after(piece.offset);
+        const Position at = position.after(piece.offset);
         if (piece.text.empty())
             return fail_at(at, "no host stands next to this comma; remove the comma");
         const auto blank = std::find_if(piece.text.begin(), piece.text.end(), is_blank);

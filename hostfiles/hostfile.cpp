@@ -44,24 +44,24 @@ bool is_group(std::string_view text) {
 /// One line of a hostfile that names a host; parse() reads it from left to right.
 class HostLine {
 public:
-    explicit HostLine(const Place& place) : place_(place) {}
+    explicit HostLine(const Position& position) : position_(position) {}
 
     Result<void> parse(std::string_view line);
 
     const NamePattern& names() const { return item_.names; }
-    const Place& host_place() const { return host_place_; }
+    const Position& host_position() const { return host_position_; }
     Host host() const;
     bool has_slots() const { return item_.slots.has_value(); }
 
 private:
-    Result<void> parse_host(std::string_view text, const Place& place);
-    Result<void> parse_setting(std::string_view text, const Place& place);
-    static Result<void> explain_no_setting(std::string_view text, const Place& place);
+    Result<void> parse_host(std::string_view text, const Position& position);
+    Result<void> parse_setting(std::string_view text, const Position& position);
+    static Result<void> explain_no_setting(std::string_view text, const Position& position);
     Result<void> check_limit() const;
 
-    Place place_;
-    Place host_place_;
-    Place limit_place_;
+    Position position_;
+    Position host_position_;
+    Position limit_position_;
     HostItem item_;
     std::optional<int> slots_max_;
 };
@@ -70,58 +70,60 @@ Result<void> HostLine::parse(std::string_view line) {
     bool is_host = true;
     for (const Piece& word : split_outside_brackets(line, " \t\r\v\f")) {
         if (word.text.empty()) continue;
-        const Place place = place_.after(word.offset);
+        const Position position = position_.after(word.offset);
         const auto parsed =
-            is_host ? parse_host(word.text, place) : parse_setting(word.text, place);
+            is_host ? parse_host(word.text, position) : parse_setting(word.text, position);
         if (!parsed) return parsed;
         is_host = false;
     }
     return check_limit();
 }
 
-Result<void> HostLine::parse_host(std::string_view text, const Place& place) {
-    host_place_ = place;
+Result<void> HostLine::parse_host(std::string_view text, const Position& position) {
+    host_position_ = position;
     if (text.find(',') != std::string_view::npos) {  // seldom; a range may hold commas
         const auto pieces = split_outside_brackets(text, ",");
         if (pieces.size() > 1)
-            return fail_at(place.after(pieces[0].text.size()),
+            return fail_at(position.after(pieces[0].text.size()),
                            "a hostfile has one host on each line; lists with commas are for -H");
     }
     if (is_group(text))
         return fail_at(
-            place,
+            position,
             "{} is a group of an Ansible inventory; a hostfile has one host on each line, "
             "as in: s1 slots=4",
             in_quotes(text));
-    auto item = parse_host_item(text, place);
+    auto item = parse_host_item(text, position);
     if (!item) return std::unexpected(item.error());
     item_ = std::move(*item);
     return {};
 }
 
-Result<void> HostLine::parse_setting(std::string_view text, const Place& place) {
+Result<void> HostLine::parse_setting(std::string_view text, const Position& position) {
     const std::size_t equals = text.find('=');
-    if (equals == std::string_view::npos || equals == 0) return explain_no_setting(text, place);
+    if (equals == std::string_view::npos || equals == 0) return explain_no_setting(text, position);
     const std::string_view name = text.substr(0, equals);
     const Key* key = find_key(name);
     if (key == nullptr)
-        return fail_at(place, "unknown key {}{}; the keys are slots and max_slots", in_quotes(name),
+        return fail_at(position, "unknown key {}{}; the keys are slots and max_slots",
+                       in_quotes(name),
                        did_you_mean(name, kKeys, [](const Key& known) { return known.name; }));
     std::optional<int>& setting = name == "slots" ? item_.slots : slots_max_;
-    if (setting) return fail_at(place, "{} is given twice on this line; keep one", name);
-    const auto number = parse_slots(text.substr(equals + 1), place.after(equals + 1), key->example);
+    if (setting) return fail_at(position, "{} is given twice on this line; keep one", name);
+    const auto number =
+        parse_slots(text.substr(equals + 1), position.after(equals + 1), key->example);
     if (!number) return std::unexpected(number.error());
     setting = *number;
-    if (name != "slots") limit_place_ = place;
+    if (name != "slots") limit_position_ = position;
     return {};
 }
 
-Result<void> HostLine::explain_no_setting(std::string_view text, const Place& place) {
+Result<void> HostLine::explain_no_setting(std::string_view text, const Position& position) {
     const Key* key = text[0] == '=' ? &kKeys[0] : find_key(text);
-    if (key != nullptr) return fail_at(place, "write {}", key->example);
+    if (key != nullptr) return fail_at(position, "write {}", key->example);
     if (std::all_of(text.begin(), text.end(), is_digit))
-        return fail_at(place, "{} has no key; write slots={}", in_quotes(text), text);
-    return fail_at(place,
+        return fail_at(position, "{} has no key; write slots={}", in_quotes(text), text);
+    return fail_at(position,
                    "{} is not a setting; a line is one host, then slots=4 or max_slots=8, then "
                    "a # comment",
                    in_quotes(text));
@@ -130,8 +132,9 @@ Result<void> HostLine::explain_no_setting(std::string_view text, const Place& pl
 Result<void> HostLine::check_limit() const {
     const int slots = host().slots;
     if (slots_max_ && *slots_max_ < slots)
-        return fail_at(limit_place_, "max_slots={} is less than slots={}; raise it or lower slots",
-                       *slots_max_, slots);
+        return fail_at(limit_position_,
+                       "max_slots={} is less than slots={}; raise it or lower slots", *slots_max_,
+                       slots);
     return {};
 }
 
@@ -151,14 +154,14 @@ std::string_view without_byte_order_mark(std::string_view text) {
 /// Calls `add` with every line that names a host, until it fails.
 template <class Add>
 Result<void> each_line(std::string_view text, std::string_view name, Add add) {
-    Place place{name, 0};
+    Position position{name, 0};
     while (!text.empty()) {
-        ++place.line;
+        ++position.line;
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(line.size() + 1, text.size()));
         const std::string_view content = line.substr(0, line.find('#'));
         if (trim(content).empty()) continue;
-        HostLine parsed(place);
+        HostLine parsed(position);
         if (auto ok = parsed.parse(content); !ok) return ok;
         if (auto added = add(parsed); !added) return added;
     }
@@ -169,18 +172,18 @@ Result<void> each_line(std::string_view text, std::string_view name, Add add) {
 
 Result<HostList> parse_hostfile(std::string_view text, std::string_view name) {
     if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-        return fail_at(Place{name}, "this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8");
+        return fail_at(Position{name}, "this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8");
     text = without_byte_order_mark(text);
     if (looks_like_yaml(text)) return parse_yaml_hostfile(text, name);
     HostMerger hosts(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
     bool any = false;
     const auto done = each_line(text, name, [&](const HostLine& line) {
         any = true;
-        return hosts.add(line.names(), line.host(), line.host_place());
+        return hosts.add(line.names(), line.host(), line.host_position());
     });
     if (!done) return std::unexpected(done.error());
     if (!any)
-        return fail_at(Place{name}, "no hosts in the file; write lines such as: host slots=4");
+        return fail_at(Position{name}, "no hosts in the file; write lines such as: host slots=4");
     return hosts.take();
 }
 
@@ -190,7 +193,8 @@ Result<HostList> parse_host_listing(std::string_view text, std::string_view name
         Host host = line.host();
         if (!line.has_slots()) host.slots = slots;
         HostMerger mentioned(1);
-        if (auto added = mentioned.add(line.names(), host, line.host_place()); !added) return added;
+        if (auto added = mentioned.add(line.names(), host, line.host_position()); !added)
+            return added;
         for (Host& each : mentioned.take()) {
             const auto known = std::ranges::find(list, each.name, &Host::name);
             if (known == list.end())

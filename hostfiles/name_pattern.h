@@ -18,8 +18,8 @@ inline constexpr std::size_t kRangeDigitsMax = 18;  ///< of a number in a range:
 /// Lifetime: refers to the text it was parsed from.
 class NamePattern {
 public:
-    /// \return invalid_input at `place` and after, also when there are more than kHostsMax names
-    static Result<NamePattern> parse(std::string_view text, const Place& place);
+    /// \return invalid_input at `position` and after, also when there are more than kHostsMax names
+    static Result<NamePattern> parse(std::string_view text, const Position& position);
 
     /// One name that holds no range, such as an IPv6 address.
     static NamePattern verbatim(std::string_view name);
@@ -43,8 +43,8 @@ private:
     };
     class Wheel;
 
-    static Result<Range> parse_range(std::string_view text, const Place& place);
-    Result<std::vector<Range>> parse_ranges(std::string_view text, const Place& place);
+    static Result<Range> parse_range(std::string_view text, const Position& position);
+    Result<std::vector<Range>> parse_ranges(std::string_view text, const Position& position);
 
     std::vector<Segment> segments_;
     std::size_t count_ = 1;

@@ -93,18 +93,18 @@ private:
 }  // namespace
 
 Result<std::vector<std::string>> expand_nodelist(std::string_view text, std::string_view what) {
-    const Place place{what};
+    const Position position{what};
     std::vector<std::string> names;
     for (const Piece& piece : split_outside_brackets(text, ", \t\r\n\v\f")) {
         if (piece.text.empty()) continue;
-        const auto pattern = NamePattern::parse(piece.text, place.after(piece.offset));
+        const auto pattern = NamePattern::parse(piece.text, position.after(piece.offset));
         if (!pattern) return std::unexpected(pattern.error());
         if (names.size() + pattern->count() > kHostsMax)
-            return fail_at(place.after(piece.offset), "more than {} hosts; split the list",
+            return fail_at(position.after(piece.offset), "more than {} hosts; split the list",
                            kHostsMax);
         pattern->expand_into(names);
     }
-    if (names.empty()) return fail_at(place, "no hosts; write a list such as n[01-16],login1");
+    if (names.empty()) return fail_at(position, "no hosts; write a list such as n[01-16],login1");
     return names;
 }
 

@@ -44,13 +44,13 @@ std::vector<Piece> split_outside_brackets(std::string_view text, std::string_vie
     return pieces;
 }
 
-Result<int> parse_slots(std::string_view text, const Place& place, std::string_view example) {
-    if (text.empty()) return fail_at(place, "the number of slots is missing; write {}", example);
+Result<int> parse_slots(std::string_view text, const Position& position, std::string_view example) {
+    if (text.empty()) return fail_at(position, "the number of slots is missing; write {}", example);
     if (!std::all_of(text.begin(), text.end(), is_digit))
-        return fail_at(place, "{} is not a number of slots; write {}", in_quotes(text), example);
+        return fail_at(position, "{} is not a number of slots; write {}", in_quotes(text), example);
     const auto slots = to_int(text, 0, kSlotsMax);
     if (!slots)
-        return fail_at(place, "{} slots are too many; a host has at most {}", in_quotes(text),
+        return fail_at(position, "{} slots are too many; a host has at most {}", in_quotes(text),
                        kSlotsMax);
     return static_cast<int>(*slots);
 }

@@ -12,19 +12,19 @@
 namespace dtrun {
 
 /// A byte of the user's text, for messages.
-struct Place {
-    std::string_view what;   ///< a flag or a file name; outlives the place
+struct Position {
+    std::string_view what;   ///< a flag or a file name; outlives the position
     std::size_t line = 1;    ///< 1-based
     std::size_t column = 1;  ///< 1-based, in bytes
 
-    Place after(std::size_t bytes) const { return {what, line, column + bytes}; }
+    Position after(std::size_t bytes) const { return {what, line, column + bytes}; }
 };
 
 /// invalid_input "<what>:<line>:<column>: <text>"
 template <class... A>
-[[nodiscard]] std::unexpected<Error> fail_at(const Place& place, fmt::format_string<A...> text,
-                                             A&&... args) {
-    return fail(Errc::invalid_input, "{}:{}:{}: {}", place.what, place.line, place.column,
+[[nodiscard]] std::unexpected<Error> fail_at(const Position& position,
+                                             fmt::format_string<A...> text, A&&... args) {
+    return fail(Errc::invalid_input, "{}:{}:{}: {}", position.what, position.line, position.column,
                 fmt::format(text, std::forward<A>(args)...));
 }
 
@@ -46,7 +46,7 @@ struct Piece {
 std::vector<Piece> split_outside_brackets(std::string_view text, std::string_view separators);
 
 /// Number of slots. \param example  what the message tells to write, such as "host:4"
-Result<int> parse_slots(std::string_view text, const Place& place, std::string_view example);
+Result<int> parse_slots(std::string_view text, const Position& position, std::string_view example);
 
 /// "; did you mean 'slots'?" for the nearest candidate, or "" if none is near.
 /// \param name_of  from an element of `candidates` to its name

@@ -42,21 +42,21 @@ Result<Counts> parse_counts(const Setting& setting, std::size_t nodes, int max) 
     Counts counts;
     std::size_t offset = 0;
     for (const std::string_view piece : split(setting.text, ',')) {
-        const Place place = setting.place().after(offset);
+        const Position position = setting.position().after(offset);
         offset += piece.size() + 1;
         const auto parsed = parse_repeated(piece, max);
         if (!parsed)
-            return fail_at(place,
+            return fail_at(position,
                            "{} is not a count from 0 to {}, or one for several nodes such as "
                            "4(x2); unset {} and name the hosts with -H",
                            in_quotes(piece), max, setting.name);
         if (parsed->nodes > nodes - counts.size())
-            return fail_at(place, "counts for more than the {} nodes; name the hosts with -H",
+            return fail_at(position, "counts for more than the {} nodes; name the hosts with -H",
                            nodes);
         counts.insert(counts.end(), parsed->nodes, parsed->count);
     }
     if (counts.size() != nodes)
-        return fail_at(setting.place().after(setting.text.size()),
+        return fail_at(setting.position().after(setting.text.size()),
                        "counts for {} nodes, but there are {}; name the hosts with -H",
                        counts.size(), nodes);
     return counts;
@@ -70,7 +70,7 @@ Result<int> parse_gpus(const Setting& setting) {
         const auto count = to_int(piece.substr(piece.rfind(':') + 1), 0, kSlotsMax);
         if (count) sum += *count;
         if (!count || sum > kSlotsMax)
-            return fail_at(setting.place().after(offset),
+            return fail_at(setting.position().after(offset),
                            "{} is not a number of GPUs up to {} such as 4 or a100:4; unset it",
                            in_quotes(piece), kSlotsMax);
         offset += piece.size() + 1;
@@ -204,7 +204,7 @@ Result<void> ComponentReader::read_given_size(const Setting& size) {
     }
     // Only the distribution `-m arbitrary` sets no counts: they are in a file.
     if (const auto file = find({"SLURM_HOSTFILE"})) return read_host_file(*file);
-    const auto spread = spread_evenly(component_.hosts, component_.world_size, size.place());
+    const auto spread = spread_evenly(component_.hosts, component_.world_size, size.position());
     component_.slots_source = size.shown() + ", spread over the nodes";
     return spread;
 }
@@ -218,13 +218,13 @@ Result<void> ComponentReader::read_host_file(const Setting& file) {
         return fail(text.error(), "{} (correct it, or name the hosts with -H)", file.shown());
     HostMerger hosts(component_.hosts.size());
     const std::string name = escaped(path, path.size());
-    Place place{name, 0};
+    Position position{name, 0};
     for (const std::string_view line : split(*text, '\n')) {
-        ++place.line;
+        ++position.line;
         for (const Piece& piece :
              split_outside_brackets(line.substr(0, line.find('#')), ", \t\r")) {
             if (piece.text.empty()) continue;
-            const Place at = place.after(piece.offset);
+            const Position at = position.after(piece.offset);
             const std::size_t star = std::min(piece.text.find('*'), piece.text.size());
             const auto names = NamePattern::parse(piece.text.substr(0, star), at);
             if (!names) return std::unexpected(names.error());
@@ -239,7 +239,7 @@ Result<void> ComponentReader::read_host_file(const Setting& file) {
         }
     }
     HostList counted = hosts.take();
-    if (counted.empty()) return fail_at(Place{name}, "no hosts in the file; name them with -H");
+    if (counted.empty()) return fail_at(Position{name}, "no hosts in the file; name them with -H");
     component_.hosts = std::move(counted);
     component_.nodes.assign(component_.hosts.size(), {});  // CPU counts have another order
     component_.hosts_source = file.shown();
@@ -363,11 +363,11 @@ public:
     /// only the GPUs of the first.
     Result<void> add(Component component, int group);
 
-    Result<Allocation> finish(const Place& place) {
+    Result<Allocation> finish(const Position& position) {
         allocation_.world_size_source = join_names(world_size_sources_);
         allocation_.hosts_source = join_names(hosts_sources_);
         allocation_.slots_source = join_names(slots_sources_);
-        return finished(std::move(allocation_), place);
+        return finished(std::move(allocation_), position);
     }
 
 private:
@@ -485,7 +485,7 @@ FoundAllocation find_slurm(const AllocationInput& input) {
         if (const auto added = job.add(std::move(*component), group); !added)
             return std::unexpected(added.error());
     }
-    auto allocation = job.finish(id->place());
+    auto allocation = job.finish(id->position());
     if (!allocation) return std::unexpected(allocation.error());
     if (step->parallel && *groups > 1) find_components(input, *groups, *allocation);
     allocation->is_bystander = step->bystander;

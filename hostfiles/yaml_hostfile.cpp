@@ -111,14 +111,14 @@ public:
 std::unexpected<Error> explain(const YAML::Exception& error, std::string_view text,
                                std::string_view name) {
     const auto lines = split(text, '\n');
-    Place place{name, one_based(error.mark.line), one_based(error.mark.column)};
+    Position position{name, one_based(error.mark.line), one_based(error.mark.column)};
     // If something is missing at the end of the text, yaml-cpp gives the last line, but no column.
-    if (place.line == lines.size() && place.column == 1 && error.msg.starts_with("end of "))
-        place.column = lines.back().size() + 1;
-    const std::string_view line = lines[std::min(place.line, lines.size()) - 1];
+    if (position.line == lines.size() && position.column == 1 && error.msg.starts_with("end of "))
+        position.column = lines.back().size() + 1;
+    const std::string_view line = lines[std::min(position.line, lines.size()) - 1];
     const std::string_view indent = line.substr(0, line.find_first_not_of(" \t"));
     const bool has_tab = indent.find('\t') != std::string_view::npos;
-    return fail_at(place, "not valid YAML: {}{}", escaped(error.msg),
+    return fail_at(position, "not valid YAML: {}{}", escaped(error.msg),
                    has_tab ? "; indent with spaces, not tabs" : "");
 }
 
@@ -131,15 +131,15 @@ Result<Node> read_document(std::string_view text, std::string_view name) {
         while (parser.HandleNextDocument(builder)) {
         }
     } catch (const Refusal& refusal) {
-        return fail_at(Place{name, one_based(refusal.mark.line), one_based(refusal.mark.column)},
+        return fail_at(Position{name, one_based(refusal.mark.line), one_based(refusal.mark.column)},
                        "{}", refusal.text);
     } catch (const YAML::Exception& error) {
         return explain(error, text, name);
     } catch (const std::exception& error) {
-        return fail_at(Place{name}, "not valid YAML: {}", escaped(error.what()));
+        return fail_at(Position{name}, "not valid YAML: {}", escaped(error.what()));
     }
     if (builder.empty())
-        return fail_at(Place{name}, "the document is empty; write hosts: and a list");
+        return fail_at(Position{name}, "the document is empty; write hosts: and a list");
     return builder.take();
 }
 
@@ -178,13 +178,14 @@ public:
     Result<HostList> read(const Node& document);
 
 private:
-    Place place_of(const Node& node) const { return {name_, node.line, node.column}; }
+    Position position_of(const Node& node) const { return {name_, node.line, node.column}; }
 
     Result<void> read_hosts(const Node& hosts);
     Result<void> read_list_item(const Node& item);
     Result<void> read_named_host(const Node& name, const Node& value);
     Result<void> add_host(const Node& name, const Settings& settings);
-    Result<Host> combine(const HostItem& item, const Settings& settings, const Place& place) const;
+    Result<Host> combine(const HostItem& item, const Settings& settings,
+                         const Position& position) const;
     Result<Settings> read_settings(const Node& map, Keys keys) const;
     Result<void> read_setting(const Node& key, const Node& value, Settings& settings) const;
     Result<void> check_keys(const Node& map, Keys keys) const;
@@ -196,7 +197,7 @@ private:
 
 Result<HostList> YamlReader::read(const Node& document) {
     if (document.kind != Node::Kind::map)
-        return fail_at(place_of(document), "the document is {}; write hosts: and a list",
+        return fail_at(position_of(document), "the document is {}; write hosts: and a list",
                        kind_of(document));
     if (const auto ok = check_keys(document, kTopKeys); !ok) return std::unexpected(ok.error());
     const Node* hosts = nullptr;
@@ -211,7 +212,7 @@ Result<HostList> YamlReader::read(const Node& document) {
         }
     }
     if (hosts == nullptr)
-        return fail_at(place_of(document), "no hosts in the file; write hosts: and a list");
+        return fail_at(position_of(document), "no hosts in the file; write hosts: and a list");
     if (const auto ok = read_hosts(*hosts); !ok) return std::unexpected(ok.error());
     return hosts_.take();
 }
@@ -219,10 +220,10 @@ Result<HostList> YamlReader::read(const Node& document) {
 Result<void> YamlReader::read_hosts(const Node& hosts) {
     const bool is_list = hosts.kind == Node::Kind::list;
     if (!is_list && hosts.kind != Node::Kind::map)
-        return fail_at(place_of(hosts), "hosts: is {}; write a list or a map of hosts",
+        return fail_at(position_of(hosts), "hosts: is {}; write a list or a map of hosts",
                        kind_of(hosts));
     if (hosts.children.empty())
-        return fail_at(place_of(hosts), "no hosts in the file; write at least one under hosts:");
+        return fail_at(position_of(hosts), "no hosts in the file; write at least one under hosts:");
     for (std::size_t i = 0; i < hosts.children.size(); i += is_list ? 1 : 2) {
         const auto ok = is_list ? read_list_item(hosts.children[i])
                                 : read_named_host(hosts.children[i], hosts.children[i + 1]);
@@ -234,7 +235,7 @@ Result<void> YamlReader::read_hosts(const Node& hosts) {
 Result<void> YamlReader::read_list_item(const Node& item) {
     if (item.kind == Node::Kind::scalar) return add_host(item, {});
     if (item.kind != Node::Kind::map)
-        return fail_at(place_of(item),
+        return fail_at(position_of(item),
                        "a host is {}; write a name or a map, and '[::1]:4' in quotes",
                        kind_of(item));
     const bool is_setting =
@@ -245,16 +246,16 @@ Result<void> YamlReader::read_list_item(const Node& item) {
     const auto settings = read_settings(item, kHostKeys);
     if (!settings) return std::unexpected(settings.error());
     if (settings->host == nullptr)
-        return fail_at(place_of(item), "this host has no name; write {{host: name, slots: 4}}");
+        return fail_at(position_of(item), "this host has no name; write {{host: name, slots: 4}}");
     return add_host(*settings->host, *settings);
 }
 
 Result<void> YamlReader::read_named_host(const Node& name, const Node& value) {
     if (name.kind != Node::Kind::scalar)
-        return fail_at(place_of(name), "a host name is {}; write a plain name", kind_of(name));
+        return fail_at(position_of(name), "a host name is {}; write a plain name", kind_of(name));
     if (value.kind == Node::Kind::none) return add_host(name, {});
     if (value.kind == Node::Kind::scalar) {
-        const auto slots = parse_slots(value.text, place_of(value), "host: 4");
+        const auto slots = parse_slots(value.text, position_of(value), "host: 4");
         if (!slots) return std::unexpected(slots.error());
         Settings settings;
         settings.slots = *slots;
@@ -266,22 +267,23 @@ Result<void> YamlReader::read_named_host(const Node& name, const Node& value) {
 }
 
 Result<void> YamlReader::add_host(const Node& name, const Settings& settings) {
-    const Place place = place_of(name);
-    const auto item = parse_host_item(name.text, place);
+    const Position position = position_of(name);
+    const auto item = parse_host_item(name.text, position);
     if (!item) return std::unexpected(item.error());
-    const auto host = combine(*item, settings, place);
+    const auto host = combine(*item, settings, position);
     if (!host) return std::unexpected(host.error());
-    return hosts_.add(item->names, *host, place);
+    return hosts_.add(item->names, *host, position);
 }
 
 Result<Host> YamlReader::combine(const HostItem& item, const Settings& settings,
-                                 const Place& place) const {
+                                 const Position& position) const {
     if (item.slots && settings.slots)
-        return fail_at(place, "slots are given twice, with the name and as a setting; keep one");
+        return fail_at(position, "slots are given twice, with the name and as a setting; keep one");
     if (!item.user.empty() && !settings.user.empty())
-        return fail_at(place, "the user is given twice, with the name and as a setting; keep one");
+        return fail_at(position,
+                       "the user is given twice, with the name and as a setting; keep one");
     if (item.names.count() > 1 && !settings.address.empty())
-        return fail_at(place, "{} hosts cannot have one address; write them one by one",
+        return fail_at(position, "{} hosts cannot have one address; write them one by one",
                        item.names.count());
     const auto first_of = [](const auto& a, const auto& b) { return a.empty() ? b : a; };
     Host host;
@@ -292,14 +294,14 @@ Result<Host> YamlReader::combine(const HostItem& item, const Settings& settings,
     host.identity_file = first_of(settings.identity_file, defaults_.identity_file);
     host.address = settings.address;
     if (host.slots_max && *host.slots_max < host.slots)
-        return fail_at(place, "max_slots={} is less than slots={}; raise it or lower slots",
+        return fail_at(position, "max_slots={} is less than slots={}; raise it or lower slots",
                        *host.slots_max, host.slots);
     return host;
 }
 
 Result<Settings> YamlReader::read_settings(const Node& map, Keys keys) const {
     if (map.kind != Node::Kind::map)
-        return fail_at(place_of(map), "the settings are {}; write a map such as {{slots: 4}}",
+        return fail_at(position_of(map), "the settings are {}; write a map such as {{slots: 4}}",
                        kind_of(map));
     if (const auto ok = check_keys(map, keys); !ok) return std::unexpected(ok.error());
     Settings settings;
@@ -310,46 +312,47 @@ Result<Settings> YamlReader::read_settings(const Node& map, Keys keys) const {
     return settings;
 }
 
-Result<void> check_identity_file(std::string_view path, const Place& place) {
+Result<void> check_identity_file(std::string_view path, const Position& position) {
     const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; };
     if (path.empty() || path.size() > kPathBytesMax ||
         std::any_of(path.begin(), path.end(), is_control))
-        return fail_at(place, "{} is not a path; write the path of a private key", in_quotes(path));
+        return fail_at(position, "{} is not a path; write the path of a private key",
+                       in_quotes(path));
     return {};
 }
 
-Result<void> check_address(std::string_view address, const Place& place) {
+Result<void> check_address(std::string_view address, const Position& position) {
     if (is_ipv6(address)) return {};
     const bool is_range = address.find('[') != std::string_view::npos;
-    if (is_range || !NamePattern::parse(address, place))
-        return fail_at(place, "{} is not an address; write a host name, 10.0.0.2 or '::1'",
+    if (is_range || !NamePattern::parse(address, position))
+        return fail_at(position, "{} is not an address; write a host name, 10.0.0.2 or '::1'",
                        in_quotes(address));
     return {};
 }
 
 Result<void> YamlReader::read_setting(const Node& key, const Node& value,
                                       Settings& settings) const {
-    const Place place = place_of(value);
+    const Position position = position_of(value);
     if (value.kind != Node::Kind::scalar)
-        return fail_at(place, "{} is {}; write a plain value", key.text, kind_of(value));
+        return fail_at(position, "{} is {}; write a plain value", key.text, kind_of(value));
     if (key.text == "host") {
         settings.host = &value;
     } else if (key.text == "port") {
         const auto port = to_int(value.text, 1, 65'535);
         if (!port)
-            return fail_at(place, "{} is not a port; write 1 to 65535", in_quotes(value.text));
+            return fail_at(position, "{} is not a port; write 1 to 65535", in_quotes(value.text));
         settings.port = static_cast<int>(*port);
     } else if (key.text == "user") {
         settings.user = value.text;
-        return check_user(value.text, place);
+        return check_user(value.text, position);
     } else if (key.text == "identity_file") {
         settings.identity_file = value.text;
-        return check_identity_file(value.text, place);
+        return check_identity_file(value.text, position);
     } else if (key.text == "address") {
         settings.address = value.text;
-        return check_address(value.text, place);
+        return check_address(value.text, position);
     } else {
-        const auto slots = parse_slots(value.text, place, fmt::format("{}: 4", key.text));
+        const auto slots = parse_slots(value.text, position, fmt::format("{}: 4", key.text));
         if (!slots) return std::unexpected(slots.error());
         (key.text == "slots" ? settings.slots : settings.slots_max) = *slots;
     }
@@ -361,15 +364,16 @@ Result<void> YamlReader::check_keys(const Node& map, Keys keys) const {
     for (std::size_t i = 0; i < map.children.size(); i += 2) {
         const Node& key = map.children[i];
         if (key.kind != Node::Kind::scalar)
-            return fail_at(place_of(key), "a key is {}; write a plain word", kind_of(key));
+            return fail_at(position_of(key), "a key is {}; write a plain word", kind_of(key));
         if (std::find(keys.begin(), keys.end(), key.text) == keys.end())
-            return fail_at(place_of(key), "unknown key {}{}; the keys are {}", in_quotes(key.text),
+            return fail_at(position_of(key), "unknown key {}{}; the keys are {}",
+                           in_quotes(key.text),
                            did_you_mean(key.text, keys, [](std::string_view name) { return name; }),
                            join_names({keys.begin(), keys.end()}));
         const std::string_view written = key.text;
         const std::string_view name = written == "max-slots" ? "max_slots" : written;
         if (std::find(seen.begin(), seen.end(), name) != seen.end())
-            return fail_at(place_of(key), "{} is given twice; keep one", name);
+            return fail_at(position_of(key), "{} is given twice; keep one", name);
         seen.push_back(name);
     }
     return {};
