@@ -98,7 +98,7 @@ Figure run_once(const Setup& setup) {
             const std::size_t chunk = sent / setup.chunk_bytes;
             const std::size_t at =
                 chunk / setup.ranks * setup.chunk_bytes % (setup.chunk_bytes * 3);
-            (*mux)->add(static_cast<plan::PlannedRank>(chunk % setup.ranks), Stream::out,
+            (*mux)->add(static_cast<plan::SlotId>(chunk % setup.ranks), Stream::out,
                         static_cast<std::int64_t>(sent) * 10,
                         std::string_view(text).substr(at, setup.chunk_bytes));
             sent += setup.chunk_bytes;

@@ -19,11 +19,10 @@ struct PlannedBinding {
         std::vector<unsigned> numa_nodes{};
         std::optional<std::string> gpu{}, nic{};
     };
-    std::string asked{};                        ///< "--bind-to core"; empty: nothing was asked for
-    std::map<plan::PlannedRank, Place> here{};  ///< ranks of this machine, if something was
-    bool elsewhere = false;                     ///< whether there are others
-    std::map<plan::PlannedRank, std::uint32_t>
-        threads{};               ///< OMP_NUM_THREADS of ranks of this machine
+    std::string asked{};                   ///< "--bind-to core"; empty: nothing was asked for
+    std::map<plan::SlotId, Place> here{};  ///< ranks of this machine, if something was
+    bool elsewhere = false;                ///< whether there are others
+    std::map<plan::SlotId, std::uint32_t> threads{};  ///< OMP_NUM_THREADS of ranks of this machine
     std::string threads_text{};  ///< the same for people; empty: dtrun does not set it
 };
 

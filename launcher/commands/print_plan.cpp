@@ -122,7 +122,7 @@ json::value text_or_null(const std::optional<std::string>& text) {
 }
 
 /// Which processors a rank gets; null where its host decides. Only if something was asked for.
-void add_binding(json::object& rank, plan::PlannedRank planned, const PlannedBinding& binding) {
+void add_binding(json::object& rank, plan::SlotId planned, const PlannedBinding& binding) {
     if (const auto threads = binding.threads.find(planned); threads != binding.threads.end())
         rank["omp_num_threads"] = threads->second;
     if (binding.asked.empty()) return;
@@ -227,7 +227,7 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
                          {"cross_size", place.cross_size},
                          {"address", address_of(host)},
                          {"user", host.user}});
-        add_binding(ranks.back().as_object(), plan::PlannedRank(place.rank), binding);
+        add_binding(ranks.back().as_object(), plan::SlotId(place.rank), binding);
     }
     if (!binding.asked.empty()) plan["binding"] = binding.asked;
     plan["ranks"] = std::move(ranks);

@@ -35,7 +35,7 @@ std::vector<JobProgram> programs_of(const plan::JobSpec& spec) {
                             {}});
     if (programs.empty()) return programs;
     for (const RankPlace& place : spec.placement.ranks)
-        programs[spec.program_of(static_cast<plan::PlannedRank>(place.rank))].hosts.push_back(
+        programs[spec.program_of(static_cast<plan::SlotId>(place.rank))].hosts.push_back(
             plan::host_of(place));
     for (JobProgram& program : programs) {
         std::ranges::sort(program.hosts);

@@ -68,7 +68,7 @@ std::vector<HostId> input_readers(const plan::JobSpec& spec) {
     for (const HostId host : spec.hosts.hosts()) {
         const auto& ranks = spec.hosts[host].ranks;
         const bool has_rank =
-            std::ranges::find(ranks, static_cast<plan::PlannedRank>(target.rank)) != ranks.end();
+            std::ranges::find(ranks, static_cast<plan::SlotId>(target.rank)) != ranks.end();
         if (target.kind == StdinTarget::Kind::all ||
             (target.kind == StdinTarget::Kind::rank && has_rank))
             readers.push_back(host);
@@ -323,7 +323,7 @@ void Head::list_host(const Host& host) {
         progress_.host_added(host.name);
     }
     hosts_.grow();
-    if (spec_.placement.ranks.size() > known) output_.add_places(plan::PlannedRank{known});
+    if (spec_.placement.ranks.size() > known) output_.add_slots(plan::SlotId{known});
     assigner_->listed(*listed, static_cast<std::uint32_t>(host.slots));
     decide();
 }
@@ -570,7 +570,7 @@ void Head::lend(output::UserTerminal& terminal) {
 }
 
 /// The rank whose place is `rank` has the user's terminal.
-bool Head::has_terminal(plan::PlannedRank rank) const {
+bool Head::has_terminal(plan::SlotId rank) const {
     return spec_.options.pty && std::cmp_equal(*spec_.options.pty, std::to_underlying(rank));
 }
 

@@ -122,7 +122,7 @@ private:
     bool is_here(const AgentSession& session) const;
     void watch_waits();
     asio::awaitable<void> end_hang(std::string why);
-    bool has_terminal(plan::PlannedRank rank) const;
+    bool has_terminal(plan::SlotId rank) const;
     std::string terminal_typed(std::string_view bytes);
     void lend_terminal();
     void take_terminal_back();

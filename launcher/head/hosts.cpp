@@ -23,7 +23,7 @@ Hosts::Hosts(const plan::JobSpec& spec)
 
 void Hosts::grow() {
     while (states_.size() < spec_.hosts.size()) states_.emplace_back();
-    numbers_.add_places(spec_.placement.ranks.size());
+    numbers_.add_slots(spec_.placement.ranks.size());
 }
 
 std::optional<HostId> Hosts::twin_of(HostId host) const {
@@ -56,18 +56,18 @@ std::optional<HostId> Hosts::at(const std::string& address) const {
 Rank Hosts::rank_of(HostId host, std::int64_t pid) const {
     const auto found = states_[host].ranks.find(pid);
     if (found != states_[host].ranks.end()) return numbers_.of(found->second);
-    const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
+    const std::vector<plan::SlotId>& ranks = spec_.hosts[host].ranks;
     return ranks.size() == 1 ? numbers_.of(ranks.front()) : kNoRank;
 }
 
-std::optional<plan::PlannedRank> Hosts::planned_on(HostId host, SlotIndex place) const {
-    const std::vector<plan::PlannedRank>& ranks = spec_.hosts[host].ranks;
+std::optional<plan::SlotId> Hosts::planned_on(HostId host, SlotIndex place) const {
+    const std::vector<plan::SlotId>& ranks = spec_.hosts[host].ranks;
     if (!is_below(place, ranks.size())) return std::nullopt;
     return ranks[std::to_underlying(place)];
 }
 
 std::string Hosts::name_of_host(Rank rank) const {
-    const auto place = numbers_.place_of(rank);
+    const auto place = numbers_.slot_of(rank);
     return place ? spec_.host_of(*place) : "?";
 }
 

@@ -23,7 +23,7 @@ struct HostState {
     std::string address;                 ///< its agent's, for hosts behind it; numeric
     std::vector<std::string> addresses;  ///< all that it has
     std::string machine;                 ///< equal for two hosts that are one machine
-    std::map<std::int64_t, plan::PlannedRank> ranks;  ///< by pid, of started ones
+    std::map<std::int64_t, plan::SlotId> ranks;  ///< by pid, of started ones
     std::uint16_t relay_port = 0;                ///< where its agent accepts others; 0: nowhere
     const char* phase = "waiting for its turn";  ///< what it does until it has joined
 };
@@ -57,7 +57,7 @@ public:
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
     Rank rank_of(HostId host, std::int64_t pid) const;
     /// What the plan has at a place of a host, if there is one: agents speak for their own ranks only.
-    std::optional<plan::PlannedRank> planned_on(HostId host, SlotIndex place) const;
+    std::optional<plan::SlotId> planned_on(HostId host, SlotIndex place) const;
     /// The name of a rank's host; "?" if the rank is not this launcher's.
     std::string name_of_host(Rank rank) const;
     const plan::RankNumbers& numbers() const { return numbers_; }

@@ -52,12 +52,12 @@ void JobOutput::watch_folds() {
     });
 }
 
-void JobOutput::finish(plan::PlannedRank rank, Stream stream) {
+void JobOutput::finish(plan::SlotId rank, Stream stream) {
     if (stream == Stream::out || stream == Stream::err) output_.finish(rank, stream);
     watch_folds();
 }
 
-std::vector<std::string> JobOutput::tail(plan::PlannedRank rank) const {
+std::vector<std::string> JobOutput::tail(plan::SlotId rank) const {
     return output_.tail(rank);
 }
 
@@ -91,12 +91,12 @@ void JobOutput::failed(Error failure) {
     output_.message("dtrun: " + failure.message + "\n");
 }
 
-void JobOutput::add_places(plan::PlannedRank first) {
-    output_.add_places(output::more_places(spec_, first));
+void JobOutput::add_slots(plan::SlotId first) {
+    output_.add_slots(output::more_slots(spec_, first));
 }
 
 void JobOutput::host_gone(HostId host) {
-    for (const plan::PlannedRank rank : spec_.hosts[host].ranks)
+    for (const plan::SlotId rank : spec_.hosts[host].ranks)
         for (const Stream stream : {Stream::out, Stream::err}) output_.finish(rank, stream);
 }
 
@@ -108,7 +108,7 @@ asio::awaitable<void> JobOutput::drain(const bool& hurry) {
 
 std::string JobOutput::report_text(const JobOutcome& outcome) const {
     return failure_report(outcome, spec_, hosts_.numbers(),
-                          [this](plan::PlannedRank rank) { return tail(rank); });
+                          [this](plan::SlotId rank) { return tail(rank); });
 }
 
 int JobOutput::report(const JobOutcome& outcome, const std::string& text,

@@ -28,12 +28,12 @@ public:
               Hosts& hosts, AnswerWatch& answers, Lookout& lookout, Router<HostId>& router,
               std::function<void()> reader_gone);
 
-    void finish(plan::PlannedRank rank, Stream stream);
+    void finish(plan::SlotId rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
     /// Shows ranks with the numbers that they have now.
     void renumber() { output_.set_numbers(hosts_.numbers()); }
     /// The job has got more places for ranks. \param first  the first of them
-    void add_places(plan::PlannedRank first);
+    void add_slots(plan::SlotId first);
     /// Unfinished lines of the host's ranks are shown: it is lost.
     void host_gone(HostId host);
     /// Why all ranks are started again.
@@ -54,7 +54,7 @@ public:
 
 private:
     Result<void> add(HostId host, std::string_view payload);
-    std::vector<std::string> tail(plan::PlannedRank rank) const;
+    std::vector<std::string> tail(plan::SlotId rank) const;
     void watch_folds();
     void failed(Error failure);
 

@@ -107,10 +107,10 @@ void JobRecord::host_failed(HostId host, const std::string& why) {
 
 void JobRecord::host_lost(HostId host, const std::string& why) {
     set_trouble(host, {true, why});
-    for (const plan::PlannedRank place : spec_.hosts[host].ranks) {
-        if (at(place).state != Place::State::running) continue;
-        at(place).state = Place::State::lost;
-        at(place).ended_ns = now_ns();
+    for (const plan::SlotId slot : spec_.hosts[host].ranks) {
+        if (at(slot).state != Place::State::running) continue;
+        at(slot).state = Place::State::lost;
+        at(slot).ended_ns = now_ns();
     }
     if (listeners_.empty()) return;
     json::object fields = named(host);
@@ -123,25 +123,25 @@ void JobRecord::host_left(HostId host) {
     if (!listeners_.empty() && !has_trouble) tell(EventKind::host_left, named(host));
 }
 
-JobRecord::Place& JobRecord::at(plan::PlannedRank place) {
-    const std::size_t index = std::to_underlying(place);
-    if (index >= places_.size()) places_.resize(std::max(index + 1, spec_.placement.ranks.size()));
-    return places_[index];
+JobRecord::Place& JobRecord::at(plan::SlotId slot) {
+    const std::size_t index = std::to_underlying(slot);
+    if (index >= slots_.size()) slots_.resize(std::max(index + 1, spec_.placement.ranks.size()));
+    return slots_[index];
 }
 
 std::uint32_t JobRecord::world_size() const {
     std::uint32_t ranks = 0;
     const plan::RankNumbers& numbers = hosts_.numbers();
-    for (std::uint32_t place = 0; place < numbers.places(); ++place)
-        ranks += numbers.of(plan::PlannedRank{place}) != kNoRank ? 1 : 0;
+    for (std::uint32_t slot = 0; slot < numbers.slots(); ++slot)
+        ranks += numbers.of(plan::SlotId{slot}) != kNoRank ? 1 : 0;
     return ranks;
 }
 
 void JobRecord::ranks_started(HostId host, const Started& started) {
     world_started(started.generation);
     for (const RankPid& rank : started.ranks)
-        if (const auto place = hosts_.planned_on(host, rank.place))
-            rank_started(*place, host, rank, started.generation);
+        if (const auto slot = hosts_.planned_on(host, rank.place))
+            rank_started(*slot, host, rank, started.generation);
 }
 
 void JobRecord::world_started(std::uint64_t generation) {
@@ -156,17 +156,17 @@ void JobRecord::world_started(std::uint64_t generation) {
     tell(EventKind::world_started, std::move(fields));
 }
 
-void JobRecord::rank_started(plan::PlannedRank place, HostId host, const RankPid& rank,
+void JobRecord::rank_started(plan::SlotId slot, HostId host, const RankPid& rank,
                              std::uint64_t generation) {
-    const Place& known = at(place);
+    const Place& known = at(slot);
     const bool runs = known.state == Place::State::running;
     if (known.pid == rank.pid && (runs || known.generation == generation))
         return;  // it goes on with another number, or its end is known already
     world_started(generation);
-    at(place) = Place{.state = Place::State::running,
-                      .pid = rank.pid,
-                      .generation = generation,
-                      .started_ns = now_ns()};
+    at(slot) = Place{.state = Place::State::running,
+                     .pid = rank.pid,
+                     .generation = generation,
+                     .started_ns = now_ns()};
     if (listeners_.empty()) return;
     json::object fields = named(host);
     fields["rank"] = std::to_underlying(rank.rank);
@@ -175,15 +175,15 @@ void JobRecord::rank_started(plan::PlannedRank place, HostId host, const RankPid
     tell(EventKind::rank_started, std::move(fields));
 }
 
-void JobRecord::rank_exited(plan::PlannedRank place, HostId host, const Exited& exited) {
-    Place& known = at(place);
+void JobRecord::rank_exited(plan::SlotId slot, HostId host, const Exited& exited) {
+    Place& known = at(slot);
     const bool could_start = exited.pid != 0;
     const bool runs = known.state == Place::State::running;
     if (could_start && runs && known.pid != exited.pid) return;  // another process is there already
     // A host tells of starts when all of its ranks have started; some may have ended by then.
     if (!could_start) known = {};
     if (could_start && !runs)
-        rank_started(place, host, {exited.rank, exited.place, exited.pid}, exited.generation);
+        rank_started(slot, host, {exited.rank, exited.place, exited.pid}, exited.generation);
     known.state = Place::State::ended;
     known.ended_ns = now_ns();
     known.code = exited.code;
@@ -234,16 +234,16 @@ void JobRecord::measured(HostId host, Measures measures) {
     if (usages_.size() < spec_.placement.ranks.size()) usages_.resize(spec_.placement.ranks.size());
     while (!measures_.has(host)) measures_.push_back({});
     for (const RankUsage& usage : measures.ranks) {
-        const auto place = hosts_.planned_on(host, usage.place);
-        if (!place) continue;
-        Usage& known = usages_[std::to_underlying(*place)];
+        const auto slot = hosts_.planned_on(host, usage.place);
+        if (!slot) continue;
+        Usage& known = usages_[std::to_underlying(*slot)];
         const std::int64_t span = measures.at_ns - known.at_ns;
         const bool same = known.last.pid == usage.pid && known.at_ns != 0;
         if (same && span < kUsageSpanMin) continue;
         if (!same) {
             // The first measure: its life so far.
             known = {};
-            const std::int64_t age = now_ns() - at(*place).started_ns;
+            const std::int64_t age = now_ns() - at(*slot).started_ns;
             if (age > 0)
                 known.processors = static_cast<double>(usage.cpu_ns) / static_cast<double>(age);
         } else if (usage.cpu_ns >= known.last.cpu_ns) {
@@ -271,8 +271,8 @@ std::string_view JobRecord::host_state(HostId host) const {
     return known.joined ? "joined" : "connecting";
 }
 
-std::string_view JobRecord::rank_state(const Place& place) const {
-    switch (place.state) {
+std::string_view JobRecord::rank_state(const Place& slot) const {
+    switch (slot.state) {
         case Place::State::waiting:
             return "waiting";
         case Place::State::running:
@@ -282,8 +282,8 @@ std::string_view JobRecord::rank_state(const Place& place) const {
         case Place::State::ended:
             break;
     }
-    if (place.by_dtrun) return "ended_by_dtrun";
-    return place.code == 0 && place.signal == 0 ? "ended_well" : "failed";
+    if (slot.by_dtrun) return "ended_by_dtrun";
+    return slot.code == 0 && slot.signal == 0 ? "ended_well" : "failed";
 }
 
 json::object JobRecord::host_view(HostId host) const {
@@ -317,11 +317,11 @@ json::object JobRecord::host_view(HostId host) const {
     return object;
 }
 
-void JobRecord::add_usage(json::object& rank, plan::PlannedRank place) const {
-    const std::size_t index = std::to_underlying(place);
+void JobRecord::add_usage(json::object& rank, plan::SlotId slot) const {
+    const std::size_t index = std::to_underlying(slot);
     if (index >= usages_.size() || usages_[index].at_ns == 0) return;
     const Usage& usage = usages_[index];
-    if (usage.last.pid != places_[index].pid) return;
+    if (usage.last.pid != slots_[index].pid) return;
     rank["processors"] = rounded(usage.processors);
     rank["cpu_s"] = rounded(static_cast<double>(usage.last.cpu_ns) / kSecond);
     rank["memory_bytes"] = usage.last.memory_bytes;
@@ -337,14 +337,14 @@ void JobRecord::add_usage(json::object& rank, plan::PlannedRank place) const {
     rank["steps_per_s"] = rounded(1 / span);
 }
 
-json::object JobRecord::rank_view(plan::PlannedRank place) const {
+json::object JobRecord::rank_view(plan::SlotId slot) const {
     static const Place kWaiting;
-    const std::size_t index = std::to_underlying(place);
-    const Place& known = index < places_.size() ? places_[index] : kWaiting;
+    const std::size_t index = std::to_underlying(slot);
+    const Place& known = index < slots_.size() ? slots_[index] : kWaiting;
     json::object object;
-    const Rank rank = hosts_.numbers().of(place);
+    const Rank rank = hosts_.numbers().of(slot);
     if (rank != kNoRank) object["rank"] = std::to_underlying(rank);
-    object["host"] = spec_.host_of(place);
+    object["host"] = spec_.host_of(slot);
     const std::string_view state = rank_state(known);
     object["state"] = state;
     if (known.pid != 0) object["pid"] = known.pid;
@@ -354,7 +354,7 @@ json::object JobRecord::rank_view(plan::PlannedRank place) const {
         has_ended || known.state == Place::State::lost ? known.ended_ns : now_ns();
     if (known.started_ns != 0)
         object["ran_s"] = rounded(static_cast<double>(until - known.started_ns) / kSecond);
-    if (known.state == Place::State::running) add_usage(object, place);
+    if (known.state == Place::State::running) add_usage(object, slot);
     return object;
 }
 
@@ -378,10 +378,10 @@ json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     json::array hosts, ranks;
     for (const HostId host : hosts_.hosts()) hosts.push_back(host_view(host));
     const plan::RankNumbers& numbers = hosts_.numbers();
-    for (std::uint32_t i = 0; i < numbers.places(); ++i) {
-        const plan::PlannedRank place{i};
-        const bool runs = i < places_.size() && places_[i].state == Place::State::running;
-        if (numbers.of(place) != kNoRank || runs) ranks.push_back(rank_view(place));
+    for (std::uint32_t i = 0; i < numbers.slots(); ++i) {
+        const plan::SlotId slot{i};
+        const bool runs = i < slots_.size() && slots_[i].state == Place::State::running;
+        if (numbers.of(slot) != kNoRank || runs) ranks.push_back(rank_view(slot));
     }
     object["hosts"] = std::move(hosts);
     object["ranks"] = std::move(ranks);

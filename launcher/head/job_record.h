@@ -39,7 +39,7 @@ public:
     void host_lost(HostId host, const std::string& why);
     void host_left(HostId host);  ///< nothing of the job is left there, though the job goes on
     void ranks_started(HostId host, const Started& started);
-    void rank_exited(plan::PlannedRank place, HostId host, const Exited& exited);
+    void rank_exited(plan::SlotId slot, HostId host, const Exited& exited);
     void restart(const Exited& because);
     void job_ending();
     /// \param report  what the user is told
@@ -68,7 +68,7 @@ private:
     };
 
     void world_started(std::uint64_t generation);
-    void rank_started(plan::PlannedRank place, HostId host, const RankPid& rank,
+    void rank_started(plan::SlotId slot, HostId host, const RankPid& rank,
                       std::uint64_t generation);
     /// Why a host cannot be used.
     struct Trouble {
@@ -78,13 +78,13 @@ private:
 
     void set_trouble(HostId host, Trouble trouble);
     void tell(watch::EventKind kind, boost::json::object fields);
-    Place& at(plan::PlannedRank place);
+    Place& at(plan::SlotId slot);
     boost::json::object host_view(HostId host) const;
-    boost::json::object rank_view(plan::PlannedRank place) const;
-    void add_usage(boost::json::object& rank, plan::PlannedRank place) const;
+    boost::json::object rank_view(plan::SlotId slot) const;
+    void add_usage(boost::json::object& rank, plan::SlotId slot) const;
     boost::json::object named(HostId host) const;
     std::string_view host_state(HostId host) const;
-    std::string_view rank_state(const Place& place) const;
+    std::string_view rank_state(const Place& slot) const;
     std::uint32_t world_size() const;
     std::string_view state() const;  ///< "starting", "running", "restarting", "ending" or "ended"
 
@@ -100,7 +100,7 @@ private:
     bool restarting_ = false;  ///< since a rank has failed
     std::optional<int> ended_code_;
     bool has_told_end_ = false;
-    std::vector<Place> places_;
+    std::vector<Place> slots_;
     std::vector<Usage> usages_;                  ///< by place; empty until somebody measures
     PerHost<Trouble> troubles_;                  ///< of hosts that have failed, or are lost
     PerHost<std::optional<Measures>> measures_;  ///< the last of each

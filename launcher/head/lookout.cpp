@@ -80,7 +80,7 @@ void Lookout::keep_tails() {
 }
 
 std::string Lookout::tail(Rank rank) const {
-    const auto place = hosts_.numbers().place_of(rank);
+    const auto place = hosts_.numbers().slot_of(rank);
     return place && tails_ ? std::string(tails_->of(*place)) : std::string();
 }
 
@@ -187,17 +187,17 @@ std::string Lookout::summary(const Survey& survey) const {
     return fmt::format("dtrun: no answer in time: {} (--timeout)\n", fmt::join(names, ", "));
 }
 
-bool Lookout::takes_input(plan::PlannedRank rank) const {
+bool Lookout::takes_input(plan::SlotId rank) const {
     return spec_.options.stdin_target.includes(hosts_.numbers().of(rank));
 }
 
 /// A terminal has no end of input.
-bool Lookout::can_type(plan::PlannedRank rank) const {
+bool Lookout::can_type(plan::SlotId rank) const {
     return has_terminal(rank) || (takes_input(rank) && !input_.ended());
 }
 
 void Lookout::attach(control::CallerId caller, const AskJob& ask) {
-    const auto rank = hosts_.numbers().place_of(ask.rank);
+    const auto rank = hosts_.numbers().slot_of(ask.rank);
     if (!rank) return refuse(caller, fmt::format("the job has no rank {} here", ask.rank));
     watchers_[caller].rank = *rank;
     Answer first;
@@ -212,11 +212,11 @@ void Lookout::attach(control::CallerId caller, const AskJob& ask) {
 }
 
 /// The rank was given a terminal (--pty).
-bool Lookout::has_terminal(plan::PlannedRank rank) const {
+bool Lookout::has_terminal(plan::SlotId rank) const {
     return spec_.options.pty && std::cmp_equal(*spec_.options.pty, std::to_underlying(rank));
 }
 
-void Lookout::show(plan::PlannedRank rank, const OutputView& output) {
+void Lookout::show(plan::SlotId rank, const OutputView& output) {
     for (auto& [caller, watcher] : watchers_) {
         if (watcher.rank != rank) continue;
         // The job does not wait for who watches.
@@ -235,18 +235,18 @@ void Lookout::show(plan::PlannedRank rank, const OutputView& output) {
     }
 }
 
-void Lookout::output_ended(plan::PlannedRank rank, Stream stream) {
+void Lookout::output_ended(plan::SlotId rank, Stream stream) {
     Ending& ending = endings_[rank];
     (stream == Stream::out ? ending.out : ending.err) = true;
     finish_if_ended(rank);
 }
 
-void Lookout::rank_ended(plan::PlannedRank rank, const Exited& exited) {
+void Lookout::rank_ended(plan::SlotId rank, const Exited& exited) {
     endings_[rank].code = exited.signal != 0 ? plan::kExitSignalBase + exited.signal : exited.code;
     finish_if_ended(rank);
 }
 
-void Lookout::finish_if_ended(plan::PlannedRank rank) {
+void Lookout::finish_if_ended(plan::SlotId rank) {
     const auto found = endings_.find(rank);
     if (watchers_.empty() || found == endings_.end()) return;
     const Ending& ending = found->second;
@@ -281,7 +281,7 @@ void Lookout::input_taken() {
 void Lookout::resized(control::CallerId caller, const TerminalSize& size) {
     const auto found = watchers_.find(caller);
     if (found == watchers_.end() || !spec_.options.pty) return;
-    const auto place = hosts_.numbers().place_of(static_cast<Rank>(*spec_.options.pty));
+    const auto place = hosts_.numbers().slot_of(static_cast<Rank>(*spec_.options.pty));
     if (place != found->second.rank) return;
     const RankPlace& where = spec_.placement.ranks[std::to_underlying(*place)];
     hosts_.send(plan::host_of(where), encode(Resize{size}));

@@ -53,12 +53,12 @@ public:
 
     // What the head sees.
     void generation_begins() { endings_.clear(); }
-    void output(plan::PlannedRank rank, const OutputView& output) {
+    void output(plan::SlotId rank, const OutputView& output) {
         if (!watchers_.empty()) show(rank, output);
         if (tails_) tails_->add(rank, output.data);
     }
-    void output_ended(plan::PlannedRank rank, Stream stream);
-    void rank_ended(plan::PlannedRank rank, const Exited& exited);
+    void output_ended(plan::SlotId rank, Stream stream);
+    void rank_ended(plan::SlotId rank, const Exited& exited);
     void input_taken();  ///< there may be room for more input
     void host_gone(HostId host);
 
@@ -83,7 +83,7 @@ public:
 private:
     /// A command that is attached to a rank.
     struct Watcher {
-        plan::PlannedRank rank{};
+        plan::SlotId rank{};
         std::uint64_t dropped_bytes = 0;  ///< of output, while it did not read
         bool waits_for_room = false;      ///< for its input
     };
@@ -99,12 +99,12 @@ private:
     asio::awaitable<Survey> take_stacks(Look look);
     void attach(control::CallerId caller, const AskJob& ask);
     void refuse(control::CallerId caller, const std::string& why);
-    void show(plan::PlannedRank rank, const OutputView& output);
+    void show(plan::SlotId rank, const OutputView& output);
     void answer_in_pieces(control::CallerId caller, const std::vector<std::string>& lines);
-    void finish_if_ended(plan::PlannedRank rank);
-    bool has_terminal(plan::PlannedRank rank) const;
-    bool takes_input(plan::PlannedRank rank) const;
-    bool can_type(plan::PlannedRank rank) const;
+    void finish_if_ended(plan::SlotId rank);
+    bool has_terminal(plan::SlotId rank) const;
+    bool takes_input(plan::SlotId rank) const;
+    bool can_type(plan::SlotId rank) const;
     std::string summary(const Survey& survey) const;
 
     const plan::JobSpec& spec_;
@@ -121,7 +121,7 @@ private:
     control::ControlServer* server_ = nullptr;
     std::optional<watch::RankTails> tails_;
     std::map<control::CallerId, Watcher> watchers_;
-    std::map<plan::PlannedRank, Ending> endings_;  ///< in this generation
+    std::map<plan::SlotId, Ending> endings_;  ///< in this generation
     TaskGroup tasks_;
 };
 

@@ -385,7 +385,7 @@ std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
     for (auto& [host, assign] : assigns) {
         const auto& places = context_.spec.hosts[host].ranks;
         for (RankSlot& rank : assign.ranks) {
-            const plan::PlannedRank place = places[std::to_underlying(rank.place)];
+            const plan::SlotId place = places[std::to_underlying(rank.place)];
             const RankPlace& planned = context_.spec.placement.ranks[std::to_underlying(place)];
             rank.slot = static_cast<std::uint32_t>(planned.slot);
         }
@@ -461,7 +461,7 @@ bool OwnAssigner::meets_at_master() const {
     return torch && !elsewhere && spec.options.torch_store != TorchStore::proxy;
 }
 
-plan::PlannedRank OwnAssigner::place_of(const Seat& seat) const {
+plan::SlotId OwnAssigner::place_of(const Seat& seat) const {
     return context_.spec.hosts[seat.host].ranks[std::to_underlying(seat.rank.place)];
 }
 

@@ -72,7 +72,7 @@ private:
     asio::awaitable<std::string> reachable_address(const Assign& assign, HostId first,
                                                    const std::vector<HostId>& others);
     bool meets_at_master() const;
-    plan::PlannedRank place_of(const Seat& seat) const;
+    plan::SlotId place_of(const Seat& seat) const;
     void start_ranks(const World& world, std::map<HostId, Assign> assigns);
     void tell_world(const World& world) const;
     std::string waiting_text() const;

@@ -66,7 +66,7 @@ std::string stacks_text(const JobOutcome& outcome) {
 }
 
 std::string host_of(Rank rank, const plan::JobSpec& spec, const plan::RankNumbers& numbers) {
-    const auto place = numbers.place_of(rank);
+    const auto place = numbers.slot_of(rank);
     return place ? spec.host_of(*place) : "?";
 }
 
@@ -85,7 +85,7 @@ std::string private_store_text(const plan::JobSpec& spec, const std::vector<std:
 std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
                          const plan::RankNumbers& numbers, const TailOf& tail) {
     const Exited& first = *outcome.first;
-    const auto place = numbers.place_of(first.rank);
+    const auto place = numbers.slot_of(first.rank);
     const std::string host = host_of(first.rank, spec, numbers);
     if (first.pid == 0)
         return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,

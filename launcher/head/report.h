@@ -11,7 +11,7 @@
 namespace dtrun::head {
 
 /// The last lines of a rank's standard error.
-using TailOf = std::function<std::vector<std::string>(plan::PlannedRank rank)>;
+using TailOf = std::function<std::vector<std::string>(plan::SlotId rank)>;
 
 /// What is told to the user at the end of a job that did not succeed: one screen, whose first line begins with
 /// "dtrun: " and all others with two blanks, without control characters. Empty for success.

@@ -239,7 +239,7 @@ void RealHead::apply(const discovery::HostChanges& changes) {
 Result<void> RealHead::open_output() {
     std::vector<std::string> rank_hosts;
     for (const RankPlace& place : spec_.placement.ranks)
-        rank_hosts.push_back(spec_.host_of(static_cast<plan::PlannedRank>(place.rank)));
+        rank_hosts.push_back(spec_.host_of(static_cast<plan::SlotId>(place.rank)));
     const auto wake = [this] {
         asio::post(io_, [this] {
             if (head_) head_->output_left();

@@ -4,7 +4,7 @@
 #include "base/numbered.h"
 #include "base/result.h"
 #include "launcher/output/rank_file_name.h"
-#include "launcher/plan/planned_rank.h"
+#include "launcher/plan/slot_id.h"
 #include "rendezvous/wire/output_messages.h"
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace dtrun::output {
 
 /// Bytes that have been written: their sender may send as many again.
 struct OutputCredit {
-    plan::PlannedRank rank{};
+    plan::SlotId rank{};
     Stream stream = Stream::out;
     std::size_t bytes = 0;
 };
@@ -33,7 +33,7 @@ struct StreamShow {
 };
 
 /// Places of ranks that come to those that an Output knows.
-struct MorePlaces {
+struct MoreSlots {
     std::vector<std::string> hosts;   ///< of each of them, in order
     std::vector<StreamShow> shows{};  ///< of their streams; empty: all as the tag has it
     RankFileName file_name{};         ///< of all places, old ones and new; empty: as before
@@ -48,7 +48,7 @@ public:
     virtual ~Output() = default;
 
     /// The job may have ranks in more places from now on.
-    virtual void add_places(MorePlaces places) = 0;
+    virtual void add_slots(MoreSlots places) = 0;
 
     /// Lines that begin from now on are shown with these numbers; until then with those of places.
     virtual void set_numbers(const plan::RankNumbers& numbers) = 0;
@@ -60,11 +60,11 @@ public:
 
     /// \param host_time_ns  since 1970, by the rank's host; unused without timestamps
     /// \param bytes         copied; every one of them is credited once
-    virtual void add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
+    virtual void add(plan::SlotId rank, Stream stream, std::int64_t host_time_ns,
                      std::string_view bytes) = 0;
 
     /// The stream has ended: an unfinished line is shown, with a '\n' if it has a prefix.
-    virtual void finish(plan::PlannedRank rank, Stream stream) = 0;
+    virtual void finish(plan::SlotId rank, Stream stream) = 0;
 
     /// Text of dtrun itself, on standard error; ends with '\n'. Any thread.
     virtual void message(std::string_view whole_lines) = 0;
@@ -97,7 +97,7 @@ public:
 
     /// The last (at most 10) lines of the rank's standard error, without line ends, each cut after
     /// 4096 bytes; of text overwritten by '\r' only the last. Quiet ranks have them too.
-    virtual std::vector<std::string> tail(plan::PlannedRank rank) const = 0;
+    virtual std::vector<std::string> tail(plan::SlotId rank) const = 0;
 
     /// Writes until everything is out or the deadline has passed, then ends the threads.
     /// Idempotent. take_failures() tells what was abandoned; collect() credits it.

@@ -197,7 +197,7 @@ Color colors(Color asked) {
 void show_terminal(OutputOptions& options, int terminal_rank, int world_size) {
     options.shows.resize(stream_count(world_size));
     for (int rank = 0; rank < world_size; ++rank) {
-        const auto planned = static_cast<plan::PlannedRank>(rank);
+        const auto planned = static_cast<plan::SlotId>(rank);
         options.console.push_back(rank == terminal_rank);
         options.shows[stream_index(planned, Stream::out)].raw = rank == terminal_rank;
     }
@@ -255,11 +255,11 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
     return options;
 }
 
-MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first) {
-    MorePlaces more;
+MoreSlots more_slots(const plan::JobSpec& spec, plan::SlotId first) {
+    MoreSlots more;
     const std::size_t before = std::to_underlying(first);
     for (std::size_t rank = before; rank < spec.placement.ranks.size(); ++rank)
-        more.hosts.push_back(spec.host_of(plan::PlannedRank{static_cast<std::uint32_t>(rank)}));
+        more.hosts.push_back(spec.host_of(plan::SlotId{static_cast<std::uint32_t>(rank)}));
     more.shows = choose_shows(spec, before);
     const plan::Options& asked = spec.options;
     if (!asked.only_ranks.empty() || !asked.quiet_ranks.empty()) {

@@ -17,7 +17,7 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
 
 /// The same for ranks that have been added to the job.
 /// \param first  the first of them
-MorePlaces more_places(const plan::JobSpec& spec, plan::PlannedRank first);
+MoreSlots more_slots(const plan::JobSpec& spec, plan::SlotId first);
 
 /// `text` in which "${role_name}" and "${local_rank}", also without braces, are replaced, and
 /// "$rank" has got braces.

@@ -200,7 +200,7 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
     const bool shown = (rank >= options.console.size() || options.console[rank]) &&
                        (stream >= options.shows.size() || options.shows[stream].console);
     Console* const console =
-        shown ? console_of[stream_index(plan::PlannedRank{0}, stream_of(stream))] : nullptr;
+        shown ? console_of[stream_index(plan::SlotId{0}, stream_of(stream))] : nullptr;
     const bool as_it_comes = raw || (stream < options.shows.size() && options.shows[stream].raw);
     const Rank number{static_cast<std::uint32_t>(rank)};
     StreamState& state = streams.emplace_back(LinePrefixer({}, parts), console, as_it_comes);
@@ -376,7 +376,7 @@ OutputMux::~OutputMux() {
     stop(Clock::now());
 }
 
-void OutputMux::add_places(MorePlaces places) {
+void OutputMux::add_slots(MoreSlots places) {
     Impl& impl = *impl_;
     const std::size_t before = impl.streams.size();
     impl.options.shows.resize(before);
@@ -411,7 +411,7 @@ void OutputMux::begin_attempt(int attempt) {
     if (impl_->files) impl_->files->begin_attempt(attempt);
 }
 
-void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
+void OutputMux::add(plan::SlotId rank, Stream stream, std::int64_t host_time_ns,
                     std::string_view bytes) {
     if (bytes.empty()) return;
     const std::size_t index = stream_index(rank, stream);
@@ -432,7 +432,7 @@ void OutputMux::add(plan::PlannedRank rank, Stream stream, std::int64_t host_tim
     if (!bytes.empty()) backlog.push_back({index, host_time_ns, std::string(bytes)});
 }
 
-void OutputMux::finish(plan::PlannedRank rank, Stream stream) {
+void OutputMux::finish(plan::SlotId rank, Stream stream) {
     const std::size_t index = stream_index(rank, stream);
     if (impl_->log) impl_->log->finish(index);
     Console* const console = impl_->streams[index].console;
@@ -520,11 +520,11 @@ std::vector<Error> OutputMux::take_failures() {
     return failures;
 }
 
-std::vector<std::string> OutputMux::tail(plan::PlannedRank rank) const {
+std::vector<std::string> OutputMux::tail(plan::SlotId rank) const {
     return impl_->tails[std::to_underlying(rank)].lines();
 }
 
-std::uint64_t OutputMux::bytes(plan::PlannedRank rank, Stream stream) const {
+std::uint64_t OutputMux::bytes(plan::SlotId rank, Stream stream) const {
     return impl_->streams[stream_index(rank, stream)].received_bytes;
 }
 

@@ -37,7 +37,7 @@ struct OutputOptions {
     Rotation rotation;              ///< of all files
     std::vector<bool> console;      ///< by rank: shown on the console; empty: every rank is
     std::vector<StreamShow> shows;  ///< by stream_index(); empty: all as the tag has it
-    bool may_grow = false;          ///< add_places() may be called
+    bool may_grow = false;          ///< add_slots() may be called
     /// Whether the user's terminal is raw, so that lines of dtrun's own have to end with "\r\n". Any thread.
     std::function<bool()> is_raw_terminal{};
     int stdout_fd = 1;  ///< inherited, stay open and keep their flags
@@ -77,12 +77,12 @@ public:
     OutputMux(const OutputMux&) = delete;
     OutputMux& operator=(const OutputMux&) = delete;
 
-    void add_places(MorePlaces places) override;
+    void add_slots(MoreSlots places) override;
     void set_numbers(const plan::RankNumbers& numbers) override;
     void begin_attempt(int attempt) override;
-    void add(plan::PlannedRank rank, Stream stream, std::int64_t host_time_ns,
+    void add(plan::SlotId rank, Stream stream, std::int64_t host_time_ns,
              std::string_view bytes) override;
-    void finish(plan::PlannedRank rank, Stream stream) override;
+    void finish(plan::SlotId rank, Stream stream) override;
     void message(std::string_view whole_lines) override;
     void message_to_terminal(std::string_view whole_lines, std::string_view elsewhere) override;
     void set_status(std::string_view text) override;
@@ -91,12 +91,12 @@ public:
     std::optional<Clock::time_point> due() const override;
     bool idle() const override;
     std::vector<Error> take_failures() override;
-    std::vector<std::string> tail(plan::PlannedRank rank) const override;
+    std::vector<std::string> tail(plan::SlotId rank) const override;
     void stop(Deadline deadline) override;
     bool is_disk_silent() const override;
     bool is_stderr_alive() const override;
 
-    std::uint64_t bytes(plan::PlannedRank rank, Stream stream) const;  ///< received so far
+    std::uint64_t bytes(plan::SlotId rank, Stream stream) const;  ///< received so far
 
 private:
     struct Impl;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "launcher/plan/planned_rank.h"
+#include "launcher/plan/slot_id.h"
 #include "rendezvous/wire/output_messages.h"
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 namespace dtrun::output {
 
 /// Position of a rank's stream in a table of all streams.
-inline std::size_t stream_index(plan::PlannedRank rank, Stream stream) {
+inline std::size_t stream_index(plan::SlotId rank, Stream stream) {
     return std::size_t{std::to_underlying(rank)} * 2 + (stream == Stream::err ? 1 : 0);
 }
-inline plan::PlannedRank rank_of(std::size_t index) {
-    return static_cast<plan::PlannedRank>(index / 2);
+inline plan::SlotId rank_of(std::size_t index) {
+    return static_cast<plan::SlotId>(index / 2);
 }
 inline Stream stream_of(std::size_t index) {
     return index % 2 == 0 ? Stream::out : Stream::err;

@@ -78,7 +78,7 @@ Result<void> remove_attempts(const std::string& directory) {
     return {};
 }
 
-std::string rank_directory(plan::PlannedRank rank, int world_size) {
+std::string rank_directory(plan::SlotId rank, int world_size) {
     const auto width = fmt::formatted_size("{}", world_size - 1);
     return fmt::format("rank.{:0{}}", std::to_underlying(rank), width);
 }
@@ -140,7 +140,7 @@ Result<void> RankFiles::make_files(std::size_t first) {
     return {};
 }
 
-bool RankFiles::has_file(plan::PlannedRank rank, Stream stream) const {
+bool RankFiles::has_file(plan::SlotId rank, Stream stream) const {
     return added_uses_[stream_index(rank, stream)] != Use::none;
 }
 
@@ -185,7 +185,7 @@ void RankFiles::close(std::size_t file) {
     std::erase(open_files_, file);
 }
 
-void RankFiles::add(plan::PlannedRank rank, Stream stream, std::string_view bytes) {
+void RankFiles::add(plan::SlotId rank, Stream stream, std::string_view bytes) {
     const auto index = static_cast<std::uint32_t>(stream_index(rank, stream));
     BufferQueue::Filler out(queue());
     while (!bytes.empty()) {

@@ -6,7 +6,7 @@
 #include "launcher/output/rank_file_name.h"
 #include "launcher/output/rotation.h"
 #include "launcher/output/sink.h"
-#include "launcher/plan/planned_rank.h"
+#include "launcher/plan/slot_id.h"
 #include "rendezvous/wire/output_messages.h"
 
 #include <unistd.h>
@@ -19,7 +19,7 @@
 namespace dtrun::output {
 
 /// "rank.07": zero padded to the width of the highest rank.
-std::string rank_directory(plan::PlannedRank rank, int world_size);
+std::string rank_directory(plan::SlotId rank, int world_size);
 
 /// rank.N/stdout and rank.N/stderr; of a restart, the same below attempt_N.
 RankFileName plain_file_names(int world_size);
@@ -51,10 +51,10 @@ public:
                                              Rotation rotation, BufferQueue::Options options,
                                              TakenFunction taken);
 
-    bool has_file(plan::PlannedRank rank, Stream stream) const;
+    bool has_file(plan::SlotId rank, Stream stream) const;
 
     /// \param stream  one that has a file
-    void add(plan::PlannedRank rank, Stream stream, std::string_view bytes);
+    void add(plan::SlotId rank, Stream stream, std::string_view bytes);
 
     /// What is added from now on goes to files of their own, which are made empty.
     /// \param attempt  greater than any before; the first files are those of 0

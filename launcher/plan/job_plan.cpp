@@ -300,7 +300,7 @@ Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Hos
 
 }  // namespace
 
-std::size_t JobSpec::program_of(PlannedRank rank) const {
+std::size_t JobSpec::program_of(SlotId rank) const {
     std::size_t next = 0;  // the first rank of the program behind
     for (std::size_t i = 0; i < programs.size(); ++i) {
         next += static_cast<std::size_t>(programs[i].ranks);
@@ -321,13 +321,13 @@ Result<HostId> list_host(JobSpec& spec, const Host& host) {
         spec.hosts.push_back(std::move(*target));
         spec.placement.hosts.push_back(host);
     }
-    std::vector<PlannedRank>& ranks = spec.hosts[id].ranks;
+    std::vector<SlotId>& ranks = spec.hosts[id].ranks;
     while (std::cmp_less(ranks.size(), host.slots)) {
         RankPlace place;
         place.rank = spec.placement.world_size();
         place.host = static_cast<int>(id);
         place.slot = place.local_rank = static_cast<int>(ranks.size());
-        ranks.push_back(static_cast<PlannedRank>(place.rank));
+        ranks.push_back(static_cast<SlotId>(place.rank));
         spec.placement.ranks.push_back(place);
     }
     return id;
@@ -393,7 +393,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     if (!options.mpirun)  // whose ssh finds out by itself
         if (auto done = read_ssh_config(spec); !done) return std::unexpected(done.error());
     for (const RankPlace& place : spec.placement.ranks)
-        spec.hosts[host_of(place)].ranks.push_back(static_cast<PlannedRank>(place.rank));
+        spec.hosts[host_of(place)].ranks.push_back(static_cast<SlotId>(place.rank));
     spec.env_added = std::move(environment->added);
     const bool is_only_shown =
         options.join && options.join->by_hand && options.plan != PlanFormat::none;

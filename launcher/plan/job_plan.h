@@ -7,7 +7,7 @@
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
-#include "launcher/plan/planned_rank.h"
+#include "launcher/plan/slot_id.h"
 #include "launcher/transport/host_target.h"
 #include "launcher/transport/ssh_config.h"
 #include "rendezvous/wire/start_messages.h"
@@ -28,7 +28,7 @@ struct JobHost {
     /// `transport` says ssh_command only if the user does.
     std::optional<transport::SshSettings> ssh;
     std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
-    std::vector<PlannedRank> ranks;                        ///< in order of local_rank
+    std::vector<SlotId> ranks;                             ///< in order of local_rank
     Allocation::Node node;                                 ///< what a scheduler tells of it
 };
 
@@ -81,13 +81,13 @@ struct JobSpec {
     bool discovers_hosts() const { return !discovery.empty(); }
 
     /// The index of the rank's program; 0 where there is one.
-    std::size_t program_of(PlannedRank rank) const;
+    std::size_t program_of(SlotId rank) const;
     /// The rank's program and its arguments.
-    const std::vector<std::string>& argv_of(PlannedRank rank) const {
+    const std::vector<std::string>& argv_of(SlotId rank) const {
         return programs.empty() ? options.program : programs[program_of(rank)].argv;
     }
     /// The name of the rank's host.
-    const std::string& host_of(PlannedRank rank) const {
+    const std::string& host_of(SlotId rank) const {
         return hosts[plan::host_of(placement.ranks[std::to_underlying(rank)])].host.name;
     }
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "launcher/plan/planned_rank.h"
+#include "launcher/plan/slot_id.h"
 
 #include <cstddef>
 #include <string>
@@ -16,7 +16,7 @@ public:
     /// \param bytes  of each rank that are kept, or up to twice as many
     explicit RankTails(std::size_t bytes = 16u << 10) : bytes_(bytes) {}
 
-    void add(plan::PlannedRank rank, std::string_view bytes) {
+    void add(plan::SlotId rank, std::string_view bytes) {
         std::string& tail = tails_[std::to_underlying(rank)];
         if (bytes.size() > bytes_) bytes.remove_prefix(bytes.size() - bytes_);
         tail += bytes;
@@ -24,7 +24,7 @@ public:
         tail.erase(0, tail.size() - bytes_);
         tail.erase(0, tail.find('\n') + 1);
     }
-    std::string_view of(plan::PlannedRank rank) const {
+    std::string_view of(plan::SlotId rank) const {
         const auto found = tails_.find(std::to_underlying(rank));
         return found == tails_.end() ? std::string_view() : found->second;
     }

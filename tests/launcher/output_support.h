@@ -22,9 +22,9 @@
 namespace dtrun {
 
 /// The first two ranks of a plan.
-inline constexpr plan::PlannedRank r0{0}, r1{1};
-constexpr plan::PlannedRank planned(int rank) {
-    return static_cast<plan::PlannedRank>(rank);
+inline constexpr plan::SlotId r0{0}, r1{1};
+constexpr plan::SlotId planned(int rank) {
+    return static_cast<plan::SlotId>(rank);
 }
 
 using namespace output;
@@ -145,7 +145,7 @@ public:
             rung_ = false;
         }
     }
-    std::size_t credited(plan::PlannedRank rank, Stream stream) {
+    std::size_t credited(plan::SlotId rank, Stream stream) {
         return credited_[stream_index(rank, stream)];
     }
 

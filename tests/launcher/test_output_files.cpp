@@ -30,11 +30,11 @@ OutputOptions with_directory(const std::string& directory, const MemoryFile& con
 }  // namespace
 
 TEST_CASE("Directories of ranks are padded to the width of the last rank", "[output]") {
-    CHECK(rank_directory(plan::PlannedRank{0}, 1) == "rank.0");
-    CHECK(rank_directory(plan::PlannedRank{9}, 10) == "rank.9");
-    CHECK(rank_directory(plan::PlannedRank{7}, 11) == "rank.07");
-    CHECK(rank_directory(plan::PlannedRank{7}, 100) == "rank.07");
-    CHECK(rank_directory(plan::PlannedRank{7}, 101) == "rank.007");
+    CHECK(rank_directory(plan::SlotId{0}, 1) == "rank.0");
+    CHECK(rank_directory(plan::SlotId{9}, 10) == "rank.9");
+    CHECK(rank_directory(plan::SlotId{7}, 11) == "rank.07");
+    CHECK(rank_directory(plan::SlotId{7}, 100) == "rank.07");
+    CHECK(rank_directory(plan::SlotId{7}, 101) == "rank.007");
 }
 
 TEST_CASE("Every rank has two files of its raw bytes", "[output]") {

@@ -32,8 +32,7 @@ JobSpec spec_of(const std::vector<std::pair<std::string, int>>& hosts) {
     spec.placement = place_ranks(list, {}).value();
     for (const Host& host : spec.placement.hosts) spec.hosts.emplace_back().host = host;
     for (const RankPlace& place : spec.placement.ranks)
-        spec.hosts[plan::host_of(place)].ranks.push_back(
-            static_cast<plan::PlannedRank>(place.rank));
+        spec.hosts[plan::host_of(place)].ranks.push_back(static_cast<plan::SlotId>(place.rank));
     return spec;
 }
 
@@ -68,8 +67,7 @@ TEST_CASE("torchrun's files are called by attempt and local rank, behind the hos
     CHECK(output_options(spec, "00ab")->directory != options->directory);
     REQUIRE(options->file_name);
     const auto name = [&](int rank, Stream stream, int attempt = 0) {
-        return options->file_name(stream_index(static_cast<plan::PlannedRank>(rank), stream),
-                                  attempt);
+        return options->file_name(stream_index(static_cast<plan::SlotId>(rank), stream), attempt);
     };
     CHECK(name(0, Stream::out).empty());
     if (several) {
@@ -90,10 +88,10 @@ TEST_CASE("DeepSpeed's files are one for each rank", "[output][deepspeed]") {
     const auto options = output_options(spec, "job");
     REQUIRE(options.has_value());
     CHECK(options->directory == "D");
-    const std::string name = options->file_name(stream_index(plan::PlannedRank{1}, Stream::out), 0);
+    const std::string name = options->file_name(stream_index(plan::SlotId{1}, Stream::out), 0);
     CHECK(std::regex_match(name, std::regex("[0-9]{14}_rank1\\.log")));
-    CHECK(options->file_name(stream_index(plan::PlannedRank{1}, Stream::err), 0) == name);
-    CHECK(options->file_name(stream_index(plan::PlannedRank{1}, Stream::err), 2) ==
+    CHECK(options->file_name(stream_index(plan::SlotId{1}, Stream::err), 0) == name);
+    CHECK(options->file_name(stream_index(plan::SlotId{1}, Stream::err), 2) ==
           name.substr(0, 14) + "_attempt2_rank1.log");
     REQUIRE(options->shows.size() == 4);
     for (const StreamShow& show : options->shows) CHECK_FALSE(show.console);
@@ -208,10 +206,10 @@ TEST_CASE("Lines of --tee have torchrun's prefix by local rank", "[output][torch
     const auto options = output_options(spec, "job");
     REQUIRE(options.has_value());
     REQUIRE(options->shows.size() == 6);
-    CHECK(options->shows[stream_index(plan::PlannedRank{0}, Stream::out)].prefix == "[trainer0]:");
-    CHECK(options->shows[stream_index(plan::PlannedRank{0}, Stream::err)].prefix.empty());
-    CHECK(options->shows[stream_index(plan::PlannedRank{1}, Stream::out)].prefix.empty());
-    CHECK(options->shows[stream_index(plan::PlannedRank{2}, Stream::out)].prefix == "[trainer0]:");
+    CHECK(options->shows[stream_index(plan::SlotId{0}, Stream::out)].prefix == "[trainer0]:");
+    CHECK(options->shows[stream_index(plan::SlotId{0}, Stream::err)].prefix.empty());
+    CHECK(options->shows[stream_index(plan::SlotId{1}, Stream::out)].prefix.empty());
+    CHECK(options->shows[stream_index(plan::SlotId{2}, Stream::out)].prefix == "[trainer0]:");
 }
 
 TEST_CASE("A template of prefixes knows names with and without braces", "[output][torchrun]") {

@@ -25,7 +25,7 @@ JobSpec sample_spec() {
     return spec;
 }
 
-std::vector<std::string> no_tail(PlannedRank) {
+std::vector<std::string> no_tail(SlotId) {
     return {};
 }
 
@@ -53,8 +53,8 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
     outcome.killed = 1;
     outcome.also_failed = 1;
     outcome.strays = 2;
-    const auto tail = [](PlannedRank rank) {
-        CHECK(rank == PlannedRank{3});
+    const auto tail = [](SlotId rank) {
+        CHECK(rank == SlotId{3});
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK(report_of(outcome, tail) ==
@@ -94,7 +94,7 @@ TEST_CASE("the report shows what @record has left, and who waited", "[report]") 
 
 TEST_CASE("ranks that have not found torch's store at an address of their own are told of --store",
           "[report]") {
-    const auto tail = [](PlannedRank) {
+    const auto tail = [](SlotId) {
         return std::vector<std::string>{
             "torch.distributed.DistNetworkError: The client socket has timed out after 20000ms "
             "while "
@@ -106,7 +106,7 @@ TEST_CASE("ranks that have not found torch's store at an address of their own ar
     spec.options.torch_store = TorchStore::rank0;
     CHECK_THAT(failure_report(outcome, spec, RankNumbers(std::size_t{6}), tail),
                !Catch::Contains("--store"));
-    const auto other = [](PlannedRank) {
+    const auto other = [](SlotId) {
         return std::vector<std::string>{"ValueError: The client socket is trying to sleep"};
     };
     CHECK_THAT(report_of(outcome, other), !Catch::Contains("--store"));
@@ -115,7 +115,7 @@ TEST_CASE("ranks that have not found torch's store at an address of their own ar
 TEST_CASE("an exception that standard error ends with is not shown twice", "[report]") {
     JobOutcome outcome = rank_failed(1, 1, 0);
     outcome.first->traceback = R"({"message": "ValueError: boom"})";
-    const auto tail = [](PlannedRank) {
+    const auto tail = [](SlotId) {
         return std::vector<std::string>{"Traceback", "ValueError: boom"};
     };
     CHECK_THAT(report_of(outcome, tail), !Catch::Contains("its exception"));
@@ -166,8 +166,8 @@ TEST_CASE("the report tells of ranks that had ended well before another one fail
 TEST_CASE("a member of a daemon's job tells of its ranks by the job's numbers", "[report]") {
     JobOutcome outcome = rank_failed(9, 1, 0);
     outcome.ended_well = {{Rank{8}, 950'000'000}};
-    const auto tail = [](PlannedRank rank) {
-        CHECK(rank == PlannedRank{3});
+    const auto tail = [](SlotId rank) {
+        CHECK(rank == SlotId{3});
         return std::vector<std::string>{"boom"};
     };
     const plan::RankNumbers numbers({Rank{6}, Rank{7}, Rank{8}, Rank{9}});
@@ -269,7 +269,7 @@ TEST_CASE("no text of others orders a terminal about or begins a line of dtrun's
     JobOutcome failed = rank_failed(1, 1, 0);
     failed.waiting = {foreign};
     const std::string text =
-        report_of(failed, [&](PlannedRank) { return std::vector<std::string>{foreign}; });
+        report_of(failed, [&](SlotId) { return std::vector<std::string>{foreign}; });
     CHECK(text.find('\x1b') == std::string::npos);
     CHECK(text.find("\ndtrun:") == std::string::npos);
 }

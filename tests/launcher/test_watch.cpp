@@ -145,7 +145,7 @@ TEST_CASE("JSON has numbers as people write them", "[watch]") {
 TEST_CASE("the last lines of a rank are kept, however much it prints", "[watch]") {
     constexpr std::size_t kBytes = 4096;
     RankTails tails(kBytes);
-    const plan::PlannedRank rank{3};
+    const plan::SlotId rank{3};
     CHECK(tails.of(rank).empty());
     for (int i = 0; i < 10'000; ++i) tails.add(rank, fmt::format("line {}\n", i));
     CHECK(tails.of(rank).size() <= 2 * kBytes);

@@ -33,15 +33,15 @@ public:
     MemoryOutput(asio::any_io_executor executor, std::function<void()> wake)
         : executor_(std::move(executor)), wake_(std::move(wake)) {}
 
-    void add_places(output::MorePlaces) override {}
+    void add_slots(output::MoreSlots) override {}
     void set_numbers(const plan::RankNumbers&) override {}
     void begin_attempt(int) override {}
-    void add(plan::PlannedRank rank, Stream stream, std::int64_t, std::string_view bytes) override {
+    void add(plan::SlotId rank, Stream stream, std::int64_t, std::string_view bytes) override {
         bytes_ += bytes.size();
         waiting_.push_back({rank, stream, bytes.size()});
         read();
     }
-    void finish(plan::PlannedRank, Stream) override {}
+    void finish(plan::SlotId, Stream) override {}
     void message(std::string_view lines) override { text_ += lines; }
     void set_status(std::string_view) override {}
     bool has_terminal() const override { return false; }
@@ -51,7 +51,7 @@ public:
     }
     bool idle() const override { return waiting_.empty() && left_.empty(); }
     std::vector<Error> take_failures() override { return {}; }
-    std::vector<std::string> tail(plan::PlannedRank) const override { return {}; }
+    std::vector<std::string> tail(plan::SlotId) const override { return {}; }
     void stop(Deadline) override {}
 
     void pause(bool paused) {
