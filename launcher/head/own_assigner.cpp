@@ -25,17 +25,17 @@ constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
 constexpr std::chrono::seconds kWaitingNews{30};  // between two lines on what is waited for
 
 /// The one world of a job that is not elastic: its plan.
-std::vector<Seat> planned_world(const plan::JobSpec& spec) {
-    std::vector<Seat> world;
+std::vector<RankAssignment> planned_world(const plan::JobSpec& spec) {
+    std::vector<RankAssignment> world;
     for (const RankPlace& place : spec.placement.ranks) {
-        Seat& seat = world.emplace_back();
-        seat.host = plan::host_of(place);
-        seat.rank.rank = static_cast<Rank>(place.rank);
-        seat.rank.local_rank = static_cast<std::uint32_t>(place.local_rank);
-        seat.rank.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
-        seat.rank.cross_size = static_cast<std::uint32_t>(place.cross_size);
-        seat.rank.place = SlotIndex{seat.rank.local_rank};
-        seat.fresh = true;
+        RankAssignment& assigned = world.emplace_back();
+        assigned.host = plan::host_of(place);
+        assigned.rank.rank = static_cast<Rank>(place.rank);
+        assigned.rank.local_rank = static_cast<std::uint32_t>(place.local_rank);
+        assigned.rank.cross_rank = static_cast<std::uint32_t>(place.cross_rank);
+        assigned.rank.cross_size = static_cast<std::uint32_t>(place.cross_size);
+        assigned.rank.place = SlotIndex{assigned.rank.local_rank};
+        assigned.fresh = true;
     }
     return world;
 }
@@ -269,8 +269,8 @@ void OwnAssigner::exchanged() {
 }
 
 /// Starts processes for a world that begins when they are there.
-void OwnAssigner::prepare(const std::vector<Seat>& seats) {
-    for (auto& [host, order] : prepare_world(assignments({generations_.generation() + 1, seats}))) {
+void OwnAssigner::prepare(const std::vector<RankAssignment>& world) {
+    for (auto& [host, order] : prepare_world(assignments({generations_.generation() + 1, world}))) {
         order.world.master_address = master_address_;
         log::info("{}: {} new processes", context_.hosts.name(host), order.world.ranks.size());
         context_.hosts.send(host, encode(order));
@@ -377,7 +377,7 @@ asio::awaitable<void> OwnAssigner::wait_after_failure() {
 
 /// What each host is told of a world; relays also if only hosts behind them have ranks.
 std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
-    auto assigns = assign_world(world.generation, world.seats, members_,
+    auto assigns = assign_world(world.generation, world.ranks, members_,
                                 contracts::needs_nodes(context_.spec.contracts));
     const Hosts& hosts = context_.hosts;
     const Assign any = assigns.begin()->second;
@@ -461,21 +461,21 @@ bool OwnAssigner::meets_at_master() const {
     return torch && !elsewhere && spec.options.torch_store != TorchStore::proxy;
 }
 
-plan::SlotId OwnAssigner::place_of(const Seat& seat) const {
-    return context_.spec.hosts[seat.host].ranks[std::to_underlying(seat.rank.place)];
+plan::SlotId OwnAssigner::place_of(const RankAssignment& assigned) const {
+    return context_.spec.hosts[assigned.host].ranks[std::to_underlying(assigned.rank.place)];
 }
 
 void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assigns) {
     Hosts& hosts = context_.hosts;
-    const auto world_size = static_cast<std::uint32_t>(world.seats.size());
+    const auto world_size = static_cast<std::uint32_t>(world.ranks.size());
     PerHost<std::uint32_t> ranks_on_host(hosts.count(), 0);
     std::vector<Rank> numbers(context_.spec.placement.ranks.size(), kNoRank);
-    for (const Seat& seat : world.seats) {
-        ++ranks_on_host[seat.host];
-        numbers[std::to_underlying(place_of(seat))] = seat.rank.rank;
+    for (const RankAssignment& assigned : world.ranks) {
+        ++ranks_on_host[assigned.host];
+        numbers[std::to_underlying(place_of(assigned))] = assigned.rank.rank;
     }
     hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
-    const bool goes_on = !std::ranges::all_of(world.seats, &Seat::fresh);
+    const bool goes_on = !std::ranges::all_of(world.ranks, &RankAssignment::fresh);
     const auto all = hosts.hosts();
     for (const HostId host : all)
         if (!goes_on) hosts[host].ranks.clear();
@@ -501,15 +501,15 @@ void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assig
 
 void OwnAssigner::tell_world(const World& world) const {
     std::vector<std::string> names;
-    for (const Seat& seat : world.seats) {
-        const std::string& name = context_.hosts.name(seat.host);
+    for (const RankAssignment& assigned : world.ranks) {
+        const std::string& name = context_.hosts.name(assigned.host);
         if (names.empty() || names.back() != name) names.push_back(name);
     }
     const std::string text =
-        fmt::format("generation {}: {} rank{} on {}", world.generation, world.seats.size(),
-                    world.seats.size() == 1 ? "" : "s", name_hosts(names));
+        fmt::format("generation {}: {} rank{} on {}", world.generation, world.ranks.size(),
+                    world.ranks.size() == 1 ? "" : "s", name_hosts(names));
     const int asked = context_.spec.options.world_size.value_or(0);
-    if (world.generation > 1 || std::cmp_not_equal(asked, world.seats.size()))
+    if (world.generation > 1 || std::cmp_not_equal(asked, world.ranks.size()))
         log::warn("{}", text);
     else
         log::info("{}", text);

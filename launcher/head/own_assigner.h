@@ -48,7 +48,7 @@ private:
     /// A world that is to begin.
     struct World {
         std::uint64_t generation = 0;
-        std::vector<Seat> seats;  ///< by rank
+        std::vector<RankAssignment> ranks;  ///< by rank
     };
 
     void paused(HostId host, const Paused& paused);
@@ -56,7 +56,7 @@ private:
     void rolled(HostId host, const Rolled& rolled);
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
-    void prepare(const std::vector<Seat>& seats);
+    void prepare(const std::vector<RankAssignment>& ranks);
     void tell_change(const std::optional<Generations::Warning>& warning);
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
@@ -72,7 +72,7 @@ private:
     asio::awaitable<std::string> reachable_address(const Assign& assign, HostId first,
                                                    const std::vector<HostId>& others);
     bool meets_at_master() const;
-    plan::SlotId place_of(const Seat& seat) const;
+    plan::SlotId place_of(const RankAssignment& assigned) const;
     void start_ranks(const World& world, std::map<HostId, Assign> assigns);
     void tell_world(const World& world) const;
     std::string waiting_text() const;

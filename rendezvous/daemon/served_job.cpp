@@ -77,7 +77,7 @@ const char* phase_name(const Generations& generations) {
 
 /// What a daemon keeps of a member.
 struct MemberRecord {
-    Bytes seat;
+    Bytes state;
     std::string name;
     std::uint32_t slots = 0;
     std::string peer_address, server_address;
@@ -86,7 +86,7 @@ struct MemberRecord {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("seat", m.seat), f("name", m.name), f("slots", m.slots);
+        f("seat", m.state), f("name", m.name), f("slots", m.slots);
         f("peer_address", m.peer_address), f("server_address", m.server_address);
         f("free_port", m.free_port), f("addresses", m.addresses);
     }
@@ -142,15 +142,15 @@ void ServedJob::restore_members(const JobRecord& record, Deadline now,
     generations_.emplace(unpacked<JobPolicy>(record.policy));
     for (const auto& [id, bytes] : record.members) {
         const auto saved = unpacked<MemberRecord>(bytes);
-        Seat& seat = members_[id] = unpacked<Seat>(saved.seat);
-        seat.away_until = now + limit;
-        while (!hosts_.has(seat.host)) hosts_.emplace_back();
-        hosts_[seat.host] = {saved.name,           saved.slots,     saved.peer_address,
-                             saved.server_address, saved.free_port, saved.addresses};
+        MemberState& state = members_[id] = unpacked<MemberState>(saved.state);
+        state.away_until = now + limit;
+        while (!hosts_.has(state.host)) hosts_.emplace_back();
+        hosts_[state.host] = {saved.name,           saved.slots,     saved.peer_address,
+                              saved.server_address, saved.free_port, saved.addresses};
     }
     while (hosts_.size() < record.hosts.size()) hosts_.emplace_back();
     while (owners_.size() < hosts_.size()) owners_.emplace_back();
-    for (const auto& [id, seat] : members_) owners_[seat.host] = id;
+    for (const auto& [id, state] : members_) owners_[state.host] = id;
     if (const auto done = generations_->restore(record.job, record.hosts, now, limit); !done)
         finish(done.error().message, {});
     else if (generations_->phase() == Generations::Phase::ended)
@@ -202,13 +202,13 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
         }
         if (auto done = known->second.sent.heard(enter.heard); !done) return done;
     }
-    Seat& seat = members_.at(enter.member);
-    seat.peer = peer;
-    seat.away_until.reset();
+    MemberState& state = members_.at(enter.member);
+    state.peer = peer;
+    state.away_until.reset();
     peers_[peer] = Peer{enter.member};
     hub_.add_peer(peer, PeerKind::subtree, kNoRank);
-    send_now(peer, encode(Heard{seat.heard.last()}));
-    for (const Bytes& frame : seat.sent.unheard()) send_now(peer, frame);
+    send_now(peer, encode(Heard{state.heard.last()}));
+    for (const Bytes& frame : state.sent.unheard()) send_now(peer, frame);
     unsaved_ = true;
     return {};
 }
@@ -237,14 +237,14 @@ void ServedJob::add_member(const Enter& enter, Deadline now, std::string remote,
     log::info("job {}: {} enters with {}", escaped(options_.name), escaped(enter.name),
               plural(enter.slots, "slot"));
     if (!generations_) generations_.emplace(policy_of(enter));
-    Seat& seat = members_[enter.member];
-    seat.host = free_host();
-    owners_[seat.host] = enter.member;
-    seat.order = enter.node_rank != Enter::kAny ? enter.node_rank : kUnplaced;
-    hosts_[seat.host] = {enter.name,       enter.slots,     std::move(remote),
-                         std::move(local), enter.free_port, enter.addresses};
-    generations_->host_listed(seat.host, enter.slots, now, seat.order);
-    generations_->host_ready(seat.host, now);
+    MemberState& state = members_[enter.member];
+    state.host = free_host();
+    owners_[state.host] = enter.member;
+    state.order = enter.node_rank != Enter::kAny ? enter.node_rank : kUnplaced;
+    hosts_[state.host] = {enter.name,       enter.slots,     std::move(remote),
+                          std::move(local), enter.free_port, enter.addresses};
+    generations_->host_listed(state.host, enter.slots, now, state.order);
+    generations_->host_ready(state.host, now);
 }
 
 /// A number for another host: that of one that has gone, if there is one.
@@ -286,19 +286,19 @@ Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
     if (!member)
         return fail(Errc::invalid_input, "unexpected frame of type {}",
                     static_cast<int>(frame.type));
-    Seat& seat = members_.at(*member);
+    MemberState& state = members_.at(*member);
     unsaved_ = true;
     if (frame.type == FrameType::heard) {
         const auto heard = decode<Heard>(frame.payload);
-        return heard ? seat.sent.heard(heard->number) : std::unexpected(heard.error());
+        return heard ? state.sent.heard(heard->number) : std::unexpected(heard.error());
     }
     if (frame.type != FrameType::numbered)
         return fail(Errc::invalid_input, "unexpected frame of type {}",
                     static_cast<int>(frame.type));
-    const auto done = seat.heard.take(
+    const auto done = state.heard.take(
         frame.payload, [&](const FrameView& inner) { return from_member(*member, inner, now); });
     if (!done || !members_.contains(*member)) return done;
-    send_now(id, encode(Heard{seat.heard.last()}));
+    send_now(id, encode(Heard{state.heard.last()}));
     carry_out();
     return {};
 }
@@ -393,8 +393,8 @@ void ServedJob::tick(Deadline now) {
         is_forgotten_ = true;
     }
     std::vector<MemberId> gone;
-    for (const auto& [id, seat] : members_)
-        if (seat.away_until && *seat.away_until <= now) gone.push_back(id);
+    for (const auto& [id, state] : members_)
+        if (state.away_until && *state.away_until <= now) gone.push_back(id);
     for (const MemberId id : gone) remove(id, "its connection broke and it did not come back", now);
     if (!generations_ || generations_->next_deadline() > now) return;
     generations_->tick(now);
@@ -403,8 +403,8 @@ void ServedJob::tick(Deadline now) {
 
 Deadline ServedJob::next_deadline() const {
     Deadline next = std::min(hub_.next_deadline(), unused_until());
-    for (const auto& [id, seat] : members_)
-        if (seat.away_until) next = std::min(next, *seat.away_until);
+    for (const auto& [id, state] : members_)
+        if (state.away_until) next = std::min(next, *state.away_until);
     return generations_ ? std::min(next, generations_->next_deadline()) : next;
 }
 
@@ -457,7 +457,7 @@ void ServedJob::tell_change(const std::optional<Generations::Warning>& warning) 
     send_to_all(notice_.make(notice));
 }
 
-void ServedJob::begin(const std::vector<dtrun::Seat>& world) {
+void ServedJob::begin(const std::vector<RankAssignment>& world) {
     log::info("job {}: generation {} begins with {}", escaped(options_.name), generation(),
               plural(world.size(), "rank"));
     notice_.begin();
@@ -506,8 +506,8 @@ std::string ServedJob::text_of(const Generations::End& end) const {
 }
 
 void ServedJob::end(const std::string& why) {
-    for (const auto& [id, seat] : members_)
-        if (seat.peer) send_now(*seat.peer, encode(Stop{SIGTERM, kGraceMs, why}));
+    for (const auto& [id, state] : members_)
+        if (state.peer) send_now(*state.peer, encode(Stop{SIGTERM, kGraceMs, why}));
 }
 
 template <class Message>
@@ -519,13 +519,13 @@ void ServedJob::send(HostId host, const Message& message) {
 template <class Message>
 void ServedJob::send_to_all(const Message& message) {
     const Bytes frame = encode(message);
-    for (auto& [id, seat] : members_) send(seat, frame);
+    for (auto& [id, state] : members_) send(state, frame);
 }
 
 /// Arrives once, over whatever connections the member has.
-void ServedJob::send(Seat& seat, const Bytes& frame) {
-    const Bytes numbered = seat.sent.add(frame);
-    if (seat.peer) send_now(*seat.peer, numbered);
+void ServedJob::send(MemberState& state, const Bytes& frame) {
+    const Bytes numbered = state.sent.add(frame);
+    if (state.peer) send_now(*state.peer, numbered);
 }
 
 void ServedJob::send_now(PeerId peer, const Bytes& frame) {
@@ -562,10 +562,10 @@ void ServedJob::save() {
         for (const HostId host : hosts_.hosts())
             record.hosts.push_back(generations_->save_host(host));
     }
-    for (const auto& [id, seat] : members_) {
-        const Member& host = hosts_[seat.host];
+    for (const auto& [id, state] : members_) {
+        const Member& host = hosts_[state.host];
         record.members[id] =
-            packed(MemberRecord{packed(seat), host.name, host.slots, host.peer_address,
+            packed(MemberRecord{packed(state), host.name, host.slots, host.peer_address,
                                 host.server_address, host.free_port, host.addresses});
     }
     db_->save_job(record);
@@ -611,22 +611,22 @@ boost::json::object ServedJob::describe(Deadline now) const {
     job["ranks_min"] = generations_->policy().ranks_min;
     job["ranks_max"] = generations_->policy().sizes.max;
     boost::json::array members;
-    for (const auto& [id, seat] : members_) members.push_back(describe(seat));
+    for (const auto& [id, state] : members_) members.push_back(describe(state));
     job["members"] = std::move(members);
     return job;
 }
 
-boost::json::object ServedJob::describe(const Seat& seat) const {
+boost::json::object ServedJob::describe(const MemberState& state) const {
     boost::json::array ranks;
-    for (const dtrun::Seat& of_world : generations_->world())
-        if (of_world.host == seat.host) ranks.push_back(std::to_underlying(of_world.rank.rank));
+    for (const RankAssignment& of_world : generations_->world())
+        if (of_world.host == state.host) ranks.push_back(std::to_underlying(of_world.rank.rank));
     boost::json::object member;
-    member["host"] = hosts_[seat.host].name;
-    member["slots"] = hosts_[seat.host].slots;
+    member["host"] = hosts_[state.host].name;
+    member["slots"] = hosts_[state.host].slots;
     member["ranks"] = ranks.size();
     if (!ranks.empty()) member["first_rank"] = ranks.front();
     member["rank_list"] = std::move(ranks);
-    member["connected"] = seat.peer.has_value();
+    member["connected"] = state.peer.has_value();
     return member;
 }
 

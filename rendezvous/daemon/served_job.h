@@ -77,7 +77,7 @@ public:
 
 private:
     /// A member's place in the conversation with it, which outlives its connections.
-    struct Seat {
+    struct MemberState {
         HostId host{};
         std::uint64_t order = 0;  ///< see Generations::host_listed()
         SentFrames sent;
@@ -108,7 +108,7 @@ private:
     Deadline unused_until() const;
     void carry_out();
     void tell_change(const std::optional<Generations::Warning>& warning);
-    void begin(const std::vector<dtrun::Seat>& world);
+    void begin(const std::vector<RankAssignment>& world);
     void finish(const Generations::End& end);
     void finish(const std::string& why, MemberId because_of);
     std::string text_of(const Generations::End& end) const;
@@ -116,9 +116,9 @@ private:
     void send(HostId host, const Message& message);
     template <class Message>
     void send_to_all(const Message& message);
-    void send(Seat& seat, const Bytes& frame);
+    void send(MemberState& state, const Bytes& frame);
     void send_now(PeerId peer, const Bytes& frame);
-    boost::json::object describe(const Seat& seat) const;
+    boost::json::object describe(const MemberState& state) const;
 
     JobId id_;
     Options options_;
@@ -128,7 +128,7 @@ private:
     std::optional<Generations> generations_;  ///< once a member has entered
     Hub hub_;
     std::map<PeerId, Peer> peers_;
-    std::map<MemberId, Seat> members_;
+    std::map<MemberId, MemberState> members_;
     PerHost<Member> hosts_;  ///< as their members have described them; without slots: it has gone
     PerHost<MemberId> owners_;
     ChangeNotice notice_;

@@ -12,7 +12,7 @@ constexpr const char* kHostsChange = "hosts have changed";
 
 }  // namespace
 
-Generations::Generations(JobPolicy policy, std::vector<Seat> fixed, std::uint32_t seed)
+Generations::Generations(JobPolicy policy, std::vector<RankAssignment> fixed, std::uint32_t seed)
     : policy_(std::move(policy)), fixed_(std::move(fixed)), random_(seed) {
     assert(policy_.ranks_min >= 1 && policy_.ranks_start >= policy_.ranks_min);
 }
@@ -48,9 +48,9 @@ bool Generations::is_coming() const {
 /// Places of a host whose processes have ranks, in the order of these.
 std::vector<SlotIndex> Generations::living(HostId host) const {
     std::vector<SlotIndex> places;
-    for (const Seat& seat : world_)
-        if (seat.host == host && slot_at(host, seat.rank.place).process.lives)
-            places.push_back(seat.rank.place);
+    for (const RankAssignment& assigned : world_)
+        if (assigned.host == host && slot_at(host, assigned.rank.place).process.lives)
+            places.push_back(assigned.rank.place);
     return places;
 }
 
@@ -87,14 +87,16 @@ bool Generations::is_keepable() const {
 }
 
 /// The world that could begin now.
-std::vector<Seat> Generations::plan(With with) const {
-    if (!fixed_.empty()) return slots_ready() >= fixed_.size() ? fixed_ : std::vector<Seat>{};
+std::vector<RankAssignment> Generations::plan(With with) const {
+    if (!fixed_.empty())
+        return slots_ready() >= fixed_.size() ? fixed_ : std::vector<RankAssignment>{};
     using Age = std::tuple<std::uint64_t, std::uint64_t, HostId>;
     std::vector<std::pair<Age, HostOffer>> offers;
     for (const HostId id : hosts_.hosts()) {
         auto offer = offer_of(id, with);
-        const bool is_new = hosts_[id].seated == 0;
-        const Age age(is_new ? UINT64_MAX : hosts_[id].seated, is_new ? hosts_[id].order : 0, id);
+        const bool is_new = hosts_[id].first_world == 0;
+        const Age age(is_new ? UINT64_MAX : hosts_[id].first_world, is_new ? hosts_[id].order : 0,
+                      id);
         if (offer) offers.emplace_back(age, std::move(*offer));
     }
     std::ranges::sort(offers, {}, [](const auto& offer) { return offer.first; });
@@ -149,7 +151,7 @@ void Generations::pause(std::string why, Deadline now) {
     forget_plans();
     if (now - began_ >= kStable)
         for (Host& host : hosts_) {
-            if (host.state != State::ready || host.seated == 0) continue;
+            if (host.state != State::ready || host.first_world == 0) continue;
             host.failures = 0;
             for (Slot& slot : host.slots) slot.failures = 0;
         }
@@ -178,7 +180,7 @@ void Generations::settle(Deadline now) {
     const bool because_of_host = std::exchange(host_was_lost_, false);
     if (failure && !because_of_host) blame(*failure, now);
     if (phase_ == Phase::ended || !may_reset()) return;
-    std::vector<Seat> world = plan(With::newcomers);
+    std::vector<RankAssignment> world = plan(With::newcomers);
     if (world.size() >= policy_.ranks_min) return begin(std::move(world), now);
     look(now);
 }
@@ -247,7 +249,7 @@ void Generations::gather(Deadline now) {
     if (phase_ == Phase::ended) return;
     if (is_finishing_) return go_on_as_few(now);
     if (!target_.empty()) return is_prepared() ? call(target_) : void();
-    std::vector<Seat> world = plan(With::survivors);
+    std::vector<RankAssignment> world = plan(With::survivors);
     const bool enough = world.size() >= policy_.ranks_min;
     const bool waits = policy_.refill == Refill::wait && refill_until_ && now < *refill_until_;
     if (enough && !(waits && prepare(now))) return call(std::move(world));
@@ -258,7 +260,7 @@ void Generations::gather(Deadline now) {
 
 /// Ranks have ended well: those that wait go on without them, and without anybody else.
 void Generations::go_on_as_few(Deadline now) {
-    std::vector<Seat> world = plan(With::survivors);
+    std::vector<RankAssignment> world = plan(With::survivors);
     if (world.size() >= policy_.ranks_min) return call(std::move(world));
     pause("too few ranks live on", now);
 }
@@ -293,11 +295,12 @@ void Generations::tick_collecting(Deadline now) {
 /// Has processes started for a world that is larger than the living can form.
 /// \return whether there are any to start
 bool Generations::prepare(Deadline now) {
-    std::vector<Seat> world = plan(With::newcomers);
+    std::vector<RankAssignment> world = plan(With::newcomers);
     if (world.size() < policy_.ranks_min || world.size() <= plan(With::survivors).size())
         return false;
-    for (const Seat& seat : world)
-        if (seat.fresh) slot_at(seat.host, seat.rank.place).process = {.prepared = true};
+    for (const RankAssignment& assigned : world)
+        if (assigned.fresh)
+            slot_at(assigned.host, assigned.rank.place).process = {.prepared = true};
     target_ = std::move(world);
     prepared_until_ = now + policy_.desk_timeout;
     orders_.prepare = target_;
@@ -306,8 +309,8 @@ bool Generations::prepare(Deadline now) {
 
 /// Whether all processes that the next world needs are there.
 bool Generations::is_prepared() const {
-    return !target_.empty() && std::ranges::all_of(target_, [this](const Seat& seat) {
-        return !seat.fresh || slot_at(seat.host, seat.rank.place).process.gated;
+    return !target_.empty() && std::ranges::all_of(target_, [this](const RankAssignment& assigned) {
+        return !assigned.fresh || slot_at(assigned.host, assigned.rank.place).process.gated;
     });
 }
 
@@ -325,13 +328,13 @@ void Generations::abandon_prepared() {
 }
 
 /// Before the places are given, which cannot be taken back, every host says that it is there.
-void Generations::call(std::vector<Seat> world) {
+void Generations::call(std::vector<RankAssignment> world) {
     target_ = std::move(world);
     phase_ = Phase::calling;
     orders_.roll = ++roll_;
     to_roll_.clear();
-    for (const Seat& seat : target_)
-        if (to_roll_.empty() || to_roll_.back() != seat.host) to_roll_.push_back(seat.host);
+    for (const RankAssignment& assigned : target_)
+        if (to_roll_.empty() || to_roll_.back() != assigned.host) to_roll_.push_back(assigned.host);
 }
 
 void Generations::host_rolled(HostId host, std::uint64_t number, Deadline now) {
@@ -362,7 +365,7 @@ bool Generations::is_waited_for() const {
 void Generations::look(Deadline now) {
     if (phase_ != Phase::waiting) return;
     if (!waiting_since_) waiting_since_ = now;
-    std::vector<Seat> world = plan(With::newcomers);
+    std::vector<RankAssignment> world = plan(With::newcomers);
     if (world.size() < slots_needed()) {
         call_until_.reset();
         if (is_waited_for() && now >= *waiting_since_ + patience() && !waits_for_first())
@@ -375,7 +378,7 @@ void Generations::look(Deadline now) {
 }
 
 /// Processes that live and have no rank in the new world are ended.
-void Generations::begin(std::vector<Seat> world, Deadline now) {
+void Generations::begin(std::vector<RankAssignment> world, Deadline now) {
     if (generation_ > 0) ++resets_;
     ++generation_;
     phase_ = Phase::running;
@@ -384,22 +387,23 @@ void Generations::begin(std::vector<Seat> world, Deadline now) {
     waiting_since_.reset();
     forget_plans();
     if (generation_ == 1) first_size_ = static_cast<std::uint32_t>(world.size());
-    std::vector<Process> seated;
-    for (Seat& seat : world) {
-        Host& host = hosts_[seat.host];
-        if (host.seated == 0) host.seated = generation_;
-        const Process before = std::exchange(slot_at(seat.host, seat.rank.place).process, {});
-        seat.fresh = !before.lives && !before.prepared;
-        seated.push_back({.lives = true, .early = !seat.fresh, .capable = before.capable});
+    std::vector<Process> processes;
+    for (RankAssignment& assigned : world) {
+        Host& host = hosts_[assigned.host];
+        if (host.first_world == 0) host.first_world = generation_;
+        const Process before =
+            std::exchange(slot_at(assigned.host, assigned.rank.place).process, {});
+        assigned.fresh = !before.lives && !before.prepared;
+        processes.push_back({.lives = true, .early = !assigned.fresh, .capable = before.capable});
     }
-    if (std::ranges::all_of(world, &Seat::fresh)) is_finishing_ = false;
+    if (std::ranges::all_of(world, &RankAssignment::fresh)) is_finishing_ = false;
     each_process([this](HostId host, SlotIndex place, Process& process) {
         if (!process.lives) return;
         process = {.ending = true};
         if (hosts_[host].is_listed()) orders_.kill.emplace_back(host, place);
     });
     for (std::size_t i = 0; i < world.size(); ++i)
-        slot_at(world[i].host, world[i].rank.place).process = seated[i];
+        slot_at(world[i].host, world[i].rank.place).process = processes[i];
     world_ = std::move(world);
     orders_.begin = world_;
     release_delisted();

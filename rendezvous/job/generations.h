@@ -43,7 +43,8 @@ public:
 
     /// \param fixed  the only world that there can be; empty: as plan_world() says
     /// \param seed   of the random parts of cool-downs
-    explicit Generations(JobPolicy policy, std::vector<Seat> fixed = {}, std::uint32_t seed = 1);
+    explicit Generations(JobPolicy policy, std::vector<RankAssignment> fixed = {},
+                         std::uint32_t seed = 1);
 
     // Events.
     /// The job may use so many slots of this host: a new one, or one that has more or less than before.
@@ -118,12 +119,12 @@ public:
         bool sever = false;
         std::vector<std::pair<HostId, SlotIndex>> kill{};  ///< end these processes
         /// Start the fresh ones of these ranks, for generation() + 1, which has not begun.
-        std::optional<std::vector<Seat>> prepare{};
+        std::optional<std::vector<RankAssignment>> prepare{};
         bool notify = false;                  ///< tell all processes that hosts have changed
         std::optional<std::uint64_t> roll{};  ///< have every host answer with host_rolled()
         /// generation() has these ranks: start those that are fresh. All others have processes, or had:
         /// the end of one that is not known yet is still to come.
-        std::optional<std::vector<Seat>> begin{};
+        std::optional<std::vector<RankAssignment>> begin{};
         std::vector<HostId> release{};  ///< end everything of the job on these hosts
         std::optional<End> ended{};     ///< nothing will follow
     };
@@ -140,9 +141,11 @@ public:
         ended,
     };
     Phase phase() const { return phase_; }
-    std::uint64_t generation() const { return generation_; }   ///< 0 until the first one begins
-    std::uint32_t resets() const { return resets_; }           ///< worlds after the first
-    const std::vector<Seat>& world() const { return world_; }  ///< of the generation, by rank
+    std::uint64_t generation() const { return generation_; }  ///< 0 until the first one begins
+    std::uint32_t resets() const { return resets_; }          ///< worlds after the first
+    const std::vector<RankAssignment>& world() const {
+        return world_;
+    }  ///< of the generation, by rank
     /// Slots in which a rank could run now, or does.
     std::uint32_t slots_ready() const;
     std::uint32_t slots_needed() const;  ///< for a world to begin
@@ -223,7 +226,7 @@ private:
         State state = State::absent;
         std::vector<Slot> slots{};
         bool is_listed() const { return std::ranges::any_of(slots, &Slot::listed); }
-        std::uint64_t seated = 0;              ///< its first world since it has joined; 0: none yet
+        std::uint64_t first_world = 0;         ///< its first world since it has joined; 0: none yet
         std::uint64_t order = 0;               ///< among those without one
         bool is_ending_ranks = false;          ///< it was told to, and has not answered
         std::uint32_t failures = 0;            ///< in a row
@@ -231,7 +234,8 @@ private:
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
-            f("state", m.state), f("slots", m.slots), f("seated", m.seated), f("order", m.order);
+            f("state", m.state), f("slots", m.slots), f("seated", m.first_world),
+                f("order", m.order);
             f("ending_ranks", m.is_ending_ranks), f("failures", m.failures);
         }
     };
@@ -263,12 +267,12 @@ private:
     template <class Do>
     void each_process(Do apply);
     bool is_keepable() const;
-    std::vector<Seat> plan(With with) const;
+    std::vector<RankAssignment> plan(With with) const;
     std::optional<HostOffer> offer_of(HostId host, With with) const;
     void keep_spares(std::vector<HostOffer>& hosts) const;
     std::uint32_t ranks_wanted() const;
 
-    Meaning seated_ended(const Process& process, const Failure& failure, bool well, Deadline now);
+    Meaning ranked_ended(const Process& process, const Failure& failure, bool well, Deadline now);
     void ended_well(bool was_met, Deadline now);
     bool any_lives() const;
     void nobody_lives(Deadline now);
@@ -287,10 +291,10 @@ private:
     void give_up_prepared(Deadline now);
     bool is_prepared() const;
     void abandon_prepared();
-    void call(std::vector<Seat> world);
+    void call(std::vector<RankAssignment> world);
     void look(Deadline now);
     bool waits_for_first() const;
-    void begin(std::vector<Seat> world, Deadline now);
+    void begin(std::vector<RankAssignment> world, Deadline now);
     void call_more(Deadline now);
     void change(Deadline now);
     bool wants_change() const;
@@ -312,7 +316,7 @@ private:
     void count_failure(const std::string& why);
 
     JobPolicy policy_;
-    std::vector<Seat> fixed_;
+    std::vector<RankAssignment> fixed_;
     std::minstd_rand random_;
     PerHost<Host> hosts_;
     Phase phase_ = Phase::waiting;
@@ -321,7 +325,7 @@ private:
     std::uint32_t failures_ = 0;
     std::uint32_t rank_failures_ = 0;
     std::uint32_t first_size_ = 0;  ///< of the first world
-    std::vector<Seat> world_;
+    std::vector<RankAssignment> world_;
     bool is_finishing_ = false;  ///< a rank has ended well: nobody is added to those that are left
     bool one_is_done_ = false;   ///< a rank of this world has ended well
     bool one_is_lost_ = false;   ///< one has not
@@ -332,10 +336,11 @@ private:
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
     std::uint32_t own_faults_ = 0;    ///< in a row
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
-    std::vector<Seat> target_;  ///< the next world: processes are prepared for it, or it is called
-    bool severed_ = false;      ///< a loss has ended the connections of this world
-    bool notified_ = false;     ///< processes were told that hosts have changed
-    std::uint64_t roll_ = 0;    ///< number of the last call
+    std::vector<RankAssignment>
+        target_;              ///< the next world: processes are prepared for it, or it is called
+    bool severed_ = false;    ///< a loss has ended the connections of this world
+    bool notified_ = false;   ///< processes were told that hosts have changed
+    std::uint64_t roll_ = 0;  ///< number of the last call
     std::vector<HostId> to_roll_;           ///< who has not answered it
     std::optional<Deadline> desk_until_;    ///< for processes to ask for a place
     std::optional<Deadline> refill_until_;  ///< with Refill::wait: for a new process

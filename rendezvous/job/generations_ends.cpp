@@ -15,7 +15,7 @@ Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const R
     const Process process = std::exchange(slot.process, {});
     if (process.lives) {
         const bool own_fault = how.own_fault && now - began_ < kStable;
-        return seated_ended(process, {id, place, own_fault, how.why}, how.well, now);
+        return ranked_ended(process, {id, place, own_fault, how.why}, how.well, now);
     }
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
@@ -37,7 +37,7 @@ void Generations::host_finished(HostId host, Deadline now) {
 }
 
 /// A process with a rank has ended.
-Generations::Meaning Generations::seated_ended(const Process& process, const Failure& failure,
+Generations::Meaning Generations::ranked_ended(const Process& process, const Failure& failure,
                                                bool well, Deadline now) {
     if (warned_ && (!well || policy_.warn_signal != 0)) {
         // It has saved what it has, if it could.

@@ -10,7 +10,7 @@ void Generations::host_listed(HostId id, std::uint32_t slots, Deadline now, std:
     while (!hosts_.has(id)) hosts_.emplace_back();
     Host& host = hosts_[id];
     if (policy_.hosts_enter && host.state == State::absent) {
-        // Another host, which was given the number of one that has gone. Seats of the world may still name its slots.
+        // Another host, which was given the number of one that has gone. Ranks of the world may still name its slots.
         const std::size_t had = host.slots.size();
         host = {};
         host.slots.resize(had);
@@ -38,9 +38,9 @@ void Generations::host_delisted(HostId id, Deadline now) {
 
 /// The list has changed, or a host of it has.
 void Generations::reconsider(Deadline now) {
-    const bool is_stale = std::ranges::any_of(target_, [this](const Seat& seat) {
-        const Slot& slot = slot_at(seat.host, seat.rank.place);
-        return hosts_[seat.host].state != State::ready || !slot.listed;
+    const bool is_stale = std::ranges::any_of(target_, [this](const RankAssignment& assigned) {
+        const Slot& slot = slot_at(assigned.host, assigned.rank.place);
+        return hosts_[assigned.host].state != State::ready || !slot.listed;
     });
     if (is_stale) abandon_prepared();
     switch (phase_) {
@@ -102,7 +102,7 @@ void Generations::host_ready(HostId id, Deadline now) {
     Host& host = hosts_[id];
     host.state = State::ready;
     host.cool_until.reset();
-    host.seated = 0;
+    host.first_world = 0;
     for (Slot& slot : host.slots) slot.process = {};
     if (!host.is_listed()) release(id);
     reconsider(now);

@@ -36,11 +36,12 @@ Result<void> Generations::restore(std::string_view job, const std::vector<std::s
     return {};
 }
 
-/// Whether every seat of the world is one of a host's slots.
+/// Whether every rank of the world has one of a host's slots.
 bool Generations::is_whole() const {
-    return phase_ <= Phase::ended && std::ranges::all_of(world_, [this](const Seat& seat) {
-               return hosts_.has(seat.host) &&
-                      is_below(seat.rank.place, hosts_[seat.host].slots.size());
+    return phase_ <= Phase::ended &&
+           std::ranges::all_of(world_, [this](const RankAssignment& assigned) {
+               return hosts_.has(assigned.host) &&
+                      is_below(assigned.rank.place, hosts_[assigned.host].slots.size());
            });
 }
 

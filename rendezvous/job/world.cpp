@@ -36,38 +36,39 @@ std::vector<std::string> peer_addresses(const std::vector<const Member*>& all) {
 
 }  // namespace
 
-std::map<HostId, Assign> assign_world(std::uint64_t generation, std::span<const Seat> seats,
+std::map<HostId, Assign> assign_world(std::uint64_t generation,
+                                      std::span<const RankAssignment> world,
                                       const PerHost<Member>& members, bool describe_nodes) {
     std::map<HostId, Assign> assignments;
     std::vector<HostId> order;  // by node_rank
     std::vector<std::uint32_t> node_of_rank;
-    for (const Seat& seat : seats) {
-        const auto [at, is_new] = assignments.try_emplace(seat.host);
+    for (const RankAssignment& assigned : world) {
+        const auto [at, is_new] = assignments.try_emplace(assigned.host);
         Assign& assign = at->second;
         if (is_new) {
             assign.node_rank = static_cast<std::uint32_t>(order.size());
-            order.push_back(seat.host);
+            order.push_back(assigned.host);
         }
-        assign.ranks.push_back(seat.rank);
-        if (!seat.fresh) assign.kept.push_back(seat.rank.place);
+        assign.ranks.push_back(assigned.rank);
+        if (!assigned.fresh) assign.kept.push_back(assigned.rank.place);
         node_of_rank.push_back(assign.node_rank);
     }
-    std::vector<const Member*> seated;
-    for (const HostId host : order) seated.push_back(&members[host]);
+    std::vector<const Member*> nodes;
+    for (const HostId host : order) nodes.push_back(&members[host]);
     Assign common;
     common.generation = generation;
-    common.world_size = static_cast<std::uint32_t>(seats.size());
+    common.world_size = static_cast<std::uint32_t>(world.size());
     common.node_count = static_cast<std::uint32_t>(order.size());
     common.rank_map = rank_map(node_of_rank);
-    common.master_address = master_address(*seated.front(), seated);
-    common.master_port = seated.front()->free_port;
+    common.master_address = master_address(*nodes.front(), nodes);
+    common.master_port = nodes.front()->free_port;
     for (std::size_t node = 0; node < order.size(); ++node) {
-        common.node_names.push_back(seated[node]->name);
+        common.node_names.push_back(nodes[node]->name);
         if (!describe_nodes) continue;
         // free_port itself is for MASTER_PORT.
-        const auto port = static_cast<std::uint16_t>(seated[node]->free_port + 1);
+        const auto port = static_cast<std::uint16_t>(nodes[node]->free_port + 1);
         const auto ranks = static_cast<std::uint32_t>(assignments[order[node]].ranks.size());
-        common.nodes.push_back({master_address(*seated[node], seated), port, ranks});
+        common.nodes.push_back({master_address(*nodes[node], nodes), port, ranks});
     }
     for (auto& [host, assign] : assignments) {
         Assign whole = common;
@@ -77,7 +78,7 @@ std::map<HostId, Assign> assign_world(std::uint64_t generation, std::span<const 
         whole.kept = std::move(assign.kept);
         assign = std::move(whole);
     }
-    assignments[order.front()].peers = peer_addresses(seated);
+    assignments[order.front()].peers = peer_addresses(nodes);
     return assignments;
 }
 

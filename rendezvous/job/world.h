@@ -23,10 +23,11 @@ struct Member {
 };
 
 /// What each host with ranks is told of a world: its ranks, and what is the same for all.
-/// \param seats           by rank
+/// \param world           by rank
 /// \param members         of the job, by host
 /// \param describe_nodes  list all hosts with their addresses and ports
-std::map<HostId, Assign> assign_world(std::uint64_t generation, std::span<const Seat> seats,
+std::map<HostId, Assign> assign_world(std::uint64_t generation,
+                                      std::span<const RankAssignment> world,
                                       const PerHost<Member>& members, bool describe_nodes);
 
 /// The same for those hosts alone that are to start processes for a world that has not begun, and these processes.

@@ -34,22 +34,22 @@ std::size_t keep(std::vector<SlotIndex>& places, std::size_t wanted) {
     return wanted - places.size();
 }
 
-/// The seats of a host, by place; survivors come before all others if the first would not be one.
-void sit(const HostOffer& host, std::vector<Seat>& seats) {
-    std::vector<Seat> here;
+/// Gives ranks to the slots of a host, by place; survivors come before all others if the first would not be one.
+void assign_slots(const HostOffer& host, std::vector<RankAssignment>& world) {
+    std::vector<RankAssignment> here;
     for (const SlotIndex place : host.survivors)
         here.push_back({host.host, {.place = place}, false});
     for (const SlotIndex place : host.vacant) here.push_back({host.host, {.place = place}, true});
-    const auto by_place = [](const Seat& seat) { return seat.rank.place; };
+    const auto by_place = [](const RankAssignment& assigned) { return assigned.rank.place; };
     const auto lowest = std::ranges::min_element(here, {}, by_place);
-    const bool leads = seats.empty() && lowest != here.end() && lowest->fresh;
+    const bool leads = world.empty() && lowest != here.end() && lowest->fresh;
     if (!leads) std::ranges::sort(here, {}, by_place);
-    seats.insert(seats.end(), here.begin(), here.end());
+    world.insert(world.end(), here.begin(), here.end());
 }
 
 }  // namespace
 
-std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes) {
+std::vector<RankAssignment> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes) {
     std::ranges::stable_partition(hosts,
                                   [](const HostOffer& host) { return !host.survivors.empty(); });
     if (sizes.per_host > 0) make_whole(hosts, sizes);
@@ -58,21 +58,22 @@ std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& siz
     std::size_t left = allowed_size(sizes, static_cast<std::uint32_t>(all));
     for (HostOffer& host : hosts) left = keep(host.survivors, left);
     for (HostOffer& host : hosts) left = keep(host.vacant, left);
-    std::vector<Seat> seats;
-    for (const HostOffer& host : hosts) sit(host, seats);
+    std::vector<RankAssignment> world;
+    for (const HostOffer& host : hosts) assign_slots(host, world);
 
     std::vector<std::uint32_t> cross_sizes;  // [local_rank] number of hosts with this local rank
     std::uint32_t local = 0;
-    for (std::size_t i = 0; i < seats.size(); ++i) {
-        local = i > 0 && seats[i].host == seats[i - 1].host ? local + 1 : 0;
+    for (std::size_t i = 0; i < world.size(); ++i) {
+        local = i > 0 && world[i].host == world[i - 1].host ? local + 1 : 0;
         if (local == cross_sizes.size()) cross_sizes.push_back(0);
-        RankSlot& rank = seats[i].rank;
+        RankSlot& rank = world[i].rank;
         rank.rank = Rank{static_cast<std::uint32_t>(i)};
         rank.local_rank = local;
         rank.cross_rank = cross_sizes[local]++;
     }
-    for (Seat& seat : seats) seat.rank.cross_size = cross_sizes[seat.rank.local_rank];
-    return seats;
+    for (RankAssignment& assigned : world)
+        assigned.rank.cross_size = cross_sizes[assigned.rank.local_rank];
+    return world;
 }
 
 }  // namespace dtrun

@@ -18,12 +18,12 @@ struct HostOffer {
 };
 
 /// One rank of a world.
-struct Seat {
+struct RankAssignment {
     HostId host{};
     RankSlot rank{};     ///< but for its `slot`
     bool fresh = false;  ///< its process is to be started
 
-    bool operator==(const Seat&) const = default;
+    bool operator==(const RankAssignment&) const = default;
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("host", m.host), f("rank", m.rank), f("fresh", m.fresh);
@@ -41,6 +41,6 @@ std::uint32_t allowed_size(const WorldSizes& sizes, std::uint32_t ranks);
 /// state of the training, is never a fresh process as long as one lives on.
 /// \param hosts  in the order in which they came to the job
 /// \return by rank; empty if no size that is allowed is small enough
-std::vector<Seat> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes);
+std::vector<RankAssignment> plan_world(std::vector<HostOffer> hosts, const WorldSizes& sizes);
 
 }  // namespace dtrun

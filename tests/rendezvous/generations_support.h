@@ -33,7 +33,8 @@ inline JobPolicy limits(std::uint32_t min, std::uint32_t max) {
 inline std::string hosts_of(const Generations::Orders& orders) {
     if (!orders.begin) return "-";
     std::string hosts;
-    for (const Seat& seat : *orders.begin) hosts += std::to_string(std::to_underlying(seat.host));
+    for (const RankAssignment& assigned : *orders.begin)
+        hosts += std::to_string(std::to_underlying(assigned.host));
     return hosts;
 }
 
@@ -57,9 +58,9 @@ inline constexpr SlotIndex p0{0}, p1{1};
 /// A job of `hosts` hosts with two slots each, all of whose processes can go on and have met.
 inline Generations keeping(JobPolicy limits, std::uint32_t hosts) {
     Generations job = begun(std::move(limits), hosts);
-    for (const Seat& seat : job.world())
+    for (const RankAssignment& assigned : job.world())
         for (const DeskState state : {DeskState::settled, DeskState::capable})
-            job.process_says(seat.host, seat.rank.place, state, kStart);
+            job.process_says(assigned.host, assigned.rank.place, state, kStart);
     return job;
 }
 
@@ -69,11 +70,12 @@ inline void wait_at_desk(Generations& job,
 }
 
 /// Each seat as "host.slot", with a '*' if its process is fresh; "-" if there are none.
-inline std::string written(const std::optional<std::vector<Seat>>& seats) {
-    if (!seats) return "-";
+inline std::string written(const std::optional<std::vector<RankAssignment>>& world) {
+    if (!world) return "-";
     std::string text;
-    for (const Seat& seat : *seats)
-        text += fmt::format("{}.{}{} ", seat.host, seat.rank.place, seat.fresh ? "*" : "");
+    for (const RankAssignment& assigned : *world)
+        text +=
+            fmt::format("{}.{}{} ", assigned.host, assigned.rank.place, assigned.fresh ? "*" : "");
     return text;
 }
 

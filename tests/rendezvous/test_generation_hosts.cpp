@@ -117,17 +117,17 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
         CHECK_FALSE(job.is_warned());
     }
     SECTION("and those that end well have not finished: when all have, the next world begins") {
-        for (const Seat& seat : job.world()) {
+        for (const RankAssignment& assigned : job.world()) {
             CHECK_FALSE(job.take_orders().pause);
-            job.rank_ended(seat.host, seat.rank.place, {.well = true}, kStart + 9s);
+            job.rank_ended(assigned.host, assigned.rank.place, {.well = true}, kStart + 9s);
         }
         CHECK(job.take_orders().pause);
         pause_all(job, kStart + 9s, {h0, h1, h2});
         CHECK(hosts_of(job.take_orders()) == "0011");
     }
     SECTION("and nobody is blamed who ends with another code then") {
-        for (const Seat& seat : job.world())
-            job.rank_ended(seat.host, seat.rank.place, {.own_fault = true}, kStart + 9s);
+        for (const RankAssignment& assigned : job.world())
+            job.rank_ended(assigned.host, assigned.rank.place, {.own_fault = true}, kStart + 9s);
         CHECK(job.take_orders().pause);
     }
     SECTION("but a loss waits for nobody") {
@@ -172,9 +172,9 @@ TEST_CASE("ranks that can go on by the time that a host is lost forget that they
     Generations job = begun(warned, 2);
     job.host_delisted(h1, kStart + 5s);
     REQUIRE(job.take_orders().warn);
-    for (const Seat& seat : job.world())
+    for (const RankAssignment& assigned : job.world())
         for (const DeskState state : {DeskState::settled, DeskState::capable})
-            job.process_says(seat.host, seat.rank.place, state, kStart + 6s);
+            job.process_says(assigned.host, assigned.rank.place, state, kStart + 6s);
     job.rank_ended(h1, p0, {.own_fault = true}, kStart + 7s);  // it was saved
     job.host_lost(h1, "crashed", kStart + 8s);
     REQUIRE(job.take_orders().sever);

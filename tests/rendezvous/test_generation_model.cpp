@@ -87,32 +87,32 @@ struct KeepModel {
     }
 
     /// Every place is given once, and to a process that waits for it, or whose end is not known yet.
-    void begin(const std::vector<Seat>& world) {
+    void begin(const std::vector<RankAssignment>& world) {
         CHECK(pausing == 0);
         CHECK(world.size() >= ranks_min);
         is_incomplete = false;
         std::map<Where, Is> seated;
         std::map<HostId, std::uint32_t> local;
-        const bool all_fresh = std::ranges::all_of(world, &Seat::fresh);
-        const auto is_old = [this](const Seat& seat) {
-            const auto found = processes.find({seat.host, seat.rank.place});
+        const bool all_fresh = std::ranges::all_of(world, &RankAssignment::fresh);
+        const auto is_old = [this](const RankAssignment& assigned) {
+            const auto found = processes.find({assigned.host, assigned.rank.place});
             return found != processes.end() && found->second == Is::waiting;
         };
         if (std::ranges::any_of(world, is_old))
             CHECK((is_old(world.front()) || is_told({world.front().host, SlotIndex{0}})));
         if (is_finishing && !all_fresh)
-            for (const Seat& seat : world)
-                CHECK((is_old(seat) || is_told({seat.host, seat.rank.place})));
+            for (const RankAssignment& assigned : world)
+                CHECK((is_old(assigned) || is_told({assigned.host, assigned.rank.place})));
         for (std::size_t i = 0; i < world.size(); ++i) {
-            const Seat& seat = world[i];
-            const Where where{seat.host, seat.rank.place};
-            CHECK(up.contains(seat.host));
-            CHECK(std::to_underlying(seat.rank.rank) == i);
-            CHECK(seat.rank.local_rank == local[seat.host]++);
-            CHECK((i == 0 || world[i - 1].host == seat.host || local[seat.host] == 1));
+            const RankAssignment& assigned = world[i];
+            const Where where{assigned.host, assigned.rank.place};
+            CHECK(up.contains(assigned.host));
+            CHECK(std::to_underlying(assigned.rank.rank) == i);
+            CHECK(assigned.rank.local_rank == local[assigned.host]++);
+            CHECK((i == 0 || world[i - 1].host == assigned.host || local[assigned.host] == 1));
             const auto before = processes.find(where);
             const bool runs = before != processes.end();
-            if (seat.fresh) {
+            if (assigned.fresh) {
                 CHECK_FALSE(runs);
                 seated.emplace(where, is_plain ? Is::plain : Is::forming);
             } else if (runs) {
@@ -197,10 +197,10 @@ struct KeepModel {
             found->second = Is::ending;
         }
         if (orders.prepare)
-            for (const Seat& seat : *orders.prepare)
-                if (seat.fresh)
-                    CHECK(
-                        processes.emplace(Where{seat.host, seat.rank.place}, Is::prepared).second);
+            for (const RankAssignment& assigned : *orders.prepare)
+                if (assigned.fresh)
+                    CHECK(processes.emplace(Where{assigned.host, assigned.rank.place}, Is::prepared)
+                              .second);
         if (orders.roll)
             for (const HostId host : up)
                 mail[host].push_back({.kind = Mail::Kind::rolled, .number = *orders.roll});

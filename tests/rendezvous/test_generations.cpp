@@ -223,7 +223,7 @@ struct Model {
     std::set<HostId> survivors{};  ///< in the order of the last world: hosts not lost since
     std::vector<HostId> order{};
 
-    void check_world(const std::vector<Seat>& world) {
+    void check_world(const std::vector<RankAssignment>& world) {
         std::vector<HostId> hosts;
         for (std::size_t i = 0; i < world.size(); ++i) {
             CHECK(std::to_underlying(world[i].rank.rank) == i);
@@ -306,7 +306,7 @@ std::size_t explore(const Model& model, int depth) {
     }
     if (model.job.phase() == Phase::running)
         branch([](Model& next) {
-            const Seat& last = next.job.world().back();
+            const RankAssignment& last = next.job.world().back();
             if (next.up.contains(last.host))
                 next.job.rank_ended(last.host, last.rank.place, {.why = "killed"}, next.now);
         });
@@ -435,8 +435,8 @@ TEST_CASE("who dies while it waits for its place gets none, and a silent host ho
 TEST_CASE("a loss before all have met restarts all, as the library would not survive it",
           "[elastic]") {
     Generations job = begun(limits(2, 4), 2);
-    for (const Seat& seat : job.world())
-        job.process_says(seat.host, seat.rank.place, DeskState::capable, kStart);
+    for (const RankAssignment& assigned : job.world())
+        job.process_says(assigned.host, assigned.rank.place, DeskState::capable, kStart);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     CHECK(job.take_orders().pause);
 }
@@ -560,10 +560,11 @@ TEST_CASE("a program that fails by itself is blamed also after a host was lost",
     meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
     for (const auto& [host, place] : {std::pair(h0, p0), {h0, p1}, {h1, p0}}) {
         CHECK_FALSE(job.take_orders().ended);
-        for (const Seat& seat : job.world())
-            job.process_says(seat.host, seat.rank.place, DeskState::settled, kStart);
+        for (const RankAssignment& assigned : job.world())
+            job.process_says(assigned.host, assigned.rank.place, DeskState::settled, kStart);
         job.rank_ended(host, place, {.own_fault = true, .why = "failed"}, kStart + 1s);
-        for (const Seat& seat : job.world()) wait_at_desk(job, {{seat.host, seat.rank.place}});
+        for (const RankAssignment& assigned : job.world())
+            wait_at_desk(job, {{assigned.host, assigned.rank.place}});
         if (const auto roll = job.take_orders().roll)
             for (const HostId each : {h0, h1}) job.host_rolled(each, *roll, kStart + 1s);
     }

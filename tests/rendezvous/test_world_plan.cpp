@@ -11,22 +11,23 @@ std::vector<SlotIndex> places(std::initializer_list<std::uint32_t> numbers) {
 }
 
 /// Each seat as "host.slot", with a '*' if its process is fresh.
-std::string written(const std::vector<Seat>& seats) {
+std::string written(const std::vector<RankAssignment>& world) {
     std::string text;
-    for (const Seat& seat : seats)
-        text += std::to_string(std::to_underlying(seat.host)) + "." +
-                std::to_string(std::to_underlying(seat.rank.place)) + (seat.fresh ? "* " : " ");
+    for (const RankAssignment& assigned : world)
+        text += std::to_string(std::to_underlying(assigned.host)) + "." +
+                std::to_string(std::to_underlying(assigned.rank.place)) +
+                (assigned.fresh ? "* " : " ");
     return text;
 }
 
 }  // namespace
 
 TEST_CASE("a world of fresh processes fills one host after the other", "[elastic]") {
-    const auto seats =
+    const auto world =
         plan_world({{HostId{0}, {}, places({0, 1})}, {HostId{1}, {}, places({0})}}, {8, {}});
-    CHECK(written(seats) == "0.0* 0.1* 1.0* ");
-    CHECK(seats[2].rank == RankSlot{Rank{2}, 0, 1, 2, 0, SlotIndex{0}});
-    CHECK(seats[1].rank == RankSlot{Rank{1}, 1, 0, 1, 0, SlotIndex{1}});
+    CHECK(written(world) == "0.0* 0.1* 1.0* ");
+    CHECK(world[2].rank == RankSlot{Rank{2}, 0, 1, 2, 0, SlotIndex{0}});
+    CHECK(world[1].rank == RankSlot{Rank{1}, 1, 0, 1, 0, SlotIndex{1}});
 }
 
 TEST_CASE("a process in a vacant place gets its local rank back, but never rank 0 from a survivor",
@@ -63,11 +64,11 @@ TEST_CASE("a world of whole hosts leaves out one that cannot give all its ranks"
 
 TEST_CASE("a host whose processes are all fresh never has rank 0 while one lives elsewhere",
           "[elastic]") {
-    const auto seats = plan_world({{HostId{0}, {}, places({0, 1})},
+    const auto world = plan_world({{HostId{0}, {}, places({0, 1})},
                                    {HostId{1}, places({1, 0}), {}},
                                    {HostId{2}, places({0}), places({1})}},
                                   {8, {}});
-    CHECK(written(seats) == "1.0 1.1 2.0 2.1* 0.0* 0.1* ");
+    CHECK(written(world) == "1.0 1.1 2.0 2.1* 0.0* 0.1* ");
 }
 
 TEST_CASE("a world has at most as many ranks as are allowed, and the newest go first",
