@@ -28,11 +28,11 @@ public:
         REQUIRE(opened);
     }
     /// Waits for the frame of that name.
-    Outcome<void> wait_for(const std::string& name, const Patience& patience = {}) {
+    Outcome<void> wait_for(const std::string& name, const WaitContext& context = {}) {
         Connection::Waiter waiter;
         Connection::Lock lock = connection.lock();
         waiters_[name] = &waiter;
-        const auto waited = connection.wait(lock, waiter, patience);
+        const auto waited = connection.wait(lock, waiter, context);
         waiters_.erase(name);
         return waited;
     }
@@ -115,7 +115,7 @@ TEST_CASE("a wait ends with its patience, and others go on", "[client]") {
     std::thread other([&] { done = talk.wait_for("a").has_value(); });
     talk.wait_until_waiting(1);
     CHECK(talk.wait_for("b", {now() + 20ms, {}}).error().code == DTRUN_TIMED_OUT);
-    const Patience none{Moment::max(), [] { return true; }};
+    const WaitContext none{Moment::max(), [] { return true; }};
     CHECK(talk.wait_for("b", none).error().code == DTRUN_CANCELLED);
     talk.say("a");
     other.join();
@@ -124,13 +124,13 @@ TEST_CASE("a wait ends with its patience, and others go on", "[client]") {
 
 TEST_CASE("who stood still beyond its patience reads what came meanwhile", "[client]") {
     Talk talk;
-    const Patience patience{now() + 20ms, [&talk] {
-                                // As if the process were stopped: the answer comes, and time goes by.
-                                talk.say("a");
-                                std::this_thread::sleep_for(700ms);
-                                return false;
-                            }};
-    CHECK(talk.wait_for("a", patience).has_value());
+    const WaitContext context{now() + 20ms, [&talk] {
+                                  // As if the process were stopped: the answer comes, and time goes by.
+                                  talk.say("a");
+                                  std::this_thread::sleep_for(700ms);
+                                  return false;
+                              }};
+    CHECK(talk.wait_for("a", context).has_value());
 }
 
 TEST_CASE("the end of a connection ends all waits, and later ones at once", "[client]") {
@@ -199,9 +199,9 @@ TEST_CASE("what is ready counts, even if the connection has ended meanwhile", "[
 TEST_CASE("who has no time to send a frame leaves its rest before the next one", "[client]") {
     Talk talk;
     const std::string large(4u << 20, 'x');
-    const Patience little{now() + 10ms, {}};
+    const WaitContext little{now() + 10ms, {}};
     CHECK(talk.connection.send(event(large), little).error().code == DTRUN_TIMED_OUT);
-    const Patience none{Moment::max(), [] { return true; }};
+    const WaitContext none{Moment::max(), [] { return true; }};
     CHECK(talk.connection.send(event("never sent"), none).error().code == DTRUN_CANCELLED);
     std::thread sends([&] { CHECK(talk.connection.send(event("sent"))); });
     CHECK(talk.heard() == large);

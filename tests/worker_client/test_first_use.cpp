@@ -80,11 +80,11 @@ TEST_CASE("threads that wait while another one finds nobody do not search again"
     std::atomic<bool> asked{false};
     Outcome<void> waited;
     std::thread waits([&] {
-        const Patience patience{Moment::max(), [&] {
-                                    asked = true;  // so it has been waiting
-                                    return false;
-                                }};
-        waited = use.ensure(start, patience);
+        const WaitContext context{Moment::max(), [&] {
+                                      asked = true;  // so it has been waiting
+                                      return false;
+                                  }};
+        waited = use.ensure(start, context);
     });
     while (!asked) std::this_thread::yield();
     slow.end(failure(DTRUN_CLOSED, "nobody is there"));

@@ -31,7 +31,7 @@ struct Listener {
     }
 };
 
-Patience patience_of(std::chrono::milliseconds time) {
+WaitContext patience_of(std::chrono::milliseconds time) {
     return {now() + time, {}};
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("a resolver that does not answer is left behind", "[client][socket]") 
         return Outcome<std::vector<TcpAddress>>(std::vector<TcpAddress>(1));
     };
     CHECK(resolve("name", "1", patience_of(10ms), resolver).error().code == DTRUN_TIMED_OUT);
-    const Patience interrupted{Moment::max(), [] { return true; }};
+    const WaitContext interrupted{Moment::max(), [] { return true; }};
     CHECK(resolve("name", "1", interrupted, resolver).error().code == DTRUN_CANCELLED);
     may_answer.set_value();
     CHECK(resolve("name", "1", {}, resolver)->size() == 1);

@@ -23,18 +23,18 @@ public:
         REQUIRE(connection_.open(FrameSocket(std::move(ours)),
                                  [](const FrameSocket&) { return std::vector<Bytes>(); }));
     }
-    Outcome<Bytes> set(std::size_t value_bytes, const Patience& patience = {}) {
+    Outcome<Bytes> set(std::size_t value_bytes, const WaitContext& context = {}) {
         const std::string value(value_bytes, 'x');
         const StoreRequest request{.op = Op::set, .keys = {"key"}, .values = {value}};
-        return requests_.ask(Op::set, encode_request({}, request, 1), patience);
+        return requests_.ask(Op::set, encode_request({}, request, 1), context);
     }
-    Outcome<Bytes> pop(const Patience& patience = {}) {
+    Outcome<Bytes> pop(const WaitContext& context = {}) {
         const StoreRequest request{.op = Op::pop, .keys = {"queue"}, .timeout_ms = kForeverMs};
-        return requests_.ask(Op::pop, encode_request({}, request, 1), patience);
+        return requests_.ask(Op::pop, encode_request({}, request, 1), context);
     }
-    Outcome<Bytes> get(const Patience& patience) {
+    Outcome<Bytes> get(const WaitContext& context) {
         const StoreRequest request{.op = Op::get, .keys = {"key"}, .timeout_ms = kForeverMs};
-        return requests_.ask(Op::get, encode_request({}, request, 1), patience);
+        return requests_.ask(Op::get, encode_request({}, request, 1), context);
     }
     /// The next request that the store gets; one without a number if it gets none.
     RequestHeader next_request(Moment until = now() + 10s) {
@@ -164,7 +164,7 @@ TEST_CASE("who is interrupted hears whether a change was done", "[client][store]
         Asked asked;
         Outcome<Bytes> result;
         std::thread asks([&] {
-            const Patience interrupted{Moment::max(), [] { return true; }};
+            const WaitContext interrupted{Moment::max(), [] { return true; }};
             result = row.is_pop ? asked.pop(interrupted) : asked.set(1, interrupted);
         });
         const RequestHeader request = asked.next_request();

@@ -50,7 +50,7 @@ TEST_CASE("rank 0 waits until the others have gone", "[client][step]") {
     CHECK(roll.wait_for_others({}));  // nobody has come
     for (const Rank rank : all_ranks(3)) roll.come(rank);
     CHECK(roll.wait_for_others({now() + 10ms, {}}).error().code == DTRUN_TIMED_OUT);
-    const Patience none{Moment::max(), [] { return true; }};
+    const WaitContext none{Moment::max(), [] { return true; }};
     CHECK(roll.wait_for_others(none).error().code == DTRUN_CANCELLED);
     std::thread leaves([&] {
         roll.go(Rank{0});

@@ -24,11 +24,11 @@ const Client& client_as_it_is(const dtrun_worker* worker) {
 }
 
 Outcome<void> section(Client& client, Section::Kind kind, std::string_view name,
-                      std::uint64_t limit_ms, const Patience& patience) {
+                      std::uint64_t limit_ms, const WaitContext& context) {
     if (kind != Section::Kind::beat && (name.empty() || name.size() > Section::kNameBytesMax))
         return failure(DTRUN_INVALID, "a section's name of {} bytes, not 1 to {}", name.size(),
                        Section::kNameBytesMax);
-    return client.section({kind, std::string(name), limit_ms}, patience);
+    return client.section({kind, std::string(name), limit_ms}, context);
 }
 
 }  // namespace
@@ -96,22 +96,22 @@ uint64_t dtrun_token(const dtrun_worker* worker) {
 }
 
 int dtrun_section(dtrun_worker* worker, dtrun_view name, int64_t limit_ms) {
-    return tell(worker, [&](Client& client, const Patience& patience) -> Outcome<void> {
+    return tell(worker, [&](Client& client, const WaitContext& context) -> Outcome<void> {
         if (limit_ms <= 0) return failure(DTRUN_INVALID, "a section's limit of {} ms", limit_ms);
         return section(client, dtrun::Section::Kind::begin, text_of(name),
-                       static_cast<std::uint64_t>(limit_ms), patience);
+                       static_cast<std::uint64_t>(limit_ms), context);
     });
 }
 
 int dtrun_section_end(dtrun_worker* worker, dtrun_view name) {
-    return tell(worker, [&](Client& client, const Patience& patience) {
-        return section(client, dtrun::Section::Kind::end, text_of(name), 0, patience);
+    return tell(worker, [&](Client& client, const WaitContext& context) {
+        return section(client, dtrun::Section::Kind::end, text_of(name), 0, context);
     });
 }
 
 int dtrun_beat(dtrun_worker* worker) {
-    return tell(worker, [&](Client& client, const Patience& patience) {
-        return section(client, dtrun::Section::Kind::beat, {}, 0, patience);
+    return tell(worker, [&](Client& client, const WaitContext& context) {
+        return section(client, dtrun::Section::Kind::beat, {}, 0, context);
     });
 }
 

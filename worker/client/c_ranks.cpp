@@ -65,8 +65,8 @@ int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes, int64_t
 }
 
 int dtrun_progress(dtrun_worker* worker, uint64_t step) {
-    return tell(worker, [&](Client& client, const Patience& patience) {
-        return client.progress(step, patience);
+    return tell(worker, [&](Client& client, const WaitContext& context) {
+        return client.progress(step, context);
     });
 }
 

@@ -57,11 +57,11 @@ Outcome<std::unique_ptr<Client>> start_client(const dtrun_options& options,
         credentials = *read;
     }
     const std::int64_t asked = options.timeout_ms;
-    const Patience patience{moment_after(asked < 0 ? usual_timeout_ms(*surroundings) : asked),
-                            std::move(give_up)};
+    const WaitContext context{moment_after(asked < 0 ? usual_timeout_ms(*surroundings) : asked),
+                              std::move(give_up)};
     auto client = std::make_unique<Client>(std::move(*surroundings), std::move(credentials),
                                            Client::Role::rank, options.elastic != 0);
-    if (auto started = client->start(patience); !started)
+    if (auto started = client->start(context); !started)
         return failure(started.error().code, "no place among the ranks: {}", started.error().text);
     return client;
 }

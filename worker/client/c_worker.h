@@ -70,11 +70,11 @@ int call(dtrun_worker* worker, Body body) noexcept {
 }
 
 /// As call(), for a function that has no timeout of its own and does not wait for an answer.
-/// \param body  Outcome<void>(Client&, const Patience&)
+/// \param body  Outcome<void>(Client&, const WaitContext&)
 template <class Body>
 int tell(dtrun_worker* worker, Body body) noexcept {
     return call(worker, [&](Client& client, std::function<bool()> give_up) {
-        return body(client, Patience{moment_after(call_timeout(worker)), std::move(give_up)});
+        return body(client, WaitContext{moment_after(call_timeout(worker)), std::move(give_up)});
     });
 }
 

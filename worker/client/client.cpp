@@ -99,9 +99,9 @@ Surroundings Client::inherited() const {
     return surroundings;
 }
 
-Outcome<FrameSocket> Client::dial(const Patience& patience) {
-    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, false, patience);
-    if (in_step()) return step_->meet(hello(), patience);
+Outcome<FrameSocket> Client::dial(const WaitContext& context) {
+    if (has_daemon()) return dial_daemon(*surroundings_.daemon, *credentials_, false, context);
+    if (in_step()) return step_->meet(hello(), context);
     return FrameSocket::connect_unix(surroundings_.socket);
 }
 
@@ -144,10 +144,10 @@ Bytes Client::opening_frame(const FrameSocket& socket) const {
     return encode(enter);
 }
 
-Outcome<void> Client::start(const Patience& patience) {
+Outcome<void> Client::start(const WaitContext& context) {
     if (!is_served()) return {};
     const Moment begun = now();
-    Patience dialling = patience;
+    WaitContext dialling = context;
     if (has_daemon())
         dialling.deadline =
             std::min(dialling.deadline, moment_after(surroundings_.daemon->timeout_ms));
@@ -161,13 +161,13 @@ Outcome<void> Client::start(const Patience& patience) {
         keep_alive_->start([this] { return member_.take_unsent(); });
         if (!is_member()) return {};
     }
-    return take_place(begun, patience);
+    return take_place(begun, context);
 }
 
 /// Waits until we are welcome.
 /// \param begun  when the rank began to wait for the others
-Outcome<void> Client::take_place(Moment begun, const Patience& patience) {
-    Patience longer = patience;
+Outcome<void> Client::take_place(Moment begun, const WaitContext& context) {
+    WaitContext longer = context;
     if (in_step() && !step_->serves() && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock = connection_.lock();
@@ -187,9 +187,9 @@ Outcome<void> Client::take_place(Moment begun, const Patience& patience) {
 
 /// Waits until ready(). Nobody gets a place any more in a job that has ended.
 template <class Ready>
-Outcome<void> Client::wait_for_place(Lock& lock, Ready ready, const Patience& patience) {
+Outcome<void> Client::wait_for_place(Lock& lock, Ready ready, const WaitContext& context) {
     const auto decided = [&] { return ready() || job_ended_; };
-    if (const auto waited = connection_.wait_until(lock, decided, patience); !waited) return waited;
+    if (const auto waited = connection_.wait_until(lock, decided, context); !waited) return waited;
     if (!ready()) return failure(DTRUN_CLOSED, "the job has ended: {}", *job_ended_);
     return {};
 }
@@ -241,12 +241,12 @@ Outcome<Bytes> Client::ask(const StoreRequest& request, std::int64_t timeout_ms,
     if (frame.size() > FrameHeader::kPayloadBytesMax)
         return failure(DTRUN_REFUSED, "{} bytes, more than {}", frame.size(),
                        FrameHeader::kPayloadBytesMax);
-    const Patience patience{answer_limit(request.op, timeout_ms), std::move(give_up)};
+    const WaitContext context{answer_limit(request.op, timeout_ms), std::move(give_up)};
     if (role_ == Role::helper) {
-        const auto started = first_use_.ensure([&] { return start(patience); }, patience);
+        const auto started = first_use_.ensure([&] { return start(context); }, context);
         if (!started) return std::unexpected(started.error());
     }
-    return requests_.ask(request.op, std::move(frame), patience);
+    return requests_.ask(request.op, std::move(frame), context);
 }
 
 Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
@@ -262,7 +262,7 @@ Failure Client::over() const {
             fmt::format("generation {} is over, as a rank of it is lost: rejoin", generation())};
 }
 
-Outcome<void> Client::progress(std::uint64_t step, const Patience& patience) {
+Outcome<void> Client::progress(std::uint64_t step, const WaitContext& context) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process reports progress");
     marks_.add(step);
@@ -275,16 +275,16 @@ Outcome<void> Client::progress(std::uint64_t step, const Patience& patience) {
         return {};
     }
     lock.unlock();
-    return connection_.send(encode(progress), patience);
+    return connection_.send(encode(progress), context);
 }
 
-Outcome<Event> Client::next_event(const Patience& patience) {
+Outcome<Event> Client::next_event(const WaitContext& context) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
     Lock lock = connection_.lock();
     const auto come = [this] { return !events_.empty(); };
-    if (const auto waited = connection_.wait_until(lock, come, patience); !waited)
+    if (const auto waited = connection_.wait_until(lock, come, context); !waited)
         return std::unexpected(waited.error());
     return events_.take();
 }
@@ -297,10 +297,10 @@ Outcome<int> Client::event_fd() {
     return events_.fd();
 }
 
-Outcome<void> Client::rejoin(const Patience& patience) {
+Outcome<void> Client::rejoin(const WaitContext& context) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process can rejoin");
-    if (is_member()) return rejoin_daemon(patience);
+    if (is_member()) return rejoin_daemon(context);
     if (launcher() != Launcher::agent)
         return failure(DTRUN_REFUSED,
                        "ranks of '{}' keep their place: only members of a daemon and ranks of an "
@@ -312,25 +312,25 @@ Outcome<void> Client::rejoin(const Patience& patience) {
         return failure(DTRUN_REFUSED,
                        "this process has not said that it can go on in another "
                        "generation: set dtrun_options.elastic");
-    return rejoin_agent(patience);
+    return rejoin_agent(context);
 }
 
 /// Our agent answers when the next generation has begun.
-Outcome<void> Client::rejoin_agent(const Patience& patience) {
+Outcome<void> Client::rejoin_agent(const WaitContext& context) {
     Lock lock = connection_.lock();
     const std::uint64_t left = generation();
     if (std::exchange(left_, left) != left) {
         lock.unlock();
-        const auto sent = connection_.send(encode(Rejoin{left}), patience);
+        const auto sent = connection_.send(encode(Rejoin{left}), context);
         lock.lock();
         if (!sent) return sent;
     }
     const auto ready = [this, left] { return generation() != left; };
-    return wait_for_place(lock, ready, patience);
+    return wait_for_place(lock, ready, context);
 }
 
 /// Where all ranks are to start again, we are as good as started when we say so.
-Outcome<void> Client::rejoin_daemon(const Patience& patience) {
+Outcome<void> Client::rejoin_daemon(const WaitContext& context) {
     Lock lock = connection_.lock();
     const std::uint64_t left = generation();
     while (generation() == left) {
@@ -340,18 +340,18 @@ Outcome<void> Client::rejoin_daemon(const Patience& patience) {
         else if (!pauses && std::exchange(left_, left) != left)
             say(encode(DeskNews{kOwnPlace, DeskState::waiting}));
         const auto ready = [&] { return generation() != left || (pausing_ > left) != pauses; };
-        if (const auto waited = wait_for_place(lock, ready, patience); !waited) return waited;
+        if (const auto waited = wait_for_place(lock, ready, context); !waited) return waited;
     }
     return {};
 }
 
-Outcome<void> Client::wait_for_change(const Patience& patience) {
+Outcome<void> Client::wait_for_change(const WaitContext& context) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "changes are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces changes");
     Lock lock = connection_.lock();
     const auto pending = [this] { return changes_.is_pending(generation()); };
-    return connection_.wait_until(lock, pending, patience);
+    return connection_.wait_until(lock, pending, context);
 }
 
 Outcome<std::uint64_t> Client::on_loss(std::function<void()> lost) {
@@ -360,7 +360,7 @@ Outcome<std::uint64_t> Client::on_loss(std::function<void()> lost) {
     return loss_hooks_.add(std::move(lost));
 }
 
-Outcome<void> Client::section(const Section& section, const Patience& patience) {
+Outcome<void> Client::section(const Section& section, const WaitContext& context) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "only the rank's own process has sections");
     if (launcher() != Launcher::agent) return {};  // nobody watches
@@ -375,7 +375,7 @@ Outcome<void> Client::section(const Section& section, const Patience& patience) 
             sections_.insert(section.name);
         }
     }
-    return connection_.send(encode(section), patience);
+    return connection_.send(encode(section), context);
 }
 
 }  // namespace dtrun::embedded

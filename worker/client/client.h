@@ -10,7 +10,7 @@
 #include "worker/client/connect/daemon.h"
 #include "worker/client/connect/launchers.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/connection.h"
 #include "worker/client/event_queue.h"
 #include "worker/client/fences.h"
@@ -63,7 +63,7 @@ public:
     Client& operator=(const Client&) = delete;
 
     /// Connects, and takes a rank's place. A helper does so when it is first used.
-    Outcome<void> start(const Patience& patience);
+    Outcome<void> start(const WaitContext& context);
     /// Says how this rank has ended, and ends the calls of others, with DTRUN_CLOSED. Returns when
     /// nobody is left in a call, and rank 0 of a Slurm step when the other ranks have left, too,
     /// unless it has failed.
@@ -101,20 +101,20 @@ public:
     Outcome<std::vector<FenceEntry>> fence(std::string_view name,
                                            std::optional<std::string_view> bytes,
                                            std::int64_t timeout_ms, std::function<bool()> give_up);
-    Outcome<void> progress(std::uint64_t step, const Patience& patience = {});
-    Outcome<Event> next_event(const Patience& patience);
+    Outcome<void> progress(std::uint64_t step, const WaitContext& context = {});
+    Outcome<Event> next_event(const WaitContext& context);
     Outcome<int> event_fd();
-    Outcome<void> rejoin(const Patience& patience);
+    Outcome<void> rejoin(const WaitContext& context);
     /// Who receives what comes in.
     const Router<>& router() const { return router_; }
     bool can_rejoin() const { return is_member() || (elastic_ && role_ == Role::rank); }
 
     /// What is coming; any thread may look, at any time.
     const ChangeView& changes() const { return changes_; }
-    Outcome<void> wait_for_change(const Patience& patience);
+    Outcome<void> wait_for_change(const WaitContext& context);
     Outcome<std::uint64_t> on_loss(std::function<void()> lost);
     void on_loss_end(std::uint64_t id) { loss_hooks_.remove(id); }
-    Outcome<void> section(const Section& section, const Patience& patience = {});
+    Outcome<void> section(const Section& section, const WaitContext& context = {});
 
 private:
     using Lock = Connection::Lock;
@@ -123,19 +123,19 @@ private:
     bool in_step() const { return step_.has_value(); }
     Outcome<Bytes> ask(const StoreRequest& request, std::int64_t timeout_ms,
                        std::function<bool()> give_up);
-    Outcome<FrameSocket> dial(const Patience& patience);
+    Outcome<FrameSocket> dial(const WaitContext& context);
     std::vector<Bytes> first_frames(const FrameSocket& socket) const;
     Hello hello() const;
     Bytes opening_frame(const FrameSocket& socket) const;
     std::vector<Bytes> last_frames(std::string_view failure);
-    Outcome<void> take_place(Moment begun, const Patience& patience);
-    Outcome<void> rejoin_daemon(const Patience& patience);
-    Outcome<void> rejoin_agent(const Patience& patience);
+    Outcome<void> take_place(Moment begun, const WaitContext& context);
+    Outcome<void> rejoin_daemon(const WaitContext& context);
+    Outcome<void> rejoin_agent(const WaitContext& context);
     /// A rank of our generation is lost, and we are to leave it.
     bool is_over() const { return (elastic_ || is_member()) && changes_.is_over(generation()); }
     Failure over() const;
     template <class Ready>
-    Outcome<void> wait_for_place(Lock& lock, Ready ready, const Patience& patience);
+    Outcome<void> wait_for_place(Lock& lock, Ready ready, const WaitContext& context);
 
     // client_frames.cpp: what comes in
     void on_open(int socket) override;

@@ -23,33 +23,33 @@ void Connection::Waiter::finish() {
 Connection::Connection(Handler& handler, std::string end_text)
     : handler_(handler), end_text_(std::move(end_text)) {}
 
-Outcome<void> Connection::wait(Lock& lock, Waiter& waiter, const Patience& asked) {
-    Patience patience = asked;
-    const bool has_begun_in_time = !patience.over();
+Outcome<void> Connection::wait(Lock& lock, Waiter& waiter, const WaitContext& asked) {
+    WaitContext context = asked;
+    const bool has_begun_in_time = !context.over();
     waiters_.push_back(&waiter);
     Outcome<void> outcome;
     while (!waiter.done && !closed_) {
         bool ask = false;
         if (open_ && !reading_) {
-            ask = read_once(lock, patience.slice());
-        } else if (!patience.over()) {
-            const Moment until = patience.slice();
+            ask = read_once(lock, context.slice());
+        } else if (!context.over()) {
+            const Moment until = context.slice();
             ask = until != Moment::max()
                       ? waiter.wake.wait_until(lock, until) == std::cv_status::timeout
                       : (waiter.wake.wait(lock), false);
         }
         if (waiter.done || closed_) break;
-        if (ask && patience.give_up) {
+        if (ask && context.give_up) {
             lock.unlock();
-            const bool stop = patience.give_up();
+            const bool stop = context.give_up();
             lock.lock();
             if (stop && !waiter.done) outcome = failure(DTRUN_CANCELLED, "interrupted");
         }
-        if (outcome && !waiter.done && patience.over()) {
-            const bool stood_still = patience.deadline == asked.deadline && has_begun_in_time &&
+        if (outcome && !waiter.done && context.over()) {
+            const bool stood_still = context.deadline == asked.deadline && has_begun_in_time &&
                                      now() - asked.deadline > kStoodStill;
             if (stood_still)
-                patience.deadline = now() + kReadingTime;
+                context.deadline = now() + kReadingTime;
             else
                 outcome = failure(DTRUN_TIMED_OUT, "timed out");
         }
@@ -143,9 +143,9 @@ Outcome<void> Connection::open(FrameSocket socket,
 }
 
 /// Waits until nobody else sends, and what others have left has gone.
-Outcome<void> Connection::begin_sending(Lock& lock, const Patience& patience) {
+Outcome<void> Connection::begin_sending(Lock& lock, const WaitContext& context) {
     for (;;) {
-        const Moment until = patience.slice();
+        const Moment until = context.slice();
         if (!sending_) {
             sending_ = true;
             if (rest_.empty()) return {};
@@ -159,12 +159,12 @@ Outcome<void> Connection::begin_sending(Lock& lock, const Patience& patience) {
             continue;
         }
         bool stop = false;
-        if (patience.give_up) {
+        if (context.give_up) {
             lock.unlock();
-            stop = patience.give_up();
+            stop = context.give_up();
             lock.lock();
         }
-        if (!stop && !patience.over()) continue;
+        if (!stop && !context.over()) continue;
         if (!sending_) may_send_.notify_one();  // it may have been us who was woken
         if (stop) return failure(DTRUN_CANCELLED, "interrupted");
         return failure(DTRUN_TIMED_OUT, "timed out");
@@ -187,19 +187,19 @@ void Connection::end_sending() {
     may_send_.notify_one();
 }
 
-Outcome<void> Connection::send(std::string_view frame, const Patience& patience) {
-    return send_next([frame] { return frame; }, patience);
+Outcome<void> Connection::send(std::string_view frame, const WaitContext& context) {
+    return send_next([frame] { return frame; }, context);
 }
 
 Outcome<void> Connection::send_next(const std::function<std::string_view()>& make,
-                                    const Patience& patience) {
+                                    const WaitContext& context) {
     Lock lock(mutex_);
-    if (auto begun = begin_sending(lock, patience); !begun) return begun;
-    (void)send_part(lock, make(), patience.slice());
+    if (auto begun = begin_sending(lock, context); !begun) return begun;
+    (void)send_part(lock, make(), context.slice());
     const bool all = rest_.empty();
     end_sending();
     if (all) return {};
-    auto gone = begin_sending(lock, patience);
+    auto gone = begin_sending(lock, context);
     if (gone) end_sending();
     return gone;
 }
@@ -216,11 +216,11 @@ void Connection::send_if_idle(std::string_view frame, Moment until) {
 void Connection::finish(const std::function<std::vector<Bytes>()>& last, std::string why) {
     Lock lock(mutex_);
     end_text_ = std::move(why);
-    const Patience patience{now() + kFinishTime, {}};
-    if (!open_ || !begin_sending(lock, patience)) return;
+    const WaitContext context{now() + kFinishTime, {}};
+    if (!open_ || !begin_sending(lock, context)) return;
     Bytes frames;
     for (const Bytes& frame : last()) frames += frame;
-    const bool is_whole = send_part(lock, frames, patience.deadline) && rest_.empty() && open_;
+    const bool is_whole = send_part(lock, frames, context.deadline) && rest_.empty() && open_;
     end_sending();
     // If we closed a connection with unread bytes, TCP would discard what the other side has not
     // read yet.

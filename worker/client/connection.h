@@ -4,7 +4,7 @@
 #include "rendezvous/wire/frame.h"
 #include "worker/client/connect/frame_socket.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <functional>
 #include <optional>
@@ -68,11 +68,11 @@ public:
     /// Why it is closed for good.
     const std::optional<Failure>& closed() const { return closed_; }
     /// Waits until `waiter` is done, or `asked` is over. Failures: the waiter's, timed_out, cancelled, why it is closed
-    Outcome<void> wait(Lock& lock, Waiter& waiter, const Patience& asked);
+    Outcome<void> wait(Lock& lock, Waiter& waiter, const WaitContext& asked);
     /// Waits until ready(), which is asked after each changed(). Failures: timed_out, cancelled, why
     /// it is closed
     template <class Ready>
-    Outcome<void> wait_until(Lock& lock, Ready ready, const Patience& patience);
+    Outcome<void> wait_until(Lock& lock, Ready ready, const WaitContext& context);
     void changed();
     /// Descriptors that have come with what was read.
     std::vector<Fd> take_descriptors() { return socket_.take_descriptors(); }
@@ -96,12 +96,12 @@ public:
                        const std::function<std::vector<Bytes>(const FrameSocket&)>& first);
     /// Does nothing without a connection; that one is broken is noticed by the thread that reads.
     /// Failures: timed_out, cancelled (a part of it may be left to be sent later)
-    Outcome<void> send(std::string_view frame, const Patience& patience = {});
+    Outcome<void> send(std::string_view frame, const WaitContext& context = {});
     /// The same for a frame that is made, with the lock held, when all before it have been sent. If
     /// make() also records the frame for another connection, each connection carries it once. When it
     /// fails make() may not have been called.
     Outcome<void> send_next(const std::function<std::string_view()>& make,
-                            const Patience& patience = {});
+                            const WaitContext& context = {});
     /// Sends until then what others have left; then the frame, unless it would have to wait.
     void send_if_idle(std::string_view frame, Moment until);
     /// Sends the last frames, if it is open, and waits until the other side has read all and closed,
@@ -111,7 +111,7 @@ public:
     void finish(const std::function<std::vector<Bytes>()>& last, std::string why);
 
 private:
-    Outcome<void> begin_sending(Lock& lock, const Patience& patience);
+    Outcome<void> begin_sending(Lock& lock, const WaitContext& context);
     bool send_part(Lock& lock, std::string_view bytes, Moment until);
     void end_sending();
     bool read_once(Lock& lock, Moment until);
@@ -133,11 +133,11 @@ private:
 };
 
 template <class Ready>
-Outcome<void> Connection::wait_until(Lock& lock, Ready ready, const Patience& patience) {
+Outcome<void> Connection::wait_until(Lock& lock, Ready ready, const WaitContext& context) {
     while (!ready()) {
         Waiter waiter;
         listeners_.push_back(&waiter);
-        const auto waited = wait(lock, waiter, patience);
+        const auto waited = wait(lock, waiter, context);
         std::erase(listeners_, &waiter);
         if (!waited && !ready()) return waited;
     }

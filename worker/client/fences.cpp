@@ -10,7 +10,7 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
                                               std::int64_t timeout_ms,
                                               std::function<bool()> give_up) {
     Call call;
-    Patience patience{moment_after(timeout_ms), std::move(give_up)};
+    WaitContext context{moment_after(timeout_ms), std::move(give_up)};
     Connection::Lock lock = connection_.lock();
     const Place& place = standing_.place();
     const Rank rank{place.rank};
@@ -31,9 +31,9 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
             calls_.push_back(&call);
             return std::string_view(call.frame);
         },
-        patience);
+        context);
     lock.lock();
-    if (ended) ended = connection_.wait(lock, call, patience);
+    if (ended) ended = connection_.wait(lock, call, context);
     const bool timed_out = !ended && ended.error().code == DTRUN_TIMED_OUT;
     const bool interrupted = !ended && ended.error().code == DTRUN_CANCELLED;
     if (timed_out || interrupted) {
@@ -46,8 +46,8 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
         lock.lock();
     }
     if (timed_out && is_under_way) {
-        patience.deadline = now() + std::chrono::milliseconds(kAnswerGraceMs);
-        ended = connection_.wait(lock, call, patience);
+        context.deadline = now() + std::chrono::milliseconds(kAnswerGraceMs);
+        ended = connection_.wait(lock, call, context);
     }
     std::erase(calls_, &call);
     if (!ended) return failure(ended.error().code, "fence '{}': {}", name, ended.error().text);

@@ -3,10 +3,10 @@
 namespace dtrun::embedded {
 
 Outcome<void> FirstUse::ensure(const std::function<Outcome<void>()>& start,
-                               const Patience& patience) {
+                               const WaitContext& context) {
     const Moment asked = now();
     Lock lock(mutex_);
-    if (auto waited = wait(lock, patience); !waited) return waited;
+    if (auto waited = wait(lock, context); !waited) return waited;
     if (started_) return {};
     if (failure_ && failed_ >= asked) return std::unexpected(*failure_);
     auto done = run(lock, start);
@@ -20,20 +20,20 @@ Outcome<void> FirstUse::ensure(const std::function<Outcome<void>()>& start,
 }
 
 /// Waits until no other thread starts.
-Outcome<void> FirstUse::wait(Lock& lock, const Patience& patience) {
+Outcome<void> FirstUse::wait(Lock& lock, const WaitContext& context) {
     while (starting_) {
-        const Moment until = patience.slice();
+        const Moment until = context.slice();
         if (until == Moment::max()) {
             ended_.wait(lock);
             continue;
         }
         if (ended_.wait_until(lock, until) == std::cv_status::no_timeout) continue;
         lock.unlock();
-        const bool give_up = patience.give_up && patience.give_up();
+        const bool give_up = context.give_up && context.give_up();
         lock.lock();
         if (!starting_) break;
         if (give_up) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+        if (context.over()) return failure(DTRUN_TIMED_OUT, "timed out");
     }
     return {};
 }

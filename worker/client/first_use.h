@@ -2,7 +2,7 @@
 
 #include "base/threads.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <functional>
 #include <optional>
@@ -19,12 +19,12 @@ public:
     /// again by the next call, but not by those that have waited for it when it found nobody
     /// (DTRUN_CLOSED): these would search again, one after the other.
     /// Failures: those of `start`, timed_out, cancelled
-    Outcome<void> ensure(const std::function<Outcome<void>()>& start, const Patience& patience);
+    Outcome<void> ensure(const std::function<Outcome<void>()>& start, const WaitContext& context);
 
 private:
     using Lock = std::unique_lock<Mutex>;
 
-    Outcome<void> wait(Lock& lock, const Patience& patience);
+    Outcome<void> wait(Lock& lock, const WaitContext& context);
     Outcome<void> run(Lock& lock, const std::function<Outcome<void>()>& start);
 
     Mutex mutex_;  ///< of everything below

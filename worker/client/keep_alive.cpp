@@ -98,7 +98,7 @@ void KeepAlive::send_unsent(Lock& lock) {
     lock.unlock();
     Bytes frames;
     const auto make = [this, &frames]() -> std::string_view { return frames = unsent_(); };
-    const auto sent = connection_.send_next(make, Patience{now() + kHeartbeatInterval, {}});
+    const auto sent = connection_.send_next(make, WaitContext{now() + kHeartbeatInterval, {}});
     lock.lock();
     if (!sent) is_unsent_ = true;
 }
@@ -119,16 +119,16 @@ void KeepAlive::beat(Lock& lock) {
 /// Reconnects, and sends again what is under way; closes the connection for good if it stays cut off
 /// too long.
 void KeepAlive::reconnect(Lock& lock) {
-    const Patience patience{lost_since_ + std::chrono::milliseconds(daemon_.timeout_ms), [this] {
-                                const Lock inner = connection_.lock();
-                                return stopping_;
-                            }};
-    if (patience.over())
+    const WaitContext context{lost_since_ + std::chrono::milliseconds(daemon_.timeout_ms), [this] {
+                                  const Lock inner = connection_.lock();
+                                  return stopping_;
+                              }};
+    if (context.over())
         return connection_.close(
             {DTRUN_CLOSED, "the daemon takes connections, but does not answer"});
     if (!answered_ && tick_.wait_for(lock, kMutePause) == std::cv_status::no_timeout) return;
     lock.unlock();
-    Outcome<FrameSocket> socket = dial_daemon(daemon_, credentials_, true, patience);
+    Outcome<FrameSocket> socket = dial_daemon(daemon_, credentials_, true, context);
     if (!socket) {
         lock.lock();
         return connection_.close({DTRUN_CLOSED, socket.error().text});

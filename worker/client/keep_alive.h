@@ -4,7 +4,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "worker/client/connect/daemon.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/connection.h"
 
 #include <chrono>

@@ -30,7 +30,7 @@ void set_header(Bytes& frame, const RequestHeader& header) {
 
 }  // namespace
 
-Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
+Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context) {
     Call call;
     call.op = op;
     call.frame = std::move(frame);
@@ -38,13 +38,13 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
     if (op == Op::pop) {
         take_lane(call);
     } else if (changes_something(op)) {
-        if (auto turn = take_turn(lock, patience); !turn) return std::unexpected(turn.error());
+        if (auto turn = take_turn(lock, context); !turn) return std::unexpected(turn.error());
         call.has_turn = true;
     }
-    auto answered = send_and_wait(lock, call, patience);
+    auto answered = send_and_wait(lock, call, context);
     const bool in_doubt = !answered && !call.done && call.was_sent;
     if (in_doubt && changes_something(op))
-        answered = learn(lock, call, patience, std::move(answered.error()));
+        answered = learn(lock, call, context, std::move(answered.error()));
     if (in_doubt && !answered && answered.error().code == DTRUN_TIMED_OUT && !changes_something(op))
         answered.error().text = kNoAnswer;
     const bool is_left = in_doubt && !changes_something(op) && !connection_.closed();
@@ -57,7 +57,7 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const Patience& patience) {
 }
 
 /// With the lock, which is let go meanwhile.
-Outcome<void> Requests::send_and_wait(Lock& lock, Call& call, const Patience& patience) {
+Outcome<void> Requests::send_and_wait(Lock& lock, Call& call, const WaitContext& context) {
     lock.unlock();
     auto sent = connection_.send_next(
         [&] {
@@ -69,19 +69,19 @@ Outcome<void> Requests::send_and_wait(Lock& lock, Call& call, const Patience& pa
             call.was_sent = connection_.is_open();
             return std::string_view(call.frame);
         },
-        patience);
+        context);
     lock.lock();
     if (!sent && !call.done) return sent;
-    return connection_.wait(lock, call, patience);
+    return connection_.wait(lock, call, context);
 }
 
 /// Finds out how a change has ended for which we wait no longer.
 /// \param why  we do not
-Outcome<void> Requests::learn(Lock& lock, Call& call, const Patience& patience, Failure why) {
+Outcome<void> Requests::learn(Lock& lock, Call& call, const WaitContext& context, Failure why) {
     const bool is_pop = call.op == Op::pop;
     Moment end = now() + kLearningTime;
-    if (patience.deadline != Moment::max())
-        end = std::min(end, patience.deadline + (is_pop ? kLateLearningTime : 0s));
+    if (context.deadline != Moment::max())
+        end = std::min(end, context.deadline + (is_pop ? kLateLearningTime : 0s));
     if (is_pop && !connection_.closed()) {
         const StoreRequest cancel{.op = Op::cancel, .number = call.id};
         call.cancel = encode_request({call.lane.client, ++call.lane.last_id, 1, Op::cancel}, cancel,
@@ -185,14 +185,14 @@ void Requests::add_gone(std::vector<Bytes>& frames) const {
 }
 
 /// Lets at most kChangesMax requests that change something be under way.
-Outcome<void> Requests::take_turn(Lock& lock, const Patience& patience) {
+Outcome<void> Requests::take_turn(Lock& lock, const WaitContext& context) {
     if (changes_ < kChangesMax) {
         ++changes_;
         return {};
     }
     Connection::Waiter turn;
     turns_.push_back(&turn);
-    const auto waited = connection_.wait(lock, turn, patience);
+    const auto waited = connection_.wait(lock, turn, context);
     if (!waited) std::erase(turns_, &turn);
     return waited;
 }

@@ -2,7 +2,7 @@
 
 #include "rendezvous/wire/store_request.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/connection.h"
 #include "worker/client/standing.h"
 
@@ -23,7 +23,7 @@ namespace dtrun::embedded {
 /// that is under way has a client's id of its own, which the next one takes over: it takes no turn, and
 /// is known to be answered when the next one is asked.
 ///
-/// Who is interrupted, or out of patience, while a change is under way asks for two seconds at most how it
+/// Who is interrupted, or out of time, while a change is under way asks for two seconds at most how it
 /// has ended: it is done, or not done, or nobody knows, which the failure says.
 ///
 /// Thread: any may ask(); the rest is called with the connection's lock held, which guards
@@ -39,7 +39,7 @@ public:
     /// \param frame  the request with an empty header
     /// Failures: those of the store (timed_out without a text); timed_out, cancelled, closed, which say
     /// so if a change may have been done; and those of end_all()
-    Outcome<Bytes> ask(Op op, Bytes frame, const Patience& patience);
+    Outcome<Bytes> ask(Op op, Bytes frame, const WaitContext& context);
 
     Result<void> on_reply(std::string_view payload);
     /// Ends the calls that wait for an answer. One that comes nevertheless is dropped.
@@ -68,14 +68,14 @@ private:
     };
     using Lock = Connection::Lock;
 
-    Outcome<void> take_turn(Lock& lock, const Patience& patience);
+    Outcome<void> take_turn(Lock& lock, const WaitContext& context);
     void give_turn(Call& call);
     void take_lane(Call& call);
     bool end(Call& call);
     void keep_end(const Call& call);
     Call* find(const ReplyHeader& reply) const;
-    Outcome<void> send_and_wait(Lock& lock, Call& call, const Patience& patience);
-    Outcome<void> learn(Lock& lock, Call& call, const Patience& patience, Failure why);
+    Outcome<void> send_and_wait(Lock& lock, Call& call, const WaitContext& context);
+    Outcome<void> learn(Lock& lock, Call& call, const WaitContext& context, Failure why);
     Outcome<Bytes> results_of(Call& call) const;
     RequestHeader header_for(Call& call);
     void send_cancel(std::uint64_t id, bool was_interrupted);

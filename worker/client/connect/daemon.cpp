@@ -22,13 +22,12 @@ Outcome<Credentials> read_credentials(const DaemonAddress& address) {
 }
 
 Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
-                                 bool known, const Patience& patience) {
+                                 bool known, const WaitContext& context) {
     Retry retry(kPauseMin, kPauseMax);
     for (;;) {
-        Outcome<FrameSocket> socket =
-            FrameSocket::connect_tcp(address.host, address.port, patience);
+        Outcome<FrameSocket> socket = FrameSocket::connect_tcp(address.host, address.port, context);
         Outcome<void> proved;
-        if (socket) proved = authenticate(*socket, credentials, patience);
+        if (socket) proved = authenticate(*socket, credentials, context);
         if (socket && proved) return socket;
 
         const Failure problem = socket ? proved.error() : socket.error();
@@ -36,7 +35,7 @@ Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials
         const bool is_final = problem.code == DTRUN_REFUSED && !known;
         if (is_final || problem.code == DTRUN_CANCELLED)
             return failure(problem.code, "{}: {}", who, problem.text);
-        if (const auto paused = retry.wait(patience); !paused)
+        if (const auto paused = retry.wait(context); !paused)
             return failure(paused.error().code, "{}: {} (DTRUN_SERVER_TIMEOUT)", who, problem.text);
     }
 }

@@ -20,7 +20,7 @@ Outcome<Credentials> read_credentials(const DaemonAddress& address);
 ///               address, and is tried again
 /// Failures: timed_out, refused (another secret, job or protocol; not if it is known), cancelled
 Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
-                                 bool known, const Patience& patience);
+                                 bool known, const WaitContext& context);
 
 /// Numeric address of our end.
 std::string local_address(const FrameSocket& socket);

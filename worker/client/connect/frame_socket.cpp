@@ -23,16 +23,16 @@ namespace {
 constexpr std::size_t kBufferBytes = 64u << 10;
 
 /// Waits until `events` are there. Failures: timed_out, cancelled
-Outcome<void> wait_for(int fd, short events, const Patience& patience) {
+Outcome<void> wait_for(int fd, short events, const WaitContext& context) {
     for (;;) {
-        const int ready = poll_until(fd, events, patience.slice());
+        const int ready = poll_until(fd, events, context.slice());
         if (ready > 0) return {};
-        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "no answer");
+        if (context.give_up && context.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (context.over()) return failure(DTRUN_TIMED_OUT, "no answer");
     }
 }
 
-Outcome<FrameSocket> connect_address(const TcpAddress& address, const Patience& patience) {
+Outcome<FrameSocket> connect_address(const TcpAddress& address, const WaitContext& context) {
     const auto* where = reinterpret_cast<const sockaddr*>(&address.socket_address);
     if (SimulatedSystem::current != nullptr) {
         PrivateFd simulated([where] { return SimulatedSystem::current->connect(*where); });
@@ -47,7 +47,7 @@ Outcome<FrameSocket> connect_address(const TcpAddress& address, const Patience& 
     int error = 0;
     if (::connect(socket.get(), where, address.size) != 0) error = errno;
     if (error == EINPROGRESS) {
-        const auto ready = wait_for(socket.get(), POLLOUT, patience);
+        const auto ready = wait_for(socket.get(), POLLOUT, context);
         if (!ready) return std::unexpected(ready.error());
         socklen_t size = sizeof error;
         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -98,7 +98,7 @@ Outcome<std::vector<TcpAddress>> ask_resolver(const std::string& host, const std
 }
 
 Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port,
-                                         const Patience& patience, const Resolver& resolver) {
+                                         const WaitContext& context, const Resolver& resolver) {
     if (is_numeric(host) || SimulatedSystem::current != nullptr) return resolver(host, port);
     struct Asked {
         Mutex mutex;
@@ -121,7 +121,7 @@ Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::str
     const auto is_found = [&] { return asked->found.has_value(); };
     for (;;) {
         std::unique_lock lock(asked->mutex);
-        const Moment until = patience.slice();
+        const Moment until = context.slice();
         if (until == Moment::max()) asked->changed.wait(lock, is_found);
         if (is_found() || asked->changed.wait_until(lock, until, is_found)) {
             lock.unlock();
@@ -129,8 +129,8 @@ Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::str
             return std::move(*asked->found);
         }
         lock.unlock();
-        const bool stop = patience.give_up && patience.give_up();
-        if (!stop && !patience.over()) continue;
+        const bool stop = context.give_up && context.give_up();
+        if (!stop && !context.over()) continue;
         (void)thread.join_until(now());
         if (stop) return failure(DTRUN_CANCELLED, "interrupted");
         return failure(DTRUN_TIMED_OUT, "the address of '{}' is not found in time", host);
@@ -163,14 +163,14 @@ Outcome<FrameSocket> FrameSocket::connect_unix(const std::string& path) {
 }
 
 Outcome<FrameSocket> FrameSocket::connect_tcp(const std::vector<TcpAddress>& addresses,
-                                              const Patience& patience) {
+                                              const WaitContext& context) {
     Outcome<FrameSocket> socket = failure(DTRUN_CLOSED, "no address");
     auto left = static_cast<Moment::rep>(addresses.size());
     for (const TcpAddress& address : addresses) {
-        Patience share = patience;
+        WaitContext share = context;
         const Moment started = now();
-        if (patience.deadline != Moment::max() && started < patience.deadline)
-            share.deadline = started + (patience.deadline - started) / left;
+        if (context.deadline != Moment::max() && started < context.deadline)
+            share.deadline = started + (context.deadline - started) / left;
         --left;
         socket = connect_address(address, share);
         if (socket || socket.error().code == DTRUN_CANCELLED) break;
@@ -179,10 +179,10 @@ Outcome<FrameSocket> FrameSocket::connect_tcp(const std::vector<TcpAddress>& add
 }
 
 Outcome<FrameSocket> FrameSocket::connect_tcp(const std::string& host, const std::string& port,
-                                              const Patience& patience) {
-    const auto addresses = resolve(host, port, patience);
+                                              const WaitContext& context) {
+    const auto addresses = resolve(host, port, context);
     if (!addresses) return std::unexpected(addresses.error());
-    return connect_tcp(*addresses, patience);
+    return connect_tcp(*addresses, context);
 }
 
 Outcome<void> FrameSocket::send(std::string_view bytes) {
@@ -282,10 +282,10 @@ Result<std::optional<FrameView>> FrameSocket::next() {
     return frame;
 }
 
-Outcome<std::string> FrameSocket::read_exactly(std::size_t size, const Patience& patience) {
+Outcome<std::string> FrameSocket::read_exactly(std::size_t size, const WaitContext& context) {
     std::string bytes(size, '\0');
     for (std::size_t got = 0; got < size;) {
-        const auto ready = wait_for(socket_.get(), POLLIN, patience);
+        const auto ready = wait_for(socket_.get(), POLLIN, context);
         if (!ready) return std::unexpected(ready.error());
         const ssize_t n = ::recv(socket_.get(), bytes.data() + got, size - got, 0);
         if (n == 0) return failure(DTRUN_CLOSED, "connection closed");

@@ -3,8 +3,8 @@
 #include "base/fd.h"
 #include "rendezvous/wire/frame.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
 #include "worker/client/connect/private_fd.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <sys/socket.h>
 #include <cstddef>
@@ -36,7 +36,7 @@ Outcome<std::vector<TcpAddress>> ask_resolver(const std::string& host, const std
 /// Asks it in a thread of our own if it is a name, and leaves that behind when the patience is over.
 /// Failures: closed, timed_out, cancelled
 Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port,
-                                         const Patience& patience,
+                                         const WaitContext& context,
                                          const Resolver& resolver = ask_resolver);
 
 /// A connected socket, and frames out of what it brings. Never raises SIGPIPE. A forked child does
@@ -56,10 +56,10 @@ public:
     /// Tries one after the other; each has its share of the time that is left, so that one that
     /// does not answer leaves some to the others. Failures: closed, timed_out, cancelled
     static Outcome<FrameSocket> connect_tcp(const std::vector<TcpAddress>& addresses,
-                                            const Patience& patience);
+                                            const WaitContext& context);
     /// The same with every address of `host`.
     static Outcome<FrameSocket> connect_tcp(const std::string& host, const std::string& port,
-                                            const Patience& patience);
+                                            const WaitContext& context);
 
     int fd() const { return socket_.get(); }
 
@@ -86,7 +86,7 @@ public:
 
     /// Exactly `size` bytes, of a peer that does not speak in frames yet; nothing else may have
     /// been received. Failures: closed, timed_out, cancelled
-    Outcome<std::string> read_exactly(std::size_t size, const Patience& patience);
+    Outcome<std::string> read_exactly(std::size_t size, const WaitContext& context);
 
     /// Ends the connection, and wakes the thread that receives: it finds the end.
     void shut_down();

@@ -24,18 +24,19 @@ Outcome<void> check_preamble(const std::optional<Preamble>& theirs) {
     return {};
 }
 
-Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, Patience patience) {
-    patience.deadline = std::min(patience.deadline, now() + kHandshakeTime);
+Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials,
+                           WaitContext context) {
+    context.deadline = std::min(context.deadline, now() + kHandshakeTime);
     const ClientRecord ours =
         encode_hello(ClientHello{.job = credentials.job, .nonce = random_nonce()});
     if (auto sent = socket.send(as_text(ours)); !sent) return sent;
-    const auto theirs = socket.read_exactly(ServerHello::kBytes, patience);
+    const auto theirs = socket.read_exactly(ServerHello::kBytes, context);
     if (!theirs) return std::unexpected(theirs.error());
     if (auto fits = check_preamble(decode_preamble(as_bytes(*theirs))); !fits) return fits;
 
     const Proofs proofs = make_proofs(credentials.secret, ours, record_of<ServerRecord>(*theirs));
     if (auto sent = socket.send(as_text(proofs.client)); !sent) return sent;
-    const auto shown = socket.read_exactly(proofs.server.size(), patience);
+    const auto shown = socket.read_exactly(proofs.server.size(), context);
     if (!shown) return std::unexpected(shown.error());
     if (!equal_constant_time(proofs.server, as_bytes(*shown)))
         return failure(DTRUN_REFUSED, "it has another secret");

@@ -4,7 +4,7 @@
 #include "worker/client/connect/credentials.h"
 #include "worker/client/connect/frame_socket.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <chrono>
 #include <optional>
@@ -21,7 +21,8 @@ Outcome<void> check_preamble(const std::optional<Preamble>& theirs);
 
 /// The client's side, within kHandshakeTime.
 /// Failures: closed, timed_out, cancelled, refused (no dtrun, another secret, job or version)
-Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials, Patience patience);
+Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials,
+                           WaitContext context);
 
 /// The server's half of the authentication: its answer to a client's record, and the proof that the
 /// client must show to get the server's proof; a client that fails gets zeros instead. Only clients

@@ -6,13 +6,13 @@
 
 namespace dtrun::embedded {
 
-Outcome<void> Retry::wait(const Patience& patience) {
+Outcome<void> Retry::wait(const WaitContext& context) {
     const Moment end = now() + pause_;
     pause_ = std::min(2 * pause_, longest_);
     for (;;) {
-        poll_until(-1, 0, std::min(end, patience.slice()));
-        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "no answer");
+        poll_until(-1, 0, std::min(end, context.slice()));
+        if (context.give_up && context.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (context.over()) return failure(DTRUN_TIMED_OUT, "no answer");
         if (now() >= end) return {};
     }
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <chrono>
 
@@ -14,7 +14,7 @@ public:
         : pause_(first), longest_(longest) {}
 
     /// Failures: timed_out, cancelled
-    Outcome<void> wait(const Patience& patience);
+    Outcome<void> wait(const WaitContext& context);
 
 private:
     std::chrono::milliseconds pause_;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
 #include "worker/client/connect/private_fd.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/step/poll.h"
 
 #include <cstdint>

@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kHelperSearchTime{5};
 
 }  // namespace
 
-Outcome<FrameSocket> StepMeeting::meet(const Hello& hello, const Patience& patience) {
+Outcome<FrameSocket> StepMeeting::meet(const Hello& hello, const WaitContext& context) {
     const bool is_rank = hello.rank != kNoRank;
     const bool is_first = hello.rank == Rank{0};
     const auto nodes = expand_nodelist(step_.nodes, "SLURM_STEP_NODELIST");
@@ -37,12 +37,12 @@ Outcome<FrameSocket> StepMeeting::meet(const Hello& hello, const Patience& patie
         server_ = std::move(*server);
         return FrameSocket(server_->take_own_end());
     }
-    if (is_rank) return find_rank_0(step_, *nodes, *key, hello, patience);
+    if (is_rank) return find_rank_0(step_, *nodes, *key, hello, context);
     // Rank 0 was there when our parent found it, so there is nothing to wait for.
-    Patience shorter = patience;
-    shorter.deadline = std::min(patience.deadline, now() + kHelperSearchTime);
+    WaitContext shorter = context;
+    shorter.deadline = std::min(context.deadline, now() + kHelperSearchTime);
     auto socket = find_rank_0(step_, *nodes, *key, hello, shorter);
-    if (!socket && socket.error().code == DTRUN_TIMED_OUT && !patience.over())
+    if (!socket && socket.error().code == DTRUN_TIMED_OUT && !context.over())
         socket.error().code = DTRUN_CLOSED;
     return socket;
 }

@@ -4,7 +4,7 @@
 #include "worker/client/connect/frame_socket.h"
 #include "worker/client/connect/launchers.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/step/server.h"
 
 #include <chrono>
@@ -28,7 +28,7 @@ public:
     /// is kept in unmet() and is not an error yet: this rank may only want to know its place. A way
     /// that exists and fails is an error: the other ranks may be waiting.
     /// \param hello  who this is; rank 0 serves, who has no rank is a helper
-    Outcome<FrameSocket> meet(const Hello& hello, const Patience& patience);
+    Outcome<FrameSocket> meet(const Hello& hello, const WaitContext& context);
     /// Why the ranks cannot meet.
     const std::optional<Failure>& unmet() const { return unmet_; }
     const std::string& step_id() const { return step_.id; }

@@ -2,8 +2,8 @@
 
 #include "base/result.h"
 #include "rendezvous/exchange/exchange.h"
-#include "worker/client/connect/patience.h"
 #include "worker/client/connect/private_fd.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/step/peer.h"
 #include "worker/client/step/poll.h"
 

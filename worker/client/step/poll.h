@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <sys/epoll.h>
 #include <array>

@@ -34,20 +34,20 @@ void StepRoll::stop() {
     stopping_ = true;
 }
 
-Outcome<void> StepRoll::wait_for_others(const Patience& patience) {
+Outcome<void> StepRoll::wait_for_others(const WaitContext& context) {
     std::unique_lock lock(mutex_);
     while (others_ > 0) {
-        const Moment until = patience.slice();
+        const Moment until = context.slice();
         if (until == Moment::max()) {
             others_gone_.wait(lock);
             continue;
         }
         others_gone_.wait_until(lock, until);
         lock.unlock();
-        const bool give_up = patience.give_up && patience.give_up();
+        const bool give_up = context.give_up && context.give_up();
         lock.lock();
         if (give_up) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+        if (context.over()) return failure(DTRUN_TIMED_OUT, "timed out");
     }
     return {};
 }

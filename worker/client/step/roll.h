@@ -2,7 +2,7 @@
 
 #include "base/numbered.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -34,7 +34,7 @@ public:
     /// The server is not needed any more; who has been told of an end is waited for.
     void stop();
     /// Waits until all ranks but 0 that have come have gone. Failures: timed_out, cancelled
-    Outcome<void> wait_for_others(const Patience& patience);
+    Outcome<void> wait_for_others(const WaitContext& context);
 
     // For the server's thread.
 

@@ -23,28 +23,28 @@ constexpr int kRoundsAlone = 4;  // at the first node only: 750 ms of pauses
 constexpr std::size_t kOthersMax = 16;
 constexpr std::size_t kAnswerBytesMax = 64u << 10;
 
-Patience at_most(Patience patience, std::chrono::milliseconds time) {
-    patience.deadline = std::min(patience.deadline, now() + time);
-    return patience;
+WaitContext at_most(WaitContext context, std::chrono::milliseconds time) {
+    context.deadline = std::min(context.deadline, now() + time);
+    return context;
 }
 
 Outcome<void> prove(FrameSocket& socket, const StepAddress& address, StepKey& key,
-                    std::chrono::milliseconds greeting_time, const Patience& patience) {
-    const Patience soon = at_most(patience, kHandshakeTime);
+                    std::chrono::milliseconds greeting_time, const WaitContext& context) {
+    const WaitContext soon = at_most(context, kHandshakeTime);
     const auto greeting =
-        socket.read_exactly(StepKey::kGreetingBytes, at_most(patience, greeting_time));
+        socket.read_exactly(StepKey::kGreetingBytes, at_most(context, greeting_time));
     if (!greeting) return std::unexpected(greeting.error());
     const auto bytes = StepKey::credential_bytes(*greeting);
     if (!bytes) return std::unexpected(bytes.error());
     const auto credential = socket.read_exactly(*bytes, soon);
     if (!credential) return std::unexpected(credential.error());
     if (auto taken = key.take_credential(*credential); !taken) return taken;
-    return authenticate(socket, key.credentials_at(address), patience);
+    return authenticate(socket, key.credentials_at(address), context);
 }
 
 /// Says hello. Failures: invalid (for good), refused (not now), closed, timed_out, cancelled
-Outcome<void> introduce(FrameSocket& socket, const Hello& hello, const Patience& patience) {
-    const Patience soon = at_most(patience, kHandshakeTime);
+Outcome<void> introduce(FrameSocket& socket, const Hello& hello, const WaitContext& context) {
+    const WaitContext soon = at_most(context, kHandshakeTime);
     if (auto sent = socket.send(encode(hello)); !sent) return sent;
     const auto bytes = socket.read_exactly(FrameHeader::kBytes, soon);
     if (!bytes) return std::unexpected(bytes.error());
@@ -62,15 +62,15 @@ Outcome<void> introduce(FrameSocket& socket, const Hello& hello, const Patience&
 
 Outcome<FrameSocket> knock(const std::vector<TcpAddress>& host, const StepAddress& address,
                            StepKey& key, const Hello& hello,
-                           std::chrono::milliseconds greeting_time, const Patience& patience) {
+                           std::chrono::milliseconds greeting_time, const WaitContext& context) {
     std::vector<TcpAddress> at_port;
     for (const TcpAddress& one : host) at_port.push_back(one.at(address.port));
-    auto socket = FrameSocket::connect_tcp(at_port, at_most(patience, kConnectTime));
+    auto socket = FrameSocket::connect_tcp(at_port, at_most(context, kConnectTime));
     if (!socket) return socket;
     keep_watch(socket->fd());
-    if (auto proved = prove(*socket, address, key, greeting_time, patience); !proved)
+    if (auto proved = prove(*socket, address, key, greeting_time, context); !proved)
         return std::unexpected(proved.error());
-    if (auto let_in = introduce(*socket, hello, patience); !let_in)
+    if (auto let_in = introduce(*socket, hello, context); !let_in)
         return std::unexpected(let_in.error());
     return socket;
 }
@@ -86,11 +86,11 @@ int weight(const Failure& problem) {
 class AddressBook {
 public:
     /// Failures: closed (not found), timed_out, cancelled
-    Outcome<std::vector<TcpAddress>> find(const std::string& host, const Patience& patience) {
+    Outcome<std::vector<TcpAddress>> find(const std::string& host, const WaitContext& context) {
         if (const auto known = known_.find(host); known != known_.end()) return known->second;
-        if (patience.give_up && patience.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
-        if (patience.over()) return failure(DTRUN_TIMED_OUT, "no time to look it up");
-        auto found = resolve(host, "", patience);
+        if (context.give_up && context.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+        if (context.over()) return failure(DTRUN_TIMED_OUT, "no time to look it up");
+        auto found = resolve(host, "", context);
         if (found) known_.emplace(host, *found);
         return found;
     }
@@ -103,18 +103,18 @@ private:
 class Round {
 public:
     Round(const SlurmStep& step, AddressBook& book, StepKey& key, const Hello& hello,
-          std::chrono::milliseconds greeting_time, const Patience& patience)
+          std::chrono::milliseconds greeting_time, const WaitContext& context)
         : step_(step),
           book_(book),
           key_(key),
           hello_(hello),
           greeting_time_(greeting_time),
-          patience_(patience) {}
+          context_(context) {}
 
     /// \return nothing if rank 0 was not found there. Failures: those for good
     Outcome<std::optional<FrameSocket>> try_node(const std::string& node) {
         const std::string host = node == step_.node ? "localhost" : node;
-        const auto addresses = book_.find(host, patience_);
+        const auto addresses = book_.find(host, context_);
         if (!addresses) {
             const Failure problem{addresses.error().code,
                                   fmt::format("{}: {}", node, addresses.error().text)};
@@ -124,14 +124,14 @@ public:
         }
         for (const std::uint16_t port : key_.ports()) {
             const StepAddress address{node, port};
-            auto socket = knock(*addresses, address, key_, hello_, greeting_time_, patience_);
+            auto socket = knock(*addresses, address, key_, hello_, greeting_time_, context_);
             if (socket) return std::optional(std::move(*socket));
             const Failure problem{socket.error().code,
                                   fmt::format("{} port {}: {}", node, port, socket.error().text)};
             if (problem.code == DTRUN_INVALID || problem.code == DTRUN_CANCELLED)
                 return std::unexpected(problem);
             keep(problem);
-            if (patience_.over()) break;
+            if (context_.over()) break;
         }
         return std::nullopt;
     }
@@ -148,7 +148,7 @@ private:
     StepKey& key_;
     const Hello& hello_;
     const std::chrono::milliseconds greeting_time_;
-    const Patience& patience_;
+    const WaitContext& context_;
     std::optional<Failure> problem_;
 };
 
@@ -161,25 +161,25 @@ std::string list_ports(const StepKey::Ports& ports) {
 }  // namespace
 
 Outcome<FrameSocket> find_rank_0(const SlurmStep& step, const std::vector<std::string>& nodes,
-                                 StepKey& key, const Hello& hello, const Patience& patience) {
+                                 StepKey& key, const Hello& hello, const WaitContext& context) {
     Retry retry(kPauseMin, kPauseMax);
     AddressBook book;
     std::size_t next = 1;  // of the other nodes
     std::size_t others = 0;
     std::chrono::milliseconds greeting_time = kGreetingTimeMin;
     for (int tried = 1;; ++tried) {
-        Round round(step, book, key, hello, greeting_time, patience);
+        Round round(step, book, key, hello, greeting_time, context);
         greeting_time = std::min<std::chrono::milliseconds>(2 * greeting_time, kHandshakeTime);
         auto found = round.try_node(nodes.front());
         if (tried > kRoundsAlone) others = std::clamp<std::size_t>(2 * others, 1, kOthersMax);
         for (std::size_t i = 0; i < std::min(others, nodes.size() - 1); ++i) {
-            if (!found || *found || patience.over()) break;
+            if (!found || *found || context.over()) break;
             found = round.try_node(nodes[next]);
             next = next + 1 < nodes.size() ? next + 1 : 1;
         }
         if (!found) return std::unexpected(found.error());
         if (*found) return std::move(**found);
-        if (const auto paused = retry.wait(patience); !paused)
+        if (const auto paused = retry.wait(context); !paused)
             return failure(paused.error().code,
                            "rank 0 of step {} was not found at the ports {} of {}{}: {}", step.id,
                            list_ports(key.ports()), nodes.front(),

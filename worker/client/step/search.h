@@ -3,7 +3,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/connect/frame_socket.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/step/key.h"
 
 #include <string>
@@ -16,13 +16,13 @@ namespace dtrun::embedded {
 /// Rank 0 is on the first node of the list, except with `-m arbitrary` and in heterogeneous jobs:
 /// when it has not been found there for most of a second, the others are tried as well, more of them
 /// each time. A port that answers with something else, or not in time (250 ms at first, five seconds
-/// at last), is passed over. Each name is resolved once. Tries go on until patience ends, with pauses of 50 to 1,000 ms.
+/// at last), is passed over. Each name is resolved once. Tries go on until the context ends, with pauses of 50 to 1,000 ms.
 /// \param nodes  of the step, at least one
 /// \param key    learns the step's secret
 /// \return a connection over which rank 0 has answered `hello`
 /// Failures: timed_out, cancelled, invalid (rank 0 does not want us)
 Outcome<FrameSocket> find_rank_0(const SlurmStep& step, const std::vector<std::string>& nodes,
-                                 StepKey& key, const Hello& hello, const Patience& patience);
+                                 StepKey& key, const Hello& hello, const WaitContext& context);
 
 /// Turns on TCP's keepalive, so that the end of a host that could not say goodbye is noticed: after
 /// half a minute, or, while it owes us an acknowledgement, when the kernel gives up

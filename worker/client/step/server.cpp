@@ -99,8 +99,8 @@ void StepServer::end(std::string why) {
     poll_.wake();
 }
 
-Outcome<void> StepServer::wait_for_others(const Patience& patience) {
-    return roll_.wait_for_others(patience);
+Outcome<void> StepServer::wait_for_others(const WaitContext& context) {
+    return roll_.wait_for_others(context);
 }
 
 void StepServer::run() {

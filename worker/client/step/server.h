@@ -2,8 +2,8 @@
 
 #include "rendezvous/exchange/hub.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connect/patience.h"
 #include "worker/client/connect/private_fd.h"
+#include "worker/client/connect/wait_context.h"
 #include "worker/client/step/key.h"
 #include "worker/client/step/listener.h"
 #include "worker/client/step/peers.h"
@@ -53,7 +53,7 @@ public:
     void end(std::string why);
     /// Waits until the connections of all ranks but 0 have ended. Helpers are not waited for: they
     /// may wait for us. Failures: timed_out, cancelled
-    Outcome<void> wait_for_others(const Patience& patience);
+    Outcome<void> wait_for_others(const WaitContext& context);
 
 private:
     explicit StepServer(const SlurmStep& step);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "rendezvous/exchange/exchange.h"
-#include "worker/client/connect/patience.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <cstddef>
 #include <map>

@@ -23,7 +23,7 @@ inline Moment moment_after(std::int64_t timeout_ms) {
 }
 
 /// A deadline of a thread that waits, and what may end the wait before it.
-struct Patience {
+struct WaitContext {
     static constexpr std::chrono::milliseconds kAskInterval{200};
 
     Moment deadline = Moment::max();
