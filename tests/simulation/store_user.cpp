@@ -185,9 +185,9 @@ Outcome<void> StoreUser::take_place(const std::string& member) {
     group_ += fmt::format(" ({})", client_.generation());
     store_ = group_;
     round_ = 0;
-    const embedded::Place place = client_.place();
+    const embedded::RankInfo info = client_.rank_info();
     script_.ledger.placed(
-        {group_, place.generation, place.rank, place.world_size, member.empty() ? who_ : member});
+        {group_, info.generation, info.rank, info.world_size, member.empty() ? who_ : member});
     return {};
 }
 
@@ -196,19 +196,19 @@ void StoreUser::told_end(const std::string& why) {
 }
 
 Outcome<void> StoreUser::meet() {
-    const embedded::Place place = client_.place();
+    const embedded::RankInfo info = client_.rank_info();
     const std::uint64_t round = round_++;
-    const std::string bytes = fmt::format("{} of {}", place.rank, round);
+    const std::string bytes = fmt::format("{} of {}", info.rank, round);
     const std::int64_t timeout_ms = script_.world.draw_chance(0.3) ? kForever : 3'000;
     const auto met = client_.fence("step", bytes, timeout_ms, gives_up);
     std::map<std::uint32_t, std::string> entries;
     if (met)
         for (const FenceEntry& entry : *met) entries[std::to_underlying(entry.rank)] = entry.bytes;
-    if (met && (entries.size() != place.world_size || entries.at(place.rank) != bytes))
+    if (met && (entries.size() != info.world_size || entries.at(info.rank) != bytes))
         throw Contradiction(fmt::format("fence {} of {} is complete with {} of {} ranks", round,
-                                        group_, entries.size(), place.world_size));
+                                        group_, entries.size(), info.world_size));
     if (met || is_told(met.error()))
-        script_.ledger.fence_ended(group_, round, place.rank, met.has_value(), entries);
+        script_.ledger.fence_ended(group_, round, info.rank, met.has_value(), entries);
     if (met) acknowledged();
     if (!met && met.error().code != DTRUN_CANCELLED && met.error().code != DTRUN_TIMED_OUT)
         return std::unexpected(met.error());

@@ -15,9 +15,9 @@ namespace {
 using Numbers = std::vector<std::uint32_t>;
 constexpr std::uint32_t kNone = DTRUN_UNKNOWN;
 
-Numbers numbers(const Place& place) {
-    return {place.rank,       place.world_size, place.local_rank, place.local_size,
-            place.cross_rank, place.cross_size, place.node_rank,  place.node_count};
+Numbers numbers(const RankInfo& info) {
+    return {info.rank,       info.world_size, info.local_rank, info.local_size,
+            info.cross_rank, info.cross_size, info.node_rank,  info.node_count};
 }
 
 std::string mistake(const Environment& environment) {
@@ -68,7 +68,7 @@ TEST_CASE("each launcher's variables give the place that it means", "[client][la
         const char* name;
         Environment environment;
         Launcher launcher;
-        Numbers place;
+        Numbers info;
     };
     const Numbers alone{0, 1, 0, 1, 0, 1, 0, 1};
     const std::vector<Row> rows{
@@ -131,14 +131,14 @@ TEST_CASE("each launcher's variables give the place that it means", "[client][la
         const auto found = find_launcher(row.environment);
         REQUIRE(found.has_value());
         CHECK(found->launcher == row.launcher);
-        CHECK(numbers(found->place) == row.place);
+        CHECK(numbers(found->info) == row.info);
     }
 }
 
 TEST_CASE("jobs and hosts are named as their launcher does", "[client][launchers]") {
-    CHECK(find_launcher(kSlurm)->place.job == "17.0");
-    CHECK(find_launcher(kSlurm)->place.host_name == "n2");
-    CHECK(find_launcher(kTorchrun)->place.job == "run.3");
+    CHECK(find_launcher(kSlurm)->info.job == "17.0");
+    CHECK(find_launcher(kSlurm)->info.host_name == "n2");
+    CHECK(find_launcher(kTorchrun)->info.job == "run.3");
 }
 
 TEST_CASE("an agent goes before everything else", "[client][launchers]") {
@@ -147,8 +147,8 @@ TEST_CASE("an agent goes before everything else", "[client][launchers]") {
     REQUIRE(found.has_value());
     CHECK(found->launcher == Launcher::agent);
     CHECK(found->socket == "@x");
-    CHECK(found->place.rank == 3);
-    CHECK(found->place.generation == 2);
+    CHECK(found->info.rank == 3);
+    CHECK(found->info.generation == 2);
     CHECK_FALSE(found->daemon.has_value());
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("a daemon hands out ranks when nobody else does, or when they may chan
     CHECK(alone->daemon->host == "head");
     CHECK(alone->daemon->port == "29400");
     CHECK(alone->daemon->timeout_ms == 5'000);
-    CHECK(alone->place.job == alone->daemon->job_name);
+    CHECK(alone->info.job == alone->daemon->job_name);
     const auto elastic = find_launcher(with(with(kSlurm, kDaemon), {{"DTRUN_MIN_NP", "2"}}));
     REQUIRE(elastic.has_value());
     CHECK(elastic->launcher == Launcher::daemon);

@@ -69,8 +69,8 @@ private:
     void on_closed() override {}
 
     Connection connection_{*this, "the store has gone"};
-    Standing standing_{Place{}};
-    Requests requests_{connection_, standing_, kClient};
+    ClientMembership membership_{RankInfo{}};
+    Requests requests_{connection_, membership_, kClient};
     FrameSocket store_;
 };
 

@@ -19,7 +19,7 @@ Outcome<std::vector<FenceEntry>> fence_with_all(Client& client, std::string_view
         return failure(DTRUN_INVALID, "{} bytes for a fence, more than {}", bytes->size(),
                        Fence::kBytesMax);
     if (client.is_served()) return client.fence(name, bytes, timeout_ms, give_up);
-    if (client.place().world_size == 1)
+    if (client.rank_info().world_size == 1)
         return std::vector<FenceEntry>{{Rank{0}, Bytes(bytes.value_or(""))}};
     const Failure why = client.unserved();
     return failure(why.code, "fence '{}': {}", name, why.text);
@@ -54,7 +54,7 @@ int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes, int64_t
                 dtrun_list* all) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
         if (all == nullptr) return failure(DTRUN_INVALID, "all is NULL");
-        const std::uint32_t ranks = client.place().world_size;
+        const std::uint32_t ranks = client.rank_info().world_size;
         const auto met = fence_with_all(client, text_of(name), text_of(bytes), timeout_ms, give_up);
         if (!met) return std::unexpected(met.error());
         const auto list = list_by_rank(*met, ranks);

@@ -49,7 +49,7 @@ Outcome<std::unique_ptr<Client>> start_client(const dtrun_options& options,
                                               std::function<bool()> give_up) {
     auto surroundings = find_launcher(read_environment());
     if (!surroundings) return std::unexpected(surroundings.error());
-    if (surroundings->place.host_name.empty()) surroundings->place.host_name = dtrun::host_name();
+    if (surroundings->info.host_name.empty()) surroundings->info.host_name = dtrun::host_name();
     std::optional<Credentials> credentials;
     if (surroundings->daemon) {
         auto read = read_credentials(*surroundings->daemon);
@@ -145,7 +145,7 @@ dtrun_list copy_out(const std::vector<std::string_view>& items) {
 
 using dtrun::embedded::Client;
 using dtrun::embedded::keep_error;
-using dtrun::embedded::Place;
+using dtrun::embedded::RankInfo;
 using dtrun::embedded::Unlocked;
 
 extern "C" {
@@ -261,8 +261,8 @@ auto fact(const dtrun_worker* worker,
     return read(dtrun::embedded::client_of(const_cast<dtrun_worker*>(worker)));
 }
 
-std::uint32_t place(const dtrun_worker* worker, std::uint32_t Place::*part) {
-    return fact(worker, DTRUN_UNKNOWN, [part](Client& client) { return client.place().*part; });
+std::uint32_t number_of(const dtrun_worker* worker, std::uint32_t RankInfo::*part) {
+    return fact(worker, DTRUN_UNKNOWN, [part](Client& client) { return client.rank_info().*part; });
 }
 
 }  // namespace
@@ -287,35 +287,35 @@ uint64_t dtrun_generation(const dtrun_worker* worker) {
 }
 
 uint32_t dtrun_rank(const dtrun_worker* worker) {
-    return place(worker, &Place::rank);
+    return number_of(worker, &RankInfo::rank);
 }
 
 uint32_t dtrun_world_size(const dtrun_worker* worker) {
-    return place(worker, &Place::world_size);
+    return number_of(worker, &RankInfo::world_size);
 }
 
 uint32_t dtrun_local_rank(const dtrun_worker* worker) {
-    return place(worker, &Place::local_rank);
+    return number_of(worker, &RankInfo::local_rank);
 }
 
 uint32_t dtrun_local_size(const dtrun_worker* worker) {
-    return place(worker, &Place::local_size);
+    return number_of(worker, &RankInfo::local_size);
 }
 
 uint32_t dtrun_cross_rank(const dtrun_worker* worker) {
-    return place(worker, &Place::cross_rank);
+    return number_of(worker, &RankInfo::cross_rank);
 }
 
 uint32_t dtrun_cross_size(const dtrun_worker* worker) {
-    return place(worker, &Place::cross_size);
+    return number_of(worker, &RankInfo::cross_size);
 }
 
 uint32_t dtrun_node_rank(const dtrun_worker* worker) {
-    return place(worker, &Place::node_rank);
+    return number_of(worker, &RankInfo::node_rank);
 }
 
 uint32_t dtrun_node_count(const dtrun_worker* worker) {
-    return place(worker, &Place::node_count);
+    return number_of(worker, &RankInfo::node_count);
 }
 
 }  // extern "C"

@@ -52,9 +52,9 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
       marks_(role == Role::rank ? surroundings_.steps_file : ""),
       connection_(*this, surroundings_.step ? "rank 0, which serves the step, has ended"
                                             : "the other side has closed the connection"),
-      standing_(surroundings_.place),
-      requests_(connection_, standing_, client_id_),
-      fences_(connection_, standing_,
+      membership_(surroundings_.info),
+      requests_(connection_, membership_, client_id_),
+      fences_(connection_, membership_,
               has_daemon() && !is_member() ? std::optional(std::to_underlying(member_id_))
                                            : std::nullopt) {
     subscribe();
@@ -63,7 +63,7 @@ Client::Client(Surroundings surroundings, std::optional<Credentials> credentials
                             [this](const FrameSocket& with) { return first_frames(with); });
     if (!surroundings_.step) return;
     SlurmStep step = *surroundings_.step;
-    if (step.node.empty()) step.node = surroundings_.place.host_name;
+    if (step.node.empty()) step.node = surroundings_.info.host_name;
     step_.emplace(std::move(step));
 }
 
@@ -88,14 +88,14 @@ bool Client::is_member() const {
     return surroundings_.launcher == Launcher::daemon && role_ == Role::rank;
 }
 
-Place Client::place() const {
+RankInfo Client::rank_info() const {
     const Lock lock = connection_.lock();
-    return standing_.place();
+    return membership_.rank_info();
 }
 
 Surroundings Client::inherited() const {
     Surroundings surroundings = surroundings_;
-    surroundings.place = standing_.place();
+    surroundings.info = membership_.rank_info();
     return surroundings;
 }
 
@@ -107,7 +107,7 @@ Outcome<FrameSocket> Client::dial(const WaitContext& context) {
 
 Hello Client::hello() const {
     Hello hello;
-    hello.rank = role_ == Role::rank ? Rank{surroundings_.place.rank} : kNoRank;
+    hello.rank = role_ == Role::rank ? Rank{surroundings_.info.rank} : kNoRank;
     hello.generation = generation();
     hello.pid = pid_;
     hello.elastic = elastic_;
@@ -130,7 +130,7 @@ Bytes Client::opening_frame(const FrameSocket& socket) const {
     Enter enter;
     enter.member = member_id_;
     enter.job_name = daemon.job_name;
-    enter.name = surroundings_.place.host_name;
+    enter.name = surroundings_.info.host_name;
     enter.address = local_address(socket);
     enter.return_ms = static_cast<std::uint32_t>(daemon.timeout_ms);
     if (is_member()) {
@@ -171,7 +171,7 @@ Outcome<void> Client::take_place(Moment begun, const WaitContext& context) {
     if (in_step() && !step_->serves() && longer.deadline != Moment::max())
         longer.deadline += kPatienceForRank0;  // it may say who is missing
     Lock lock = connection_.lock();
-    const auto is_placed = [this] { return standing_.is_placed(); };
+    const auto is_placed = [this] { return membership_.is_placed(); };
     const auto placed = wait_for_place(lock, is_placed, longer);
     if (placed || !in_step()) return placed;
     lock.unlock();
@@ -269,7 +269,7 @@ Outcome<void> Client::progress(std::uint64_t step, const WaitContext& context) {
     if (!is_served()) return {};
     Lock lock = connection_.lock();
     if (connection_.closed()) return std::unexpected(*connection_.closed());
-    const RankProgress progress{Rank{standing_.place().rank}, step};
+    const RankProgress progress{Rank{membership_.rank_info().rank}, step};
     if (has_daemon()) {
         keep_alive_->report(progress);
         return {};

@@ -7,6 +7,7 @@
 #include "rendezvous/wire/store_request.h"
 #include "worker/client/callers.h"
 #include "worker/client/change_view.h"
+#include "worker/client/client_membership.h"
 #include "worker/client/connect/daemon.h"
 #include "worker/client/connect/launchers.h"
 #include "worker/client/connect/outcome.h"
@@ -19,7 +20,6 @@
 #include "worker/client/loss_hooks.h"
 #include "worker/client/member_session.h"
 #include "worker/client/requests.h"
-#include "worker/client/standing.h"
 #include "worker/client/step/meeting.h"
 #include "worker/client/step_marks.h"
 
@@ -38,7 +38,7 @@ namespace dtrun::embedded {
 /// nobody.
 ///
 /// It wires those who have a part of it each: Connection reads, waits and sends, Requests and Fences
-/// know what is under way, Standing knows the rank's place, EventQueue what it has not heard yet,
+/// know what is under way, ClientMembership knows the rank's place, EventQueue what it has not heard yet,
 /// KeepAlive watches a daemon, StepMeeting brings a Slurm step together.
 ///
 /// Thread: any number of threads may be in its functions; those that wait read. Only with a daemon
@@ -82,10 +82,10 @@ public:
     /// Why nobody serves us: a call that needs that can say so.
     Failure unserved() const;
     /// These do not change once start() has succeeded.
-    const std::string& job() const { return standing_.job(); }
-    const std::string& host_name() const { return standing_.host_name(); }
-    Place place() const;
-    std::uint64_t generation() const { return standing_.generation(); }
+    const std::string& job() const { return membership_.job(); }
+    const std::string& host_name() const { return membership_.host_name(); }
+    RankInfo rank_info() const;
+    std::uint64_t generation() const { return membership_.generation(); }
 
     /// Asks the store and waits for the results, a MessagePack array.
     /// \param timeout_ms  of an operation that may wait in the store: goes to the other side with the
@@ -178,7 +178,7 @@ private:
     Router<> router_;        ///< what comes in
     Router<> orders_;        ///< of a daemon to a member
     Connection connection_;  ///< its lock guards what follows
-    Standing standing_;
+    ClientMembership membership_;
     EventQueue events_;
     ChangeView changes_;
     MemberSession member_;

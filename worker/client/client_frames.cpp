@@ -3,7 +3,7 @@
 namespace dtrun::embedded {
 namespace {
 
-Place place_of(Welcome welcome) {
+RankInfo info_of(Welcome welcome) {
     return {.job = std::move(welcome.job),
             .host_name = std::move(welcome.host_name),
             .generation = welcome.generation,
@@ -67,14 +67,14 @@ void Client::refused(const Refuse& refuse) {
 
 void Client::welcomed(Welcome welcome) {
     if (role_ == Role::helper) {
-        standing_.welcome();
+        membership_.welcome();
     } else if (in_step()) {
-        Place place = standing_.place();  // Slurm has said the rest
-        place.generation = welcome.generation;
-        standing_.welcome(std::move(place));
-    } else if (!standing_.is_placed()) {
-        standing_.welcome(place_of(std::move(welcome)));
-    } else if (standing_.move(place_of(std::move(welcome)))) {
+        RankInfo info = membership_.rank_info();  // Slurm has said the rest
+        info.generation = welcome.generation;
+        membership_.welcome(std::move(info));
+    } else if (!membership_.is_placed()) {
+        membership_.welcome(info_of(std::move(welcome)));
+    } else if (membership_.move(info_of(std::move(welcome)))) {
         fences_.begin(generation());
         events_.begin(generation());
         sections_.clear();  // as our agent does

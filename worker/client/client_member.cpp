@@ -41,7 +41,7 @@ void Client::say(const Bytes& frame) {
 }
 
 Result<void> Client::assigned(const Assign& assign) {
-    const auto is_new = standing_.assign(assign);
+    const auto is_new = membership_.assign(assign);
     if (!is_new) return std::unexpected(is_new.error());
     if (!*is_new) return {};
     fences_.begin(generation());

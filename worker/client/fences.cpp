@@ -12,16 +12,16 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
     Call call;
     WaitContext context{moment_after(timeout_ms), std::move(give_up)};
     Connection::Lock lock = connection_.lock();
-    const Place& place = standing_.place();
-    const Rank rank{place.rank};
-    call.fence.generation = standing_.generation();
+    const RankInfo& info = membership_.rank_info();
+    const Rank rank{info.rank};
+    call.fence.generation = membership_.generation();
     call.fence.name = name;
     call.fence.round = rounds_[call.fence.name]++;
     if (bytes) call.fence.entries.push_back({rank, Bytes(*bytes)});
     if (group_client_)
         call.of_group =
-            GroupFence{*group_client_, place.job,        call.fence.name,    call.fence.round,
-                       rank,           place.world_size, call.fence.entries, {}};
+            GroupFence{*group_client_, info.job,        call.fence.name,    call.fence.round,
+                       rank,           info.world_size, call.fence.entries, {}};
     lock.unlock();
     call.frame = call.of_group ? encode(*call.of_group) : encode(call.fence);
     bool is_under_way = false;
@@ -60,7 +60,7 @@ Result<void> Fences::on_fenced(std::string_view payload) {
     auto fenced = decode<Fenced>(payload);
     if (!fenced) return std::unexpected(fenced.error());
     const bool all = fenced->name.empty();  // a rank has ended
-    if (fenced->generation == standing_.generation())
+    if (fenced->generation == membership_.generation())
         all ? given_up_.clear() : void(given_up_.erase({fenced->name, fenced->round}));
     for (Call* call : calls_) {
         const Fence& fence = call->fence;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "rendezvous/wire/exchange_messages.h"
+#include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connection.h"
-#include "worker/client/standing.h"
 
 #include <cstdint>
 #include <functional>
@@ -26,9 +26,9 @@ class Fences {
 public:
     /// \param group_client  by which a daemon that has not numbered the ranks knows this process;
     ///                      otherwise nothing
-    Fences(Connection& connection, const Standing& standing,
+    Fences(Connection& connection, const ClientMembership& membership,
            std::optional<std::uint64_t> group_client)
-        : connection_(connection), standing_(standing), group_client_(group_client) {}
+        : connection_(connection), membership_(membership), group_client_(group_client) {}
 
     /// \param bytes  std::nullopt for a barrier
     /// \return what ranks brought, by rank; those that brought nothing are missing
@@ -55,7 +55,7 @@ private:
     static Bytes give_up_frame(const Call& call, std::string why);
 
     Connection& connection_;
-    const Standing& standing_;
+    const ClientMembership& membership_;
     const std::optional<std::uint64_t> group_client_;
     std::vector<Call*> calls_;
     std::map<std::pair<std::string, std::uint64_t>, Bytes> given_up_;  ///< frames by name and round

@@ -85,7 +85,7 @@ Outcome<void> Requests::learn(Lock& lock, Call& call, const WaitContext& context
     if (is_pop && !connection_.closed()) {
         const StoreRequest cancel{.op = Op::cancel, .number = call.id};
         call.cancel = encode_request({call.lane.client, ++call.lane.last_id, 1, Op::cancel}, cancel,
-                                     standing_.generation());
+                                     membership_.generation());
         const Bytes frame = call.cancel;
         lock.unlock();
         (void)connection_.send(frame, {end, {}});
@@ -219,7 +219,7 @@ Outcome<Bytes> Requests::results_of(Call& call) const {
         case Status::timed_out:
             return std::unexpected(Failure{DTRUN_TIMED_OUT, {}});
         case Status::stale:
-            return failure(DTRUN_STALE, "generation {} is over", standing_.generation());
+            return failure(DTRUN_STALE, "generation {} is over", membership_.generation());
         case Status::cancelled:
             return failure(DTRUN_CANCELLED, "cancelled");
         case Status::wrong_type:
@@ -249,7 +249,7 @@ void Requests::send_cancel(std::uint64_t id, bool was_interrupted) {
     call.op = Op::cancel;
     (void)connection_.send_next(
         [&] {
-            call.frame = encode_request(header_for(call), cancel, standing_.generation());
+            call.frame = encode_request(header_for(call), cancel, membership_.generation());
             return std::string_view(call.frame);
         },
         {now() + (was_interrupted ? kCancelTime : 0s), {}});

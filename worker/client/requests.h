@@ -1,10 +1,10 @@
 #pragma once
 
 #include "rendezvous/wire/store_request.h"
+#include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
 #include "worker/client/connection.h"
-#include "worker/client/standing.h"
 
 #include <cstdint>
 #include <deque>
@@ -31,8 +31,8 @@ namespace dtrun::embedded {
 class Requests {
 public:
     /// \param client  the id under which the other side knows them
-    Requests(Connection& connection, const Standing& standing, std::uint64_t client)
-        : connection_(connection), standing_(standing), client_(client) {}
+    Requests(Connection& connection, const ClientMembership& membership, std::uint64_t client)
+        : connection_(connection), membership_(membership), client_(client) {}
 
     /// Sends a request and waits for its results, a MessagePack array. One that nobody waits for any
     /// more is cancelled.
@@ -83,7 +83,7 @@ private:
     static constexpr int kChangesMax = 64;
 
     Connection& connection_;
-    const Standing& standing_;
+    const ClientMembership& membership_;
     const std::uint64_t client_;
     std::vector<Call*> calls_;             ///< by id, but for pops
     std::map<std::uint64_t, Call*> pops_;  ///< by their lanes' clients

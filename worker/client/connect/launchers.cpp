@@ -69,29 +69,29 @@ IndexAndCount read_pair(Reader& in, std::string_view index, std::string_view cou
     return pair;
 }
 
-void read_world(Reader& in, Place& place, std::string_view rank, std::string_view size) {
+void read_world(Reader& in, RankInfo& info, std::string_view rank, std::string_view size) {
     const IndexAndCount world = read_pair(in, rank, size);
-    place.rank = world.index;
-    place.world_size = world.count;
+    info.rank = world.index;
+    info.world_size = world.count;
 }
 
 /// Local rank and size, which a launcher may leave out together.
-void read_local(Reader& in, Place& place, std::string_view rank, std::string_view size) {
+void read_local(Reader& in, RankInfo& info, std::string_view rank, std::string_view size) {
     if (in.find(rank) == nullptr && in.find(size) == nullptr) return;
     const IndexAndCount local = read_pair(in, rank, size);
-    place.local_rank = local.index;
-    place.local_size = local.count;
-    if (in.mistake().empty() && local.count > place.world_size)
+    info.local_rank = local.index;
+    info.local_size = local.count;
+    if (in.mistake().empty() && local.count > info.world_size)
         in.mistake(fmt::format("{}={} is more than the {} ranks of the job", size, local.count,
-                               place.world_size));
+                               info.world_size));
 }
 
 /// What follows when all ranks are on this host.
-void fill_single_host(Place& place) {
-    if (place.world_size == 1) place.local_rank = 0, place.local_size = 1;
-    if (place.local_size != place.world_size) return;
-    place.node_rank = place.cross_rank = 0;
-    place.node_count = place.cross_size = 1;
+void fill_single_host(RankInfo& info) {
+    if (info.world_size == 1) info.local_rank = 0, info.local_size = 1;
+    if (info.local_size != info.world_size) return;
+    info.node_rank = info.cross_rank = 0;
+    info.node_count = info.cross_size = 1;
 }
 
 /// "4(x2),3" as 4, 4, 3; empty if it is malformed or longer than `nodes`.
@@ -121,17 +121,17 @@ bool in_slurm_step(const Reader& in) {
 }
 
 /// Slurm 22.05's srun(1), OUTPUT ENVIRONMENT VARIABLES.
-void read_slurm(Reader& in, Place& place) {
+void read_slurm(Reader& in, RankInfo& info) {
     const bool step_names = in.find("SLURM_STEP_NUM_TASKS") != nullptr;
-    read_world(in, place, "SLURM_PROCID", step_names ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+    read_world(in, info, "SLURM_PROCID", step_names ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
     const bool step_nodes = in.find("SLURM_STEP_NUM_NODES") != nullptr;
     const IndexAndCount node =
         read_pair(in, "SLURM_NODEID", step_nodes ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES");
-    place.node_rank = node.index;
-    place.node_count = node.count;
-    place.local_rank = in.number("SLURM_LOCALID", 0, kRanksMax);
-    place.job = fmt::format("{}.{}", in.text("SLURM_JOB_ID"), in.text("SLURM_STEP_ID"));
-    place.host_name = in.text("SLURMD_NODENAME");
+    info.node_rank = node.index;
+    info.node_count = node.count;
+    info.local_rank = in.number("SLURM_LOCALID", 0, kRanksMax);
+    info.job = fmt::format("{}.{}", in.text("SLURM_JOB_ID"), in.text("SLURM_STEP_ID"));
+    info.host_name = in.text("SLURMD_NODENAME");
 
     const std::string_view name = in.find("SLURM_STEP_TASKS_PER_NODE") != nullptr
                                       ? "SLURM_STEP_TASKS_PER_NODE"
@@ -140,66 +140,66 @@ void read_slurm(Reader& in, Place& place) {
     if (!in.mistake().empty()) return;
     const auto counts = expand_counts(text, node.count);
     if (counts.size() != node.count ||
-        std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) != place.world_size)
+        std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}) != info.world_size)
         return in.mistake(fmt::format("{}='{}' does not list {} tasks on {} nodes", name, text,
-                                      place.world_size, node.count));
-    place.local_size = counts[node.index];
-    if (place.local_rank >= place.local_size)
+                                      info.world_size, node.count));
+    info.local_size = counts[node.index];
+    if (info.local_rank >= info.local_size)
         return in.mistake(
             fmt::format("SLURM_LOCALID={} is not below the {} tasks that {}='{}' "
                         "has for SLURM_NODEID={}",
-                        place.local_rank, place.local_size, name, text, node.index));
-    const auto has_this_local = [&](std::uint32_t count) { return count > place.local_rank; };
+                        info.local_rank, info.local_size, name, text, node.index));
+    const auto has_this_local = [&](std::uint32_t count) { return count > info.local_rank; };
     const auto here = counts.begin() + node.index;
-    place.cross_rank =
+    info.cross_rank =
         static_cast<std::uint32_t>(std::count_if(counts.begin(), here, has_this_local));
-    place.cross_size =
+    info.cross_size =
         static_cast<std::uint32_t>(std::count_if(counts.begin(), counts.end(), has_this_local));
 }
 
-SlurmStep read_step(const Reader& in, const Place& place) {
+SlurmStep read_step(const Reader& in, const RankInfo& info) {
     SlurmStep step;
     step.cluster = in.text("SLURM_CLUSTER_NAME");
-    step.id = place.job;
+    step.id = info.job;
     step.nodes = in.text("SLURM_STEP_NODELIST");
     step.node = in.text("SLURMD_NODENAME");
-    step.ranks = place.world_size;
+    step.ranks = info.world_size;
     step.secret_file = in.text("DTRUN_SECRET_FILE");
     step.munge_socket = in.text("DTRUN_MUNGE_SOCKET");
     return step;
 }
 
 /// OMPI_COMM_WORLD_NODE_RANK is an index on the node, not of it: which node this is stays unknown.
-void read_open_mpi(Reader& in, Place& place) {
-    read_world(in, place, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-    read_local(in, place, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-    place.job = in.text("PMIX_NAMESPACE");
-    fill_single_host(place);
+void read_open_mpi(Reader& in, RankInfo& info) {
+    read_world(in, info, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+    read_local(in, info, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+    info.job = in.text("PMIX_NAMESPACE");
+    fill_single_host(info);
 }
 
-void read_pmi(Reader& in, Place& place) {
-    read_world(in, place, "PMI_RANK", "PMI_SIZE");
-    read_local(in, place, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
-    fill_single_host(place);
+void read_pmi(Reader& in, RankInfo& info) {
+    read_world(in, info, "PMI_RANK", "PMI_SIZE");
+    read_local(in, info, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+    fill_single_host(info);
 }
 
-void read_torchrun(Reader& in, Place& place) {
-    read_world(in, place, "RANK", "WORLD_SIZE");
+void read_torchrun(Reader& in, RankInfo& info) {
+    read_world(in, info, "RANK", "WORLD_SIZE");
     if (in.find("LOCAL_WORLD_SIZE") != nullptr)
-        read_local(in, place, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+        read_local(in, info, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
     else
-        place.local_rank = in.number_or("LOCAL_RANK", DTRUN_UNKNOWN);
+        info.local_rank = in.number_or("LOCAL_RANK", DTRUN_UNKNOWN);
     if (in.find("TORCHELASTIC_RUN_ID") != nullptr)
-        place.job = fmt::format("{}.{}", in.text("TORCHELASTIC_RUN_ID"),
-                                in.number_or("TORCHELASTIC_RESTART_COUNT", 0));
-    fill_single_host(place);
+        info.job = fmt::format("{}.{}", in.text("TORCHELASTIC_RUN_ID"),
+                               in.number_or("TORCHELASTIC_RESTART_COUNT", 0));
+    fill_single_host(info);
     if (in.find("GROUP_RANK") == nullptr || in.find("GROUP_WORLD_SIZE") == nullptr) return;
     const IndexAndCount group = read_pair(in, "GROUP_RANK", "GROUP_WORLD_SIZE");
-    place.node_rank = group.index;
-    place.node_count = group.count;
-    if (std::uint64_t{place.local_size} * group.count != place.world_size) return;
-    place.cross_rank = group.index;  // all nodes have as many ranks
-    place.cross_size = group.count;
+    info.node_rank = group.index;
+    info.node_count = group.count;
+    if (std::uint64_t{info.local_size} * group.count != info.world_size) return;
+    info.cross_rank = group.index;  // all nodes have as many ranks
+    info.cross_size = group.count;
 }
 
 /// Whether it is a numeric address, perhaps with a zone: "fe80::1%eth0".
@@ -274,25 +274,25 @@ Launcher foreign_launcher(const Reader& in) {
     return Launcher::none;
 }
 
-void read_place(Reader& in, Launcher launcher, Place& place) {
+void read_info(Reader& in, Launcher launcher, RankInfo& info) {
     switch (launcher) {
         case Launcher::agent:
-            place.rank = in.number_or("DTRUN_RANK", DTRUN_UNKNOWN);
-            place.generation = in.number_or("DTRUN_GENERATION", 0);
+            info.rank = in.number_or("DTRUN_RANK", DTRUN_UNKNOWN);
+            info.generation = in.number_or("DTRUN_GENERATION", 0);
             return;
         case Launcher::daemon:
-            place.job = in.text("DTRUN_JOB_NAME");
+            info.job = in.text("DTRUN_JOB_NAME");
             return;
         case Launcher::slurm:
-            return read_slurm(in, place);
+            return read_slurm(in, info);
         case Launcher::open_mpi:
-            return read_open_mpi(in, place);
+            return read_open_mpi(in, info);
         case Launcher::pmi:
-            return read_pmi(in, place);
+            return read_pmi(in, info);
         case Launcher::torchrun:
-            return read_torchrun(in, place);
+            return read_torchrun(in, info);
         case Launcher::none:
-            return fill_single_host(place);
+            return fill_single_host(info);
     }
 }
 
@@ -335,10 +335,10 @@ Outcome<Surroundings> find_launcher(const Environment& environment) {
             if (found.launcher == Launcher::none || elastic) found.launcher = Launcher::daemon;
         }
     }
-    read_place(in, found.launcher, found.place);
+    read_info(in, found.launcher, found.info);
     if (!in.mistake().empty()) return failure(DTRUN_INVALID, "{}", in.mistake());
-    if (found.launcher == Launcher::slurm && !found.daemon && found.place.world_size > 1)
-        found.step = read_step(in, found.place);
+    if (found.launcher == Launcher::slurm && !found.daemon && found.info.world_size > 1)
+        found.step = read_step(in, found.info);
     return found;
 }
 

@@ -18,7 +18,7 @@ enum class Launcher { none, agent, daemon, slurm, open_mpi, pmi, torchrun };
 const char* launcher_name(Launcher launcher);
 
 /// Where a process stands among the ranks; DTRUN_UNKNOWN for what the launcher does not say.
-struct Place {
+struct RankInfo {
     std::string job;
     std::string host_name;
     std::uint64_t generation = 0;
@@ -57,7 +57,7 @@ struct SlurmStep {
 
 struct Surroundings {
     Launcher launcher = Launcher::none;
-    Place place;                          ///< agent, daemon: only what is to be asked for
+    RankInfo info;                        ///< agent, daemon: only what is to be asked for
     std::string socket;                   ///< agent: value of DTRUN_SOCKET
     bool elastic = false;                 ///< agent: the job is elastic
     std::optional<DaemonAddress> daemon;  ///< who hands out ranks, or is the store of another's

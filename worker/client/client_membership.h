@@ -13,29 +13,29 @@ namespace dtrun::embedded {
 /// Where a process stands among the ranks. Generations only grow.
 ///
 /// Thread: guarded by its owner's lock, but for what says otherwise.
-class Standing {
+class ClientMembership {
 public:
-    explicit Standing(Place place);
+    explicit ClientMembership(RankInfo info);
 
-    const Place& place() const { return place_; }
+    const RankInfo& rank_info() const { return info_; }
     bool is_placed() const { return placed_; }
-    /// The generation of place(). Any thread may ask, without the lock.
+    /// The generation of rank_info(). Any thread may ask, without the lock.
     std::uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
     /// These do not change once it is placed; then any thread, without the lock.
-    const std::string& job() const { return place_.job; }
-    const std::string& host_name() const { return place_.host_name; }
+    const std::string& job() const { return info_.job; }
+    const std::string& host_name() const { return info_.host_name; }
 
     /// The answer to a first word has come. The first one may bring a place.
     void welcome() { placed_ = true; }
-    void welcome(Place place);
+    void welcome(RankInfo info);
     /// An agent has given it a place in a later generation. \return whether that is news
-    bool move(const Place& place);
+    bool move(const RankInfo& info);
     /// \return whether it is a new place. Errc: invalid_input
     Result<bool> assign(const Assign& assign);
 
 private:
-    Place place_;
-    std::atomic<std::uint64_t> generation_;  ///< place_.generation
+    RankInfo info_;
+    std::atomic<std::uint64_t> generation_;  ///< info_.generation
     bool placed_ = false;
 };
 
