@@ -10,7 +10,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 #include "launcher/doctor/examiner.h"
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/plan/job_plan.h"
@@ -79,10 +79,11 @@ Result<doctor::Examination> examine(plan::JobSpec& spec) {
     if (!agent) return std::unexpected(agent.error());
     raise_descriptor_limit(kDescriptors + spec.hosts.size() * kDescriptorsOfHost);
     auto& io = *new asio::io_context(1);  // look-ups that hang may live on until the process ends
-    const head::JobKeys keys;
+    const head::JobCredentials credentials;
     const head::Hosts hosts(spec);
-    head::Bootstraps bootstraps(spec, keys, hosts, {});
-    head::PlannedChannels channels(io.get_executor(), spec, keys, std::move(*agent), bootstraps);
+    head::AgentConfigBuilder configs(spec, credentials, hosts, {});
+    head::PlannedChannels channels(io.get_executor(), spec, credentials, std::move(*agent),
+                                   configs);
     doctor::Examiner examiner(io.get_executor(), spec, channels);
     std::optional<doctor::Examination> found;
     asio::co_spawn(io, examiner.run(), [&](std::exception_ptr error, doctor::Examination result) {

@@ -110,7 +110,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::lo
                                       spec_.hosts[host].host.address, command, deadline, phase);
     if (!login) co_return std::unexpected(login.error());
     if (login->channel) {
-        bootstraps_.prefer(login->local_address);
+        configs_.prefer(login->local_address);
         Result<std::unique_ptr<transport::Channel>> channel = std::move(login->channel);
         co_return channel;
     }
@@ -155,13 +155,14 @@ Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId ho
 std::vector<std::string> PlannedChannels::local_command(AgentRun run) const {
     if (run.task == AgentTask::run) return {agent_.path};
     if (run.task == AgentTask::examine) return {agent_.path, kExamine};
-    return {agent_.path, "--sweep", hex(keys_.id), std::to_string(run.agent)};
+    return {agent_.path, "--sweep", hex(credentials_.id), std::to_string(run.agent)};
 }
 
 std::string PlannedChannels::remote_command(AgentRun run) const {
     if (run.task == AgentTask::run) return transport::remote_agent_command(agent_);
     if (run.task == AgentTask::examine) return transport::remote_agent_command(agent_, kExamine);
-    return transport::remote_sweep_command(transport::agent_build_ids(), hex(keys_.id), run.agent);
+    return transport::remote_sweep_command(transport::agent_build_ids(), hex(credentials_.id),
+                                           run.agent);
 }
 
 Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(

@@ -15,14 +15,15 @@ namespace dtrun::head {
 /// Reaches hosts as the plan says: by libssh, by the user's ssh command, or as a process of this machine.
 class PlannedChannels final : public ChannelOpener {
 public:
-    /// \param bootstraps  is told which address of ours a host has seen
-    PlannedChannels(asio::any_io_executor executor, const plan::JobSpec& spec, const JobKeys& keys,
-                    transport::AgentFile agent, Bootstraps& bootstraps)
+    /// \param configs  is told which address of ours a host has seen
+    PlannedChannels(asio::any_io_executor executor, const plan::JobSpec& spec,
+                    const JobCredentials& credentials, transport::AgentFile agent,
+                    AgentConfigBuilder& configs)
         : executor_(std::move(executor)),
           spec_(spec),
-          keys_(keys),
+          credentials_(credentials),
           agent_(std::move(agent)),
-          bootstraps_(bootstraps) {}
+          configs_(configs) {}
 
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
         HostId host, AgentRun run, Deadline deadline,
@@ -44,9 +45,9 @@ private:
 
     asio::any_io_executor executor_;
     const plan::JobSpec& spec_;
-    const JobKeys& keys_;
+    const JobCredentials& credentials_;
     transport::AgentFile agent_;
-    Bootstraps& bootstraps_;
+    AgentConfigBuilder& configs_;
     std::unique_ptr<transport::Pool> pool_;  ///< made for the first host that is not this machine
     transport::KnownHostsFiles known_hosts_;
 };

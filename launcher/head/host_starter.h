@@ -29,7 +29,7 @@ public:
     virtual void starter_idle() = 0;     ///< is_busy() has become false
 };
 
-/// What a host does that has its bootstrap and has not joined.
+/// What a host does that has its configuration and has not joined.
 inline const char* joining_phase(const plan::Options& options) {
     return options.health_check.empty() ? "waiting for its answer"
                                         : "waiting for its answer, after its --health-check";
@@ -42,7 +42,7 @@ inline std::chrono::milliseconds joining_limit(const plan::Options& options) {
            (is_checked ? kHealthCheckLimit : std::chrono::seconds(0));
 }
 
-/// Gets the job's agent onto some of its hosts, gives it its bootstrap, and holds its lifeline.
+/// Gets the job's agent onto some of its hosts, gives it its configuration, and holds its lifeline.
 ///
 /// Thread: the loop's. Lifetime: `events` outlives it; the owner awaits join() before destruction.
 class HostStarter {

@@ -176,12 +176,12 @@ asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
     co_return greeted;
 }
 
-/// Sends the host's agent its bootstrap, once the relay to which it is to connect is there.
+/// Sends the host's agent its configuration, once the relay to which it is to connect is there.
 asio::awaitable<Result<void>> LoginStarter::tell_agent(HostId host) {
     const std::shared_ptr<transport::Channel> held = lifelines_[host];
     co_await wait_for_relay(host);
     agents_[host] = ++last_agent_;
-    Bytes frame = parts_.bootstraps.for_host(host, agents_[host]);
+    Bytes frame = parts_.configs.for_host(host, agents_[host]);
     const Deadline written_by = after(spec_.options.connect_timeout);
     auto done = co_await held->write(frame, written_by);
     ::explicit_bzero(frame.data(), frame.size());

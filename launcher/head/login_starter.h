@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 #include "launcher/head/host_starter.h"
 #include "launcher/head/login_slots.h"
 #include "launcher/transport/agent_starter.h"
@@ -64,7 +64,7 @@ public:
         asio::any_io_executor executor;
         const plan::JobSpec& spec;
         const Hosts& hosts;
-        const Bootstraps& bootstraps;
+        const AgentConfigBuilder& configs;
         ChannelOpener& channels;
     };
     explicit LoginStarter(Parts parts);

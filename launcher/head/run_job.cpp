@@ -9,7 +9,7 @@
 #include "launcher/control/control_place.h"
 #include "launcher/control/control_server.h"
 #include "launcher/discovery/host_watch.h"
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/head/head.h"
 #include "launcher/head/job_publisher.h"
@@ -98,7 +98,7 @@ private:
 
     asio::io_context& io_;
     plan::JobSpec& spec_;
-    JobKeys keys_;
+    JobCredentials credentials_;
     Hosts hosts_;
     std::unique_ptr<output::OutputMux> output_;
     std::unique_ptr<Head> head_;
@@ -110,7 +110,7 @@ private:
     std::unique_ptr<JobServer> job_server_;  ///< of nodes that meet here
     int interrupted_ = 0;                    ///< by this signal
     bool finishing_ = false;  ///< the job is over, and the publisher has its last words
-    std::unique_ptr<Bootstraps> bootstraps_;
+    std::unique_ptr<AgentConfigBuilder> configs_;
     std::unique_ptr<PlannedChannels> channels_;
     asio::signal_set signals_;
     TaskGroup tasks_{io_.get_executor()};
@@ -134,7 +134,7 @@ Result<void> RealHead::open(transport::AgentFile agent) {
     head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [this] { suspend(); });
     head_->set_end([this](int signal) { got_signal(signal); });
     if (spec_.options.pty) head_->lend(terminal_);
-    head_->record().set_id(hex(keys_.id));
+    head_->record().set_id(hex(credentials_.id));
     if (auto opened = open_publisher(); !opened) return opened;
     auto place = listen();
     if (!place) return std::unexpected(place.error());
@@ -166,7 +166,7 @@ void RealHead::open_control() {
         const char* const value = std::getenv(name);
         return std::string_view(value == nullptr ? "" : value);
     };
-    const std::string job = hex(keys_.id);
+    const std::string job = hex(credentials_.id);
     std::string why;
     for (const std::string& folder :
          control::control_folders(variable("XDG_RUNTIME_DIR"), variable("HOME"))) {
@@ -245,7 +245,7 @@ Result<void> RealHead::open_output() {
             if (head_) head_->output_left();
         });
     };
-    auto options = output::output_options(spec_, hex(keys_.id));
+    auto options = output::output_options(spec_, hex(credentials_.id));
     if (!options) return std::unexpected(options.error());
     if (spec_.options.pty) options->is_raw_terminal = [this] { return terminal_.is_raw(); };
     auto output = output::OutputMux::create(std::move(*options), rank_hosts, wake);
@@ -261,7 +261,7 @@ Result<void> RealHead::open_output() {
 
 Result<ServerPlace> RealHead::listen() {
     const auto secret_of = [this](const JobId& job) {
-        return job == keys_.id ? std::optional(keys_.secret) : std::nullopt;
+        return job == credentials_.id ? std::optional(credentials_.secret) : std::nullopt;
     };
     const auto admit = [this](const JobId&, Connection connection) {
         head_->admit(std::move(connection));
@@ -294,17 +294,17 @@ Result<ServerPlace> RealHead::listen() {
 }
 
 void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
-    bootstraps_ = std::make_unique<Bootstraps>(spec_, keys_, hosts_, std::move(place));
-    channels_ =
-        std::make_unique<PlannedChannels>(io_.get_executor(), spec_, keys_, agent, *bootstraps_);
+    configs_ = std::make_unique<AgentConfigBuilder>(spec_, credentials_, hosts_, std::move(place));
+    channels_ = std::make_unique<PlannedChannels>(io_.get_executor(), spec_, credentials_, agent,
+                                                  *configs_);
     head_->add_starter(std::make_unique<LoginStarter>(
-        LoginStarter::Parts{io_.get_executor(), spec_, hosts_, *bootstraps_, *channels_}));
+        LoginStarter::Parts{io_.get_executor(), spec_, hosts_, *configs_, *channels_}));
     const auto start_process = [this](const std::vector<std::string>& argv,
                                       const std::vector<std::string>& env) {
         return transport::start_process(io_.get_executor(), argv, env);
     };
     head_->add_starter(std::make_unique<StepStarter>(StepStarter::Parts{
-        io_.get_executor(), spec_, hosts_, *bootstraps_, std::move(agent), start_process}));
+        io_.get_executor(), spec_, hosts_, *configs_, std::move(agent), start_process}));
 }
 
 asio::awaitable<int> RealHead::run() {

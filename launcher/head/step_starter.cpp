@@ -98,7 +98,7 @@ asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
     fail_nodes(step, NodeState::failed, "srun ended: " + why);
 }
 
-/// Gives every node's agent its bootstrap. Errc: timed_out, closed, internal, cancelled
+/// Gives every node's agent its configuration. Errc: timed_out, closed, internal, cancelled
 asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::LineReader& lines) {
     const auto limit = spec_.options.connect_timeout;
     auto done = co_await await_nodes(step, lines, NodeState::starting, after(limit));
@@ -113,7 +113,7 @@ asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::Lin
     if (!done) co_return done;
     done = co_await await_nodes(step, lines, NodeState::wanting, after(limit));
     if (!done) co_return done;
-    Bytes frame = parts_.bootstraps.for_all_nodes();
+    Bytes frame = parts_.configs.for_all_nodes();
     done = co_await step.process->write(frame, after(limit));
     ::explicit_bzero(frame.data(), frame.size());
     if (!done) co_return done;
@@ -252,7 +252,7 @@ bool StepStarter::is_any_missing(const Step& step) const {
         step.nodes, [this](const auto& node) { return !events_->is_settled(node.second.host); });
 }
 
-/// Whether any node that has its bootstrap has not connected yet.
+/// Whether any node that has its configuration has not connected yet.
 bool StepStarter::is_any_joining(const Step& step) const {
     return !events_->is_ending() && std::ranges::any_of(step.nodes, [&](const auto& node) {
         return node.second.state == NodeState::told && !events_->is_settled(node.second.host);

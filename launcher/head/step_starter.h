@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 #include "launcher/head/host_starter.h"
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/agent_starter.h"
@@ -29,7 +29,7 @@ public:
         asio::any_io_executor executor;
         const plan::JobSpec& spec;
         const Hosts& hosts;
-        const Bootstraps& bootstraps;
+        const AgentConfigBuilder& configs;
         transport::AgentFile agent;
         StartProcess start_process;
     };
@@ -58,7 +58,7 @@ private:
         };
         std::unique_ptr<transport::Process> process;
         std::map<std::string, Node, std::less<>> nodes;  ///< by name
-        Deadline join_deadline{};                        ///< for nodes that have their bootstrap
+        Deadline join_deadline{};     ///< for nodes that have their configuration
         bool relays_unknown = false;  ///< nodes behind relays have not been told these
         bool ended = false;           ///< srun has, or could not be started
         bool signalled = false;       ///< by us

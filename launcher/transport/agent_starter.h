@@ -79,7 +79,7 @@ private:
     std::map<HostWants, AgentCopy> copies_;
 };
 
-/// Waits until the agent behind `channel` is ready for its bootstrap, and copies it there first if it
+/// Waits until the agent behind `channel` is ready for its configuration, and copies it there first if it
 /// asks for that. Copying takes as long as the link needs.
 /// \param copies    outlives the call
 /// \param[in,out] deadline  for the agent's answer; renewed once it was copied

@@ -41,7 +41,7 @@ struct BindingRequest {
     bool report = false;              ///< --report-bindings
     /// OMP_NUM_THREADS where nothing else says it; 0: an equal part of the host's processors
     std::uint32_t threads = 0;
-    /// How many ranks may run on this host at once; in the bootstrap of several nodes, of each.
+    /// How many ranks may run on this host at once; in the configuration of several nodes, of each.
     std::vector<std::uint32_t> ranks;
 
     /// Whether the host's topology has to be known.

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-// What the user asks of a job and its agents are told as it is. The launcher's options and the bootstrap of an agent
+// What the user asks of a job and its agents are told as it is. The launcher's options and the configuration of an agent
 // both are JobSettings, so that a wish is copied by assignment.
 
 namespace dtrun {

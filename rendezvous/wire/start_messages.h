@@ -80,7 +80,7 @@ struct CarriedLimit {
 
 /// Head -> agent, on the agent's standard input, before anything else. It is a message, and has a member
 /// for each thing that an agent must know before it can connect, besides what the user has asked for.
-struct Bootstrap : JobSettings {
+struct AgentConfig : JobSettings {
     std::string job_id;                  ///< 16 bytes
     std::string secret;                  ///< 32 bytes
     HostId host{};                       ///< this host's index in the job
@@ -112,7 +112,7 @@ struct Bootstrap : JobSettings {
     TerminalSize terminal_size{};      ///< of the rank that has a terminal
     HostId debug_host{};               ///< of the rank that waits for a debugger
     std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
-    /// For agents that a scheduler starts, which all get the same bootstrap: names of the job's
+    /// For agents that a scheduler starts, which all get the same configuration: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `agent`, `host_name`,
     /// `reserve_ports`, `binding.ranks` and `relay`. If there are more hosts than `tree_threshold`,
     /// `relays` follows.

@@ -1,7 +1,7 @@
 #include "tests/loopback/simulation.h"
 
 #include "base/log.h"
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -157,11 +157,11 @@ private:
     asio::io_context io_{1};
     Deadline begun_ = Clock::now();
     plan::JobSpec spec_;
-    head::JobKeys keys_;
+    head::JobCredentials credentials_;
     std::unique_ptr<head::Hosts> hosts_;
     std::unique_ptr<MemoryOutput> output_;
     std::unique_ptr<head::Head> head_;
-    std::unique_ptr<head::Bootstraps> bootstraps_;
+    std::unique_ptr<head::AgentConfigBuilder> configs_;
     PerHost<HostHere> here_;
     TaskGroup tasks_{io_.get_executor()};
     std::size_t logins_ = 0;
@@ -218,11 +218,10 @@ World::World(const Script& script, std::uint32_t seed)
     head_ = std::make_unique<head::Head>(io_, spec_, *hosts_, *output_,
                                          [this] { note("dtrun stops itself"); });
     head_->record().add_listener(*this);
-    bootstraps_ = std::make_unique<head::Bootstraps>(spec_, keys_, *hosts_,
-                                                     head::ServerPlace{{"192.0.2.1"}, 1});
-    head_->add_starter(std::make_unique<head::LoginStarter>(
-        head::LoginStarter::Parts{io_.get_executor(), spec_, *hosts_, *bootstraps_,
-                                  static_cast<head::ChannelOpener&>(*this)}));
+    configs_ = std::make_unique<head::AgentConfigBuilder>(spec_, credentials_, *hosts_,
+                                                          head::ServerPlace{{"192.0.2.1"}, 1});
+    head_->add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{
+        io_.get_executor(), spec_, *hosts_, *configs_, static_cast<head::ChannelOpener&>(*this)}));
     plan_events();
 }
 
@@ -466,7 +465,7 @@ asio::awaitable<Result<Connection>> World::connect(HostId host) {
     const Login login = found == script_.hosts.end() ? Login::works : found->second.login;
     Result<Connection> refused = fail(Errc::unreachable, "192.0.2.1: no route");
     if (login == Login::cannot_connect) co_return refused;
-    if (login == Login::dies_with_bootstrap || here_[host].gone) {
+    if (login == Login::dies_with_config || here_[host].gone) {
         FakeChannel::close(here_[host].channel);
         co_return refused;
     }

@@ -30,7 +30,7 @@ enum class Login {
     refused,
     hangs,
     says_nothing,
-    dies_with_bootstrap,
+    dies_with_config,
     cannot_connect,
     speaks_before_join,  ///< its agent sends a frame that is no join first
 };

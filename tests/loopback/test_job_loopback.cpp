@@ -239,7 +239,7 @@ TEST_CASE("why dtrun refuses an agent is told with its host", "[loopback]") {
 
 TEST_CASE("an agent that ends before it has joined is told with how it ended", "[loopback]") {
     Script script;
-    script.hosts[HostId{1}].login = Login::dies_with_bootstrap;
+    script.hosts[HostId{1}].login = Login::dies_with_config;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code >= 200);
         CHECK_THAT(ending.shown, Contains("h1: the agent"));

@@ -68,8 +68,8 @@ Result<M> through_wire(const M& message) {
 
 }  // namespace
 
-TEST_CASE("a bootstrap keeps its arguments and environment byte for byte", "[messages]") {
-    Bootstrap sent;
+TEST_CASE("a configuration keeps its arguments and environment byte for byte", "[messages]") {
+    AgentConfig sent;
     sent.job_id = std::string(16, '\x01');
     sent.secret = std::string(32, '\xff');
     sent.host = HostId{3};
@@ -126,17 +126,17 @@ TEST_CASE("C, C++ and Python have the function of each operation", "[messages]")
 }
 
 TEST_CASE("encoding a message leaves its secret in the frame alone", "[messages]") {
-    Bootstrap boot;
-    boot.secret = "a secret of thirty-two bytes, ok";
-    boot.argv.assign(300, "an argument that makes the frame grow");
-    boot.env.assign(300, {"NAME", "value"});
-    STATIC_REQUIRE(MessageTraits<Bootstrap>::kSecrecy == Secrecy::secret);
+    AgentConfig config;
+    config.secret = "a secret of thirty-two bytes, ok";
+    config.argv.assign(300, "an argument that makes the frame grow");
+    config.env.assign(300, {"NAME", "value"});
+    STATIC_REQUIRE(MessageTraits<AgentConfig>::kSecrecy == Secrecy::secret);
     found_in_freed_memory = 0;
-    watched = boot.secret;
-    const Bytes frame = encode(boot);
+    watched = config.secret;
+    const Bytes frame = encode(config);
     watched = {};
     CHECK(found_in_freed_memory == 0);
-    CHECK(frame.find(boot.secret) != frame.npos);
+    CHECK(frame.find(config.secret) != frame.npos);
 }
 
 TEST_CASE("an assignment keeps every rank's place", "[messages]") {
@@ -177,12 +177,12 @@ TEST_CASE("a value outside its field's range, a wrong type or trailing bytes are
         write(writer);
         return payload;
     };
-    CHECK_FALSE(decode<Bootstrap>(port([](PackWriter& w) { w.uint(65'536); })).has_value());
-    CHECK_FALSE(decode<Bootstrap>(port([](PackWriter& w) { w.str("22"); })).has_value());
+    CHECK_FALSE(decode<AgentConfig>(port([](PackWriter& w) { w.uint(65'536); })).has_value());
+    CHECK_FALSE(decode<AgentConfig>(port([](PackWriter& w) { w.str("22"); })).has_value());
     const Bytes good = port([](PackWriter& w) { w.uint(22); });
-    CHECK(decode<Bootstrap>(good).has_value());
-    CHECK_FALSE(decode<Bootstrap>(good + "x").has_value());
-    CHECK_FALSE(decode<Bootstrap>(good.substr(0, good.size() - 1)).has_value());
+    CHECK(decode<AgentConfig>(good).has_value());
+    CHECK_FALSE(decode<AgentConfig>(good + "x").has_value());
+    CHECK_FALSE(decode<AgentConfig>(good.substr(0, good.size() - 1)).has_value());
 }
 
 TEST_CASE("an output header goes through the wire, and one that lies is refused", "[messages]") {

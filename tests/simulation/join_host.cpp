@@ -1,5 +1,5 @@
 #include "base/log.h"
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 #include "launcher/head/head.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/plan/job_plan.h"
@@ -48,11 +48,11 @@ private:
     std::mt19937 random_;
     const std::uint64_t number_ = script_.world.draw(1u << 30);
     plan::JobSpec spec_;
-    head::JobKeys keys_;
+    head::JobCredentials credentials_;
     head::Hosts hosts_;
     MemoryOutput output_;
     head::Head head_;
-    head::Bootstraps bootstraps_;
+    head::AgentConfigBuilder configs_;
     std::unique_ptr<agent::Agent> agent_;
     FakeChannel::Handle channel_;
     Ranks* ranks_ = nullptr;
@@ -133,10 +133,10 @@ JoinHost::JoinHost(Script& script, Process& process, Script::Job& job)
       hosts_(spec_),
       output_(io_.get_executor(), [this] { head_.output_left(); }),
       head_(io_, spec_, hosts_, output_, [] {}),
-      bootstraps_(spec_, keys_, hosts_, head::ServerPlace{{"192.0.2.1"}, 1}),
+      configs_(spec_, credentials_, hosts_, head::ServerPlace{{"192.0.2.1"}, 1}),
       tasks_(io_.get_executor()) {
     head_.add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{
-        io_.get_executor(), spec_, hosts_, bootstraps_, static_cast<head::ChannelOpener&>(*this)}));
+        io_.get_executor(), spec_, hosts_, configs_, static_cast<head::ChannelOpener&>(*this)}));
     asio::co_spawn(io_, head_.run(), [this](std::exception_ptr error, int) {
         if (error) std::rethrow_exception(error);
         // The program ends, and its descriptors are closed.

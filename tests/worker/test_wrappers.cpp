@@ -23,10 +23,10 @@ Strings argv_of(const std::vector<Wrap>& wraps) {
     return command.argv;
 }
 
-agent::Preflight check(const Bootstrap& bootstrap) {
+agent::Preflight check(const AgentConfig& config) {
     char home[] = "HOME=/";
     char* env[] = {home, nullptr};
-    return agent::check_host(bootstrap, env);
+    return agent::check_host(config, env);
 }
 
 }  // namespace
@@ -52,21 +52,21 @@ TEST_CASE("a wrapper's macros are the rank's own, and what they stand for is lef
 }
 
 TEST_CASE("a wrapper is looked for as the program is", "[wrap][preflight]") {
-    Bootstrap bootstrap;
-    bootstrap.argv = {"true"};
-    bootstrap.wraps = {{{}, {"no-such-wrapper", "{}"}}};
-    CHECK(check(bootstrap).problem == HostProblem::program_missing);
-    CHECK(check(bootstrap).problem_text.starts_with("--wrap: no-such-wrapper: not found on PATH"));
+    AgentConfig config;
+    config.argv = {"true"};
+    config.wraps = {{{}, {"no-such-wrapper", "{}"}}};
+    CHECK(check(config).problem == HostProblem::program_missing);
+    CHECK(check(config).problem_text.starts_with("--wrap: no-such-wrapper: not found on PATH"));
 }
 
 TEST_CASE("a program that only a wrapper can find is left to it, unless some rank has none",
           "[wrap][preflight]") {
-    Bootstrap bootstrap;
-    bootstrap.argv = {"/in/the/image/train"};
-    bootstrap.wraps = {{{}, {"env"}}};
-    CHECK(check(bootstrap).problem == HostProblem::none);
-    bootstrap.wraps.front().ranks = {{0, 0}};
-    CHECK(check(bootstrap).problem == HostProblem::program_missing);
+    AgentConfig config;
+    config.argv = {"/in/the/image/train"};
+    config.wraps = {{{}, {"env"}}};
+    CHECK(check(config).problem == HostProblem::none);
+    config.wraps.front().ranks = {{0, 0}};
+    CHECK(check(config).problem == HostProblem::program_missing);
 }
 
 }  // namespace dtrun

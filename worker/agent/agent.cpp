@@ -53,18 +53,18 @@ Agent::~Agent() = default;
 asio::awaitable<int> Agent::run() {
     parts_.say(fmt::format("dtrun-agent {} {}", kProtocolVersion,
                            elf_build_id("/proc/self/exe").value_or("none")));
-    auto told = co_await lifeline_.read_bootstrap(parts_.node);
+    auto told = co_await lifeline_.read_config(parts_.node);
     if (!told) {
         parts_.say("dtrun-agent-failed " + told.error().message);
         co_return 1;
     }
-    bootstrap_ = std::move(*told);
-    log::init("dtrun-agent " + bootstrap_.host_name, bootstrap_.verbosity);
-    for (const CarriedLimit& limit : bootstrap_.limits) carry_soft_limit(limit.name, limit.value);
-    preflight_ = check_host(bootstrap_, parts_.host_env);
+    config_ = std::move(*told);
+    log::init("dtrun-agent " + config_.host_name, config_.verbosity);
+    for (const CarriedLimit& limit : config_.limits) carry_soft_limit(limit.name, limit.value);
+    preflight_ = check_host(config_, parts_.host_env);
     find_package();
-    if (bootstrap_.others_go_on) runner_->clear_places();
-    reserved_ports_ = parts_.reserve_ports(bootstrap_.reserve_ports);
+    if (config_.others_go_on) runner_->clear_places();
+    reserved_ports_ = parts_.reserve_ports(config_.reserve_ports);
     reserved_ports_.listen_on_first(io_.get_executor());
 
     const auto joined = co_await join_head();
@@ -106,19 +106,19 @@ asio::awaitable<void> Agent::shut_down() {
 }
 
 asio::awaitable<Result<Connection>> Agent::connect(const Credentials& credentials) {
-    const Deadline deadline = after(bootstrap_.connect_timeout);
+    const Deadline deadline = after(config_.connect_timeout);
     auto connection =
-        co_await parts_.connect(bootstrap_.addresses, bootstrap_.port, credentials, deadline);
+        co_await parts_.connect(config_.addresses, config_.port, credentials, deadline);
     co_return connection;
 }
 
 asio::awaitable<Result<void>> Agent::join_head() {
     JobId job{};
-    std::copy_n(bootstrap_.job_id.begin(), job.size(), job.begin());
+    std::copy_n(config_.job_id.begin(), job.size(), job.begin());
     const Secret secret(std::span<const std::uint8_t, Secret::kBytes>(
-        reinterpret_cast<const std::uint8_t*>(bootstrap_.secret.data()), Secret::kBytes));
-    ::explicit_bzero(bootstrap_.secret.data(), bootstrap_.secret.size());
-    const Credentials credentials{job, secret, bootstrap_.encrypt};
+        reinterpret_cast<const std::uint8_t*>(config_.secret.data()), Secret::kBytes));
+    ::explicit_bzero(config_.secret.data(), config_.secret.size());
+    const Credentials credentials{job, secret, config_.encrypt};
     auto connection = co_await connect(credentials);
     if (!connection)  // in the words of dtrun's machine, where it is shown
         co_return fail(connection.error(), "the agent cannot reach this machine");
@@ -127,11 +127,11 @@ asio::awaitable<Result<void>> Agent::join_head() {
     interface_ = join.interface;
     learn_facts(job);
     link_ = std::make_unique<Link>(std::move(*connection));
-    pulse_ = std::make_unique<Pulse>(io_.get_executor(), bootstrap_.heartbeat_timeout);
+    pulse_ = std::make_unique<Pulse>(io_.get_executor(), config_.heartbeat_timeout);
     if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
     if (auto opened = open_debug_door(); !opened) co_return opened;
     streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_, router_,
-                                             bootstrap_.output_window_bytes, [this] {
+                                             config_.output_window_bytes, [this] {
                                                  say_paused();
                                                  finish_if_done();
                                              });
@@ -151,7 +151,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
 
 Join Agent::describe_host(const Connection& connection) const {
     Join join;
-    join.host = bootstrap_.host;
+    join.host = config_.host;
     join.hostname = host_name();
     join.agent_pid = ::getpid();
     join.address = local_address(connection.socket);
@@ -170,16 +170,16 @@ Join Agent::describe_host(const Connection& connection) const {
 
 void Agent::learn_facts(const JobId& job) {
     facts_.job = hex(job);
-    facts_.agent = bootstrap_.agent;
+    facts_.agent = config_.agent;
     offer_store_program();
-    facts_.host_name = bootstrap_.host_name;
-    facts_.contracts = bootstrap_.contracts;
-    facts_.nodelist = bootstrap_.nodelist;
-    facts_.tasks_per_node = bootstrap_.tasks_per_node;
-    static_cast<TorchSettings&>(facts_) = bootstrap_;
-    facts_.encrypt = bootstrap_.encrypt;
-    facts_.ranks_min = bootstrap_.ranks_min;
-    facts_.ranks_max = bootstrap_.ranks_max;
+    facts_.host_name = config_.host_name;
+    facts_.contracts = config_.contracts;
+    facts_.nodelist = config_.nodelist;
+    facts_.tasks_per_node = config_.tasks_per_node;
+    static_cast<TorchSettings&>(facts_) = config_;
+    facts_.encrypt = config_.encrypt;
+    facts_.ranks_min = config_.ranks_min;
+    facts_.ranks_max = config_.ranks_max;
 }
 
 /// For everybody who connects to us: ranks, agents behind us, and frameworks.
@@ -202,7 +202,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     facts_.rank_socket = std::move(*rank_socket);
     services_ = parts_.make_services({
         .executor = io_.get_executor(),
-        .bootstrap = bootstrap_,
+        .config = config_,
         .facts = facts_,
         .user = preflight_.env,
         .connections = *connections_,
@@ -214,10 +214,10 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     });
     for (const auto& service : services_)
         if (auto opened = service->open(facts_); !opened) return opened;
-    if (!bootstrap_.relay) return {};
+    if (!config_.relay) return {};
     // Who names the interfaces to be used wants no other to be listened on.
     std::vector<std::string> addresses;
-    if (!bootstrap_.network_interfaces.empty()) addresses.push_back(join.address);
+    if (!config_.network_interfaces.empty()) addresses.push_back(join.address);
     const auto port = connections_->open_for_agents(credentials, addresses);
     if (!port) return std::unexpected(port.error());
     join.relay_port = *port;
@@ -226,10 +226,10 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
 
 /// Asks the user's own command whether this host can be used.
 asio::awaitable<void> Agent::check_health() {
-    const bool is_asked = !bootstrap_.health_check.empty() && parts_.check_health;
+    const bool is_asked = !config_.health_check.empty() && parts_.check_health;
     if (!is_asked || preflight_.problem != HostProblem::none) co_return;
     ranks::RankCommand command{.path = "/bin/sh",
-                               .argv = {"sh", "-c", bootstrap_.health_check},
+                               .argv = {"sh", "-c", config_.health_check},
                                .env = {},
                                .directory = preflight_.directory};
     contracts::Environment env = preflight_.env;
@@ -335,7 +335,7 @@ void Agent::rank_exited(const Exited& ended) {
     desk_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
-    if (debug_door_ && bootstrap_.is_debugged(exited.rank)) debug_door_->hang_up();
+    if (debug_door_ && config_.is_debugged(exited.rank)) debug_door_->hang_up();
     streams_->rank_ended(exited.place);
     // What the rank last told its MPI server may still be unread at this moment.
     ++ending_.unreported;
@@ -369,7 +369,7 @@ void Agent::report(const Exited& exited) {
 void Agent::tell_end(const Exited& exited, std::string_view how) {
     link_->send(encode(exited));
     connections_->relay().fail_fences(
-        fmt::format("rank {} on {} {}", exited.rank, bootstrap_.host_name, how));
+        fmt::format("rank {} on {} {}", exited.rank, config_.host_name, how));
 }
 
 void Agent::rank_hangs(Rank rank, const std::string& why) {
@@ -388,7 +388,7 @@ void Agent::tell_head(Bytes frame) {
 void Agent::tell_user(const std::string& text) {
     MpiNews news;
     news.generation = assign_.generation;
-    news.note = fmt::format("{}: {}", bootstrap_.host_name, text);
+    news.note = fmt::format("{}: {}", config_.host_name, text);
     tell_head(encode(news));
 }
 
@@ -430,7 +430,7 @@ void Agent::subscribe() {
     router_.on<Measure>(
         [this](const Measure& measure) { tasks_.spawn(answer_measure(measure.number)); });
     router_.on<Resize>([this](const Resize& resize) {
-        bootstrap_.terminal_size = resize.size;
+        config_.terminal_size = resize.size;
         streams_->resize(resize.size);
     });
     router_.on<Tunnel>([this](const Tunnel& tunnel) {
@@ -526,7 +526,7 @@ void Agent::leave(std::string_view why) {
     finished_.cancel();
     if (ending_.done) return;
     log::warn("{}: ending the ranks", why);
-    end_job(SIGTERM, std::min(bootstrap_.grace, kOrphanGraceMax));
+    end_job(SIGTERM, std::min(config_.grace, kOrphanGraceMax));
 }
 
 void Agent::end_job(int signal, std::chrono::milliseconds grace) {

@@ -83,7 +83,7 @@ struct AgentParts {
 /// starts the ranks it is told to, and is their only contact until none of their processes is left.
 ///
 /// At the end of the lifeline, or when the connection to the head breaks, the job on this host is ended.
-/// It says one line when it is ready for its bootstrap ("dtrun-agent <protocol> <build id>"), and one if
+/// It says one line when it is ready for its configuration ("dtrun-agent <protocol> <build id>"), and one if
 /// it cannot join the head ("dtrun-agent-failed <text>").
 ///
 /// It has many members because each concern of a host is a part of its own; the agent is what connects
@@ -95,7 +95,7 @@ public:
     Agent(asio::io_context& io, AgentParts parts);
     ~Agent();
 
-    /// From bootstrap to the end. \return the process's exit status
+    /// From its configuration to the end. \return the process's exit status
     asio::awaitable<int> run();
 
     /// Passes on a signal that the agent itself has got, or that its guard has got and passed on.
@@ -116,7 +116,7 @@ private:
 
     asio::awaitable<Result<void>> join_head();
     asio::awaitable<Result<Connection>> connect(const Credentials& credentials);
-    bool is_elastic() const { return bootstrap_.ranks_min > 0; }
+    bool is_elastic() const { return config_.ranks_min > 0; }
     Join describe_host(const Connection& connection) const;
     void learn_facts(const JobId& job);
     Result<void> open_for_ranks(const Credentials& credentials, Join& join);
@@ -189,7 +189,7 @@ private:
     AgentParts parts_;
     Router<> router_;  ///< what the head says
     Lifeline lifeline_;
-    Bootstrap bootstrap_;
+    AgentConfig config_;
     Preflight preflight_;
     const std::uint64_t descriptor_limit_ =
         descriptor_limit();  ///< of ranks: as it was given to us

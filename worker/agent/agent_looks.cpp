@@ -96,21 +96,21 @@ asio::awaitable<void> Agent::tell_hang(Rank rank, std::string why) {
     look.limit_ms = kHangLimitMs;
     look.only_by_tools = true;
     const std::vector<ProcessStacks> stacks = co_await look_at(rank, look);
-    if (bootstrap_.kills_hung()) why += ": it is killed (--on-hang)";
+    if (config_.kills_hung()) why += ": it is killed (--on-hang)";
     tell_user(why + place_of(stacks));
-    if (bootstrap_.kills_hung()) runner_->kill(generation, rank);
+    if (config_.kills_hung()) runner_->kill(generation, rank);
 }
 
 Result<void> Agent::open_debug_door() {
-    if (!bootstrap_.debug_rank || bootstrap_.debug_host != bootstrap_.host) return {};
+    if (!config_.debug_rank || config_.debug_host != config_.host) return {};
     debug_door_ = std::make_unique<DebugDoor>(
         io_.get_executor(), ranks::directory_prefix(facts_.job, facts_.agent),
         [this](const Tunnel& tunnel) { link_->send(encode(tunnel)); });
     if (preflight_.problem != HostProblem::none) return {};
-    ranks::RankCommand command = bare_command(static_cast<Rank>(*bootstrap_.debug_rank));
+    ranks::RankCommand command = bare_command(static_cast<Rank>(*config_.debug_rank));
     const std::string& path = preflight_.env.at("PATH");
     command.env.push_back("PATH=" + path);
-    debugger_ = ranks::debugger_for(command, bootstrap_.debugger);
+    debugger_ = ranks::debugger_for(command, config_.debugger);
     auto place = debug_door_->open(debugger_);
     if (!place) return std::unexpected(place.error());
     debug_place_ = std::move(*place);
@@ -123,7 +123,7 @@ Result<void> Agent::open_debug_door() {
 }
 
 void Agent::add_debugger(ranks::RankCommand& command, const RankSlot& slot) {
-    if (!debug_door_ || !bootstrap_.is_debugged(slot.rank)) return;
+    if (!debug_door_ || !config_.is_debugged(slot.rank)) return;
     DebugNews news{slot.rank, debugger_, command.path};
     const auto done =
         ranks::wait_for_debugger(command, debugger_, debug_place_, preflight_.env.at("PATH"));

@@ -37,7 +37,7 @@ void Agent::find_package() {
         return;
     }
     const std::string why = "dtrun's Python package: " + found.error().message;
-    if (bootstrap_.horovod_shim && preflight_.problem == HostProblem::none) {
+    if (config_.horovod_shim && preflight_.problem == HostProblem::none) {
         preflight_.problem = HostProblem::other;
         preflight_.problem_text =
             why +
@@ -62,14 +62,14 @@ void Agent::offer_store_program() {
 
 /// Has processes kept ready for what ranks are expected to be here, before the first are known.
 void Agent::keep_ready() {
-    if (bootstrap_.standby == 0 || preflight_.problem != HostProblem::none ||
+    if (config_.standby == 0 || preflight_.problem != HostProblem::none ||
         preflight_.program.empty())
         return;
     Assign world;
     world.generation = 1;
-    world.world_size = bootstrap_.standby;
+    world.world_size = config_.standby;
     world.node_count = 1;
-    for (std::uint32_t i = 0; i < bootstrap_.standby; ++i) {
+    for (std::uint32_t i = 0; i < config_.standby; ++i) {
         RankSlot& slot = world.ranks.emplace_back();
         slot.rank = Rank{i};
         slot.local_rank = slot.slot = i;
@@ -77,11 +77,11 @@ void Agent::keep_ready() {
         slot.cross_size = 1;
     }
     const ranks::RankCommand like = command_for(world, world.ranks.front(), {});
-    if (like.argv != bootstrap_.argv)
+    if (like.argv != config_.argv)
         return tell_user(
             "no processes are kept ready (--standby): ranks differ in their arguments");
     runner_->keep_ready(
-        {bootstrap_.standby, bootstrap_.preload, ranks::directory_prefix(facts_.job, facts_.agent)},
+        {config_.standby, config_.preload, ranks::directory_prefix(facts_.job, facts_.agent)},
         like);
 }
 
@@ -124,7 +124,7 @@ asio::awaitable<void> Agent::start_prepared(Assign world, std::uint64_t number) 
 
 void Agent::end_processes(EndRanks order) {
     for (const SlotIndex place : order.places) preparing_.places.erase(place);
-    living_->dismiss(order.places, to_ms(bootstrap_.grace));
+    living_->dismiss(order.places, to_ms(config_.grace));
     for (const SlotIndex place : order.places)
         if (!processes_.contains(place)) {  // it has not been started yet, and will not be
             Exited exited;
@@ -144,7 +144,7 @@ asio::awaitable<void> Agent::end_ranks(EndRanks order) {
         runner_->end(place, order.signal);
     }
     if (order.signal == SIGKILL) co_return;
-    Timer timer(io_, bootstrap_.grace);
+    Timer timer(io_, config_.grace);
     const auto [error] = co_await timer.async_wait(use_tuple);
     if (error) co_return;
     for (const auto& [place, process] : meant) {
@@ -211,15 +211,15 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
 
 /// What a rank runs and where, without all that is made for it.
 ranks::RankCommand Agent::bare_command(Rank rank) const {
-    if (bootstrap_.programs.empty())
+    if (config_.programs.empty())
         return {.path = preflight_.program,
-                .argv = bootstrap_.argv,
+                .argv = config_.argv,
                 .env = {},
                 .directory = preflight_.directory};
-    const std::size_t index = program_of(bootstrap_.programs, rank);
+    const std::size_t index = program_of(config_.programs, rank);
     const ProgramHere& here = preflight_.programs[index];
     return {.path = here.path,
-            .argv = bootstrap_.programs[index].argv,
+            .argv = config_.programs[index].argv,
             .env = {},
             .directory = here.directory};
 }
@@ -236,31 +236,31 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
         contracts::contract_variables(world, slot, facts, preflight_.env);
     for (const auto& [name, value] : contract.defaults) env.try_emplace(name, value);
     for (const auto& [name, value] : contract.fixed) env[name] = value;
-    if (bootstrap_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
+    if (config_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
     ranks::RankCommand command = bare_command(slot.rank);
-    if (!bootstrap_.programs.empty()) {
-        const std::size_t index = program_of(bootstrap_.programs, slot.rank);
-        for (const auto& [name, value] : bootstrap_.programs[index].env) env[name] = value;
+    if (!config_.programs.empty()) {
+        const std::size_t index = program_of(config_.programs, slot.rank);
+        for (const auto& [name, value] : config_.programs[index].env) env[name] = value;
         env["PWD"] = command.directory;
     }
     if (!programs_.empty()) add_to_path(programs_, env);
-    if (!package_.empty()) add_to_python_path(package_, bootstrap_.horovod_shim, env);
-    if (bootstrap_.rank_macros)
+    if (!package_.empty()) add_to_python_path(package_, config_.horovod_shim, env);
+    if (config_.rank_macros)
         command.argv = ranks::RankMacros::of_program(world, slot).replace(std::move(command.argv));
-    command.wants_input = bootstrap_.stdin_target.includes(slot.rank);
+    command.wants_input = config_.stdin_target.includes(slot.rank);
     command.inherited = offer.mpi.pmi_fd;
     command.own_session = offer.mpi.mpich;  // MPICH waits by spinning
     command.descriptor_limit = descriptor_limit_;
     command.cpus = offer.cpus;
-    if (bootstrap_.has_terminal(slot.rank)) {
-        command.terminal = bootstrap_.terminal_size;
+    if (config_.has_terminal(slot.rank)) {
+        command.terminal = config_.terminal_size;
         command.own_session = true;
     }
     command.env.reserve(env.size());
     for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     add_debugger(command, slot);
-    preflight_.wrappers.apply(command, slot, bootstrap_.host_name, env);
-    if (bootstrap_.standby > 0) command.late = contracts::names_of_rank(contract);
+    preflight_.wrappers.apply(command, slot, config_.host_name, env);
+    if (config_.standby > 0) command.late = contracts::names_of_rank(contract);
     return command;
 }
 

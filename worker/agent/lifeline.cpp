@@ -44,35 +44,35 @@ asio::awaitable<Result<std::string>> Lifeline::read_frame(FrameType type) {
     co_return payload;
 }
 
-asio::awaitable<Result<Bootstrap>> Lifeline::read_bootstrap(std::string node) {
-    auto payload = co_await read_frame(FrameType::bootstrap);
+asio::awaitable<Result<AgentConfig>> Lifeline::read_config(std::string node) {
+    auto payload = co_await read_frame(FrameType::agent_config);
     if (!payload) co_return std::unexpected(payload.error());
-    auto bootstrap = decode<Bootstrap>(*payload);
+    auto config = decode<AgentConfig>(*payload);
     ::explicit_bzero(payload->data(), payload->size());
-    if (!bootstrap) co_return std::unexpected(bootstrap.error());
-    if (bootstrap->job_id.size() != sizeof(JobId) || bootstrap->secret.size() != Secret::kBytes)
+    if (!config) co_return std::unexpected(config.error());
+    if (config->job_id.size() != sizeof(JobId) || config->secret.size() != Secret::kBytes)
         co_return fail(Errc::invalid_input, "bootstrap without a job");
-    if (node.empty()) co_return bootstrap;
-    const auto found = co_await find_own_host(*bootstrap, node);
+    if (node.empty()) co_return config;
+    const auto found = co_await find_own_host(*config, node);
     if (!found) co_return std::unexpected(found.error());
-    co_return bootstrap;
+    co_return config;
 }
 
-asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std::string node) {
-    const auto own = std::ranges::find(bootstrap.nodes, node);
-    if (own == bootstrap.nodes.end())
+asio::awaitable<Result<void>> Lifeline::find_own_host(AgentConfig& config, std::string node) {
+    const auto own = std::ranges::find(config.nodes, node);
+    if (own == config.nodes.end())
         co_return fail(Errc::invalid_input, "{} is not part of the job", node);
-    bootstrap.host = static_cast<HostId>(own - bootstrap.nodes.begin());
-    bootstrap.agent = std::to_underlying(bootstrap.host);
-    bootstrap.host_name = node;
-    std::vector<std::uint32_t>& ranks = bootstrap.binding.ranks;
-    if (const auto index = std::to_underlying(bootstrap.host); index < ranks.size())
+    config.host = static_cast<HostId>(own - config.nodes.begin());
+    config.agent = std::to_underlying(config.host);
+    config.host_name = node;
+    std::vector<std::uint32_t>& ranks = config.binding.ranks;
+    if (const auto index = std::to_underlying(config.host); index < ranks.size())
         ranks.assign(1, std::uint32_t{ranks[index]});
-    if (bootstrap.host != HostId{0} && !bootstrap.reserve_everywhere) bootstrap.reserve_ports = 0;
-    const Tree tree(static_cast<std::uint32_t>(bootstrap.nodes.size()),
-                    static_cast<std::uint32_t>(bootstrap.tree_threshold));
-    bootstrap.relay = tree.is_relay(bootstrap.host);
-    const auto parent = tree.parent(bootstrap.host);
+    if (config.host != HostId{0} && !config.reserve_everywhere) config.reserve_ports = 0;
+    const Tree tree(static_cast<std::uint32_t>(config.nodes.size()),
+                    static_cast<std::uint32_t>(config.tree_threshold));
+    config.relay = tree.is_relay(config.host);
+    const auto parent = tree.parent(config.host);
     if (!parent) co_return Result<void>{};
     const auto payload = co_await read_frame(FrameType::relays);
     if (!payload) co_return std::unexpected(payload.error());
@@ -80,8 +80,8 @@ asio::awaitable<Result<void>> Lifeline::find_own_host(Bootstrap& bootstrap, std:
     if (!relays) co_return std::unexpected(relays.error());
     const auto relay = std::ranges::find(relays->relays, *parent, &RelayAddress::host);
     if (relay == relays->relays.end()) co_return Result<void>{};
-    bootstrap.addresses.assign(1, relay->address);
-    bootstrap.port = relay->port;
+    config.addresses.assign(1, relay->address);
+    config.port = relay->port;
     co_return Result<void>{};
 }
 

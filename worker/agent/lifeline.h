@@ -18,16 +18,16 @@ public:
     Lifeline(asio::any_io_executor executor, Fd input);
 
     /// \param node  what the scheduler that starts all agents calls this host, else empty: it gives all of
-    ///              them the same bootstrap, from which this takes what is this host's own
+    ///              them the same configuration, from which this takes what is this host's own
     /// Errc: closed, invalid_input
-    asio::awaitable<Result<Bootstrap>> read_bootstrap(std::string node);
+    asio::awaitable<Result<AgentConfig>> read_config(std::string node);
 
     /// Returns when the lifeline has ended. \return false: because it was cancelled
     asio::awaitable<bool> broken();
 
 private:
     asio::awaitable<Result<std::string>> read_frame(FrameType type);
-    asio::awaitable<Result<void>> find_own_host(Bootstrap& bootstrap, std::string node);
+    asio::awaitable<Result<void>> find_own_host(AgentConfig& config, std::string node);
 
     asio::posix::stream_descriptor input_;
 };

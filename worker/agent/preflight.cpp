@@ -38,19 +38,19 @@ bool is_step_variable(std::string_view name) {
     return false;
 }
 
-contracts::Environment merge_environment(const Bootstrap& bootstrap, char** host_env) {
+contracts::Environment merge_environment(const AgentConfig& config, char** host_env) {
     contracts::Environment env;
     for (char** entry = host_env; *entry != nullptr; ++entry) {
         const std::string_view text = *entry;
         const std::size_t equals = text.find('=');
         if (equals == std::string_view::npos || equals == 0) continue;
         const std::string_view name = text.substr(0, equals);
-        if (!bootstrap.nodes.empty() && is_step_variable(name)) continue;
+        if (!config.nodes.empty() && is_step_variable(name)) continue;
         env[std::string(name)] = text.substr(equals + 1);
     }
     // Of the shell that started us, not of the rank.
     for (const char* name : {"_", "OLDPWD", "SHLVL"}) env.erase(name);
-    for (const auto& [name, value] : bootstrap.env) env[name] = value;
+    for (const auto& [name, value] : config.env) env[name] = value;
     env.try_emplace("PATH", kDefaultPath);
     return env;
 }
@@ -60,20 +60,20 @@ std::string home_of(const contracts::Environment& env) {
     return home != env.end() && directory_problem(home->second).empty() ? home->second : "/";
 }
 
-void choose_interface(const Bootstrap& bootstrap, Preflight& found) {
-    if (bootstrap.network_interfaces.empty()) return;
+void choose_interface(const AgentConfig& config, Preflight& found) {
+    if (config.network_interfaces.empty()) return;
     std::vector<std::string> names;
     for (const InterfaceAddress& address : interface_addresses())
         if (std::ranges::find(names, address.interface) == names.end())
             names.push_back(address.interface);
-    for (const std::string& wanted : bootstrap.network_interfaces) {
+    for (const std::string& wanted : config.network_interfaces) {
         if (std::ranges::find(names, wanted) == names.end()) continue;
         found.interface = wanted;
         return;
     }
     found.problem = HostProblem::other;
     found.problem_text = fmt::format("no network interface {} (--network-interfaces); it has {}",
-                                     join_names(bootstrap.network_interfaces), join_names(names));
+                                     join_names(config.network_interfaces), join_names(names));
 }
 
 void set_problem(Preflight& found, const Error& why, std::string_view flag) {
@@ -103,15 +103,15 @@ void find_one(const JobProgram& program, bool runs_here, Preflight& found) {
 }
 
 /// Of the wrappers, and then of the ranks.
-void find_programs(const Bootstrap& bootstrap, Preflight& found) {
-    auto wrappers = ranks::Wrappers::find(bootstrap.wraps, found.directory, found.env["PATH"]);
+void find_programs(const AgentConfig& config, Preflight& found) {
+    auto wrappers = ranks::Wrappers::find(config.wraps, found.directory, found.env["PATH"]);
     if (!wrappers) return set_problem(found, wrappers.error(), "--wrap: ");
     found.wrappers = std::move(*wrappers);
-    for (const JobProgram& program : bootstrap.programs)
-        find_one(program, std::ranges::find(program.hosts, bootstrap.host) != program.hosts.end(),
+    for (const JobProgram& program : config.programs)
+        find_one(program, std::ranges::find(program.hosts, config.host) != program.hosts.end(),
                  found);
-    if (!bootstrap.programs.empty()) return;
-    auto program = ranks::find_program(bootstrap.argv.front(), found.directory, found.env["PATH"]);
+    if (!config.programs.empty()) return;
+    auto program = ranks::find_program(config.argv.front(), found.directory, found.env["PATH"]);
     if (program)
         found.program = std::move(*program);
     else if (!found.wrappers.are_for_all())
@@ -119,10 +119,9 @@ void find_programs(const Bootstrap& bootstrap, Preflight& found) {
 }
 
 /// Each rank has at least its pipes and a socket here; what is short of that fails for a rank in the middle.
-void check_descriptors(const Bootstrap& bootstrap, Preflight& found) {
+void check_descriptors(const AgentConfig& config, Preflight& found) {
     constexpr std::uint64_t kDescriptorsMin = 5;  // of a rank
-    const std::uint64_t ranks =
-        bootstrap.binding.ranks.empty() ? 0 : bootstrap.binding.ranks.front();
+    const std::uint64_t ranks = config.binding.ranks.empty() ? 0 : config.binding.ranks.front();
     rlimit limit{};
     const std::uint64_t most =
         ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : UINT64_MAX;
@@ -136,12 +135,12 @@ void check_descriptors(const Bootstrap& bootstrap, Preflight& found) {
 
 }  // namespace
 
-Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
+Preflight check_host(const AgentConfig& config, char** host_env) {
     Preflight found;
-    found.env = merge_environment(bootstrap, host_env);
-    found.directory = bootstrap.directory.empty() ? home_of(found.env) : bootstrap.directory;
+    found.env = merge_environment(config, host_env);
+    found.directory = config.directory.empty() ? home_of(found.env) : config.directory;
     const std::string wrong = directory_problem(found.directory);
-    if (!wrong.empty() && bootstrap.directory_required) {
+    if (!wrong.empty() && config.directory_required) {
         found.problem = HostProblem::directory_missing;
         found.problem_text = fmt::format("{}: {} (--wdir)", found.directory, wrong);
         return found;
@@ -149,11 +148,11 @@ Preflight check_host(const Bootstrap& bootstrap, char** host_env) {
     if (!wrong.empty()) found.directory = home_of(found.env);
     found.env["PWD"] = found.directory;
 
-    choose_interface(bootstrap, found);
-    if (found.problem == HostProblem::none) check_descriptors(bootstrap, found);
+    choose_interface(config, found);
+    if (found.problem == HostProblem::none) check_descriptors(config, found);
     if (found.problem != HostProblem::none) return found;
-    if (bootstrap.argv.empty()) return found;
-    find_programs(bootstrap, found);
+    if (config.argv.empty()) return found;
+    find_programs(config, found);
     return found;
 }
 

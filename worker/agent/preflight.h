@@ -30,6 +30,6 @@ struct Preflight {
 
 /// Merges environments, chooses the working directory and finds the program.
 /// \param host_env  this host's own environment, "NAME=value"
-Preflight check_host(const Bootstrap& bootstrap, char** host_env);
+Preflight check_host(const AgentConfig& config, char** host_env);
 
 }  // namespace dtrun::agent

@@ -21,7 +21,7 @@ std::unique_ptr<ranks::RankService> make_error_files(const ServiceParts&) {
 }
 
 std::unique_ptr<ranks::RankService> make_change_file(const ServiceParts& parts) {
-    const bool is_elastic = parts.bootstrap.ranks_min > 0;
+    const bool is_elastic = parts.config.ranks_min > 0;
     return std::make_unique<ChangeFile>(
         is_elastic ? ranks::directory_prefix(parts.facts.job, parts.facts.agent) : std::string());
 }
@@ -33,23 +33,23 @@ std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
         return (*self)->on_reply(frame.payload);
     });
     auto stores = std::make_unique<ForeignStores>(ForeignStores::Parts{
-        parts.executor, std::move(send), parts.bootstrap.torch_store == TorchStore::proxy,
-        parts.bootstrap.ranks_min > 0, parts.desk, parts.facts, parts.user, parts.reserved_ports});
+        parts.executor, std::move(send), parts.config.torch_store == TorchStore::proxy,
+        parts.config.ranks_min > 0, parts.desk, parts.facts, parts.user, parts.reserved_ports});
     *self = stores.get();
     return stores;
 }
 
 std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
-    const Bootstrap& bootstrap = parts.bootstrap;
+    const AgentConfig& config = parts.config;
     mpi::MpiService::Options options;
-    const bool wanted = std::ranges::find(bootstrap.contracts, "mpi") != bootstrap.contracts.end();
-    options.mode = wanted ? bootstrap.mpi : MpiMode::none;
-    options.host_name = bootstrap.host_name;
-    options.job = bootstrap.mpi_job;
+    const bool wanted = std::ranges::find(config.contracts, "mpi") != config.contracts.end();
+    options.mode = wanted ? config.mpi : MpiMode::none;
+    options.host_name = config.host_name;
+    options.job = config.mpi_job;
     options.directory_prefix = ranks::directory_prefix(parts.facts.job, parts.facts.agent);
     options.env = parts.user;
-    options.load_limit = bootstrap.connect_timeout * 3 / 4;
-    for (const JobProgram& program : bootstrap.programs)
+    options.load_limit = config.connect_timeout * 3 / 4;
+    for (const JobProgram& program : config.programs)
         options.program_ranks.push_back(program.ranks);
     options.tell = parts.tell_head;
     options.aborted = parts.aborted;
@@ -64,20 +64,19 @@ std::unique_ptr<ranks::RankService> make_mpi(const ServiceParts& parts) {
 }
 
 std::unique_ptr<ranks::RankService> make_binding(const ServiceParts& parts) {
-    const Bootstrap& bootstrap = parts.bootstrap;
-    const bool for_slots =
-        std::ranges::find(bootstrap.contracts, "devices") != bootstrap.contracts.end();
+    const AgentConfig& config = parts.config;
+    const bool for_slots = std::ranges::find(config.contracts, "devices") != config.contracts.end();
     return std::make_unique<RankBinding>(RankBinding::Options{
-        .request = bootstrap.binding,
-        .scheduler_cpus = bootstrap.cpus_per_rank,
-        .devices_by_slot = for_slots && bootstrap.ranks_min == 0,
+        .request = config.binding,
+        .scheduler_cpus = config.cpus_per_rank,
+        .devices_by_slot = for_slots && config.ranks_min == 0,
         .variable = [&user = parts.user](std::string_view name) -> std::optional<std::string_view> {
             if (const auto found = user.find(name); found != user.end()) return found->second;
             const char* const own = std::getenv(std::string(name).c_str());
             return own == nullptr ? std::nullopt : std::optional<std::string_view>(own);
         },
         .tell =
-            [tell = parts.tell_head, host = bootstrap.host_name](const std::string& text) {
+            [tell = parts.tell_head, host = config.host_name](const std::string& text) {
                 MpiNews news;
                 news.note = fmt::format("{}: {}", host, text);
                 tell(news);

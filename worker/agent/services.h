@@ -20,7 +20,7 @@ namespace dtrun::agent {
 /// What services are made of. All of it belongs to the agent, and outlives them.
 struct ServiceParts {
     asio::any_io_executor executor;
-    const Bootstrap& bootstrap;
+    const AgentConfig& config;
     const contracts::ContractFacts& facts;
     const contracts::Environment& user;  ///< what ranks have without contracts
     Connections& connections;

@@ -30,7 +30,7 @@ public:
     struct Options {
         MpiMode mode = MpiMode::automatic;
         std::string host_name;                    ///< what the user calls this host
-        std::string job;                          ///< Bootstrap::mpi_job
+        std::string job;                          ///< AgentConfig::mpi_job
         std::string directory_prefix = "dtrun-";  ///< of directories, for whoever removes them
         contracts::Environment env;               ///< of the ranks, in which libpmix is looked for
         std::vector<std::uint32_t> program_ranks{};    ///< MpiWorld's

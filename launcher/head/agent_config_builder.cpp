@@ -1,4 +1,4 @@
-#include "launcher/head/bootstraps.h"
+#include "launcher/head/agent_config_builder.h"
 
 #include "base/crypto.h"
 #include "contracts/table.h"
@@ -44,37 +44,37 @@ std::vector<JobProgram> programs_of(const plan::JobSpec& spec) {
     return programs;
 }
 
-Bytes encode_and_wipe(Bootstrap boot) {
-    Bytes frame = encode(boot);
-    ::explicit_bzero(boot.secret.data(), boot.secret.size());
+Bytes encode_and_wipe(AgentConfig config) {
+    Bytes frame = encode(config);
+    ::explicit_bzero(config.secret.data(), config.secret.size());
     return frame;
 }
 
 }  // namespace
 
-Bootstraps::Bootstraps(const plan::JobSpec& spec, const JobKeys& keys, const Hosts& hosts,
-                       ServerPlace server)
+AgentConfigBuilder::AgentConfigBuilder(const plan::JobSpec& spec, const JobCredentials& credentials,
+                                       const Hosts& hosts, ServerPlace server)
     : spec_(spec),
-      keys_(keys),
+      credentials_(credentials),
       hosts_(hosts),
       server_(std::move(server)),
       programs_(programs_of(spec)) {}
 
-void Bootstraps::prefer(const std::string& address) {
+void AgentConfigBuilder::prefer(const std::string& address) {
     auto& addresses = server_.addresses;
     const auto known = std::ranges::find(addresses, address);
     if (known != addresses.end()) std::rotate(addresses.begin(), known, known + 1);
 }
 
 /// What --wrap and its like ask of agents.
-void Bootstraps::add_looks(Bootstrap& boot) const {
+void AgentConfigBuilder::add_looks(AgentConfig& config) const {
     const plan::Options& options = spec_.options;
-    if (options.pty) boot.terminal_size = output::UserTerminal::size();
+    if (options.pty) config.terminal_size = output::UserTerminal::size();
     if (options.debug_rank)
-        boot.debug_host =
+        config.debug_host =
             plan::host_of(spec_.placement.ranks[static_cast<std::size_t>(*options.debug_rank)]);
     for (const plan::WrapOption& option : options.wraps) {
-        Wrap& wrap = boot.wraps.emplace_back();
+        Wrap& wrap = config.wraps.emplace_back();
         wrap.words = option.words;
         for (const plan::RankSet::Range& range : option.ranks.ranges())
             wrap.ranks.push_back(
@@ -82,61 +82,61 @@ void Bootstraps::add_looks(Bootstrap& boot) const {
     }
 }
 
-Bootstrap Bootstraps::common() const {
+AgentConfig AgentConfigBuilder::common() const {
     const plan::Options& options = spec_.options;
-    Bootstrap boot;
-    static_cast<JobSettings&>(boot) = options;
-    boot.job_id.assign(keys_.id.begin(), keys_.id.end());
-    boot.secret.assign(keys_.secret.bytes().begin(), keys_.secret.bytes().end());
-    boot.addresses = server_.addresses;
-    boot.port = server_.port;
-    boot.argv = options.program;
-    boot.programs = programs_;
-    boot.directory = spec_.directory;
-    boot.directory_required = spec_.directory_required;
+    AgentConfig config;
+    static_cast<JobSettings&>(config) = options;
+    config.job_id.assign(credentials_.id.begin(), credentials_.id.end());
+    config.secret.assign(credentials_.secret.bytes().begin(), credentials_.secret.bytes().end());
+    config.addresses = server_.addresses;
+    config.port = server_.port;
+    config.argv = options.program;
+    config.programs = programs_;
+    config.directory = spec_.directory;
+    config.directory_required = spec_.directory_required;
     const std::uint64_t window = kOutputBytesMax / std::max(hosts_.count(), 1u);
-    boot.output_window_bytes =
+    config.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
     if (spec_.allocation)
-        boot.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
-    boot.contracts = spec_.contracts;
+        config.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
+    config.contracts = spec_.contracts;
     std::vector<std::string> names;
     std::vector<int> ranks;
     for (const plan::JobHost& host : spec_.hosts) {
         names.push_back(host.host.name);
         ranks.push_back(static_cast<int>(host.ranks.size()));
     }
-    boot.nodelist = compress_nodelist(names);
-    boot.tasks_per_node = tasks_per_node(ranks);
-    boot.mpi_job = hex(mpi_job());
-    boot.others_go_on = options.elastic || options.recovers_itself;
-    add_looks(boot);
-    boot.binding = plan::binding_request(options);
+    config.nodelist = compress_nodelist(names);
+    config.tasks_per_node = tasks_per_node(ranks);
+    config.mpi_job = hex(mpi_job());
+    config.others_go_on = options.elastic || options.recovers_itself;
+    add_looks(config);
+    config.binding = plan::binding_request(options);
     const bool needs_nodes = contracts::needs_nodes(spec_.contracts);
     if (options.elastic) {
         const int most = options.elastic->ranks_max.value_or(spec_.placement.world_size());
-        boot.ranks_min = static_cast<std::uint32_t>(options.elastic->ranks_min.value_or(1));
-        boot.ranks_max = static_cast<std::uint32_t>(most);
-        boot.preload = options.elastic->preload;
+        config.ranks_min = static_cast<std::uint32_t>(options.elastic->ranks_min.value_or(1));
+        config.ranks_max = static_cast<std::uint32_t>(most);
+        config.preload = options.elastic->preload;
         if (options.elastic->standby)
-            boot.standby =
+            config.standby =
                 standby_of(*options.elastic, ranks.empty() ? 0 : std::ranges::max(ranks));
     }
     if (options.join && joined_policy(options).elastic) {
-        boot.ranks_min = joined_policy(options).ranks_min;
-        boot.ranks_max = joined_policy(options).sizes.max;
+        config.ranks_min = joined_policy(options).ranks_min;
+        config.ranks_max = joined_policy(options).sizes.max;
     }
-    boot.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
-    boot.reserve_ports = kPortsOfMaster;
+    config.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
+    config.reserve_ports = kPortsOfMaster;
     if (needs_nodes && !ranks.empty())
-        boot.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
-    return boot;
+        config.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
+    return config;
 }
 
 /// The job's id for MPI, made from its secret: other users of a host, who may see the job's own id in
 /// packets, cannot guess it, which is half of what keeps them out of PMIx.
-JobId Bootstraps::mpi_job() const {
-    const Secret& secret = spec_.daemon ? spec_.daemon->credentials.secret : keys_.secret;
+JobId AgentConfigBuilder::mpi_job() const {
+    const Secret& secret = spec_.daemon ? spec_.daemon->credentials.secret : credentials_.secret;
     constexpr std::string_view kPurpose = "dtrun mpi";
     const auto bytes = reinterpret_cast<const std::uint8_t*>(kPurpose.data());
     const Sha256 digest = hmac_sha256(secret.bytes(), {std::span(bytes, kPurpose.size())});
@@ -145,38 +145,38 @@ JobId Bootstraps::mpi_job() const {
     return id;
 }
 
-Bytes Bootstraps::for_host(HostId host, std::uint64_t agent) const {
+Bytes AgentConfigBuilder::for_host(HostId host, std::uint64_t agent) const {
     const plan::JobHost& target = spec_.hosts[host];
-    Bootstrap boot = common();
-    boot.host = host;
-    boot.agent = agent;
-    boot.host_name = target.host.name;
-    if (target.transport == plan::Transport::local) boot.addresses = {"127.0.0.1"};
+    AgentConfig config = common();
+    config.host = host;
+    config.agent = agent;
+    config.host_name = target.host.name;
+    if (target.transport == plan::Transport::local) config.addresses = {"127.0.0.1"};
     const auto parent = hosts_.tree().parent(host);
     if (parent && hosts_[*parent].relay_port != 0) {
-        boot.addresses = {hosts_[*parent].address};
-        boot.port = hosts_[*parent].relay_port;
+        config.addresses = {hosts_[*parent].address};
+        config.port = hosts_[*parent].relay_port;
     }
-    boot.relay = hosts_.tree().is_relay(host);
-    boot.env = target.env;
-    if (target.transport != plan::Transport::local) boot.limits = spec_.limits;
-    boot.binding.ranks = {static_cast<std::uint32_t>(target.ranks.size())};
-    if (boot.standby > 0)
-        boot.standby = standby_of(*spec_.options.elastic, static_cast<int>(target.ranks.size()));
-    if (host != HostId{0} && !boot.reserve_everywhere) boot.reserve_ports = 0;
-    return encode_and_wipe(std::move(boot));
+    config.relay = hosts_.tree().is_relay(host);
+    config.env = target.env;
+    if (target.transport != plan::Transport::local) config.limits = spec_.limits;
+    config.binding.ranks = {static_cast<std::uint32_t>(target.ranks.size())};
+    if (config.standby > 0)
+        config.standby = standby_of(*spec_.options.elastic, static_cast<int>(target.ranks.size()));
+    if (host != HostId{0} && !config.reserve_everywhere) config.reserve_ports = 0;
+    return encode_and_wipe(std::move(config));
 }
 
-Bytes Bootstraps::for_all_nodes() const {
-    Bootstrap boot = common();
+Bytes AgentConfigBuilder::for_all_nodes() const {
+    AgentConfig config = common();
     for (const plan::JobHost& host : spec_.hosts) {
         const bool is_node = host.transport == plan::Transport::slurm;
-        boot.nodes.push_back(is_node ? host.host.name : "");
-        if (is_node && boot.env.empty()) boot.env = host.env;
-        boot.binding.ranks.push_back(static_cast<std::uint32_t>(host.ranks.size()));
+        config.nodes.push_back(is_node ? host.host.name : "");
+        if (is_node && config.env.empty()) config.env = host.env;
+        config.binding.ranks.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     }
-    boot.limits = spec_.limits;
-    return encode_and_wipe(std::move(boot));
+    config.limits = spec_.limits;
+    return encode_and_wipe(std::move(config));
 }
 
 }  // namespace dtrun::head

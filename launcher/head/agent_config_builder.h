@@ -13,7 +13,7 @@
 namespace dtrun::head {
 
 /// The id of a job, and the secret that proves membership in it.
-struct JobKeys {
+struct JobCredentials {
     JobId id = random_job_id();
     Secret secret = Secret::random();
 };
@@ -24,13 +24,13 @@ struct ServerPlace {
     std::uint16_t port = 0;
 };
 
-/// Makes the bootstrap frames that agents read from their standard input.
+/// Makes the configurations that agents read from their standard input.
 ///
 /// Lifetime: everything it was given outlives it.
-class Bootstraps {
+class AgentConfigBuilder {
 public:
-    Bootstraps(const plan::JobSpec& spec, const JobKeys& keys, const Hosts& hosts,
-               ServerPlace server);
+    AgentConfigBuilder(const plan::JobSpec& spec, const JobCredentials& credentials,
+                       const Hosts& hosts, ServerPlace server);
 
     /// Puts an address first: that by which one host sees us is the best guess for the others, too.
     void prefer(const std::string& address);
@@ -41,12 +41,12 @@ public:
     Bytes for_all_nodes() const;
 
 private:
-    Bootstrap common() const;
-    void add_looks(Bootstrap& boot) const;
+    AgentConfig common() const;
+    void add_looks(AgentConfig& config) const;
     JobId mpi_job() const;
 
     const plan::JobSpec& spec_;
-    const JobKeys& keys_;
+    const JobCredentials& credentials_;
     const Hosts& hosts_;
     ServerPlace server_;
     std::vector<JobProgram> programs_;
