@@ -131,7 +131,7 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
       waits_(
           static_cast<std::uint32_t>(spec.placement.world_size()),
           [&hosts](Rank rank) { return hosts.name_of_host(rank); }, init_timeout(spec.options)),
-      pulse_(io.get_executor(), spec.options.heartbeat_timeout),
+      detector_(io.get_executor(), spec.options.heartbeat_timeout),
       progress_(io.get_executor(), output, host_names(spec)),
       stdin_(io.get_executor(), input_readers(spec),
              [this](HostId host, std::string_view bytes) {
@@ -202,7 +202,7 @@ asio::awaitable<int> Head::run() {
     record_.job_started();
     tasks_.spawn(watch_start_timeout());
     tasks_.spawn(watch_time_limit());
-    tasks_.spawn(pulse_.run([this] { beat(); }));
+    tasks_.spawn(detector_.run([this] { beat(); }));
     if (log::enabled(log::Level::normal)) progress_.start();
     for (const auto& starter : starters_) starter->start(static_cast<StartEvents&>(*this));
     while (!is_over() && !hurry_) co_await over_.async_wait(use_tuple);
@@ -438,7 +438,7 @@ void Head::beat() {
     watch_answers();
     // Agents wait for what they have sent to be taken, and a disk that is silent takes nothing.
     if (asked_to_end_ && !hurry_ && output_.is_disk_silent()) hurry();
-    for (const auto& [session, silence] : sessions_.beat(pulse_))
+    for (const auto& [session, silence] : sessions_.beat(detector_))
         if (!is_here(*session)) give_up(*session, describe_silence(silence));
 }
 
@@ -643,7 +643,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
     sessions_.close(agent);
     if (!agent.host())
         return log::info("an agent at {} has not joined: {}", agent.peer_address(), why.message);
-    agent_lost(*agent.host(), why.message + describe_pause(pulse_.pause()));
+    agent_lost(*agent.host(), why.message + describe_pause(detector_.pause()));
     for (const HostId host : hosts_.hosts())
         if (hosts_.is_behind(agent, host))
             agent_lost(host, fmt::format("{}, through which it was reached, is lost",

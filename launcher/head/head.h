@@ -19,7 +19,7 @@
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
 #include "launcher/output/user_terminal.h"
-#include "rendezvous/links/pulse.h"
+#include "rendezvous/links/failure_detector.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
@@ -145,7 +145,7 @@ private:
     Job job_;
     AnswerWatch answers_;
     WaitWatch waits_;
-    Pulse pulse_;
+    FailureDetector detector_;
     output::Progress progress_;
     output::StdinPump stdin_;
     JobRecord record_;

@@ -37,13 +37,13 @@ void Sessions::close(AgentSession& session) {
 }
 
 std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> Sessions::beat(
-    const Pulse& pulse) {
+    const FailureDetector& detector) {
     const Bytes frame = encode(Heartbeat{});
     std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
     for (const auto& [peer, session] : open_) {
         session->link().send(frame);
         if (!session->host()) continue;
-        const auto silence = pulse.lost(session->link());
+        const auto silence = detector.lost(session->link());
         if (silence) silent.emplace_back(session, *silence);
     }
     return silent;

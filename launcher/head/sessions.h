@@ -4,7 +4,7 @@
 #include "base/loop/task_group.h"
 #include "launcher/head/agent_session.h"
 #include "rendezvous/exchange/exchange.h"
-#include "rendezvous/links/pulse.h"
+#include "rendezvous/links/failure_detector.h"
 
 #include <chrono>
 #include <functional>
@@ -34,7 +34,8 @@ public:
     /// Closes the session's connection, and sends nothing to it any more.
     void close(AgentSession& session);
     /// Sends everybody a heartbeat. \return agents silent for too long, and for how long
-    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> beat(const Pulse& pulse);
+    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> beat(
+        const FailureDetector& detector);
 
     void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
     void share_with_peer(PeerId peer, FrameType type, std::string_view payload,

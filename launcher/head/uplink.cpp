@@ -25,7 +25,7 @@ Uplink::Uplink(asio::any_io_executor executor, plan::DaemonTarget target, Uplink
       target_(std::move(target)),
       options_(options),
       events_(events),
-      pulse_(executor, options.heartbeat_timeout),
+      detector_(executor, options.heartbeat_timeout),
       over_(executor, Timer::time_point::max()) {
     subscribe();
 }
@@ -36,7 +36,7 @@ void Uplink::subscribe() {
             return events_.daemon_exchanged({type, payload});
         });
     router_.on<Heartbeat>([this](const Heartbeat& heartbeat) {
-        pulse_.be_as_patient_as(std::chrono::milliseconds(heartbeat.timeout_ms));
+        detector_.be_as_patient_as(std::chrono::milliseconds(heartbeat.timeout_ms));
     });
     router_.on(FrameType::numbered, [this](std::string_view payload) { return numbered(payload); });
     router_.on<Heard>(this, &Uplink::heard);
@@ -49,11 +49,11 @@ void Uplink::subscribe() {
 asio::awaitable<void> Uplink::run(Enter enter) {
     enter_ = std::move(enter);
     running_ = true;
-    TaskGroup pulse(executor_);
-    pulse.spawn(pulse_.run([this] { beat(); }));
+    TaskGroup detector(executor_);
+    detector.spawn(detector_.run([this] { beat(); }));
     co_await keep_connected();
-    pulse.stop();
-    co_await pulse.join();
+    detector.stop();
+    co_await detector.join();
     running_ = false;
     over_.cancel();
 }
@@ -173,7 +173,7 @@ void Uplink::stopped(const Stop& stop) {
 void Uplink::beat() {
     if (!link_ || !link_->is_open()) return;
     send(FrameType::heartbeat, payload_of(encode(events_.progress())));
-    if (!pulse_.lost(*link_)) return;
+    if (!detector_.lost(*link_)) return;
     // A silent daemon whose machine answers may be back soon. If the network is cut, the other
     // hosts go on without us, so the daemon is given up.
     silent_ = !link_->machine_answers();

@@ -4,8 +4,8 @@
 #include "base/loop/task_group.h"
 #include "launcher/plan/daemon_target.h"
 #include "rendezvous/exchange/exchange.h"
+#include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/link.h"
-#include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
@@ -86,7 +86,7 @@ private:
     Router<> router_;  ///< what the daemon says
     Enter enter_;
     std::shared_ptr<Link> link_;  ///< with whoever waits for room
-    Pulse pulse_;
+    FailureDetector detector_;
     Timer over_;  ///< cancelled when run() ends
     bool running_ = false;
     SentFrames sent_;

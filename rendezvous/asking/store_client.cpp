@@ -61,7 +61,7 @@ asio::awaitable<Result<void>> StoreClient::connect_to_daemon(Deadline deadline) 
     enter.job_name = daemon.job;
     enter.return_ms = to_ms(server_.return_limit);
     open(std::make_unique<Link>(std::move(*connection)), encode(enter));
-    line_->tasks.spawn(line_->pulse.run([this] { beat(); }));
+    line_->tasks.spawn(line_->detector.run([this] { beat(); }));
     co_return Result<void>{};
 }
 
@@ -74,7 +74,7 @@ void StoreClient::open(std::unique_ptr<Link> link, const Bytes& first) {
 /// Says that we live, and notices when the daemon does not.
 void StoreClient::beat() {
     line_->link->send(encode(Heartbeat{}));
-    const auto silence = line_->pulse.lost_with_machine(*line_->link);
+    const auto silence = line_->detector.lost_with_machine(*line_->link);
     if (!silence) return;
     line_->lost = describe_silence(*silence);
     line_->link->close();
@@ -132,7 +132,7 @@ asio::awaitable<Result<StoreClient::Reply>> StoreClient::next_reply(Deadline dea
         if ((*frame)->type == FrameType::heartbeat) {
             const auto heartbeat = decode<Heartbeat>((*frame)->payload);
             if (heartbeat && heartbeat->timeout_ms != 0)
-                line_->pulse.be_as_patient_as(std::chrono::milliseconds(heartbeat->timeout_ms));
+                line_->detector.be_as_patient_as(std::chrono::milliseconds(heartbeat->timeout_ms));
         }
         if ((*frame)->type != FrameType::reply) continue;
         const auto reply = decode_reply((*frame)->payload);

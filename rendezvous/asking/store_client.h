@@ -5,9 +5,9 @@
 #include "base/loop/deadline.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
+#include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/handshake.h"
 #include "rendezvous/links/link.h"
-#include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/store_request.h"
 
@@ -65,11 +65,11 @@ private:
     /// A connection and what runs on it.
     struct Line {
         Line(asio::any_io_executor executor, std::unique_ptr<Link> link_)
-            : link(std::move(link_)), tasks(executor), pulse(executor, kHeartbeatTimeout) {}
+            : link(std::move(link_)), tasks(executor), detector(executor, kHeartbeatTimeout) {}
 
         std::unique_ptr<Link> link;
         TaskGroup tasks;
-        Pulse pulse;
+        FailureDetector detector;
         std::string lost;  ///< why it was closed from here
     };
 

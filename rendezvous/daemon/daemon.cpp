@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kLastWritesLimit{3};
 Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
     : executor_(executor),
       options_(std::move(options)),
-      pulse_(executor, options_.heartbeat_timeout),
+      detector_(executor, options_.heartbeat_timeout),
       timer_(executor),
       settle_timer_(executor),
       released_(executor, Timer::time_point::max()),
@@ -47,7 +47,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
 }
 
 void Daemon::start() {
-    heart_.spawn(pulse_.run([this] { beat(); }));
+    heart_.spawn(detector_.run([this] { beat(); }));
 }
 
 Result<void> Daemon::restore() {
@@ -332,7 +332,7 @@ void Daemon::beat() {
     std::vector<std::pair<PeerId, std::chrono::milliseconds>> silent;
     for (const auto& [id, peer] : peers_) {
         peer->link.send_soon(FrameType::heartbeat, payload_of(frame));
-        const auto silence = pulse_.lost_with_machine(peer->link);
+        const auto silence = detector_.lost_with_machine(peer->link);
         if (silence && !peer->is_stopped) silent.emplace_back(id, *silence);
     }
     for (const auto& [id, silence] : silent) {

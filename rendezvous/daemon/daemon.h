@@ -4,8 +4,8 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/daemon/served_job.h"
 #include "rendezvous/daemon/state_db.h"
+#include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/link.h"
-#include "rendezvous/links/pulse.h"
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/heartbeat.h"
 
@@ -132,7 +132,7 @@ private:
     std::uint64_t store_bytes_ = 0;  ///< of all jobs, at the last settle() and taken since then
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
-    Pulse pulse_;
+    FailureDetector detector_;
     Timer timer_;  ///< expires at the jobs' next deadline
     Timer settle_timer_;
     Timer released_;  ///< cancelled to wake coroutines when held frames were sent

@@ -87,8 +87,8 @@ public:
     }
     Link& agent_below(std::size_t index) { return *agents_.at(index); }
     /// Has heartbeats sent, and silent agents given up, until the end.
-    void beat(Pulse& pulse) {
-        tasks_->spawn(pulse.run([this, &pulse] { connections_->beat(pulse); }));
+    void beat(FailureDetector& detector) {
+        tasks_->spawn(detector.run([this, &detector] { connections_->beat(detector); }));
     }
 
     /// The next frame of a type that comes to the head.
@@ -290,13 +290,13 @@ TEST_CASE("a fence of a host's ranks goes up as one frame", "[connections]") {
 
 TEST_CASE("an agent that has said that it is busy is given up later than others", "[connections]") {
     asio::io_context io;
-    Pulse pulse(io.get_executor(), std::chrono::milliseconds(200));
+    FailureDetector detector(io.get_executor(), std::chrono::milliseconds(200));
     Agent agent(io);
     agent.connect_agents({HostId{1}, HostId{2}});
     Heartbeat busy;
     busy.busy = true;
     agent.agent_below(0).send(encode(busy));
-    agent.beat(pulse);
+    agent.beat(detector);
     CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == HostId{2});
     CHECK(decode<RelayLost>(agent.next_of(FrameType::relay_lost).second)->host == HostId{1});
 }

@@ -71,7 +71,7 @@ asio::awaitable<int> Agent::run() {
     if (!joined) parts_.say("dtrun-agent-failed " + joined.error().message);
     if (joined) {
         tasks_.spawn(serve_head());
-        tasks_.spawn(pulse_->run([this] { beat(); }));
+        tasks_.spawn(detector_->run([this] { beat(); }));
         while (!ending_.done) co_await finished_.async_wait(use_tuple);
         co_await say_goodbye();
     }
@@ -127,7 +127,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     interface_ = join.interface;
     learn_facts(job);
     link_ = std::make_unique<Link>(std::move(*connection));
-    pulse_ = std::make_unique<Pulse>(io_.get_executor(), config_.heartbeat_timeout);
+    detector_ = std::make_unique<FailureDetector>(io_.get_executor(), config_.heartbeat_timeout);
     if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
     if (auto opened = open_debug_door(); !opened) co_return opened;
     streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_, router_,
@@ -309,10 +309,10 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
 void Agent::beat() {
     load_.sample(Clock::now());
     say_alive();
-    connections_->beat(*pulse_);
+    connections_->beat(*detector_);
     say_who_waits(WaitReport::kWorthTelling);
     if (ending_.head_stopped) return;
-    const auto silence = pulse_->lost_with_machine(*link_);
+    const auto silence = detector_->lost_with_machine(*link_);
     if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
 }
 

@@ -5,9 +5,9 @@
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
 #include "contracts/variables.h"
+#include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/handshake.h"
 #include "rendezvous/links/link.h"
-#include "rendezvous/links/pulse.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -213,7 +213,7 @@ private:
     std::string debug_place_;              ///< where that debugger is reached
     std::optional<DebugNews> debug_news_;  ///< what is told when that rank has been started
     bool looking_ = false;                 ///< tools look at ranks
-    std::unique_ptr<Pulse> pulse_;
+    std::unique_ptr<FailureDetector> detector_;
     MachineLoad load_;
     WaitReport wait_report_;
     AgentSignals signals_;

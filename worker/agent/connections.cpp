@@ -314,12 +314,12 @@ void Connections::say_alive(bool busy) {
     to_root(FrameType::heartbeat, payload_of(up));
 }
 
-void Connections::beat(const Pulse& pulse) {
+void Connections::beat(const FailureDetector& detector) {
     const Bytes down = encode(Heartbeat{});
     for (const auto& [host, id] : std::map(agents_)) {
         Peer& peer = *peers_.at(id);
         to_peer(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
-        const auto silence = pulse.lost(peer.link);
+        const auto silence = detector.lost(peer.link);
         if (!silence) continue;
         agent_lost(peer, describe_silence(*silence));
         peer.link.close();

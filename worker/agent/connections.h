@@ -5,8 +5,8 @@
 #include "base/numbered.h"
 #include "base/throttle.h"
 #include "rendezvous/exchange/relay.h"
+#include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/link.h"
-#include "rendezvous/links/pulse.h"
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/router.h"
@@ -72,7 +72,7 @@ public:
     /// \param busy  we may not get a processor for seconds
     void say_alive(bool busy);
     /// Heartbeats to the agents behind this one; those that are silent are lost.
-    void beat(const Pulse& pulse);
+    void beat(const FailureDetector& detector);
     bool has_agents() const { return !agents_.empty(); }
 
     void stop() noexcept;

@@ -18,10 +18,10 @@ namespace dtrun {
 /// counted as silence of its peers.
 ///
 /// Thread: the executor's. Cancellation: run() ends with its task.
-class Pulse {
+class FailureDetector {
 public:
     /// \param timeout  silence after which a peer is lost
-    Pulse(asio::any_io_executor executor, std::chrono::milliseconds timeout);
+    FailureDetector(asio::any_io_executor executor, std::chrono::milliseconds timeout);
 
     /// \param beat  sends heartbeats and checks peers for silence
     asio::awaitable<void> run(std::function<void()> beat);

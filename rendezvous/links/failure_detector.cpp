@@ -1,4 +1,4 @@
-#include "rendezvous/links/pulse.h"
+#include "rendezvous/links/failure_detector.h"
 
 #include "base/log.h"
 #include "rendezvous/wire/heartbeat.h"
@@ -13,10 +13,10 @@ constexpr std::chrono::milliseconds kLate{250};  // timers on a busy machine are
 
 }  // namespace
 
-Pulse::Pulse(asio::any_io_executor executor, std::chrono::milliseconds timeout)
+FailureDetector::FailureDetector(asio::any_io_executor executor, std::chrono::milliseconds timeout)
     : timer_(executor), timeout_(timeout) {}
 
-asio::awaitable<void> Pulse::run(std::function<void()> beat) {
+asio::awaitable<void> FailureDetector::run(std::function<void()> beat) {
     next_ = Clock::now();
     for (;;) {
         next_ += kHeartbeatInterval;
@@ -33,13 +33,14 @@ asio::awaitable<void> Pulse::run(std::function<void()> beat) {
     }
 }
 
-std::optional<std::chrono::milliseconds> Pulse::lost(Deadline last_heard, int timeouts) const {
+std::optional<std::chrono::milliseconds> FailureDetector::lost(Deadline last_heard,
+                                                               int timeouts) const {
     const Deadline now = Clock::now();
     if (now - std::max(last_heard, awake_since_) < timeouts * timeout_) return std::nullopt;
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard);
 }
 
-std::optional<std::chrono::milliseconds> Pulse::pause() const {
+std::optional<std::chrono::milliseconds> FailureDetector::pause() const {
     const Deadline now = Clock::now();
     Clock::duration pause{};
     if (now > next_ + kLate)
