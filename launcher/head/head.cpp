@@ -138,11 +138,11 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
                  hosts_.send(host, encode(Input{std::string(bytes)}));
              }),
       record_(spec, hosts, job_),
-      lookout_(
+      inspector_(
           io.get_executor(), spec, hosts, stdin_, record_, router_.hosts,
           [this] { return waits_.describe(); },
           [this](int signal) { end_ ? end_(signal) : end_by(signal); }),
-      output_(io.get_executor(), spec, output, hosts, answers_, lookout_, router_.hosts,
+      output_(io.get_executor(), spec, output, hosts, answers_, inspector_, router_.hosts,
               [this] { end_by(SIGPIPE); }),
       debugger_(io.get_executor(), hosts, router_.hosts,
                 [this](std::string_view text) { output_.message(text); }),
@@ -222,7 +222,7 @@ asio::awaitable<int> Head::run() {
 asio::awaitable<void> Head::join() {
     for (const auto& starter : starters_) co_await starter->join();
     co_await assigner_->join();
-    co_await lookout_.join();
+    co_await inspector_.join();
     debugger_.stop();
     co_await debugger_.join();
     co_await sessions_.join();
@@ -274,7 +274,7 @@ void Head::start_over() {
 void Head::all_started() {
     start_over();
     ++worlds_;
-    lookout_.generation_begins();
+    inspector_.generation_begins();
     terminal_rank_ = TerminalRank::to_come;
     for (const auto& [directory, hosts] : std::exchange(elsewhere_, {})) {
         if (spec_.directory.empty())
@@ -477,7 +477,7 @@ void Head::rank_exited(HostId host, const Exited& exited) {
     if (planned && was_there) record_.rank_exited(*planned, host, exited);
     if (!assigner_->is_news(exited) || !planned) return;
     if (was_there) {
-        lookout_.rank_ended(*planned, exited);
+        inspector_.rank_ended(*planned, exited);
         log::info("rank {} {}", exited.rank, ending_text(exited));
     }
     if (assigner_->hold_back(host, exited)) return;
@@ -491,7 +491,7 @@ void Head::rank_exited(HostId host, const Exited& exited) {
 void Head::output_ended(HostId host, const OutputEnd& end) {
     const auto rank = hosts_.planned_on(host, end.place);
     if (!rank) return;
-    lookout_.output_ended(*rank, end.stream);
+    inspector_.output_ended(*rank, end.stream);
     if (has_terminal(*rank)) {
         terminal_rank_ = TerminalRank::ended;  // maybe before it is known that it has started
         take_terminal_back();
@@ -501,7 +501,7 @@ void Head::output_ended(HostId host, const OutputEnd& end) {
 
 void Head::input_taken(HostId host, const InputCredit& credit) {
     stdin_.credit(host, credit.bytes);
-    lookout_.input_taken();
+    inspector_.input_taken();
 }
 
 /// The scheduler that has started the agent sends it a signal to end the job.
@@ -557,7 +557,7 @@ void Head::watch_waits() {
 /// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
 asio::awaitable<void> Head::end_hang(std::string why) {
     const std::uint64_t world = worlds_;
-    std::vector<std::string> stacks = co_await lookout_.stacks_for_report();
+    std::vector<std::string> stacks = co_await inspector_.stacks_for_report();
     if (!job_.running() || worlds_ != world) co_return;
     job_.set_stacks(std::move(stacks));
     job_.stuck(std::move(why));
@@ -608,7 +608,7 @@ void Head::agent_done(HostId host, const Done& done) {
     if (state.done) return;
     state.done = true;
     stdin_.host_gone(host);
-    lookout_.host_gone(host);
+    inspector_.host_gone(host);
     AgentSession* session = std::exchange(state.session, nullptr);
     if (session != nullptr && !state.relayed) {
         assigner_->exchange().remove_peer(session->peer());
@@ -654,7 +654,7 @@ void Head::lost(HostId host, const std::string& why) {
     hosts_[host].done = true;
     record_.host_lost(host, why);
     stdin_.host_gone(host);
-    lookout_.host_gone(host);
+    inspector_.host_gone(host);
     output_.host_gone(host);
     assigner_->lost(host, why);
     for (const auto& starter : starters_) starter->host_lost(host);

@@ -9,9 +9,9 @@
 #include "launcher/head/host_starter.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
+#include "launcher/head/job_inspector.h"
 #include "launcher/head/job_output.h"
 #include "launcher/head/job_record.h"
-#include "launcher/head/lookout.h"
 #include "launcher/head/port_forward.h"
 #include "launcher/head/sessions.h"
 #include "launcher/head/wait_watch.h"
@@ -73,7 +73,7 @@ public:
     void set_end(std::function<void(int signal)> end) { end_ = std::move(end); }
     bool is_in_a_hurry() const { return hurry_; }
     /// Answers commands that look into the job.
-    Lookout& lookout() { return lookout_; }
+    JobInspector& inspector() { return inspector_; }
     /// Who receives what agents say.
     const AgentRouter& router() const { return router_; }
     /// What is known of the job, and whom it tells.
@@ -150,7 +150,7 @@ private:
     output::StdinPump stdin_;
     JobRecord record_;
     std::function<void(int)> end_;
-    Lookout lookout_;
+    JobInspector inspector_;
     JobOutput output_;
     PortForward debugger_;
     output::UserTerminal* terminal_ = nullptr;  ///< with --pty

@@ -13,13 +13,14 @@
 namespace dtrun::head {
 
 JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
-                     output::Output& output, Hosts& hosts, AnswerWatch& answers, Lookout& lookout,
-                     Router<HostId>& router, std::function<void()> reader_gone)
+                     output::Output& output, Hosts& hosts, AnswerWatch& answers,
+                     JobInspector& inspector, Router<HostId>& router,
+                     std::function<void()> reader_gone)
     : spec_(spec),
       output_(output),
       hosts_(hosts),
       answers_(answers),
-      lookout_(lookout),
+      inspector_(inspector),
       reader_gone_(std::move(reader_gone)),
       folds_(executor),
       idle_(std::move(executor), Timer::time_point::max()) {
@@ -32,7 +33,7 @@ Result<void> JobOutput::add(HostId host, std::string_view payload) {
     if (!output) return std::unexpected(output.error());
     const auto rank = hosts_.planned_on(host, output->header.place);
     if (!rank) return {};
-    lookout_.output(*rank, *output);
+    inspector_.output(*rank, *output);
     answers_.output(host).add(output->data.size());
     output_.add(*rank, output->header.stream, output->header.time_ns, output->data);
     watch_folds();

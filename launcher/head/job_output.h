@@ -5,7 +5,7 @@
 #include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
-#include "launcher/head/lookout.h"
+#include "launcher/head/job_inspector.h"
 #include "launcher/output/output.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/router.h"
@@ -25,7 +25,7 @@ class JobOutput {
 public:
     /// \param reader_gone  called when the reader of standard output or standard error is gone
     JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec, output::Output& output,
-              Hosts& hosts, AnswerWatch& answers, Lookout& lookout, Router<HostId>& router,
+              Hosts& hosts, AnswerWatch& answers, JobInspector& inspector, Router<HostId>& router,
               std::function<void()> reader_gone);
 
     void finish(plan::SlotId rank, Stream stream);
@@ -62,7 +62,7 @@ private:
     output::Output& output_;
     Hosts& hosts_;
     AnswerWatch& answers_;
-    Lookout& lookout_;
+    JobInspector& inspector_;
     std::function<void()> reader_gone_;
     Timer folds_;  ///< runs while lines wait for equal ones
     bool folds_run_ = false;

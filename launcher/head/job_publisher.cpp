@@ -75,7 +75,7 @@ Result<void> JobPublisher::open_page(const plan::ShowOptions& options) {
     if (!opened) return fail(opened.error(), "--web");
     page_ = std::move(*opened);
     key_ = random_key();
-    lookout_.keep_tails();
+    inspector_.keep_tails();
     const std::string address = fmt::format("http://{}/#", page_->place());
     record_.set_page(address + key_);
     const auto line = [&address](std::string_view key) {
@@ -112,7 +112,7 @@ watch::HttpReply JobPublisher::output_of(const watch::HttpRequest& request) cons
     if (!rank) return {400, "text/plain", "which rank?\n"};
     boost::json::object output;
     output["rank"] = *rank;
-    output["text"] = lookout_.tail(static_cast<Rank>(*rank));
+    output["text"] = inspector_.tail(static_cast<Rank>(*rank));
     return {.body = watch::serialize(output)};
 }
 
@@ -149,7 +149,7 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_view(watch::HttpRequest r
     const auto known = to_int(request.value("after"), 0, INT64_MAX).value_or(-1);
     co_await wait_for_news(static_cast<std::uint64_t>(known));
     const milliseconds limit = record_.has_ended() ? milliseconds(0) : kMeasureLimit;
-    boost::json::object view = co_await lookout_.measured_view(limit);
+    boost::json::object view = co_await inspector_.measured_view(limit);
     boost::json::object answer;
     answer["last_event"] = last_event_;
     answer["events"] = boost::json::array(events_.begin(), events_.end());
@@ -164,7 +164,7 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_metrics(watch::HttpReques
             "these numbers are for this machine: ask for them at localhost or 127.0.0.1\n"};
     if (request.path != "/metrics")
         co_return watch::HttpReply{404, "text/plain", "they are at /metrics\n"};
-    const boost::json::object view = co_await lookout_.measured_view(kMeasureLimit);
+    const boost::json::object view = co_await inspector_.measured_view(kMeasureLimit);
     co_return watch::HttpReply{200, watch::kMetricsType, watch::metrics_text(view)};
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/result.h"
-#include "launcher/head/lookout.h"
+#include "launcher/head/job_inspector.h"
 #include "launcher/output/output.h"
 #include "launcher/plan/options.h"
 #include "launcher/watch/event.h"
@@ -21,13 +21,13 @@ namespace dtrun::head {
 
 /// Shows the job to others, as far as the user asks for it: --log-json, --on-event, --metrics, --web.
 ///
-/// Thread: the loop's. Lifetime: the lookout and the record outlive it; finish() before destruction.
+/// Thread: the loop's. Lifetime: the inspector and the record outlive it; finish() before destruction.
 class JobPublisher final : private watch::EventListener {
 public:
-    JobPublisher(asio::any_io_executor executor, Lookout& lookout, JobRecord& record,
+    JobPublisher(asio::any_io_executor executor, JobInspector& inspector, JobRecord& record,
                  output::Output& output)
         : executor_(executor),
-          lookout_(lookout),
+          inspector_(inspector),
           record_(record),
           output_(output),
           last_look_(executor) {}
@@ -54,7 +54,7 @@ private:
     bool is_read() const;
 
     asio::any_io_executor executor_;
-    Lookout& lookout_;
+    JobInspector& inspector_;
     JobRecord& record_;
     output::Output& output_;
     std::unique_ptr<watch::EventLog> log_;

@@ -155,7 +155,7 @@ Result<void> RealHead::open(transport::AgentFile agent) {
 Result<void> RealHead::open_publisher() {
     const plan::ShowOptions& options = spec_.options.show;
     if (!JobPublisher::is_wanted(options)) return {};
-    publisher_ = std::make_unique<JobPublisher>(io_.get_executor(), head_->lookout(),
+    publisher_ = std::make_unique<JobPublisher>(io_.get_executor(), head_->inspector(),
                                                 head_->record(), *output_);
     return publisher_->open(options);
 }
@@ -171,7 +171,7 @@ void RealHead::open_control() {
     for (const std::string& folder :
          control::control_folders(variable("XDG_RUNTIME_DIR"), variable("HOME"))) {
         auto opened =
-            control::ControlServer::open(io_.get_executor(), folder, job, head_->lookout());
+            control::ControlServer::open(io_.get_executor(), folder, job, head_->inspector());
         if (!opened) {
             // There anybody may have made it, to keep us out.
             const bool is_taken =
@@ -182,7 +182,7 @@ void RealHead::open_control() {
             continue;
         }
         control_ = std::move(*opened);
-        return head_->lookout().serve(*control_);
+        return head_->inspector().serve(*control_);
     }
     log::warn(
         "`dtrun jobs` and commands that look into this job will not find it: its socket cannot be "

@@ -40,13 +40,13 @@ struct Survey {
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it; join() before destruction, unless the
 /// process ends.
-class Lookout final : public control::ControlEvents {
+class JobInspector final : public control::ControlEvents {
 public:
     /// \param waiting  says who waits for what
     /// \param end      ends the job, as if dtrun had got this signal
-    Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
-            output::StdinPump& input, JobRecord& record, Router<HostId>& router,
-            std::function<std::vector<std::string>()> waiting, std::function<void(int)> end);
+    JobInspector(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
+                 output::StdinPump& input, JobRecord& record, Router<HostId>& router,
+                 std::function<std::vector<std::string>()> waiting, std::function<void(int)> end);
 
     /// From now on answers go over this server, which outlives it.
     void serve(control::ControlServer& server) { server_ = &server; }

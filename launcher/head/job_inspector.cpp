@@ -1,4 +1,4 @@
-#include "launcher/head/lookout.h"
+#include "launcher/head/job_inspector.h"
 
 #include "base/text_layout.h"
 #include "launcher/head/stacks_text.h"
@@ -34,9 +34,11 @@ Answer on_error(std::string text) {
 
 }  // namespace
 
-Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spec, Hosts& hosts,
-                 output::StdinPump& input, JobRecord& record, Router<HostId>& router,
-                 std::function<std::vector<std::string>()> waiting, std::function<void(int)> end)
+JobInspector::JobInspector(const asio::any_io_executor& executor, const plan::JobSpec& spec,
+                           Hosts& hosts, output::StdinPump& input, JobRecord& record,
+                           Router<HostId>& router,
+                           std::function<std::vector<std::string>()> waiting,
+                           std::function<void(int)> end)
     : spec_(spec),
       hosts_(hosts),
       input_(input),
@@ -48,21 +50,21 @@ Lookout::Lookout(const asio::any_io_executor& executor, const plan::JobSpec& spe
       measured_(executor),
       tasks_(executor) {
     router.on<Stacks>(&looks_, &AgentSurvey<Look, Stacks>::answered);
-    router.on<Measures>(this, &Lookout::measured);
+    router.on<Measures>(this, &JobInspector::measured);
 }
 
-void Lookout::host_gone(HostId host) {
+void JobInspector::host_gone(HostId host) {
     looks_.host_gone(host);
     measures_.host_gone(host);
 }
 
 /// One that comes late counts as well: the next view has it.
-void Lookout::measured(HostId host, Measures measures) {
+void JobInspector::measured(HostId host, Measures measures) {
     record_.measured(host, measures);
     measures_.answered(host, std::move(measures));
 }
 
-asio::awaitable<Survey> Lookout::take_stacks(Look look) {
+asio::awaitable<Survey> JobInspector::take_stacks(Look look) {
     Survey survey;
     const std::function<void(Stacks)> take = [&survey](Stacks stacks) {
         for (ProcessStacks& process : stacks.processes) survey.stacks.add(std::move(process));
@@ -73,19 +75,19 @@ asio::awaitable<Survey> Lookout::take_stacks(Look look) {
     co_return survey;
 }
 
-void Lookout::keep_tails() {
+void JobInspector::keep_tails() {
     constexpr std::size_t kAllBytes = 32u << 20, kLeast = 2u << 10, kMost = 16u << 10;
     const std::size_t ranks = std::max<std::size_t>(spec_.placement.ranks.size(), 1);
     tails_.emplace(std::clamp(kAllBytes / ranks, kLeast, kMost));
 }
 
-std::string Lookout::tail(Rank rank) const {
+std::string JobInspector::tail(Rank rank) const {
     const auto place = hosts_.numbers().slot_of(rank);
     return place && tails_ ? std::string(tails_->of(*place)) : std::string();
 }
 
 /// However many look, hosts are asked once for all of them.
-asio::awaitable<boost::json::object> Lookout::measured_view(milliseconds limit) {
+asio::awaitable<boost::json::object> JobInspector::measured_view(milliseconds limit) {
     if (limit > milliseconds(0) && measuring_) {
         measured_.expires_after(limit);  // who waited already goes on with what there is
         co_await measured_.async_wait(use_tuple);
@@ -101,12 +103,12 @@ asio::awaitable<boost::json::object> Lookout::measured_view(milliseconds limit) 
     co_return record_.view(waiting_());
 }
 
-asio::awaitable<void> Lookout::join() {
+asio::awaitable<void> JobInspector::join() {
     tasks_.stop();
     co_await tasks_.join();
 }
 
-void Lookout::asked(control::CallerId caller, const AskJob& ask) {
+void JobInspector::asked(control::CallerId caller, const AskJob& ask) {
     switch (ask.wish) {
         case Wish::stacks:
             return tasks_.spawn(answer_stacks(caller, ask));
@@ -120,14 +122,14 @@ void Lookout::asked(control::CallerId caller, const AskJob& ask) {
     refuse(caller, "this dtrun does not know what is asked");
 }
 
-void Lookout::refuse(control::CallerId caller, const std::string& why) {
+void JobInspector::refuse(control::CallerId caller, const std::string& why) {
     Answer answer = on_error("dtrun: " + why + "\n");
     answer.last = true;
     answer.code = plan::kExitUsage;
     server_->answer(caller, answer);
 }
 
-asio::awaitable<std::vector<std::string>> Lookout::stacks_for_report() {
+asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report() {
     Look look;
     look.limit_ms = kReportLimitMs;
     look.only_by_tools = true;
@@ -136,7 +138,7 @@ asio::awaitable<std::vector<std::string>> Lookout::stacks_for_report() {
     co_return survey.stacks.text(host_of, kReportLinesMax);
 }
 
-asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, AskJob ask) {
+asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, AskJob ask) {
     Look look;
     look.limit_ms = ask.limit_ms;
     look.signal = ask.signal;
@@ -154,7 +156,7 @@ asio::awaitable<void> Lookout::answer_stacks(control::CallerId caller, AskJob as
     server_->answer(caller, end);
 }
 
-asio::awaitable<void> Lookout::answer_view(control::CallerId caller, AskJob ask) {
+asio::awaitable<void> JobInspector::answer_view(control::CallerId caller, AskJob ask) {
     const boost::json::object view = co_await measured_view(milliseconds(ask.limit_ms));
     const std::string text = watch::serialize(view);
     for (std::size_t i = 0; i < text.size(); i += kPieceBytes) {
@@ -168,7 +170,8 @@ asio::awaitable<void> Lookout::answer_view(control::CallerId caller, AskJob ask)
 }
 
 /// A frame holds so much, and the text of a large job more.
-void Lookout::answer_in_pieces(control::CallerId caller, const std::vector<std::string>& lines) {
+void JobInspector::answer_in_pieces(control::CallerId caller,
+                                    const std::vector<std::string>& lines) {
     Answer piece;
     for (const std::string& line : lines) {
         piece.text += line + "\n";
@@ -180,23 +183,23 @@ void Lookout::answer_in_pieces(control::CallerId caller, const std::vector<std::
 }
 
 /// Which hosts have not answered.
-std::string Lookout::summary(const Survey& survey) const {
+std::string JobInspector::summary(const Survey& survey) const {
     std::vector<std::string> names;
     for (const HostId host : survey.silent) names.push_back(hosts_.name(host));
     if (names.empty()) return {};
     return fmt::format("dtrun: no answer in time: {} (--timeout)\n", fmt::join(names, ", "));
 }
 
-bool Lookout::takes_input(plan::SlotId rank) const {
+bool JobInspector::takes_input(plan::SlotId rank) const {
     return spec_.options.stdin_target.includes(hosts_.numbers().of(rank));
 }
 
 /// A terminal has no end of input.
-bool Lookout::can_type(plan::SlotId rank) const {
+bool JobInspector::can_type(plan::SlotId rank) const {
     return has_terminal(rank) || (takes_input(rank) && !input_.ended());
 }
 
-void Lookout::attach(control::CallerId caller, const AskJob& ask) {
+void JobInspector::attach(control::CallerId caller, const AskJob& ask) {
     const auto rank = hosts_.numbers().slot_of(ask.rank);
     if (!rank) return refuse(caller, fmt::format("the job has no rank {} here", ask.rank));
     watchers_[caller].rank = *rank;
@@ -212,11 +215,11 @@ void Lookout::attach(control::CallerId caller, const AskJob& ask) {
 }
 
 /// The rank was given a terminal (--pty).
-bool Lookout::has_terminal(plan::SlotId rank) const {
+bool JobInspector::has_terminal(plan::SlotId rank) const {
     return spec_.options.pty && std::cmp_equal(*spec_.options.pty, std::to_underlying(rank));
 }
 
-void Lookout::show(plan::SlotId rank, const OutputView& output) {
+void JobInspector::show(plan::SlotId rank, const OutputView& output) {
     for (auto& [caller, watcher] : watchers_) {
         if (watcher.rank != rank) continue;
         // The job does not wait for who watches.
@@ -235,18 +238,18 @@ void Lookout::show(plan::SlotId rank, const OutputView& output) {
     }
 }
 
-void Lookout::output_ended(plan::SlotId rank, Stream stream) {
+void JobInspector::output_ended(plan::SlotId rank, Stream stream) {
     Ending& ending = endings_[rank];
     (stream == Stream::out ? ending.out : ending.err) = true;
     finish_if_ended(rank);
 }
 
-void Lookout::rank_ended(plan::SlotId rank, const Exited& exited) {
+void JobInspector::rank_ended(plan::SlotId rank, const Exited& exited) {
     endings_[rank].code = exited.signal != 0 ? plan::kExitSignalBase + exited.signal : exited.code;
     finish_if_ended(rank);
 }
 
-void Lookout::finish_if_ended(plan::SlotId rank) {
+void JobInspector::finish_if_ended(plan::SlotId rank) {
     const auto found = endings_.find(rank);
     if (watchers_.empty() || found == endings_.end()) return;
     const Ending& ending = found->second;
@@ -260,7 +263,7 @@ void Lookout::finish_if_ended(plan::SlotId rank) {
 }
 
 /// A piece at a time: the next one comes when this one is answered.
-void Lookout::typed(control::CallerId caller, std::string_view bytes) {
+void JobInspector::typed(control::CallerId caller, std::string_view bytes) {
     const auto found = watchers_.find(caller);
     if (found == watchers_.end()) return;
     if (can_type(found->second.rank)) input_.inject(bytes);
@@ -268,7 +271,7 @@ void Lookout::typed(control::CallerId caller, std::string_view bytes) {
     input_taken();
 }
 
-void Lookout::input_taken() {
+void JobInspector::input_taken() {
     if (watchers_.empty() || !input_.has_room()) return;
     for (auto& [caller, watcher] : watchers_) {
         if (!std::exchange(watcher.waits_for_room, false)) continue;
@@ -278,7 +281,7 @@ void Lookout::input_taken() {
     }
 }
 
-void Lookout::resized(control::CallerId caller, const TerminalSize& size) {
+void JobInspector::resized(control::CallerId caller, const TerminalSize& size) {
     const auto found = watchers_.find(caller);
     if (found == watchers_.end() || !spec_.options.pty) return;
     const auto place = hosts_.numbers().slot_of(static_cast<Rank>(*spec_.options.pty));
@@ -287,7 +290,7 @@ void Lookout::resized(control::CallerId caller, const TerminalSize& size) {
     hosts_.send(plan::host_of(where), encode(Resize{size}));
 }
 
-void Lookout::left(control::CallerId caller) {
+void JobInspector::left(control::CallerId caller) {
     watchers_.erase(caller);
 }
 
