@@ -9,7 +9,7 @@
 #include "launcher/cli/defaults.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
-#include "launcher/doctor/examiner.h"
+#include "launcher/doctor/doctor_run.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/plan/exit_code.h"
@@ -74,7 +74,7 @@ cli::Rows<DoctorDraft> print_rows() {
 }
 
 /// Examines the hosts of a plan.
-Result<doctor::Examination> examine(plan::JobSpec& spec) {
+Result<doctor::DoctorReport> examine(plan::JobSpec& spec) {
     auto agent = transport::find_agent();
     if (!agent) return std::unexpected(agent.error());
     raise_descriptor_limit(kDescriptors + spec.hosts.size() * kDescriptorsOfHost);
@@ -84,9 +84,9 @@ Result<doctor::Examination> examine(plan::JobSpec& spec) {
     head::AgentConfigBuilder configs(spec, credentials, hosts, {});
     head::PlannedChannels channels(io.get_executor(), spec, credentials, std::move(*agent),
                                    configs);
-    doctor::Examiner examiner(io.get_executor(), spec, channels);
-    std::optional<doctor::Examination> found;
-    asio::co_spawn(io, examiner.run(), [&](std::exception_ptr error, doctor::Examination result) {
+    doctor::DoctorRun run(io.get_executor(), spec, channels);
+    std::optional<doctor::DoctorReport> found;
+    asio::co_spawn(io, run.run(), [&](std::exception_ptr error, doctor::DoctorReport result) {
         if (error) std::rethrow_exception(error);
         found = std::move(result);
         io.stop();
@@ -120,7 +120,7 @@ bool is_of_interest(std::string_view name) {
     return false;
 }
 
-std::string info_text(const doctor::Examination& examination, plan::EnvironmentView environment) {
+std::string info_text(const doctor::DoctorReport& report, plan::EnvironmentView environment) {
     std::string text = cli::version_text();
     const auto add = [&text](std::string_view name, std::string_view value) {
         if (!value.empty()) text += two_columns(name, value, 16);
@@ -129,7 +129,7 @@ std::string info_text(const doctor::Examination& examination, plan::EnvironmentV
     add("program", std::filesystem::read_symlink("/proc/self/exe", none).string());
     const auto agent = transport::find_agent();
     add("agent", agent ? agent->path : agent.error().message);
-    const doctor::HostReport& here = examination.hosts.front();
+    const doctor::HostReport& here = report.hosts.front();
     if (here.why) add("examination", *here.why);
     for (const HostFact& fact : here.facts) add(fact.name, fact.value);
     if (here.seen)
@@ -176,11 +176,11 @@ int run_doctor(cli::Words words, plan::EnvironmentView environment) {
         log::info("task 0 of this Slurm step examines the hosts; nothing to do here");
         return 0;
     }
-    const auto examination = examine(*spec);
-    if (!examination) return cli::complain(examination.error());
-    const std::vector<doctor::Finding> findings = doctor::diagnose(*examination);
-    std::string text = draft.json ? doctor::to_json(*examination, findings)
-                                  : doctor::to_text(*examination, findings);
+    const auto report = examine(*spec);
+    if (!report) return cli::complain(report.error());
+    const std::vector<doctor::Finding> findings = doctor::diagnose(*report);
+    std::string text =
+        draft.json ? doctor::to_json(*report, findings) : doctor::to_text(*report, findings);
     if (const std::size_t columns = terminal_columns(STDOUT_FILENO); columns > 0 && !draft.json)
         text = fold_messages(text, columns);
     if (const int status = cli::print(text); status != 0) leave(status);
@@ -212,9 +212,9 @@ int run_info(cli::Words words, plan::EnvironmentView environment) {
     options.connect_timeout = kConnectTimeout;
     auto spec = plan_of(std::move(options), environment);
     if (!spec) return cli::complain(spec.error());
-    const auto examination = examine(*spec);
-    if (!examination) return cli::complain(examination.error());
-    leave(cli::print(info_text(*examination, environment)));
+    const auto report = examine(*spec);
+    if (!report) return cli::complain(report.error());
+    leave(cli::print(info_text(*report, environment)));
 }
 
 std::string info_help() {

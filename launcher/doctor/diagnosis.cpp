@@ -1,5 +1,5 @@
 #include "base/strings.h"
-#include "launcher/doctor/examination.h"
+#include "launcher/doctor/doctor_report.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -19,18 +19,18 @@ constexpr std::uint64_t kShmFreeMin = 64u << 20;
 constexpr long long kDescriptorsMin = 4096;
 
 /// The best that each host has reached with anybody.
-std::map<std::size_t, double> best_speeds(const Examination& examination) {
+std::map<std::size_t, double> best_speeds(const DoctorReport& report) {
     std::map<std::size_t, double> best;
-    for (const PairSpeed& pair : examination.pairs)
+    for (const PairSpeed& pair : report.pairs)
         for (const std::size_t host : {pair.from, pair.to})
             best[host] = std::max(best[host], pair.bytes_per_second);
     return best;
 }
 
 /// What hosts reach here, in the middle; 0: nobody has exchanged anything.
-double usual_speed(const Examination& examination) {
+double usual_speed(const DoctorReport& report) {
     std::vector<double> speeds;
-    for (const auto& [host, speed] : best_speeds(examination)) speeds.push_back(speed);
+    for (const auto& [host, speed] : best_speeds(report)) speeds.push_back(speed);
     if (speeds.empty()) return 0;
     std::ranges::sort(speeds);
     return speeds[speeds.size() / 2];
@@ -79,12 +79,12 @@ std::string usual_value(const std::vector<const HostReport*>& hosts, std::string
     return std::string(usual);
 }
 
-void judge_logins(const Examination& examination, Findings& findings) {
+void judge_logins(const DoctorReport& report, Findings& findings) {
     std::vector<std::chrono::milliseconds> times;
-    for (const HostReport& host : examination.hosts)
+    for (const HostReport& host : report.hosts)
         if (host.seen && !host.copied) times.push_back(host.login);
     std::ranges::sort(times);
-    for (const HostReport& host : examination.hosts) {
+    for (const HostReport& host : report.hosts) {
         if (host.why) {
             findings.add("log-in", host.name, *host.why);
         } else if (!host.copied && host.login > kLoginMax && times.size() > 2 &&
@@ -99,8 +99,8 @@ void judge_logins(const Examination& examination, Findings& findings) {
     }
 }
 
-void judge_clocks(const Examination& examination, Findings& findings) {
-    for (const HostReport& host : examination.hosts) {
+void judge_clocks(const DoctorReport& report, Findings& findings) {
+    for (const HostReport& host : report.hosts) {
         if (!host.seen || host.here) continue;
         const auto off = std::chrono::abs(host.ahead);
         if (off - host.uncertainty <= kClockMax) continue;
@@ -113,9 +113,9 @@ void judge_clocks(const Examination& examination, Findings& findings) {
 }
 
 /// The numbers of which a small one is a trouble by itself.
-void judge_limits(const Examination& examination, Findings& findings) {
+void judge_limits(const DoctorReport& report, Findings& findings) {
     std::vector<const HostReport*> known;
-    for (const HostReport& host : examination.hosts)
+    for (const HostReport& host : report.hosts)
         if (!host.facts.empty()) known.push_back(&host);
     const std::pair<std::string_view, std::string_view> limits[] = {
         {"descriptors", "open files (ulimit -Hn)"},
@@ -126,8 +126,8 @@ void judge_limits(const Examination& examination, Findings& findings) {
     for (const HostReport* host : known) {
         if (const std::string_view problem = host->fact("directory_problem"); !problem.empty())
             findings.add("directory", host->name,
-                         fmt::format("{}: {}; {}", examination.directory, problem,
-                                     examination.directory_required
+                         fmt::format("{}: {}; {}", report.directory, problem,
+                                     report.directory_required
                                          ? "ranks cannot run there (--wdir)"
                                          : "ranks would run in their home; mount it there, or "
                                            "write --wdir DIR"));
@@ -153,11 +153,11 @@ void judge_limits(const Examination& examination, Findings& findings) {
     }
 }
 
-void judge_memory(const Examination& examination, Findings& findings) {
+void judge_memory(const DoctorReport& report, Findings& findings) {
     constexpr std::string_view kWhy =
         "; NCCL and torch's data loaders need more (mount -o remount,size=8G /dev/shm, or docker "
         "run --shm-size=8g)";
-    for (const HostReport& host : examination.hosts) {
+    for (const HostReport& host : report.hosts) {
         if (host.facts.empty()) continue;
         const auto size = to_int(host.fact("shm"), 0, INT64_MAX);
         const auto free = to_int(host.fact("shm_free"), 0, INT64_MAX);
@@ -177,9 +177,9 @@ void judge_memory(const Examination& examination, Findings& findings) {
 }
 
 /// One machine under several names has each rank twice.
-void judge_names(const Examination& examination, Findings& findings) {
+void judge_names(const DoctorReport& report, Findings& findings) {
     std::map<std::string, std::vector<std::string>> names;  // by addresses
-    for (const HostReport& host : examination.hosts) {
+    for (const HostReport& host : report.hosts) {
         if (!host.is_well() || host.seen->addresses.empty()) continue;
         std::vector<std::string> addresses;
         for (const HostAddress& address : host.seen->addresses)
@@ -198,14 +198,14 @@ void judge_names(const Examination& examination, Findings& findings) {
 /// Who does not reach whom. What nobody reaches, and who reaches nobody, are one line each.
 class PortJudge {
 public:
-    PortJudge(const Examination& examination, Findings& findings)
-        : examination_(examination), findings_(findings) {
-        for (std::size_t from = 0; from < examination.hosts.size(); ++from) look(from);
+    PortJudge(const DoctorReport& report, Findings& findings)
+        : report_(report), findings_(findings) {
+        for (std::size_t from = 0; from < report.hosts.size(); ++from) look(from);
     }
 
     void judge() {
         judge_home();
-        const auto& hosts = examination_.hosts;
+        const auto& hosts = report_.hosts;
         for (std::size_t to = 0; to < hosts.size(); ++to) {
             const std::vector<std::size_t> callers = callers_of(to);
             const bool nobody = !callers.empty() && callers.size() == tried_by_[to].size();
@@ -215,13 +215,13 @@ public:
                 "ports", hosts[to].name,
                 fmt::format("no other host reaches its ports ({} port {}: {}); is there a "
                             "firewall?",
-                            first.door.address, first.door.port, first.why));
+                            first.target.address, first.target.port, first.why));
             for (const std::size_t from : callers) failures_.erase({to, from});
         }
         std::map<std::pair<std::size_t, std::string>, std::vector<std::string>> by_reason;
         for (const auto& [pair, failure] : failures_)
             by_reason[{pair.second, failure->why}].push_back(
-                fmt::format("{} ({})", hosts[pair.first].name, failure->door.address));
+                fmt::format("{} ({})", hosts[pair.first].name, failure->target.address));
         for (const auto& [reason, others] : by_reason)
             findings_.add(
                 "ports", hosts[reason.first].name,
@@ -230,24 +230,24 @@ public:
 
 private:
     void look(std::size_t from) {
-        const HostReport& self = examination_.hosts[from];
+        const HostReport& self = report_.hosts[from];
         if (!self.visited) return;
-        std::map<std::string, std::vector<Door>> doors;  // by host
-        for (Door& door : doors_for(examination_, from)) {
-            std::vector<Door>& of_host = doors[door.host];
-            of_host.push_back(std::move(door));
+        std::map<std::string, std::vector<ProbeTarget>> targets;  // by host
+        for (ProbeTarget& target : targets_for(report_, from)) {
+            std::vector<ProbeTarget>& of_host = targets[target.host];
+            of_host.push_back(std::move(target));
         }
         std::map<std::pair<std::string, std::string>, const VisitFailure*> failed_at;
         for (const VisitFailure& failure : *self.visited)
-            failed_at[{failure.door.host, failure.door.address}] = &failure;
-        for (std::size_t to = 0; to < examination_.hosts.size(); ++to) {
-            const HostReport& other = examination_.hosts[to];
+            failed_at[{failure.target.host, failure.target.address}] = &failure;
+        for (std::size_t to = 0; to < report_.hosts.size(); ++to) {
+            const HostReport& other = report_.hosts[to];
             const VisitFailure* failed = nullptr;
             std::size_t tried = 0, failures = 0;
             if (!other.is_well()) continue;  // it has a trouble of its own
-            for (const Door& door : doors[other.name]) {
+            for (const ProbeTarget& target : targets[other.name]) {
                 ++tried;
-                const auto found = failed_at.find({door.host, door.address});
+                const auto found = failed_at.find({target.host, target.address});
                 if (found == failed_at.end()) continue;
                 ++failures;
                 if (failed == nullptr) failed = found->second;
@@ -269,15 +269,15 @@ private:
 
     /// An agent connects to dtrun; by which of its addresses is all the same.
     void judge_home() {
-        for (const HostReport& host : examination_.hosts) {
-            if (!host.visited || examination_.home.empty() || host.here) continue;
+        for (const HostReport& host : report_.hosts) {
+            if (!host.visited || report_.home.empty() || host.here) continue;
             std::vector<std::string> tried;
-            for (const Door& door : examination_.home) {
-                const auto found = std::ranges::find(*host.visited, door, &VisitFailure::door);
+            for (const ProbeTarget& target : report_.home) {
+                const auto found = std::ranges::find(*host.visited, target, &VisitFailure::target);
                 if (found != host.visited->end())
-                    tried.push_back(fmt::format("{}: {}", door.address, found->why));
+                    tried.push_back(fmt::format("{}: {}", target.address, found->why));
             }
-            if (tried.size() == examination_.home.size())
+            if (tried.size() == report_.home.size())
                 findings_.add("ports", host.name,
                               fmt::format("it cannot connect back to this machine ({}); is there a "
                                           "firewall?",
@@ -285,7 +285,7 @@ private:
         }
     }
 
-    const Examination& examination_;
+    const DoctorReport& report_;
     Findings& findings_;
     /// By target and caller.
     std::map<std::pair<std::size_t, std::size_t>, const VisitFailure*> failures_;
@@ -293,11 +293,11 @@ private:
 };
 
 /// In one network all interfaces take packets of the same size.
-void judge_mtus(const Examination& examination, Findings& findings) {
+void judge_mtus(const DoctorReport& report, Findings& findings) {
     std::map<std::string, std::map<std::uint32_t, int>> sizes;  // by network
-    const auto holders = holders_of_addresses(examination);     // several: it leads nowhere
+    const auto holders = holders_of_addresses(report);          // several: it leads nowhere
     const auto each = [&](auto&& visit) {
-        for (const HostReport& host : examination.hosts)
+        for (const HostReport& host : report.hosts)
             if (host.seen)
                 for (const HostAddress& address : host.seen->addresses)
                     if (address.mtu > 0 && holders.at(address.address) == 1)
@@ -316,9 +316,9 @@ void judge_mtus(const Examination& examination, Findings& findings) {
     });
 }
 
-void judge_versions(const Examination& examination, Findings& findings) {
+void judge_versions(const DoctorReport& report, Findings& findings) {
     std::vector<const HostReport*> known;
-    for (const HostReport& host : examination.hosts)
+    for (const HostReport& host : report.hosts)
         if (!host.facts.empty()) known.push_back(&host);
     const std::pair<std::string_view, std::string_view> programs[] = {
         {"python", "Python"}, {"torch", "torch"}, {"nccl", "NCCL"},
@@ -342,9 +342,9 @@ void judge_versions(const Examination& examination, Findings& findings) {
     }
 }
 
-void judge_gpus(const Examination& examination, Findings& findings) {
+void judge_gpus(const DoctorReport& report, Findings& findings) {
     std::vector<const HostReport*> known;
-    for (const HostReport& host : examination.hosts)
+    for (const HostReport& host : report.hosts)
         if (!host.facts.empty()) known.push_back(&host);
     const std::string usual = usual_value(known, "gpus");
     for (const HostReport* host : known) {
@@ -365,29 +365,28 @@ void judge_gpus(const Examination& examination, Findings& findings) {
     }
 }
 
-void judge_speeds(const Examination& examination, Findings& findings) {
-    const double usual = usual_speed(examination);
-    const auto best = best_speeds(examination);
+void judge_speeds(const DoctorReport& report, Findings& findings) {
+    const double usual = usual_speed(report);
+    const auto best = best_speeds(report);
     const auto is_slow = [&](std::size_t host) {
         return best.size() > 2 && best.at(host) * kSlower < usual;
     };
     const auto is_certain = [&](std::size_t host) {
-        return std::ranges::any_of(examination.pairs, [&](const PairSpeed& pair) {
+        return std::ranges::any_of(report.pairs, [&](const PairSpeed& pair) {
             return (pair.from == host || pair.to == host) && pair.is_certain();
         });
     };
     for (const auto& [host, speed] : best)
-        if (is_slow(host) && is_certain(host) && examination.hosts[host].is_well())
-            findings.add("speed", examination.hosts[host].name,
+        if (is_slow(host) && is_certain(host) && report.hosts[host].is_well())
+            findings.add("speed", report.hosts[host].name,
                          fmt::format("it exchanges {} with others, who have {} among themselves: "
                                      "look at its network card, cable and switch port",
                                      speed_text(speed), speed_text(usual)));
-    for (const PairSpeed& pair : examination.pairs) {
-        if (!examination.hosts[pair.from].is_well() || !examination.hosts[pair.to].is_well())
-            continue;
+    for (const PairSpeed& pair : report.pairs) {
+        if (!report.hosts[pair.from].is_well() || !report.hosts[pair.to].is_well()) continue;
         if (is_slow(pair.from) || is_slow(pair.to) || !pair.is_certain()) continue;
-        const std::string& from = examination.hosts[pair.from].name;
-        const std::string& to = examination.hosts[pair.to].name;
+        const std::string& from = report.hosts[pair.from].name;
+        const std::string& to = report.hosts[pair.to].name;
         if (!pair.why.empty())
             findings.add(
                 "speed", from,
@@ -403,12 +402,12 @@ void judge_speeds(const Examination& examination, Findings& findings) {
 
 }  // namespace
 
-std::vector<PairSpeed> suspicious(const Examination& examination) {
-    const double usual = usual_speed(examination);
-    const auto best = best_speeds(examination);
+std::vector<PairSpeed> suspicious(const DoctorReport& report) {
+    const double usual = usual_speed(report);
+    const auto best = best_speeds(report);
     std::vector<PairSpeed> slow;
     std::set<std::size_t> looked_at;  // of hosts that are slow with everybody one pair is enough
-    for (const PairSpeed& pair : examination.pairs) {
+    for (const PairSpeed& pair : report.pairs) {
         if (pair.bytes_per_second * kSlower >= usual && pair.why.empty()) continue;
         bool known = false;
         for (const std::size_t host : {pair.from, pair.to})
@@ -418,18 +417,18 @@ std::vector<PairSpeed> suspicious(const Examination& examination) {
     return slow;
 }
 
-std::vector<Finding> diagnose(const Examination& examination) {
+std::vector<Finding> diagnose(const DoctorReport& report) {
     Findings findings;
-    judge_logins(examination, findings);
-    judge_names(examination, findings);
-    judge_clocks(examination, findings);
-    judge_limits(examination, findings);
-    judge_memory(examination, findings);
-    PortJudge(examination, findings).judge();
-    judge_mtus(examination, findings);
-    judge_versions(examination, findings);
-    judge_gpus(examination, findings);
-    judge_speeds(examination, findings);
+    judge_logins(report, findings);
+    judge_names(report, findings);
+    judge_clocks(report, findings);
+    judge_limits(report, findings);
+    judge_memory(report, findings);
+    PortJudge(report, findings).judge();
+    judge_mtus(report, findings);
+    judge_versions(report, findings);
+    judge_gpus(report, findings);
+    judge_speeds(report, findings);
     return findings.take();
 }
 

@@ -1,7 +1,7 @@
 #include "rendezvous/wire/message.h"
 
-#include "rendezvous/wire/checkup_messages.h"
 #include "rendezvous/wire/control_messages.h"
+#include "rendezvous/wire/doctor_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/fields_codec.h"
 #include "rendezvous/wire/look_messages.h"

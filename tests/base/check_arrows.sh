@@ -27,7 +27,7 @@ check rendezvous/wire 'base/*'
 check rendezvous/exchange rendezvous/wire base
 check rendezvous/job rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
-check rendezvous/checkup rendezvous/wire base
+check rendezvous/doctor rendezvous/wire base
 check rendezvous/asking rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base
@@ -38,8 +38,8 @@ check worker/binding 'base/*' rendezvous/wire/binding_request.h
 check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base
-check worker/checkup worker/ranks rendezvous base
-check worker/agent worker/binding worker/checkup worker/mpi worker/ranks worker/stores contracts rendezvous base
+check worker/doctor worker/ranks rendezvous base
+check worker/agent worker/binding worker/doctor worker/mpi worker/ranks worker/stores contracts rendezvous base
 check collectives worker/include rendezvous/wire/handshake_records.h rendezvous/wire/sealing.h 'base/*'
 check collectives/codec 'collectives/*' 'base/*'
 check collectives/host collectives/codec 'collectives/*' 'base/*'

@@ -1,13 +1,13 @@
 // What a host tells a doctor.
 #include "base/simulated.h"
 #include "tests/support/catch.h"
-#include "worker/checkup/facts.h"
+#include "worker/doctor/facts.h"
 
 #include <algorithm>
 #include <cstdlib>
 
 using namespace dtrun;
-using namespace dtrun::checkup;
+using namespace dtrun::doctor;
 
 TEST_CASE("Versions of MPI and of NVIDIA's driver are read from what they say", "[doctor]") {
     CHECK(mpi_version("mpirun (Open MPI) 4.1.4\n\nReport bugs to …\n") == "Open MPI 4.1.4");

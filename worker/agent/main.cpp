@@ -5,7 +5,7 @@
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
-#include "worker/checkup/checkup.h"
+#include "worker/doctor/host_doctor.h"
 #include "worker/ranks/left_behind.h"
 #include "worker/ranks/process_tree.h"
 
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
         if (const auto agent = dtrun::to_int(argv[3], 0, std::numeric_limits<long long>::max()))
             return sweep(argv[2], static_cast<std::uint64_t>(*agent));
     if (option == "--checkup" && argc == 2) {
-        const int status = dtrun::checkup::run_checkup();
+        const int status = dtrun::doctor::run_host_doctor();
         ::_exit(status);
     }
     if (argc > 1 && !of_scheduler) {

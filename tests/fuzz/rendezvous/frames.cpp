@@ -1,7 +1,7 @@
 // Everything that can arrive from the network: frames, and the message in each.
 
-#include "rendezvous/wire/checkup_messages.h"
 #include "rendezvous/wire/control_messages.h"
+#include "rendezvous/wire/doctor_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/handshake_records.h"
 #include "rendezvous/wire/look_messages.h"

@@ -9,12 +9,12 @@
 namespace dtrun {
 
 /// Where a host may be reached while it is examined.
-struct Door {
+struct ProbeTarget {
     std::string host;     ///< its name, for the answer
     std::string address;  ///< numeric
     std::uint16_t port = 0;
 
-    bool operator==(const Door&) const = default;
+    bool operator==(const ProbeTarget&) const = default;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -86,22 +86,22 @@ struct HostFacts {
 };
 
 struct Visit {
-    std::vector<Door> doors;
+    std::vector<ProbeTarget> targets;
     std::uint32_t limit_ms = 0;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("doors", m.doors), f("limit_ms", m.limit_ms);
+        f("targets", m.targets), f("limit_ms", m.limit_ms);
     }
 };
 
 struct VisitFailure {
-    Door door;
+    ProbeTarget target;
     std::string why;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("door", m.door), f("why", m.why);
+        f("target", m.target), f("why", m.why);
     }
 };
 
@@ -115,13 +115,13 @@ struct Visited {
 };
 
 struct SpeedTest {
-    Door door;
+    ProbeTarget target;
     std::uint64_t bytes = 0;
     std::uint32_t limit_ms = 0;
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("door", m.door), f("bytes", m.bytes), f("limit_ms", m.limit_ms);
+        f("target", m.target), f("bytes", m.bytes), f("limit_ms", m.limit_ms);
     }
 };
 

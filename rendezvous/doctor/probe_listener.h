@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/wire/checkup_messages.h"
+#include "rendezvous/wire/doctor_messages.h"
 
 #include <cstdint>
 #include <list>
@@ -15,23 +15,23 @@
 // with 'v'. After 'x' both send an eighth of those bytes and 'k', and then all of them and 'k', each 'k'
 // once everything of the other side has come.
 
-namespace dtrun::checkup {
+namespace dtrun::doctor {
 
 /// Where others may try to reach this host while it is examined: a port at all its addresses. Whoever does not
 /// know the token is hung up on, and of too many that have not shown it the oldest.
 ///
 /// Thread: the loop's. Lifetime: join() before destruction, unless the process ends.
-class OpenDoor {
+class ProbeListener {
 public:
     /// Errc: internal (no port)
-    static Result<std::unique_ptr<OpenDoor>> open(asio::any_io_executor executor,
-                                                  std::string token);
+    static Result<std::unique_ptr<ProbeListener>> open(asio::any_io_executor executor,
+                                                       std::string token);
 
     std::uint16_t port() const { return port_; }
     asio::awaitable<void> join();
 
 private:
-    OpenDoor(tcp::acceptor acceptor, std::string token);
+    ProbeListener(tcp::acceptor acceptor, std::string token);
     asio::awaitable<void> accept();
     asio::awaitable<void> serve(std::shared_ptr<tcp::socket> socket);
 
@@ -49,4 +49,4 @@ asio::awaitable<Visited> visit(std::string token, Visit order);
 /// Exchanges bytes with another host through its door. What has come through within the limit counts.
 asio::awaitable<Speed> test_speed(std::string token, SpeedTest order);
 
-}  // namespace dtrun::checkup
+}  // namespace dtrun::doctor

@@ -1,4 +1,4 @@
-#include "launcher/doctor/examination.h"
+#include "launcher/doctor/doctor_report.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -24,9 +24,9 @@ std::string network_of(const HostAddress& address) {
     return fmt::format("{}/{}", network, address.prefix);
 }
 
-std::map<std::string, int> holders_of_addresses(const Examination& examination) {
+std::map<std::string, int> holders_of_addresses(const DoctorReport& report) {
     std::map<std::string, int> holders;
-    for (const HostReport& host : examination.hosts)
+    for (const HostReport& host : report.hosts)
         if (host.seen)
             for (const HostAddress& address : host.seen->addresses) ++holders[address.address];
     return holders;
@@ -45,32 +45,33 @@ bool have_common_network(const HostReport& a, const HostReport& b) {
     return false;
 }
 
-std::vector<Door> doors_for(const Examination& examination, std::size_t from) {
-    std::vector<Door> doors;
-    const HostReport& self = examination.hosts[from];
-    if (!self.seen) return doors;
-    const auto holders = holders_of_addresses(examination);
+std::vector<ProbeTarget> targets_for(const DoctorReport& report, std::size_t from) {
+    std::vector<ProbeTarget> targets;
+    const HostReport& self = report.hosts[from];
+    if (!self.seen) return targets;
+    const auto holders = holders_of_addresses(report);
     std::vector<std::string> networks;
     for (const HostAddress& address : self.seen->addresses) networks.push_back(network_of(address));
-    for (std::size_t to = 0; to < examination.hosts.size(); ++to) {
-        const HostReport& other = examination.hosts[to];
+    for (std::size_t to = 0; to < report.hosts.size(); ++to) {
+        const HostReport& other = report.hosts[to];
         if (to == from || !other.seen) continue;
         const bool common = have_common_network(self, other);
         for (const HostAddress& address : other.seen->addresses)
             if (holders.at(address.address) == 1 &&
                 (!common || std::ranges::find(networks, network_of(address)) != networks.end()))
-                doors.push_back({other.name, address.address, other.seen->port});
+                targets.push_back({other.name, address.address, other.seen->port});
     }
-    return doors;
+    return targets;
 }
 
-std::optional<Door> open_door(const Examination& examination, std::size_t from, std::size_t to) {
-    const HostReport& self = examination.hosts[from];
+std::optional<ProbeTarget> open_target(const DoctorReport& report, std::size_t from,
+                                       std::size_t to) {
+    const HostReport& self = report.hosts[from];
     if (!self.visited) return {};
-    for (const Door& door : doors_for(examination, from)) {
-        if (door.host != examination.hosts[to].name) continue;
-        const auto failed = std::ranges::find(*self.visited, door, &VisitFailure::door);
-        if (failed == self.visited->end()) return door;
+    for (const ProbeTarget& target : targets_for(report, from)) {
+        if (target.host != report.hosts[to].name) continue;
+        const auto failed = std::ranges::find(*self.visited, target, &VisitFailure::target);
+        if (failed == self.visited->end()) return target;
     }
     return {};
 }

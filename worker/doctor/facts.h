@@ -1,14 +1,14 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/wire/checkup_messages.h"
+#include "rendezvous/wire/doctor_messages.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace dtrun::checkup {
+namespace dtrun::doctor {
 
 /// What this host has that jobs depend on, and what differs between hosts at their cost: limits, /dev/shm,
 /// versions of programs as our environment finds them, GPUs. Names are those of docs/DOCTOR.md.
@@ -28,4 +28,4 @@ std::string mpi_version(std::string_view said);
 /// The version in /proc/driver/nvidia/version; empty: there is none. Pure.
 std::string driver_version(std::string_view text);
 
-}  // namespace dtrun::checkup
+}  // namespace dtrun::doctor

@@ -3,11 +3,11 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
-#include "launcher/doctor/examination.h"
+#include "launcher/doctor/doctor_report.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/transport/agent_starter.h"
-#include "rendezvous/checkup/door.h"
+#include "rendezvous/doctor/probe_listener.h"
 #include "rendezvous/wire/frame.h"
 
 #include <functional>
@@ -22,16 +22,16 @@ namespace dtrun::doctor {
 /// reach each other. Each step is done on all hosts side by side, and has a limit of its own.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it; run() once.
-class Examiner {
+class DoctorRun {
 public:
-    Examiner(asio::any_io_executor executor, const plan::JobSpec& spec,
-             head::ChannelOpener& channels);
+    DoctorRun(asio::any_io_executor executor, const plan::JobSpec& spec,
+              head::ChannelOpener& channels);
 
-    asio::awaitable<Examination> run();
+    asio::awaitable<DoctorReport> run();
 
 private:
     /// A host whose agent is there.
-    struct Patient {
+    struct HostProbe {
         std::shared_ptr<transport::Channel> channel;
         std::string received{};  ///< of the agent's frames, and not yet used
     };
@@ -60,9 +60,9 @@ private:
     head::ChannelOpener& channels_;
     transport::AgentCopies copies_;
     std::string token_;
-    std::unique_ptr<checkup::OpenDoor> home_;
-    PerHost<Patient> patients_;
-    Examination found_;
+    std::unique_ptr<doctor::ProbeListener> home_;
+    PerHost<HostProbe> probes_;
+    DoctorReport found_;
     Deadline until_{};  ///< of the last steps
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "rendezvous/wire/checkup_messages.h"
+#include "rendezvous/wire/doctor_messages.h"
 
 #include <chrono>
 #include <cstddef>
@@ -45,11 +45,11 @@ struct PairSpeed {
 };
 
 /// Everything that an examination has found out.
-struct Examination {
+struct DoctorReport {
     std::vector<HostReport> hosts{};
     std::string directory{};          ///< in which ranks would run
     bool directory_required = false;  ///< --wdir: else home will do where it is missing
-    std::vector<Door> home{};         ///< this machine's, if hosts are to reach it; `host` is empty
+    std::vector<ProbeTarget> home{};  ///< this machine's, if hosts are to reach it; `host` is empty
     std::vector<PairSpeed> pairs{};
     std::chrono::milliseconds took{};
 };
@@ -57,19 +57,20 @@ struct Examination {
 /// The bits of an address that are its network's; empty: it is no address.
 std::string network_of(const HostAddress& address);
 /// How many hosts have each address: those of several lead nowhere.
-std::map<std::string, int> holders_of_addresses(const Examination& examination);
+std::map<std::string, int> holders_of_addresses(const DoctorReport& report);
 
 /// The doors of others that a host ought to reach: of those in networks that it has an address in, or of
 /// hosts with which it has none in common, all. Addresses that several hosts have are left out: they lead
 /// nowhere. Pure.
 /// \param from  into the list of hosts
-std::vector<Door> doors_for(const Examination& examination, std::size_t from);
+std::vector<ProbeTarget> targets_for(const DoctorReport& report, std::size_t from);
 
 /// Whether two hosts have addresses in one network.
 bool have_common_network(const HostReport& a, const HostReport& b);
 
 /// The door by which one host reaches another, as far as it has tried. Nothing: by none.
-std::optional<Door> open_door(const Examination& examination, std::size_t from, std::size_t to);
+std::optional<ProbeTarget> open_target(const DoctorReport& report, std::size_t from,
+                                       std::size_t to);
 
 /// Something that ought to be mended.
 struct Finding {
@@ -83,7 +84,7 @@ struct Finding {
 };
 
 /// What is wrong, hosts with the same trouble together. Pure.
-std::vector<Finding> diagnose(const Examination& examination);
+std::vector<Finding> diagnose(const DoctorReport& report);
 
 /// The pairs of hosts that exchange bytes side by side: round by round everybody has another partner. Of
 /// many hosts only some rounds. Pure.
@@ -91,11 +92,11 @@ std::vector<std::vector<std::pair<std::size_t, std::size_t>>> rounds_of(
     const std::vector<std::size_t>& hosts, std::size_t rounds_max);
 
 /// Pairs whose speed is so far below that of others that it ought to be measured once more. Pure.
-std::vector<PairSpeed> suspicious(const Examination& examination);
+std::vector<PairSpeed> suspicious(const DoctorReport& report);
 
 /// For people, in lines that a terminal of 80 columns takes once messages are folded.
-std::string to_text(const Examination& examination, const std::vector<Finding>& findings);
+std::string to_text(const DoctorReport& report, const std::vector<Finding>& findings);
 /// docs/DOCTOR.md has the fields.
-std::string to_json(const Examination& examination, const std::vector<Finding>& findings);
+std::string to_json(const DoctorReport& report, const std::vector<Finding>& findings);
 
 }  // namespace dtrun::doctor

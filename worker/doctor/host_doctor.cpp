@@ -1,11 +1,11 @@
-#include "worker/checkup/checkup.h"
+#include "worker/doctor/host_doctor.h"
 
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
-#include "rendezvous/checkup/door.h"
+#include "rendezvous/doctor/probe_listener.h"
 #include "rendezvous/wire/message.h"
-#include "worker/checkup/facts.h"
+#include "worker/doctor/facts.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,16 +20,16 @@
 #include <thread>
 #include <utility>
 
-namespace dtrun::checkup {
+namespace dtrun::doctor {
 namespace {
 
 constexpr std::chrono::seconds kEndLimit{1};
 constexpr std::uint64_t kDescriptors = 65'536;  // hosts that all visit each other at once
 
 /// One examination, from the first frame to the end of standard input.
-class Checkup {
+class HostDoctor {
 public:
-    explicit Checkup(asio::io_context& io)
+    explicit HostDoctor(asio::io_context& io)
         : io_(io),
           input_(io, ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)),
           tasks_(io.get_executor()) {}
@@ -55,14 +55,14 @@ private:
     asio::posix::stream_descriptor input_;
     Examine asked_;
     std::string failed_;
-    std::unique_ptr<OpenDoor> door_;
+    std::unique_ptr<ProbeListener> listener_;
     std::promise<void> all_told_;
     std::future<void> told_ = all_told_.get_future();
     bool tells_ = false;
     TaskGroup tasks_;
 };
 
-asio::awaitable<void> Checkup::run() {
+asio::awaitable<void> HostDoctor::run() {
     std::string received;
     std::array<char, 16384> bytes;
     for (;;) {
@@ -84,17 +84,17 @@ asio::awaitable<void> Checkup::run() {
     }
 }
 
-Result<void> Checkup::take(const FrameView& frame) {
+Result<void> HostDoctor::take(const FrameView& frame) {
     if (frame.type == FrameType::examine) {
         const auto examine = decode<Examine>(frame.payload);
         return examine ? begin(*examine) : std::unexpected(examine.error());
     }
-    if (frame.type == FrameType::visit && door_) {
+    if (frame.type == FrameType::visit && listener_) {
         auto order = decode<Visit>(frame.payload);
         if (!order) return std::unexpected(order.error());
         tasks_.spawn(pay(std::move(*order)));
     }
-    if (frame.type == FrameType::speed_test && door_) {
+    if (frame.type == FrameType::speed_test && listener_) {
         auto order = decode<SpeedTest>(frame.payload);
         if (!order) return std::unexpected(order.error());
         tasks_.spawn(trade(std::move(*order)));
@@ -102,18 +102,18 @@ Result<void> Checkup::take(const FrameView& frame) {
     return {};
 }
 
-Result<void> Checkup::begin(const Examine& examine) {
-    if (door_ || examine.token.size() != Examine::kTokenBytes)
+Result<void> HostDoctor::begin(const Examine& examine) {
+    if (listener_ || examine.token.size() != Examine::kTokenBytes)
         return fail(Errc::invalid_input, "no examination");
     asked_ = examine;
     for (const std::string& variable : asked_.env)
         if (const std::size_t end = variable.find('='); end != std::string::npos)
             ::setenv(variable.substr(0, end).c_str(), variable.substr(end + 1).c_str(), 1);
-    auto door = OpenDoor::open(io_.get_executor(), asked_.token);
+    auto door = ProbeListener::open(io_.get_executor(), asked_.token);
     if (!door) return std::unexpected(door.error());
-    door_ = std::move(*door);
+    listener_ = std::move(*door);
     tells_ = true;
-    say(Examined{time_of_date(), door_->port(), addresses_here()});
+    say(Examined{time_of_date(), listener_->port(), addresses_here()});
     std::thread([this, all = std::move(all_told_)]() mutable {
         auto facts = std::make_shared<HostFacts>(HostFacts{gather_facts(asked_.directory)});
         asio::post(io_, [this, facts] { say(*facts); });
@@ -122,17 +122,17 @@ Result<void> Checkup::begin(const Examine& examine) {
     return {};
 }
 
-asio::awaitable<void> Checkup::pay(Visit order) {
+asio::awaitable<void> HostDoctor::pay(Visit order) {
     const Visited visited = co_await visit(asked_.token, std::move(order));
     say(visited);
 }
 
-asio::awaitable<void> Checkup::trade(SpeedTest order) {
+asio::awaitable<void> HostDoctor::trade(SpeedTest order) {
     const Speed speed = co_await test_speed(asked_.token, std::move(order));
     say(speed);
 }
 
-void Checkup::end() {
+void HostDoctor::end() {
     ::kill(::getpid(),
            SIGTERM);  // every thread has it blocked, and waits for it beside its program
     // A program that a broken driver holds may not end at all; then we do not wait for it.
@@ -141,7 +141,7 @@ void Checkup::end() {
 
 }  // namespace
 
-int run_checkup() {
+int run_host_doctor() {
     raise_descriptor_limit(kDescriptors);
     sigset_t ending;
     ::sigemptyset(&ending);
@@ -151,16 +151,16 @@ int run_checkup() {
     if (!write_all(STDOUT_FILENO, fmt::format("dtrun-agent {}\n", kProtocolVersion))) return 1;
     // They live on while the process ends: handlers that are still queued refer to them.
     auto& io = *new asio::io_context(1);
-    auto& checkup = *new Checkup(io);
-    asio::co_spawn(io, checkup.run(), [&io](std::exception_ptr error) {
+    auto& run = *new HostDoctor(io);
+    asio::co_spawn(io, run.run(), [&io](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);
         io.stop();
     });
     io.run();
-    checkup.end();
-    if (checkup.failed().empty()) return 0;
-    std::fputs((checkup.failed() + "\n").c_str(), stderr);
+    run.end();
+    if (run.failed().empty()) return 0;
+    std::fputs((run.failed() + "\n").c_str(), stderr);
     return 1;
 }
 
-}  // namespace dtrun::checkup
+}  // namespace dtrun::doctor

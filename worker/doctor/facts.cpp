@@ -1,4 +1,4 @@
-#include "worker/checkup/facts.h"
+#include "worker/doctor/facts.h"
 
 #include "base/clock.h"
 #include "base/command_output.h"
@@ -24,7 +24,7 @@
 #include <memory>
 #include <thread>
 
-namespace dtrun::checkup {
+namespace dtrun::doctor {
 namespace {
 
 constexpr std::chrono::milliseconds kFactsLimit{3'700};  // for all programs to tell their versions
@@ -279,4 +279,4 @@ std::string driver_version(std::string_view text) {
     return "";
 }
 
-}  // namespace dtrun::checkup
+}  // namespace dtrun::doctor

@@ -1,4 +1,4 @@
-#include "rendezvous/checkup/door.h"
+#include "rendezvous/doctor/probe_listener.h"
 
 #include "base/crypto.h"
 #include "base/loop/deadline.h"
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::checkup {
+namespace dtrun::doctor {
 namespace {
 
 constexpr std::chrono::seconds kGreetingLimit{5};
@@ -103,12 +103,12 @@ std::uint64_t both_ways(tcp::socket& socket, const Traffic& traffic) {
 }
 
 /// Connects to a door and says what is wanted. Nothing: done; else why not.
-asio::awaitable<std::optional<std::string>> enter(tcp::socket& socket, Door door,
+asio::awaitable<std::optional<std::string>> enter(tcp::socket& socket, ProbeTarget target,
                                                   std::string wish) {
     boost::system::error_code invalid;
-    const auto address = asio::ip::make_address(door.address, invalid);
-    if (invalid) co_return "'" + door.address + "' is no address";
-    const tcp::endpoint endpoint(address, door.port);
+    const auto address = asio::ip::make_address(target.address, invalid);
+    if (invalid) co_return "'" + target.address + "' is no address";
+    const tcp::endpoint endpoint(address, target.port);
     const auto [error] = co_await socket.async_connect(endpoint, use_tuple);
     if (error == asio::error::operation_aborted) co_return "no answer";
     if (error) co_return error.message();
@@ -126,12 +126,12 @@ void drop_unsent(tcp::socket& socket) {
     socket.close(none);
 }
 
-asio::awaitable<void> visit_one(std::string token, Door door, Deadline deadline,
+asio::awaitable<void> visit_one(std::string token, ProbeTarget target, Deadline deadline,
                                 std::optional<std::string>& failure) {
     tcp::socket socket(co_await asio::this_coro::executor);
     DeadlineGuard guard(socket, deadline);
     std::string wish = greeting(token, kVisit, 0);
-    failure = co_await enter(socket, std::move(door), std::move(wish));
+    failure = co_await enter(socket, std::move(target), std::move(wish));
     if (failure) co_return;
     std::array<char, 1> answer{};
     const auto buffer = asio::buffer(answer);
@@ -150,14 +150,14 @@ asio::awaitable<void> visit_some(const std::string& token, const Visit& order, s
         const std::size_t i = next++;
         // One that is late for its turn still has a moment.
         const Deadline until = std::max(deadline, after(kLateVisitLimit));
-        co_await visit_one(token, order.doors[i], until, failures[i]);
+        co_await visit_one(token, order.targets[i], until, failures[i]);
     }
 }
 
 }  // namespace
 
-Result<std::unique_ptr<OpenDoor>> OpenDoor::open(asio::any_io_executor executor,
-                                                 std::string token) {
+Result<std::unique_ptr<ProbeListener>> ProbeListener::open(asio::any_io_executor executor,
+                                                           std::string token) {
     boost::system::error_code error;
     for (const auto& family : {tcp::v6(), tcp::v4()}) {
         tcp::acceptor acceptor(executor);
@@ -167,20 +167,21 @@ Result<std::unique_ptr<OpenDoor>> OpenDoor::open(asio::any_io_executor executor,
         if (!error) acceptor.bind(tcp::endpoint(family, 0), error);
         if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
         if (error) continue;
-        std::unique_ptr<OpenDoor> door(new OpenDoor(std::move(acceptor), std::move(token)));
-        door->tasks_.spawn(door->accept());
-        return door;
+        std::unique_ptr<ProbeListener> listener(
+            new ProbeListener(std::move(acceptor), std::move(token)));
+        listener->tasks_.spawn(listener->accept());
+        return listener;
     }
     return fail(Errc::internal, "no port can be opened: {}", error.message());
 }
 
-OpenDoor::OpenDoor(tcp::acceptor acceptor, std::string token)
+ProbeListener::ProbeListener(tcp::acceptor acceptor, std::string token)
     : acceptor_(std::move(acceptor)),
       token_(std::move(token)),
       port_(acceptor_.local_endpoint().port()),
       tasks_(acceptor_.get_executor()) {}
 
-asio::awaitable<void> OpenDoor::accept() {
+asio::awaitable<void> ProbeListener::accept() {
     for (;;) {
         auto [error, socket] = co_await acceptor_.async_accept(use_tuple);
         if (error == asio::error::operation_aborted) co_return;
@@ -198,7 +199,7 @@ asio::awaitable<void> OpenDoor::accept() {
     }
 }
 
-asio::awaitable<void> OpenDoor::serve(std::shared_ptr<tcp::socket> socket) {
+asio::awaitable<void> ProbeListener::serve(std::shared_ptr<tcp::socket> socket) {
     tcp::socket& caller = *socket;
     std::array<char, kGreetingBytes> said{};
     {
@@ -226,7 +227,7 @@ asio::awaitable<void> OpenDoor::serve(std::shared_ptr<tcp::socket> socket) {
     if (!whole) drop_unsent(caller);
 }
 
-asio::awaitable<void> OpenDoor::join() {
+asio::awaitable<void> ProbeListener::join() {
     boost::system::error_code none;
     acceptor_.close(none);
     tasks_.stop();
@@ -236,7 +237,7 @@ asio::awaitable<void> OpenDoor::join() {
 asio::awaitable<Visited> visit(std::string token, Visit order) {
     const auto executor = co_await asio::this_coro::executor;
     const Deadline deadline = after(std::chrono::milliseconds(order.limit_ms));
-    std::vector<std::optional<std::string>> failures(order.doors.size());
+    std::vector<std::optional<std::string>> failures(order.targets.size());
     std::size_t next = 0;
     TaskGroup visits(executor);
     for (std::size_t i = 0; i < std::min(failures.size(), kVisitsMax); ++i)
@@ -244,7 +245,7 @@ asio::awaitable<Visited> visit(std::string token, Visit order) {
     co_await visits.join();
     Visited visited;
     for (std::size_t i = 0; i < failures.size(); ++i)
-        if (failures[i]) visited.failures.push_back({order.doors[i], *failures[i]});
+        if (failures[i]) visited.failures.push_back({order.targets[i], *failures[i]});
     co_return visited;
 }
 
@@ -253,7 +254,7 @@ asio::awaitable<Speed> test_speed(std::string token, SpeedTest order) {
     DeadlineGuard guard(socket, after(std::chrono::milliseconds(order.limit_ms)));
     std::string wish = greeting(token, kExchange, order.bytes);
     Speed speed;
-    const auto failure = co_await enter(socket, order.door, std::move(wish));
+    const auto failure = co_await enter(socket, order.target, std::move(wish));
     if (failure) {
         speed.why = *failure;
         co_return speed;
@@ -277,4 +278,4 @@ asio::awaitable<Speed> test_speed(std::string token, SpeedTest order) {
     co_return speed;
 }
 
-}  // namespace dtrun::checkup
+}  // namespace dtrun::doctor

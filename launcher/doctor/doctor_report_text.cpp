@@ -1,6 +1,6 @@
 #include "base/text_layout.h"
 #include "hostfiles/nodelist.h"
-#include "launcher/doctor/examination.h"
+#include "launcher/doctor/doctor_report.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -18,14 +18,14 @@ double seconds_of(std::chrono::nanoseconds span) {
 }
 
 /// What is the same everywhere and may interest: "Python 3.11.2, torch 2.1.0, 8 x H100 each".
-std::string common_text(const Examination& examination) {
+std::string common_text(const DoctorReport& report) {
     const std::pair<std::string_view, std::string_view> facts[] = {
         {"python", "Python "}, {"torch", "torch "}, {"nccl", "NCCL "}, {"mpi", ""}, {"gpus", ""}};
     std::vector<std::string> parts;
     for (const auto& [fact, name] : facts) {
         std::string_view value;
         bool same = true, first = true;
-        for (const HostReport& host : examination.hosts) {
+        for (const HostReport& host : report.hosts) {
             if (host.facts.empty()) continue;
             if (first) value = host.fact(fact);
             same = same && host.fact(fact) == value;
@@ -61,21 +61,21 @@ json::object host_json(const HostReport& host) {
 
 }  // namespace
 
-std::string to_text(const Examination& examination, const std::vector<Finding>& findings) {
+std::string to_text(const DoctorReport& report, const std::vector<Finding>& findings) {
     const auto examined =
-        static_cast<std::size_t>(std::ranges::count_if(examination.hosts, &HostReport::is_well));
+        static_cast<std::size_t>(std::ranges::count_if(report.hosts, &HostReport::is_well));
     std::string text;
     for (const Finding& finding : findings)
         text += fmt::format("{}: {}\n", name_hosts(finding.hosts), finding.text);
     if (!findings.empty()) text += '\n';
     text += fmt::format("{} of {} examined in {:.1f} s: {}", examined,
-                        plural(examination.hosts.size(), "host"), seconds_of(examination.took),
+                        plural(report.hosts.size(), "host"), seconds_of(report.took),
                         findings.empty() ? "all is well" : plural(findings.size(), "trouble"));
     double best = 0;
-    for (const PairSpeed& pair : examination.pairs) best = std::max(best, pair.bytes_per_second);
-    if (const std::string common = common_text(examination); !common.empty()) text += "; " + common;
+    for (const PairSpeed& pair : report.pairs) best = std::max(best, pair.bytes_per_second);
+    if (const std::string common = common_text(report); !common.empty()) text += "; " + common;
     if (const auto uncertain = std::ranges::count_if(
-            suspicious(examination), [](const PairSpeed& pair) { return !pair.is_certain(); });
+            suspicious(report), [](const PairSpeed& pair) { return !pair.is_certain(); });
         uncertain > 0)
         text += fmt::format("; {} four times slower than is usual, too many to be looked at again",
                             uncertain == 1 ? "1 pair of hosts was"
@@ -84,20 +84,20 @@ std::string to_text(const Examination& examination, const std::vector<Finding>& 
     return text + "\n";
 }
 
-std::string to_json(const Examination& examination, const std::vector<Finding>& findings) {
+std::string to_json(const DoctorReport& report, const std::vector<Finding>& findings) {
     json::object all;
     all["schema"] = 1;
-    all["took_s"] = seconds_of(examination.took);
+    all["took_s"] = seconds_of(report.took);
     json::array hosts, found, pairs;
-    for (const HostReport& host : examination.hosts) hosts.push_back(host_json(host));
+    for (const HostReport& host : report.hosts) hosts.push_back(host_json(host));
     for (const Finding& finding : findings)
         found.push_back(
             json::object{{"topic", finding.topic},
                          {"hosts", json::array(finding.hosts.begin(), finding.hosts.end())},
                          {"text", finding.text}});
-    for (const PairSpeed& pair : examination.pairs)
-        pairs.push_back(json::object{{"from", examination.hosts[pair.from].name},
-                                     {"to", examination.hosts[pair.to].name},
+    for (const PairSpeed& pair : report.pairs)
+        pairs.push_back(json::object{{"from", report.hosts[pair.from].name},
+                                     {"to", report.hosts[pair.to].name},
                                      {"bytes_per_second", pair.bytes_per_second},
                                      {"why", pair.why}});
     all["hosts"] = std::move(hosts);

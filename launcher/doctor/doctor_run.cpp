@@ -1,4 +1,4 @@
-#include "launcher/doctor/examiner.h"
+#include "launcher/doctor/doctor_run.h"
 
 #include "base/ids.h"
 #include "base/interfaces.h"
@@ -54,34 +54,34 @@ milliseconds since(Deadline start) {
 
 }  // namespace
 
-Examiner::Examiner(asio::any_io_executor executor, const plan::JobSpec& spec,
-                   head::ChannelOpener& channels)
+DoctorRun::DoctorRun(asio::any_io_executor executor, const plan::JobSpec& spec,
+                     head::ChannelOpener& channels)
     : executor_(std::move(executor)), spec_(spec), channels_(channels) {
     token_.resize(Examine::kTokenBytes);
     random_bytes({reinterpret_cast<std::uint8_t*>(token_.data()), token_.size()});
     found_.directory = spec_.directory;
     found_.directory_required = spec_.directory_required;
     for (const plan::JobHost& host : spec_.hosts) {
-        patients_.emplace_back();
+        probes_.emplace_back();
         HostReport& report = found_.hosts.emplace_back();
         report.name = host.host.name;
         report.here = host.transport == plan::Transport::local;
     }
 }
 
-asio::awaitable<Examination> Examiner::run() {
+asio::awaitable<DoctorReport> DoctorRun::run() {
     const Deadline start = Clock::now();
     const bool any_elsewhere =
         std::ranges::any_of(found_.hosts, [](const HostReport& host) { return !host.here; });
     if (any_elsewhere) {
-        auto opened = checkup::OpenDoor::open(executor_, token_);
+        auto opened = doctor::ProbeListener::open(executor_, token_);
         if (opened) home_ = std::move(*opened);
         for (const InterfaceAddress& address : interface_addresses())
             if (home_ && !address.loopback)
                 found_.home.push_back({"", address.address, home_->port()});
     }
     std::vector<HostId> all;
-    for (const HostId host : patients_.hosts()) all.push_back(host);
+    for (const HostId host : probes_.hosts()) all.push_back(host);
     const Work logging_in = [this](HostId host) { return log_in(host); };
     const Work visiting = [this](HostId host) { return visit(host); };
     const Work waiting = [this](HostId host) { return wait_for_facts(host); };
@@ -101,15 +101,15 @@ asio::awaitable<Examination> Examiner::run() {
     co_return std::move(found_);
 }
 
-std::vector<HostId> Examiner::well() const {
+std::vector<HostId> DoctorRun::well() const {
     std::vector<HostId> hosts;
-    for (const HostId host : patients_.hosts())
+    for (const HostId host : probes_.hosts())
         if (found_.hosts[std::to_underlying(host)].is_well()) hosts.push_back(host);
     return hosts;
 }
 
 /// Does something for each of these hosts, for so many at once.
-asio::awaitable<void> Examiner::all_do(std::vector<HostId> hosts, Work work, unsigned at_once) {
+asio::awaitable<void> DoctorRun::all_do(std::vector<HostId> hosts, Work work, unsigned at_once) {
     std::ranges::reverse(hosts);
     TaskGroup workers(executor_);
     const std::size_t count = std::min<std::size_t>(hosts.size(), at_once);
@@ -117,7 +117,7 @@ asio::awaitable<void> Examiner::all_do(std::vector<HostId> hosts, Work work, uns
     co_await workers.join();
 }
 
-asio::awaitable<void> Examiner::work_off(std::vector<HostId>& left, const Work& work) {
+asio::awaitable<void> DoctorRun::work_off(std::vector<HostId>& left, const Work& work) {
     while (!left.empty()) {
         const HostId host = left.back();
         left.pop_back();
@@ -125,7 +125,7 @@ asio::awaitable<void> Examiner::work_off(std::vector<HostId>& left, const Work& 
     }
 }
 
-asio::awaitable<void> Examiner::log_in(HostId host) {
+asio::awaitable<void> DoctorRun::log_in(HostId host) {
     const Deadline start = Clock::now();
     const auto begun = co_await begin(host);
     if (begun) co_return;
@@ -138,7 +138,7 @@ asio::awaitable<void> Examiner::log_in(HostId host) {
     failed.why = in_one_line(why);
 }
 
-asio::awaitable<Result<void>> Examiner::begin(HostId host) {
+asio::awaitable<Result<void>> DoctorRun::begin(HostId host) {
     const milliseconds patience = spec_.options.connect_timeout;
     Deadline deadline = after(patience);
     const Deadline start = Clock::now();
@@ -150,11 +150,11 @@ asio::awaitable<Result<void>> Examiner::begin(HostId host) {
     };
     auto opened = co_await channels_.open(host, head::AgentTask::examine, deadline, phase);
     if (!opened) co_return std::unexpected(opened.error());
-    Patient& patient = patients_[host];
-    patient.channel = std::move(*opened);
-    transport::LineReader lines(*patient.channel);
-    auto greeted = co_await transport::greet_agent(*patient.channel, lines, copies_, deadline,
-                                                   patience, phase);
+    HostProbe& probe = probes_[host];
+    probe.channel = std::move(*opened);
+    transport::LineReader lines(*probe.channel);
+    auto greeted =
+        co_await transport::greet_agent(*probe.channel, lines, copies_, deadline, patience, phase);
     if (!greeted) co_return greeted;
     report(host).login = std::max(since(start), milliseconds(1));
     report(host).copied = copied;
@@ -192,11 +192,11 @@ asio::awaitable<Result<void>> Examiner::begin(HostId host) {
     co_return answered;
 }
 
-asio::awaitable<void> Examiner::visit(HostId host) {
+asio::awaitable<void> DoctorRun::visit(HostId host) {
     Visit order;
-    order.doors = doors_for(found_, std::to_underlying(host));
-    if (!report(host).here) std::ranges::copy(found_.home, std::back_inserter(order.doors));
-    if (order.doors.empty()) co_return;
+    order.targets = targets_for(found_, std::to_underlying(host));
+    if (!report(host).here) std::ranges::copy(found_.home, std::back_inserter(order.targets));
+    if (order.targets.empty()) co_return;
     order.limit_ms = static_cast<std::uint32_t>(kVisitLimit.count());
     const Take take = [this, host](const FrameView& frame) {
         if (frame.type != FrameType::visited) return false;
@@ -215,7 +215,7 @@ asio::awaitable<void> Examiner::visit(HostId host) {
 
 /// Everybody with some others; then those twice more that were slow, a few at a time: it may have been
 /// chance.
-asio::awaitable<void> Examiner::exchange_all() {
+asio::awaitable<void> DoctorRun::exchange_all() {
     const Deadline until = after(kExchangesLimit);
     std::vector<std::size_t> hosts;
     for (const HostId host : well()) hosts.push_back(std::to_underlying(host));
@@ -248,18 +248,18 @@ asio::awaitable<void> Examiner::exchange_all() {
     }
 }
 
-asio::awaitable<void> Examiner::look_again(std::size_t from, std::size_t to) {
+asio::awaitable<void> DoctorRun::look_again(std::size_t from, std::size_t to) {
     for (int look = 1; look < PairSpeed::kLooksMin; ++look) co_await exchange(from, to);
 }
 
-asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
+asio::awaitable<void> DoctorRun::exchange(std::size_t from, std::size_t to) {
     if (!found_.hosts[from].is_well() || !found_.hosts[to].is_well()) co_return;
-    auto door = open_door(found_, from, to);
-    if (!door) {
+    auto target = open_target(found_, from, to);
+    if (!target) {
         std::swap(from, to);
-        door = open_door(found_, from, to);
+        target = open_target(found_, from, to);
     }
-    if (!door) co_return;  // they cannot reach each other, which is told already
+    if (!target) co_return;  // they cannot reach each other, which is told already
     const HostId host{static_cast<std::uint32_t>(from)};
     Speed exchanged;
     const Take take = [&exchanged](const FrameView& frame) {
@@ -269,7 +269,7 @@ asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
         return told.has_value();
     };
     Bytes question = encode(
-        SpeedTest{*door, kExchangeBytes, static_cast<std::uint32_t>(kExchangeLimit.count())});
+        SpeedTest{*target, kExchangeBytes, static_cast<std::uint32_t>(kExchangeLimit.count())});
     const auto answered =
         co_await ask(host, std::move(question), take, after(kExchangeLimit + kAnswerLimit));
     if (!answered) {
@@ -295,7 +295,7 @@ asio::awaitable<void> Examiner::exchange(std::size_t from, std::size_t to) {
         known->looks = speed.looks;
 }
 
-asio::awaitable<void> Examiner::wait_for_facts(HostId host) {
+asio::awaitable<void> DoctorRun::wait_for_facts(HostId host) {
     if (!report(host).facts.empty()) co_return;
     const Take take = [this, host](const FrameView&) { return !report(host).facts.empty(); };
     const auto came = co_await listen(host, take, std::max(until_, after(milliseconds(200))));
@@ -303,46 +303,46 @@ asio::awaitable<void> Examiner::wait_for_facts(HostId host) {
         report(host).why = in_one_line("it does not tell what it has: " + came.error().message);
 }
 
-asio::awaitable<void> Examiner::end(HostId host) {
-    if (patients_[host].channel) co_await patients_[host].channel->end(kEndLimit);
+asio::awaitable<void> DoctorRun::end(HostId host) {
+    if (probes_[host].channel) co_await probes_[host].channel->end(kEndLimit);
 }
 
 /// Sends a question, and reads until it is answered. Errc: those of Channel; invalid_input
-asio::awaitable<Result<void>> Examiner::ask(HostId host, Bytes question, Take take,
-                                            Deadline deadline) {
-    const auto sent = co_await patients_[host].channel->write(question, deadline);
+asio::awaitable<Result<void>> DoctorRun::ask(HostId host, Bytes question, Take take,
+                                             Deadline deadline) {
+    const auto sent = co_await probes_[host].channel->write(question, deadline);
     // Where the agent has ended, its end says more than our broken pipe.
     if (!sent && sent.error().code != Errc::closed) co_return sent;
     auto answered = co_await listen(host, std::move(take), deadline);
     co_return answered;
 }
 
-asio::awaitable<Result<void>> Examiner::listen(HostId host, Take take, Deadline deadline) {
-    Patient& patient = patients_[host];
+asio::awaitable<Result<void>> DoctorRun::listen(HostId host, Take take, Deadline deadline) {
+    HostProbe& probe = probes_[host];
     std::array<char, 16384> bytes;
     for (;;) {
         const auto taken = take_frames(host, take);
         if (!taken) co_return std::unexpected(taken.error());
         if (*taken) co_return Result<void>{};
-        const auto n = co_await patient.channel->read(bytes, deadline);
+        const auto n = co_await probe.channel->read(bytes, deadline);
         if (!n) co_return std::unexpected(n.error());
         if (*n == 0) {
-            const std::string ending = co_await transport::describe_ending(*patient.channel);
+            const std::string ending = co_await transport::describe_ending(*probe.channel);
             co_return fail(Errc::closed, "the agent ended: {}", ending);
         }
-        patient.received.append(bytes.data(), *n);
+        probe.received.append(bytes.data(), *n);
     }
 }
 
-void Examiner::take_facts(HostId host, std::vector<HostFact> facts) {
+void DoctorRun::take_facts(HostId host, std::vector<HostFact> facts) {
     for (HostFact& fact : facts) fact = {harmless(fact.name), harmless(fact.value)};
     report(host).facts = std::move(facts);
 }
 
 /// \return true: the answer was among them
-Result<bool> Examiner::take_frames(HostId host, const Take& take) {
-    Patient& patient = patients_[host];
-    std::string_view rest = patient.received;
+Result<bool> DoctorRun::take_frames(HostId host, const Take& take) {
+    HostProbe& probe = probes_[host];
+    std::string_view rest = probe.received;
     bool done = false;
     while (!done) {
         const auto frame = next_frame(rest);
@@ -353,7 +353,7 @@ Result<bool> Examiner::take_frames(HostId host, const Take& take) {
                 take_facts(host, std::move(facts->facts));
         done = take(**frame);
     }
-    patient.received.erase(0, patient.received.size() - rest.size());
+    probe.received.erase(0, probe.received.size() - rest.size());
     return done;
 }
 
