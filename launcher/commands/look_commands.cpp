@@ -72,7 +72,7 @@ cli::Rows<LookDraft> stacks_rows() {
 
 constexpr cli::HelpSection kSections[] = {{other, "Options"}};
 
-asio::awaitable<int> ask_for_stacks(control::ControlClient& client, AskJob ask) {
+asio::awaitable<int> ask_for_stacks(control::ControlClient& client, ControlRequest ask) {
     bool unread = false;  // as by `| head`
     const std::function<void(const Answer&)> show = [&](const Answer& answer) {
         unread = !control::write_answer(answer);
@@ -93,7 +93,7 @@ public:
                  [this](HostId, std::string_view bytes) { typed(bytes); }),
           tasks_(io.get_executor()) {
         for (const int signal : {SIGHUP, SIGQUIT, SIGCONT}) signals_.add(signal);
-        ask_.wish = Wish::attach;
+        ask_.command = ControlCommand::attach;
         ask_.rank = rank;
         ask_.has_terminal = output::UserTerminal::is_there();
         ask_.size = output::UserTerminal::size();
@@ -149,7 +149,7 @@ private:
         }
     }
 
-    AskJob ask_;
+    ControlRequest ask_;
     control::ControlClient client_;
     output::UserTerminal terminal_;
     output::EscapeWatch escape_;
@@ -200,7 +200,7 @@ int run_stacks(cli::Words words, plan::EnvironmentView environment) {
     const LookCommand& own = parsed->own;
     auto job = find_job(own.operands.empty() ? "" : own.operands.front(), environment);
     if (!job) return cli::complain(job.error());
-    AskJob ask;
+    ControlRequest ask;
     ask.limit_ms = static_cast<std::uint32_t>(own.timeout.count());
     ask.signal = own.signal;
     asio::io_context io(1);

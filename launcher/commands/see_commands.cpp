@@ -96,8 +96,8 @@ constexpr cli::HelpSection kSeeSections[] = {{other, "Options"}};
 /// What the head of a job says of it.
 asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& client,
                                                      milliseconds limit) {
-    AskJob ask;
-    ask.wish = Wish::view;
+    ControlRequest ask;
+    ask.command = ControlCommand::view;
     ask.limit_ms = static_cast<std::uint32_t>(limit.count());
     std::string text;
     const std::function<void(const Answer&)> take = [&text](const Answer& answer) {
@@ -264,8 +264,8 @@ private:
 asio::awaitable<int> end_job(control::JobSocket job, bool now) {
     const std::string id = job.job;
     control::ControlClient client(co_await asio::this_coro::executor, std::move(job));
-    AskJob ask;
-    ask.wish = Wish::end;
+    ControlRequest ask;
+    ask.command = ControlCommand::end;
     ask.signal = now ? SIGKILL : SIGTERM;
     const std::function<void(const Answer&)> take = [](const Answer& answer) {
         if (!control::write_answer(answer)) return;

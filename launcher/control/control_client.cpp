@@ -27,7 +27,7 @@ struct Closing {
 
 }  // namespace
 
-asio::awaitable<Result<int>> ControlClient::run(AskJob ask,
+asio::awaitable<Result<int>> ControlClient::run(ControlRequest ask,
                                                 std::function<void(const Answer&)> take) {
     Unix::socket socket(executor_);
     boost::system::error_code error;
@@ -57,7 +57,7 @@ asio::awaitable<Result<int>> ControlClient::run(AskJob ask,
     Closing closing{*link_, executor_};
     std::optional<DeadlineGuard<Closing>> guard;
     // The head answers before; if it is stopped, nobody does.
-    if (ask.wish == Wish::stacks || ask.wish == Wish::view)
+    if (ask.command == ControlCommand::stacks || ask.command == ControlCommand::view)
         guard.emplace(closing, after(std::chrono::milliseconds(ask.limit_ms) + kOnTheWay));
     const auto served = co_await link_->serve(handle);
     const bool in_time = !guard || !guard->expired();

@@ -23,7 +23,7 @@ public:
     /// Connects and asks, and takes each piece of the answer, up to the last.
     /// \return the code of that. Errc: unreachable, denied (the socket is somebody else's), closed (the
     /// job has ended meanwhile), timed_out, invalid_input
-    asio::awaitable<Result<int>> run(AskJob ask, std::function<void(const Answer&)> take);
+    asio::awaitable<Result<int>> run(ControlRequest ask, std::function<void(const Answer&)> take);
 
     /// Sends what is typed, or its terminal's size; nothing once the connection has ended.
     template <class Message>

@@ -109,8 +109,8 @@ asio::awaitable<void> ControlServer::run(CallerId id) {
 Result<void> ControlServer::handle(CallerId id, const FrameView& frame) {
     Caller& caller = *callers_.at(id);
     if (!caller.asked) {
-        const auto ask = decode<AskJob>(frame.payload);
-        if (frame.type != FrameType::ask || !ask)
+        const auto ask = decode<ControlRequest>(frame.payload);
+        if (frame.type != FrameType::control_request || !ask)
             return fail(Errc::invalid_input, "a command's first frame is ask");
         caller.asked = true;
         events_.asked(id, *ask);

@@ -23,7 +23,7 @@ class ControlEvents {
 public:
     virtual ~ControlEvents() = default;
     /// Called once for each caller; what is wanted is answered by ControlServer::answer().
-    virtual void asked(CallerId caller, const AskJob& ask) = 0;
+    virtual void asked(CallerId caller, const ControlRequest& ask) = 0;
     /// Input for the rank that it is attached to; empty: the end.
     virtual void typed(CallerId caller, std::string_view bytes) = 0;
     virtual void resized(CallerId caller, const TerminalSize& size) = 0;

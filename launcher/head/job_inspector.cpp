@@ -45,33 +45,33 @@ JobInspector::JobInspector(const asio::any_io_executor& executor, const plan::Jo
       record_(record),
       waiting_(std::move(waiting)),
       end_(std::move(end)),
-      looks_(executor, hosts),
-      measures_(executor, hosts),
+      stack_survey_(executor, hosts),
+      usage_survey_(executor, hosts),
       measured_(executor),
       tasks_(executor) {
-    router.on<Stacks>(&looks_, &AgentSurvey<Look, Stacks>::answered);
-    router.on<Measures>(this, &JobInspector::measured);
+    router.on<StackReport>(&stack_survey_, &AgentSurvey<StackRequest, StackReport>::answered);
+    router.on<UsageReport>(this, &JobInspector::measured);
 }
 
 void JobInspector::host_gone(HostId host) {
-    looks_.host_gone(host);
-    measures_.host_gone(host);
+    stack_survey_.host_gone(host);
+    usage_survey_.host_gone(host);
 }
 
 /// One that comes late counts as well: the next view has it.
-void JobInspector::measured(HostId host, Measures measures) {
-    record_.measured(host, measures);
-    measures_.answered(host, std::move(measures));
+void JobInspector::measured(HostId host, UsageReport report) {
+    record_.measured(host, report);
+    usage_survey_.answered(host, std::move(report));
 }
 
-asio::awaitable<Survey> JobInspector::take_stacks(Look look) {
+asio::awaitable<Survey> JobInspector::take_stacks(StackRequest request) {
     Survey survey;
-    const std::function<void(Stacks)> take = [&survey](Stacks stacks) {
+    const std::function<void(StackReport)> take = [&survey](StackReport stacks) {
         for (ProcessStacks& process : stacks.processes) survey.stacks.add(std::move(process));
         survey.signalled += stacks.signalled;
     };
-    const milliseconds limit = milliseconds(look.limit_ms) + kOnTheWay;
-    survey.silent = co_await looks_.ask(look, limit, take);
+    const milliseconds limit = milliseconds(request.limit_ms) + kOnTheWay;
+    survey.silent = co_await stack_survey_.ask(request, limit, take);
     co_return survey;
 }
 
@@ -93,9 +93,9 @@ asio::awaitable<boost::json::object> JobInspector::measured_view(milliseconds li
         co_await measured_.async_wait(use_tuple);
     } else if (limit > milliseconds(0) && Clock::now() - measured_at_ > kMeasuresAge) {
         measuring_ = true;
-        const Measure question;
-        const std::function<void(Measures)> taken_already = [](const Measures&) {};
-        co_await measures_.ask(question, limit, taken_already);
+        const UsageRequest question;
+        const std::function<void(UsageReport)> taken_already = [](const UsageReport&) {};
+        co_await usage_survey_.ask(question, limit, taken_already);
         measuring_ = false;
         measured_at_ = Clock::now();
         measured_.cancel();
@@ -108,15 +108,15 @@ asio::awaitable<void> JobInspector::join() {
     co_await tasks_.join();
 }
 
-void JobInspector::asked(control::CallerId caller, const AskJob& ask) {
-    switch (ask.wish) {
-        case Wish::stacks:
+void JobInspector::asked(control::CallerId caller, const ControlRequest& ask) {
+    switch (ask.command) {
+        case ControlCommand::stacks:
             return tasks_.spawn(answer_stacks(caller, ask));
-        case Wish::attach:
+        case ControlCommand::attach:
             return attach(caller, ask);
-        case Wish::view:
+        case ControlCommand::view:
             return tasks_.spawn(answer_view(caller, ask));
-        case Wish::end:
+        case ControlCommand::end:
             return end_(ask.signal);  // its connection ends with us
     }
     refuse(caller, "this dtrun does not know what is asked");
@@ -130,19 +130,19 @@ void JobInspector::refuse(control::CallerId caller, const std::string& why) {
 }
 
 asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report() {
-    Look look;
-    look.limit_ms = kReportLimitMs;
-    look.only_by_tools = true;
-    const Survey survey = co_await take_stacks(look);
+    StackRequest request;
+    request.limit_ms = kReportLimitMs;
+    request.only_by_tools = true;
+    const Survey survey = co_await take_stacks(request);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
     co_return survey.stacks.text(host_of, kReportLinesMax);
 }
 
-asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, AskJob ask) {
-    Look look;
-    look.limit_ms = ask.limit_ms;
-    look.signal = ask.signal;
-    const Survey survey = co_await take_stacks(look);
+asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, ControlRequest ask) {
+    StackRequest request;
+    request.limit_ms = ask.limit_ms;
+    request.signal = ask.signal;
+    const Survey survey = co_await take_stacks(request);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
     if (ask.signal == 0)
         answer_in_pieces(caller, survey.stacks.text(host_of, kLinesMax));
@@ -156,7 +156,7 @@ asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, AskJ
     server_->answer(caller, end);
 }
 
-asio::awaitable<void> JobInspector::answer_view(control::CallerId caller, AskJob ask) {
+asio::awaitable<void> JobInspector::answer_view(control::CallerId caller, ControlRequest ask) {
     const boost::json::object view = co_await measured_view(milliseconds(ask.limit_ms));
     const std::string text = watch::serialize(view);
     for (std::size_t i = 0; i < text.size(); i += kPieceBytes) {
@@ -199,7 +199,7 @@ bool JobInspector::can_type(plan::SlotId rank) const {
     return has_terminal(rank) || (takes_input(rank) && !input_.ended());
 }
 
-void JobInspector::attach(control::CallerId caller, const AskJob& ask) {
+void JobInspector::attach(control::CallerId caller, const ControlRequest& ask) {
     const auto rank = hosts_.numbers().slot_of(ask.rank);
     if (!rank) return refuse(caller, fmt::format("the job has no rank {} here", ask.rank));
     watchers_[caller].rank = *rank;

@@ -28,7 +28,7 @@
 
 namespace dtrun::head {
 
-/// The answers of hosts to one Look.
+/// The answers of hosts to one StackRequest.
 struct Survey {
     FoldedStacks stacks;
     std::uint32_t signalled = 0;
@@ -75,7 +75,7 @@ public:
     asio::awaitable<void> join();
 
     // What commands say.
-    void asked(control::CallerId caller, const AskJob& ask) override;
+    void asked(control::CallerId caller, const ControlRequest& ask) override;
     void typed(control::CallerId caller, std::string_view bytes) override;
     void resized(control::CallerId caller, const TerminalSize& size) override;
     void left(control::CallerId caller) override;
@@ -93,11 +93,11 @@ private:
         std::optional<int> code{};      ///< it has ended with this
     };
 
-    void measured(HostId host, Measures measures);
-    asio::awaitable<void> answer_stacks(control::CallerId caller, AskJob ask);
-    asio::awaitable<void> answer_view(control::CallerId caller, AskJob ask);
-    asio::awaitable<Survey> take_stacks(Look look);
-    void attach(control::CallerId caller, const AskJob& ask);
+    void measured(HostId host, UsageReport report);
+    asio::awaitable<void> answer_stacks(control::CallerId caller, ControlRequest ask);
+    asio::awaitable<void> answer_view(control::CallerId caller, ControlRequest ask);
+    asio::awaitable<Survey> take_stacks(StackRequest request);
+    void attach(control::CallerId caller, const ControlRequest& ask);
     void refuse(control::CallerId caller, const std::string& why);
     void show(plan::SlotId rank, const OutputView& output);
     void answer_in_pieces(control::CallerId caller, const std::vector<std::string>& lines);
@@ -113,8 +113,8 @@ private:
     JobRecord& record_;
     std::function<std::vector<std::string>()> waiting_;
     std::function<void(int)> end_;
-    AgentSurvey<Look, Stacks> looks_;
-    AgentSurvey<Measure, Measures> measures_;
+    AgentSurvey<StackRequest, StackReport> stack_survey_;
+    AgentSurvey<UsageRequest, UsageReport> usage_survey_;
     bool measuring_ = false;
     Deadline measured_at_{};
     Timer measured_;  ///< cancelled when hosts have answered

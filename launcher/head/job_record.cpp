@@ -230,14 +230,14 @@ void JobRecord::job_ended(int code, const std::string& report) {
     tell(EventKind::job_ended, std::move(fields));
 }
 
-void JobRecord::measured(HostId host, Measures measures) {
+void JobRecord::measured(HostId host, UsageReport report) {
     if (usages_.size() < spec_.placement.ranks.size()) usages_.resize(spec_.placement.ranks.size());
-    while (!measures_.has(host)) measures_.push_back({});
-    for (const RankUsage& usage : measures.ranks) {
+    while (!usage_.has(host)) usage_.push_back({});
+    for (const RankUsage& usage : report.ranks) {
         const auto slot = hosts_.planned_on(host, usage.place);
         if (!slot) continue;
         Usage& known = usages_[std::to_underlying(*slot)];
-        const std::int64_t span = measures.at_ns - known.at_ns;
+        const std::int64_t span = report.at_ns - known.at_ns;
         const bool same = known.last.pid == usage.pid && known.at_ns != 0;
         if (same && span < kUsageSpanMin) continue;
         if (!same) {
@@ -251,9 +251,9 @@ void JobRecord::measured(HostId host, Measures measures) {
                 static_cast<double>(usage.cpu_ns - known.last.cpu_ns) / static_cast<double>(span);
         }
         known.last = usage;
-        known.at_ns = measures.at_ns;
+        known.at_ns = report.at_ns;
     }
-    measures_[host] = std::move(measures);
+    usage_[host] = std::move(report);
 }
 
 std::string_view JobRecord::state() const {
@@ -293,14 +293,14 @@ json::object JobRecord::host_view(HostId host) const {
     if (state == "connecting") object["doing"] = hosts_[host].phase;
     if (troubles_.has(host) && !troubles_[host].why.empty()) object["why"] = troubles_[host].why;
     if (!hosts_[host].address.empty()) object["address"] = hosts_[host].address;
-    if (!measures_.has(host) || !measures_[host] || state != "joined") return object;
-    const Measures& measures = *measures_[host];
-    object["processors"] = measures.processors;
-    object["load"] = measures.load_milli / 1000.0;
-    object["memory_bytes"] = measures.memory_bytes;
-    object["memory_total_bytes"] = measures.memory_total_bytes;
+    if (!usage_.has(host) || !usage_[host] || state != "joined") return object;
+    const UsageReport& report = *usage_[host];
+    object["processors"] = report.processors;
+    object["load"] = report.load_milli / 1000.0;
+    object["memory_bytes"] = report.memory_bytes;
+    object["memory_total_bytes"] = report.memory_total_bytes;
     json::array gpus;
-    for (const GpuUsage& used : measures.gpus) {
+    for (const GpuUsage& used : report.gpus) {
         json::object gpu;
         gpu["index"] = used.index;
         gpu["name"] = used.name;

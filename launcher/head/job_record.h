@@ -44,7 +44,7 @@ public:
     void job_ending();
     /// \param report  what the user is told
     void job_ended(int code, const std::string& report);
-    void measured(HostId host, Measures measures);
+    void measured(HostId host, UsageReport report);
 
     /// The job as it is now; docs/EVENTS.md has the fields. \param waiting  who waits for what
     boost::json::object view(const std::vector<std::string>& waiting) const;
@@ -103,7 +103,7 @@ private:
     std::vector<Place> slots_;
     std::vector<Usage> usages_;                  ///< by place; empty until somebody measures
     PerHost<Trouble> troubles_;                  ///< of hosts that have failed, or are lost
-    PerHost<std::optional<Measures>> measures_;  ///< the last of each
+    PerHost<std::optional<UsageReport>> usage_;  ///< the last of each
 };
 
 }  // namespace dtrun::head

@@ -34,7 +34,7 @@ struct Resize {
 };
 
 /// What a command wants of a job.
-enum class Wish : std::uint8_t {
+enum class ControlCommand : std::uint8_t {
     stacks,  ///< where its ranks are
     attach,  ///< the output of a rank from now on, and input for it
     view,    ///< what is known of it, as JSON
@@ -42,8 +42,8 @@ enum class Wish : std::uint8_t {
 };
 
 /// Command -> head, its first frame.
-struct AskJob {
-    Wish wish = Wish::stacks;
+struct ControlRequest {
+    ControlCommand command = ControlCommand::stacks;
     Rank rank{};  ///< of attach
     /// Of stacks and view: what has not come then is left out. A view without is of what the head knows.
     std::uint32_t limit_ms = 0;
@@ -54,7 +54,8 @@ struct AskJob {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("wish", m.wish), f("rank", m.rank), f("limit_ms", m.limit_ms), f("signal", m.signal);
+        f("command", m.command), f("rank", m.rank), f("limit_ms", m.limit_ms),
+            f("signal", m.signal);
         f("has_terminal", m.has_terminal), f("size", m.size);
     }
 };

@@ -12,7 +12,7 @@
 namespace dtrun {
 
 /// Head -> agent: say where your ranks are, and what they have started.
-struct Look {
+struct StackRequest {
     std::uint32_t number = 0;    ///< of the question, for the answer
     std::uint32_t limit_ms = 0;  ///< for all of it
     std::int32_t signal = 0;     ///< sent to ranks that catch it, and nothing else is done; 0: none
@@ -56,8 +56,8 @@ struct ProcessStacks {
     }
 };
 
-/// Agent -> head: the answer to a Look.
-struct Stacks {
+/// Agent -> head: the answer to a StackRequest.
+struct StackReport {
     std::uint32_t number = 0;
     std::uint32_t signalled = 0;  ///< ranks that catch the signal, which was sent
     std::vector<ProcessStacks> processes;
@@ -69,7 +69,7 @@ struct Stacks {
 };
 
 /// Head -> agent: say what your ranks use, and how far they are.
-struct Measure {
+struct UsageRequest {
     std::uint32_t number = 0;  ///< of the question, for the answer
 
     template <class Self, class F>
@@ -119,8 +119,8 @@ struct GpuUsage {
     }
 };
 
-/// Agent -> head: the answer to a Measure.
-struct Measures {
+/// Agent -> head: the answer to a UsageRequest.
+struct UsageReport {
     std::uint32_t number = 0;
     std::int64_t at_ns = 0;  ///< by the agent's clock, which only it has
     std::uint32_t processors = 0;

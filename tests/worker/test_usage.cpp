@@ -44,18 +44,18 @@ pid_t busy_child() {
 
 TEST_CASE("a rank's processor time and memory are those of all its processes", "[ranks]") {
     const pid_t pid = busy_child();
-    const Measures measures = measure_ranks({{Rank{5}, pid}});
-    REQUIRE(measures.ranks.size() == 1);
-    const RankUsage& usage = measures.ranks.front();
+    const UsageReport report = measure_ranks({{Rank{5}, pid}});
+    REQUIRE(report.ranks.size() == 1);
+    const RankUsage& usage = report.ranks.front();
     CHECK(usage.rank == Rank{5});
     CHECK(usage.pid == pid);
     CHECK(usage.processes == 2);
     CHECK(usage.cpu_ns >= 50'000'000);
     CHECK(usage.cpu_ns < 10'000'000'000);
     CHECK(usage.memory_bytes >= 32u << 20);
-    CHECK(measures.processors > 0);
-    CHECK(measures.memory_total_bytes > measures.memory_bytes);
-    CHECK(measures.memory_bytes > 0);
+    CHECK(report.processors > 0);
+    CHECK(report.memory_total_bytes > report.memory_bytes);
+    CHECK(report.memory_bytes > 0);
     ::kill(-pid, SIGKILL);  // and what it has started
     ::waitpid(pid, nullptr, 0);
 }
@@ -64,10 +64,10 @@ TEST_CASE("a rank that has gone meanwhile has used nothing", "[ranks]") {
     const pid_t pid = ::fork();
     if (pid == 0) ::_exit(0);
     ::waitpid(pid, nullptr, 0);
-    const Measures measures = measure_ranks({{Rank{0}, pid}});
-    REQUIRE(measures.ranks.size() == 1);
-    CHECK(measures.ranks.front().cpu_ns == 0);
-    CHECK(measures.ranks.front().memory_bytes == 0);
+    const UsageReport report = measure_ranks({{Rank{0}, pid}});
+    REQUIRE(report.ranks.size() == 1);
+    CHECK(report.ranks.front().cpu_ns == 0);
+    CHECK(report.ranks.front().memory_bytes == 0);
 }
 
 TEST_CASE("what nvidia-smi says is GPUs, and whose processes use them", "[ranks]") {

@@ -327,7 +327,8 @@ void Agent::say_alive() {
 void Agent::say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits) {
     if (ending_.ending) return;
     for (const auto& service : services_) service->add_waits(waits);
-    if (const auto said = wait_report_.look(std::move(waits), at_least)) link_->send(encode(*said));
+    if (const auto said = wait_report_.request(std::move(waits), at_least))
+        link_->send(encode(*said));
 }
 
 void Agent::rank_exited(const Exited& ended) {
@@ -426,9 +427,10 @@ void Agent::subscribe() {
         [this](Probe probe) { tasks_.spawn(answer_probe(std::move(probe), ++probes_)); });
     router_.on<Roll>([this](const Roll& roll) { link_->send(encode(Rolled{roll.number})); });
     router_.on<SignalRanks>([this](const SignalRanks& order) { runner_->signal(order.signal); });
-    router_.on<Look>([this](const Look& look) { tasks_.spawn(answer_look(look)); });
-    router_.on<Measure>(
-        [this](const Measure& measure) { tasks_.spawn(answer_measure(measure.number)); });
+    router_.on<StackRequest>(
+        [this](const StackRequest& request) { tasks_.spawn(answer_stacks(request)); });
+    router_.on<UsageRequest>(
+        [this](const UsageRequest& measure) { tasks_.spawn(answer_usage(measure.number)); });
     router_.on<Resize>([this](const Resize& resize) {
         config_.terminal_size = resize.size;
         streams_->resize(resize.size);

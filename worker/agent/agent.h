@@ -64,10 +64,10 @@ struct AgentParts {
     std::function<asio::awaitable<Result<void>>(ranks::RankCommand command)> check_health;
     /// As ranks::take_stacks(). Empty: nothing is known of any rank.
     std::function<asio::awaitable<std::vector<ProcessStacks>>(
-        std::vector<ranks::RunningRank> ranks, contracts::Environment env, Look look)>
+        std::vector<ranks::RunningRank> ranks, contracts::Environment env, StackRequest request)>
         take_stacks;
     /// As ranks::measure_ranks(), with GPUs as they were last. Empty: nothing is known.
-    std::function<Measures(const std::vector<ranks::RunningRank>& ranks)> measure;
+    std::function<UsageReport(const std::vector<ranks::RunningRank>& ranks)> measure;
     /// Finds out what GPUs do, for the next measure; after the first.
     std::function<asio::awaitable<void>(std::vector<ranks::RunningRank> ranks,
                                         contracts::Environment env)>
@@ -172,9 +172,10 @@ private:
     asio::awaitable<void> tell_hang(Rank rank, std::string why);
     void tell_head(Bytes frame);
     void tell_user(const std::string& text);
-    asio::awaitable<void> answer_measure(std::uint32_t number);
-    asio::awaitable<void> answer_look(Look look);
-    asio::awaitable<std::vector<ProcessStacks>> look_at(std::optional<Rank> only, Look look);
+    asio::awaitable<void> answer_usage(std::uint32_t number);
+    asio::awaitable<void> answer_stacks(StackRequest request);
+    asio::awaitable<std::vector<ProcessStacks>> look_at(std::optional<Rank> only,
+                                                        StackRequest request);
     Result<void> open_debug_door();
     void add_debugger(ranks::RankCommand& command, const RankSlot& slot);
     void tell_debugger(Rank rank);

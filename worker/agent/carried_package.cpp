@@ -39,7 +39,7 @@ constexpr std::time_t kDay = 24 * 60 * 60;
 /// \param links  they may lead elsewhere, where the same is asked
 std::optional<std::string> changeable(const fs::path& folder, std::span<const uid_t> owners,
                                       bool links) {
-    const auto look = [&](const fs::path& path) -> std::optional<std::string> {
+    const auto request = [&](const fs::path& path) -> std::optional<std::string> {
         struct stat info {};
         if ((links ? ::stat : ::lstat)(path.c_str(), &info) != 0)
             return path.native() + " cannot be looked at";
@@ -49,11 +49,11 @@ std::optional<std::string> changeable(const fs::path& folder, std::span<const ui
         if ((info.st_mode & S_IWOTH) != 0) return "others may write to " + path.native();
         return std::nullopt;
     };
-    if (auto why = look(folder)) return why;
+    if (auto why = request(folder)) return why;
     std::error_code error;
     for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
          at.increment(error))
-        if (auto why = look(at->path())) return why;
+        if (auto why = request(at->path())) return why;
     if (error) return folder.native() + ": " + error.message();
     return std::nullopt;
 }

@@ -66,15 +66,15 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
         return ranks::check_health(**supervisor, std::move(command), kHealthCheckLimit);
     };
     parts.take_stacks = [supervisor](std::vector<ranks::RunningRank> ranks,
-                                     contracts::Environment env, Look look) {
-        return ranks::take_stacks(**supervisor, std::move(ranks), std::move(env), look);
+                                     contracts::Environment env, StackRequest request) {
+        return ranks::take_stacks(**supervisor, std::move(ranks), std::move(env), request);
     };
     const auto gpus = std::make_shared<std::unique_ptr<ranks::GpuWatch>>();
     parts.measure = [supervisor, gpus](const std::vector<ranks::RunningRank>& ranks) {
         if (!*gpus) *gpus = std::make_unique<ranks::GpuWatch>(**supervisor);
-        Measures measures = ranks::measure_ranks(ranks);
-        measures.gpus = (*gpus)->last();
-        return measures;
+        UsageReport report = ranks::measure_ranks(ranks);
+        report.gpus = (*gpus)->last();
+        return report;
     };
     parts.ask_gpus = [gpus](std::vector<ranks::RunningRank> ranks, contracts::Environment env) {
         return (*gpus)->ask(std::move(ranks), std::move(env));

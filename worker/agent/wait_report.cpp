@@ -21,8 +21,8 @@ void WaitReport::begin(std::uint64_t generation) {
     said_.clear();
 }
 
-std::optional<Waits> WaitReport::look(std::vector<RankWait> waits,
-                                      std::chrono::milliseconds at_least) {
+std::optional<Waits> WaitReport::request(std::vector<RankWait> waits,
+                                         std::chrono::milliseconds at_least) {
     if (generation_ == 0) return std::nullopt;
     std::erase_if(waits, [at_least](const RankWait& wait) {
         return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());

@@ -17,7 +17,7 @@ public:
     /// \param waits     of this moment
     /// \param at_least  shorter ones are left out: ranks that meet wait all the time, but not long
     /// \return what to send; often nothing, as nobody waits or all is as before
-    std::optional<Waits> look(std::vector<RankWait> waits, std::chrono::milliseconds at_least);
+    std::optional<Waits> request(std::vector<RankWait> waits, std::chrono::milliseconds at_least);
 
     static constexpr std::chrono::milliseconds kWorthTelling{1'000};
 

@@ -180,11 +180,12 @@ asio::awaitable<void> ask(Supervisor& processes, const Tools& tools, const Tool&
 
 asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
                                                         std::vector<RunningRank> ranks,
-                                                        contracts::Environment env, Look look) {
+                                                        contracts::Environment env,
+                                                        StackRequest request) {
     const Tools tools = find_tools(env);
-    if (look.only_by_tools && tools.gdb.empty() && tools.py_spy.empty())
+    if (request.only_by_tools && tools.gdb.empty() && tools.py_spy.empty())
         co_return std::vector<ProcessStacks>{};
-    const Deadline until = after(milliseconds(look.limit_ms));
+    const Deadline until = after(milliseconds(request.limit_ms));
     std::vector<Target> targets = targets_of(ranks);
     Taken taken;
     const asio::any_io_executor executor = co_await asio::this_coro::executor;
@@ -198,7 +199,7 @@ asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
     for (Target& target : targets)
         if (!tools.gdb.empty()) co_await ask(processes, tools, kGdb, until, target, taken);
     for (const Target& target : targets) {
-        if (target.told || look.only_by_tools) continue;
+        if (target.told || request.only_by_tools) continue;
         co_await asio::post(executor, asio::use_awaitable);
         ProcessStacks process = stacks_by_proc(target.pid);
         process.note = target.note;

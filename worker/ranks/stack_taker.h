@@ -24,7 +24,8 @@ class Supervisor;
 /// \return each process by each tool that has told something; /proc, at once, for what is left at the limit
 asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
                                                         std::vector<RunningRank> ranks,
-                                                        contracts::Environment env, Look look);
+                                                        contracts::Environment env,
+                                                        StackRequest request);
 
 /// Sends a signal to those of the ranks that catch it, so that it ends none. \return how many
 std::uint32_t signal_catchers(const std::vector<RunningRank>& ranks, int signal);

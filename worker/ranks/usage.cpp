@@ -86,15 +86,14 @@ std::uint64_t memory_of(std::string_view meminfo, std::string_view name) {
     return 0;
 }
 
-void measure_host(Measures& measures) {
-    measures.processors = static_cast<std::uint32_t>(std::max(0L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+void measure_host(UsageReport& report) {
+    report.processors = static_cast<std::uint32_t>(std::max(0L, ::sysconf(_SC_NPROCESSORS_ONLN)));
     double load[1] = {};
-    if (::getloadavg(load, 1) == 1) measures.load_milli = static_cast<std::uint32_t>(load[0] * 1e3);
+    if (::getloadavg(load, 1) == 1) report.load_milli = static_cast<std::uint32_t>(load[0] * 1e3);
     const std::string meminfo = read_file("/proc/meminfo").value_or("");
-    measures.memory_total_bytes = memory_of(meminfo, "MemTotal");
-    measures.memory_bytes =
-        measures.memory_total_bytes -
-        std::min(measures.memory_total_bytes, memory_of(meminfo, "MemAvailable"));
+    report.memory_total_bytes = memory_of(meminfo, "MemTotal");
+    report.memory_bytes = report.memory_total_bytes -
+                          std::min(report.memory_total_bytes, memory_of(meminfo, "MemAvailable"));
 }
 
 std::vector<std::string_view> cells(std::string_view line) {
@@ -105,17 +104,17 @@ std::vector<std::string_view> cells(std::string_view line) {
 
 }  // namespace
 
-Measures measure_ranks(const std::vector<RunningRank>& ranks) {
-    Measures measures;
-    measures.at_ns = Clock::now().time_since_epoch().count();
-    measure_host(measures);
+UsageReport measure_ranks(const std::vector<RunningRank>& ranks) {
+    UsageReport report;
+    report.at_ns = Clock::now().time_since_epoch().count();
+    measure_host(report);
     std::vector<pid_t> roots;
     for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
-    if (roots.empty()) return measures;
+    if (roots.empty()) return report;
     const std::vector<std::vector<pid_t>> below = descendants_of_each(roots);
     for (std::size_t i = 0; i < ranks.size(); ++i)
-        measures.ranks.push_back(usage_of(ranks[i], below[i]));
-    return measures;
+        report.ranks.push_back(usage_of(ranks[i], below[i]));
+    return report;
 }
 
 std::vector<GpuUsage> parse_gpus(std::string_view gpus, std::string_view processes,

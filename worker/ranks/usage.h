@@ -19,7 +19,7 @@ class Supervisor;
 
 /// Processor time and memory of ranks, each with all processes below it, and of this host; by one look at
 /// /proc. Blocks for as long as that takes: some milliseconds where a thousand processes run.
-Measures measure_ranks(const std::vector<RunningRank>& ranks);
+UsageReport measure_ranks(const std::vector<RunningRank>& ranks);
 
 /// The GPUs of this host, by nvidia-smi: an agent is one static file, which cannot load NVIDIA's library.
 ///

@@ -36,24 +36,24 @@ std::string place_of(const std::vector<ProcessStacks>& processes) {
 
 }  // namespace
 
-asio::awaitable<void> Agent::answer_look(Look look) {
-    Stacks stacks;
-    stacks.number = look.number;
-    if (look.signal != 0)
-        stacks.signalled = ranks::signal_catchers(runner_->running_ranks(), look.signal);
+asio::awaitable<void> Agent::answer_stacks(StackRequest request) {
+    StackReport stacks;
+    stacks.number = request.number;
+    if (request.signal != 0)
+        stacks.signalled = ranks::signal_catchers(runner_->running_ranks(), request.signal);
     else
-        stacks.processes = co_await look_at(std::nullopt, look);
+        stacks.processes = co_await look_at(std::nullopt, request);
     link_->send(encode(stacks));
 }
 
 /// The answer does not wait for what GPUs do, which may take seconds to find out.
-asio::awaitable<void> Agent::answer_measure(std::uint32_t number) {
+asio::awaitable<void> Agent::answer_usage(std::uint32_t number) {
     std::vector<ranks::RunningRank> ranks = runner_->running_ranks();
-    Measures measures;
-    if (parts_.measure) measures = parts_.measure(ranks);
-    measures.number = number;
+    UsageReport report;
+    if (parts_.measure) report = parts_.measure(ranks);
+    report.number = number;
     const auto steps = connections_->relay().steps();
-    for (RankUsage& usage : measures.ranks) {
+    for (RankUsage& usage : report.ranks) {
         const auto found = steps.find(usage.rank);
         if (found == steps.end()) continue;
         usage.counts_steps = true;
@@ -61,15 +61,16 @@ asio::awaitable<void> Agent::answer_measure(std::uint32_t number) {
         usage.step_ns = found->second.at.time_since_epoch().count();
         usage.span_us = static_cast<std::uint64_t>(found->second.span.count() * 1e6);
     }
-    link_->send(encode(measures));
+    link_->send(encode(report));
     if (!parts_.ask_gpus) co_return;
     contracts::Environment env = preflight_.env;
     co_await parts_.ask_gpus(std::move(ranks), std::move(env));
 }
 
 /// Two tools cannot look at one process at once, so those who ask have their turn.
-asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> only, Look look) {
-    const Deadline until = after(milliseconds(look.limit_ms));
+asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> only,
+                                                           StackRequest request) {
+    const Deadline until = after(milliseconds(request.limit_ms));
     while (looking_ && Clock::now() < until) {
         DeadlineGuard guard(look_ends_, until);
         co_await look_ends_.async_wait(use_tuple);
@@ -78,12 +79,12 @@ asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> o
     std::vector<ProcessStacks> stacks;
     if (looking_ || !parts_.take_stacks || left <= milliseconds(0)) co_return stacks;
     looking_ = true;
-    look.limit_ms = static_cast<std::uint32_t>(left.count());
+    request.limit_ms = static_cast<std::uint32_t>(left.count());
     std::vector<ranks::RunningRank> ranks = runner_->running_ranks();
     if (only)
         std::erase_if(ranks, [only](const ranks::RunningRank& each) { return each.rank != *only; });
     contracts::Environment env = preflight_.env;
-    stacks = co_await parts_.take_stacks(std::move(ranks), std::move(env), look);
+    stacks = co_await parts_.take_stacks(std::move(ranks), std::move(env), request);
     looking_ = false;
     look_ends_.cancel();
     co_return stacks;
@@ -92,10 +93,10 @@ asio::awaitable<std::vector<ProcessStacks>> Agent::look_at(std::optional<Rank> o
 /// Where it hangs is told with it, if a tool can say that soon.
 asio::awaitable<void> Agent::tell_hang(Rank rank, std::string why) {
     const std::uint64_t generation = assign_.generation;
-    Look look;
-    look.limit_ms = kHangLimitMs;
-    look.only_by_tools = true;
-    const std::vector<ProcessStacks> stacks = co_await look_at(rank, look);
+    StackRequest request;
+    request.limit_ms = kHangLimitMs;
+    request.only_by_tools = true;
+    const std::vector<ProcessStacks> stacks = co_await look_at(rank, request);
     if (config_.kills_hung()) why += ": it is killed (--on-hang)";
     tell_user(why + place_of(stacks));
     if (config_.kills_hung()) runner_->kill(generation, rank);
