@@ -44,14 +44,14 @@ DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
     context_.agents.on<SeveredNews>(
         [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
     context_.agents.on<Paused>(this, &DaemonAssigner::paused);
-    for (const FrameType type : {FrameType::desk, FrameType::rolled})
+    for (const FrameType type : {FrameType::rejoin_status, FrameType::ready_to_commit})
         context_.agents.on(type, [this, type](HostId, std::string_view payload) -> Result<void> {
             if (uplink_) uplink_->say(whole_frame(type, payload));
             return {};
         });
     orders_.on<Assign>(this, &DaemonAssigner::begin_generation);
     orders_.on<Pause>(this, &DaemonAssigner::pause);
-    for (const FrameType type : {FrameType::prepare, FrameType::notify, FrameType::roll,
+    for (const FrameType type : {FrameType::prepare, FrameType::notify, FrameType::query_commit,
                                  FrameType::end_ranks, FrameType::sever})
         orders_.on(type, [this, type](std::string_view payload) -> Result<void> {
             context_.hosts.send(kOwnHost, whole_frame(type, payload));

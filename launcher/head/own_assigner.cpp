@@ -70,8 +70,8 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     context_.agents.on<Paused>(this, &OwnAssigner::paused);
     context_.agents.on<SeveredNews>(
         [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
-    context_.agents.on<DeskNews>(this, &OwnAssigner::process_says);
-    context_.agents.on<Rolled>(this, &OwnAssigner::rolled);
+    context_.agents.on<RejoinStatus>(this, &OwnAssigner::process_says);
+    context_.agents.on<ReadyToCommit>(this, &OwnAssigner::ready_to_commit);
 }
 
 void OwnAssigner::listed(HostId host, std::uint32_t slots) {
@@ -136,15 +136,15 @@ void OwnAssigner::failed(HostId host, const std::string& why) {
     obey();
 }
 
-/// A process has come to a place where it may get another rank; see DeskState.
-void OwnAssigner::process_says(HostId host, const DeskNews& news) {
+/// A process has come to a place where it may get another rank; see RejoinState.
+void OwnAssigner::process_says(HostId host, const RejoinStatus& news) {
     if (!is_elastic() || !context_.hosts.planned_on(host, news.place)) return;
     generations_.process_says(host, news.place, news.state, Clock::now());
     obey();
 }
 
-void OwnAssigner::rolled(HostId host, const Rolled& rolled) {
-    generations_.host_rolled(host, rolled.number, Clock::now());
+void OwnAssigner::ready_to_commit(HostId host, const ReadyToCommit& ready_to_commit) {
+    generations_.host_ready_to_commit(host, ready_to_commit.number, Clock::now());
     obey();
 }
 
@@ -206,7 +206,7 @@ void OwnAssigner::obey() {
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
     if (orders.notify || orders.warn) tell_change(orders.warn);
-    if (orders.roll) context_.hosts.send_to_all(encode(Roll{*orders.roll}));
+    if (orders.query_commit) context_.hosts.send_to_all(encode(QueryCommit{*orders.query_commit}));
     for (const HostId host : orders.release) release(host);
     if (orders.ended) return end(*orders.ended);
     if (!orders.begin) return;

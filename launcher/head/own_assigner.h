@@ -52,8 +52,8 @@ private:
     };
 
     void paused(HostId host, const Paused& paused);
-    void process_says(HostId host, const DeskNews& news);
-    void rolled(HostId host, const Rolled& rolled);
+    void process_says(HostId host, const RejoinStatus& news);
+    void ready_to_commit(HostId host, const ReadyToCommit& ready_to_commit);
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<RankAssignment>& ranks);

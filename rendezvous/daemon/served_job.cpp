@@ -45,7 +45,7 @@ JobPolicy policy_of(const Enter& enter) {
     policy.hosts_may_come = policy.hosts_enter = true;
     for (auto* const span :
          {&policy.timeout, &policy.last_call, &policy.warn_time, &policy.cooldown_min,
-          &policy.cooldown_max, &policy.refill_wait, &policy.desk_timeout})
+          &policy.cooldown_max, &policy.refill_wait, &policy.rejoin_timeout})
         *span = bounded(*span);
     if (policy.start_timeout) policy.start_timeout = bounded(*policy.start_timeout);
     return policy;
@@ -67,7 +67,7 @@ const char* phase_name(const Generations& generations) {
             return generations.is_finishing() ? "finishing" : "running";
         case Phase::pausing:
         case Phase::collecting:
-        case Phase::calling:
+        case Phase::committing:
             return "changing";
         case Phase::ended:
             return "ended";
@@ -308,11 +308,11 @@ Result<void> ServedJob::from_member(MemberId id, const FrameView& frame, Deadlin
     switch (frame.type) {
         case FrameType::exited:
             return rank_exited(host, frame.payload, now);
-        case FrameType::desk: {
-            const auto news = decode<DeskNews>(frame.payload);
+        case FrameType::rejoin_status: {
+            const auto news = decode<RejoinStatus>(frame.payload);
             if (!news) return std::unexpected(news.error());
             if (!is_below(news->place, hosts_[host].slots)) return {};
-            if (news->state == DeskState::waiting)
+            if (news->state == RejoinState::wants_rank)
                 hub_.fail_fences(hosts_[host].name + " asks for a place in the next generation");
             generations_->process_says(host, news->place, news->state, now);
             return {};
@@ -326,10 +326,10 @@ Result<void> ServedJob::from_member(MemberId id, const FrameView& frame, Deadlin
             generations_->host_paused(host, paused->generation, now);
             return {};
         }
-        case FrameType::rolled: {
-            const auto rolled = decode<Rolled>(frame.payload);
-            if (!rolled) return std::unexpected(rolled.error());
-            generations_->host_rolled(host, rolled->number, now);
+        case FrameType::ready_to_commit: {
+            const auto ready_to_commit = decode<ReadyToCommit>(frame.payload);
+            if (!ready_to_commit) return std::unexpected(ready_to_commit.error());
+            generations_->host_ready_to_commit(host, ready_to_commit->number, now);
             return {};
         }
         case FrameType::leave: {
@@ -440,7 +440,7 @@ void ServedJob::carry_out() {
              prepare_world(assign_world(next, *orders.prepare, hosts_, false)))
             send(host, order);
     if (orders.notify || orders.warn) tell_change(orders.warn);
-    if (orders.roll) send_to_all(Roll{*orders.roll});
+    if (orders.query_commit) send_to_all(QueryCommit{*orders.query_commit});
     if (orders.ended) return finish(*orders.ended);
     if (orders.begin) begin(*orders.begin);
 }

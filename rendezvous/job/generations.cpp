@@ -82,7 +82,7 @@ void Generations::each_process(Do apply) {
 /// survive the loss of a peer.
 bool Generations::is_keepable() const {
     return all_living([](const Process& process) {
-        return process.capable && (process.settled || process.waiting);
+        return process.supports_rejoin && (process.rendezvoused || process.wants_rank);
     });
 }
 
@@ -187,29 +187,29 @@ void Generations::settle(Deadline now) {
 
 // ---- The end of a world: processes go on -------------------------------------------------------------
 
-void Generations::process_says(HostId id, SlotIndex place, DeskState state, Deadline now) {
+void Generations::process_says(HostId id, SlotIndex place, RejoinState state, Deadline now) {
     Process& process = slot_at(id, place).process;
     const bool ends = phase_ == Phase::pausing || phase_ == Phase::ended;
     switch (state) {
-        case DeskState::capable:
-            process.capable = true;
+        case RejoinState::supports_rejoin:
+            process.supports_rejoin = true;
             return;
-        case DeskState::settled:
-            process.settled = true;
+        case RejoinState::rendezvoused:
+            process.rendezvoused = true;
             return;
-        case DeskState::gated:
-            process.gated = process.prepared;
+        case RejoinState::held_at_start:
+            process.held_at_start = process.prepared;
             if (!is_prepared()) return;
             if (phase_ == Phase::running) notify();
             return gather(now);
-        case DeskState::waiting:
-            process.waiting = process.lives;
+        case RejoinState::wants_rank:
+            process.wants_rank = process.lives;
             if (!process.lives || ends) return;
             // Without a notice one of its collectives has failed, and those of the others will.
             if (phase_ == Phase::running && !notified_) return lose("a collective failed", now);
             if (phase_ == Phase::running) {
                 phase_ = Phase::collecting;
-                desk_until_ = now + policy_.desk_timeout;
+                rejoin_until_ = now + policy_.rejoin_timeout;
             }
             return gather(now);
     }
@@ -225,7 +225,7 @@ void Generations::collect(Deadline now) {
     abandon_prepared();
     if (!severed_) {  // some may have left already, after a notice
         severed_ = true;
-        desk_until_ = now + policy_.desk_timeout;
+        rejoin_until_ = now + policy_.rejoin_timeout;
         refill_until_ = now + policy_.refill_wait;
         orders_.sever = true;
     }
@@ -240,7 +240,7 @@ void Generations::collect(Deadline now) {
 void Generations::gather(Deadline now) {
     if (phase_ != Phase::collecting) return;
     if (!any_lives()) return nobody_lives(now);
-    if (!all_living([](const Process& process) { return process.waiting; })) return;
+    if (!all_living([](const Process& process) { return process.wants_rank; })) return;
     if (one_is_done_ && !one_is_lost_ && !asked_)
         return end(End::Cause::finished, "ranks have ended well, and all others have stopped");
     const bool because_of_host = std::exchange(host_was_lost_, false);
@@ -267,19 +267,19 @@ void Generations::go_on_as_few(Deadline now) {
 
 /// What was prepared counted on them.
 void Generations::end_who_does_not_ask() {
-    if (all_living([](const Process& process) { return process.waiting; })) return;
+    if (all_living([](const Process& process) { return process.wants_rank; })) return;
     abandon_prepared();
     one_is_lost_ = true;
     each_process([this](HostId host, SlotIndex place, Process& process) {
-        if (!process.lives || process.waiting) return;
+        if (!process.lives || process.wants_rank) return;
         process = {.ending = true};
         orders_.kill.emplace_back(host, place);
     });
 }
 
 void Generations::tick_collecting(Deadline now) {
-    if (desk_until_ && *desk_until_ <= now) {
-        desk_until_.reset();
+    if (rejoin_until_ && *rejoin_until_ <= now) {
+        rejoin_until_.reset();
         end_who_does_not_ask();
         gather(now);
     }
@@ -302,7 +302,7 @@ bool Generations::prepare(Deadline now) {
         if (assigned.fresh)
             slot_at(assigned.host, assigned.rank.place).process = {.prepared = true};
     target_ = std::move(world);
-    prepared_until_ = now + policy_.desk_timeout;
+    prepared_until_ = now + policy_.rejoin_timeout;
     orders_.prepare = target_;
     return true;
 }
@@ -310,7 +310,7 @@ bool Generations::prepare(Deadline now) {
 /// Whether all processes that the next world needs are there.
 bool Generations::is_prepared() const {
     return !target_.empty() && std::ranges::all_of(target_, [this](const RankAssignment& assigned) {
-        return !assigned.fresh || slot_at(assigned.host, assigned.rank.place).process.gated;
+        return !assigned.fresh || slot_at(assigned.host, assigned.rank.place).process.held_at_start;
     });
 }
 
@@ -330,17 +330,18 @@ void Generations::abandon_prepared() {
 /// Before the places are given, which cannot be taken back, every host says that it is there.
 void Generations::call(std::vector<RankAssignment> world) {
     target_ = std::move(world);
-    phase_ = Phase::calling;
-    orders_.roll = ++roll_;
-    to_roll_.clear();
+    phase_ = Phase::committing;
+    orders_.query_commit = ++last_query_;
+    unanswered_.clear();
     for (const RankAssignment& assigned : target_)
-        if (to_roll_.empty() || to_roll_.back() != assigned.host) to_roll_.push_back(assigned.host);
+        if (unanswered_.empty() || unanswered_.back() != assigned.host)
+            unanswered_.push_back(assigned.host);
 }
 
-void Generations::host_rolled(HostId host, std::uint64_t number, Deadline now) {
-    if (phase_ != Phase::calling || number != roll_) return;
-    std::erase(to_roll_, host);
-    if (!to_roll_.empty() || !may_reset()) return;
+void Generations::host_ready_to_commit(HostId host, std::uint64_t number, Deadline now) {
+    if (phase_ != Phase::committing || number != last_query_) return;
+    std::erase(unanswered_, host);
+    if (!unanswered_.empty() || !may_reset()) return;
     begin(std::exchange(target_, {}), now);
 }
 
@@ -394,7 +395,8 @@ void Generations::begin(std::vector<RankAssignment> world, Deadline now) {
         const Process before =
             std::exchange(slot_at(assigned.host, assigned.rank.place).process, {});
         assigned.fresh = !before.lives && !before.prepared;
-        processes.push_back({.lives = true, .early = !assigned.fresh, .capable = before.capable});
+        processes.push_back(
+            {.lives = true, .early = !assigned.fresh, .supports_rejoin = before.supports_rejoin});
     }
     if (std::ranges::all_of(world, &RankAssignment::fresh)) is_finishing_ = false;
     each_process([this](HostId host, SlotIndex place, Process& process) {
@@ -414,7 +416,7 @@ void Generations::begin(std::vector<RankAssignment> world, Deadline now) {
 void Generations::forget_plans() {
     target_.clear();
     notified_ = severed_ = false;
-    for (auto* const deadline : {&call_until_, &desk_until_, &refill_until_, &warned_until_,
+    for (auto* const deadline : {&call_until_, &rejoin_until_, &refill_until_, &warned_until_,
                                  &replaced_until_, &prepared_until_})
         deadline->reset();
 }
@@ -447,7 +449,7 @@ void Generations::change(Deadline now) {
         const bool prepares = prepare(now);
         if (!prepares) notify();
         if (prepares && is_draining()) replaced_until_ = now + kReplacedWithin;
-    } else if (all_living([](const Process& process) { return process.capable; })) {
+    } else if (all_living([](const Process& process) { return process.supports_rejoin; })) {
         call_until_ = now + policy_.last_call;  // they have not met yet
     } else if (policy_.warn_time.count() == 0) {
         pause(kHostsChange, now);
@@ -463,7 +465,7 @@ void Generations::give_up_prepared(Deadline now) {
     prepared_until_.reset();
     if (target_.empty() || is_prepared()) return;
     each_process([this, now](HostId host, SlotIndex place, const Process& process) {
-        if (!process.prepared || process.gated) return;
+        if (!process.prepared || process.held_at_start) return;
         Slot& slot = slot_at(host, place);
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
     });
@@ -525,7 +527,7 @@ Deadline Generations::next_deadline() const {
         consider(replaced_until_);
     }
     if (phase_ == Phase::collecting) {
-        consider(desk_until_);
+        consider(rejoin_until_);
         consider(refill_until_);
     }
     const bool waits = phase_ == Phase::waiting || phase_ == Phase::collecting;

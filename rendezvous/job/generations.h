@@ -58,7 +58,8 @@ public:
     void host_lost(HostId host, const std::string& why, Deadline now);  ///< after it was ready
     /// Nothing of the ranks is left on this host.
     void host_paused(HostId host, std::uint64_t generation, Deadline now);
-    void host_rolled(HostId host, std::uint64_t number, Deadline now);  ///< the answer to a roll
+    void host_ready_to_commit(HostId host, std::uint64_t number,
+                              Deadline now);  ///< the answer to query_commit
     /// How a process has ended.
     struct RankEnd {
         bool well = false;       ///< with code 0
@@ -79,7 +80,7 @@ public:
     /// All processes of a host that have ranks have ended well, and it goes.
     void host_finished(HostId host, Deadline now);
     /// Where a process has come to that can live through several worlds.
-    void process_says(HostId host, SlotIndex place, DeskState state, Deadline now);
+    void process_says(HostId host, SlotIndex place, RejoinState state, Deadline now);
     /// All ranks are to start again, and nobody is to blame.
     void restart(const std::string& why, Deadline now);
     void tick(Deadline now);  ///< at next_deadline(), or any time
@@ -120,8 +121,9 @@ public:
         std::vector<std::pair<HostId, SlotIndex>> kill{};  ///< end these processes
         /// Start the fresh ones of these ranks, for generation() + 1, which has not begun.
         std::optional<std::vector<RankAssignment>> prepare{};
-        bool notify = false;                  ///< tell all processes that hosts have changed
-        std::optional<std::uint64_t> roll{};  ///< have every host answer with host_rolled()
+        bool notify = false;  ///< tell all processes that hosts have changed
+        std::optional<std::uint64_t>
+            query_commit{};  ///< have every host answer with host_ready_to_commit()
         /// generation() has these ranks: start those that are fresh. All others have processes, or had:
         /// the end of one that is not known yet is still to come.
         std::optional<std::vector<RankAssignment>> begin{};
@@ -137,7 +139,7 @@ public:
         running,
         pausing,     ///< all ranks are being ended
         collecting,  ///< processes that live on ask for their places, one after the other
-        calling,     ///< all have asked: every host says that it is there
+        committing,  ///< all have asked: every host says that it is there
         ended,
     };
     Phase phase() const { return phase_; }
@@ -184,7 +186,7 @@ public:
         f("finishing", m.is_finishing_), f("done", m.one_is_done_), f("lost", m.one_is_lost_);
         f("asked", m.asked_), f("warned", m.warned_), f("failure", m.failure_);
         f("host_was_lost", m.host_was_lost_), f("severed", m.severed_);
-        f("notified", m.notified_), f("roll", m.roll_);
+        f("notified", m.notified_), f("roll", m.last_query_);
     }
 
 private:
@@ -200,13 +202,14 @@ private:
         bool early = false;     ///< it has been there before that world
         bool prepared = false;  ///< it was started for the next one
         bool ending = false;    ///< it was told to end, and has not yet
-        bool capable = false, gated = false, settled = false, waiting = false;  ///< see DeskState
+        bool supports_rejoin = false, held_at_start = false, rendezvoused = false,
+             wants_rank = false;  ///< see RejoinState
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
             f("lives", m.lives), f("early", m.early), f("prepared", m.prepared);
-            f("ending", m.ending), f("capable", m.capable), f("gated", m.gated);
-            f("settled", m.settled), f("waiting", m.waiting);
+            f("ending", m.ending), f("capable", m.supports_rejoin), f("gated", m.held_at_start);
+            f("settled", m.rendezvoused), f("waiting", m.wants_rank);
         }
     };
     struct Slot {
@@ -337,12 +340,12 @@ private:
     std::uint32_t own_faults_ = 0;    ///< in a row
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     std::vector<RankAssignment>
-        target_;              ///< the next world: processes are prepared for it, or it is called
-    bool severed_ = false;    ///< a loss has ended the connections of this world
-    bool notified_ = false;   ///< processes were told that hosts have changed
-    std::uint64_t roll_ = 0;  ///< number of the last call
-    std::vector<HostId> to_roll_;           ///< who has not answered it
-    std::optional<Deadline> desk_until_;    ///< for processes to ask for a place
+        target_;             ///< the next world: processes are prepared for it, or it is called
+    bool severed_ = false;   ///< a loss has ended the connections of this world
+    bool notified_ = false;  ///< processes were told that hosts have changed
+    std::uint64_t last_query_ = 0;          ///< number of the last call
+    std::vector<HostId> unanswered_;        ///< who has not answered it
+    std::optional<Deadline> rejoin_until_;  ///< for processes to ask for a place
     std::optional<Deadline> refill_until_;  ///< with Refill::wait: for a new process
     std::optional<Deadline> waiting_since_;
     std::optional<Deadline> call_until_;      ///< the next world waits for more until then

@@ -20,7 +20,7 @@ Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const R
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
         abandon_prepared();
-    } else if (!process.ending || phase_ == Phase::calling) {
+    } else if (!process.ending || phase_ == Phase::committing) {
         return Meaning::nothing;
     }
     if (phase_ == Phase::running) {
@@ -49,8 +49,8 @@ Generations::Meaning Generations::ranked_ended(const Process& process, const Fai
         return Meaning::saved;
     }
     if (well) {
-        const bool would_meet = process.capable || process.early;
-        ended_well(!would_meet || process.settled || process.waiting, now);
+        const bool would_meet = process.supports_rejoin || process.early;
+        ended_well(!would_meet || process.rendezvoused || process.wants_rank, now);
         return Meaning::well;
     }
     one_is_lost_ = true;

@@ -48,7 +48,7 @@ void Generations::reconsider(Deadline now) {
             return look(now);
         case Phase::running:
             return is_draining() && !notified_ ? change(now) : call_more(now);
-        case Phase::calling:
+        case Phase::committing:
             if (!is_stale) return;
             phase_ = Phase::collecting;
             [[fallthrough]];

@@ -61,11 +61,11 @@ void Generations::go_on(Deadline now, std::chrono::milliseconds newcomers_wait) 
             return;
         case Phase::pausing:
             return all_paused() ? settle(now) : void();
-        case Phase::calling:
+        case Phase::committing:
             phase_ = Phase::collecting;
             [[fallthrough]];
         case Phase::collecting:
-            desk_until_ = now + policy_.desk_timeout;
+            rejoin_until_ = now + policy_.rejoin_timeout;
             refill_until_ = now + policy_.refill_wait;
             return gather(now);
         case Phase::ended:

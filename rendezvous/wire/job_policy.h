@@ -58,7 +58,7 @@ struct JobPolicy {
     Refill refill = Refill::now;
     std::chrono::milliseconds refill_wait{10'000};  ///< with Refill::wait
     /// For survivors of a loss to ask for a new place; who has not by then is ended.
-    std::chrono::milliseconds desk_timeout{300'000};
+    std::chrono::milliseconds rejoin_timeout{300'000};
 
     bool operator==(const JobPolicy&) const = default;
     template <class Self, class F>
@@ -73,7 +73,7 @@ struct JobPolicy {
         f("warn_time_ms", m.warn_time), f("warn_signal", m.warn_signal);
         f("cooldown_min_ms", m.cooldown_min), f("cooldown_max_ms", m.cooldown_max);
         f("refill", m.refill), f("refill_wait_ms", m.refill_wait);
-        f("desk_timeout_ms", m.desk_timeout);
+        f("desk_timeout_ms", m.rejoin_timeout);
     }
 };
 

@@ -98,16 +98,16 @@ struct Prepare {
 };
 
 /// How far a process has come that can live through several generations.
-enum class DeskState : std::uint8_t {
-    capable,  ///< it has said that it can
-    gated,    ///< it was started for a generation that has not begun, and waits for that
-    settled,  ///< it has met the others of its generation
-    waiting,  ///< it asks for its place in the next generation
+enum class RejoinState : std::uint8_t {
+    supports_rejoin,  ///< it has said that it can
+    held_at_start,    ///< it was started for a generation that has not begun, and waits for that
+    rendezvoused,     ///< it has met the others of its generation
+    wants_rank,       ///< it asks for its place in the next generation
 };
 
-struct DeskNews {
+struct RejoinStatus {
     SlotIndex place{};
-    DeskState state{};
+    RejoinState state{};
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -130,7 +130,7 @@ struct Notify {
     }
 };
 
-struct Roll {
+struct QueryCommit {
     std::uint64_t number = 0;  ///< each call has its own
 
     template <class Self, class F>
@@ -139,7 +139,7 @@ struct Roll {
     }
 };
 
-struct Rolled {
+struct ReadyToCommit {
     std::uint64_t number = 0;
 
     template <class Self, class F>

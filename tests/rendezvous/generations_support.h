@@ -59,14 +59,15 @@ inline constexpr SlotIndex p0{0}, p1{1};
 inline Generations keeping(JobPolicy limits, std::uint32_t hosts) {
     Generations job = begun(std::move(limits), hosts);
     for (const RankAssignment& assigned : job.world())
-        for (const DeskState state : {DeskState::settled, DeskState::capable})
+        for (const RejoinState state : {RejoinState::rendezvoused, RejoinState::supports_rejoin})
             job.process_says(assigned.host, assigned.rank.place, state, kStart);
     return job;
 }
 
 inline void wait_at_desk(Generations& job,
                          std::initializer_list<std::pair<HostId, SlotIndex>> who) {
-    for (const auto& [host, place] : who) job.process_says(host, place, DeskState::waiting, kStart);
+    for (const auto& [host, place] : who)
+        job.process_says(host, place, RejoinState::wants_rank, kStart);
 }
 
 /// Each seat as "host.slot", with a '*' if its process is fresh; "-" if there are none.
@@ -83,9 +84,9 @@ inline std::string written(const std::optional<std::vector<RankAssignment>>& wor
 inline void meet_again(Generations& job, std::initializer_list<std::pair<HostId, SlotIndex>> who,
                        std::initializer_list<HostId> hosts) {
     wait_at_desk(job, who);
-    const auto roll = job.take_orders().roll;
-    REQUIRE(roll);
-    for (const HostId host : hosts) job.host_rolled(host, *roll, kStart);
+    const auto query_commit = job.take_orders().query_commit;
+    REQUIRE(query_commit);
+    for (const HostId host : hosts) job.host_ready_to_commit(host, *query_commit, kStart);
 }
 
 }  // namespace dtrun::generations

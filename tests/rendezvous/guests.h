@@ -70,7 +70,7 @@ public:
         exited.code = code;
         say(who, exited);
     }
-    void desk(std::uint64_t who, DeskState state) { say(who, DeskNews{SlotIndex{0}, state}); }
+    void desk(std::uint64_t who, RejoinState state) { say(who, RejoinStatus{SlotIndex{0}, state}); }
     /// Those that were told to end their ranks have done so.
     void pause(std::initializer_list<std::uint64_t> all) {
         for (const std::uint64_t who : all) say(who, Paused{job().generation() + 1});
@@ -105,7 +105,7 @@ public:
         std::optional<Pause> pause;
         std::optional<Notify> notify;
         std::optional<Prepare> prepare;
-        std::optional<Roll> roll;
+        std::optional<QueryCommit> query_commit;
         std::optional<Sever> sever;
         std::optional<EndRanks> ends;
         std::optional<Stop> stop;
@@ -176,8 +176,8 @@ private:
             case FrameType::prepare:
                 told.prepare = *decode<Prepare>(frame.payload);
                 return;
-            case FrameType::roll:
-                told.roll = *decode<Roll>(frame.payload);
+            case FrameType::query_commit:
+                told.query_commit = *decode<QueryCommit>(frame.payload);
                 return;
             case FrameType::sever:
                 told.sever = *decode<Sever>(frame.payload);

@@ -173,14 +173,14 @@ TEST_CASE("ranks that can go on by the time that a host is lost forget that they
     job.host_delisted(h1, kStart + 5s);
     REQUIRE(job.take_orders().warn);
     for (const RankAssignment& assigned : job.world())
-        for (const DeskState state : {DeskState::settled, DeskState::capable})
+        for (const RejoinState state : {RejoinState::rendezvoused, RejoinState::supports_rejoin})
             job.process_says(assigned.host, assigned.rank.place, state, kStart + 6s);
     job.rank_ended(h1, p0, {.own_fault = true}, kStart + 7s);  // it was saved
     job.host_lost(h1, "crashed", kStart + 8s);
     REQUIRE(job.take_orders().sever);
     wait_at_desk(job, {{h0, p1}});
     job.rank_ended(h0, p0, {.why = "killed"}, kStart + 9s);
-    CHECK(job.take_orders().roll);  // the other is not kept waiting
+    CHECK(job.take_orders().query_commit);  // the other is not kept waiting
 }
 
 TEST_CASE(
@@ -272,7 +272,7 @@ TEST_CASE("a host that replaces another is there before the other is left", "[el
     CHECK_FALSE(orders.notify);
     SECTION("if it comes soon") {
         for (const SlotIndex place : {p0, p1})
-            job.process_says(h2, place, DeskState::gated, kStart + 6s);
+            job.process_says(h2, place, RejoinState::held_at_start, kStart + 6s);
         CHECK(job.take_orders().notify);
         meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h1, h2});
         CHECK(written(job.take_orders().begin) == "1.0 1.1 2.0 2.1 ");

@@ -30,10 +30,10 @@ bool has_rank(Is is) {
 
 /// What a host sends to the head, which gets it later, in this order.
 struct Mail {
-    enum class Kind { ended, said, rolled, paused, left } kind{};
+    enum class Kind { ended, said, ready_to_commit, paused, left } kind{};
     SlotIndex place{};
     Generations::RankEnd end{};
-    DeskState state{};
+    RejoinState state{};
     std::uint64_t number = 0;
 };
 
@@ -156,7 +156,7 @@ struct KeepModel {
                                           {!orders.kill.empty(), "KILL "},
                                           {orders.prepare.has_value(), "PREPARE "},
                                           {orders.notify, "NOTIFY "},
-                                          {orders.roll.has_value(), "ROLL "},
+                                          {orders.query_commit.has_value(), "ROLL "},
                                           {orders.begin.has_value(), "BEGIN "},
                                           {!orders.release.empty(), "RELEASE "},
                                           {orders.ended.has_value(), "END "}})
@@ -201,9 +201,10 @@ struct KeepModel {
                 if (assigned.fresh)
                     CHECK(processes.emplace(Where{assigned.host, assigned.rank.place}, Is::prepared)
                               .second);
-        if (orders.roll)
+        if (orders.query_commit)
             for (const HostId host : up)
-                mail[host].push_back({.kind = Mail::Kind::rolled, .number = *orders.roll});
+                mail[host].push_back(
+                    {.kind = Mail::Kind::ready_to_commit, .number = *orders.query_commit});
         if (orders.begin) {
             pausing = 0;
             begin(*orders.begin);
@@ -243,12 +244,12 @@ struct KeepModel {
                 break;
             }
             case Mail::Kind::said:
-                if (letter.state == DeskState::settled)
-                    job.process_says(host, letter.place, DeskState::capable, now);
+                if (letter.state == RejoinState::rendezvoused)
+                    job.process_says(host, letter.place, RejoinState::supports_rejoin, now);
                 job.process_says(host, letter.place, letter.state, now);
                 break;
-            case Mail::Kind::rolled:
-                job.host_rolled(host, letter.number, now);
+            case Mail::Kind::ready_to_commit:
+                job.host_ready_to_commit(host, letter.number, now);
                 break;
             case Mail::Kind::paused:
                 job.host_paused(host, letter.number, now);
@@ -289,7 +290,7 @@ struct KeepModel {
             if (is == Is::plain) is = Is::forming;
     }
 
-    void say(Where where, Is is, DeskState state) {
+    void say(Where where, Is is, RejoinState state) {
         processes[where] = is;
         mail[where.first].push_back(
             {.kind = Mail::Kind::said, .place = where.second, .state = state});
@@ -301,10 +302,10 @@ struct KeepModel {
         for (const auto& [where, is] : processes) {
             if (is == Is::ending) return end(where, false, "told to end"), true;
             if (deaf.contains(where)) continue;
-            if (is == Is::prepared) return say(where, Is::gated, DeskState::gated), true;
+            if (is == Is::prepared) return say(where, Is::gated, RejoinState::held_at_start), true;
             if (is == Is::forming && !is_incomplete)
-                return say(where, Is::settled, DeskState::settled), true;
-            if (is == Is::asked) return say(where, Is::waiting, DeskState::waiting), true;
+                return say(where, Is::settled, RejoinState::rendezvoused), true;
+            if (is == Is::asked) return say(where, Is::waiting, RejoinState::wants_rank), true;
         }
         return false;
     }

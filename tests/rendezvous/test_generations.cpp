@@ -342,12 +342,12 @@ TEST_CASE("survivors get their places when all have asked and every host has ans
     CHECK_FALSE(orders.pause);
     CHECK(orders.sever);
     wait_at_desk(job, {{h0, p1}, {h1, p0}});
-    CHECK_FALSE(job.take_orders().roll);
+    CHECK_FALSE(job.take_orders().query_commit);
     wait_at_desk(job, {{h1, p1}});
-    CHECK(job.take_orders().roll == 1);
-    job.host_rolled(h1, 1, kStart);
+    CHECK(job.take_orders().query_commit == 1);
+    job.host_ready_to_commit(h1, 1, kStart);
     CHECK(written(job.take_orders().begin) == "-");
-    job.host_rolled(h0, 1, kStart);
+    job.host_ready_to_commit(h0, 1, kStart);
     CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
     CHECK(job.generation() == 2);
 }
@@ -356,20 +356,20 @@ TEST_CASE("a newcomer is started before the others are told, and joins them", "[
     Generations job = keeping(limits(2, 4), 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}});
-    for (const HostId host : {h0, h1}) job.host_rolled(host, 1, kStart);
+    for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, 1, kStart);
     job.take_orders();
     for (const auto& [host, place] : {std::pair(h0, p1), {h1, p0}, {h1, p1}})
-        job.process_says(host, place, DeskState::settled, kStart);
+        job.process_says(host, place, RejoinState::rendezvoused, kStart);
     job.tick(kStart + 1s);
     auto orders = job.take_orders();
     CHECK(written(orders.prepare) == "0.1 0.0* 1.0 1.1 ");
     CHECK_FALSE(orders.notify);
     SECTION("when it is there") {
-        job.process_says(h0, p0, DeskState::gated, kStart);
+        job.process_says(h0, p0, RejoinState::held_at_start, kStart);
         CHECK(job.take_orders().notify);
         wait_at_desk(job, {{h1, p0}, {h1, p1}, {h0, p1}});
-        const auto roll = job.take_orders().roll;
-        for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
+        const auto query_commit = job.take_orders().query_commit;
+        for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, *query_commit, kStart);
         CHECK(written(job.take_orders().begin) == "0.1 0.0 1.0 1.1 ");
     }
     SECTION("unless it fails, and the others are not disturbed") {
@@ -382,14 +382,14 @@ TEST_CASE("a newcomer is started before the others are told, and joins them", "[
         CHECK(written(job.take_orders().prepare) == "0.1 0.0* 1.0 1.1 ");
     }
     SECTION("unless another is lost, which changes its rank: it is ended") {
-        job.process_says(h0, p0, DeskState::gated, kStart);
+        job.process_says(h0, p0, RejoinState::held_at_start, kStart);
         job.take_orders();
         job.rank_ended(h1, p0, {.why = "killed"}, kStart);
         orders = job.take_orders();
         CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p0}});
         wait_at_desk(job, {{h1, p1}, {h0, p1}});
-        const auto roll = job.take_orders().roll;
-        for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
+        const auto query_commit = job.take_orders().query_commit;
+        for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, *query_commit, kStart);
         CHECK(written(job.take_orders().begin) == "0.1 1.1 ");
     }
 }
@@ -410,7 +410,7 @@ TEST_CASE("a newcomer that never comes to be ready keeps nobody else out for eve
     SECTION("and news of its end that comes twice does not count for its successor") {
         job.rank_ended(h2, p0, {.why = "told to end", .was_none = true}, kStart + 304s);
         CHECK(job.take_orders().kill.empty());
-        job.process_says(h2, p0, DeskState::gated, kStart + 305s);
+        job.process_says(h2, p0, RejoinState::held_at_start, kStart + 305s);
         CHECK(job.take_orders().notify);
     }
 }
@@ -420,15 +420,16 @@ TEST_CASE("who dies while it waits for its place gets none, and a silent host ho
     Generations job = keeping(limits(2, 6), 3);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}});
-    CHECK(job.take_orders().roll == 1);
+    CHECK(job.take_orders().query_commit == 1);
     job.rank_ended(h1, p0, {.why = "killed"}, kStart);
-    CHECK(job.take_orders().roll == 2);
-    for (const HostId host : {h0, h1, h2}) job.host_rolled(host, 1, kStart);  // of the first call
+    CHECK(job.take_orders().query_commit == 2);
+    for (const HostId host : {h0, h1, h2})
+        job.host_ready_to_commit(host, 1, kStart);  // of the first call
     CHECK(written(job.take_orders().begin) == "-");
-    for (const HostId host : {h0, h1}) job.host_rolled(host, 2, kStart);
+    for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, 2, kStart);
     job.host_lost(h2, "silent", kStart);
-    CHECK(job.take_orders().roll == 3);
-    for (const HostId host : {h0, h1}) job.host_rolled(host, 3, kStart);
+    CHECK(job.take_orders().query_commit == 3);
+    for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, 3, kStart);
     CHECK(written(job.take_orders().begin) == "0.1 1.1 ");
 }
 
@@ -436,7 +437,7 @@ TEST_CASE("a loss before all have met restarts all, as the library would not sur
           "[elastic]") {
     Generations job = begun(limits(2, 4), 2);
     for (const RankAssignment& assigned : job.world())
-        job.process_says(assigned.host, assigned.rank.place, DeskState::capable, kStart);
+        job.process_says(assigned.host, assigned.rank.place, RejoinState::supports_rejoin, kStart);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     CHECK(job.take_orders().pause);
 }
@@ -457,16 +458,16 @@ TEST_CASE("below the minimum survivors are held, and go on with newcomers", "[el
     job.host_lost(h0, "crashed", kStart);
     wait_at_desk(job, {{h1, p0}, {h1, p1}});
     auto orders = job.take_orders();
-    CHECK_FALSE(orders.roll);
+    CHECK_FALSE(orders.query_commit);
     CHECK_FALSE(orders.ended);
     SECTION("when a host comes") {
         job.host_ready(h0, kStart + 20s);
         CHECK(written(job.take_orders().prepare) == "1.0 1.1 0.0* 0.1* ");
         for (const SlotIndex place : {p0, p1})
-            job.process_says(h0, place, DeskState::gated, kStart);
-        const auto roll = job.take_orders().roll;
-        REQUIRE(roll);
-        for (const HostId host : {h0, h1}) job.host_rolled(host, *roll, kStart);
+            job.process_says(h0, place, RejoinState::held_at_start, kStart);
+        const auto query_commit = job.take_orders().query_commit;
+        REQUIRE(query_commit);
+        for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, *query_commit, kStart);
         CHECK(written(job.take_orders().begin) == "1.0 1.1 0.0 0.1 ");
     }
     SECTION("or the job ends") {
@@ -495,7 +496,7 @@ TEST_CASE("a rank that ends well keeps newcomers out, and the others go on", "[e
     SECTION("while one of them imports") {
         job.rank_ended(h0, p0, {.well = true}, kStart + 2s);
         CHECK(job.take_orders().kill == newcomer);
-        job.process_says(h2, p0, DeskState::gated, kStart + 3s);  // before it has ended
+        job.process_says(h2, p0, RejoinState::held_at_start, kStart + 3s);  // before it has ended
         job.rank_ended(h2, p0, {.why = "told to end"}, kStart + 4s);
         job.tick(kStart + 10s);
         const auto orders = job.take_orders();
@@ -503,7 +504,7 @@ TEST_CASE("a rank that ends well keeps newcomers out, and the others go on", "[e
         CHECK_FALSE(orders.prepare);
     }
     SECTION("among themselves, if they have been asked to leave their world by then") {
-        job.process_says(h2, p0, DeskState::gated, kStart + 2s);
+        job.process_says(h2, p0, RejoinState::held_at_start, kStart + 2s);
         CHECK(job.take_orders().notify);
         job.rank_ended(h0, p0, {.well = true}, kStart + 3s);
         CHECK(job.take_orders().kill == newcomer);
@@ -546,7 +547,8 @@ TEST_CASE("a rank that ends well before it has met the others is missing", "[ela
     job.take_orders();
     meet_again(job, {{h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
     CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
-    for (const SlotIndex place : {p0, p1}) job.process_says(h1, place, DeskState::settled, kStart);
+    for (const SlotIndex place : {p0, p1})
+        job.process_says(h1, place, RejoinState::rendezvoused, kStart);
     job.rank_ended(h0, p1, {.well = true}, kStart);
     CHECK(job.take_orders().sever);
     meet_again(job, {{h1, p0}, {h1, p1}}, {h0, h1});
@@ -561,12 +563,13 @@ TEST_CASE("a program that fails by itself is blamed also after a host was lost",
     for (const auto& [host, place] : {std::pair(h0, p0), {h0, p1}, {h1, p0}}) {
         CHECK_FALSE(job.take_orders().ended);
         for (const RankAssignment& assigned : job.world())
-            job.process_says(assigned.host, assigned.rank.place, DeskState::settled, kStart);
+            job.process_says(assigned.host, assigned.rank.place, RejoinState::rendezvoused, kStart);
         job.rank_ended(host, place, {.own_fault = true, .why = "failed"}, kStart + 1s);
         for (const RankAssignment& assigned : job.world())
             wait_at_desk(job, {{assigned.host, assigned.rank.place}});
-        if (const auto roll = job.take_orders().roll)
-            for (const HostId each : {h0, h1}) job.host_rolled(each, *roll, kStart + 1s);
+        if (const auto query_commit = job.take_orders().query_commit)
+            for (const HostId each : {h0, h1})
+                job.host_ready_to_commit(each, *query_commit, kStart + 1s);
     }
     CHECK(job.phase() == Phase::ended);
 }
@@ -580,8 +583,9 @@ TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]"
     job.tick(kStart + 300s);
     const auto orders = job.take_orders();
     CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h1, p1}});
-    REQUIRE(orders.roll);  // the others go on at once
-    for (const HostId host : {h0, h1}) job.host_rolled(host, *orders.roll, kStart + 300s);
+    REQUIRE(orders.query_commit);  // the others go on at once
+    for (const HostId host : {h0, h1})
+        job.host_ready_to_commit(host, *orders.query_commit, kStart + 300s);
     CHECK(written(job.take_orders().begin) == "0.1 1.0 ");
 }
 
@@ -603,8 +607,8 @@ TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "
     Generations job = keeping(never, 3);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}});
-    const auto roll = job.take_orders().roll;
-    for (const HostId host : {h0, h1, h2}) job.host_rolled(host, *roll, kStart);
+    const auto query_commit = job.take_orders().query_commit;
+    for (const HostId host : {h0, h1, h2}) job.host_ready_to_commit(host, *query_commit, kStart);
     const auto orders = job.take_orders();
     CHECK(written(orders.begin) == "1.0 1.1 2.0 2.1 ");
     CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p1}});
@@ -618,18 +622,19 @@ TEST_CASE("--refill wait has survivors wait for a new process in the slot, but n
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}});
     auto orders = job.take_orders();
-    CHECK_FALSE(orders.roll);
+    CHECK_FALSE(orders.query_commit);
     CHECK(written(orders.prepare) == "0.1 0.0* 1.0 1.1 ");
     SECTION("it comes") {
-        job.process_says(h0, p0, DeskState::gated, kStart + 2s);
-        CHECK(job.take_orders().roll);
+        job.process_says(h0, p0, RejoinState::held_at_start, kStart + 2s);
+        CHECK(job.take_orders().query_commit);
     }
     SECTION("it does not") {
         job.tick(kStart + 10s);
         orders = job.take_orders();
         CHECK(orders.kill == std::vector<std::pair<HostId, SlotIndex>>{{h0, p0}});
-        REQUIRE(orders.roll);
-        for (const HostId host : {h0, h1}) job.host_rolled(host, *orders.roll, kStart);
+        REQUIRE(orders.query_commit);
+        for (const HostId host : {h0, h1})
+            job.host_ready_to_commit(host, *orders.query_commit, kStart);
         CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
     }
 }

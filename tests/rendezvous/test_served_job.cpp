@@ -298,20 +298,20 @@ TEST_CASE("processes that live on are joined by others, and each is asked for it
     Guests job(sizes(1, 3));
     REQUIRE(job.enter(1));
     job.pass(2s);
-    job.desk(1, DeskState::capable);
-    job.desk(1, DeskState::settled);
+    job.desk(1, RejoinState::supports_rejoin);
+    job.desk(1, RejoinState::rendezvoused);
     REQUIRE(job.enter(2));
     job.pass(2s);
     REQUIRE(job.told(2).prepare);
     CHECK(job.told(2).prepare->world.ranks.size() == 1);
     CHECK_FALSE(job.told(1).notify);
-    job.desk(2, DeskState::gated);
+    job.desk(2, RejoinState::held_at_start);
     REQUIRE(job.told(1).notify);
     CHECK(job.told(1).notify->reason == ChangeReason::joined);
-    job.desk(1, DeskState::waiting);
-    REQUIRE(job.told(1).roll);
-    job.say(1, Rolled{job.told(1).roll->number});
-    job.say(2, Rolled{job.told(2).roll->number});
+    job.desk(1, RejoinState::wants_rank);
+    REQUIRE(job.told(1).query_commit);
+    job.say(1, ReadyToCommit{job.told(1).query_commit->number});
+    job.say(2, ReadyToCommit{job.told(2).query_commit->number});
     CHECK(job.told(1).assign.generation == 2);
     CHECK(job.told(1).assign.kept == std::vector<SlotIndex>{SlotIndex{0}});
     CHECK(job.ranks(1) == Ranks{0});
@@ -319,14 +319,14 @@ TEST_CASE("processes that live on are joined by others, and each is asked for it
     CHECK_FALSE(job.told(1).pause);
 
     // The loss of one ends the connections of the others, and they go on.
-    job.desk(2, DeskState::capable);
-    job.desk(2, DeskState::settled);
-    job.desk(1, DeskState::settled);
+    job.desk(2, RejoinState::supports_rejoin);
+    job.desk(2, RejoinState::rendezvoused);
+    job.desk(1, RejoinState::rendezvoused);
     job.lose(2);
     REQUIRE(job.told(1).sever);
     CHECK(job.told(1).sever->world);
-    job.desk(1, DeskState::waiting);
-    job.say(1, Rolled{job.told(1).roll->number});
+    job.desk(1, RejoinState::wants_rank);
+    job.say(1, ReadyToCommit{job.told(1).query_commit->number});
     CHECK(job.told(1).assign.generation == 3);
     CHECK(job.told(1).assign.world_size == 1);
 }
@@ -362,17 +362,19 @@ TEST_CASE("processes that live on do so although the daemon is killed", "[daemon
     Guests job(sizes(1, 3));
     for (const std::uint64_t who : {1, 2, 3}) REQUIRE(job.enter(who));
     for (const std::uint64_t who : {1, 2, 3})
-        for (const DeskState state : {DeskState::capable, DeskState::settled}) job.desk(who, state);
+        for (const RejoinState state : {RejoinState::supports_rejoin, RejoinState::rendezvoused})
+            job.desk(who, state);
     job.lose(3);
-    job.desk(1, DeskState::waiting);
+    job.desk(1, RejoinState::wants_rank);
     job.restart();
     for (const std::uint64_t who : {1, 2}) REQUIRE(job.enter(who));
-    job.desk(2, DeskState::waiting);
-    REQUIRE(job.told(1).roll);
-    job.say(1, Rolled{job.told(1).roll->number});
+    job.desk(2, RejoinState::wants_rank);
+    REQUIRE(job.told(1).query_commit);
+    job.say(1, ReadyToCommit{job.told(1).query_commit->number});
     job.restart();  // it calls everybody once more
     for (const std::uint64_t who : {1, 2}) REQUIRE(job.enter(who));
-    for (const std::uint64_t who : {1, 2}) job.say(who, Rolled{job.told(who).roll->number});
+    for (const std::uint64_t who : {1, 2})
+        job.say(who, ReadyToCommit{job.told(who).query_commit->number});
     CHECK(job.told(1).assign.generation == 2);
     CHECK(job.told(1).assign.kept.size() == 1);
     CHECK_FALSE(job.told(1).pause);

@@ -315,8 +315,8 @@ private:
         if (frame.type == FrameType::leave) {
             const auto leave = decode<Leave>(frame.payload);
             note(leave->finished ? "leave finished" : "leave " + leave->why);
-        } else if (frame.type == FrameType::desk) {
-            if (decode<DeskNews>(frame.payload)->state != DeskState::waiting) return {};
+        } else if (frame.type == FrameType::rejoin_status) {
+            if (decode<RejoinStatus>(frame.payload)->state != RejoinState::wants_rank) return {};
             waiting_.insert(peer);
             if (waiting_.size() == members_.size()) begin(coming_);
         } else if (frame.type == FrameType::paused) {

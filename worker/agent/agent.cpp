@@ -35,7 +35,7 @@ Agent::Agent(asio::io_context& io, AgentParts parts)
       lifeline_(io.get_executor(), std::move(parts_.lifeline)),
       runner_(parts_.make_runner([this](const Exited& exited) { rank_exited(exited); },
                                  [this](const std::string& text) { tell_user(text); })),
-      desk_([this](const DeskNews& news) { tell_head(encode(news)); }),
+      rejoins_([this](const RejoinStatus& news) { tell_head(encode(news)); }),
       load_(parts_.load),
       signals_({io.get_executor(), !parts_.node.empty(),
                 [this](int signal) { runner_->signal(signal); },
@@ -93,13 +93,13 @@ asio::awaitable<void> Agent::shut_down() {
     if (streams_) streams_->close();
     for (const auto& service : services_) service->stop();
     if (debug_door_) debug_door_->stop();
-    if (living_) living_->stop();
+    if (elastic_clients_) elastic_clients_->stop();
     if (connections_) connections_->stop();
     tasks_.stop();
     if (link_) link_->close();
     for (const auto& service : services_) co_await service->join();
     if (debug_door_) co_await debug_door_->join();
-    if (living_) co_await living_->join();
+    if (elastic_clients_) co_await elastic_clients_->join();
     if (connections_) co_await connections_->join();
     co_await signals_.join();
     co_await tasks_.join();
@@ -186,17 +186,17 @@ void Agent::learn_facts(const JobId& job) {
 Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     connections_ = std::make_unique<Connections>(io_.get_executor(), *link_, router_, for_ranks(),
                                                  [this] { finish_if_done(); });
-    living_ = std::make_unique<LivingRanks>(LivingRanks::Parts{
+    elastic_clients_ = std::make_unique<ElasticClients>(ElasticClients::Parts{
         .executor = io_.get_executor(),
         .connections = *connections_,
-        .desk = desk_,
+        .rejoins = rejoins_,
         .host_name = facts_.host_name,
         .describe = [this](const RankSlot& slot,
                            const Assign& world) { return describe_place(slot, world); },
         .hangs = [this](Rank rank, const std::string& why) { rank_hangs(rank, why); },
     });
     if (is_elastic())
-        if (auto opened = living_->open(); !opened) return opened;
+        if (auto opened = elastic_clients_->open(); !opened) return opened;
     auto rank_socket = connections_->open_for_ranks();
     if (!rank_socket) return std::unexpected(rank_socket.error());
     facts_.rank_socket = std::move(*rank_socket);
@@ -209,7 +209,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
         .tell_head = [this](const MpiNews& news) { tell_head(encode(news)); },
-        .desk = desk_,
+        .rejoins = rejoins_,
         .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
     for (const auto& service : services_)
@@ -263,16 +263,16 @@ asio::awaitable<void> Agent::prepare_services(Join& join) {
 Connections::ForRanks Agent::for_ranks() {
     return {
         .greet = [this](PeerId peer, const Hello& hello) { return welcome(peer, hello); },
-        .left = [this](PeerId peer) { living_->left(peer); },
+        .left = [this](PeerId peer) { elastic_clients_->left(peer); },
     };
 }
 
 /// The place of a rank of this host, or of a helper of one. A process of an elastic job may have had
 /// another rank at its start.
 Result<std::optional<Welcome>> Agent::welcome(PeerId peer, const Hello& hello) {
-    living_->give_page(peer, hello);
-    if (const auto place = desk_.started_as(hello.generation, hello.rank))
-        return living_->hello(peer, *place, hello);
+    elastic_clients_->give_page(peer, hello);
+    if (const auto place = rejoins_.started_as(hello.generation, hello.rank))
+        return elastic_clients_->hello(peer, *place, hello);
     const auto welcome = welcome_here(hello);
     if (!welcome) return std::unexpected(welcome.error());
     return *welcome;
@@ -333,7 +333,7 @@ void Agent::say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWa
 
 void Agent::rank_exited(const Exited& ended) {
     Exited exited = ended;
-    desk_.ended(exited.place);
+    rejoins_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
     if (debug_door_ && config_.is_debugged(exited.rank)) debug_door_->hang_up();
@@ -425,7 +425,9 @@ void Agent::subscribe() {
     router_.on<EndRanks>(this, &Agent::end_processes);
     router_.on<Probe>(
         [this](Probe probe) { tasks_.spawn(answer_probe(std::move(probe), ++probes_)); });
-    router_.on<Roll>([this](const Roll& roll) { link_->send(encode(Rolled{roll.number})); });
+    router_.on<QueryCommit>([this](const QueryCommit& query_commit) {
+        link_->send(encode(ReadyToCommit{query_commit.number}));
+    });
     router_.on<SignalRanks>([this](const SignalRanks& order) { runner_->signal(order.signal); });
     router_.on<StackRequest>(
         [this](const StackRequest& request) { tasks_.spawn(answer_stacks(request)); });
@@ -475,8 +477,8 @@ Result<void> Agent::begin(const Assign& assign) {
     wait_report_.begin(assign.generation);
     connections_->relay().begin(assign.generation, assign.ranks_below);
     assign_ = assign;
-    living_->begin(assign_);
-    desk_.begin(assign_);
+    elastic_clients_->begin(assign_);
+    rejoins_.begin(assign_);
     start_ = Start{assign_.generation, fresh.size(), {assign_.generation, {}}};
     for (const ranks::RunningRank& rank : runner_->running_ranks()) {
         const auto is_there = [&rank](const std::vector<RankSlot>& slots) {

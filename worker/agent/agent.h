@@ -16,8 +16,8 @@
 #include "worker/agent/agent_signals.h"
 #include "worker/agent/connections.h"
 #include "worker/agent/debug_door.h"
+#include "worker/agent/elastic_clients.h"
 #include "worker/agent/lifeline.h"
-#include "worker/agent/living_ranks.h"
 #include "worker/agent/machine_load.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_streams.h"
@@ -25,7 +25,7 @@
 #include "worker/agent/services.h"
 #include "worker/agent/wait_report.h"
 #include "worker/ranks/rank_runner.h"
-#include "worker/stores/elastic_desk.h"
+#include "worker/stores/rejoin_queue.h"
 
 #include <functional>
 #include <map>
@@ -205,8 +205,8 @@ private:
     std::vector<Bytes> early_;  ///< what it is told after that
     std::unique_ptr<Connections> connections_;
     std::unique_ptr<ranks::RankRunner> runner_;
-    stores::ElasticDesk desk_;  ///< of an elastic job
-    std::unique_ptr<LivingRanks> living_;
+    stores::RejoinQueue rejoins_;  ///< of an elastic job
+    std::unique_ptr<ElasticClients> elastic_clients_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;
     std::unique_ptr<DebugDoor> debug_door_;  ///< if a rank here waits for a debugger

@@ -47,7 +47,7 @@ void Agent::pause(const Pause& pause) {
 /// Ranks are told by everything through which they may learn it.
 void Agent::announce(const Change& change, std::uint32_t grace_ms, const std::string& why) {
     for (const auto& service : services_) service->changing(change);
-    living_->announce(change, grace_ms, why);
+    elastic_clients_->announce(change, grace_ms, why);
 }
 
 /// Hosts change, and ranks may go on for a while.

@@ -124,7 +124,7 @@ asio::awaitable<void> Agent::start_prepared(Assign world, std::uint64_t number) 
 
 void Agent::end_processes(EndRanks order) {
     for (const SlotIndex place : order.places) preparing_.places.erase(place);
-    living_->dismiss(order.places, to_ms(config_.grace));
+    elastic_clients_->dismiss(order.places, to_ms(config_.grace));
     for (const SlotIndex place : order.places)
         if (!processes_.contains(place)) {  // it has not been started yet, and will not be
             Exited exited;
@@ -200,7 +200,7 @@ asio::awaitable<Result<void>> Agent::start_ranks(Assign world, std::vector<RankS
         co_await runner_->cleared(request.place);
         if (!wanted(request.place)) continue;
         processes_[request.place] = ++last_process_;
-        if (is_elastic()) desk_.started(request.place, generation, request.rank);
+        if (is_elastic()) rejoins_.started(request.place, generation, request.rank);
         runner_->start(request, [this, generation](ranks::RankRunner::Start start) {
             rank_started(std::move(start), generation);
         });
@@ -294,7 +294,7 @@ void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generatio
         exited.code = start.executed.error().code == Errc::not_found ? 127 : 126;
         exited.error = start.executed.error().message;
         processes_.erase(start.place);
-        desk_.ended(start.place);
+        rejoins_.ended(start.place);
         tell_end(exited, "could not be started");
     }
     if (wanted && --start_->missing == 0) all_started();

@@ -42,7 +42,7 @@ ForeignStores::ForeignStores(Parts parts)
       relayed_(parts_.executor, parts_.send),
       users_(relayed_),
       torch_(parts_.executor),
-      horovod_(parts_.executor, parts_.desk) {}
+      horovod_(parts_.executor, parts_.rejoins) {}
 
 Result<void> ForeignStores::open(contracts::ContractFacts& facts) {
     const auto port = horovod_.listen();

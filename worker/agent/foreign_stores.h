@@ -27,10 +27,10 @@ public:
     struct Parts {
         asio::any_io_executor executor;
         stores::RelayedStore::Send
-            send;                   ///< takes frames for the job's own store, towards the root
-        bool torch_proxy = false;   ///< torch's store is served on loopback
-        bool elastic = false;       ///< processes under hvd.elastic.run may live on
-        stores::ElasticDesk& desk;  ///< where they ask for their places
+            send;                      ///< takes frames for the job's own store, towards the root
+        bool torch_proxy = false;      ///< torch's store is served on loopback
+        bool elastic = false;          ///< processes under hvd.elastic.run may live on
+        stores::RejoinQueue& rejoins;  ///< where they ask for their places
         const contracts::ContractFacts& facts;
         const contracts::Environment& user;  ///< what ranks have without contracts
         ReservedPorts& ports;                ///< the first is MASTER_PORT, if rank 0 comes here

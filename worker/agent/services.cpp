@@ -34,7 +34,7 @@ std::unique_ptr<ranks::RankService> make_stores(const ServiceParts& parts) {
     });
     auto stores = std::make_unique<ForeignStores>(ForeignStores::Parts{
         parts.executor, std::move(send), parts.config.torch_store == TorchStore::proxy,
-        parts.config.ranks_min > 0, parts.desk, parts.facts, parts.user, parts.reserved_ports});
+        parts.config.ranks_min > 0, parts.rejoins, parts.facts, parts.user, parts.reserved_ports});
     *self = stores.get();
     return stores;
 }

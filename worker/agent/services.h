@@ -8,7 +8,7 @@
 #include "worker/agent/reserved_ports.h"
 #include "worker/ranks/rank_runner.h"
 #include "worker/ranks/rank_service.h"
-#include "worker/stores/elastic_desk.h"
+#include "worker/stores/rejoin_queue.h"
 
 #include <functional>
 #include <memory>
@@ -27,7 +27,7 @@ struct ServiceParts {
     ReservedPorts& reserved_ports;
     ranks::RankRunner& runner;
     std::function<void(const MpiNews&)> tell_head;
-    stores::ElasticDesk& desk;               ///< of an elastic job
+    stores::RejoinQueue& rejoins;            ///< of an elastic job
     std::function<void(Rank rank)> aborted;  ///< a rank has called MPI_Abort
 };
 

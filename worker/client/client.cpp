@@ -338,7 +338,7 @@ Outcome<void> Client::rejoin_daemon(const WaitContext& context) {
         if (pauses && std::exchange(paused_, pausing_) != pausing_)
             say(encode(Paused{pausing_}));
         else if (!pauses && std::exchange(left_, left) != left)
-            say(encode(DeskNews{kOwnPlace, DeskState::waiting}));
+            say(encode(RejoinStatus{kOwnPlace, RejoinState::wants_rank}));
         const auto ready = [&] { return generation() != left || (pausing_ > left) != pauses; };
         if (const auto waited = wait_for_place(lock, ready, context); !waited) return waited;
     }

@@ -157,7 +157,7 @@ private:
     Result<void> assigned(const Assign& assign);
     void prepared(const Prepare& prepare);
     void notified(const Notify& notice);
-    void rolled(const Roll& roll);
+    void ready_to_commit(const QueryCommit& query_commit);
     void severed(const Sever& sever);
     void paused(Pause pause);
     void dismissed(const EndRanks& order);

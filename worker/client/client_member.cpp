@@ -15,7 +15,7 @@ void Client::subscribe_member() {
     orders_.on<Assign>(this, &Client::assigned);
     orders_.on<Prepare>(this, &Client::prepared);
     orders_.on<Notify>(this, &Client::notified);
-    orders_.on<Roll>(this, &Client::rolled);
+    orders_.on<QueryCommit>(this, &Client::ready_to_commit);
     orders_.on<Sever>(this, &Client::severed);
     orders_.on<Pause>(this, &Client::paused);
     orders_.on<EndRanks>(this, &Client::dismissed);
@@ -46,15 +46,15 @@ Result<void> Client::assigned(const Assign& assign) {
     if (!*is_new) return {};
     fences_.begin(generation());
     events_.begin(generation());
-    say(encode(DeskNews{kPlace, DeskState::capable}));
-    say(encode(DeskNews{kPlace, DeskState::settled}));
+    say(encode(RejoinStatus{kPlace, RejoinState::supports_rejoin}));
+    say(encode(RejoinStatus{kPlace, RejoinState::rendezvoused}));
     connection_.changed();
     return {};
 }
 
 /// A process that takes part needs no time to start.
 void Client::prepared(const Prepare&) {
-    say(encode(DeskNews{kPlace, DeskState::gated}));
+    say(encode(RejoinStatus{kPlace, RejoinState::held_at_start}));
 }
 
 void Client::notified(const Notify& notice) {
@@ -63,8 +63,8 @@ void Client::notified(const Notify& notice) {
     add_event({Event::Kind::membership, notice.generation, 0, "hosts change", notice.reason});
 }
 
-void Client::rolled(const Roll& roll) {
-    say(encode(Rolled{roll.number}));
+void Client::ready_to_commit(const QueryCommit& query_commit) {
+    say(encode(ReadyToCommit{query_commit.number}));
 }
 
 void Client::severed(const Sever& sever) {

@@ -38,10 +38,10 @@ struct HorovodServer::Connection {
     std::optional<HttpAnswer> answer;
 };
 
-HorovodServer::HorovodServer(asio::any_io_executor executor, ElasticDesk& desk)
+HorovodServer::HorovodServer(asio::any_io_executor executor, RejoinQueue& rejoins)
     : executor_(executor),
-      desk_(
-          desk,
+      rejoins_(
+          rejoins,
           [this](HorovodRendezvous::Asker asker, const HttpAnswer& answer) {
               answered(asker, answer);
           },
@@ -72,7 +72,7 @@ Result<std::uint16_t> HorovodServer::open(std::optional<SlotIndex> process) {
 }
 
 void HorovodServer::ended(SlotIndex place) {
-    desk_.ended(place);
+    rejoins_.ended(place);
     for (const auto& door : doors_)
         if (door->process == place) door->acceptor.close();
     std::erase_if(doors_, [place](const auto& door) { return door->process == place; });
@@ -86,7 +86,7 @@ void HorovodServer::begin(JobStore& store, const Assign& world) {
             answered(asker, answer);
         });
     for (const auto& [asker, connection] : connections_) {
-        if (connection->process && !connection->at_rendezvous) continue;  // it is at the desk
+        if (connection->process && !connection->at_rendezvous) continue;  // it is in the queue
         boost::system::error_code ignored;
         connection->socket.close(ignored);
     }
@@ -111,7 +111,7 @@ void HorovodServer::notify() {
 asio::awaitable<void> HorovodServer::notify_process(SlotIndex place, std::uint64_t change) {
     Timer timer(executor_);
     while (change == change_) {
-        const auto address = desk_.notice_for(place);
+        const auto address = rejoins_.notice_for(place);
         if (!address) co_return;
         // Of two notices with the same time the second is ignored.
         const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -166,7 +166,7 @@ asio::awaitable<void> HorovodServer::converse(Connection& connection) {
 void HorovodServer::ask(Connection& connection) {
     std::optional<HttpRequest> request(std::move(connection.reader.request()));
     if (connection.process)
-        request = desk_.ask(*connection.process, connection.asker, std::move(*request));
+        request = rejoins_.ask(*connection.process, connection.asker, std::move(*request));
     if (!request) return;
     connection.at_rendezvous = true;
     if (rendezvous_)
@@ -239,7 +239,7 @@ asio::awaitable<void> HorovodServer::linger(Connection& connection) {
 
 void HorovodServer::ended(Connection& connection) {
     connections_.erase(connection.asker);
-    desk_.forget(connection.asker);
+    rejoins_.forget(connection.asker);
     if (rendezvous_) rendezvous_->forget(connection.asker);
     room_.cancel();
 }

@@ -5,7 +5,7 @@
 #include "base/loop/task_group.h"
 #include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
-#include "worker/stores/horovod_desk.h"
+#include "worker/stores/horovod_elastic.h"
 #include "worker/stores/horovod_rendezvous.h"
 
 #include <cstdint>
@@ -21,11 +21,11 @@ namespace dtrun::stores {
 /// A request is one connection. Who has to wait is held: the client has no time limit of its own
 /// for an answer. Its connection says when it has died.
 ///
-/// Thread: the executor's. Lifetime: `desk` outlives it; the owner calls stop() and awaits join().
+/// Thread: the executor's. Lifetime: `rejoins` outlives it; the owner calls stop() and awaits join().
 class HorovodServer {
 public:
-    /// \param desk  of the processes of an elastic job; each is started() there before it is listened for
-    HorovodServer(asio::any_io_executor executor, ElasticDesk& desk);
+    /// \param rejoins  of the processes of an elastic job; each is started() there before it is listened for
+    HorovodServer(asio::any_io_executor executor, RejoinQueue& rejoins);
     ~HorovodServer();
 
     /// Listens on 127.0.0.1 for all processes. \return the port. Errc: internal
@@ -40,7 +40,7 @@ public:
     HorovodRendezvous::Endpoints endpoints() const;
 
     /// A generation begins: connections of the one before are closed, and `store`, which outlives
-    /// the generation, is empty. Processes that wait at the desk are answered after that, by it.
+    /// the generation, is empty. Processes that wait in the queue are answered after that, by it.
     void begin(JobStore& store, const Assign& world);
 
     /// Who has been waiting for how long, for what.
@@ -73,7 +73,7 @@ private:
 
     asio::any_io_executor executor_;
     std::vector<std::shared_ptr<Door>> doors_;
-    HorovodDesk desk_;
+    HorovodElastic rejoins_;
     std::uint64_t change_ = 0;  ///< that processes are told of; others are no news any more
     std::int64_t last_notice_ = 0;
     Timer room_;  ///< cancelled when a connection ends

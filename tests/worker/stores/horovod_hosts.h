@@ -89,7 +89,7 @@ private:
     Hub hub_;
     HubTimer timer_;
     std::vector<std::uint32_t> sizes_;
-    ElasticDesk desk_{[](const DeskNews&) {}};
+    RejoinQueue desk_{[](const RejoinStatus&) {}};
     std::vector<std::unique_ptr<RelayedStore>> stores_;
     std::vector<std::unique_ptr<HorovodServer>> servers_;
     bool failed_ = false;

@@ -1,5 +1,5 @@
 // What ranks' clients and their agent say to each other when the generation changes, over real sockets.
-#include "worker/agent/living_ranks.h"
+#include "worker/agent/elastic_clients.h"
 
 #include "rendezvous/links/link.h"
 #include "tests/support/catch.h"
@@ -12,7 +12,7 @@ using namespace agent;
 namespace {
 
 constexpr SlotIndex first_place{0}, second_place{1};
-using Told = std::vector<std::pair<SlotIndex, DeskState>>;
+using Told = std::vector<std::pair<SlotIndex, RejoinState>>;
 
 /// An agent's part in it, and ranks that connect. Frames for the head go nowhere.
 class LivingHost {
@@ -25,19 +25,19 @@ public:
                 [this](PeerId peer, const Hello& hello) { return greet(peer, hello); },
                 [this](PeerId peer) { living_->left(peer); }},
             [] {});
-        living_ = std::make_unique<LivingRanks>(
-            LivingRanks::Parts{io.get_executor(), *connections_, desk, "s1",
-                               [](const RankSlot& slot, const Assign& world) {
-                                   Welcome welcome;
-                                   welcome.rank = slot.rank;
-                                   welcome.generation = world.generation;
-                                   welcome.world_size = world.world_size;
-                                   return welcome;
-                               },
-                               [this](Rank rank, const std::string& why) {
-                                   hung.push_back(rank);
-                                   shown.push_back(why);
-                               }});
+        living_ = std::make_unique<ElasticClients>(
+            ElasticClients::Parts{io.get_executor(), *connections_, rejoins, "s1",
+                                  [](const RankSlot& slot, const Assign& world) {
+                                      Welcome welcome;
+                                      welcome.rank = slot.rank;
+                                      welcome.generation = world.generation;
+                                      welcome.world_size = world.world_size;
+                                      return welcome;
+                                  },
+                                  [this](Rank rank, const std::string& why) {
+                                      hung.push_back(rank);
+                                      shown.push_back(why);
+                                  }});
         REQUIRE(living_->open());
         name_ = connections_->open_for_ranks().value();
         tasks_ = std::make_unique<TaskGroup>(io.get_executor());
@@ -60,7 +60,7 @@ public:
         world.world_size = static_cast<std::uint32_t>(world.ranks.size());
         connections_->relay().begin(generation, world.world_size);
         living_->begin(world);
-        desk.begin(world);
+        rejoins.begin(world);
     }
 
     Link& hello(std::uint64_t generation, Rank rank, bool elastic) {
@@ -78,7 +78,7 @@ public:
     /// A rank in generation 1 that has its place.
     Link& only_rank(Rank rank, bool elastic) {
         begin(1, {{rank, 0, 0, 1, 0, first_place}});
-        desk.started(first_place, 1, rank);
+        rejoins.started(first_place, 1, rank);
         Link& link = hello(1, rank, elastic);
         welcomed(link);
         return link;
@@ -102,19 +102,19 @@ public:
         io_.restart();
         io_.run_for(std::chrono::milliseconds(50));
     }
-    LivingRanks& living() { return *living_; }
+    ElasticClients& living() { return *living_; }
 
     Told told;
     std::vector<Rank> hung;
     std::vector<std::string> shown;
-    stores::ElasticDesk desk{
-        [this](const DeskNews& news) { told.emplace_back(news.place, news.state); }};
+    stores::RejoinQueue rejoins{
+        [this](const RejoinStatus& news) { told.emplace_back(news.place, news.state); }};
 
     const Router<PeerId>& from_ranks() const { return connections_->from_ranks(); }
 
 private:
     Result<std::optional<Welcome>> greet(PeerId peer, const Hello& hello) {
-        const auto place = desk.started_as(hello.generation, hello.rank);
+        const auto place = rejoins.started_as(hello.generation, hello.rank);
         if (!place) return fail(Errc::denied, "nobody");
         return living_->hello(peer, *place, hello);
     }
@@ -124,7 +124,7 @@ private:
     std::unique_ptr<Link> to_head_;
     Router<> router_;
     std::unique_ptr<Connections> connections_;
-    std::unique_ptr<LivingRanks> living_;
+    std::unique_ptr<ElasticClients> living_;
     std::vector<std::unique_ptr<Link>> ranks_;
     std::unique_ptr<TaskGroup> tasks_;
     std::string name_;
@@ -144,12 +144,13 @@ TEST_CASE("an elastic client is capable and settled when it has its place, anoth
     asio::io_context io;
     LivingHost host(io);
     host.begin(1, {{Rank{4}, 0, 0, 1, 0, first_place}, {Rank{5}, 1, 0, 1, 1, second_place}});
-    host.desk.started(first_place, 1, Rank{4});
-    host.desk.started(second_place, 1, Rank{5});
+    host.rejoins.started(first_place, 1, Rank{4});
+    host.rejoins.started(second_place, 1, Rank{5});
     CHECK(host.welcomed(host.hello(1, Rank{5}, false)).rank == Rank{5});
     CHECK(host.told.empty());
     CHECK(host.welcomed(host.hello(1, Rank{4}, true)).rank == Rank{4});
-    CHECK(host.told == Told{{first_place, DeskState::capable}, {first_place, DeskState::settled}});
+    CHECK(host.told == Told{{first_place, RejoinState::supports_rejoin},
+                            {first_place, RejoinState::rendezvoused}});
 }
 
 TEST_CASE("a client that rejoins is welcomed when the next generation has begun, as another rank",
@@ -160,14 +161,14 @@ TEST_CASE("a client that rejoins is welcomed when the next generation has begun,
     rank.send(encode(Rejoin{1}));
     rank.send(encode(Rejoin{1}));  // it may say so again, and has asked once
     host.settle();
-    CHECK(host.told == Told{{first_place, DeskState::capable},
-                            {first_place, DeskState::settled},
-                            {first_place, DeskState::waiting}});
+    CHECK(host.told == Told{{first_place, RejoinState::supports_rejoin},
+                            {first_place, RejoinState::rendezvoused},
+                            {first_place, RejoinState::wants_rank}});
     host.begin(2, {{Rank{0}, 0, 0, 1, 0, first_place}});
     const Welcome welcome = host.welcomed(rank);
     CHECK(welcome.rank == Rank{0});
     CHECK(welcome.generation == 2);
-    CHECK(host.told.back() == std::pair(first_place, DeskState::settled));
+    CHECK(host.told.back() == std::pair(first_place, RejoinState::rendezvoused));
     // Its process is the same, whatever its variables say.
     CHECK(host.welcomed(host.hello(1, Rank{4}, false)).rank == Rank{0});
 }
@@ -187,15 +188,15 @@ TEST_CASE("a process of a generation that has not begun is welcomed when it begi
     asio::io_context io;
     LivingHost host(io);
     host.begin(1, {});
-    host.desk.started(second_place, 2, Rank{7});
+    host.rejoins.started(second_place, 2, Rank{7});
     Link& newcomer = host.hello(2, Rank{7}, true);
     host.settle();
-    CHECK(host.told == Told{{second_place, DeskState::gated}});
+    CHECK(host.told == Told{{second_place, RejoinState::held_at_start}});
     host.begin(2, {{Rank{7}, 0, 0, 1, 0, second_place}});
     CHECK(host.welcomed(newcomer).generation == 2);
-    CHECK(host.told == Told{{second_place, DeskState::gated},
-                            {second_place, DeskState::capable},
-                            {second_place, DeskState::settled}});
+    CHECK(host.told == Told{{second_place, RejoinState::held_at_start},
+                            {second_place, RejoinState::supports_rejoin},
+                            {second_place, RejoinState::rendezvoused}});
 }
 
 TEST_CASE("a change is told to ranks once, and who gets no place in it hears that",

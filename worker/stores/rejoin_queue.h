@@ -13,7 +13,7 @@ namespace dtrun::stores {
 
 /// Where processes that can live through several worlds of a job ask for their places: on one host, for as
 /// long as each of them lives. Pure: no sockets, no clock. It has several faces, which are what processes
-/// talk to: Horovod's store (HorovodDesk) and dtrun's own client (agent::LivingRanks).
+/// talk to: Horovod's store (HorovodElastic) and dtrun's own client (agent::ElasticClients).
 ///
 /// A process says once that it can get another place. When hosts have changed, or a collective has failed, it
 /// asks for its place in the next world; its answer is held until that world has begun, as it cannot be taken
@@ -21,16 +21,16 @@ namespace dtrun::stores {
 /// of a running world waits for the start of a newcomer.
 ///
 /// Thread: one.
-class ElasticDesk {
+class RejoinQueue {
 public:
     /// Of an answer that is owed.
     using Ticket = std::uint64_t;
-    using Tell = std::function<void(const DeskNews&)>;
+    using Tell = std::function<void(const RejoinStatus&)>;
     /// Gives the answer: the process has this rank in a world that has begun.
     using Answer = std::function<void(const RankSlot&, const Assign&)>;
 
     /// \param tell  tells the head where a process has come to
-    explicit ElasticDesk(Tell tell) : tell_(std::move(tell)) {}
+    explicit RejoinQueue(Tell tell) : tell_(std::move(tell)) {}
 
     /// A process is about to be started, as this rank of this world: the only one that is known as that.
     void started(SlotIndex place, std::uint64_t generation, Rank rank);
@@ -40,9 +40,9 @@ public:
     std::optional<SlotIndex> started_as(std::uint64_t generation, Rank rank) const;
 
     /// It can go on in another world.
-    void capable(SlotIndex place);
+    void supports_rejoin(SlotIndex place);
     /// It has met the others of its world: if one of these is lost now, it can go on.
-    void settled(SlotIndex place);
+    void rendezvoused(SlotIndex place);
     /// It was started for a world that has not begun.
     bool is_early(SlotIndex place) const;
     /// It says its first word, which is answered when its world begins. Requires is_early().
@@ -63,7 +63,7 @@ private:
         Rank born_as = kNoRank;
         std::uint64_t generation = 0;  ///< its world
         bool forming = true;           ///< it has not met the others of it
-        bool capable = false;
+        bool supports_rejoin = false;
         std::map<Ticket, Answer> owed{};
     };
 

@@ -1,4 +1,4 @@
-#include "worker/agent/living_ranks.h"
+#include "worker/agent/elastic_clients.h"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -7,30 +7,30 @@
 
 namespace dtrun::agent {
 
-LivingRanks::LivingRanks(Parts parts)
+ElasticClients::ElasticClients(Parts parts)
     : parts_(std::move(parts)), overdue_(parts_.executor), tasks_(parts_.executor) {
-    parts_.connections.from_ranks().on<Rejoin>(this, &LivingRanks::rejoin);
-    parts_.connections.from_ranks().on<Section>(this, &LivingRanks::section);
+    parts_.connections.from_ranks().on<Rejoin>(this, &ElasticClients::rejoin);
+    parts_.connections.from_ranks().on<Section>(this, &ElasticClients::section);
 }
 
-const RankSlot* LivingRanks::slot_of(SlotIndex place) const {
+const RankSlot* ElasticClients::slot_of(SlotIndex place) const {
     const auto found = std::ranges::find(world_.ranks, place, &RankSlot::place);
     return found == world_.ranks.end() ? nullptr : &*found;
 }
 
-std::optional<Rank> LivingRanks::rank_of(PeerId peer) const {
+std::optional<Rank> ElasticClients::rank_of(PeerId peer) const {
     const auto client = clients_.find(peer);
     if (client == clients_.end()) return parts_.connections.rank_of(peer);
     const RankSlot* const rank = slot_of(client->second.place);
     return rank != nullptr ? std::optional(rank->rank) : std::nullopt;
 }
 
-Result<std::optional<Welcome>> LivingRanks::hello(PeerId peer, SlotIndex place,
-                                                  const Hello& hello) {
+Result<std::optional<Welcome>> ElasticClients::hello(PeerId peer, SlotIndex place,
+                                                     const Hello& hello) {
     Client client{.place = place, .elastic = hello.elastic, .ticket = {}};
-    if (parts_.desk.is_early(place)) {
+    if (parts_.rejoins.is_early(place)) {
         client.ticket =
-            parts_.desk.hold(place, [this, peer](const RankSlot& rank, const Assign& world) {
+            parts_.rejoins.hold(place, [this, peer](const RankSlot& rank, const Assign& world) {
                 welcome(peer, rank, world);
             });
         clients_[peer] = client;
@@ -41,25 +41,25 @@ Result<std::optional<Welcome>> LivingRanks::hello(PeerId peer, SlotIndex place,
         return fail(Errc::denied, "this process has no place in generation {}", world_.generation);
     clients_[peer] = client;
     if (hello.elastic) {
-        parts_.desk.capable(place);
-        parts_.desk.settled(place);
+        parts_.rejoins.supports_rejoin(place);
+        parts_.rejoins.rendezvoused(place);
     }
     return parts_.describe(*rank, world_);
 }
 
 /// Gives a client its place in a generation that has begun while it waited.
-void LivingRanks::welcome(PeerId peer, const RankSlot& rank, const Assign& world) {
+void ElasticClients::welcome(PeerId peer, const RankSlot& rank, const Assign& world) {
     const auto found = clients_.find(peer);
     if (found == clients_.end()) return;
     Client& client = found->second;
     client.ticket.reset();
     parts_.connections.welcome(peer, parts_.describe(rank, world));
     if (!client.elastic) return;
-    parts_.desk.capable(client.place);
-    parts_.desk.settled(client.place);
+    parts_.rejoins.supports_rejoin(client.place);
+    parts_.rejoins.rendezvoused(client.place);
 }
 
-void LivingRanks::give_page(PeerId peer, const Hello& hello) {
+void ElasticClients::give_page(PeerId peer, const Hello& hello) {
     if (!hello.page || !page_.is_open()) return;
     Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!bell) return;
@@ -69,24 +69,24 @@ void LivingRanks::give_page(PeerId peer, const Hello& hello) {
         bells_[peer] = std::move(bell);
 }
 
-void LivingRanks::ring() {
+void ElasticClients::ring() {
     for (const auto& [peer, bell] : bells_) (void)::eventfd_write(bell.get(), 1);
 }
 
-Result<void> LivingRanks::section(PeerId peer, const Section& section) {
+Result<void> ElasticClients::section(PeerId peer, const Section& section) {
     auto taken = sections_.says(peer, section, Clock::now());
     overdue_.cancel();
     if (taken && !std::exchange(watching_, true)) tasks_.spawn(watch_sections());
     return taken;
 }
 
-Result<void> LivingRanks::rejoin(PeerId peer, const Rejoin& rejoin) {
+Result<void> ElasticClients::rejoin(PeerId peer, const Rejoin& rejoin) {
     const auto found = clients_.find(peer);
     if (found == clients_.end() || !found->second.elastic)
         return fail(Errc::invalid_input, "only a client that says elastic can rejoin");
     Client& client = found->second;
-    if (!parts_.desk.runs(client.place)) return {};  // bytes of a process that has ended
-    if (client.ticket) return {};                    // it has asked already
+    if (!parts_.rejoins.runs(client.place)) return {};  // bytes of a process that has ended
+    if (client.ticket) return {};                       // it has asked already
     const RankSlot* const rank = slot_of(client.place);
     if (rank != nullptr && rejoin.generation < world_.generation) {
         welcome(peer, *rank, world_);
@@ -95,20 +95,20 @@ Result<void> LivingRanks::rejoin(PeerId peer, const Rejoin& rejoin) {
     if (rank != nullptr)
         parts_.connections.relay().fail_fences(fmt::format(
             "rank {} on {} asks for a place in the next generation", rank->rank, parts_.host_name));
-    client.ticket = parts_.desk.ask(
+    client.ticket = parts_.rejoins.ask(
         client.place,
         [this, peer](const RankSlot& given, const Assign& world) { welcome(peer, given, world); });
     return {};
 }
 
-void LivingRanks::left(PeerId peer) {
+void ElasticClients::left(PeerId peer) {
     const auto client = clients_.extract(peer);
-    if (!client.empty() && client.mapped().ticket) parts_.desk.forget(*client.mapped().ticket);
+    if (!client.empty() && client.mapped().ticket) parts_.rejoins.forget(*client.mapped().ticket);
     bells_.erase(peer);
     sections_.left(peer);
 }
 
-void LivingRanks::begin(const Assign& world) {
+void ElasticClients::begin(const Assign& world) {
     world_ = world;
     told_ = {.generation = world.generation, .next = world.generation};
     page_.write(told_);
@@ -116,7 +116,8 @@ void LivingRanks::begin(const Assign& world) {
     sections_.clear();  // who has come here has left what it did in the last world
 }
 
-void LivingRanks::announce(const Change& change, std::uint32_t grace_ms, const std::string& why) {
+void ElasticClients::announce(const Change& change, std::uint32_t grace_ms,
+                              const std::string& why) {
     if (change.generation != world_.generation || change == told_) return;
     const bool is_news = told_.next != change.next || told_.reason != change.reason;
     told_ = change;
@@ -127,7 +128,7 @@ void LivingRanks::announce(const Change& change, std::uint32_t grace_ms, const s
             {Event::Kind::membership, change.next, grace_ms, why, change.reason});
 }
 
-void LivingRanks::dismiss(const std::vector<SlotIndex>& places, std::uint32_t grace_ms) {
+void ElasticClients::dismiss(const std::vector<SlotIndex>& places, std::uint32_t grace_ms) {
     for (const auto& [peer, client] : clients_) {
         if (!client.ticket || std::ranges::find(places, client.place) == places.end()) continue;
         const Event event{Event::Kind::shutdown,
@@ -139,7 +140,7 @@ void LivingRanks::dismiss(const std::vector<SlotIndex>& places, std::uint32_t gr
     }
 }
 
-asio::awaitable<void> LivingRanks::watch_sections() {
+asio::awaitable<void> ElasticClients::watch_sections() {
     while (!tasks_.stopping()) {
         overdue_.expires_at(sections_.next_deadline());
         co_await overdue_.async_wait(use_tuple);
@@ -147,7 +148,7 @@ asio::awaitable<void> LivingRanks::watch_sections() {
     }
 }
 
-void LivingRanks::tell_overdue() {
+void ElasticClients::tell_overdue() {
     for (const Sections::Overdue& late : sections_.take_overdue(Clock::now())) {
         const auto rank = rank_of(late.peer);
         if (!rank) continue;  // it is being ended
@@ -158,12 +159,12 @@ void LivingRanks::tell_overdue() {
     }
 }
 
-void LivingRanks::stop() noexcept {
+void ElasticClients::stop() noexcept {
     tasks_.stop();
     overdue_.cancel();
 }
 
-asio::awaitable<void> LivingRanks::join() {
+asio::awaitable<void> ElasticClients::join() {
     return tasks_.join();
 }
 

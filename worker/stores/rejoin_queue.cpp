@@ -1,4 +1,4 @@
-#include "worker/stores/elastic_desk.h"
+#include "worker/stores/rejoin_queue.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,63 +6,63 @@
 namespace dtrun::stores {
 
 /// One that was started as the same rank, and is being ended, may still run.
-void ElasticDesk::started(SlotIndex place, std::uint64_t generation, Rank rank) {
+void RejoinQueue::started(SlotIndex place, std::uint64_t generation, Rank rank) {
     if (const auto before = started_as(generation, rank)) processes_[*before].born_as = kNoRank;
     Process& process = processes_[place] = {};
     process.born_in = process.generation = generation;
     process.born_as = rank;
 }
 
-std::optional<SlotIndex> ElasticDesk::started_as(std::uint64_t generation, Rank rank) const {
+std::optional<SlotIndex> RejoinQueue::started_as(std::uint64_t generation, Rank rank) const {
     for (const auto& [place, process] : processes_)
         if (process.born_in == generation && process.born_as == rank) return place;
     return std::nullopt;
 }
 
-void ElasticDesk::capable(SlotIndex place) {
+void RejoinQueue::supports_rejoin(SlotIndex place) {
     const auto found = processes_.find(place);
-    if (found == processes_.end() || std::exchange(found->second.capable, true)) return;
-    tell_({place, DeskState::capable});
+    if (found == processes_.end() || std::exchange(found->second.supports_rejoin, true)) return;
+    tell_({place, RejoinState::supports_rejoin});
 }
 
-void ElasticDesk::settled(SlotIndex place) {
+void RejoinQueue::rendezvoused(SlotIndex place) {
     const auto found = processes_.find(place);
     if (found == processes_.end() || !std::exchange(found->second.forming, false)) return;
-    tell_({place, DeskState::settled});
+    tell_({place, RejoinState::rendezvoused});
 }
 
-bool ElasticDesk::is_early(SlotIndex place) const {
+bool RejoinQueue::is_early(SlotIndex place) const {
     const auto found = processes_.find(place);
     return found != processes_.end() && found->second.generation > generation_;
 }
 
-ElasticDesk::Ticket ElasticDesk::hold(SlotIndex place, Answer answer) {
+RejoinQueue::Ticket RejoinQueue::hold(SlotIndex place, Answer answer) {
     const Ticket ticket = owe(place, std::move(answer));
-    tell_({place, DeskState::gated});
+    tell_({place, RejoinState::held_at_start});
     return ticket;
 }
 
-ElasticDesk::Ticket ElasticDesk::ask(SlotIndex place, Answer answer) {
+RejoinQueue::Ticket RejoinQueue::ask(SlotIndex place, Answer answer) {
     const Ticket ticket = owe(place, std::move(answer));
-    tell_({place, DeskState::waiting});
+    tell_({place, RejoinState::wants_rank});
     return ticket;
 }
 
-ElasticDesk::Ticket ElasticDesk::owe(SlotIndex place, Answer answer) {
+RejoinQueue::Ticket RejoinQueue::owe(SlotIndex place, Answer answer) {
     processes_.at(place).owed.emplace(++last_ticket_, std::move(answer));
     return last_ticket_;
 }
 
-bool ElasticDesk::waits(SlotIndex place) const {
+bool RejoinQueue::waits(SlotIndex place) const {
     const auto found = processes_.find(place);
     return found != processes_.end() && !found->second.owed.empty();
 }
 
-void ElasticDesk::forget(Ticket ticket) {
+void RejoinQueue::forget(Ticket ticket) {
     for (auto& [place, process] : processes_) process.owed.erase(ticket);
 }
 
-void ElasticDesk::begin(const Assign& world) {
+void RejoinQueue::begin(const Assign& world) {
     generation_ = world.generation;
     std::vector<std::pair<Answer, const RankSlot*>> answers;
     for (const RankSlot& rank : world.ranks) {

@@ -9,7 +9,7 @@
 #include "worker/agent/connections.h"
 #include "worker/agent/sections.h"
 #include "worker/agent/shared_page.h"
-#include "worker/stores/elastic_desk.h"
+#include "worker/stores/rejoin_queue.h"
 
 #include <functional>
 #include <map>
@@ -20,7 +20,7 @@
 namespace dtrun::agent {
 
 /// What an agent says to the clients (libdtrun) of its ranks when the generation changes, and they to it: the
-/// face of the ElasticDesk for programs of dtrun's own client. A client that says "elastic" can leave its
+/// face of the RejoinQueue for programs of dtrun's own client. A client that says "elastic" can leave its
 /// generation (`rejoin`), and is welcomed in the next; one that was started for a generation which has not
 /// begun is welcomed when it begins. In an elastic job all ranks have a page in their memory that says whether
 /// a change is coming.
@@ -29,17 +29,17 @@ namespace dtrun::agent {
 ///
 /// Thread: the executor's. Lifetime: what the parts refer to outlives it; the owner calls stop() and awaits
 /// join().
-class LivingRanks {
+class ElasticClients {
 public:
     struct Parts {
         asio::any_io_executor executor;
         Connections& connections;
-        stores::ElasticDesk& desk;
+        stores::RejoinQueue& rejoins;
         std::string host_name;
         std::function<Welcome(const RankSlot&, const Assign&)> describe;
         std::function<void(Rank, const std::string& why)> hangs;  ///< a section takes too long
     };
-    explicit LivingRanks(Parts parts);
+    explicit ElasticClients(Parts parts);
 
     /// For an elastic job. Errc: internal
     Result<void> open() { return page_.open(); }
@@ -50,7 +50,7 @@ public:
     void give_page(PeerId peer, const Hello& hello);
     void left(PeerId peer);
 
-    /// A generation begins; called before the desk answers who has waited for it.
+    /// A generation begins; called before the queue answers who has waited for it.
     void begin(const Assign& world);
     /// The generation is about to end. \param grace_ms  until ranks are killed; 0: not known
     void announce(const Change& change, std::uint32_t grace_ms, const std::string& why);
@@ -64,7 +64,7 @@ private:
     struct Client {
         SlotIndex place{};
         bool elastic = false;
-        std::optional<stores::ElasticDesk::Ticket> ticket;  ///< of the answer that it waits for
+        std::optional<stores::RejoinQueue::Ticket> ticket;  ///< of the answer that it waits for
     };
 
     Result<void> rejoin(PeerId peer, const Rejoin& rejoin);

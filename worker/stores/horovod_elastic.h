@@ -1,8 +1,8 @@
 #pragma once
 
-#include "worker/stores/elastic_desk.h"
 #include "worker/stores/horovod_http.h"
 #include "worker/stores/notice_address.h"
+#include "worker/stores/rejoin_queue.h"
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace dtrun::stores {
 
-/// What processes under hvd.elastic.run say to the ElasticDesk of their host. Pure: no sockets, no clock.
+/// What processes under hvd.elastic.run say to the RejoinQueue of their host. Pure: no sockets, no clock.
 ///
 /// PUT worker_addresses says that a process can get another place; GET rank_and_size, after it has shut
 /// Horovod down, asks for that. The first request of all is held if its world has not begun. So nothing but
@@ -22,19 +22,19 @@ namespace dtrun::stores {
 /// Who asks is known by the port that was asked, which each process has for itself: the names in requests are
 /// those of its current place.
 ///
-/// Thread: one. Lifetime: `desk` outlives it.
-class HorovodDesk {
+/// Thread: one. Lifetime: `rejoins` outlives it.
+class HorovodElastic {
 public:
     using Asker = std::uint64_t;
     using Reply = std::function<void(Asker, const HttpAnswer&)>;
     using Pass = std::function<void(Asker, HttpRequest)>;
 
     /// \param pass  takes a process's first request when its world has begun
-    HorovodDesk(ElasticDesk& desk, Reply reply, Pass pass)
-        : desk_(desk), reply_(std::move(reply)), pass_(std::move(pass)) {}
+    HorovodElastic(RejoinQueue& rejoins, Reply reply, Pass pass)
+        : rejoins_(rejoins), reply_(std::move(reply)), pass_(std::move(pass)) {}
 
     /// Takes a request of a process.
-    /// \return the request, if it is none for the desk
+    /// \return the request, if it is none about another place
     std::optional<HttpRequest> ask(SlotIndex place, Asker asker, HttpRequest request);
     /// Nobody waits for that answer any more. Idempotent.
     void forget(Asker asker);
@@ -46,11 +46,11 @@ public:
 private:
     void put_address(SlotIndex place, Asker asker, const std::string& body);
 
-    ElasticDesk& desk_;
+    RejoinQueue& rejoins_;
     Reply reply_;
     Pass pass_;
     std::map<SlotIndex, NoticeAddress> notices_;
-    std::map<Asker, ElasticDesk::Ticket> tickets_;
+    std::map<Asker, RejoinQueue::Ticket> tickets_;
 };
 
 }  // namespace dtrun::stores

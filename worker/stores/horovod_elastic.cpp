@@ -1,4 +1,4 @@
-#include "worker/stores/horovod_desk.h"
+#include "worker/stores/horovod_elastic.h"
 
 #include "base/log.h"
 
@@ -18,8 +18,8 @@ std::string place_text(const RankSlot& rank, const Assign& world) {
 
 }  // namespace
 
-std::optional<HttpRequest> HorovodDesk::ask(SlotIndex place, Asker asker, HttpRequest request) {
-    if (!desk_.runs(place)) {  // bytes of a process that has ended
+std::optional<HttpRequest> HorovodElastic::ask(SlotIndex place, Asker asker, HttpRequest request) {
+    if (!rejoins_.runs(place)) {  // bytes of a process that has ended
         reply_(asker, http_answer(403, "no process of this place runs\n"));
         return std::nullopt;
     }
@@ -29,25 +29,26 @@ std::optional<HttpRequest> HorovodDesk::ask(SlotIndex place, Asker asker, HttpRe
     }
     if (request.target.starts_with(kPlace)) {
         tickets_[asker] =
-            desk_.ask(place, [this, asker](const RankSlot& rank, const Assign& world) {
+            rejoins_.ask(place, [this, asker](const RankSlot& rank, const Assign& world) {
                 tickets_.erase(asker);
                 reply_(asker, http_answer(200, place_text(rank, world)));
             });
         return std::nullopt;
     }
-    if (desk_.is_early(place)) {
-        tickets_[asker] = desk_.hold(
+    if (rejoins_.is_early(place)) {
+        tickets_[asker] = rejoins_.hold(
             place, [this, asker, first = std::move(request)](const RankSlot&, const Assign&) {
                 tickets_.erase(asker);
                 pass_(asker, first);
             });
         return std::nullopt;
     }
-    if (request.method == "DELETE" && request.target.starts_with(kLastScope)) desk_.settled(place);
+    if (request.method == "DELETE" && request.target.starts_with(kLastScope))
+        rejoins_.rendezvoused(place);
     return request;
 }
 
-void HorovodDesk::put_address(SlotIndex place, Asker asker, const std::string& body) {
+void HorovodElastic::put_address(SlotIndex place, Asker asker, const std::string& body) {
     auto address = read_notice_address(body);
     if (!address) {
         log::warn("worker_addresses: {}", address.error().message);
@@ -55,17 +56,17 @@ void HorovodDesk::put_address(SlotIndex place, Asker asker, const std::string& b
     }
     notices_[place] = std::move(*address);
     reply_(asker, {200});
-    desk_.capable(place);
+    rejoins_.supports_rejoin(place);
 }
 
-void HorovodDesk::forget(Asker asker) {
+void HorovodElastic::forget(Asker asker) {
     const auto ticket = tickets_.extract(asker);
-    if (!ticket.empty()) desk_.forget(ticket.mapped());
+    if (!ticket.empty()) rejoins_.forget(ticket.mapped());
 }
 
-std::optional<NoticeAddress> HorovodDesk::notice_for(SlotIndex place) const {
+std::optional<NoticeAddress> HorovodElastic::notice_for(SlotIndex place) const {
     const auto found = notices_.find(place);
-    if (found == notices_.end() || desk_.waits(place)) return std::nullopt;
+    if (found == notices_.end() || rejoins_.waits(place)) return std::nullopt;
     return found->second;
 }
 

@@ -1,4 +1,4 @@
-#include "worker/stores/horovod_desk.h"
+#include "worker/stores/horovod_elastic.h"
 
 #include "base/crypto.h"
 #include "tests/support/catch.h"
@@ -36,23 +36,23 @@ std::string base64(std::string_view bytes) {
     return text;
 }
 
-/// A desk, with what it has answered, told and passed on.
+/// A queue, with what it has answered, told and passed on.
 struct Desk {
-    std::map<HorovodDesk::Asker, std::string> answers;
-    std::vector<std::pair<SlotIndex, DeskState>> told;
-    std::vector<std::pair<HorovodDesk::Asker, HttpRequest>> passed;
-    ElasticDesk processes{
-        [this](const DeskNews& news) { told.emplace_back(news.place, news.state); }};
-    HorovodDesk desk{processes,
-                     [this](HorovodDesk::Asker asker, const HttpAnswer& answer) {
-                         answers[asker] =
-                             std::to_string(answer.status) + " " + std::string(answer.bytes());
-                     },
-                     [this](HorovodDesk::Asker asker, HttpRequest request) {
-                         passed.emplace_back(asker, std::move(request));
-                     }};
+    std::map<HorovodElastic::Asker, std::string> answers;
+    std::vector<std::pair<SlotIndex, RejoinState>> told;
+    std::vector<std::pair<HorovodElastic::Asker, HttpRequest>> passed;
+    RejoinQueue processes{
+        [this](const RejoinStatus& news) { told.emplace_back(news.place, news.state); }};
+    HorovodElastic desk{processes,
+                        [this](HorovodElastic::Asker asker, const HttpAnswer& answer) {
+                            answers[asker] =
+                                std::to_string(answer.status) + " " + std::string(answer.bytes());
+                        },
+                        [this](HorovodElastic::Asker asker, HttpRequest request) {
+                            passed.emplace_back(asker, std::move(request));
+                        }};
 
-    bool passes(SlotIndex place, HorovodDesk::Asker asker, const std::string& method,
+    bool passes(SlotIndex place, HorovodElastic::Asker asker, const std::string& method,
                 const std::string& target, const std::string& body = {}) {
         return desk.ask(place, asker, {method, target, body}).has_value();
     }
@@ -146,9 +146,10 @@ TEST_CASE("a place is given when the next world begins, and not before", "[store
     d.processes.begin(world(2, {{Rank{1}, 0, 0, 3, 0, p0}}));
     CHECK(d.passed.empty());
     CHECK(d.answers.at(4) == "200 1,5,0,1,0,3");
-    CHECK(d.told == std::vector<std::pair<SlotIndex, DeskState>>{{p0, DeskState::settled},
-                                                                 {p0, DeskState::capable},
-                                                                 {p0, DeskState::waiting}});
+    CHECK(d.told ==
+          std::vector<std::pair<SlotIndex, RejoinState>>{{p0, RejoinState::rendezvoused},
+                                                         {p0, RejoinState::supports_rejoin},
+                                                         {p0, RejoinState::wants_rank}});
 }
 
 TEST_CASE("the first request of a newcomer is held until its world begins", "[stores][elastic]") {
@@ -156,7 +157,8 @@ TEST_CASE("the first request of a newcomer is held until its world begins", "[st
     d.processes.begin(world(1, {}));
     d.processes.started(p1, 2, Rank{4});
     CHECK_FALSE(d.passes(p1, 7, "PUT", "/global/rank_4", "address"));
-    CHECK(d.told == std::vector<std::pair<SlotIndex, DeskState>>{{p1, DeskState::gated}});
+    CHECK(d.told ==
+          std::vector<std::pair<SlotIndex, RejoinState>>{{p1, RejoinState::held_at_start}});
     CHECK(d.passed.empty());
     d.processes.begin(world(2, {{Rank{4}, 0, 0, 1, 0, p1}}));
     REQUIRE(d.passed.size() == 1);
