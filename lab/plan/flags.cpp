@@ -33,7 +33,7 @@ Result<std::vector<std::string>> parse_list(string_view text) {
 }
 
 template <auto Member, const std::vector<std::string>& (*Known)()>
-Result<void> set_known(BenchDraft& draft, string_view value) {
+Result<void> set_known(ParsedBench& parsed, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (std::string& item : *items) {
@@ -43,12 +43,12 @@ Result<void> set_known(BenchDraft& draft, string_view value) {
             return fail(Errc::invalid_input, "'{}' is not one of {}{}", item,
                         join_names(Known(), 16), did_you_mean(item, Known()));
     }
-    draft.own.*Member = std::move(*items);
+    parsed.own.*Member = std::move(*items);
     return {};
 }
 
 /// Accepts any names, since anybody may add plug-ins.
-Result<void> set_backends(BenchDraft& draft, string_view value) {
+Result<void> set_backends(ParsedBench& parsed, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items)
@@ -59,31 +59,31 @@ Result<void> set_backends(BenchDraft& draft, string_view value) {
                         "'{}' is not the name of a backend such as dtrun, mpi "
                         "or nccl",
                         item);
-    draft.own.backends = std::move(*items);
+    parsed.own.backends = std::move(*items);
     return {};
 }
 
 template <auto Member, int Max>
-Result<void> set_counts(BenchDraft& draft, string_view value) {
+Result<void> set_counts(ParsedBench& parsed, string_view value) {
     std::vector<int> counts;
     for (const string_view part : split(value, ',')) {
         const auto number = cli::whole_number(trim(part), 1, Max);
         if (!number) return std::unexpected(number.error());
         if (std::ranges::find(counts, *number) == counts.end()) counts.push_back(*number);
     }
-    draft.own.*Member = std::move(counts);
+    parsed.own.*Member = std::move(counts);
     return {};
 }
 
-Result<void> set_sizes(BenchDraft& draft, string_view value) {
+Result<void> set_sizes(ParsedBench& parsed, string_view value) {
     auto sizes = parse_sizes(value);
     if (!sizes) return std::unexpected(sizes.error());
-    draft.own.sizes = std::move(*sizes);
+    parsed.own.sizes = std::move(*sizes);
     return {};
 }
 
 /// Checks names here, since unknown ones would fail only later, in the rank program.
-Result<void> set_algorithms(BenchDraft& draft, string_view value) {
+Result<void> set_algorithms(ParsedBench& parsed, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
@@ -94,48 +94,48 @@ Result<void> set_algorithms(BenchDraft& draft, string_view value) {
                         "-stochastic behind it",
                         item, join_names(compression_names(), 16));
     }
-    draft.own.algorithms = std::move(*items);
+    parsed.own.algorithms = std::move(*items);
     return {};
 }
 
-Result<void> set_model(BenchDraft& draft, string_view value) {
+Result<void> set_model(ParsedBench& parsed, string_view value) {
     if (value != "mlp" && value != "cnn")
         return fail(Errc::invalid_input, "'{}' is neither mlp nor cnn", value);
-    draft.own.model = value;
+    parsed.own.model = value;
     return {};
 }
 
 /// Keeps the number as it was typed, since the rank program parses it again.
-Result<void> set_loss_scale(BenchDraft& draft, string_view value) {
+Result<void> set_loss_scale(ParsedBench& parsed, string_view value) {
     double scale = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), scale);
     if (error != std::errc() || end != value.data() + value.size() ||
         !(scale >= kLossScaleMin && scale <= kLossScaleMax))
         return fail(Errc::invalid_input,
                     "'{}' is not a number from 0.000001 to 1000000, such as 128 or 0.01", value);
-    draft.own.loss_scale = value;
+    parsed.own.loss_scale = value;
     return {};
 }
 
-Result<void> set_pairs(BenchDraft& draft, string_view value) {
+Result<void> set_pairs(ParsedBench& parsed, string_view value) {
     using Pairs = BenchCommand::Pairs;
     const auto pairs =
         cli::choose<Pairs>(value, {{"hosts", Pairs::hosts}, {"ranks", Pairs::ranks}});
     if (!pairs) return std::unexpected(pairs.error());
-    draft.own.pairs = *pairs;
+    parsed.own.pairs = *pairs;
     return {};
 }
 
 /// Keeps what `Parse` makes of a value.
 template <auto Member, auto Parse>
-Result<void> set_parsed(BenchDraft& draft, string_view value) {
-    const auto parsed = Parse(value);
-    if (!parsed) return std::unexpected(parsed.error());
-    draft.own.*Member = *parsed;
+Result<void> set_parsed(ParsedBench& parsed, string_view value) {
+    const auto read = Parse(value);
+    if (!read) return std::unexpected(read.error());
+    parsed.own.*Member = *read;
     return {};
 }
 
-cli::Rows<BenchDraft> sweep_flags() {
+cli::Rows<ParsedBench> sweep_flags() {
     return {
         {{.names = "--backends --backend",
           .metavar = "NAMES",
@@ -211,14 +211,13 @@ cli::Rows<BenchDraft> sweep_flags() {
     };
 }
 
-Result<void> set_step_regex(BenchDraft& draft, string_view value) {
-    if (const auto parsed = StepRegex::parse(value); !parsed)
-        return std::unexpected(parsed.error());
-    draft.own.step_regex = value;
+Result<void> set_step_regex(ParsedBench& parsed, string_view value) {
+    if (const auto read = StepRegex::parse(value); !read) return std::unexpected(read.error());
+    parsed.own.step_regex = value;
     return {};
 }
 
-cli::Rows<BenchDraft> program_flags() {
+cli::Rows<ParsedBench> program_flags() {
     return {
         {{.names = "--step-regex",
           .metavar = "REGEX",
@@ -233,7 +232,7 @@ cli::Rows<BenchDraft> program_flags() {
 }
 
 /// What fingers write that know `dtrun run`, or the other flags here.
-cli::Rows<BenchDraft> guessed_flags() {
+cli::Rows<ParsedBench> guessed_flags() {
     return {
         {{.names = "-np -n --np -N",
           .group = foreign,
@@ -244,7 +243,7 @@ cli::Rows<BenchDraft> guessed_flags() {
     };
 }
 
-cli::Rows<BenchDraft> train_flags() {
+cli::Rows<ParsedBench> train_flags() {
     return {
         {{.names = "--train",
           .group = training,
@@ -312,7 +311,7 @@ cli::Rows<BenchDraft> train_flags() {
     };
 }
 
-cli::Rows<BenchDraft> report_flags() {
+cli::Rows<ParsedBench> report_flags() {
     return {
         {{.names = "--html",
           .metavar = "FILE",
@@ -356,7 +355,7 @@ cli::Rows<BenchDraft> report_flags() {
     };
 }
 
-cli::Rows<BenchDraft> limit_flags() {
+cli::Rows<ParsedBench> limit_flags() {
     return {
         {{.names = "--rank-program",
           .metavar = "FILE",
@@ -373,13 +372,13 @@ cli::Rows<BenchDraft> limit_flags() {
 }
 
 /// Checks a flag of `dtrun run` here, and hands it on to each run.
-cli::Row<BenchDraft> handed_on(cli::Row<cli::RunDraft> row) {
+cli::Row<ParsedBench> handed_on(cli::Row<cli::ParsedRun> row) {
     const string_view name = row.flag.first_name();
     if (name == "-H") row.flag.names = name;  // for bench, --hosts is a number
-    const auto set = [inner = std::move(row.set), name](BenchDraft& draft,
+    const auto set = [inner = std::move(row.set), name](ParsedBench& parsed,
                                                         string_view value) -> Result<void> {
-        if (auto done = inner(draft, value); !done) return done;
-        std::vector<std::string>& words = draft.own.launch;
+        if (auto done = inner(parsed, value); !done) return done;
+        std::vector<std::string>& words = parsed.own.launch;
         if (value.starts_with('-') || (name == "--mpi" && !value.empty())) {
             words.push_back(fmt::format("{}={}", name, value));
             return {};
@@ -397,9 +396,9 @@ bool is_of_bench_alone(string_view name) {
     return name == "--hostfile" || name == "--quiet" || name == "--help" || name == "--version";
 }
 
-cli::Rows<BenchDraft> launch_flags() {
-    cli::Rows<BenchDraft> rows;
-    for (cli::Row<cli::RunDraft>& row : cli::run_flags().taken_by(cli::Taker::bench)) {
+cli::Rows<ParsedBench> launch_flags() {
+    cli::Rows<ParsedBench> rows;
+    for (cli::Row<cli::ParsedRun>& row : cli::run_flags().in_scope(cli::FlagScope::bench)) {
         if (is_of_bench_alone(row.flag.first_name()))
             rows.push_back({row.flag, row.set});
         else
@@ -445,8 +444,8 @@ Result<void> check_program(const BenchCommand& bench) {
     return {};
 }
 
-Result<void> check_bench(const BenchDraft& draft) {
-    const BenchCommand& bench = draft.own;
+Result<void> check_bench(const ParsedBench& parsed) {
+    const BenchCommand& bench = parsed.own;
     if (auto done = check_program(bench); !done) return done;
     if (bench.compare && bench.files.size() != 2)
         return fail(Errc::invalid_input,
@@ -460,7 +459,7 @@ Result<void> check_bench(const BenchDraft& draft) {
             Errc::invalid_input,
             "'{}' is no option, and a program to measure stands behind --: dtrun bench -- {}; {}",
             bench.files.front(), bench.files.front(), kUsage);
-    if (draft.options.mpirun)
+    if (parsed.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun bench starts the ranks itself; leave it out");
     if (!bench.sweep && !bench.train && bench.pairs == BenchCommand::Pairs::none &&
@@ -479,35 +478,35 @@ Result<void> check_bench(const BenchDraft& draft) {
 
 }  // namespace
 
-const cli::FlagTable<BenchDraft>& bench_flags() {
-    static const cli::FlagTable<BenchDraft> table(
+const cli::FlagTable<ParsedBench>& bench_flags() {
+    static const cli::FlagTable<ParsedBench> table(
         "dtrun bench", {sweep_flags(), program_flags(), guessed_flags(), train_flags(),
                         report_flags(), limit_flags(), launch_flags()});
     return table;
 }
 
-Result<BenchDraft> parse_bench(cli::Words words) {
-    BenchDraft draft;
+Result<ParsedBench> parse_bench(cli::Words words) {
+    ParsedBench parsed;
     while (!words.empty()) {
-        const auto rest = cli::read_options(bench_flags(), words, draft);
+        const auto rest = cli::read_options(bench_flags(), words, parsed);
         if (!rest) return std::unexpected(rest.error());
-        if (draft.asked != cli::Ask::nothing) return draft;
+        if (parsed.asked != cli::Ask::nothing) return parsed;
         words = rest->words;
         if (rest->ended) {
-            draft.own.program.assign(words.begin(), words.end());
+            parsed.own.program.assign(words.begin(), words.end());
             if (words.empty())
                 return fail(Errc::invalid_input, "which program? it stands behind --; {}", kUsage);
             for (const std::string& word : words)
-                draft.own.program_text +=
-                    (draft.own.program_text.empty() ? "" : " ") + shell_quote(word);
+                parsed.own.program_text +=
+                    (parsed.own.program_text.empty() ? "" : " ") + shell_quote(word);
             break;
         }
         if (words.empty()) break;
-        draft.own.files.push_back(words.front());
+        parsed.own.files.push_back(words.front());
         words = words.subspan(1);
     }
-    if (const auto done = check_bench(draft); !done) return std::unexpected(done.error());
-    return draft;
+    if (const auto done = check_bench(parsed); !done) return std::unexpected(done.error());
+    return parsed;
 }
 
 }  // namespace dtrun::lab

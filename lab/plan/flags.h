@@ -9,14 +9,14 @@
 namespace dtrun::lab {
 
 /// The words of `dtrun bench`. Its `options` say where ranks run, and how that is reached.
-struct BenchDraft : cli::RunDraft {
+struct ParsedBench : cli::ParsedRun {
     BenchCommand own;
 };
 
 /// Errc: invalid_input
-Result<BenchDraft> parse_bench(cli::Words words);
+Result<ParsedBench> parse_bench(cli::Words words);
 
-const cli::FlagTable<BenchDraft>& bench_flags();
+const cli::FlagTable<ParsedBench>& bench_flags();
 std::string bench_help();
 
 }  // namespace dtrun::lab

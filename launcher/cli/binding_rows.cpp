@@ -15,14 +15,14 @@ namespace {
 
 using std::string_view;
 using enum FlagGroup;
-using enum Taker;
+using enum FlagScope;
 
 constexpr int kCoresMax = 65'536;
 
-Result<void> set_cores(RunDraft& draft, string_view value) {
+Result<void> set_cores(ParsedRun& parsed, string_view value) {
     const auto number = whole_number(value, 1, kCoresMax);
     if (!number) return std::unexpected(number.error());
-    draft.options.binding.cpus_per_rank = *number;
+    parsed.options.binding.cpus_per_rank = *number;
     return {};
 }
 
@@ -33,33 +33,33 @@ string_view own_word(string_view word) {
 }
 
 /// As of --bind-to, where Open MPI has qualifiers behind a colon.
-Result<void> set_bind_to(RunDraft& draft, string_view value) {
+Result<void> set_bind_to(ParsedRun& parsed, string_view value) {
     const auto parts = split(value, ':');
     const auto choice = parse_bind_to(parts.front());
     if (!choice) return std::unexpected(choice.error());
-    draft.options.binding.to = *choice;
+    parsed.options.binding.to = *choice;
     for (std::size_t i = 1; i < parts.size(); ++i) {
         if (parts[i] != "overload-allowed" && parts[i] != "if-supported")
             return fail(Errc::invalid_input,
                         "'{}' is neither overload-allowed nor if-supported, what may stand behind "
                         "the ':'",
                         parts[i]);
-        draft.options.binding.may_overlap = true;
+        parsed.options.binding.may_overlap = true;
     }
     return {};
 }
 
-Result<void> set_cpus(RunDraft& draft, string_view value) {
+Result<void> set_cpus(ParsedRun& parsed, string_view value) {
     const auto cpus = binding::parse_cpus(value);
     if (!cpus) return std::unexpected(cpus.error());
-    draft.options.binding.cpus = binding::cpu_text(*cpus);
+    parsed.options.binding.cpus = binding::cpu_text(*cpus);
     return {};
 }
 
 /// srun's --cpu-bind=[quiet,|verbose,]TYPE.
-Result<void> set_cpu_bind(RunDraft& draft, string_view value) {
+Result<void> set_cpu_bind(ParsedRun& parsed, string_view value) {
     for (const string_view word : split(value, ',')) {
-        if (word == "verbose" || word == "v") draft.options.binding.report = true;
+        if (word == "verbose" || word == "v") parsed.options.binding.report = true;
         if (word == "verbose" || word == "v" || word == "quiet" || word == "q") continue;
         const auto to = plan::bind_to_of_slurm(word);
         if (!to)
@@ -67,37 +67,38 @@ Result<void> set_cpu_bind(RunDraft& draft, string_view value) {
                         "'{}': dtrun knows none, cores, threads, rank, sockets and ldoms; for a "
                         "list or masks write --wrap 'taskset -c ... {{}}'",
                         word);
-        draft.options.binding.to = *to;
-        draft.options.binding.may_overlap = true;
+        parsed.options.binding.to = *to;
+        parsed.options.binding.may_overlap = true;
     }
     return {};
 }
 
 /// What Open MPI has behind the colon of --map-by.
-Result<void> set_modifier(RunDraft& draft, string_view word) {
+Result<void> set_modifier(ParsedRun& parsed, string_view word) {
     if (word == "OVERSUBSCRIBE" || word == "oversubscribe") {
-        draft.options.oversubscribe = true;
+        parsed.options.oversubscribe = true;
         return {};
     }
-    if (word.starts_with("PE=") || word.starts_with("pe=")) return set_cores(draft, word.substr(3));
+    if (word.starts_with("PE=") || word.starts_with("pe="))
+        return set_cores(parsed, word.substr(3));
     return fail(Errc::invalid_input, "'{}' is neither PE=CORES nor OVERSUBSCRIBE", word);
 }
 
 /// "ppr:2:node", ranks of each object: dtrun knows before it starts only how many hosts there are.
-Result<void> set_ranks_per_object(RunDraft& draft, const std::vector<string_view>& parts) {
+Result<void> set_ranks_per_object(ParsedRun& parsed, const std::vector<string_view>& parts) {
     if (parts.size() < 3 || parts[2] != "node")
         return fail(Errc::invalid_input,
                     "ppr is followed by :N:node, ranks of each host; for "
                     "parts of hosts write -N and --map-by numa or socket");
     for (std::size_t i = 3; i < parts.size(); ++i)
-        if (const auto done = set_modifier(draft, parts[i]); !done) return done;
-    return set_ranks_per_host(draft, parts[1]);
+        if (const auto done = set_modifier(parsed, parts[i]); !done) return done;
+    return set_ranks_per_host(parsed, parts[1]);
 }
 
-Result<void> set_map_by(RunDraft& draft, string_view value) {
+Result<void> set_map_by(ParsedRun& parsed, string_view value) {
     using Choice = std::pair<MapBy, MapWithin>;
     const auto parts = split(value, ':');
-    if (parts.front() == "ppr") return set_ranks_per_object(draft, parts);
+    if (parts.front() == "ppr") return set_ranks_per_object(parsed, parts);
     const auto choice =
         choose<Choice>(own_word(parts.front()), {{"slot", {MapBy::slot, MapWithin::slot}},
                                                  {"node", {MapBy::node, MapWithin::slot}},
@@ -107,32 +108,32 @@ Result<void> set_map_by(RunDraft& draft, string_view value) {
                                                  {"socket", {MapBy::slot, MapWithin::socket}},
                                                  {"gpu", {MapBy::slot, MapWithin::gpu}}});
     if (!choice) return std::unexpected(choice.error());
-    std::tie(draft.options.map_by, draft.options.binding.by) = *choice;
+    std::tie(parsed.options.map_by, parsed.options.binding.by) = *choice;
     for (std::size_t i = 1; i < parts.size(); ++i)
-        if (const auto done = set_modifier(draft, parts[i]); !done) return done;
+        if (const auto done = set_modifier(parsed, parts[i]); !done) return done;
     return {};
 }
 
-Result<void> set_report(RunDraft& draft, string_view) {
-    draft.options.binding.report = true;
+Result<void> set_report(ParsedRun& parsed, string_view) {
+    parsed.options.binding.report = true;
     return {};
 }
 
-Result<void> set_binding_args(RunDraft& draft, string_view value) {
+Result<void> set_binding_args(ParsedRun& parsed, string_view value) {
     const auto words = shell_words(value);
     if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
-    std::ranges::copy(*words, std::back_inserter(draft.options.binding_args));
+    std::ranges::copy(*words, std::back_inserter(parsed.options.binding_args));
     return {};
 }
 
-Result<void> check_rank_by(RunDraft&, string_view value) {
+Result<void> check_rank_by(ParsedRun&, string_view value) {
     if (value == "slot") return {};
     return fail(Errc::invalid_input, "'{}': dtrun numbers ranks by slot only", value);
 }
 
 /// The part of mpirun's words that dtrun can do itself.
-const FlagTable<RunDraft>& args_flags() {
-    static const FlagTable<RunDraft> table(
+const FlagTable<ParsedRun>& args_flags() {
+    static const FlagTable<ParsedRun> table(
         "--binding-args",
         {{{{.names = "--bind-to", .metavar = "OBJECT"}, set_bind_to},
           {{.names = "--map-by", .metavar = "OBJECT"}, set_map_by},
@@ -155,23 +156,23 @@ Result<BindTo> parse_bind_to(string_view word) {
                                            {"auto", BindTo::automatic}});
 }
 
-Result<void> set_ranks_per_host(RunDraft& draft, string_view value) {
+Result<void> set_ranks_per_host(ParsedRun& parsed, string_view value) {
     const auto number = whole_number(value, 1, kSlotsMax);
     if (!number) return std::unexpected(number.error());
-    plan::HostShape& shape = draft.options.shape;
+    plan::HostShape& shape = parsed.options.shape;
     shape.count = plan::HostShape::Count::number;
     shape.number = *number;
     shape.count_flag = fmt::format("-N {}", *number);
     return {};
 }
 
-Rows<RunDraft> binding_flags() {
+Rows<ParsedRun> binding_flags() {
     return {
         {{.names = "--bind-to",
           .also = "-bind-to",
           .metavar = "OBJECT",
           .group = binding,
-          .in = {join, fronts, bench},
+          .in = {join, frontends, bench},
           .common = true,
           .help =
               "processors of a rank: auto (beside its GPU), core, share (of all cores), l3, numa, "
@@ -181,21 +182,21 @@ Rows<RunDraft> binding_flags() {
           .also = "--cpus-per-proc -cpus-per-proc --cpus-per-task",
           .metavar = "N",
           .group = binding,
-          .in = {join, fronts, bench},
+          .in = {join, frontends, bench},
           .help = "cores of each rank (default: what --bind-to gives)"},
          set_cores},
         {{.names = "--map-by",
           .also = "-map-by",
           .metavar = "OBJECT",
           .group = binding,
-          .in = {fronts, bench},
+          .in = {frontends, bench},
           .help = "slot: fill a host before the next; node: one rank on each in turn; core, l3, "
                   "numa, socket, gpu: fill, in turn within a host (default: slot)"},
          set_map_by},
         {{.names = "--report-bindings",
           .also = "-report-bindings",
           .group = binding,
-          .in = {join, fronts, bench},
+          .in = {join, frontends, bench},
           .help = "say which processors each rank has (default: only where they are not those "
                   "asked for)"},
          set_report},
@@ -210,10 +211,10 @@ Rows<RunDraft> binding_flags() {
     };
 }
 
-Rows<RunDraft> foreign_binding_flags() {
+Rows<ParsedRun> foreign_binding_flags() {
     return {
         {{.names = "--bind-to-core -bind-to-core", .group = foreign, .help = "--bind-to core"},
-         [](RunDraft& draft, string_view) { return set_bind_to(draft, "core"); }},
+         [](ParsedRun& parsed, string_view) { return set_bind_to(parsed, "core"); }},
         {{.names = "--rank-by -rank-by",
           .metavar = "slot",
           .group = foreign,
@@ -236,18 +237,18 @@ Rows<RunDraft> foreign_binding_flags() {
 Result<void> read_binding_args(plan::Options& options) {
     const std::vector<std::string> args = std::exchange(options.binding_args, {});
     if (args.empty() || args == std::vector<std::string>{"none"}) return {};
-    RunDraft draft;
-    draft.options.binding = options.binding;
-    draft.options.map_by = options.map_by;
-    draft.options.oversubscribe = options.oversubscribe;
-    const auto rest = read_options(args_flags(), args, draft);
+    ParsedRun parsed;
+    parsed.options.binding = options.binding;
+    parsed.options.map_by = options.map_by;
+    parsed.options.oversubscribe = options.oversubscribe;
+    const auto rest = read_options(args_flags(), args, parsed);
     if (!rest) return fail(rest.error(), "--binding-args");
     if (!rest->words.empty())
         return fail(Errc::invalid_input, "--binding-args: '{}' is for mpirun only (--mpi mpirun)",
                     rest->words.front());
-    options.binding = draft.options.binding;
-    options.map_by = draft.options.map_by;
-    options.oversubscribe = draft.options.oversubscribe;
+    options.binding = parsed.options.binding;
+    options.map_by = parsed.options.map_by;
+    options.oversubscribe = parsed.options.oversubscribe;
     return {};
 }
 

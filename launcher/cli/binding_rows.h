@@ -5,13 +5,13 @@
 namespace dtrun::cli {
 
 /// The flags that say which processors ranks get.
-Rows<RunDraft> binding_flags();
+Rows<ParsedRun> binding_flags();
 
 /// Words of mpirun and srun for the same.
-Rows<RunDraft> foreign_binding_flags();
+Rows<ParsedRun> foreign_binding_flags();
 
 /// -N. Errc: invalid_input
-Result<void> set_ranks_per_host(RunDraft& draft, std::string_view value);
+Result<void> set_ranks_per_host(ParsedRun& parsed, std::string_view value);
 
 /// Takes the words of --binding-args for those flags, where dtrun itself starts the ranks.
 /// Errc: invalid_input (a word that is none of them)

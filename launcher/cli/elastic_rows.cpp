@@ -19,7 +19,7 @@ constexpr seconds kCooldownMax{3'600};
 constexpr seconds kWarnTime{30};  // with --warn-signal alone
 
 /// "MIN MAX", or "MIN,MAX" behind a '='; whole seconds, as with horovodrun.
-Result<void> set_cooldown(RunDraft& draft, string_view value) {
+Result<void> set_cooldown(ParsedRun& parsed, string_view value) {
     const std::size_t middle = std::min(value.find_first_of(" ,"), value.size());
     const auto least = to_int(value.substr(0, middle), 1, kCooldownMax.count());
     const auto most =
@@ -28,13 +28,13 @@ Result<void> set_cooldown(RunDraft& draft, string_view value) {
         return fail(Errc::invalid_input,
                     "'{}' is not two numbers of seconds from 1 to {}, the smaller one first", value,
                     kCooldownMax.count());
-    draft.elastic.cooldown_min = seconds(*least);
-    draft.elastic.cooldown_max = seconds(*most);
+    parsed.elastic.cooldown_min = seconds(*least);
+    parsed.elastic.cooldown_max = seconds(*most);
     return {};
 }
 
-Result<void> set_allowed(RunDraft& draft, string_view value) {
-    std::vector<int>& allowed = draft.elastic.allowed;
+Result<void> set_allowed(ParsedRun& parsed, string_view value) {
+    std::vector<int>& allowed = parsed.elastic.allowed;
     for (const string_view item : split(value, ',')) {
         const auto size = whole_number(trim(item), 1, kRanksMax);
         if (!size) return std::unexpected(size.error());
@@ -46,33 +46,33 @@ Result<void> set_allowed(RunDraft& draft, string_view value) {
     return {};
 }
 
-Result<void> set_refill(RunDraft& draft, string_view value) {
+Result<void> set_refill(ParsedRun& parsed, string_view value) {
     const auto choice = choose<Refill>(value, {{"auto", Refill::now},
                                                {"now", Refill::now},
                                                {"wait", Refill::wait},
                                                {"never", Refill::never}});
     if (!choice) return std::unexpected(choice.error());
-    draft.elastic.refill = *choice;
+    parsed.elastic.refill = *choice;
     return {};
 }
 
-Result<void> set_warn_signal(RunDraft& draft, string_view value) {
+Result<void> set_warn_signal(ParsedRun& parsed, string_view value) {
     const auto signal = parse_signal(value);
     if (!signal) return std::unexpected(signal.error());
-    draft.elastic.warn_signal = *signal;
-    if (!draft.warn_time_given) draft.elastic.warn_time = kWarnTime;
+    parsed.elastic.warn_signal = *signal;
+    if (!parsed.warn_time_given) parsed.elastic.warn_time = kWarnTime;
     return {};
 }
 
-Result<void> set_standby(RunDraft& draft, string_view value) {
+Result<void> set_standby(ParsedRun& parsed, string_view value) {
     const auto number = value.empty() ? Result<int>(0) : whole_number(value, 1, kSlotsMax);
     if (!number) return std::unexpected(number.error());
-    draft.elastic.standby = *number;
+    parsed.elastic.standby = *number;
     return {};
 }
 
 /// Names of modules, such as torch.nn.
-Result<void> add_preload(RunDraft& draft, string_view value) {
+Result<void> add_preload(ParsedRun& parsed, string_view value) {
     for (const string_view item : split(value, ',')) {
         const string_view name = trim(item);
         bool starts = true;  // a part of the name
@@ -86,14 +86,14 @@ Result<void> add_preload(RunDraft& draft, string_view value) {
         }
         if (!is_name || starts)
             return fail(Errc::invalid_input, "'{}' is not the name of a Python module", name);
-        draft.elastic.preload.emplace_back(name);
+        parsed.elastic.preload.emplace_back(name);
     }
     return {};
 }
 
 /// Fails for flags that have no meaning in an elastic job.
-Result<void> check_others(const RunDraft& draft) {
-    const plan::Options& options = draft.options;
+Result<void> check_others(const ParsedRun& parsed) {
+    const plan::Options& options = parsed.options;
     if (options.keep_going)
         return fail(Errc::invalid_input,
                     "--min-np and --keep-going exclude each other: an elastic job goes on with a "
@@ -107,7 +107,7 @@ Result<void> check_others(const RunDraft& draft) {
                     "--min-np: an elastic job has one rank in each slot, host by host; leave out "
                     "--oversubscribe and --map-by");
     const bool filtered = !options.include.empty() || !options.exclude.empty();
-    if (filtered && !draft.elastic.discovery_script.empty())
+    if (filtered && !parsed.elastic.discovery_script.empty())
         return fail(Errc::invalid_input,
                     "--host-discovery-script: have the script itself leave hosts out, instead of "
                     "--include and --exclude");
@@ -119,63 +119,63 @@ Result<void> check_others(const RunDraft& draft) {
 }
 
 /// --on-rank-failure continue: the launcher records what happens, and acts on nothing.
-Result<void> leave_to_program(RunDraft& draft, std::span<const Flag> flags) {
-    for (const GivenFlag& flag : draft.given)
+Result<void> leave_to_program(ParsedRun& parsed, std::span<const Flag> flags) {
+    for (const GivenFlag& flag : parsed.given)
         if (flags[flag.row].group == elastic && flag.name != "--min-np" &&
             flag.name != "--min-num-proc")
             return fail(Errc::invalid_input,
                         "--on-rank-failure continue: the program itself decides who goes on; leave "
                         "out {}",
                         flag.name);
-    plan::Options& options = draft.options;
+    plan::Options& options = parsed.options;
     if (options.max_restarts > 0)
         return fail(Errc::invalid_input,
                     "--on-rank-failure continue: dtrun restarts nobody then; leave out "
                     "--max-restarts");
     options.keep_going = options.recovers_itself = true;
-    options.ranks_to_end_well = draft.elastic.ranks_min.value_or(0);
+    options.ranks_to_end_well = parsed.elastic.ranks_min.value_or(0);
     // The store must not end with the host of rank 0.
     if (!options.store_given) options.torch_store = TorchStore::proxy;
     return {};
 }
 
 /// Takes HOROVOD_ELASTIC_TIMEOUT unless a flag has said it.
-Result<void> add_timeout(RunDraft& draft, plan::EnvironmentView environment) {
+Result<void> add_timeout(ParsedRun& parsed, plan::EnvironmentView environment) {
     const auto text = plan::find_variable(environment, "HOROVOD_ELASTIC_TIMEOUT");
-    if (draft.elastic_timeout_given || !text || text->empty()) return {};
+    if (parsed.elastic_timeout_given || !text || text->empty()) return {};
     const auto time = parse_seconds(*text, std::chrono::milliseconds(0), kTimeoutMax);
     if (!time) return fail(time.error(), "HOROVOD_ELASTIC_TIMEOUT (in the environment)");
-    draft.elastic.timeout = *time;
+    parsed.elastic.timeout = *time;
     return {};
 }
 
 /// Fails for a warning that comes too late.
-Result<void> check_warning(const RunDraft& draft) {
-    if (draft.elastic.warn_signal == 0 || draft.elastic.warn_time.count() > 0) return {};
+Result<void> check_warning(const ParsedRun& parsed) {
+    if (parsed.elastic.warn_signal == 0 || parsed.elastic.warn_time.count() > 0) return {};
     return fail(Errc::invalid_input, "--warn-signal needs a --warn-time of more than 0");
 }
 
 /// Rank 0, which would read the standard input, may be another process on another host in each world.
-Result<void> leave_input(RunDraft& draft, string_view flag) {
+Result<void> leave_input(ParsedRun& parsed, string_view flag) {
     const bool reads_input = std::ranges::any_of(
-        draft.given, [](const GivenFlag& given) { return given.name == "--stdin"; });
-    if (reads_input && draft.options.stdin_target.kind != StdinTarget::Kind::none)
+        parsed.given, [](const GivenFlag& given) { return given.name == "--stdin"; });
+    if (reads_input && parsed.options.stdin_target.kind != StdinTarget::Kind::none)
         return fail(Errc::invalid_input,
                     "{}: ranks of an elastic job have no standard input; leave out --stdin", flag);
-    draft.options.stdin_target = {StdinTarget::Kind::none, 0};
+    parsed.options.stdin_target = {StdinTarget::Kind::none, 0};
     return {};
 }
 
 /// The first flag given that only elastic jobs have.
-const GivenFlag* find_elastic(const RunDraft& draft, std::span<const Flag> flags) {
+const GivenFlag* find_elastic(const ParsedRun& parsed, std::span<const Flag> flags) {
     const auto found = std::ranges::find_if(
-        draft.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
-    return found == draft.given.end() ? nullptr : &*found;
+        parsed.given, [&flags](const GivenFlag& flag) { return flags[flag.row].group == elastic; });
+    return found == parsed.given.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-Rows<RunDraft> elastic_flags() {
+Rows<ParsedRun> elastic_flags() {
     using plan::ElasticOptions;
     return {
         {{.names = "--min-np --min-num-proc",
@@ -196,26 +196,26 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--allowed-np",
           .metavar = "LIST",
           .group = elastic,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "only these numbers of ranks, such as 2,4,8 (default: any)"},
          set_allowed},
         {{.names = "--elastic-timeout",
           .metavar = "SECONDS",
           .group = elastic,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .argparse = "--elastic-timeout",
           .help = "how long to wait for --min-np slots, at the start for -np (default: "
                   "HOROVOD_ELASTIC_TIMEOUT, else 600)"},
-         [](RunDraft& draft, string_view value) -> Result<void> {
-             draft.elastic_timeout_given = true;
-             return set_seconds<&ElasticOptions::timeout, 0>(draft, value);
+         [](ParsedRun& parsed, string_view value) -> Result<void> {
+             parsed.elastic_timeout_given = true;
+             return set_seconds<&ElasticOptions::timeout, 0>(parsed, value);
          }},
         {{.names = "--reset-limit",
           .metavar = "N",
           .group = elastic,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .argparse = "--reset-limit",
           .help = "the ranks may change so often (default: any number)"},
@@ -223,7 +223,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--failure-limit",
           .metavar = "N",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .help = "so many ranks may fail and hosts be lost (default: any number; a program that "
                   "fails 3 times in a row soon after its start ends the job)"},
@@ -231,7 +231,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--blacklist-cooldown-range",
           .metavar = "MIN MAX",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .argparse = "--blacklist-cooldown-range",
           .help = "seconds until a lost host is tried again: at first MIN, then twice as long each "
@@ -248,7 +248,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--host-discovery-script",
           .metavar = "COMMAND",
           .group = elastic,
-          .in = {Taker::torchrun},
+          .in = {FlagScope::torchrun},
           .needs_agents = true,
           .argparse = "--host-discovery-script",
           .excludes = "-H --hostfile",
@@ -260,7 +260,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--discovery-interval",
           .metavar = "SECONDS",
           .group = elastic,
-          .in = {Taker::torchrun},
+          .in = {FlagScope::torchrun},
           .needs_agents = true,
           .help = "from the end of a run of that script to the next (default: 1)"},
          set_seconds<&ElasticOptions::discovery_interval, 100>},
@@ -274,26 +274,26 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--warn-time",
           .metavar = "SECONDS",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .help =
               "when hosts come or go and all ranks are to start again, tell them so long before "
               "(default: 0, with --warn-signal 30)"},
-         [](RunDraft& draft, string_view value) -> Result<void> {
-             draft.warn_time_given = true;
-             return set_seconds<&ElasticOptions::warn_time, 0>(draft, value);
+         [](ParsedRun& parsed, string_view value) -> Result<void> {
+             parsed.warn_time_given = true;
+             return set_seconds<&ElasticOptions::warn_time, 0>(parsed, value);
          }},
         {{.names = "--warn-signal",
           .metavar = "SIGNAL",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .help = "by this signal, such as USR1, besides DTRUN_CHANGE_FILE (default: none)"},
          set_warn_signal},
         {{.names = "--spares",
           .metavar = "N",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .help =
               "so many hosts beyond those that -np needs have no ranks, and take the place of one "
@@ -302,7 +302,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--standby",
           .metavar = "[=N]",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .help = "keep N processes of a Python program started on each host, which become ranks "
                   "when some are to start (default: none; --standby alone: one for each slot)"},
@@ -310,7 +310,7 @@ Rows<RunDraft> elastic_flags() {
         {{.names = "--preload",
           .metavar = "MODULES",
           .group = elastic,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
           .help =
@@ -319,23 +319,23 @@ Rows<RunDraft> elastic_flags() {
     };
 }
 
-Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
-    if (draft.on_rank_failure == "continue") return leave_to_program(draft, run_flags().flags());
-    plan::ElasticOptions& asked = draft.elastic;
-    const GivenFlag* const given = find_elastic(draft, run_flags().flags());
+Result<void> add_elastic(ParsedRun& parsed, plan::EnvironmentView environment) {
+    if (parsed.on_rank_failure == "continue") return leave_to_program(parsed, run_flags().flags());
+    plan::ElasticOptions& asked = parsed.elastic;
+    const GivenFlag* const given = find_elastic(parsed, run_flags().flags());
     const bool is_discovered = !asked.discovery_script.empty();
     if (!asked.ranks_min && !is_discovered) {
-        if (draft.on_rank_failure == "elastic")
+        if (parsed.on_rank_failure == "elastic")
             return fail(Errc::invalid_input, "--on-rank-failure elastic needs --min-np");
         if (given == nullptr) return {};
         return fail(Errc::invalid_input, "{} needs --min-np", given->name);
     }
-    if (draft.on_rank_failure == "end")
+    if (parsed.on_rank_failure == "end")
         return fail(Errc::invalid_input,
                     "--on-rank-failure end: a job that ends is not elastic; leave out {}",
                     given == nullptr ? "--min-np" : given->name);
-    if (!asked.ranks_min) asked.ranks_min = draft.options.world_size.value_or(1);
-    const bool is_list_flag = std::ranges::any_of(draft.given, [](const GivenFlag& flag) {
+    if (!asked.ranks_min) asked.ranks_min = parsed.options.world_size.value_or(1);
+    const bool is_list_flag = std::ranges::any_of(parsed.given, [](const GivenFlag& flag) {
         return flag.name == "--discovery-interval" || flag.name == "--slots-per-host" ||
                flag.name == "--slots";
     });
@@ -348,7 +348,7 @@ Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
     if (asked.ranks_max && *asked.ranks_max < *asked.ranks_min)
         return fail(Errc::invalid_input, "--max-np {} is less than --min-np {}", *asked.ranks_max,
                     *asked.ranks_min);
-    const int np = draft.options.world_size.value_or(*asked.ranks_min);
+    const int np = parsed.options.world_size.value_or(*asked.ranks_min);
     if (asked.ranks_max && np > *asked.ranks_max)
         return fail(Errc::invalid_input, "-np {} is more than --max-np {}", np, *asked.ranks_max);
     if (np < *asked.ranks_min)
@@ -357,25 +357,25 @@ Result<void> add_elastic(RunDraft& draft, plan::EnvironmentView environment) {
     if (!asked.allowed.empty() &&
         std::ranges::none_of(asked.allowed, [&](int n) { return n >= np && n <= most; }))
         return fail(Errc::invalid_input, "--allowed-np has no number from {} to {}", np, most);
-    if (const auto done = check_others(draft); !done) return done;
-    if (const auto done = add_timeout(draft, environment); !done) return done;
-    if (const auto done = check_warning(draft); !done) return done;
-    if (const auto done = leave_input(draft, "--min-np"); !done) return done;
-    draft.options.elastic = std::move(asked);
+    if (const auto done = check_others(parsed); !done) return done;
+    if (const auto done = add_timeout(parsed, environment); !done) return done;
+    if (const auto done = check_warning(parsed); !done) return done;
+    if (const auto done = leave_input(parsed, "--min-np"); !done) return done;
+    parsed.options.elastic = std::move(asked);
     return {};
 }
 
-Result<void> add_elastic_hosts(RunDraft& draft, std::span<const Flag> flags,
+Result<void> add_elastic_hosts(ParsedRun& parsed, std::span<const Flag> flags,
                                plan::EnvironmentView environment) {
-    plan::Options& options = draft.options;
+    plan::Options& options = parsed.options;
     plan::HostShape& shape = options.shape;
-    if (draft.on_rank_failure == "continue" || draft.on_rank_failure == "end")
+    if (parsed.on_rank_failure == "continue" || parsed.on_rank_failure == "end")
         shape.elastic = false;
-    if (draft.on_rank_failure == "continue") return leave_to_program(draft, flags);
-    if (!shape.elastic && draft.on_rank_failure == "elastic")
+    if (parsed.on_rank_failure == "continue") return leave_to_program(parsed, flags);
+    if (!shape.elastic && parsed.on_rank_failure == "elastic")
         return fail(Errc::invalid_input, "--on-rank-failure elastic: {}", shape.elastic_words);
     if (!shape.elastic) {
-        const GivenFlag* const given = find_elastic(draft, flags);
+        const GivenFlag* const given = find_elastic(parsed, flags);
         if (given == nullptr) return {};
         return fail(Errc::invalid_input, "{} is for elastic jobs: {}", given->name,
                     shape.elastic_words);
@@ -388,11 +388,11 @@ Result<void> add_elastic_hosts(RunDraft& draft, std::span<const Flag> flags,
     if (options.map_by != MapBy::slot)
         return fail(Errc::invalid_input,
                     "{}: an elastic job fills host by host; leave out --map-by", shape.hosts_flag);
-    if (const auto done = add_timeout(draft, environment); !done) return done;
-    if (const auto done = check_warning(draft); !done) return done;
-    if (const auto done = leave_input(draft, shape.hosts_flag); !done) return done;
-    draft.elastic.rank_failure_limit = options.max_restarts;
-    options.elastic = std::move(draft.elastic);
+    if (const auto done = add_timeout(parsed, environment); !done) return done;
+    if (const auto done = check_warning(parsed); !done) return done;
+    if (const auto done = leave_input(parsed, shape.hosts_flag); !done) return done;
+    parsed.elastic.rank_failure_limit = options.max_restarts;
+    options.elastic = std::move(parsed.elastic);
     return {};
 }
 

@@ -43,22 +43,22 @@ enum class FlagGroup {
 };
 
 /// Commands that take flags of `dtrun run`.
-enum class Taker : std::uint8_t {
+enum class FlagScope : std::uint8_t {
     join = 1,
     torchrun = 2,
     deepspeed = 4,
-    fronts = torchrun | deepspeed,
+    frontends = torchrun | deepspeed,
     bench = 8,
     doctor = 16
 };
 
-class Takers {
+class FlagScopes {
 public:
-    constexpr Takers(std::initializer_list<Taker> takers) {
-        for (const Taker taker : takers) bits_ |= static_cast<std::uint8_t>(taker);
+    constexpr FlagScopes(std::initializer_list<FlagScope> scopes) {
+        for (const FlagScope scope : scopes) bits_ |= static_cast<std::uint8_t>(scope);
     }
-    constexpr bool has(Taker taker) const {
-        return (bits_ & static_cast<std::uint8_t>(taker)) != 0;
+    constexpr bool has(FlagScope scope) const {
+        return (bits_ & static_cast<std::uint8_t>(scope)) != 0;
     }
 
 private:
@@ -77,7 +77,7 @@ struct Flag {
     /// "A B" if it is two words.
     std::string_view metavar{};
     FlagGroup group{};
-    Takers in{};                ///< other commands that take this flag of `dtrun run`
+    FlagScopes in{};            ///< other commands that take this flag of `dtrun run`
     bool needs_agents = false;  ///< only dtrun's own agents can do it, so --mpi mpirun refuses it
     bool is_arguments = false;  ///< a value with blanks may begin with a dash
     bool adds_up = false;       ///< given twice, both count
@@ -108,14 +108,14 @@ struct GivenFlag {
 };
 
 /// What words that are read become; each command derives a type with members of its own.
-struct Draft {
+struct ParsedArgs {
     Ask asked = Ask::nothing;  ///< anything else ends the reading
     std::vector<GivenFlag> given;
 };
 
 /// Stores the value of a flag ("" if it has none); the error does not name the flag.
 template <class D>
-using Setter = std::function<Result<void>(D& draft, std::string_view value)>;
+using Setter = std::function<Result<void>(D& parsed, std::string_view value)>;
 
 template <class D>
 struct Row {
@@ -125,7 +125,7 @@ struct Row {
 template <class D>
 using Rows = std::vector<Row<D>>;
 
-/// The flags of one command, in the order of its --help. \tparam D  derived from Draft
+/// The flags of one command, in the order of its --help. \tparam D  derived from ParsedArgs
 template <class D>
 class FlagTable {
 public:
@@ -151,9 +151,9 @@ public:
     }
 
     /// The flags that `taker` takes, by their own names, none of which may be abbreviated there.
-    Rows<D> taken_by(Taker taker) const {
+    Rows<D> in_scope(FlagScope scope) const {
         Rows<D> taken = rows();
-        std::erase_if(taken, [taker](const Row<D>& row) { return !row.flag.in.has(taker); });
+        std::erase_if(taken, [scope](const Row<D>& row) { return !row.flag.in.has(scope); });
         for (Row<D>& row : taken) row.flag.argparse = row.flag.also = {};
         return taken;
     }
@@ -222,19 +222,19 @@ struct Rest {
 /// word or follows '='. Given twice by one name: what the setter makes of it, usually the last value counts.
 /// Errc: invalid_input, and those of setters
 template <class D>
-Result<Rest> read_options(const FlagTable<D>& table, Words words, D& draft) {
+Result<Rest> read_options(const FlagTable<D>& table, Words words, D& parsed) {
     OptionReader reader(words, table.flags(), table.command());
-    while (draft.asked == Ask::nothing) {
+    while (parsed.asked == Ask::nothing) {
         const auto found = reader.next();
         if (!found) return std::unexpected(found.error());
         if (!*found) break;
         const auto& [row, name, value] = **found;
-        if (const auto done = table.setter(row)(draft, value); !done)
+        if (const auto done = table.setter(row)(parsed, value); !done)
             return fail(done.error(), "{}", name);
-        draft.given.push_back({row, std::string(name), value});
+        parsed.given.push_back({row, std::string(name), value});
     }
-    if (draft.asked == Ask::nothing)
-        if (const auto done = check_exclusions(table.flags(), draft.given); !done)
+    if (parsed.asked == Ask::nothing)
+        if (const auto done = check_exclusions(table.flags(), parsed.given); !done)
             return std::unexpected(done.error());
     return Rest{reader.rest(), reader.ended()};
 }

@@ -44,16 +44,16 @@ constexpr string_view kMcaFiles =
     "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
 
 template <const plan::Tag* Form>
-Result<void> set_tag(RunDraft& draft, string_view) {
-    draft.options.tag = *Form;
+Result<void> set_tag(ParsedRun& parsed, string_view) {
+    parsed.options.tag = *Form;
     return {};
 }
 
-Result<void> add_variable(RunDraft& draft, string_view name, string_view value) {
+Result<void> add_variable(ParsedRun& parsed, string_view name, string_view value) {
     if (const auto settable = plan::check_settable(name); !settable) return settable;
     if (!plan::is_variable_name(name))
         return fail(Errc::invalid_input, "'{}' is not a variable's name", name);
-    draft.options.export_vars.push_back(fmt::format("{}={}", name, value));
+    parsed.options.export_vars.push_back(fmt::format("{}={}", name, value));
     return {};
 }
 
@@ -64,44 +64,44 @@ std::pair<string_view, string_view> name_and_value(string_view words) {
     return {words.substr(0, end), words.substr(end + 1)};
 }
 
-Result<void> add_named(RunDraft& draft, string_view words) {
+Result<void> add_named(ParsedRun& parsed, string_view words) {
     const auto [name, value] = name_and_value(words);
-    return add_variable(draft, name, value);
+    return add_variable(parsed, name, value);
 }
 
-Result<void> add_assignment(RunDraft& draft, string_view words) {
+Result<void> add_assignment(ParsedRun& parsed, string_view words) {
     const auto [name, value] = name_and_value(words);
     if (const auto settable = plan::check_settable(name); !settable) return settable;
-    draft.options.assignments.emplace_back(name, value);
+    parsed.options.assignments.emplace_back(name, value);
     return {};
 }
 
 /// A setting of Open MPI: ranks read it from their environment, but daemons of mpirun are not there.
-Result<void> add_mca(RunDraft& draft, string_view words) {
+Result<void> add_mca(ParsedRun& parsed, string_view words) {
     constexpr string_view kOfDaemons[] = {"plm_",  "orte_", "prte_", "oob_",     "ras_",   "rmaps_",
                                           "odls_", "ess_",  "iof_",  "grpcomm_", "routed_"};
     const auto [name, value] = name_and_value(words);
-    const bool is_followed = keep_rsh_word(draft.rsh, name, value);
+    const bool is_followed = keep_rsh_word(parsed.rsh, name, value);
     if (!is_followed &&
         std::ranges::any_of(kOfDaemons, [&](string_view of) { return name.starts_with(of); }))
-        draft.options.notes.push_back(
+        parsed.options.notes.push_back(
             fmt::format("--mca {}: is for daemons of mpirun, and has no effect", name));
-    return add_variable(draft, fmt::format("OMPI_MCA_{}", name), value);
+    return add_variable(parsed, fmt::format("OMPI_MCA_{}", name), value);
 }
 
 /// "A,B": variables with their values here.
-Result<void> add_list(RunDraft& draft, string_view names) {
+Result<void> add_list(ParsedRun& parsed, string_view names) {
     for (const string_view name : split(names, ',')) {
         const string_view trimmed = trim(name);
         if (const auto settable = plan::check_settable(trimmed); !settable) return settable;
-        draft.options.export_vars.emplace_back(trimmed);
+        parsed.options.export_vars.emplace_back(trimmed);
     }
     return {};
 }
 
 /// srun's --export=ALL, NONE, NIL or a list of names, some with values; names without ALL are the
 /// only ones.
-Result<void> set_export(RunDraft& draft, string_view value) {
+Result<void> set_export(ParsedRun& parsed, string_view value) {
     bool all = false;
     for (const string_view item : split(value, ',')) {
         const string_view word = trim(item);
@@ -109,25 +109,25 @@ Result<void> set_export(RunDraft& draft, string_view value) {
         if (word == "ALL" || word == "NONE" || word == "NIL") continue;
         const auto [name, text] = name_and_value(word);
         if (const auto settable = plan::check_settable(name); !settable) return settable;
-        draft.options.export_vars.emplace_back(word);
+        parsed.options.export_vars.emplace_back(word);
     }
-    draft.options.no_env = !all;
+    parsed.options.no_env = !all;
     return {};
 }
 
-Result<void> set_launcher(RunDraft& draft, string_view value) {
+Result<void> set_launcher(ParsedRun& parsed, string_view value) {
     const auto choice = plan::find_transport(value, &plan::TransportRow::launcher);
     if (!choice) return std::unexpected(choice.error());
-    draft.options.transport = *choice;
+    parsed.options.transport = *choice;
     return {};
 }
 
-Result<void> set_distribution(RunDraft& draft, string_view value) {
+Result<void> set_distribution(ParsedRun& parsed, string_view value) {
     const string_view across = value.substr(0, value.find_first_of(":,"));
     const auto choice = choose<MapBy>(
         across, {{"block", MapBy::slot}, {"cyclic", MapBy::node}, {"*", MapBy::slot}});
     if (!choice) return std::unexpected(choice.error());
-    draft.options.map_by = *choice;
+    parsed.options.map_by = *choice;
     return {};
 }
 
@@ -150,7 +150,7 @@ std::optional<long long> slurm_seconds(string_view text) {
     return ((*days * 24 + numbers[0]) * 60 + numbers[1]) * 60 + numbers[2];
 }
 
-Result<void> set_slurm_time(RunDraft& draft, string_view value) {
+Result<void> set_slurm_time(ParsedRun& parsed, string_view value) {
     const auto seconds = slurm_seconds(value);
     const auto limit = std::chrono::duration_cast<std::chrono::seconds>(kTimeoutMax).count();
     if (!seconds || *seconds < 1 || *seconds > limit)
@@ -158,11 +158,11 @@ Result<void> set_slurm_time(RunDraft& draft, string_view value) {
                     "'{}' is not a time of at most {} hours such as 30 (minutes), 1:30:00 or 0-12; "
                     "--timeout takes seconds",
                     value, limit / 3600);
-    draft.options.time_limit = std::chrono::seconds(*seconds);
+    parsed.options.time_limit = std::chrono::seconds(*seconds);
     return {};
 }
 
-Rows<RunDraft> words_of_places() {
+Rows<ParsedRun> words_of_places() {
     return {
         {{.names = "--display-map -display-map --display-allocation -display-allocation "
                    "--display-devel-map -print-rank-map",
@@ -213,7 +213,7 @@ Rows<RunDraft> words_of_places() {
     };
 }
 
-Rows<RunDraft> words_of_variables() {
+Rows<ParsedRun> words_of_variables() {
     return {
         {{.names = "--mca -mca --gmca -gmca --omca",
           .metavar = "NAME VALUE",
@@ -259,7 +259,7 @@ Rows<RunDraft> words_of_variables() {
     };
 }
 
-Rows<RunDraft> words_of_launching() {
+Rows<ParsedRun> words_of_launching() {
     static const std::string launchers =
         fmt::format("{}", fmt::join(plan::transport_words(&plan::TransportRow::launcher), "|"));
     return {
@@ -303,7 +303,7 @@ Rows<RunDraft> words_of_launching() {
 }
 
 /// What people write before they have read anything.
-Rows<RunDraft> words_of_guesses() {
+Rows<ParsedRun> words_of_guesses() {
     return {
         {{.names = "--user --username --login",
           .group = foreign,
@@ -346,7 +346,7 @@ Rows<RunDraft> words_of_guesses() {
     };
 }
 
-Rows<RunDraft> words_of_output() {
+Rows<ParsedRun> words_of_output() {
     return {
         {{.names = "--tag-output -tag-output", .group = foreign, .help = "--tag horovod"},
          set_tag<&plan::Tag::horovod>},
@@ -378,7 +378,7 @@ Rows<RunDraft> words_of_output() {
     };
 }
 
-Rows<RunDraft> words_of_ending() {
+Rows<ParsedRun> words_of_ending() {
     return {
         {{.names = "--time -t",
           .metavar = "TIME",
@@ -389,8 +389,8 @@ Rows<RunDraft> words_of_ending() {
           .metavar = "[=0|1]",
           .group = foreign,
           .help = "0: --keep-going; else accepted: it is so already"},
-         [](RunDraft& draft, string_view value) -> Result<void> {
-             draft.options.keep_going = value == "0";
+         [](ParsedRun& parsed, string_view value) -> Result<void> {
+             parsed.options.keep_going = value == "0";
              return {};
          }},
         {{.names = "--no-kill -k",
@@ -406,8 +406,8 @@ Rows<RunDraft> words_of_ending() {
 
 }  // namespace
 
-Rows<RunDraft> foreign_flags() {
-    Rows<RunDraft> flags;
+Rows<ParsedRun> foreign_flags() {
+    Rows<ParsedRun> flags;
     for (const auto part : {words_of_places, foreign_binding_flags, words_of_variables,
                             words_of_launching, words_of_guesses, words_of_output, words_of_ending})
         std::ranges::move(part(), std::back_inserter(flags));

@@ -18,7 +18,7 @@ constexpr string_view kNoJsrun =
     "mpirun";
 
 /// The flag that gives a setting the value that the user writes, or `fixed` unless that is empty.
-Row<RunDraft> tuning_flag(const HorovodSetting& setting, string_view names, string_view fixed) {
+Row<ParsedRun> tuning_flag(const HorovodSetting& setting, string_view names, string_view fixed) {
     using enum HorovodSetting::Form;
     const string_view metavar = !fixed.empty()             ? ""
                                 : setting.form == text     ? "FILE"
@@ -26,10 +26,10 @@ Row<RunDraft> tuning_flag(const HorovodSetting& setting, string_view names, stri
                                 : setting.form == decimal  ? "X"
                                 : setting.form == fraction ? "X"
                                                            : "N";
-    const auto apply = [&setting, fixed](RunDraft& draft, string_view value) -> Result<void> {
+    const auto apply = [&setting, fixed](ParsedRun& parsed, string_view value) -> Result<void> {
         auto text = horovod_value(setting, fixed.empty() ? value : fixed);
         if (!text) return std::unexpected(text.error());
-        draft.tuning.insert_or_assign(std::string(setting.variable), std::move(*text));
+        parsed.tuning.insert_or_assign(std::string(setting.variable), std::move(*text));
         return {};
     };
     return {{.names = names, .metavar = metavar, .group = horovod, .help = setting.help}, apply};
@@ -37,8 +37,8 @@ Row<RunDraft> tuning_flag(const HorovodSetting& setting, string_view names, stri
 
 }  // namespace
 
-Rows<RunDraft> horovod_tuning_flags() {
-    Rows<RunDraft> flags;
+Rows<ParsedRun> horovod_tuning_flags() {
+    Rows<ParsedRun> flags;
     for (const HorovodSetting& setting : horovod_settings()) {
         if (setting.form != HorovodSetting::Form::yes_no) {
             flags.push_back(tuning_flag(setting, setting.flags, ""));
@@ -51,11 +51,11 @@ Rows<RunDraft> horovod_tuning_flags() {
     return flags;
 }
 
-Rows<RunDraft> other_horovod_flags() {
+Rows<ParsedRun> other_horovod_flags() {
     return {
         {{.names = "--horovod-shim",
           .group = environment,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help =
               "import horovod.torch gives ranks dtrun.torch, on hosts without Horovod and dtrun "

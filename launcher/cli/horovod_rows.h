@@ -5,9 +5,9 @@
 namespace dtrun::cli {
 
 /// The flags of horovodrun for each of horovod_settings(), in the order of that table.
-Rows<RunDraft> horovod_tuning_flags();
+Rows<ParsedRun> horovod_tuning_flags();
 
 /// --horovod-shim, and the flags of horovodrun that dtrun refuses.
-Rows<RunDraft> other_horovod_flags();
+Rows<ParsedRun> other_horovod_flags();
 
 }  // namespace dtrun::cli

@@ -12,7 +12,7 @@ using enum FlagGroup;
 
 /// "[RANKS:]COMMAND": what stands before the first colon is for ranks if it has only digits, commas and
 /// dashes.
-Result<void> add_wrap(RunDraft& draft, string_view value) {
+Result<void> add_wrap(ParsedRun& parsed, string_view value) {
     plan::WrapOption wrap;
     wrap.written = value;
     const std::size_t colon = value.find(':');
@@ -30,29 +30,29 @@ Result<void> add_wrap(RunDraft& draft, string_view value) {
     if (words->empty() || words->front() == "{}")
         return fail(Errc::invalid_input, "'{}' names no command before the program", wrap.written);
     wrap.words = *words;
-    draft.options.wraps.push_back(std::move(wrap));
+    parsed.options.wraps.push_back(std::move(wrap));
     return {};
 }
 
-Result<void> set_pty(RunDraft& draft, string_view value) {
+Result<void> set_pty(ParsedRun& parsed, string_view value) {
     const auto rank = value.empty() ? Result<int>(0) : whole_number(value, 0, kRanksMax - 1);
     if (!rank) return std::unexpected(rank.error());
-    draft.options.pty = *rank;
-    draft.options.stdin_target = {StdinTarget::Kind::rank, *rank};
+    parsed.options.pty = *rank;
+    parsed.options.stdin_target = {StdinTarget::Kind::rank, *rank};
     return {};
 }
 
 /// "N[:gdb|debugpy]"
-Result<void> set_debug_rank(RunDraft& draft, string_view value) {
+Result<void> set_debug_rank(ParsedRun& parsed, string_view value) {
     const std::size_t colon = value.find(':');
     const auto rank = whole_number(value.substr(0, colon), 0, kRanksMax - 1);
     if (!rank) return std::unexpected(rank.error());
-    draft.options.debug_rank = *rank;
+    parsed.options.debug_rank = *rank;
     if (colon == string_view::npos) return {};
     const auto debugger = choose<Debugger>(
         value.substr(colon + 1), {{"gdb", Debugger::gdb}, {"debugpy", Debugger::debugpy}});
     if (!debugger) return std::unexpected(debugger.error());
-    draft.options.debugger = *debugger;
+    parsed.options.debugger = *debugger;
     return {};
 }
 
@@ -71,12 +71,12 @@ Result<void> check_looks(const plan::Options& options) {
                 flag, flag);
 }
 
-Rows<RunDraft> look_flags() {
+Rows<ParsedRun> look_flags() {
     return {
         {{.names = "--wrap",
           .metavar = "COMMAND",
           .group = look,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
           .help = "run the program by COMMAND, as in 'perf record -o p.{rank} {}', or "
@@ -85,7 +85,7 @@ Rows<RunDraft> look_flags() {
         {{.names = "--pty",
           .metavar = "[=RANK]",
           .group = look,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .excludes = "--stdin",
           .help = "give a rank a terminal, in place of yours: dtrun --pty bash (default: none has "
@@ -94,7 +94,7 @@ Rows<RunDraft> look_flags() {
         {{.names = "--debug-rank",
           .metavar = "N[:gdb|debugpy]",
           .group = look,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .help = "rank N waits until your debugger has connected to a port of this machine "
                   "(default: none waits)"},

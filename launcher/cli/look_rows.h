@@ -5,7 +5,7 @@
 namespace dtrun::cli {
 
 /// The flags by which one looks into ranks: wrappers, a terminal, a debugger.
-Rows<RunDraft> look_flags();
+Rows<ParsedRun> look_flags();
 
 /// Errc: invalid_input (flags contradict each other)
 Result<void> check_looks(const plan::Options& options);

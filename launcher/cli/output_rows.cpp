@@ -14,74 +14,74 @@ constexpr std::uint64_t kLogBytesMax = 1ull << 50;
 constexpr int kLogsKeptMax = 1000;
 
 template <plan::RankSet plan::Options::*Member>
-Result<void> add_ranks(RunDraft& draft, string_view value) {
+Result<void> add_ranks(ParsedRun& parsed, string_view value) {
     const auto ranks = plan::RankSet::parse(value);
     if (!ranks) return std::unexpected(ranks.error());
-    (draft.options.*Member).add(*ranks);
+    (parsed.options.*Member).add(*ranks);
     return {};
 }
 
-Result<void> set_stdin(RunDraft& draft, string_view value) {
+Result<void> set_stdin(ParsedRun& parsed, string_view value) {
     using enum StdinTarget::Kind;
     if (value == "none" || value == "all") {
-        draft.options.stdin_target = {value == "all" ? all : none, 0};
+        parsed.options.stdin_target = {value == "all" ? all : none, 0};
         return {};
     }
     const auto number = to_int(value, 0, kRanksMax - 1);
     if (!number || value.starts_with('-'))
         return fail(Errc::invalid_input, "'{}' is neither none, all nor a rank from 0 to {}", value,
                     kRanksMax - 1);
-    draft.options.stdin_target = {StdinTarget::Kind::rank, static_cast<int>(*number)};
+    parsed.options.stdin_target = {StdinTarget::Kind::rank, static_cast<int>(*number)};
     return {};
 }
 
-Result<void> set_tag_form(RunDraft& draft, string_view value) {
+Result<void> set_tag_form(ParsedRun& parsed, string_view value) {
     const auto tag = plan::Tag::parse(value);
     if (!tag) return std::unexpected(tag.error());
-    draft.options.tag = *tag;
+    parsed.options.tag = *tag;
     return {};
 }
 
-Result<void> set_color(RunDraft& draft, string_view value) {
+Result<void> set_color(ParsedRun& parsed, string_view value) {
     const auto choice = choose<plan::Color>(value, {{"auto", plan::Color::on_terminals},
                                                     {"always", plan::Color::always},
                                                     {"never", plan::Color::never}});
     if (!choice) return std::unexpected(choice.error());
-    draft.options.color = *choice;
+    parsed.options.color = *choice;
     return {};
 }
 
-Result<void> set_log_max(RunDraft& draft, string_view value) {
+Result<void> set_log_max(ParsedRun& parsed, string_view value) {
     const auto bytes = parse_bytes(value, kLogBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
-    draft.options.log_rotation.bytes_max = *bytes;
+    parsed.options.log_rotation.bytes_max = *bytes;
     return {};
 }
 
-Result<void> set_log_keep(RunDraft& draft, string_view value) {
+Result<void> set_log_keep(ParsedRun& parsed, string_view value) {
     const auto number = whole_number(value, 0, kLogsKeptMax);
     if (!number) return std::unexpected(number.error());
-    draft.options.log_rotation.keep = *number;
+    parsed.options.log_rotation.keep = *number;
     return {};
 }
 
 /// The name of a file or folder, in which letters behind a '%' stand for something.
 template <auto Member>
-Result<void> set_path(RunDraft& draft, string_view value) {
+Result<void> set_path(ParsedRun& parsed, string_view value) {
     if (value.empty()) return fail(Errc::invalid_input, "the name is empty");
     if (const auto known = output::check_path_pattern(value); !known) return known;
-    draft.options.*Member = value;
+    parsed.options.*Member = value;
     return {};
 }
 
 }  // namespace
 
-Rows<RunDraft> output_flags() {
+Rows<ParsedRun> output_flags() {
     return {
         {{.names = "--tag",
           .metavar = "FORM",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .common = true,
           .help = "before each line: none, rank, host, rank-host, horovod or such as "
                   "'{host}:{rank} {stream} {time}' (default: horovod, [3]<stdout>:; none with one "
@@ -90,13 +90,13 @@ Rows<RunDraft> output_flags() {
         {{.names = "--color",
           .metavar = "auto|always|never",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .help = "a colour for each rank's tags (default: auto: on a terminal, unless NO_COLOR is "
                   "set)"},
          set_color},
         {{.names = "--fold",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "equal lines that ranks print within 100 ms are shown once, as [0-63]: (default: "
                   "each by itself)"},
@@ -104,7 +104,7 @@ Rows<RunDraft> output_flags() {
         {{.names = "--timestamps --prefix-output-with-timestamp -prefix-timestamp",
           .also = "--timestamp-output -timestamp-output",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .argparse = "--prefix-output-with-timestamp -prefix-timestamp",
           .help = "the time before each line, taken on its host (default: none)"},
          set_true<&plan::Options::timestamps>},
@@ -120,7 +120,7 @@ Rows<RunDraft> output_flags() {
         {{.names = "--log",
           .metavar = "FILE",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "append all that ranks print to FILE, with time, rank and host, and all that "
                   "dtrun says; %j and %t as above (default: none)"},
@@ -128,7 +128,7 @@ Rows<RunDraft> output_flags() {
         {{.names = "--log-max",
           .metavar = "SIZE",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "a file of --log or --output-dir that would be larger, such as 100M, becomes "
                   "FILE.1, that FILE.2 and so on (default: no limit)"},
@@ -136,14 +136,14 @@ Rows<RunDraft> output_flags() {
         {{.names = "--log-keep",
           .metavar = "N",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "so many of these are kept, older ones removed (default: 5)"},
          set_log_keep},
         {{.names = "--only-ranks",
           .metavar = "RANKS",
           .group = output,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
           .common = true,
@@ -152,7 +152,7 @@ Rows<RunDraft> output_flags() {
         {{.names = "--quiet-ranks",
           .metavar = "RANKS",
           .group = output,
-          .in = {Taker::fronts},
+          .in = {FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
           .help = "print only errors of dtrun itself, and the report of a failure"},
@@ -161,24 +161,24 @@ Rows<RunDraft> output_flags() {
           .also = "-stdin",
           .metavar = "none|all|RANK",
           .group = output,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .help = "who reads standard input (default: 0)"},
          set_stdin},
         {{.names = "--quiet",
           .group = output,
-          .in = {Taker::join, Taker::torchrun, Taker::bench, Taker::doctor},
+          .in = {FlagScope::join, FlagScope::torchrun, FlagScope::bench, FlagScope::doctor},
           .help = "of dtrun's own messages only errors (default: warnings too)"},
          set_to<&plan::Options::verbosity, log::Level::quiet>},
         {{.names = "--verbose",
           .group = output,
-          .in = {Taker::join, Taker::fronts, Taker::bench, Taker::doctor},
+          .in = {FlagScope::join, FlagScope::frontends, FlagScope::bench, FlagScope::doctor},
           .common = true,
           .argparse = "--verbose",
           .help = "tell each step: hosts joining, ranks starting and ending"},
          set_to<&plan::Options::verbosity, log::Level::verbose>},
         {{.names = "--debug",
           .group = output,
-          .in = {Taker::join, Taker::fronts, Taker::bench, Taker::doctor},
+          .in = {FlagScope::join, FlagScope::frontends, FlagScope::bench, FlagScope::doctor},
           .help = "and every event of the protocol, with times"},
          set_to<&plan::Options::verbosity, log::Level::debug>},
     };

@@ -5,6 +5,6 @@
 namespace dtrun::cli {
 
 /// Flags of `dtrun run` about what ranks print and read.
-Rows<RunDraft> output_flags();
+Rows<ParsedRun> output_flags();
 
 }  // namespace dtrun::cli

@@ -34,9 +34,10 @@ bool looks_like_host_slots(string_view word) {
 }
 
 /// Refuses `-H a:1 b:1 prog`, of which the second host would be taken for the program.
-Result<void> check_hosts_apart(const RunDraft& draft, Words words) {
-    if (draft.options.hosts.empty() || words.empty() || !looks_like_host_slots(words[0])) return {};
-    std::string joined(draft.options.hosts);
+Result<void> check_hosts_apart(const ParsedRun& parsed, Words words) {
+    if (parsed.options.hosts.empty() || words.empty() || !looks_like_host_slots(words[0]))
+        return {};
+    std::string joined(parsed.options.hosts);
     for (const std::string& word : words) {
         if (!looks_like_host_slots(word)) break;
         if (!joined.ends_with(',')) joined += ',';
@@ -78,11 +79,11 @@ bool looks_like_host(string_view word, string_view hosts) {
 }
 
 /// Refuses `--hosts s1 s2 -np 2 prog`, of which the second host would be taken for the program.
-Result<void> check_options_behind(const RunDraft& draft, Words words,
+Result<void> check_options_behind(const ParsedRun& parsed, Words words,
                                   plan::EnvironmentView environment) {
-    const std::string& hosts = draft.options.hosts;
+    const std::string& hosts = parsed.options.hosts;
     const bool ends_with_host = !hosts.empty() && hosts.find(',') == std::string::npos &&
-                                !draft.given.empty() && draft.given.back().value == hosts;
+                                !parsed.given.empty() && parsed.given.back().value == hosts;
     if (!ends_with_host || words.size() < 2 || (words[1] != "-np" && words[1] != "-n")) return {};
     if (!looks_like_host(words[0], hosts) || words[0].find('/') != std::string::npos ||
         plan::is_on_path(words[0], environment))
@@ -94,63 +95,63 @@ Result<void> check_options_behind(const RunDraft& draft, Words words,
 }
 
 /// VAR=VALUE words. \return how many there are
-Result<std::size_t> read_assignments(RunDraft& draft, const Rest& rest) {
+Result<std::size_t> read_assignments(ParsedRun& parsed, const Rest& rest) {
     std::size_t count = 0;
     for (const string_view word : rest.words) {
         if (is_option(word) && !rest.ended)
             return fail(Errc::invalid_input,
                         "{} stands after {}=...; options go before, and -- before a program that "
                         "begins with a dash",
-                        word, draft.options.assignments.back().first);
+                        word, parsed.options.assignments.back().first);
         const std::size_t equals = word.find('=');
         const string_view name = word.substr(0, equals);
         if (equals == string_view::npos || !plan::is_variable_name(name)) break;
         if (const auto settable = plan::check_settable(name); !settable)
             return fail(settable.error(), "{}=...", name);
-        draft.options.assignments.emplace_back(name, word.substr(equals + 1));
+        parsed.options.assignments.emplace_back(name, word.substr(equals + 1));
         ++count;
     }
     return count;
 }
 
-Result<void> add_config_file(RunDraft& draft) {
-    if (draft.config_file.empty()) return {};
-    const auto text = read_file(draft.config_file);
+Result<void> add_config_file(ParsedRun& parsed) {
+    if (parsed.config_file.empty()) return {};
+    const auto text = read_file(parsed.config_file);
     if (!text) return fail(text.error(), "--config-file");
-    auto values = parse_horovod_config(*text, draft.config_file);
+    auto values = parse_horovod_config(*text, parsed.config_file);
     if (!values) return std::unexpected(values.error());
-    draft.tuning.merge(*values);  // keeps what flags said
+    parsed.tuning.merge(*values);  // keeps what flags said
     return {};
 }
 
 /// The variables that the user sets win, so the operations on CPUs have to follow them.
-void follow_controller(RunDraft& draft, plan::EnvironmentView environment) {
-    const auto controller = draft.tuning.find(kHorovodController);
-    if (controller == draft.tuning.end()) return;
+void follow_controller(ParsedRun& parsed, plan::EnvironmentView environment) {
+    const auto controller = parsed.tuning.find(kHorovodController);
+    if (controller == parsed.tuning.end()) return;
     const auto take = [&entry = controller->second](string_view value) {
         if (value == "gloo" || value == "mpi") entry = value;
     };
-    for (const string_view word : draft.options.export_vars) {
+    for (const string_view word : parsed.options.export_vars) {
         const std::size_t equals = word.find('=');
         if (word.substr(0, equals) != kHorovodController) continue;
         take(equals == string_view::npos ? plan::find_variable(environment, word).value_or("")
                                          : word.substr(equals + 1));
     }
-    for (const auto& [name, value] : draft.options.assignments)
+    for (const auto& [name, value] : parsed.options.assignments)
         if (name == kHorovodController) take(value);
 }
 
 /// Fails if MPI is wanted that nobody offers.
-Result<void> check_mpi(const RunDraft& draft) {
-    const plan::Options& options = draft.options;
+Result<void> check_mpi(const ParsedRun& parsed) {
+    const plan::Options& options = parsed.options;
     if (options.mpirun) return {};
-    const auto controller = draft.tuning.find(kHorovodController);
-    const bool for_horovod = controller != draft.tuning.end() && controller->second == "mpi";
+    const auto controller = parsed.tuning.find(kHorovodController);
+    const bool for_horovod = controller != parsed.tuning.end() && controller->second == "mpi";
     if (for_horovod && options.mpi == MpiMode::none)
         return fail(Errc::invalid_input,
                     "MPI is Horovod's controller (--mpi without a word, or 'controller: mpi' in "
                     "--config-file), but --mpi none offers none; leave one of them out");
-    if (!for_horovod && !draft.mpi_asked) return {};
+    if (!for_horovod && !parsed.mpi_asked) return {};
     const auto contracts = contracts::effective_contracts(options.contracts);
     if (!contracts) return std::unexpected(contracts.error());
     if (std::ranges::find(*contracts, "mpi") == contracts->end())
@@ -161,18 +162,18 @@ Result<void> check_mpi(const RunDraft& draft) {
     return {};
 }
 
-void add_tuning_env(RunDraft& draft, plan::EnvironmentView environment, RunCommand& command) {
-    HorovodEnvironment horovod = horovod_environment(draft.tuning);
+void add_tuning_env(ParsedRun& parsed, plan::EnvironmentView environment, RunCommand& command) {
+    HorovodEnvironment horovod = horovod_environment(parsed.tuning);
     // A caller may have Horovod's oneCCL for the operations under either controller.
-    if (!draft.options.no_env && plan::find_variable(environment, kHorovodCpuOperations))
+    if (!parsed.options.no_env && plan::find_variable(environment, kHorovodCpuOperations))
         std::erase_if(horovod.variables, [](const plan::Options::Variable& variable) {
             return variable.first == kHorovodCpuOperations;
         });
     std::ranges::move(horovod.warnings, std::back_inserter(command.warnings));
-    std::vector<plan::Options::Variable>& variables = draft.options.tuning_env;
+    std::vector<plan::Options::Variable>& variables = parsed.options.tuning_env;
     std::ranges::move(horovod.variables, std::back_inserter(variables));
-    if (draft.tcp) variables.emplace_back("NCCL_IB_DISABLE", "1");
-    const std::vector<std::string>& interfaces = draft.options.network_interfaces;
+    if (parsed.tcp) variables.emplace_back("NCCL_IB_DISABLE", "1");
+    const std::vector<std::string>& interfaces = parsed.options.network_interfaces;
     if (interfaces.empty()) return;
     const std::string all = fmt::format("{}", fmt::join(interfaces, ","));
     variables.emplace_back("NCCL_SOCKET_IFNAME", all);
@@ -182,8 +183,8 @@ void add_tuning_env(RunDraft& draft, plan::EnvironmentView environment, RunComma
 
 /// Fails for flags that contradict --mpi: with `mpirun` those that only dtrun's own agents can
 /// honour, else those that are mpirun's.
-Result<void> check_mpirun(const RunDraft& draft) {
-    const plan::Options& options = draft.options;
+Result<void> check_mpirun(const ParsedRun& parsed) {
+    const plan::Options& options = parsed.options;
     if (!options.mpirun) {
         if (options.mpi_args.empty()) return {};
         return fail(
@@ -195,7 +196,7 @@ Result<void> check_mpirun(const RunDraft& draft) {
     std::vector<std::string> refused;
     for (std::size_t row = 0; row < flags.size(); ++row)
         if (flags[row].needs_agents &&
-            std::ranges::find(draft.given, row, &GivenFlag::row) != draft.given.end())
+            std::ranges::find(parsed.given, row, &GivenFlag::row) != parsed.given.end())
             refused.emplace_back(flags[row].first_name());
     if (!refused.empty())
         return fail(Errc::invalid_input,
@@ -225,27 +226,27 @@ std::size_t end_of_program(Words words, NextProgram next) {
 
 /// The program behind a ':', with its own options.
 Result<plan::ProgramPart> read_part(Words words, const RunDialect& dialect) {
-    RunDraft draft;
-    const auto rest = read_options(dialect.flags, words, draft);
+    ParsedRun parsed;
+    const auto rest = read_options(dialect.flags, words, parsed);
     if (!rest) return std::unexpected(rest.error());
-    for (const GivenFlag& given : draft.given)
+    for (const GivenFlag& given : parsed.given)
         if (!dialect.flags.flags()[given.row].of_program)
             return fail(
                 Errc::invalid_input,
                 "{} stands behind a ':', where only -np, -H, -x and --wdir may stand; it is of "
                 "the whole job, so write it before the first program",
                 given.name);
-    if (const auto done = read_program(draft, *rest, dialect.usage); !done)
+    if (const auto done = read_program(parsed, *rest, dialect.usage); !done)
         return std::unexpected(done.error());
-    plan::Options& options = draft.options;
+    plan::Options& options = parsed.options;
     return plan::ProgramPart{std::move(options.program),     options.world_size,
                              std::move(options.hosts),       std::move(options.wdir),
                              std::move(options.export_vars), std::move(options.assignments)};
 }
 
 /// Fails for what a job of several programs cannot have.
-Result<void> check_parts(const RunDraft& draft) {
-    const plan::Options& options = draft.options;
+Result<void> check_parts(const ParsedRun& parsed) {
+    const plan::Options& options = parsed.options;
     const auto& parts = options.parts;
     for (const plan::ProgramPart& part : parts)
         if (!part.ranks)
@@ -265,7 +266,7 @@ Result<void> check_parts(const RunDraft& draft) {
         return fail(Errc::invalid_input,
                     "each program has hosts of its own here, to which --include, --exclude, -N and "
                     "--rankfile cannot apply; leave them out");
-    if (draft.elastic.ranks_min || !draft.elastic.discovery_script.empty())
+    if (parsed.elastic.ranks_min || !parsed.elastic.discovery_script.empty())
         return fail(
             Errc::invalid_input,
             "--min-np: an elastic job has one program; start a script that chooses by $RANK");
@@ -275,13 +276,13 @@ Result<void> check_parts(const RunDraft& draft) {
 }
 
 /// Reads the program, or several that stand behind each other: `a : -np 1 b`.
-Result<void> read_programs(RunDraft& draft, const Rest& rest, const RunDialect& dialect) {
+Result<void> read_programs(ParsedRun& parsed, const Rest& rest, const RunDialect& dialect) {
     const std::size_t end = end_of_program(rest.words, dialect.next_program);
-    if (const auto done = read_program(draft, {rest.words.first(end), rest.ended}, dialect.usage);
+    if (const auto done = read_program(parsed, {rest.words.first(end), rest.ended}, dialect.usage);
         !done)
         return done;
     if (end == rest.words.size()) return {};
-    plan::Options& options = draft.options;
+    plan::Options& options = parsed.options;
     options.parts.push_back({.argv = options.program,
                              .ranks = options.world_size,
                              .hosts = options.hosts,
@@ -294,7 +295,7 @@ Result<void> read_programs(RunDraft& draft, const Rest& rest, const RunDialect& 
         options.parts.push_back(std::move(*part));
         left = left.subspan(length);
     }
-    if (const auto done = check_parts(draft); !done) return done;
+    if (const auto done = check_parts(parsed); !done) return done;
     long long ranks = 0;
     for (const plan::ProgramPart& part : options.parts) ranks += *part.ranks;
     if (ranks > kRanksMax)
@@ -339,23 +340,23 @@ Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView env
     return {};
 }
 
-Result<void> read_program(RunDraft& draft, const Rest& rest, string_view usage) {
+Result<void> read_program(ParsedRun& parsed, const Rest& rest, string_view usage) {
     if (!rest.ended)
-        if (const auto done = check_hosts_apart(draft, rest.words); !done) return done;
-    const auto count = read_assignments(draft, rest);
+        if (const auto done = check_hosts_apart(parsed, rest.words); !done) return done;
+    const auto count = read_assignments(parsed, rest);
     if (!count) return std::unexpected(count.error());
     const Words program = rest.words.subspan(*count);
     const auto takes_word = [](const GivenFlag& given) {
         return !given.value.empty() && !to_int(given.value, 0, INT64_MAX);
     };
-    if (program.empty() && rest.words.empty() && !draft.given.empty() &&
-        takes_word(draft.given.back()))
+    if (program.empty() && rest.words.empty() && !parsed.given.empty() &&
+        takes_word(parsed.given.back()))
         return fail(Errc::invalid_input, "no program to run behind {} {}; {}",
-                    draft.given.back().name, draft.given.back().value, usage);
+                    parsed.given.back().name, parsed.given.back().value, usage);
     if (program.empty())
         return fail(Errc::invalid_input, "no program to run; {} (dtrun --help tells more)", usage);
     if (const auto done = check_program_word(program.front()); !done) return done;
-    draft.options.program.assign(program.begin(), program.end());
+    parsed.options.program.assign(program.begin(), program.end());
     return {};
 }
 
@@ -365,33 +366,33 @@ void set_master(plan::Options& options, const std::string& address, std::optiona
     if (!address.empty() || port) options.torch_store = TorchStore::rank0;
 }
 
-Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment) {
-    if (draft.options.keep_going && draft.options.max_restarts > 0)
+Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environment) {
+    if (parsed.options.keep_going && parsed.options.max_restarts > 0)
         return fail(Errc::invalid_input,
                     "--keep-going and --max-restarts exclude each other; give one of them");
-    if (const auto done = check_restarts(draft.options); !done)
+    if (const auto done = check_restarts(parsed.options); !done)
         return std::unexpected(done.error());
-    if (const auto done = add_config_file(draft); !done) return std::unexpected(done.error());
-    follow_controller(draft, environment);
-    if (const auto done = check_mpi(draft); !done) return std::unexpected(done.error());
-    if (const auto done = check_looks(draft.options); !done) return std::unexpected(done.error());
-    if (const auto done = add_start_timeout(draft.options, environment); !done)
+    if (const auto done = add_config_file(parsed); !done) return std::unexpected(done.error());
+    follow_controller(parsed, environment);
+    if (const auto done = check_mpi(parsed); !done) return std::unexpected(done.error());
+    if (const auto done = check_looks(parsed.options); !done) return std::unexpected(done.error());
+    if (const auto done = add_start_timeout(parsed.options, environment); !done)
         return std::unexpected(done.error());
-    if (!draft.options.mpirun) {
-        if (const auto done = read_binding_args(draft.options); !done)
+    if (!parsed.options.mpirun) {
+        if (const auto done = read_binding_args(parsed.options); !done)
             return std::unexpected(done.error());
-        if (const auto done = follow_rsh_words(draft.rsh, draft.options); !done)
+        if (const auto done = follow_rsh_words(parsed.rsh, parsed.options); !done)
             return std::unexpected(done.error());
     }
     RunCommand command;
-    for (const std::string& word : draft.options.program)
+    for (const std::string& word : parsed.options.program)
         if (behind_long_dash(word))
             command.warnings.push_back(
                 fmt::format("'{}', which the program gets, begins with a long dash of a web page "
                             "or a word processor",
                             word));
-    add_tuning_env(draft, environment, command);
-    command.options = std::move(draft.options);
+    add_tuning_env(parsed, environment, command);
+    command.options = std::move(parsed.options);
     return command;
 }
 
@@ -403,24 +404,24 @@ std::string python_command(plan::EnvironmentView environment) {
 
 Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
                                  const RunDialect& dialect) {
-    RunDraft draft;
+    ParsedRun parsed;
     const auto all = with_defaults(words, dialect.flags, run_flags().flags(), environment);
     if (!all) return std::unexpected(all.error());
-    const auto rest = read_options(dialect.flags, *all, draft);
+    const auto rest = read_options(dialect.flags, *all, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked != Ask::nothing) return RunCommand{.asked = draft.asked};
+    if (parsed.asked != Ask::nothing) return RunCommand{.asked = parsed.asked};
     if (!rest->ended)
-        if (const auto done = check_options_behind(draft, rest->words, environment); !done)
+        if (const auto done = check_options_behind(parsed, rest->words, environment); !done)
             return std::unexpected(done.error());
-    if (dialect.follow_variables != nullptr) dialect.follow_variables(draft, environment);
-    if (const auto done = read_programs(draft, *rest, dialect); !done)
+    if (dialect.follow_variables != nullptr) dialect.follow_variables(parsed, environment);
+    if (const auto done = read_programs(parsed, *rest, dialect); !done)
         return std::unexpected(done.error());
-    if (const auto done = check_shell_line(draft.options); !done)
+    if (const auto done = check_shell_line(parsed.options); !done)
         return std::unexpected(done.error());
-    if (const auto done = check_mpirun(draft); !done) return std::unexpected(done.error());
-    if (const auto done = add_elastic(draft, environment); !done)
+    if (const auto done = check_mpirun(parsed); !done) return std::unexpected(done.error());
+    if (const auto done = add_elastic(parsed, environment); !done)
         return std::unexpected(done.error());
-    return finish_run(std::move(draft), environment);
+    return finish_run(std::move(parsed), environment);
 }
 
 Result<RunCommand> parse_run(Words words, plan::EnvironmentView environment) {

@@ -20,7 +20,7 @@
 namespace dtrun::cli {
 
 /// What the words read so far say of a job.
-struct RunDraft : Draft {
+struct ParsedRun : ParsedArgs {
     plan::Options options;
     HorovodValues tuning;
     bool tcp = false;
@@ -41,7 +41,7 @@ struct RunCommand {
 };
 
 /// The flags of `dtrun run`. Other commands take some of them.
-const FlagTable<RunDraft>& run_flags();
+const FlagTable<ParsedRun>& run_flags();
 
 /// Where a ':' among the words separates two programs.
 enum class NextProgram {
@@ -51,11 +51,11 @@ enum class NextProgram {
 
 /// A command line by which `dtrun run` may be written.
 struct RunDialect {
-    const FlagTable<RunDraft>& flags;  ///< begins with the rows of run_flags()
+    const FlagTable<ParsedRun>& flags;  ///< begins with the rows of run_flags()
     NextProgram next_program;
     std::string_view usage;
     /// Adds what variables of the launcher say that this command stands for, where no word says it; may be null.
-    void (*follow_variables)(RunDraft& draft, plan::EnvironmentView environment) = nullptr;
+    void (*follow_variables)(ParsedRun& parsed, plan::EnvironmentView environment) = nullptr;
 };
 
 /// Reads what follows `dtrun` or `dtrun run`, and the --config-file. Options end at the first word
@@ -85,9 +85,9 @@ std::span<const HelpSection> run_sections();
 
 /// Reads [VAR=VALUE...] program [args...].
 /// \param usage  what to show if there is no program
-Result<void> read_program(RunDraft& draft, const Rest& rest, std::string_view usage);
+Result<void> read_program(ParsedRun& parsed, const Rest& rest, std::string_view usage);
 /// Makes a command of a draft: looks for contradictions, reads --config-file.
-Result<RunCommand> finish_run(RunDraft draft, plan::EnvironmentView environment);
+Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environment);
 /// Takes HOROVOD_START_TIMEOUT unless a flag has said it.
 Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView environment);
 /// The user's own address and port of torch's store (empty, unset: dtrun's), which rank 0 then

@@ -23,15 +23,15 @@ namespace {
 
 using std::string_view;
 
-Result<void> set_tcp(RunDraft& draft, string_view) {
-    draft.tcp = true;
+Result<void> set_tcp(ParsedRun& parsed, string_view) {
+    parsed.tcp = true;
     return {};
 }
 
-Result<void> set_transport(RunDraft& draft, string_view value) {
+Result<void> set_transport(ParsedRun& parsed, string_view value) {
     const auto choice = plan::find_transport(value, &plan::TransportRow::word);
     if (!choice) return std::unexpected(choice.error());
-    draft.options.transport = *choice;
+    parsed.options.transport = *choice;
     return {};
 }
 
@@ -46,29 +46,29 @@ std::string ways_onto_hosts() {
     return ways;
 }
 
-Result<void> add_contracts(RunDraft& draft, string_view value) {
+Result<void> add_contracts(ParsedRun& parsed, string_view value) {
     const std::string names(value);
     const auto known = contracts::effective_contracts({&names, 1});
     if (!known) return std::unexpected(known.error());
     for (const string_view name : split(value, ','))
-        draft.options.contracts.emplace_back(trim(name));
+        parsed.options.contracts.emplace_back(trim(name));
     return {};
 }
 
-Result<void> set_store(RunDraft& draft, string_view value) {
+Result<void> set_store(ParsedRun& parsed, string_view value) {
     const auto choice = choose<TorchStore>(
         value,
         {{"agent", TorchStore::agent}, {"rank0", TorchStore::rank0}, {"proxy", TorchStore::proxy}});
     if (!choice) return std::unexpected(choice.error());
-    draft.options.torch_store = *choice;
-    draft.options.store_given = *choice;
+    parsed.options.torch_store = *choice;
+    parsed.options.store_given = *choice;
     return {};
 }
 
 /// Horovod's controller is a setting that the configuration file has too.
-Result<void> set_controller(RunDraft& draft, string_view name) {
+Result<void> set_controller(ParsedRun& parsed, string_view name) {
     const auto [entry, added] =
-        draft.tuning.try_emplace(std::string(kHorovodController), std::string(name));
+        parsed.tuning.try_emplace(std::string(kHorovodController), std::string(name));
     if (!added && entry->second != name)
         return fail(Errc::invalid_input,
                     "--gloo and --mpi without a word are two controllers of Horovod; give one of "
@@ -76,13 +76,13 @@ Result<void> set_controller(RunDraft& draft, string_view name) {
     return {};
 }
 
-Result<void> set_gloo(RunDraft& draft, string_view) {
-    return set_controller(draft, "gloo");
+Result<void> set_gloo(ParsedRun& parsed, string_view) {
+    return set_controller(parsed, "gloo");
 }
 
-Result<void> set_mpi(RunDraft& draft, string_view value) {
-    draft.mpi_asked = value != "none" && value != "mpirun";
-    if (value.empty()) return set_controller(draft, "mpi");
+Result<void> set_mpi(ParsedRun& parsed, string_view value) {
+    parsed.mpi_asked = value != "none" && value != "mpirun";
+    if (value.empty()) return set_controller(parsed, "mpi");
     const auto choice =
         choose<std::pair<MpiMode, bool>>(value, {{"auto", {MpiMode::automatic, false}},
                                                  {"pmix", {MpiMode::pmix, false}},
@@ -91,37 +91,37 @@ Result<void> set_mpi(RunDraft& draft, string_view value) {
                                                  {"mpirun", {MpiMode::none, true}},
                                                  {"none", {MpiMode::none, false}}});
     if (!choice) return std::unexpected(choice.error());
-    std::tie(draft.options.mpi, draft.options.mpirun) = *choice;
+    std::tie(parsed.options.mpi, parsed.options.mpirun) = *choice;
     return {};
 }
 
 template <std::vector<std::string> plan::Options::*Member>
-Result<void> add_words(RunDraft& draft, string_view value) {
+Result<void> add_words(ParsedRun& parsed, string_view value) {
     const auto words = shell_words(value);
     if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
-    std::ranges::copy(*words, std::back_inserter(draft.options.*Member));
+    std::ranges::copy(*words, std::back_inserter(parsed.options.*Member));
     return {};
 }
 
-Result<void> set_plan(RunDraft& draft, string_view value) {
+Result<void> set_plan(ParsedRun& parsed, string_view value) {
     const auto choice = choose<plan::PlanFormat>(value, {{"", plan::PlanFormat::text},
                                                          {"text", plan::PlanFormat::text},
                                                          {"json", plan::PlanFormat::json}});
     if (!choice) return fail(Errc::invalid_input, "'{}' is neither text nor json", value);
-    draft.options.plan = *choice;
+    parsed.options.plan = *choice;
     return {};
 }
 
-Result<void> set_ssh_command(RunDraft& draft, string_view value) {
+Result<void> set_ssh_command(ParsedRun& parsed, string_view value) {
     const auto words = shell_words(value);
     if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
     if (words->empty()) return fail(Errc::invalid_input, "the command is blank");
-    draft.options.ssh_command = value;
+    parsed.options.ssh_command = value;
     return {};
 }
 
-Result<void> add_interfaces(RunDraft& draft, string_view value) {
-    std::vector<std::string>& names = draft.options.network_interfaces;
+Result<void> add_interfaces(ParsedRun& parsed, string_view value) {
+    std::vector<std::string>& names = parsed.options.network_interfaces;
     for (const string_view item : split(value, ',')) {
         const std::string name(trim(item));
         if (name.empty())
@@ -131,24 +131,24 @@ Result<void> add_interfaces(RunDraft& draft, string_view value) {
     return {};
 }
 
-Result<void> add_export(RunDraft& draft, string_view value) {
+Result<void> add_export(ParsedRun& parsed, string_view value) {
     const string_view name = value.substr(0, value.find('='));
     if (const auto settable = plan::check_settable(name); !settable) return settable;
     if (!plan::is_variable_name(name))
         return fail(Errc::invalid_input, "'{}' is not a variable's name", name);
-    draft.options.export_vars.emplace_back(value);
+    parsed.options.export_vars.emplace_back(value);
     return {};
 }
 
-Result<void> set_config_file(RunDraft& draft, string_view value) {
-    draft.config_file = value;
+Result<void> set_config_file(ParsedRun& parsed, string_view value) {
+    parsed.config_file = value;
     return {};
 }
 
 using enum FlagGroup;
-using enum Taker;
+using enum FlagScope;
 
-Rows<RunDraft> host_flags() {
+Rows<ParsedRun> host_flags() {
     return {
         {{.names = "-np -n --np --num-proc",
           .also = "--ntasks",
@@ -216,14 +216,14 @@ Rows<RunDraft> host_flags() {
         {{.names = "--oversubscribe",
           .also = "-oversubscribe --overcommit -O",
           .group = hosts,
-          .in = {fronts, bench},
+          .in = {frontends, bench},
           .help = "allow more ranks than slots (default: an error)"},
          set_true<&plan::Options::oversubscribe>},
         {{.names = "--plan",
           .also = "--do-not-launch --test-only --dry-run",
           .metavar = "[=text|json]",
           .group = hosts,
-          .in = {fronts},
+          .in = {frontends},
           .common = true,
           .help = "print which rank goes where with what, values of variables only with --verbose, "
                   "and start nothing (default: start; --plan alone: text)"},
@@ -231,13 +231,13 @@ Rows<RunDraft> host_flags() {
     };
 }
 
-Rows<RunDraft> environment_flags() {
+Rows<ParsedRun> environment_flags() {
     return {
         {{.names = "-x",
           .also = "--env",
           .metavar = "VAR[=VALUE]",
           .group = environment,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .adds_up = true,
           .of_program = true,
           .common = true,
@@ -246,14 +246,14 @@ Rows<RunDraft> environment_flags() {
         {{.names = "--env-file",
           .metavar = "FILE",
           .group = environment,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .adds_up = true,
           .help = "set variables from lines VAR=VALUE; -x and VAR=VALUE before the program win; "
                   "repeatable"},
          add_text<&plan::Options::env_files>},
         {{.names = "--no-env",
           .group = environment,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .needs_agents = true,
           .help = "forward nothing of your environment but what you name (default: all but what "
                   "`dtrun help environment` lists)"},
@@ -261,7 +261,7 @@ Rows<RunDraft> environment_flags() {
         {{.names = "--contract",
           .metavar = "NAME,...",
           .group = environment,
-          .in = {fronts, bench},
+          .in = {frontends, bench},
           .needs_agents = true,
           .adds_up = true,
           .help = "also set the variables of these kinds of programs; `dtrun contracts` lists them "
@@ -270,7 +270,7 @@ Rows<RunDraft> environment_flags() {
         {{.names = "--store",
           .metavar = "agent|rank0|proxy",
           .group = environment,
-          .in = {fronts},
+          .in = {frontends},
           .needs_agents = true,
           .help = "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every "
                   "host's agent for its own ranks (default: agent; proxy with --encrypt)"},
@@ -278,7 +278,7 @@ Rows<RunDraft> environment_flags() {
         {{.names = "--mpi",
           .metavar = "[auto|pmix|pmi1|pmi2|mpirun|none]",
           .group = environment,
-          .in = {fronts, bench},
+          .in = {frontends, bench},
           .argparse = "--mpi",
           .help = "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, "
                   "MVAPICH), auto: as each rank asks; none; or mpirun: the site's own starts them. "
@@ -297,7 +297,7 @@ Rows<RunDraft> environment_flags() {
           .also = "--wd -wd -dir --chdir -D --cwd",
           .metavar = "DIR",
           .group = environment,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .of_program = true,
           .help = "working directory on every host (default: the current one if the host has it, "
                   "else your home)"},
@@ -305,7 +305,7 @@ Rows<RunDraft> environment_flags() {
     };
 }
 
-Rows<RunDraft> reaching_flags() {
+Rows<ParsedRun> reaching_flags() {
     static const std::string transports =
         fmt::format("{}", fmt::join(plan::transport_words(&plan::TransportRow::word), "|"));
     static const std::string transport_help = fmt::format(
@@ -316,7 +316,7 @@ Rows<RunDraft> reaching_flags() {
         {{.names = "--transport",
           .metavar = transports,
           .group = reaching,
-          .in = {fronts, bench, doctor},
+          .in = {frontends, bench, doctor},
           .help = transport_help},
          set_transport},
         {{.names = "--ssh-port -p",
@@ -340,12 +340,12 @@ Rows<RunDraft> reaching_flags() {
           .also = "-bootstrap-exec -launcher-exec",
           .metavar = "COMMAND",
           .group = reaching,
-          .in = {fronts, bench, doctor},
+          .in = {frontends, bench, doctor},
           .help = "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)"},
          set_ssh_command},
         {{.names = "--accept-new-host-keys",
           .group = reaching,
-          .in = {fronts, bench, doctor},
+          .in = {frontends, bench, doctor},
           .common = true,
           .help = "trust hosts that known_hosts lacks, and add them; never a changed or revoked "
                   "key (default: an error)"},
@@ -354,7 +354,7 @@ Rows<RunDraft> reaching_flags() {
           .also = "-iface",
           .metavar = "NAMES",
           .group = reaching,
-          .in = {fronts, bench, doctor},
+          .in = {frontends, bench, doctor},
           .adds_up = true,
           .argparse = "--network-interfaces --network-interface",
           .help =
@@ -364,7 +364,7 @@ Rows<RunDraft> reaching_flags() {
         {{.names = "--connect-timeout",
           .metavar = "SECONDS",
           .group = reaching,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .help = "for each host: look up, connect, log in, start the agent; fractions allowed; "
                   "with more "
                   "than 10, hosts whose name is not known yet or whose port refuses are waited for "
@@ -373,7 +373,7 @@ Rows<RunDraft> reaching_flags() {
         {{.names = "--health-check",
           .metavar = "COMMAND",
           .group = reaching,
-          .in = {join, fronts},
+          .in = {join, frontends},
           .needs_agents = true,
           .help =
               "run on each host before it takes part, for 60 s at most: only hosts where it ends "
@@ -381,7 +381,7 @@ Rows<RunDraft> reaching_flags() {
          set_text<&plan::Options::health_check>},
         {{.names = "--encrypt",
           .group = reaching,
-          .in = {fronts, bench},
+          .in = {frontends, bench},
           .needs_agents = true,
           .help =
               "encrypt what dtrun sends between hosts, torch's store and dtrun's own collectives "
@@ -391,14 +391,14 @@ Rows<RunDraft> reaching_flags() {
         {{.names = "--tree-threshold",
           .metavar = "HOSTS",
           .group = reaching,
-          .in = {fronts, bench},
+          .in = {frontends, bench},
           .needs_agents = true,
           .help = "with more hosts than this, some relay for others (default: 256)"},
          set_number<&plan::Options::tree_threshold, 2, kRanksMax>},
         {{.names = "--start-timeout",
           .metavar = "SECONDS",
           .group = reaching,
-          .in = {join, fronts, bench},
+          .in = {join, frontends, bench},
           .needs_agents = true,
           .argparse = "--start-timeout",
           .help = "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
@@ -407,28 +407,28 @@ Rows<RunDraft> reaching_flags() {
     };
 }
 
-Result<void> set_on_failure(RunDraft& draft, string_view value) {
+Result<void> set_on_failure(ParsedRun& parsed, string_view value) {
     const auto choice =
         choose<string_view>(value, {{"end", value}, {"elastic", value}, {"continue", value}});
     if (!choice) return std::unexpected(choice.error());
-    draft.on_rank_failure = *choice;
+    parsed.on_rank_failure = *choice;
     return {};
 }
 
-Result<void> set_on_hang(RunDraft& draft, string_view value) {
+Result<void> set_on_hang(ParsedRun& parsed, string_view value) {
     const auto kills = choose<bool>(value, {{"report", false}, {"kill", true}});
     if (!kills) return std::unexpected(kills.error());
-    draft.options.kill_hung = *kills;
+    parsed.options.kill_hung = *kills;
     return {};
 }
 
-Rows<RunDraft> ending_flags() {
+Rows<ParsedRun> ending_flags() {
     return {
         {{.names = "--timeout",
           .also = "-timeout",
           .metavar = "SECONDS",
           .group = ending,
-          .in = {fronts},
+          .in = {frontends},
           .needs_agents = true,
           .common = true,
           .help = "end the job after so many seconds (default: none)"},
@@ -436,14 +436,14 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--grace",
           .metavar = "SECONDS",
           .group = ending,
-          .in = {join, fronts, bench},
+          .in = {join, frontends, bench},
           .needs_agents = true,
           .help = "between SIGTERM and SIGKILL when the job ends; fractions allowed (default: 5)"},
          set_seconds<&plan::Options::grace, 0>},
         {{.names = "--heartbeat-timeout",
           .metavar = "SECONDS",
           .group = ending,
-          .in = {join, fronts, bench},
+          .in = {join, frontends, bench},
           .needs_agents = true,
           .help = "a host that is silent for so long is lost; at least 1, fractions allowed "
                   "(default: 3)"},
@@ -459,7 +459,7 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--restart-delay",
           .metavar = "SECONDS",
           .group = ending,
-          .in = {fronts},
+          .in = {frontends},
           .needs_agents = true,
           .help = "wait so long before ranks start again (default: 0; up to 5 where they fail at "
                   "once again and again)"},
@@ -467,7 +467,7 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--min-uptime",
           .metavar = "SECONDS",
           .group = ending,
-          .in = {fronts},
+          .in = {frontends},
           .needs_agents = true,
           .help = "a rank that fails sooner after its start ends the job, whatever --max-restarts "
                   "says (default: 0)"},
@@ -475,7 +475,7 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--init-timeout",
           .metavar = "SECONDS",
           .group = ending,
-          .in = {fronts},
+          .in = {frontends},
           .needs_agents = true,
           .help = "how long ranks may wait for others in the stores of their frameworks (default: "
                   "as long as the frameworks do)"},
@@ -483,7 +483,7 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--on-hang",
           .metavar = "report|kill",
           .group = ending,
-          .in = {join, fronts},
+          .in = {join, frontends},
           .needs_agents = true,
           .help =
               "what becomes of a rank that is in a section of its program (dtrun_section()) for "
@@ -493,7 +493,7 @@ Rows<RunDraft> ending_flags() {
         {{.names = "--keep-going",
           .also = "--enable-recovery -enable-recovery -disable-auto-cleanup --continuous",
           .group = ending,
-          .in = {fronts},
+          .in = {frontends},
           .needs_agents = true,
           .help = "a rank that fails does not end the others (default: it does)"},
          set_true<&plan::Options::keep_going>},
@@ -510,11 +510,11 @@ Rows<RunDraft> ending_flags() {
     };
 }
 
-Rows<RunDraft> other_flags() {
+Rows<ParsedRun> other_flags() {
     return {
         {{.names = "--help -h",
           .group = other,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .common = true,
           .argparse = "--help",
           .help = "this text"},
@@ -522,7 +522,7 @@ Rows<RunDraft> other_flags() {
         {{.names = "--version -v",
           .also = "-V",
           .group = other,
-          .in = {join, fronts, bench, doctor},
+          .in = {join, frontends, bench, doctor},
           .common = true,
           .argparse = "--version",
           .help = "the version"},
@@ -530,7 +530,7 @@ Rows<RunDraft> other_flags() {
         {{.names = "--profile",
           .metavar = "NAME",
           .group = other,
-          .in = {join, fronts},
+          .in = {join, frontends},
           .help = "take the options of this profile of ~/.config/dtrun/config.yaml; `dtrun config` "
                   "shows what is set where (default: DTRUN_PROFILE, else none)"},
          nothing},
@@ -542,8 +542,8 @@ Rows<RunDraft> other_flags() {
     };
 }
 
-Rows<RunDraft> horovod_flags() {
-    Rows<RunDraft> flags = {
+Rows<ParsedRun> horovod_flags() {
+    Rows<ParsedRun> flags = {
         {{.names = "--config-file",
           .metavar = "FILE",
           .group = horovod,
@@ -566,8 +566,8 @@ Rows<RunDraft> horovod_flags() {
 
 }  // namespace
 
-const FlagTable<RunDraft>& run_flags() {
-    static const FlagTable<RunDraft> table(
+const FlagTable<ParsedRun>& run_flags() {
+    static const FlagTable<ParsedRun> table(
         "dtrun", {host_flags(), binding_flags(), environment_flags(), reaching_flags(),
                   output_flags(), ending_flags(), elastic_flags(), look_flags(), show_flags(),
                   other_flags(), horovod_flags(), other_horovod_flags(), foreign_flags()});

@@ -15,15 +15,15 @@ namespace dtrun::cli {
 /// The member of a draft that `Member` points to: of the command's own words (`own`), of the words
 /// by which these name a daemon (`own.daemon`), or of the job's options.
 template <auto Member>
-auto& member_of(auto& draft) {
-    if constexpr (requires { draft.own.*Member; })
-        return draft.own.*Member;
-    else if constexpr (requires { draft.own.daemon.*Member; })
-        return draft.own.daemon.*Member;
-    else if constexpr (requires { draft.elastic.*Member; })
-        return draft.elastic.*Member;
+auto& member_of(auto& parsed) {
+    if constexpr (requires { parsed.own.*Member; })
+        return parsed.own.*Member;
+    else if constexpr (requires { parsed.own.daemon.*Member; })
+        return parsed.own.daemon.*Member;
+    else if constexpr (requires { parsed.elastic.*Member; })
+        return parsed.elastic.*Member;
     else
-        return draft.options.*Member;
+        return parsed.options.*Member;
 }
 
 /// A word of a list, "one of a, b and c" in the message.
@@ -39,21 +39,21 @@ Result<T> choose(std::string_view value,
 }
 
 template <auto Member>
-inline constexpr auto set_text = [](auto& draft, std::string_view value) -> Result<void> {
-    member_of<Member>(draft) = value;
+inline constexpr auto set_text = [](auto& parsed, std::string_view value) -> Result<void> {
+    member_of<Member>(parsed) = value;
     return {};
 };
 
 /// Keeps every value.
 template <auto Member>
-inline constexpr auto add_text = [](auto& draft, std::string_view value) -> Result<void> {
-    member_of<Member>(draft).emplace_back(value);
+inline constexpr auto add_text = [](auto& parsed, std::string_view value) -> Result<void> {
+    member_of<Member>(parsed).emplace_back(value);
     return {};
 };
 
 template <auto Member, auto Value>
-inline constexpr auto set_to = [](auto& draft, std::string_view) -> Result<void> {
-    member_of<Member>(draft) = Value;
+inline constexpr auto set_to = [](auto& parsed, std::string_view) -> Result<void> {
+    member_of<Member>(parsed) = Value;
     return {};
 };
 
@@ -61,30 +61,30 @@ template <auto Member>
 inline constexpr auto set_true = set_to<Member, true>;
 
 template <auto Member, int Min, int Max>
-inline constexpr auto set_number = [](auto& draft, std::string_view value) -> Result<void> {
+inline constexpr auto set_number = [](auto& parsed, std::string_view value) -> Result<void> {
     const auto number = whole_number(value, Min, Max);
     if (!number) return std::unexpected(number.error());
-    member_of<Member>(draft) = *number;
+    member_of<Member>(parsed) = *number;
     return {};
 };
 
 /// At least MinMs milliseconds, written in seconds.
 template <auto Member, int MinMs = 1>
-inline constexpr auto set_seconds = [](auto& draft, std::string_view value) -> Result<void> {
+inline constexpr auto set_seconds = [](auto& parsed, std::string_view value) -> Result<void> {
     const auto time = parse_seconds(value, std::chrono::milliseconds(MinMs), kTimeoutMax);
     if (!time) return std::unexpected(time.error());
-    member_of<Member>(draft) = *time;
+    member_of<Member>(parsed) = *time;
     return {};
 };
 
 /// The flag is accepted, without effect.
-inline Result<void> nothing(Draft&, std::string_view) {
+inline Result<void> nothing(ParsedArgs&, std::string_view) {
     return {};
 }
 
 template <Ask Asked>
-Result<void> ask(Draft& draft, std::string_view) {
-    draft.asked = Asked;
+Result<void> ask(ParsedArgs& parsed, std::string_view) {
+    parsed.asked = Asked;
     return {};
 }
 

@@ -17,7 +17,7 @@ using std::string_view;
 using enum FlagGroup;
 
 /// "[EVENT,EVENT:]COMMAND": what stands before the first colon names events if it has only their letters.
-Result<void> add_event_command(RunDraft& draft, string_view value) {
+Result<void> add_event_command(ParsedRun& parsed, string_view value) {
     plan::EventCommand command;
     const std::size_t colon = value.find(':');
     const string_view before = value.substr(0, colon);
@@ -38,21 +38,21 @@ Result<void> add_event_command(RunDraft& draft, string_view value) {
     }
     if (trim(value).empty()) return fail(Errc::invalid_input, "no command is given");
     command.line = value;
-    draft.options.show.commands.push_back(std::move(command));
+    parsed.options.show.commands.push_back(std::move(command));
     return {};
 }
 
 template <auto Member>
-Result<void> set_listen(RunDraft& draft, string_view value) {
+Result<void> set_listen(ParsedRun& parsed, string_view value) {
     const auto address = parse_listen_address(value);
     if (!address) return std::unexpected(address.error());
-    draft.options.show.*Member = *address;
+    parsed.options.show.*Member = *address;
     return {};
 }
 
-Result<void> set_log(RunDraft& draft, string_view value) {
+Result<void> set_log(ParsedRun& parsed, string_view value) {
     if (value.empty()) return fail(Errc::invalid_input, "the name is empty");
-    draft.options.show.log_json = value;
+    parsed.options.show.log_json = value;
     return {};
 }
 
@@ -76,12 +76,12 @@ Result<plan::ListenAddress> parse_listen_address(string_view value) {
     return plan::ListenAddress{address, parsed->second};
 }
 
-Rows<RunDraft> show_flags() {
+Rows<ParsedRun> show_flags() {
     return {
         {{.names = "--log-json",
           .metavar = "FILE",
           .group = publishing,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "append each event to FILE as a line of JSON: hosts that join or are lost, ranks "
                   "that start and end, restarts, the end (default: none)"},
@@ -89,7 +89,7 @@ Rows<RunDraft> show_flags() {
         {{.names = "--on-event",
           .metavar = "COMMAND",
           .group = publishing,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
           .help = "run COMMAND in a shell at the start, at each lost host or restart, and at the "
@@ -99,7 +99,7 @@ Rows<RunDraft> show_flags() {
         {{.names = "--web",
           .metavar = "[=ADDRESS:PORT]",
           .group = publishing,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .common = true,
           .help =
@@ -109,7 +109,7 @@ Rows<RunDraft> show_flags() {
         {{.names = "--metrics",
           .metavar = "ADDRESS:PORT",
           .group = publishing,
-          .in = {Taker::join, Taker::fronts},
+          .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .help = "serve numbers for Prometheus at http://ADDRESS:PORT/metrics; PORT alone: on the "
                   "loopback (default: none)"},

@@ -5,7 +5,7 @@
 namespace dtrun::cli {
 
 /// Flags of `dtrun run` that show the job to others.
-Rows<RunDraft> show_flags();
+Rows<ParsedRun> show_flags();
 
 /// "PORT", "ADDRESS:PORT", "[ADDRESS]:PORT" or "ADDRESS", which means any free port. Without an address it is the
 /// loopback, which only this machine reaches. Errc: invalid_input (the address is not numeric)

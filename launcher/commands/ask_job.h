@@ -16,19 +16,19 @@ namespace dtrun::commands {
 template <class D>
 Result<D> read_operands(cli::Words words, const cli::FlagTable<D>& flags, std::size_t least,
                         std::size_t most, std::string_view usage) {
-    D draft;
+    D parsed;
     while (!words.empty()) {
-        const auto rest = cli::read_options(flags, words, draft);
+        const auto rest = cli::read_options(flags, words, parsed);
         if (!rest) return std::unexpected(rest.error());
-        if (draft.asked != cli::Ask::nothing) return draft;
+        if (parsed.asked != cli::Ask::nothing) return parsed;
         words = rest->words;
         if (words.empty()) break;
-        draft.own.operands.push_back(words[0]);
+        parsed.own.operands.push_back(words[0]);
         words = words.subspan(1);
     }
-    if (draft.own.operands.size() < least || draft.own.operands.size() > most)
+    if (parsed.own.operands.size() < least || parsed.own.operands.size() > most)
         return fail(Errc::invalid_input, "{}", usage);
-    return draft;
+    return parsed;
 }
 
 /// The jobs of this user whose heads run here.

@@ -56,18 +56,18 @@ std::string config_text(const std::vector<cli::Default>& defaults,
 
 }  // namespace
 
-const cli::FlagTable<ConfigDraft>& config_flags() {
-    static const cli::FlagTable<ConfigDraft> table(
+const cli::FlagTable<ParsedConfig>& config_flags() {
+    static const cli::FlagTable<ParsedConfig> table(
         "dtrun config",
         {{{{.names = "--profile",
             .metavar = "NAME",
             .group = cli::FlagGroup::other,
             .help = "with the options of this profile (default: DTRUN_PROFILE, else none)"},
-           [](ConfigDraft& draft, std::string_view value) -> Result<void> {
-               draft.own.profile = value;
+           [](ParsedConfig& parsed, std::string_view value) -> Result<void> {
+               parsed.own.profile = value;
                return {};
            }}},
-         cli::about_rows<ConfigDraft>()});
+         cli::about_rows<ParsedConfig>()});
     return table;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Flags of the commands around a daemon. Drafts of these have plan::DaemonWords in own.daemon.
+// Flags of the commands around a daemon. Drafts of these have plan::DaemonArgs in own.daemon.
 
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
@@ -16,17 +16,17 @@ cli::Rows<D> secret_rows() {
           .group = daemon,
           .help = "the daemon's secret, readable for you alone (default: DTRUN_SECRET_FILE, else "
                   "~/.config/dtrun/secret)"},
-         cli::set_text<&plan::DaemonWords::secret_file>},
+         cli::set_text<&plan::DaemonArgs::secret_file>},
         {{.names = "--secret-fd",
           .metavar = "N",
           .group = daemon,
           .help = "read the secret from this open descriptor"},
-         cli::set_number<&plan::DaemonWords::secret_fd, 0, 1'000'000>},
+         cli::set_number<&plan::DaemonArgs::secret_fd, 0, 1'000'000>},
         {{.names = "--encrypt",
           .group = daemon,
           .help = "encrypt the connection; daemon and members must want the same (default: "
                   "authenticated, but in the clear)"},
-         cli::set_true<&plan::DaemonWords::encrypt>},
+         cli::set_true<&plan::DaemonArgs::encrypt>},
     };
 }
 
@@ -36,7 +36,7 @@ cli::Rows<D> job_row() {
               .metavar = "NAME",
               .group = cli::FlagGroup::daemon,
               .help = "which job of the daemon (default: DTRUN_JOB_NAME)"},
-             cli::set_text<&plan::DaemonWords::job>}};
+             cli::set_text<&plan::DaemonArgs::job>}};
 }
 
 inline constexpr cli::HelpSection kDaemonSections[] = {

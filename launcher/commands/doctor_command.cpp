@@ -63,12 +63,12 @@ constexpr cli::HelpSection kDoctorSections[] = {{native, "What is printed"},
                                                 {other, "About dtrun"}};
 constexpr cli::HelpSection kInfoSections[] = {{other, "About dtrun"}};
 
-cli::Rows<DoctorDraft> print_rows() {
+cli::Rows<ParsedDoctor> print_rows() {
     return {{{.names = "--json",
               .group = native,
               .help = "everything that was found out, as JSON; docs/DOCTOR.md has the fields"},
-             [](DoctorDraft& draft, std::string_view) -> Result<void> {
-                 draft.json = true;
+             [](ParsedDoctor& parsed, std::string_view) -> Result<void> {
+                 parsed.json = true;
                  return {};
              }}};
 }
@@ -144,32 +144,32 @@ std::string info_text(const doctor::DoctorReport& report, plan::EnvironmentView 
 
 }  // namespace
 
-const cli::FlagTable<DoctorDraft>& doctor_flags() {
-    static const cli::FlagTable<DoctorDraft> table(
-        "dtrun doctor",
-        {print_rows(), cli::rows_for<DoctorDraft>(cli::run_flags().taken_by(cli::Taker::doctor))});
+const cli::FlagTable<ParsedDoctor>& doctor_flags() {
+    static const cli::FlagTable<ParsedDoctor> table(
+        "dtrun doctor", {print_rows(), cli::rows_for<ParsedDoctor>(
+                                           cli::run_flags().in_scope(cli::FlagScope::doctor))});
     return table;
 }
 
 int run_doctor(cli::Words words, plan::EnvironmentView environment) {
-    DoctorDraft draft;
+    ParsedDoctor parsed;
     const auto all =
         cli::with_defaults(words, doctor_flags(), cli::run_flags().flags(), environment);
     if (!all) return cli::complain(all.error());
-    const auto rest = cli::read_options(doctor_flags(), *all, draft);
+    const auto rest = cli::read_options(doctor_flags(), *all, parsed);
     if (!rest) return cli::complain(rest.error());
-    if (draft.asked == cli::Ask::help) return cli::print(doctor_help());
-    if (draft.asked == cli::Ask::version) return cli::print(cli::version_text());
+    if (parsed.asked == cli::Ask::help) return cli::print(doctor_help());
+    if (parsed.asked == cli::Ask::version) return cli::print(cli::version_text());
     if (!rest->words.empty())
         return cli::complain(
             {Errc::invalid_input, fmt::format("'{}' is no option; hosts are named by -H, as in "
                                               "dtrun doctor -H s1,s2; usage: dtrun "
                                               "doctor [options]",
                                               rest->words.front())});
-    plan::Options& options = draft.options;
+    plan::Options& options = parsed.options;
     log::init("dtrun", options.verbosity);
     const auto waits = [](const cli::GivenFlag& flag) { return flag.name == "--connect-timeout"; };
-    if (std::ranges::none_of(draft.given, waits)) options.connect_timeout = kConnectTimeout;
+    if (std::ranges::none_of(parsed.given, waits)) options.connect_timeout = kConnectTimeout;
     auto spec = plan_of(std::move(options), environment);
     if (!spec) return cli::complain(spec.error());
     if (spec->allocation && spec->allocation->is_bystander) {
@@ -180,8 +180,8 @@ int run_doctor(cli::Words words, plan::EnvironmentView environment) {
     if (!report) return cli::complain(report.error());
     const std::vector<doctor::Finding> findings = doctor::diagnose(*report);
     std::string text =
-        draft.json ? doctor::to_json(*report, findings) : doctor::to_text(*report, findings);
-    if (const std::size_t columns = terminal_columns(STDOUT_FILENO); columns > 0 && !draft.json)
+        parsed.json ? doctor::to_json(*report, findings) : doctor::to_text(*report, findings);
+    if (const std::size_t columns = terminal_columns(STDOUT_FILENO); columns > 0 && !parsed.json)
         text = fold_messages(text, columns);
     if (const int status = cli::print(text); status != 0) leave(status);
     leave(findings.empty() ? 0 : 1);
@@ -191,17 +191,17 @@ std::string doctor_help() {
     return std::string(kDoctor) + cli::sections(doctor_flags().flags(), kDoctorSections);
 }
 
-const cli::FlagTable<InfoDraft>& info_flags() {
-    static const cli::FlagTable<InfoDraft> table("dtrun info", {cli::about_rows<InfoDraft>()});
+const cli::FlagTable<ParsedInfo>& info_flags() {
+    static const cli::FlagTable<ParsedInfo> table("dtrun info", {cli::about_rows<ParsedInfo>()});
     return table;
 }
 
 int run_info(cli::Words words, plan::EnvironmentView environment) {
-    InfoDraft draft;
-    const auto rest = cli::read_options(info_flags(), words, draft);
+    ParsedInfo parsed;
+    const auto rest = cli::read_options(info_flags(), words, parsed);
     if (!rest) return cli::complain(rest.error());
-    if (draft.asked == cli::Ask::help) return cli::print(info_help());
-    if (draft.asked == cli::Ask::version) return cli::print(cli::version_text());
+    if (parsed.asked == cli::Ask::help) return cli::print(info_help());
+    if (parsed.asked == cli::Ask::version) return cli::print(cli::version_text());
     if (!rest->words.empty())
         return cli::complain(
             {Errc::invalid_input,

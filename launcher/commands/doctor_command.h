@@ -9,19 +9,19 @@
 namespace dtrun::commands {
 
 /// `dtrun doctor`: what is wrong with hosts before a job finds out.
-struct DoctorDraft : cli::RunDraft {
+struct ParsedDoctor : cli::ParsedRun {
     bool json = false;  ///< --json
 };
 
-const cli::FlagTable<DoctorDraft>& doctor_flags();
+const cli::FlagTable<ParsedDoctor>& doctor_flags();
 /// \return the process's exit status: 0 if all is well, 1 if something is to be mended
 int run_doctor(cli::Words words, plan::EnvironmentView environment);
 std::string doctor_help();
 
 /// `dtrun info`: what a report of a bug has to say about this machine.
-struct InfoDraft : cli::Draft {};
+struct ParsedInfo : cli::ParsedArgs {};
 
-const cli::FlagTable<InfoDraft>& info_flags();
+const cli::FlagTable<ParsedInfo>& info_flags();
 /// \return the process's exit status
 int run_info(cli::Words words, plan::EnvironmentView environment);
 std::string info_help();

@@ -31,14 +31,14 @@ struct HostsOptions {
     std::chrono::milliseconds connect_timeout{10'000};
 };
 
-struct HostsDraft : cli::Draft {
+struct ParsedHosts : cli::ParsedArgs {
     HostsOptions own;
 };
 
-const cli::FlagTable<HostsDraft>& hosts_flags();
+const cli::FlagTable<ParsedHosts>& hosts_flags();
 
 /// Errc: invalid_input
-Result<HostsDraft> parse_hosts_command(cli::Words words);
+Result<ParsedHosts> parse_hosts_command(cli::Words words);
 
 /// Carries out `dtrun hosts`: prints the list, or complains. Where it looks hosts up or connects to
 /// them, it ends the process, since a name look-up that hangs would keep it. Exit codes: 0,

@@ -40,28 +40,28 @@ Exit code: 0; 200 wrong words or input; 201 hosts are unknown (--resolve) or do
 not answer (--check): all of them are named, and nothing is printed.
 )";
 
-Result<void> set_format(HostsDraft& draft, string_view value) {
+Result<void> set_format(ParsedHosts& parsed, string_view value) {
     std::vector<std::string> names;
     for (const NamedHostFormat& known : host_formats()) {
         names.emplace_back(known.name);
         if (known.name != value) continue;
-        draft.own.format = known.format;
+        parsed.own.format = known.format;
         return {};
     }
     return fail(Errc::invalid_input, "'{}' is not one of {}", value, join_names(names, 16));
 }
 
-Result<void> set_slots(HostsDraft& draft, string_view value) {
-    draft.own.slots_auto = value == "auto";
-    draft.own.slots.reset();
-    if (draft.own.slots_auto) return {};
+Result<void> set_slots(ParsedHosts& parsed, string_view value) {
+    parsed.own.slots_auto = value == "auto";
+    parsed.own.slots.reset();
+    if (parsed.own.slots_auto) return {};
     const auto number = cli::whole_number(value, 1, kSlotsMax);
     if (!number) return fail(number.error(), "neither auto nor a number");
-    draft.own.slots = *number;
+    parsed.own.slots = *number;
     return {};
 }
 
-cli::Rows<HostsDraft> source_flags() {
+cli::Rows<ParsedHosts> source_flags() {
     return {
         {{.names = "-H --hosts",
           .metavar = "HOSTS",
@@ -83,7 +83,7 @@ cli::Rows<HostsDraft> source_flags() {
     };
 }
 
-cli::Rows<HostsDraft> print_flags() {
+cli::Rows<ParsedHosts> print_flags() {
     return {
         {{.names = "--format -f",
           .metavar = "FORMAT",
@@ -118,7 +118,7 @@ cli::Rows<HostsDraft> print_flags() {
     };
 }
 
-cli::Rows<HostsDraft> reach_flags() {
+cli::Rows<ParsedHosts> reach_flags() {
     return {
         {{.names = "--resolve",
           .group = reaching,
@@ -144,21 +144,21 @@ cli::Rows<HostsDraft> reach_flags() {
 
 }  // namespace
 
-const cli::FlagTable<HostsDraft>& hosts_flags() {
-    static const cli::FlagTable<HostsDraft> table(
+const cli::FlagTable<ParsedHosts>& hosts_flags() {
+    static const cli::FlagTable<ParsedHosts> table(
         "dtrun hosts",
-        {source_flags(), print_flags(), reach_flags(), cli::about_rows<HostsDraft>()});
+        {source_flags(), print_flags(), reach_flags(), cli::about_rows<ParsedHosts>()});
     return table;
 }
 
-Result<HostsDraft> parse_hosts_command(cli::Words words) {
-    HostsDraft draft;
-    const auto rest = cli::read_options(hosts_flags(), words, draft);
+Result<ParsedHosts> parse_hosts_command(cli::Words words) {
+    ParsedHosts parsed;
+    const auto rest = cli::read_options(hosts_flags(), words, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked == cli::Ask::nothing && !rest->words.empty())
+    if (parsed.asked == cli::Ask::nothing && !rest->words.empty())
         return fail(Errc::invalid_input, "'{}' is no option; usage: dtrun hosts [options]",
                     rest->words.front());
-    return draft;
+    return parsed;
 }
 
 std::string hosts_help() {

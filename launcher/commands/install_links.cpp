@@ -135,9 +135,9 @@ std::string hidden_by(const LinkPlace& place, std::string_view name,
     return fmt::format("{} is not in PATH", place.folder);
 }
 
-const cli::FlagTable<LinksDraft>& links_flags() {
-    using Own = decltype(LinksDraft::own);
-    static const cli::FlagTable<LinksDraft> table(
+const cli::FlagTable<ParsedLinks>& links_flags() {
+    using Own = decltype(ParsedLinks::own);
+    static const cli::FlagTable<ParsedLinks> table(
         "dtrun install-links",
         {{{{.names = "--dir",
             .metavar = "DIR",
@@ -154,11 +154,11 @@ const cli::FlagTable<LinksDraft>& links_flags() {
             .help =
                 "remove links that lead to dtrun, without a NAME all of them, and nothing else"},
            cli::set_true<&Own::remove>}},
-         cli::about_rows<LinksDraft>()});
+         cli::about_rows<ParsedLinks>()});
     return table;
 }
 
-Result<LinksDraft> parse_links(cli::Words words) {
+Result<ParsedLinks> parse_links(cli::Words words) {
     auto parsed = read_operands(words, links_flags(), 0, std::size(cli::kOtherNames), kLinksUsage);
     if (!parsed || parsed->asked != cli::Ask::nothing) return parsed;
     std::vector<std::string>& names = parsed->own.operands;

@@ -11,7 +11,7 @@
 namespace dtrun::commands {
 
 /// `dtrun install-links`: links to this program, under the names of other launchers.
-struct LinksDraft : cli::Draft {
+struct ParsedLinks : cli::ParsedArgs {
     struct {
         std::vector<std::string> operands;  ///< names
         std::string folder;                 ///< empty: see link_place()
@@ -45,9 +45,9 @@ Result<std::string> remove_link(const LinkPlace& place, std::string_view name);
 std::string hidden_by(const LinkPlace& place, std::string_view name,
                       plan::EnvironmentView environment);
 
-const cli::FlagTable<LinksDraft>& links_flags();
+const cli::FlagTable<ParsedLinks>& links_flags();
 /// Errc: invalid_input (no name, or one that dtrun does not answer to)
-Result<LinksDraft> parse_links(cli::Words words);
+Result<ParsedLinks> parse_links(cli::Words words);
 /// \return the process's exit status
 int run_links(cli::Words words, plan::EnvironmentView environment);
 std::string links_help();

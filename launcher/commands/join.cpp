@@ -33,11 +33,11 @@ Examples:
 constexpr std::string_view kUsage =
     "usage: dtrun join [HOST[:PORT]] --job NAME [options] [--] [VAR=VALUE...] program [args...]";
 
-struct JoinDraft : cli::RunDraft {
+struct ParsedJoin : cli::ParsedRun {
     plan::JoinOptions own;
 };
 
-cli::Rows<JoinDraft> size_rows() {
+cli::Rows<ParsedJoin> size_rows() {
     return {
         {{.names = "--min-np",
           .metavar = "N",
@@ -64,14 +64,14 @@ cli::Rows<JoinDraft> size_rows() {
 
 /// Those of `dtrun run`, in the words of a command that is about this machine alone; -np is one of the
 /// numbers of ranks here.
-cli::Rows<JoinDraft> run_rows() {
+cli::Rows<ParsedJoin> run_rows() {
     constexpr std::pair<std::string_view, std::string_view> kHelps[] = {
         {"-np", "ranks of this machine (default: 1)"},
         {"--connect-timeout", "to reach the daemon; fractions allowed (default: 10)"},
         {"--wdir", "working directory (default: the current one)"},
     };
-    auto rows = cli::rows_for<JoinDraft>(cli::run_flags().taken_by(cli::Taker::join));
-    for (cli::Row<JoinDraft>& row : rows) {
+    auto rows = cli::rows_for<ParsedJoin>(cli::run_flags().in_scope(cli::FlagScope::join));
+    for (cli::Row<ParsedJoin>& row : rows) {
         if (row.flag.group == hosts || row.flag.group == elastic) row.flag.group = daemon;
         for (const auto& [name, help] : kHelps)
             if (row.flag.first_name() == name) row.flag.help = help;
@@ -94,37 +94,37 @@ Result<void> check_sizes(const plan::JoinOptions& join) {
     return {};
 }
 
-const cli::FlagTable<JoinDraft>& join_flags() {
-    static const cli::FlagTable<JoinDraft> table(
-        "dtrun join", {job_row<JoinDraft>(), run_rows(), size_rows(), secret_rows<JoinDraft>()});
+const cli::FlagTable<ParsedJoin>& join_flags() {
+    static const cli::FlagTable<ParsedJoin> table(
+        "dtrun join", {job_row<ParsedJoin>(), run_rows(), size_rows(), secret_rows<ParsedJoin>()});
     return table;
 }
 
 }  // namespace
 
 Result<cli::RunCommand> parse_join(cli::Words words, plan::EnvironmentView environment) {
-    JoinDraft draft;
+    ParsedJoin parsed;
     if (!words.empty() && !cli::is_option(words[0])) {
-        draft.own.daemon.address = words[0];
+        parsed.own.daemon.address = words[0];
         words = words.subspan(1);
     }
     const auto all = cli::with_defaults(words, join_flags(), cli::run_flags().flags(), environment);
     if (!all) return std::unexpected(all.error());
-    const auto rest = cli::read_options(join_flags(), *all, draft);
+    const auto rest = cli::read_options(join_flags(), *all, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
-    if (const auto done = cli::read_program(draft, *rest, kUsage); !done)
+    if (parsed.asked != cli::Ask::nothing) return cli::RunCommand{.asked = parsed.asked};
+    if (const auto done = cli::read_program(parsed, *rest, kUsage); !done)
         return std::unexpected(done.error());
-    if (const auto done = cli::add_start_timeout(draft.options, environment); !done)
+    if (const auto done = cli::add_start_timeout(parsed.options, environment); !done)
         return std::unexpected(done.error());
-    draft.own.limits = std::move(draft.elastic);
+    parsed.own.limits = std::move(parsed.elastic);
     const auto counts = [](const cli::GivenFlag& flag) { return flag.name == "--max-restarts"; };
-    if (std::ranges::any_of(draft.given, counts))
-        draft.own.limits.rank_failure_limit = draft.options.max_restarts;
-    if (const auto done = check_sizes(draft.own); !done) return std::unexpected(done.error());
-    cli::RunCommand command{.options = std::move(draft.options)};
-    command.options.encrypt = draft.own.daemon.encrypt;
-    command.options.join = std::move(draft.own);
+    if (std::ranges::any_of(parsed.given, counts))
+        parsed.own.limits.rank_failure_limit = parsed.options.max_restarts;
+    if (const auto done = check_sizes(parsed.own); !done) return std::unexpected(done.error());
+    cli::RunCommand command{.options = std::move(parsed.options)};
+    command.options.encrypt = parsed.own.daemon.encrypt;
+    command.options.join = std::move(parsed.own);
     return command;
 }
 

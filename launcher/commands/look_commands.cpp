@@ -49,7 +49,7 @@ Exit code: that of the rank; 0 if the job ends before; 200 no such job or rank.
 
 constexpr std::size_t kPieceBytesMax = 1u << 20;  // of what is sent ahead
 
-cli::Rows<LookDraft> stacks_rows() {
+cli::Rows<ParsedLook> stacks_rows() {
     return {
         {{.names = "--timeout",
           .metavar = "SECONDS",
@@ -61,10 +61,10 @@ cli::Rows<LookDraft> stacks_rows() {
           .group = other,
           .help = "send this to ranks that catch it, such as USR1 where the program has "
                   "faulthandler.register(signal.SIGUSR1); nothing else is done"},
-         [](LookDraft& draft, std::string_view value) -> Result<void> {
+         [](ParsedLook& parsed, std::string_view value) -> Result<void> {
              const auto signal = cli::parse_signal(value);
              if (!signal) return std::unexpected(signal.error());
-             draft.own.signal = *signal;
+             parsed.own.signal = *signal;
              return {};
          }},
     };
@@ -163,27 +163,27 @@ private:
 
 }  // namespace
 
-const cli::FlagTable<LookDraft>& stacks_flags() {
-    static const cli::FlagTable<LookDraft> table("dtrun stacks",
-                                                 {stacks_rows(), cli::about_rows<LookDraft>()});
+const cli::FlagTable<ParsedLook>& stacks_flags() {
+    static const cli::FlagTable<ParsedLook> table("dtrun stacks",
+                                                  {stacks_rows(), cli::about_rows<ParsedLook>()});
     return table;
 }
 
-const cli::FlagTable<LookDraft>& attach_flags() {
-    static const cli::FlagTable<LookDraft> table("dtrun attach", {cli::about_rows<LookDraft>()});
+const cli::FlagTable<ParsedLook>& attach_flags() {
+    static const cli::FlagTable<ParsedLook> table("dtrun attach", {cli::about_rows<ParsedLook>()});
     return table;
 }
 
-Result<LookDraft> parse_stacks(cli::Words words) {
+Result<ParsedLook> parse_stacks(cli::Words words) {
     return read_operands(words, stacks_flags(), 0, 1, "usage: dtrun stacks [JOB] [options]");
 }
 
-Result<LookDraft> parse_attach(cli::Words words) {
-    auto draft = read_operands(words, attach_flags(), 1, 2, "usage: dtrun attach [JOB] RANK");
-    if (!draft || draft->asked != cli::Ask::nothing) return draft;
-    const auto rank = cli::whole_number(draft->own.operands.back(), 0, kRanksMax - 1);
+Result<ParsedLook> parse_attach(cli::Words words) {
+    auto parsed = read_operands(words, attach_flags(), 1, 2, "usage: dtrun attach [JOB] RANK");
+    if (!parsed || parsed->asked != cli::Ask::nothing) return parsed;
+    const auto rank = cli::whole_number(parsed->own.operands.back(), 0, kRanksMax - 1);
     if (!rank) return fail(rank.error(), "RANK");
-    return draft;
+    return parsed;
 }
 
 std::string stacks_help() {

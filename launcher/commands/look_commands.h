@@ -17,15 +17,15 @@ struct LookCommand {
     int signal = 0;  ///< stacks: --signal; 0: none
 };
 
-struct LookDraft : cli::Draft {
+struct ParsedLook : cli::ParsedArgs {
     LookCommand own;
 };
 
-const cli::FlagTable<LookDraft>& attach_flags();
-const cli::FlagTable<LookDraft>& stacks_flags();
+const cli::FlagTable<ParsedLook>& attach_flags();
+const cli::FlagTable<ParsedLook>& stacks_flags();
 /// Errc: invalid_input
-Result<LookDraft> parse_stacks(cli::Words words);
-Result<LookDraft> parse_attach(cli::Words words);
+Result<ParsedLook> parse_stacks(cli::Words words);
+Result<ParsedLook> parse_attach(cli::Words words);
 
 /// \return the process's exit status
 int run_stacks(cli::Words words, plan::EnvironmentView environment);

@@ -59,14 +59,14 @@ Exit code: 0; 200 no such job.
 constexpr milliseconds kViewLimit{1'000};
 constexpr milliseconds kBetweenLooks{600};  // where it is shown once
 
-cli::Rows<SeeDraft> json_rows() {
+cli::Rows<ParsedSee> json_rows() {
     return {{{.names = "--json",
               .group = other,
               .help = "everything that is known, as JSON; docs/EVENTS.md has the fields"},
              cli::set_true<&SeeCommand::json>}};
 }
 
-cli::Rows<SeeDraft> top_rows() {
+cli::Rows<ParsedSee> top_rows() {
     return {
         {{.names = "--interval",
           .metavar = "SECONDS",
@@ -80,12 +80,12 @@ cli::Rows<SeeDraft> top_rows() {
           .group = other,
           .help = "which ranks come first: in order, the busiest, the largest, or those that are "
                   "behind (default: rank)"},
-         [](SeeDraft& draft, std::string_view value) -> Result<void> {
+         [](ParsedSee& parsed, std::string_view value) -> Result<void> {
              using enum watch::TopOrder;
              const auto order = cli::choose<watch::TopOrder>(
                  value, {{"rank", rank}, {"cpu", processors}, {"memory", memory}, {"step", step}});
              if (!order) return std::unexpected(order.error());
-             draft.own.order = *order;
+             parsed.own.order = *order;
              return {};
          }},
     };
@@ -278,44 +278,45 @@ asio::awaitable<int> end_job(control::JobSocket job, bool now) {
 
 }  // namespace
 
-const cli::FlagTable<SeeDraft>& jobs_flags() {
-    static const cli::FlagTable<SeeDraft> table(
-        "dtrun jobs", {json_rows(), secret_rows<SeeDraft>(), cli::about_rows<SeeDraft>()});
+const cli::FlagTable<ParsedSee>& jobs_flags() {
+    static const cli::FlagTable<ParsedSee> table(
+        "dtrun jobs", {json_rows(), secret_rows<ParsedSee>(), cli::about_rows<ParsedSee>()});
     return table;
 }
 
-const cli::FlagTable<SeeDraft>& top_flags() {
-    static const cli::FlagTable<SeeDraft> table(
-        "dtrun top", {top_rows(), json_rows(), cli::about_rows<SeeDraft>()});
+const cli::FlagTable<ParsedSee>& top_flags() {
+    static const cli::FlagTable<ParsedSee> table(
+        "dtrun top", {top_rows(), json_rows(), cli::about_rows<ParsedSee>()});
     return table;
 }
 
-const cli::FlagTable<SeeDraft>& end_flags() {
-    static const cli::FlagTable<SeeDraft> table(
+const cli::FlagTable<ParsedSee>& end_flags() {
+    static const cli::FlagTable<ParsedSee> table(
         "dtrun end", {{{{.names = "--now", .group = other, .help = "SIGKILL at once"},
                         cli::set_true<&SeeCommand::now>}},
-                      cli::about_rows<SeeDraft>()});
+                      cli::about_rows<ParsedSee>()});
     return table;
 }
 
-Result<SeeDraft> parse_jobs(cli::Words words) {
-    auto draft =
+Result<ParsedSee> parse_jobs(cli::Words words) {
+    auto parsed =
         read_operands(words, jobs_flags(), 0, 1, "usage: dtrun jobs [HOST[:PORT]] [options]");
-    if (draft && !draft->own.operands.empty()) draft->own.daemon.address = draft->own.operands[0];
-    return draft;
+    if (parsed && !parsed->own.operands.empty())
+        parsed->own.daemon.address = parsed->own.operands[0];
+    return parsed;
 }
 
-Result<SeeDraft> parse_top(cli::Words words) {
+Result<ParsedSee> parse_top(cli::Words words) {
     return read_operands(words, top_flags(), 0, 1, "usage: dtrun top [JOB] [options]");
 }
 
-Result<SeeDraft> parse_end(cli::Words words) {
+Result<ParsedSee> parse_end(cli::Words words) {
     constexpr std::string_view kUsage = "usage: dtrun end JOB; `dtrun jobs` lists them";
-    auto draft = read_operands(words, end_flags(), 1, 1, kUsage);
+    auto parsed = read_operands(words, end_flags(), 1, 1, kUsage);
     // Such as that of a variable that is not set: not "the only job".
-    if (draft && draft->asked == cli::Ask::nothing && draft->own.operands.front().empty())
+    if (parsed && parsed->asked == cli::Ask::nothing && parsed->own.operands.front().empty())
         return fail(Errc::invalid_input, "{}", kUsage);
-    return draft;
+    return parsed;
 }
 
 std::string jobs_help() {

@@ -20,20 +20,20 @@ struct SeeCommand {
     bool now = false;                               ///< end
     watch::TopOrder order = watch::TopOrder::rank;  ///< top
     std::chrono::milliseconds interval{2'000};      ///< top
-    plan::DaemonWords daemon;                       ///< jobs
+    plan::DaemonArgs daemon;                        ///< jobs
 };
 
-struct SeeDraft : cli::Draft {
+struct ParsedSee : cli::ParsedArgs {
     SeeCommand own;
 };
 
-const cli::FlagTable<SeeDraft>& end_flags();
-const cli::FlagTable<SeeDraft>& top_flags();
-const cli::FlagTable<SeeDraft>& jobs_flags();
+const cli::FlagTable<ParsedSee>& end_flags();
+const cli::FlagTable<ParsedSee>& top_flags();
+const cli::FlagTable<ParsedSee>& jobs_flags();
 /// Errc: invalid_input
-Result<SeeDraft> parse_jobs(cli::Words words);
-Result<SeeDraft> parse_top(cli::Words words);
-Result<SeeDraft> parse_end(cli::Words words);
+Result<ParsedSee> parse_jobs(cli::Words words);
+Result<ParsedSee> parse_top(cli::Words words);
+Result<ParsedSee> parse_end(cli::Words words);
 
 /// \return the process's exit status
 int run_jobs(cli::Words words, plan::EnvironmentView environment);

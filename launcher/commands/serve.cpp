@@ -43,7 +43,7 @@ Examples:
 SIGTERM and Ctrl-C end it in order: without --state its jobs end too.
 )";
 
-Result<void> set_listen(ServeDraft& draft, std::string_view value) {
+Result<void> set_listen(ParsedServe& parsed, std::string_view value) {
     const auto address = plan::parse_address(value, plan::kDaemonPort);
     if (!address) return std::unexpected(address.error());
     boost::system::error_code error;
@@ -51,7 +51,7 @@ Result<void> set_listen(ServeDraft& draft, std::string_view value) {
     if (error)
         return fail(Errc::invalid_input, "'{}' is not a numeric address such as 10.0.0.1 or [::1]",
                     address->first);
-    draft.own.listen = value;
+    parsed.own.listen = value;
     return {};
 }
 
@@ -64,7 +64,7 @@ std::uint64_t half_of_memory() {
     return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) / 2;
 }
 
-cli::Rows<ServeDraft> own_rows() {
+cli::Rows<ParsedServe> own_rows() {
     using enum cli::FlagGroup;
     return {
         {{.names = "--listen",
@@ -90,10 +90,10 @@ cli::Rows<ServeDraft> own_rows() {
               "forget a job that is only a store when nobody has been connected to it for so long, "
               "counted anew when the daemon is started (default: it is kept until its last key is "
               "removed, or `dtrun store drop`)"},
-         [](ServeDraft& draft, std::string_view value) -> Result<void> {
+         [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto time = cli::parse_seconds(value, std::chrono::seconds(1), kKeepMax);
              if (!time) return std::unexpected(time.error());
-             draft.own.keep_unused = *time;
+             parsed.own.keep_unused = *time;
              return {};
          }},
         {{.names = "--store-limit",
@@ -102,10 +102,10 @@ cli::Rows<ServeDraft> own_rows() {
           .help =
               "what the stores of all jobs may have together, such as 500M or 8G; each may have "
               "1 GiB (default: half of this machine's memory)"},
-         [](ServeDraft& draft, std::string_view value) -> Result<void> {
+         [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto bytes = cli::parse_bytes(value, kStoreLimitMax);
              if (!bytes) return std::unexpected(bytes.error());
-             draft.own.store_bytes_max = *bytes;
+             parsed.own.store_bytes_max = *bytes;
              return {};
          }},
         {{.names = "--web",
@@ -114,16 +114,16 @@ cli::Rows<ServeDraft> own_rows() {
           .help =
               "show the jobs on a page (default: no page; --web alone: at any free port of this "
               "machine's loopback); `dtrun status --page-key` prints its key"},
-         [](ServeDraft& draft, std::string_view value) -> Result<void> {
+         [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto at = cli::parse_listen_address(value);
              if (!at) return std::unexpected(at.error());
-             draft.own.page = *at;
+             parsed.own.page = *at;
              return {};
          }},
     };
 }
 
-cli::Rows<ServeDraft> verbosity_rows() {
+cli::Rows<ParsedServe> verbosity_rows() {
     using enum cli::FlagGroup;
     return {
         {{.names = "--quiet",
@@ -258,21 +258,21 @@ int serve_until_signal(const ServeOptions& options, plan::EnvironmentView enviro
 
 }  // namespace
 
-const cli::FlagTable<ServeDraft>& serve_flags() {
-    static const cli::FlagTable<ServeDraft> table(
+const cli::FlagTable<ParsedServe>& serve_flags() {
+    static const cli::FlagTable<ParsedServe> table(
         "dtrun serve",
-        {own_rows(), secret_rows<ServeDraft>(), verbosity_rows(), cli::about_rows<ServeDraft>()});
+        {own_rows(), secret_rows<ParsedServe>(), verbosity_rows(), cli::about_rows<ParsedServe>()});
     return table;
 }
 
-Result<ServeDraft> parse_serve(cli::Words words) {
-    ServeDraft draft;
-    const auto rest = cli::read_options(serve_flags(), words, draft);
+Result<ParsedServe> parse_serve(cli::Words words) {
+    ParsedServe parsed;
+    const auto rest = cli::read_options(serve_flags(), words, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked == cli::Ask::nothing && !rest->words.empty())
+    if (parsed.asked == cli::Ask::nothing && !rest->words.empty())
         return fail(Errc::invalid_input, "'{}': dtrun serve takes options only",
                     rest->words.front());
-    return draft;
+    return parsed;
 }
 
 int run_serve(cli::Words words, plan::EnvironmentView environment) {

@@ -17,7 +17,7 @@ namespace dtrun::commands {
 /// `dtrun serve`.
 struct ServeOptions {
     std::string listen;           ///< --listen ADDRESS[:PORT]; empty: every interface
-    plan::DaemonWords daemon;     ///< the secret, and whether to encrypt
+    plan::DaemonArgs daemon;      ///< the secret, and whether to encrypt
     std::string state_directory;  ///< --state; empty: nothing is kept
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     std::optional<std::chrono::milliseconds> keep_unused;
@@ -26,13 +26,13 @@ struct ServeOptions {
     log::Level verbosity = log::Level::verbose;
 };
 
-struct ServeDraft : cli::Draft {
+struct ParsedServe : cli::ParsedArgs {
     ServeOptions own;
 };
 
-const cli::FlagTable<ServeDraft>& serve_flags();
+const cli::FlagTable<ParsedServe>& serve_flags();
 /// Errc: invalid_input
-Result<ServeDraft> parse_serve(cli::Words words);
+Result<ParsedServe> parse_serve(cli::Words words);
 
 /// Serves until a signal ends it. \return the process's exit status
 int run_serve(cli::Words words, plan::EnvironmentView environment);

@@ -82,7 +82,7 @@ int run_store(cli::Words words, plan::EnvironmentView environment) {
     return carry_out(parsed->own, environment);
 }
 
-int show_daemon(const plan::DaemonWords& daemon, bool json, plan::EnvironmentView environment) {
+int show_daemon(const plan::DaemonArgs& daemon, bool json, plan::EnvironmentView environment) {
     StoreCommand command;
     command.daemon = daemon;
     command.json = json;

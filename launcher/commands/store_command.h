@@ -13,27 +13,27 @@ namespace dtrun::commands {
 
 /// `dtrun store` and `dtrun status`.
 struct StoreCommand : asking::StoreOrder {
-    plan::DaemonWords daemon;
+    plan::DaemonArgs daemon;
     bool json = false;      ///< status
     bool page_key = false;  ///< status
 };
 
-struct StoreDraft : cli::Draft {
+struct ParsedStore : cli::ParsedArgs {
     StoreCommand own;
 };
 
-const cli::FlagTable<StoreDraft>& status_flags();
-const cli::FlagTable<StoreDraft>& store_flags();
+const cli::FlagTable<ParsedStore>& status_flags();
+const cli::FlagTable<ParsedStore>& store_flags();
 /// Errc: invalid_input
-Result<StoreDraft> parse_store(cli::Words words);
-Result<StoreDraft> parse_status(cli::Words words);
+Result<ParsedStore> parse_store(cli::Words words);
+Result<ParsedStore> parse_status(cli::Words words);
 
 /// \return the process's exit status
 int run_store(cli::Words words, plan::EnvironmentView environment);
 int run_status(cli::Words words, plan::EnvironmentView environment);
 
 /// As `dtrun status`.
-int show_daemon(const plan::DaemonWords& daemon, bool json, plan::EnvironmentView environment);
+int show_daemon(const plan::DaemonArgs& daemon, bool json, plan::EnvironmentView environment);
 
 std::string store_help();
 std::string status_help();

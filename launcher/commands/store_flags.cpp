@@ -19,18 +19,18 @@ constexpr std::string_view kStatus = R"(usage: dtrun status [HOST[:PORT]] [optio
 What `dtrun serve` does: its jobs, their members and how far their ranks are.
 )";
 
-cli::Rows<StoreDraft> store_rows() {
+cli::Rows<ParsedStore> store_rows() {
     return {
         {{.names = "--server",
           .metavar = "HOST[:PORT]",
           .group = daemon,
           .help = "the daemon (default: the agent when a rank asks, else DTRUN_SERVE, else this "
                   "machine)"},
-         cli::set_text<&plan::DaemonWords::address>},
+         cli::set_text<&plan::DaemonArgs::address>},
     };
 }
 
-cli::Rows<StoreDraft> timeout_row() {
+cli::Rows<ParsedStore> timeout_row() {
     return {
         {{.names = "--timeout",
           .metavar = "SECONDS",
@@ -42,7 +42,7 @@ cli::Rows<StoreDraft> timeout_row() {
          cli::set_seconds<&StoreCommand::timeout, 0>}};
 }
 
-cli::Rows<StoreDraft> nul_row() {
+cli::Rows<ParsedStore> nul_row() {
     return {
         {{.names = "-0 --null",
           .group = daemon,
@@ -51,12 +51,12 @@ cli::Rows<StoreDraft> nul_row() {
          cli::set_true<&StoreCommand::nul>}};
 }
 
-cli::Rows<StoreDraft> json_row() {
+cli::Rows<ParsedStore> json_row() {
     return {{{.names = "--json", .group = daemon, .help = "as JSON (default: a table)"},
              cli::set_true<&StoreCommand::json>}};
 }
 
-cli::Rows<StoreDraft> page_key_row() {
+cli::Rows<ParsedStore> page_key_row() {
     return {{{.names = "--page-key",
               .group = cli::FlagGroup::daemon,
               .help = "print the key of the page of `dtrun serve --web`, made of the same secret; "
@@ -66,13 +66,13 @@ cli::Rows<StoreDraft> page_key_row() {
 
 /// Options and operands in any order, but for operands that begin with a dash: these stand behind
 /// "--".
-Result<StoreDraft> parse_words(cli::Words words, const cli::FlagTable<StoreDraft>& flags,
-                               const asking::StoreVerb& verb, StoreDraft draft = {}) {
-    std::vector<std::string>& operands = draft.own.operands;
+Result<ParsedStore> parse_words(cli::Words words, const cli::FlagTable<ParsedStore>& flags,
+                                const asking::StoreVerb& verb, ParsedStore parsed = {}) {
+    std::vector<std::string>& operands = parsed.own.operands;
     while (!words.empty()) {
-        const auto rest = cli::read_options(flags, words, draft);
+        const auto rest = cli::read_options(flags, words, parsed);
         if (!rest) return std::unexpected(rest.error());
-        if (draft.asked != cli::Ask::nothing) return draft;
+        if (parsed.asked != cli::Ask::nothing) return parsed;
         words = rest->words;
         while (!words.empty() && (rest->ended || !cli::is_option(words[0]))) {
             operands.push_back(words[0]);
@@ -81,42 +81,42 @@ Result<StoreDraft> parse_words(cli::Words words, const cli::FlagTable<StoreDraft
     }
     if (const auto right = asking::check_operands(verb, operands); !right)
         return std::unexpected(right.error());
-    draft.own.verb = verb.verb;
-    return draft;
+    parsed.own.verb = verb.verb;
+    return parsed;
 }
 
 }  // namespace
 
-const cli::FlagTable<StoreDraft>& store_flags() {
-    static const cli::FlagTable<StoreDraft> table(
-        "dtrun store", {store_rows(), job_row<StoreDraft>(), timeout_row(), nul_row(),
-                        secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
+const cli::FlagTable<ParsedStore>& store_flags() {
+    static const cli::FlagTable<ParsedStore> table(
+        "dtrun store", {store_rows(), job_row<ParsedStore>(), timeout_row(), nul_row(),
+                        secret_rows<ParsedStore>(), cli::about_rows<ParsedStore>()});
     return table;
 }
 
-const cli::FlagTable<StoreDraft>& status_flags() {
-    static const cli::FlagTable<StoreDraft> table(
-        "dtrun status", {job_row<StoreDraft>(), json_row(), page_key_row(),
-                         secret_rows<StoreDraft>(), cli::about_rows<StoreDraft>()});
+const cli::FlagTable<ParsedStore>& status_flags() {
+    static const cli::FlagTable<ParsedStore> table(
+        "dtrun status", {job_row<ParsedStore>(), json_row(), page_key_row(),
+                         secret_rows<ParsedStore>(), cli::about_rows<ParsedStore>()});
     return table;
 }
 
-Result<StoreDraft> parse_store(cli::Words words) {
-    StoreDraft draft;
-    const auto rest = cli::read_options(store_flags(), words, draft);
+Result<ParsedStore> parse_store(cli::Words words) {
+    ParsedStore parsed;
+    const auto rest = cli::read_options(store_flags(), words, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked != cli::Ask::nothing) return draft;
+    if (parsed.asked != cli::Ask::nothing) return parsed;
     const auto verb = asking::find_store_verb(rest->words.empty() ? "" : rest->words[0]);
     if (!verb) return std::unexpected(verb.error());
-    return parse_words(rest->words.subspan(1), store_flags(), *verb, std::move(draft));
+    return parse_words(rest->words.subspan(1), store_flags(), *verb, std::move(parsed));
 }
 
-Result<StoreDraft> parse_status(cli::Words words) {
+Result<ParsedStore> parse_status(cli::Words words) {
     constexpr asking::StoreVerb kVerb{"status", StoreCommand::Verb::status, "[HOST[:PORT]]", 0, 1};
-    auto draft = parse_words(words, status_flags(), kVerb);
-    if (draft && !draft->own.operands.empty())
-        draft->own.daemon.address = std::exchange(draft->own.operands, {}).front();
-    return draft;
+    auto parsed = parse_words(words, status_flags(), kVerb);
+    if (parsed && !parsed->own.operands.empty())
+        parsed->own.daemon.address = std::exchange(parsed->own.operands, {}).front();
+    return parsed;
 }
 
 std::string store_help() {

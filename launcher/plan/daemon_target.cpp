@@ -82,7 +82,7 @@ bool is_ipv6(std::string_view text) {
 }
 
 /// Adds where the daemon is, and what must be shown to it.
-Result<DaemonTarget> complete(DaemonTarget target, const DaemonWords& words, const Secret& secret,
+Result<DaemonTarget> complete(DaemonTarget target, const DaemonArgs& words, const Secret& secret,
                               EnvironmentView environment) {
     const auto address = parse_address(target.text, kDaemonPort);
     if (!address) return std::unexpected(address.error());
@@ -129,7 +129,7 @@ Result<std::pair<std::string, std::uint16_t>> parse_address(std::string_view tex
     return std::pair(std::string(host), static_cast<std::uint16_t>(*number));
 }
 
-Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment, bool make) {
+Result<Secret> read_secret(const DaemonArgs& words, EnvironmentView environment, bool make) {
     if (words.secret_fd) {
         auto text = read_descriptor(*words.secret_fd);
         if (!text) return std::unexpected(text.error());
@@ -153,7 +153,7 @@ Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment
     return secret_from(std::move(*text), "secret file " + file);
 }
 
-Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView environment) {
+Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView environment) {
     DaemonTarget target;
     target.text = words.address.empty() ? variable(environment, "DTRUN_SERVE") : words.address;
     if (target.text.empty()) target.text = "localhost";

@@ -34,10 +34,10 @@ Result<std::pair<std::string, std::uint16_t>> parse_address(std::string_view tex
 /// Reads the secret. A file must belong to us and be closed to others.
 /// \param make  a missing default file is made, with random bytes
 /// Errc: invalid_input, not_found, denied
-Result<Secret> read_secret(const DaemonWords& words, EnvironmentView environment, bool make);
+Result<Secret> read_secret(const DaemonArgs& words, EnvironmentView environment, bool make);
 
 /// Looks names up. Errc: invalid_input, not_found, denied, unreachable
-Result<DaemonTarget> find_daemon(const DaemonWords& words, EnvironmentView environment);
+Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView environment);
 /// The same where the nodes of a job meet at one of them: says in `join` whether this is that one.
 Result<DaemonTarget> find_meeting(JoinOptions& join, EnvironmentView environment);
 

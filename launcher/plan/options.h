@@ -88,7 +88,7 @@ struct ShowOptions {
 };
 
 /// How a daemon and a job of it are named on the command line.
-struct DaemonWords {
+struct DaemonArgs {
     std::string address;           ///< HOST[:PORT]; empty: $DTRUN_SERVE, else this machine
     std::string job;               ///< --job; empty: $DTRUN_JOB_NAME
     std::string secret_file;       ///< --secret-file; empty: $DTRUN_SECRET_FILE, else the default
@@ -129,7 +129,7 @@ struct ElasticOptions {
 
 /// What `dtrun join` asks for besides.
 struct JoinOptions {
-    DaemonWords daemon;
+    DaemonArgs daemon;
     std::optional<int> ranks_min;  ///< --min-np; unset: as many as the first member has
     std::optional<int> ranks_max;  ///< --max-np; unset: as ranks_min
     ElasticOptions

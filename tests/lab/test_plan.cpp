@@ -16,12 +16,12 @@ using Catch::StartsWith;
 namespace {
 
 /// What stands behind `dtrun`.
-Result<BenchDraft> parse(std::string_view typed) {
+Result<ParsedBench> parse(std::string_view typed) {
     const std::vector<std::string> words = shell_words(typed).value();
     return parse_bench(Words(words).subspan(1));
 }
 
-BenchDraft bench_of(std::string_view typed) {
+ParsedBench bench_of(std::string_view typed) {
     auto parsed = parse(typed);
     INFO(message_of(parsed));
     REQUIRE(parsed.has_value());
@@ -229,7 +229,7 @@ TEST_CASE("speeds of networks and accuracies are written as people write them", 
 }
 
 TEST_CASE("each run is a dtrun torchrun with the user's flags", "[lab]") {
-    const BenchDraft command = bench_of(
+    const ParsedBench command = bench_of(
         "bench -H s1:4,s2:4 -x A=b --ssh-port 2222 --encrypt --mpi pmix --include s1 --verbose "
         "--network-interface=eth1");
     CHECK(command.options.hosts == "s1:4,s2:4");
@@ -249,7 +249,7 @@ TEST_CASE("each run is a dtrun torchrun with the user's flags", "[lab]") {
     CHECK(parsed->options.ssh_port == 2222);
     CHECK(parsed->options.program.front() == "/x/rank");
 
-    const BenchDraft from_file = bench_of("bench --hostfile h");
+    const ParsedBench from_file = bench_of("bench --hostfile h");
     CHECK(from_file.own.launch.empty());
     const auto with_file = launch_words(run, from_file.own, "/dev/fd/7", "r");
     CHECK_THAT(fmt::format("{}", fmt::join(with_file, " ")), Contains("--hostfile /dev/fd/7 "));

@@ -8,9 +8,9 @@
 #include "launcher/commands/look_commands.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
-#include "launcher/fronts/deepspeed.h"
-#include "launcher/fronts/mpirun.h"
-#include "launcher/fronts/torchrun.h"
+#include "launcher/frontends/deepspeed.h"
+#include "launcher/frontends/mpirun.h"
+#include "launcher/frontends/torchrun.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
-#include "launcher/fronts/deepspeed_elasticity.h"
-#include "launcher/fronts/deepspeed_env.h"
+#include "launcher/frontends/deepspeed_elasticity.h"
+#include "launcher/frontends/deepspeed_env.h"
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"

@@ -7,7 +7,7 @@
 #include "launcher/commands/join.h"
 #include "launcher/commands/serve.h"
 #include "launcher/commands/store_command.h"
-#include "launcher/fronts/torchrun.h"
+#include "launcher/frontends/torchrun.h"
 #include "tests/fuzz/launcher/promises.h"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
-#include "launcher/fronts/deepspeed.h"
+#include "launcher/frontends/deepspeed.h"
 #include "worker/binding/cpu_list.h"
 
 #include <algorithm>
@@ -17,29 +17,29 @@ using enum cli::FlagGroup;
 
 /// DeepSpeed's own default, -1, means: not given.
 template <std::optional<int> DeepspeedWords::*Member, int Max>
-Result<void> set_count(DeepspeedDraft& draft, string_view value) {
+Result<void> set_count(ParsedDeepspeed& parsed, string_view value) {
     const auto number = cli::whole_number(value, -1, Max);
     if (!number) return std::unexpected(number.error());
-    (draft.own.*Member).reset();
-    if (*number > 0) draft.own.*Member = *number;
+    (parsed.own.*Member).reset();
+    if (*number > 0) parsed.own.*Member = *number;
     return {};
 }
 
-Result<void> set_node_range(DeepspeedDraft& draft, string_view value) {
+Result<void> set_node_range(ParsedDeepspeed& parsed, string_view value) {
     const std::size_t colon = value.find(':');
     if (colon == string_view::npos)
-        return set_count<&DeepspeedWords::nodes, kHostsMax>(draft, value);
+        return set_count<&DeepspeedWords::nodes, kHostsMax>(parsed, value);
     const auto min = to_int(value.substr(0, colon), 1, kHostsMax);
     const auto max = to_int(value.substr(colon + 1), 1, kHostsMax);
     if (!min || !max || *min > *max)
         return fail(Errc::invalid_input, "'{}' is neither N nor MIN:MAX, of at least 1", value);
-    draft.own.elastic = true;
-    draft.own.nodes_min = static_cast<int>(*min);
-    draft.own.nodes_max = draft.own.nodes = static_cast<int>(*max);
+    parsed.own.elastic = true;
+    parsed.own.nodes_min = static_cast<int>(*min);
+    parsed.own.nodes_max = parsed.own.nodes = static_cast<int>(*max);
     return {};
 }
 
-Result<void> set_launcher(DeepspeedDraft& draft, string_view value) {
+Result<void> set_launcher(ParsedDeepspeed& parsed, string_view value) {
     static constexpr string_view kKnown[] = {"pdsh",  "openmpi", "mvapich",
                                              "slurm", "mpich",   "impi"};
     std::string name(value);
@@ -47,11 +47,11 @@ Result<void> set_launcher(DeepspeedDraft& draft, string_view value) {
     if (std::ranges::find(kKnown, name) == std::end(kKnown))
         return fail(Errc::invalid_input,
                     "'{}' is not one of pdsh, openmpi, mvapich, slurm, mpich and impi", value);
-    draft.own.launcher = name;
+    parsed.own.launcher = name;
     return {};
 }
 
-Result<void> set_log_level(DeepspeedDraft& draft, string_view value) {
+Result<void> set_log_level(ParsedDeepspeed& parsed, string_view value) {
     using enum log::Level;
     const std::pair<string_view, log::Level> levels[] = {{"debug", debug},
                                                          {"info", verbose},
@@ -63,18 +63,18 @@ Result<void> set_log_level(DeepspeedDraft& draft, string_view value) {
     if (found == std::end(levels))
         return fail(Errc::invalid_input,
                     "'{}' is not one of debug, info, warning, error and critical", value);
-    draft.options.verbosity = found->second;
+    parsed.options.verbosity = found->second;
     return {};
 }
 
-Result<void> set_core_list(DeepspeedDraft& draft, string_view value) {
+Result<void> set_core_list(ParsedDeepspeed& parsed, string_view value) {
     const auto cpus = binding::parse_cpus(value);
     if (!cpus) return std::unexpected(cpus.error());
-    draft.options.binding.cpus = binding::cpu_text(*cpus);
+    parsed.options.binding.cpus = binding::cpu_text(*cpus);
     return {};
 }
 
-cli::Rows<DeepspeedDraft> host_flags() {
+cli::Rows<ParsedDeepspeed> host_flags() {
     return {
         {{.names = "-H --hostfile",
           .metavar = "FILE",
@@ -138,7 +138,7 @@ cli::Rows<DeepspeedDraft> host_flags() {
     };
 }
 
-cli::Rows<DeepspeedDraft> deepspeed_program_flags() {
+cli::Rows<ParsedDeepspeed> deepspeed_program_flags() {
     return {
         {{.names = "--module", .group = native, .help = "the script is a module, for python -m"},
          cli::set_true<&DeepspeedWords::module>},
@@ -160,8 +160,8 @@ cli::Rows<DeepspeedDraft> deepspeed_program_flags() {
           .group = native,
           .excludes = "--bind-to --map-by",
           .help = "bind each rank to an equal part of its host's cores"},
-         [](DeepspeedDraft& draft, string_view) -> Result<void> {
-             draft.options.binding.to = BindTo::share;
+         [](ParsedDeepspeed& parsed, string_view) -> Result<void> {
+             parsed.options.binding.to = BindTo::share;
              return {};
          }},
         {{.names = "--bind_core_list",
@@ -185,7 +185,7 @@ cli::Rows<DeepspeedDraft> deepspeed_program_flags() {
                   "warning)"},
          set_log_level},
         {{.names = "-q --quiet", .group = native, .help = "--log_level error"},
-         [](DeepspeedDraft& draft, string_view) { return set_log_level(draft, "error"); }},
+         [](ParsedDeepspeed& parsed, string_view) { return set_log_level(parsed, "error"); }},
         {{.names = "--launcher",
           .metavar = "NAME",
           .group = native,
@@ -207,7 +207,7 @@ cli::Rows<DeepspeedDraft> deepspeed_program_flags() {
     };
 }
 
-cli::Rows<DeepspeedDraft> deepspeed_refused_flags() {
+cli::Rows<ParsedDeepspeed> deepspeed_refused_flags() {
     return {
         {{.names = "--no_ssh",
           .group = native,
@@ -225,7 +225,7 @@ cli::Rows<DeepspeedDraft> deepspeed_refused_flags() {
 }
 
 /// Flags of `dtrun run` whose short names DeepSpeed uses otherwise.
-cli::Rows<DeepspeedDraft> renamed_flags() {
+cli::Rows<ParsedDeepspeed> renamed_flags() {
     return {
         {{.names = "--hosts",
           .metavar = "HOSTS",
@@ -243,11 +243,11 @@ cli::Rows<DeepspeedDraft> renamed_flags() {
 
 }  // namespace
 
-const cli::FlagTable<DeepspeedDraft>& deepspeed_flags() {
-    static const cli::FlagTable<DeepspeedDraft> table(
+const cli::FlagTable<ParsedDeepspeed>& deepspeed_flags() {
+    static const cli::FlagTable<ParsedDeepspeed> table(
         "dtrun deepspeed",
         {host_flags(), deepspeed_program_flags(), deepspeed_refused_flags(), renamed_flags(),
-         cli::rows_for<DeepspeedDraft>(cli::run_flags().taken_by(cli::Taker::deepspeed))});
+         cli::rows_for<ParsedDeepspeed>(cli::run_flags().in_scope(cli::FlagScope::deepspeed))});
     return table;
 }
 

@@ -1,4 +1,4 @@
-#include "launcher/fronts/torchrun_meeting.h"
+#include "launcher/frontends/torchrun_meeting.h"
 
 #include "base/strings.h"
 #include "launcher/cli/elastic_rows.h"
@@ -15,7 +15,7 @@ constexpr int kMeetingOffset = 1'000;
 constexpr std::chrono::seconds kServingNodeTimeout{5};  // for a connection to it that broke
 
 /// Whether --master-addr and --master-port are where the ranks meet, as they are for torchrun.
-bool meets_at_master(const TorchrunWords& words) {
+bool meets_at_master(const TorchrunArgs& words) {
     const bool is_static = words.backend.empty() || words.backend == "static";
     return is_static && words.endpoint.empty() && !words.standalone;
 }
@@ -25,27 +25,27 @@ bool are_hosts_named(const plan::Options& options) {
 }
 
 /// Whether the job may have hosts other than this machine.
-bool has_hosts(const TorchrunDraft& draft, plan::EnvironmentView environment) {
-    const plan::Options& options = draft.options;
-    if (are_hosts_named(options) || !draft.elastic.discovery_script.empty()) return true;
+bool has_hosts(const ParsedTorchrun& parsed, plan::EnvironmentView environment) {
+    const plan::Options& options = parsed.options;
+    if (are_hosts_named(options) || !parsed.elastic.discovery_script.empty()) return true;
     if (options.transport == plan::Transport::local) return false;
     // Inside a rank the allocation belongs to the job around us.
     return !plan::find_variable(environment, "DTRUN_RANK") && plan::has_allocation(environment);
 }
 
 /// Whether the same command runs on every node: there are several, but only their meeting point is named.
-bool is_typed_on_each(const TorchrunDraft& draft) {
-    const TorchrunWords& words = draft.own;
+bool is_typed_on_each(const ParsedTorchrun& parsed) {
+    const TorchrunArgs& words = parsed.own;
     const bool known =
         words.backend.empty() || words.backend == "static" || words.backend == "c10d";
-    const bool several = !words.nodes.empty() && draft.options.shape.hosts_max > 1;
+    const bool several = !words.nodes.empty() && parsed.options.shape.hosts_max > 1;
     const bool meets = !words.endpoint_host.empty() || !words.master_addr.empty();
     return known && several && meets && !words.standalone;
 }
 
 /// The flags given that say where ranks meet, which dtrun does not need.
 /// \param at_endpoint  nodes meet there indeed
-std::vector<std::string> meeting_words(const TorchrunWords& words, bool at_endpoint) {
+std::vector<std::string> meeting_words(const TorchrunArgs& words, bool at_endpoint) {
     std::vector<std::string> given;
     const bool known =
         words.backend.empty() || words.backend == "static" || words.backend == "c10d";
@@ -59,7 +59,7 @@ std::vector<std::string> meeting_words(const TorchrunWords& words, bool at_endpo
 }
 
 /// Adds notes on flags without effect, which are shown only if the flags cause no error.
-void add_notes(const TorchrunWords& words, std::vector<std::string>& notes,
+void add_notes(const TorchrunArgs& words, std::vector<std::string>& notes,
                bool at_endpoint = false) {
     const auto given =
         words.standalone ? std::vector<std::string>{} : meeting_words(words, at_endpoint);
@@ -74,8 +74,8 @@ void add_notes(const TorchrunWords& words, std::vector<std::string>& notes,
 }
 
 /// What the same command on every node would look like, and what to write instead.
-void describe_by_hand(const TorchrunDraft& draft, plan::HostShape& shape) {
-    const TorchrunWords& words = draft.own;
+void describe_by_hand(const ParsedTorchrun& parsed, plan::HostShape& shape) {
+    const TorchrunArgs& words = parsed.own;
     std::vector<std::string> given;
     if (words.node_rank) given.push_back(fmt::format("--node-rank {}", *words.node_rank));
     if (!words.endpoint.empty()) given.push_back("--rdzv-endpoint " + words.endpoint);
@@ -90,14 +90,14 @@ void describe_by_hand(const TorchrunDraft& draft, plan::HostShape& shape) {
         nodes);
 }
 
-Result<void> set_standalone(TorchrunDraft& draft) {
-    plan::Options& options = draft.options;
+Result<void> set_standalone(ParsedTorchrun& parsed) {
+    plan::Options& options = parsed.options;
     if (are_hosts_named(options))
         return fail(Errc::invalid_input, "--standalone is this machine alone; leave {} out",
                     options.hosts.empty() ? "--hostfile" : "-H");
     if (options.shape.hosts_min > 1)
         return fail(Errc::invalid_input, "--standalone is one node, not --nnodes {}",
-                    draft.own.nodes);
+                    parsed.own.nodes);
     options.transport = plan::Transport::local;
     return {};
 }
@@ -114,11 +114,11 @@ Result<int> ranks_here(const plan::HostShape& shape, plan::EnvironmentView envir
 }
 
 /// Fails for flags of elastic jobs that a daemon's job does not have.
-Result<void> check_limits(const TorchrunDraft& draft) {
+Result<void> check_limits(const ParsedTorchrun& parsed) {
     const std::span<const cli::Flag> flags = torchrun_flags().flags();
-    for (const cli::GivenFlag& given : draft.given) {
+    for (const cli::GivenFlag& given : parsed.given) {
         const cli::Flag& flag = flags[given.row];
-        if (flag.group != cli::FlagGroup::elastic || flag.in.has(cli::Taker::join)) continue;
+        if (flag.group != cli::FlagGroup::elastic || flag.in.has(cli::FlagScope::join)) continue;
         return fail(Errc::invalid_input,
                     "{} has no effect where nodes enter a job by themselves, only in one that a "
                     "single dtrun launches; leave it out",
@@ -128,11 +128,11 @@ Result<void> check_limits(const TorchrunDraft& draft) {
 }
 
 /// These are the ranks of one node of a daemon's job.
-Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
+Result<void> set_join(ParsedTorchrun& parsed, plan::JoinOptions join,
                       plan::EnvironmentView environment) {
-    plan::Options& options = draft.options;
-    const TorchrunWords& words = draft.own;
-    if (!draft.on_rank_failure.empty())
+    plan::Options& options = parsed.options;
+    const TorchrunArgs& words = parsed.own;
+    if (!parsed.on_rank_failure.empty())
         return fail(
             Errc::invalid_input,
             "--on-rank-failure has no effect where nodes enter a job by themselves; --nnodes "
@@ -142,7 +142,7 @@ Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
             Errc::invalid_input,
             "--init-timeout has no effect where nodes enter a job by themselves, only in one "
             "that a single dtrun launches; leave it out");
-    if (const auto done = check_limits(draft); !done) return done;
+    if (const auto done = check_limits(parsed); !done) return done;
     const auto per_node = ranks_here(options.shape, environment);
     if (!per_node) return std::unexpected(per_node.error());
     const plan::HostShape& shape = options.shape;
@@ -154,9 +154,9 @@ Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
     join.daemon.encrypt = options.encrypt;
     join.ranks_min = *per_node * (given ? shape.hosts_min : 1);
     join.ranks_max = static_cast<int>(max);
-    join.limits = draft.elastic;
+    join.limits = parsed.elastic;
     join.limits.rank_failure_limit = options.max_restarts;
-    if (words.join_timeout && !draft.elastic_timeout_given)
+    if (words.join_timeout && !parsed.elastic_timeout_given)
         join.limits.timeout = *words.join_timeout;
     if (words.last_call) join.last_call = *words.last_call;
     options.world_size = *per_node;
@@ -166,9 +166,9 @@ Result<void> set_join(TorchrunDraft& draft, plan::JoinOptions join,
 }
 
 /// --rdzv-backend dtrun: the daemon is there already.
-Result<void> join_daemon(TorchrunDraft& draft, plan::EnvironmentView environment) {
-    plan::Options& options = draft.options;
-    const TorchrunWords& words = draft.own;
+Result<void> join_daemon(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
+    plan::Options& options = parsed.options;
+    const TorchrunArgs& words = parsed.own;
     if (are_hosts_named(options))
         return fail(Errc::invalid_input,
                     "--rdzv-backend dtrun starts the ranks of this machine alone; leave {} out",
@@ -180,12 +180,12 @@ Result<void> join_daemon(TorchrunDraft& draft, plan::EnvironmentView environment
     join.daemon.address = words.endpoint;
     join.daemon.job = words.run_id;
     join.node_rank = words.node_rank;
-    return set_join(draft, std::move(join), environment);
+    return set_join(parsed, std::move(join), environment);
 }
 
 /// Nodes meet at one of them, which serves the job.
-Result<void> join_by_hand(TorchrunDraft& draft, plan::EnvironmentView environment) {
-    const TorchrunWords& words = draft.own;
+Result<void> join_by_hand(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
+    const TorchrunArgs& words = parsed.own;
     plan::JoinOptions join;
     join.by_hand = true;
     join.daemon.address = words.endpoint;
@@ -204,41 +204,41 @@ Result<void> join_by_hand(TorchrunDraft& draft, plan::EnvironmentView environmen
     if (words.endpoint.ends_with(":0"))
         return fail(Errc::invalid_input,
                     "--rdzv-endpoint {}: all nodes must know the port; name one", words.endpoint);
-    draft.options.run_id = words.run_id.empty() ? "none" : words.run_id;  // as torchrun's default
-    join.daemon.job = draft.options.run_id;
-    add_notes(words, draft.options.notes, true);
-    return set_join(draft, std::move(join), environment);
+    parsed.options.run_id = words.run_id.empty() ? "none" : words.run_id;  // as torchrun's default
+    join.daemon.job = parsed.options.run_id;
+    add_notes(words, parsed.options.notes, true);
+    return set_join(parsed, std::move(join), environment);
 }
 
 }  // namespace
 
-Result<void> set_meeting(TorchrunDraft& draft, plan::EnvironmentView environment) {
-    plan::Options& options = draft.options;
-    const TorchrunWords& words = draft.own;
+Result<void> set_meeting(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
+    plan::Options& options = parsed.options;
+    const TorchrunArgs& words = parsed.own;
     if (meets_at_master(words)) cli::set_master(options, words.master_addr, words.master_port);
     if (words.backend == "dtrun" && !words.standalone) {
         options.run_id = words.run_id;
-        return join_daemon(draft, environment);
+        return join_daemon(parsed, environment);
     }
     const bool is_range = options.shape.hosts_min < options.shape.hosts_max && !words.nodes.empty();
-    const bool is_typed = is_typed_on_each(draft);
-    const bool hosts_there = (is_range || is_typed) && has_hosts(draft, environment);
-    if (is_typed && !hosts_there) return join_by_hand(draft, environment);
+    const bool is_typed = is_typed_on_each(parsed);
+    const bool hosts_there = (is_range || is_typed) && has_hosts(parsed, environment);
+    if (is_typed && !hosts_there) return join_by_hand(parsed, environment);
     add_notes(words, options.notes);
     if (words.standalone) {
-        if (const auto done = set_standalone(draft); !done) return done;
+        if (const auto done = set_standalone(parsed); !done) return done;
     } else {
         options.run_id = words.run_id;
-        describe_by_hand(draft, options.shape);
+        describe_by_hand(parsed, options.shape);
     }
     options.shape.elastic = is_range && hosts_there && !words.standalone;
     options.shape.elastic_words = "write --nnodes MIN:MAX, and name the hosts";
-    if (words.join_timeout && options.shape.elastic && !draft.elastic_timeout_given) {
-        draft.elastic.timeout = *words.join_timeout;
-        draft.elastic_timeout_given = true;
+    if (words.join_timeout && options.shape.elastic && !parsed.elastic_timeout_given) {
+        parsed.elastic.timeout = *words.join_timeout;
+        parsed.elastic_timeout_given = true;
         options.start_timeout.reset();
     }
-    return cli::add_elastic_hosts(draft, torchrun_flags().flags(), environment);
+    return cli::add_elastic_hosts(parsed, torchrun_flags().flags(), environment);
 }
 
 }  // namespace dtrun::fronts

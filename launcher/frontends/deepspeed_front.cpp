@@ -4,9 +4,9 @@
 #include "base/strings.h"
 #include "launcher/cli/defaults.h"
 #include "launcher/cli/elastic_rows.h"
-#include "launcher/fronts/deepspeed.h"
-#include "launcher/fronts/deepspeed_elasticity.h"
-#include "launcher/fronts/deepspeed_env.h"
+#include "launcher/frontends/deepspeed.h"
+#include "launcher/frontends/deepspeed_elasticity.h"
+#include "launcher/frontends/deepspeed_env.h"
 #include "launcher/plan/allocation_here.h"
 
 #include <unistd.h>
@@ -28,13 +28,13 @@ bool is_filtered(const plan::Options& options) {
 }
 
 /// CUDA_VISIBLE_DEVICES, where it stands for an --include of this machine.
-Result<void> set_devices(DeepspeedDraft& draft, plan::EnvironmentView environment,
+Result<void> set_devices(ParsedDeepspeed& parsed, plan::EnvironmentView environment,
                          std::vector<std::string>& warnings) {
     constexpr string_view kName = "CUDA_VISIBLE_DEVICES";
     const auto list = plan::find_variable(environment, kName);
     if (!list || trim(*list).empty()) return {};
-    const plan::Options& options = draft.options;
-    if (is_filtered(options) || draft.own.gpus || draft.own.nodes.value_or(1) > 1) {
+    const plan::Options& options = parsed.options;
+    if (is_filtered(options) || parsed.own.gpus || parsed.own.nodes.value_or(1) > 1) {
         warnings.push_back(fmt::format(
             "{}={} is ignored: --include, --exclude, --num_gpus or --num_nodes is given", kName,
             *list));
@@ -49,14 +49,14 @@ Result<void> set_devices(DeepspeedDraft& draft, plan::EnvironmentView environmen
                         *list);
         devices.push_back(static_cast<int>(*device));
     }
-    draft.options.shape.devices_here = std::move(devices);
+    parsed.options.shape.devices_here = std::move(devices);
     return {};
 }
 
 /// --elastic_training, and how many hosts it may have.
-Result<void> set_elastic(DeepspeedDraft& draft, plan::EnvironmentView environment) {
-    const DeepspeedWords& words = draft.own;
-    plan::Options& options = draft.options;
+Result<void> set_elastic(ParsedDeepspeed& parsed, plan::EnvironmentView environment) {
+    const DeepspeedWords& words = parsed.own;
+    plan::Options& options = parsed.options;
     plan::HostShape& shape = options.shape;
     shape.elastic_words = "write --elastic_training, and name the hosts";
     if (!words.elastic) {
@@ -80,17 +80,17 @@ Result<void> set_elastic(DeepspeedDraft& draft, plan::EnvironmentView environmen
             "as --hosts s1:8,s2:8");
     shape.elastic = true;
     const bool counts = std::ranges::any_of(
-        draft.given, [](const cli::GivenFlag& flag) { return flag.name == "--max-restarts"; });
+        parsed.given, [](const cli::GivenFlag& flag) { return flag.name == "--max-restarts"; });
     if (!counts) options.max_restarts = kElasticRestarts;
     return {};
 }
 
 /// The numbers of ranks that the elasticity of the script's --deepspeed_config has, unless --allowed-np says
 /// which.
-Result<void> set_sizes(DeepspeedDraft& draft, Words script, std::vector<std::string>& warnings) {
-    std::vector<int>& allowed = draft.elastic.allowed;
+Result<void> set_sizes(ParsedDeepspeed& parsed, Words script, std::vector<std::string>& warnings) {
+    std::vector<int>& allowed = parsed.elastic.allowed;
     const std::string file = config_of(script);
-    if (!draft.options.shape.elastic || !allowed.empty() || file.empty()) return {};
+    if (!parsed.options.shape.elastic || !allowed.empty() || file.empty()) return {};
     const auto text = read_file(file);
     if (!text) {
         warnings.push_back(
@@ -106,10 +106,10 @@ Result<void> set_sizes(DeepspeedDraft& draft, Words script, std::vector<std::str
     return {};
 }
 
-Result<void> set_hosts(DeepspeedDraft& draft, plan::EnvironmentView environment,
+Result<void> set_hosts(ParsedDeepspeed& parsed, plan::EnvironmentView environment,
                        std::vector<std::string>& warnings) {
-    plan::Options& options = draft.options;
-    const DeepspeedWords& words = draft.own;
+    plan::Options& options = parsed.options;
+    const DeepspeedWords& words = parsed.own;
     if ((words.nodes || words.gpus) && is_filtered(options))
         return fail(Errc::invalid_input, "{} and {} exclude each other; give one of them",
                     words.nodes ? "--num_nodes" : "--num_gpus",
@@ -132,16 +132,16 @@ Result<void> set_hosts(DeepspeedDraft& draft, plan::EnvironmentView environment,
     shape.not_first = words.node_rank > 0;
     shape.one_command =
         "name all hosts in a --hostfile, or as --hosts s1:8,s2:8, in one command on one machine";
-    if (const auto done = set_elastic(draft, environment); !done) return done;
+    if (const auto done = set_elastic(parsed, environment); !done) return done;
     if (!options.hosts.empty() || !options.hostfile.empty()) return {};
     shape.note_here =
         fmt::format("no {} and no --hostfile: ranks run on this machine only", kHostfile);
-    return set_devices(draft, environment, warnings);
+    return set_devices(parsed, environment, warnings);
 }
 
-void set_output(DeepspeedDraft& draft) {
-    const std::string& directory = draft.own.rank_logs;
-    plan::Options& options = draft.options;
+void set_output(ParsedDeepspeed& parsed) {
+    const std::string& directory = parsed.own.rank_logs;
+    plan::Options& options = parsed.options;
     if (directory.empty() || directory == "None") return;
     options.output_dir = directory;
     options.rank_output.files = plan::RankOutput::Files::deepspeed;
@@ -149,9 +149,9 @@ void set_output(DeepspeedDraft& draft) {
 }
 
 /// The command of each rank.
-Result<void> set_program(DeepspeedDraft& draft, Words script, plan::EnvironmentView environment) {
-    const DeepspeedWords& words = draft.own;
-    std::vector<std::string>& program = draft.options.program;
+Result<void> set_program(ParsedDeepspeed& parsed, Words script, plan::EnvironmentView environment) {
+    const DeepspeedWords& words = parsed.own;
+    std::vector<std::string>& program = parsed.options.program;
     if (script.empty() || script.front().empty())
         return fail(Errc::invalid_input, "no script to run; {} (dtrun deepspeed --help tells more)",
                     kDeepspeedUsage);
@@ -169,7 +169,7 @@ Result<void> set_program(DeepspeedDraft& draft, Words script, plan::EnvironmentV
     }
     program.push_back(script.front());
     if (!words.no_local_rank) program.emplace_back("--local_rank=${local_rank}");
-    draft.options.rank_macros = !words.no_local_rank;
+    parsed.options.rank_macros = !words.no_local_rank;
     program.insert(program.end(), script.begin() + 1, script.end());
     return {};
 }
@@ -183,9 +183,9 @@ void add_env(plan::Options& options, const DeepspeedEnv& env) {
 }
 
 /// As DeepSpeed: the list is for --bind_cores_to_rank, and threads are not bound in two ways.
-Result<void> check_binding(DeepspeedDraft& draft, plan::EnvironmentView environment,
+Result<void> check_binding(ParsedDeepspeed& parsed, plan::EnvironmentView environment,
                            std::vector<std::string>& warnings) {
-    plan::BindingOptions& binding = draft.options.binding;
+    plan::BindingOptions& binding = parsed.options.binding;
     if (!binding.cpus.empty() && !binding.to) {
         warnings.emplace_back("--bind_core_list has no effect without --bind_cores_to_rank");
         binding.cpus.clear();
@@ -200,44 +200,44 @@ Result<void> check_binding(DeepspeedDraft& draft, plan::EnvironmentView environm
 }  // namespace
 
 Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView environment) {
-    DeepspeedDraft draft;
-    draft.options.grace = kDeepspeedGrace;
-    draft.options.directory_in_pythonpath = true;
-    draft.options.sees_all_devices = true;
+    ParsedDeepspeed parsed;
+    parsed.options.grace = kDeepspeedGrace;
+    parsed.options.directory_in_pythonpath = true;
+    parsed.options.sees_all_devices = true;
     const auto all =
         cli::with_defaults(words, deepspeed_flags(), cli::run_flags().flags(), environment);
     if (!all) return std::unexpected(all.error());
-    const auto rest = cli::read_options(deepspeed_flags(), *all, draft);
+    const auto rest = cli::read_options(deepspeed_flags(), *all, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
-    if (draft.options.mpirun)
+    if (parsed.asked != cli::Ask::nothing) return cli::RunCommand{.asked = parsed.asked};
+    if (parsed.options.mpirun)
         return fail(Errc::invalid_input,
                     "--mpi mpirun: dtrun deepspeed starts the ranks itself, with what deepspeed "
                     "gives them; for mpirun write dtrun --mpi mpirun ... program");
-    if (const auto done = set_program(draft, rest->words, environment); !done)
+    if (const auto done = set_program(parsed, rest->words, environment); !done)
         return std::unexpected(done.error());
     std::vector<std::string> warnings;
-    if (const auto done = set_hosts(draft, environment, warnings); !done)
+    if (const auto done = set_hosts(parsed, environment, warnings); !done)
         return std::unexpected(done.error());
-    if (const auto done = check_binding(draft, environment, warnings); !done)
+    if (const auto done = check_binding(parsed, environment, warnings); !done)
         return std::unexpected(done.error());
-    if (const auto done = set_sizes(draft, rest->words, warnings); !done)
+    if (const auto done = set_sizes(parsed, rest->words, warnings); !done)
         return std::unexpected(done.error());
-    if (const auto done = cli::add_elastic_hosts(draft, deepspeed_flags().flags(), environment);
+    if (const auto done = cli::add_elastic_hosts(parsed, deepspeed_flags().flags(), environment);
         !done)
         return std::unexpected(done.error());
-    if (!draft.options.elastic)
-        cli::set_master(draft.options, draft.own.master_addr, draft.own.master_port);
-    set_output(draft);
-    draft.options.contracts.insert(draft.options.contracts.begin(), "deepspeed");
-    if (draft.own.save_pid) draft.options.pid_file = fmt::format("/tmp/{}.deepspeed", ::getpid());
-    if (!draft.own.launcher.empty())
+    if (!parsed.options.elastic)
+        cli::set_master(parsed.options, parsed.own.master_addr, parsed.own.master_port);
+    set_output(parsed);
+    parsed.options.contracts.insert(parsed.options.contracts.begin(), "deepspeed");
+    if (parsed.own.save_pid) parsed.options.pid_file = fmt::format("/tmp/{}.deepspeed", ::getpid());
+    if (!parsed.own.launcher.empty())
         warnings.push_back(fmt::format("--launcher {} has no effect: dtrun starts the ranks itself",
-                                       draft.own.launcher));
+                                       parsed.own.launcher));
     auto env = read_deepspeed_env(environment);
     if (!env) return std::unexpected(env.error());
     std::ranges::move(env->notes, std::back_inserter(warnings));
-    auto command = cli::finish_run(std::move(draft), environment);
+    auto command = cli::finish_run(std::move(parsed), environment);
     if (!command) return command;
     add_env(command->options, *env);
     command->warnings.insert(command->warnings.begin(), warnings.begin(), warnings.end());

@@ -1,4 +1,4 @@
-#include "launcher/fronts/mpirun.h"
+#include "launcher/frontends/mpirun.h"
 
 #include "base/log.h"
 #include "launcher/cli/setters.h"
@@ -52,7 +52,7 @@ void drop_names(cli::Flag& flag) {
     if (flag.first_name() == "-q") flag.names = "-q-of-srun";
 }
 
-cli::Rows<cli::RunDraft> own_words() {
+cli::Rows<cli::ParsedRun> own_words() {
     using enum cli::FlagGroup;
     return {
         {{.names = "-c",
@@ -89,24 +89,24 @@ std::string first_set(std::span<const string_view> names, plan::EnvironmentView 
 }
 
 /// Inside a rank they are those of the job around us. The programs see all GPUs, as those of other mpiruns do.
-void follow_variables(cli::RunDraft& draft, plan::EnvironmentView environment) {
-    draft.options.sees_all_devices = !draft.options.mpirun;
-    if (draft.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
-    plan::Options& options = draft.options;
+void follow_variables(cli::ParsedRun& parsed, plan::EnvironmentView environment) {
+    parsed.options.sees_all_devices = !parsed.options.mpirun;
+    if (parsed.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
+    plan::Options& options = parsed.options;
     if (options.hosts.empty() && options.hostfile.empty() && options.rankfile.empty() &&
         options.transport != plan::Transport::local)
         options.hostfile = first_set(kHostfiles, environment);
-    if (draft.rsh.agent.empty()) draft.rsh.agent = first_set(kAgents, environment);
-    if (draft.rsh.arguments.empty()) draft.rsh.arguments = first_set(kArguments, environment);
+    if (parsed.rsh.agent.empty()) parsed.rsh.agent = first_set(kAgents, environment);
+    if (parsed.rsh.arguments.empty()) parsed.rsh.arguments = first_set(kArguments, environment);
 }
 
 }  // namespace
 
-const cli::FlagTable<cli::RunDraft>& mpirun_flags() {
-    static const cli::FlagTable<cli::RunDraft> table = [] {
-        cli::Rows<cli::RunDraft> rows = cli::run_flags().rows();
-        for (cli::Row<cli::RunDraft>& row : rows) drop_names(row.flag);
-        return cli::FlagTable<cli::RunDraft>("dtrun mpirun", {rows, own_words()});
+const cli::FlagTable<cli::ParsedRun>& mpirun_flags() {
+    static const cli::FlagTable<cli::ParsedRun> table = [] {
+        cli::Rows<cli::ParsedRun> rows = cli::run_flags().rows();
+        for (cli::Row<cli::ParsedRun>& row : rows) drop_names(row.flag);
+        return cli::FlagTable<cli::ParsedRun>("dtrun mpirun", {rows, own_words()});
     }();
     return table;
 }

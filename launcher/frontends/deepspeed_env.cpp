@@ -1,4 +1,4 @@
-#include "launcher/fronts/deepspeed_env.h"
+#include "launcher/frontends/deepspeed_env.h"
 
 #include "base/fd.h"
 #include "base/strings.h"

@@ -1,7 +1,7 @@
 // The text of `dtrun deepspeed --help`.
 
 #include "launcher/cli/help.h"
-#include "launcher/fronts/deepspeed.h"
+#include "launcher/frontends/deepspeed.h"
 
 namespace dtrun::fronts {
 namespace {

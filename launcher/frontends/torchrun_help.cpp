@@ -1,7 +1,7 @@
 // The text of `dtrun torchrun --help`.
 
 #include "launcher/cli/help.h"
-#include "launcher/fronts/torchrun.h"
+#include "launcher/frontends/torchrun.h"
 
 namespace dtrun::fronts {
 namespace {

@@ -15,7 +15,7 @@
 namespace dtrun::fronts {
 
 /// What torchrun's own flags say beyond what Options holds; empty or unset: not given.
-struct TorchrunWords {
+struct TorchrunArgs {
     std::string nodes;          ///< --nnodes as written; `shape` has the numbers
     std::string backend;        ///< --rdzv-backend
     std::string endpoint;       ///< --rdzv-endpoint
@@ -38,11 +38,11 @@ struct TorchrunWords {
     std::vector<std::string> unforwarded;  ///< --signals-to-handle that dtrun does not forward
 };
 
-struct TorchrunDraft : cli::RunDraft {
-    TorchrunWords own;
+struct ParsedTorchrun : cli::ParsedRun {
+    TorchrunArgs own;
 };
 
-const cli::FlagTable<TorchrunDraft>& torchrun_flags();
+const cli::FlagTable<ParsedTorchrun>& torchrun_flags();
 
 /// Errc: invalid_input, not_found, denied
 Result<cli::RunCommand> parse_torchrun(cli::Words words, plan::EnvironmentView environment);

@@ -30,11 +30,11 @@ struct DeepspeedWords {
     std::string venv_script;
 };
 
-struct DeepspeedDraft : cli::RunDraft {
+struct ParsedDeepspeed : cli::ParsedRun {
     DeepspeedWords own;
 };
 
-const cli::FlagTable<DeepspeedDraft>& deepspeed_flags();
+const cli::FlagTable<ParsedDeepspeed>& deepspeed_flags();
 
 /// Reads .deepspeed_env too, and looks which Python PATH has and whether DeepSpeed's usual hostfile
 /// is there.

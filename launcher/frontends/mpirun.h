@@ -9,7 +9,7 @@
 namespace dtrun::fronts {
 
 /// The flags of `dtrun run`, and the few words that mean something else to mpirun.
-const cli::FlagTable<cli::RunDraft>& mpirun_flags();
+const cli::FlagTable<cli::ParsedRun>& mpirun_flags();
 
 /// Errc: as parse_run()
 Result<cli::RunCommand> parse_mpirun(cli::Words words, plan::EnvironmentView environment);

@@ -2,7 +2,7 @@
 
 #include "base/strings.h"
 #include "launcher/cli/defaults.h"
-#include "launcher/fronts/torchrun_meeting.h"
+#include "launcher/frontends/torchrun_meeting.h"
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ std::string variable_of(const cli::Flag& flag) {
     return name;
 }
 
-Result<void> read_variable(TorchrunDraft& draft, std::size_t row, const std::string& name,
+Result<void> read_variable(ParsedTorchrun& parsed, std::size_t row, const std::string& name,
                            string_view value) {
     const cli::Flag& flag = torchrun_flags().flags()[row];
     const bool is_switch = flag.value() == cli::Flag::Value::none;
@@ -35,20 +35,20 @@ Result<void> read_variable(TorchrunDraft& draft, std::size_t row, const std::str
     }
     if (!flag.refused.empty())
         return fail(Errc::invalid_input, "{} is refused: {}", name, flag.refused);
-    const auto applied = torchrun_flags().setter(row)(draft, is_switch ? "" : value);
+    const auto applied = torchrun_flags().setter(row)(parsed, is_switch ? "" : value);
     if (!applied) return fail(applied.error(), "{}", name);
     return {};
 }
 
 /// PET_* variables, which torchrun takes for defaults of its flags.
-Result<void> read_variables(TorchrunDraft& draft, plan::EnvironmentView environment) {
+Result<void> read_variables(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
     constexpr string_view kShutdown = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-    draft.options.grace = kTorchrunGrace;
+    parsed.options.grace = kTorchrunGrace;
     if (const auto value = plan::find_variable(environment, kShutdown); value && !value->empty()) {
         const auto time =
             cli::parse_seconds(*value, std::chrono::milliseconds(0), cli::kTimeoutMax);
         if (!time) return fail(time.error(), "{}", kShutdown);
-        draft.options.grace = *time;
+        parsed.options.grace = *time;
     }
     const std::span<const cli::Flag> flags = torchrun_flags().flags();
     for (std::size_t row = 0; row < flags.size(); ++row) {
@@ -56,15 +56,15 @@ Result<void> read_variables(TorchrunDraft& draft, plan::EnvironmentView environm
         const std::string name = variable_of(flags[row]);
         const auto value = plan::find_variable(environment, name);
         if (!value || value->empty()) continue;
-        if (const auto done = read_variable(draft, row, name, *value); !done) return done;
+        if (const auto done = read_variable(parsed, row, name, *value); !done) return done;
     }
     return {};
 }
 
 /// Where the two outputs of each local rank go.
-void set_output(TorchrunDraft& draft, plan::EnvironmentView environment) {
-    const TorchrunWords& words = draft.own;
-    plan::Options& options = draft.options;
+void set_output(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
+    const TorchrunArgs& words = parsed.own;
+    plan::Options& options = parsed.options;
     plan::RankOutput& output = options.rank_output;
     const bool files = words.log_dir != "/dev/null";
     const auto each = [&](std::uint32_t local_rank, std::uint8_t redirects, std::uint8_t tee,
@@ -96,9 +96,9 @@ void set_output(TorchrunDraft& draft, plan::EnvironmentView environment) {
 }
 
 /// The command of each rank.
-Result<void> set_program(TorchrunDraft& draft, Words script, plan::EnvironmentView environment) {
-    const TorchrunWords& words = draft.own;
-    std::vector<std::string>& program = draft.options.program;
+Result<void> set_program(ParsedTorchrun& parsed, Words script, plan::EnvironmentView environment) {
+    const TorchrunArgs& words = parsed.own;
+    std::vector<std::string>& program = parsed.options.program;
     if (script.empty() || script.front().empty())
         return fail(Errc::invalid_input, "no script to run; {} (dtrun torchrun --help tells more)",
                     kTorchrunUsage);
@@ -118,7 +118,7 @@ Result<void> set_program(TorchrunDraft& draft, Words script, plan::EnvironmentVi
     else if (words.module)
         program.emplace_back("-m");
     program.insert(program.end(), script.begin(), script.end());
-    draft.options.rank_macros = std::ranges::any_of(
+    parsed.options.rank_macros = std::ranges::any_of(
         script, [](const std::string& word) { return word.find(kMacro) != std::string::npos; });
     return {};
 }
@@ -126,30 +126,30 @@ Result<void> set_program(TorchrunDraft& draft, Words script, plan::EnvironmentVi
 }  // namespace
 
 Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView environment) {
-    TorchrunDraft draft;
-    if (const auto done = read_variables(draft, environment); !done)
+    ParsedTorchrun parsed;
+    if (const auto done = read_variables(parsed, environment); !done)
         return std::unexpected(done.error());
     const auto all =
         cli::with_defaults(words, torchrun_flags(), cli::run_flags().flags(), environment);
     if (!all) return std::unexpected(all.error());
-    const auto rest = cli::read_options(torchrun_flags(), *all, draft);
+    const auto rest = cli::read_options(torchrun_flags(), *all, parsed);
     if (!rest) return std::unexpected(rest.error());
-    if (draft.asked != cli::Ask::nothing) return cli::RunCommand{.asked = draft.asked};
-    if (draft.options.mpirun)
+    if (parsed.asked != cli::Ask::nothing) return cli::RunCommand{.asked = parsed.asked};
+    if (parsed.options.mpirun)
         return fail(
             Errc::invalid_input,
             "--mpi mpirun: dtrun torchrun starts the ranks itself, with what torchrun gives them; "
             "for mpirun write dtrun --mpi mpirun ... program");
-    if (const auto done = set_program(draft, rest->words, environment); !done)
+    if (const auto done = set_program(parsed, rest->words, environment); !done)
         return std::unexpected(done.error());
-    set_output(draft, environment);
-    draft.options.binding.threads = 1;  // OMP_NUM_THREADS
-    draft.options.sees_all_devices = true;
+    set_output(parsed, environment);
+    parsed.options.binding.threads = 1;  // OMP_NUM_THREADS
+    parsed.options.sees_all_devices = true;
     const auto error_file = plan::find_variable(environment, "TORCHELASTIC_ERROR_FILE");
-    draft.options.error_file = error_file.value_or("");
-    if (const auto done = set_meeting(draft, environment); !done)
+    parsed.options.error_file = error_file.value_or("");
+    if (const auto done = set_meeting(parsed, environment); !done)
         return std::unexpected(done.error());
-    return cli::finish_run(std::move(draft), environment);
+    return cli::finish_run(std::move(parsed), environment);
 }
 
 }  // namespace dtrun::fronts

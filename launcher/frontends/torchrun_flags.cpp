@@ -2,7 +2,7 @@
 
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
-#include "launcher/fronts/torchrun.h"
+#include "launcher/frontends/torchrun.h"
 
 #include <algorithm>
 #include <iterator>
@@ -15,24 +15,24 @@ using enum cli::FlagGroup;
 
 constexpr int kLocalRanksMax = kSlotsMax;
 
-Result<void> set_nodes(TorchrunDraft& draft, string_view value) {
+Result<void> set_nodes(ParsedTorchrun& parsed, string_view value) {
     const std::size_t colon = value.find(':');
     const auto min = to_int(value.substr(0, colon), 1, kHostsMax);
     const auto max =
         colon == string_view::npos ? min : to_int(value.substr(colon + 1), 1, kHostsMax);
     if (!min || !max || *min > *max)
         return fail(Errc::invalid_input, "'{}' is neither N nor MIN:MAX, of at least 1", value);
-    draft.own.nodes = value;
-    plan::HostShape& shape = draft.options.shape;
+    parsed.own.nodes = value;
+    plan::HostShape& shape = parsed.options.shape;
     shape.hosts_min = static_cast<int>(*min);
     shape.hosts_max = static_cast<int>(*max);
     shape.hosts_flag = fmt::format("--nnodes {}", value);
     return {};
 }
 
-Result<void> set_per_node(TorchrunDraft& draft, string_view value) {
+Result<void> set_per_node(ParsedTorchrun& parsed, string_view value) {
     using enum plan::HostShape::Count;
-    plan::HostShape& shape = draft.options.shape;
+    plan::HostShape& shape = parsed.options.shape;
     shape.count_flag = fmt::format("--nproc-per-node {}", value);
     if (const auto number = to_int(value, 1, kSlotsMax)) {
         shape.count = plan::HostShape::Count::number;
@@ -49,7 +49,7 @@ Result<void> set_per_node(TorchrunDraft& draft, string_view value) {
 }
 
 /// host[:port], [v6] or [v6]:port.
-Result<void> set_endpoint(TorchrunDraft& draft, string_view value) {
+Result<void> set_endpoint(ParsedTorchrun& parsed, string_view value) {
     const string_view endpoint = trim(value);
     const bool bare_v6 = endpoint.starts_with('[') && endpoint.ends_with(']');
     const std::size_t colon = bare_v6 ? string_view::npos : endpoint.rfind(':');
@@ -63,8 +63,8 @@ Result<void> set_endpoint(TorchrunDraft& draft, string_view value) {
         colon == string_view::npos || to_int(endpoint.substr(colon + 1), 0, 65'535);
     if (!endpoint.empty() && (!host_ok || !port_ok))
         return fail(Errc::invalid_input, "'{}' is not HOST, HOST:PORT or [IPV6]:PORT", value);
-    draft.own.endpoint = endpoint;
-    draft.own.endpoint_host = host;
+    parsed.own.endpoint = endpoint;
+    parsed.own.endpoint_host = host;
     return {};
 }
 
@@ -80,10 +80,10 @@ std::optional<bool> to_bool(string_view text) {
 }
 
 /// One of --rdzv-conf; most have no effect.
-Result<void> set_conf_item(TorchrunDraft& draft, string_view key, string_view value) {
+Result<void> set_conf_item(ParsedTorchrun& parsed, string_view key, string_view value) {
     if (key == "is_host") {
-        draft.own.is_host = to_bool(value);
-        if (draft.own.is_host) return {};
+        parsed.own.is_host = to_bool(value);
+        if (parsed.own.is_host) return {};
         return fail(Errc::invalid_input, "{}: '{}' is neither true nor false", key, value);
     }
     const bool is_last_call = key == "last_call_timeout";
@@ -92,15 +92,15 @@ Result<void> set_conf_item(TorchrunDraft& draft, string_view key, string_view va
     const auto time = cli::parse_seconds(value, least, cli::kTimeoutMax);
     if (!time) return fail(time.error(), "{}", key);
     if (is_last_call)
-        draft.own.last_call = *time;
+        parsed.own.last_call = *time;
     else
-        draft.options.start_timeout = *time;
-    if (key == "join_timeout") draft.own.join_timeout = *time;
+        parsed.options.start_timeout = *time;
+    if (key == "join_timeout") parsed.own.join_timeout = *time;
     return {};
 }
 
 /// Reads k=v,k=v.
-Result<void> set_conf(TorchrunDraft& draft, string_view value) {
+Result<void> set_conf(ParsedTorchrun& parsed, string_view value) {
     if (trim(value).empty()) return {};
     for (const string_view item : split(value, ',')) {
         const std::size_t equals = item.find('=');
@@ -109,45 +109,45 @@ Result<void> set_conf(TorchrunDraft& draft, string_view value) {
             equals == string_view::npos ? string_view{} : trim(item.substr(equals + 1));
         if (key.empty() || text.empty())
             return fail(Errc::invalid_input, "'{}' is not KEY=VALUE,KEY=VALUE", value);
-        if (const auto done = set_conf_item(draft, key, text); !done) return done;
+        if (const auto done = set_conf_item(parsed, key, text); !done) return done;
     }
     return {};
 }
 
-Result<void> check_interval(TorchrunDraft&, string_view value) {
+Result<void> check_interval(ParsedTorchrun&, string_view value) {
     const auto time = cli::parse_seconds(value, std::chrono::milliseconds(0), cli::kTimeoutMax);
     if (!time) return std::unexpected(time.error());
     return {};
 }
 
-Result<void> check_start_method(TorchrunDraft&, string_view value) {
+Result<void> check_start_method(ParsedTorchrun&, string_view value) {
     if (value == "spawn" || value == "fork" || value == "forkserver") return {};
     return fail(Errc::invalid_input, "'{}' is not one of spawn, fork and forkserver", value);
 }
 
-Result<void> check_event_handler(TorchrunDraft&, string_view value) {
+Result<void> check_event_handler(ParsedTorchrun&, string_view value) {
     if (value == "null") return {};
     return fail(Errc::invalid_input,
                 "'{}' is a handler of torchrun's own events, which dtrun does not have; only null",
                 value);
 }
 
-Result<void> check_logs_specs(TorchrunDraft&, string_view value) {
+Result<void> check_logs_specs(ParsedTorchrun&, string_view value) {
     if (value == "default") return {};
     return fail(Errc::invalid_input,
                 "'{}' is a plug-in of torchrun's own; dtrun writes the files itself; only default",
                 value);
 }
 
-template <plan::RankOutput::Streams TorchrunWords::*Member>
-Result<void> set_streams(TorchrunDraft& draft, string_view value) {
+template <plan::RankOutput::Streams TorchrunArgs::*Member>
+Result<void> set_streams(ParsedTorchrun& parsed, string_view value) {
     auto streams = parse_streams(value);
     if (!streams) return std::unexpected(streams.error());
-    draft.own.*Member = std::move(*streams);
+    parsed.own.*Member = std::move(*streams);
     return {};
 }
 
-Result<void> set_local_ranks(TorchrunDraft& draft, string_view value) {
+Result<void> set_local_ranks(ParsedTorchrun& parsed, string_view value) {
     std::vector<std::uint32_t> ranks;
     for (const string_view item : split(value, ',')) {
         const auto rank = to_int(trim(item), 0, kLocalRanksMax - 1);
@@ -156,46 +156,46 @@ Result<void> set_local_ranks(TorchrunDraft& draft, string_view value) {
                         value);
         ranks.push_back(static_cast<std::uint32_t>(*rank));
     }
-    draft.own.local_ranks = std::move(ranks);
+    parsed.own.local_ranks = std::move(ranks);
     return {};
 }
 
 /// 0 is any free port, as without the flag.
-Result<void> set_master_port(TorchrunDraft& draft, string_view value) {
+Result<void> set_master_port(ParsedTorchrun& parsed, string_view value) {
     const auto number = cli::whole_number(value, 0, 65'535);
     if (!number) return std::unexpected(number.error());
-    draft.own.master_port.reset();
-    if (*number > 0) draft.own.master_port = *number;
+    parsed.own.master_port.reset();
+    if (*number > 0) parsed.own.master_port = *number;
     return {};
 }
 
-Result<void> set_signals(TorchrunDraft& draft, string_view value) {
+Result<void> set_signals(ParsedTorchrun& parsed, string_view value) {
     static constexpr string_view kForwarded[] = {"SIGTERM", "SIGINT",  "SIGHUP",  "SIGQUIT",
                                                  "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT"};
-    draft.own.unforwarded.clear();
+    parsed.own.unforwarded.clear();
     for (const string_view item : split(value, ',')) {
         const string_view name = trim(item);
         if (!name.starts_with("SIG"))
             return fail(Errc::invalid_input, "'{}' is not a signal's name, as SIGTERM is", name);
         if (std::ranges::find(kForwarded, name) == std::end(kForwarded))
-            draft.own.unforwarded.emplace_back(name);
+            parsed.own.unforwarded.emplace_back(name);
     }
     return {};
 }
 
 /// torch's modes look at the GPU of the local rank; without GPUs ranks take such parts of the host in turn.
-Result<void> set_numa_binding(TorchrunDraft& draft, string_view value) {
+Result<void> set_numa_binding(ParsedTorchrun& parsed, string_view value) {
     const auto to = cli::choose<BindTo>(value, {{"node", BindTo::numa},
                                                 {"socket", BindTo::socket},
                                                 {"exclusive", BindTo::share},
                                                 {"core-complex", BindTo::l3}});
     if (!to) return std::unexpected(to.error());
-    draft.options.binding.to = *to;
-    draft.options.binding.by = MapWithin::automatic;
+    parsed.options.binding.to = *to;
+    parsed.options.binding.by = MapWithin::automatic;
     return {};
 }
 
-cli::Rows<TorchrunDraft> node_flags() {
+cli::Rows<ParsedTorchrun> node_flags() {
     return {
         {{.names = "--nnodes",
           .metavar = "N|MIN:MAX",
@@ -215,28 +215,28 @@ cli::Rows<TorchrunDraft> node_flags() {
         {{.names = "--standalone",
           .group = native,
           .help = "this machine alone; --rdzv-* is ignored"},
-         cli::set_true<&TorchrunWords::standalone>},
+         cli::set_true<&TorchrunArgs::standalone>},
         {{.names = "--node-rank",
           .metavar = "N",
           .group = native,
           .help = "which node this is, where the same command runs on each of --nnodes"},
-         cli::set_number<&TorchrunWords::node_rank, 0, kHostsMax>},
+         cli::set_number<&TorchrunArgs::node_rank, 0, kHostsMax>},
     };
 }
 
-cli::Rows<TorchrunDraft> meeting_flags() {
+cli::Rows<ParsedTorchrun> meeting_flags() {
     return {
         {{.names = "--rdzv-id",
           .metavar = "ID",
           .group = native,
           .help = "TORCHELASTIC_RUN_ID (default: the job's id)"},
-         cli::set_text<&TorchrunWords::run_id>},
+         cli::set_text<&TorchrunArgs::run_id>},
         {{.names = "--rdzv-backend",
           .metavar = "NAME",
           .group = native,
           .help = "dtrun: these are the ranks of one node of a job of `dtrun serve` at "
                   "--rdzv-endpoint; others have no effect, dtrun brings ranks together itself"},
-         cli::set_text<&TorchrunWords::backend>},
+         cli::set_text<&TorchrunArgs::backend>},
         {{.names = "--rdzv-endpoint",
           .metavar = "HOST[:PORT]",
           .group = native,
@@ -256,7 +256,7 @@ cli::Rows<TorchrunDraft> meeting_flags() {
           .metavar = "HOST",
           .group = native,
           .help = "MASTER_ADDR, where rank 0 then serves torch's store (default: dtrun serves it)"},
-         cli::set_text<&TorchrunWords::master_addr>},
+         cli::set_text<&TorchrunArgs::master_addr>},
         {{.names = "--master-port",
           .metavar = "PORT",
           .group = native,
@@ -266,20 +266,20 @@ cli::Rows<TorchrunDraft> meeting_flags() {
           .metavar = "ADDRESS",
           .group = native,
           .help = "accepted: --network-interfaces chooses interfaces"},
-         cli::set_text<&TorchrunWords::local_addr>},
+         cli::set_text<&TorchrunArgs::local_addr>},
     };
 }
 
-cli::Rows<TorchrunDraft> torchrun_program_flags() {
+cli::Rows<ParsedTorchrun> torchrun_program_flags() {
     return {
         {{.names = "-m --module", .group = native, .help = "the script is a module, for python -m"},
-         cli::set_true<&TorchrunWords::module>},
+         cli::set_true<&TorchrunArgs::module>},
         {{.names = "--no-python",
           .group = native,
           .help = "the script is a program: no python before it"},
-         cli::set_true<&TorchrunWords::no_python>},
+         cli::set_true<&TorchrunArgs::no_python>},
         {{.names = "--run-path", .group = native, .help = "run the script with runpy.run_path"},
-         cli::set_true<&TorchrunWords::run_path>},
+         cli::set_true<&TorchrunArgs::run_path>},
         {{.names = "--role",
           .metavar = "NAME",
           .group = native,
@@ -333,25 +333,25 @@ cli::Rows<TorchrunDraft> torchrun_program_flags() {
     };
 }
 
-cli::Rows<TorchrunDraft> log_flags() {
+cli::Rows<ParsedTorchrun> log_flags() {
     return {
         {{.names = "--log-dir",
           .metavar = "DIR",
           .group = native,
           .help = "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
                   "(default: /tmp/torchelastic_XXXXXXXX)"},
-         cli::set_text<&TorchrunWords::log_dir>},
+         cli::set_text<&TorchrunArgs::log_dir>},
         {{.names = "-r --redirects",
           .metavar = "STREAMS",
           .group = native,
           .help = "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
                   "(default: 0)"},
-         set_streams<&TorchrunWords::redirects>},
+         set_streams<&TorchrunArgs::redirects>},
         {{.names = "-t --tee",
           .metavar = "STREAMS",
           .group = native,
           .help = "into files, and shown with [ROLELOCAL-RANK]: before each line (default: 0)"},
-         set_streams<&TorchrunWords::tee>},
+         set_streams<&TorchrunArgs::tee>},
         {{.names = "--local-ranks-filter",
           .metavar = "RANKS",
           .group = native,
@@ -360,7 +360,7 @@ cli::Rows<TorchrunDraft> log_flags() {
     };
 }
 
-cli::Rows<TorchrunDraft> torchrun_refused_flags() {
+cli::Rows<ParsedTorchrun> torchrun_refused_flags() {
     return {
         {{.names = "--virtual-local-rank",
           .group = native,
@@ -405,12 +405,12 @@ Result<plan::RankOutput::Streams> parse_streams(string_view text) {
     return streams;
 }
 
-const cli::FlagTable<TorchrunDraft>& torchrun_flags() {
-    static const cli::FlagTable<TorchrunDraft> table(
+const cli::FlagTable<ParsedTorchrun>& torchrun_flags() {
+    static const cli::FlagTable<ParsedTorchrun> table(
         "dtrun torchrun",
         {node_flags(), meeting_flags(), torchrun_program_flags(), log_flags(),
          torchrun_refused_flags(),
-         cli::rows_for<TorchrunDraft>(cli::run_flags().taken_by(cli::Taker::torchrun))});
+         cli::rows_for<ParsedTorchrun>(cli::run_flags().in_scope(cli::FlagScope::torchrun))});
     return table;
 }
 

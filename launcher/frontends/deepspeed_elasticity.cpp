@@ -1,4 +1,4 @@
-#include "launcher/fronts/deepspeed_elasticity.h"
+#include "launcher/frontends/deepspeed_elasticity.h"
 
 #include "base/strings.h"
 #include "launcher/plan/options.h"
