@@ -104,7 +104,7 @@ std::size_t BufferQueue::Filler::write_some(std::string_view bytes) {
 }
 
 void BufferQueue::Filler::account(std::uint32_t stream, std::size_t bytes) {
-    std::vector<Taken>& pieces = queue_.filling_.pieces;
+    std::vector<Written>& pieces = queue_.filling_.pieces;
     if (pieces.empty() || pieces.back().stream != stream) pieces.push_back({stream, 0});
     pieces.back().bytes += bytes;
 }

@@ -31,7 +31,7 @@ public:
     struct Buffer {
         std::unique_ptr<char[]> data;  ///< `buffer_bytes`, or null
         std::size_t size = 0;
-        std::vector<Taken> pieces;  ///< what has been taken for good once this buffer is written
+        std::vector<Written> pieces;  ///< what has been taken for good once this buffer is written
     };
     class Filler;
 

@@ -37,8 +37,8 @@ bool same_file(int fd_a, int fd_b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-FdWriter::FdWriter(int fd, std::string name, BufferQueue::Options options, TakenFunction taken)
-    : Sink(std::move(name), "its reader does not read", options, std::move(taken)),
+FdWriter::FdWriter(int fd, std::string name, BufferQueue::Options options, WrittenFunction written)
+    : Sink(std::move(name), "its reader does not read", options, std::move(written)),
       inherited_(fd),
       fd_(fd),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

@@ -18,7 +18,7 @@ namespace dtrun::output {
 /// Lifetime: the descriptor outlives it.
 class FdWriter final : public Sink {
 public:
-    FdWriter(int fd, std::string name, BufferQueue::Options options, TakenFunction taken);
+    FdWriter(int fd, std::string name, BufferQueue::Options options, WrittenFunction written);
 
     /// One line kept below everything else on a terminal, cut to its width; elsewhere nothing
     /// happens.

@@ -15,7 +15,7 @@ constexpr std::size_t kSliceBytes = 32u << 10;  // formatted under one lock
 
 Result<std::unique_ptr<JobLog>> JobLog::open(std::string path, Rotation rotation,
                                              BufferQueue::Options options, PartBudget& parts,
-                                             TakenFunction taken) {
+                                             WrittenFunction taken) {
     auto file = LogFile::open(std::move(path), rotation, options, taken);
     if (!file) return std::unexpected(file.error());
     return std::unique_ptr<JobLog>(new JobLog(std::move(*file), parts, std::move(taken)));
@@ -97,7 +97,8 @@ void JobLog::message(std::string_view whole_lines) {
 void JobLog::stop(Deadline deadline) {
     std::size_t dropped = 0;
     for (const Waiting& each : backlog_) {
-        const Taken rest{static_cast<std::uint32_t>(each.stream), each.bytes.size() - each.logged};
+        const Written rest{static_cast<std::uint32_t>(each.stream),
+                           each.bytes.size() - each.logged};
         taken_({&rest, 1});
         dropped += rest.bytes;
     }

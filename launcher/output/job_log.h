@@ -25,7 +25,7 @@ public:
     /// Errc: invalid_input, internal; names the path
     static Result<std::unique_ptr<JobLog>> open(std::string path, Rotation rotation,
                                                 BufferQueue::Options options, PartBudget& parts,
-                                                TakenFunction taken);
+                                                WrittenFunction taken);
 
     /// Adds the next stream (stream_index()).
     void add_stream(std::string host, Rank number);
@@ -58,7 +58,7 @@ private:
         std::optional<Rank> number{};  ///< set_number() instead of bytes
     };
 
-    JobLog(Running<LogFile> file, PartBudget& parts, TakenFunction taken)
+    JobLog(Running<LogFile> file, PartBudget& parts, WrittenFunction taken)
         : file_(std::move(file)), parts_(parts), taken_(std::move(taken)) {}
     LineStart start(std::size_t stream, Rank number) const;
     std::size_t add_some(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
@@ -66,7 +66,7 @@ private:
 
     Running<LogFile> file_;
     PartBudget& parts_;
-    TakenFunction taken_;
+    WrittenFunction taken_;
     Timestamp timestamp_;
     std::vector<Line> streams_;
     std::deque<Waiting> backlog_;

@@ -15,14 +15,14 @@
 namespace dtrun::output {
 
 Result<Running<LogFile>> LogFile::open(std::string path, Rotation rotation,
-                                       BufferQueue::Options options, TakenFunction taken) {
+                                       BufferQueue::Options options, WrittenFunction taken) {
     std::shared_ptr<LogFile> log(new LogFile(std::move(path), rotation, options, std::move(taken)));
     if (const auto opened = log->open_file(); !opened) return std::unexpected(opened.error());
     return Running<LogFile>(std::move(log));
 }
 
 LogFile::LogFile(std::string path, Rotation rotation, BufferQueue::Options options,
-                 TakenFunction taken)
+                 WrittenFunction taken)
     : Sink(std::move(path), "too slow", options, std::move(taken)), rotation_(rotation) {}
 
 Result<void> LogFile::open_file() {

@@ -16,10 +16,11 @@ class LogFile final : public Sink {
 public:
     /// Errc: invalid_input, internal; names the path
     static Result<Running<LogFile>> open(std::string path, Rotation rotation,
-                                         BufferQueue::Options options, TakenFunction taken);
+                                         BufferQueue::Options options, WrittenFunction taken);
 
 private:
-    LogFile(std::string path, Rotation rotation, BufferQueue::Options options, TakenFunction taken);
+    LogFile(std::string path, Rotation rotation, BufferQueue::Options options,
+            WrittenFunction taken);
     Result<void> open_file();
     void write_out(BufferQueue::Buffer& buffer) override;
     bool may_rest() const override { return is_pipe_; }

@@ -10,7 +10,7 @@
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/line_tail.h"
 #include "launcher/output/rank_files.h"
-#include "launcher/output/taken_inbox.h"
+#include "launcher/output/write_completions.h"
 #include "launcher/plan/rank_set.h"
 
 #include <fmt/format.h>
@@ -40,8 +40,8 @@ struct Waiting {
 
 /// One descriptor, with what waits for it.
 struct Console {
-    Console(int fd, std::string name, BufferQueue::Options options, TakenFunction taken)
-        : writer(std::make_shared<FdWriter>(fd, std::move(name), options, std::move(taken))) {}
+    Console(int fd, std::string name, BufferQueue::Options options, WrittenFunction written)
+        : writer(std::make_shared<FdWriter>(fd, std::move(name), options, std::move(written))) {}
 
     Running<FdWriter> writer;
     std::deque<Waiting> backlog;
@@ -69,7 +69,7 @@ struct OutputMux::Impl {
     Impl(OutputOptions given, std::vector<std::string> given_hosts, std::function<void()> wake);
     Result<void> open_files();
     Result<void> open_log();
-    TakenFunction taken_by(TakenInbox::Sink sink) const;
+    WrittenFunction written_by(WriteCompletions::Sink sink) const;
     bool has_own_prefix(std::size_t stream) const;
     LineStart plain_start(std::size_t stream, Rank rank) const;
     LineStart start(std::size_t stream, Rank rank) const;
@@ -93,7 +93,7 @@ struct OutputMux::Impl {
     OutputOptions options;
     std::vector<std::string> hosts;
     const bool raw;
-    const std::shared_ptr<TakenInbox> inbox;  ///< threads that are left behind have it, too
+    const std::shared_ptr<WriteCompletions> inbox;  ///< threads that are left behind have it, too
     PartBudget parts;
     Timestamp timestamp;
     std::vector<std::unique_ptr<Console>> consoles;
@@ -102,7 +102,7 @@ struct OutputMux::Impl {
     std::vector<LineTail> tails;           ///< by rank
     std::vector<OutputCredit> credits;
     std::uint64_t uncredited_bytes = 0;
-    TakenInbox::Boxes taken;
+    WriteCompletions::Boxes written;
     Running<RankFiles> files;
     std::unique_ptr<JobLog> log;
     bool stopped = false;
@@ -113,23 +113,23 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
     : options(std::move(given)),
       hosts(std::move(given_hosts)),
       raw(is_raw()),
-      inbox(std::make_shared<TakenInbox>(std::move(wake))),
+      inbox(std::make_shared<WriteCompletions>(std::move(wake))),
       parts{options.line_part_max, options.part_total_max},
       tails(hosts.size()) {
     const BufferQueue::Options queue{.pending_bytes_max = options.pending_bytes_max,
                                      .gather = options.gather};
-    const TakenFunction taken = taken_by(TakenInbox::Sink::console);
+    const WrittenFunction written = written_by(WriteCompletions::Sink::console);
     consoles.push_back(
-        std::make_unique<Console>(options.stdout_fd, "standard output", queue, taken));
+        std::make_unique<Console>(options.stdout_fd, "standard output", queue, written));
     if (!same_file(options.stdout_fd, options.stderr_fd))
         consoles.push_back(
-            std::make_unique<Console>(options.stderr_fd, "standard error", queue, taken));
+            std::make_unique<Console>(options.stderr_fd, "standard error", queue, written));
     console_of = {consoles.front().get(), consoles.back().get()};
     for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
 }
 
-TakenFunction OutputMux::Impl::taken_by(TakenInbox::Sink sink) const {
-    return [inbox = inbox, sink](std::span<const Taken> pieces) { inbox->add(sink, pieces); };
+WrittenFunction OutputMux::Impl::written_by(WriteCompletions::Sink sink) const {
+    return [inbox = inbox, sink](std::span<const Written> pieces) { inbox->add(sink, pieces); };
 }
 
 bool OutputMux::Impl::has_own_prefix(std::size_t stream) const {
@@ -219,7 +219,7 @@ Result<void> OutputMux::Impl::open_files() {
     auto made = RankFiles::create(
         options.directory, options.file_name ? options.file_name : plain_file_names(world_size),
         world_size, options.files_open_max, options.rotation, {.gather = options.gather},
-        taken_by(TakenInbox::Sink::files));
+        written_by(WriteCompletions::Sink::files));
     if (!made) return std::unexpected(made.error());
     files = std::move(*made);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
@@ -230,7 +230,7 @@ Result<void> OutputMux::Impl::open_files() {
 Result<void> OutputMux::Impl::open_log() {
     if (options.log.empty()) return {};
     auto opened = JobLog::open(options.log, options.rotation, {.gather = options.gather}, parts,
-                               taken_by(TakenInbox::Sink::log));
+                               written_by(WriteCompletions::Sink::log));
     if (!opened) return fail(opened.error(), "--log");
     log = std::move(*opened);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
@@ -337,14 +337,14 @@ void OutputMux::Impl::renumber(std::size_t stream, Rank number) {
 /// A byte is credited when all have taken it that it goes to.
 void OutputMux::Impl::credit(std::size_t stream) {
     StreamState& state = streams[stream];
-    std::uint64_t taken = state.received_bytes;
-    if (state.console != nullptr) taken = std::min(taken, state.console_bytes);
-    if (state.filed) taken = std::min(taken, state.file_bytes);
-    if (log) taken = std::min(taken, state.log_bytes);
-    if (taken == state.credited_bytes) return;
-    credits.push_back({rank_of(stream), stream_of(stream), taken - state.credited_bytes});
-    uncredited_bytes -= taken - state.credited_bytes;
-    state.credited_bytes = taken;
+    std::uint64_t written = state.received_bytes;
+    if (state.console != nullptr) written = std::min(written, state.console_bytes);
+    if (state.filed) written = std::min(written, state.file_bytes);
+    if (log) written = std::min(written, state.log_bytes);
+    if (written == state.credited_bytes) return;
+    credits.push_back({rank_of(stream), stream_of(stream), written - state.credited_bytes});
+    uncredited_bytes -= written - state.credited_bytes;
+    state.credited_bytes = written;
 }
 
 /// Counts as taken what can no longer be shown; returns how many bytes that was.
@@ -352,8 +352,8 @@ std::size_t OutputMux::Impl::drop_backlog(Console& console) {
     std::size_t dropped = 0;
     for (const Waiting& each : console.backlog) {
         const std::size_t rest = each.bytes.size() - each.shown;
-        const Taken taken{static_cast<std::uint32_t>(each.stream), rest};
-        inbox->add(TakenInbox::Sink::console, {&taken, 1});
+        const Written written{static_cast<std::uint32_t>(each.stream), rest};
+        inbox->add(WriteCompletions::Sink::console, {&written, 1});
         dropped += rest;
     }
     console.backlog.clear();
@@ -422,9 +422,9 @@ void OutputMux::add(plan::SlotId rank, Stream stream, std::int64_t host_time_ns,
     if (state.filed) impl_->files->add(rank, stream, bytes);
     if (impl_->log) impl_->log->add(index, host_time_ns, bytes);
     if (state.console == nullptr) {
-        const Taken nothing{static_cast<std::uint32_t>(index), 0};
+        const Written nothing{static_cast<std::uint32_t>(index), 0};
         if (!state.filed && !impl_->log)
-            impl_->inbox->add(TakenInbox::Sink::console, {&nothing, 1});
+            impl_->inbox->add(WriteCompletions::Sink::console, {&nothing, 1});
         return;
     }
     std::deque<Waiting>& backlog = state.console->backlog;
@@ -474,19 +474,20 @@ bool OutputMux::has_terminal() const {
 
 std::span<const OutputCredit> OutputMux::collect() {
     Impl& impl = *impl_;
-    for (std::vector<Taken>& box : impl.taken) box.clear();
+    for (std::vector<Written>& box : impl.written) box.clear();
     impl.credits.clear();
-    impl.inbox->take(impl.taken);
-    using enum TakenInbox::Sink;
-    const auto taken_by = [&](TakenInbox::Sink sink) -> const std::vector<Taken>& {
-        return impl.taken[std::to_underlying(sink)];
+    impl.inbox->take(impl.written);
+    using enum WriteCompletions::Sink;
+    const auto written_by = [&](WriteCompletions::Sink sink) -> const std::vector<Written>& {
+        return impl.written[std::to_underlying(sink)];
     };
-    for (const Taken& each : taken_by(console))
+    for (const Written& each : written_by(console))
         impl.streams[each.stream].console_bytes += each.bytes;
-    for (const Taken& each : taken_by(files)) impl.streams[each.stream].file_bytes += each.bytes;
-    for (const Taken& each : taken_by(log)) impl.streams[each.stream].log_bytes += each.bytes;
-    for (const std::vector<Taken>& box : impl.taken)
-        for (const Taken& each : box) impl.credit(each.stream);
+    for (const Written& each : written_by(files))
+        impl.streams[each.stream].file_bytes += each.bytes;
+    for (const Written& each : written_by(log)) impl.streams[each.stream].log_bytes += each.bytes;
+    for (const std::vector<Written>& box : impl.written)
+        for (const Written& each : box) impl.credit(each.stream);
     if (!impl.stopped) impl.pump();
     return impl.credits;
 }

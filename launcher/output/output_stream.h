@@ -24,8 +24,8 @@ inline std::size_t stream_count(int world_size) {
     return static_cast<std::size_t>(world_size) * 2;
 }
 
-/// Bytes of a stream that a sink has taken for good: its sender may send as many again.
-struct Taken {
+/// Bytes of a stream that a sink has written: its sender may send as many again.
+struct Written {
     std::uint32_t stream = 0;  ///< stream_index()
     std::size_t bytes = 0;     ///< as received, without prefixes
 };

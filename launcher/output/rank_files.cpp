@@ -13,8 +13,8 @@
 namespace dtrun::output {
 namespace {
 
-/// In Taken::stream, of pieces in the queue that are no bytes of a stream: files of another attempt begin here,
-/// Taken::bytes attempts later; there are more ranks, for which take_more() has to be called.
+/// In Written::stream, of pieces in the queue that are no bytes of a stream: files of another attempt begin here,
+/// Written::bytes attempts later; there are more ranks, for which take_more() has to be called.
 constexpr std::uint32_t kNextAttempt = UINT32_MAX, kMoreRanks = UINT32_MAX - 1;
 
 namespace fs = std::filesystem;
@@ -94,7 +94,7 @@ RankFileName plain_file_names(int world_size) {
 Result<Running<RankFiles>> RankFiles::create(std::string directory, RankFileName name,
                                              int world_size, std::size_t open_max,
                                              Rotation rotation, BufferQueue::Options options,
-                                             TakenFunction taken) {
+                                             WrittenFunction taken) {
     std::shared_ptr<RankFiles> files(new RankFiles(std::move(directory), std::move(name),
                                                    world_size, open_max, rotation, options,
                                                    std::move(taken)));
@@ -106,7 +106,7 @@ Result<Running<RankFiles>> RankFiles::create(std::string directory, RankFileName
 }
 
 RankFiles::RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
-                     Rotation rotation, BufferQueue::Options options, TakenFunction taken)
+                     Rotation rotation, BufferQueue::Options options, WrittenFunction taken)
     : Sink(std::move(directory), "too slow", options, std::move(taken)),
       open_max_(std::max<std::size_t>(open_max, 1)),
       rotation_(rotation),
@@ -238,7 +238,7 @@ void RankFiles::write_out(BufferQueue::Buffer& buffer) {
         unwritten_bytes_ += buffer.size;
     else
         write_pieces(buffer);
-    std::erase_if(buffer.pieces, [](const Taken& piece) { return piece.stream >= kMoreRanks; });
+    std::erase_if(buffer.pieces, [](const Written& piece) { return piece.stream >= kMoreRanks; });
 }
 
 /// Writes the pieces of a buffer, which lie in it one after the other; between them may be those that are no
@@ -246,7 +246,7 @@ void RankFiles::write_out(BufferQueue::Buffer& buffer) {
 void RankFiles::write_pieces(const BufferQueue::Buffer& buffer) {
     const char* at = buffer.data.get();
     segments_.clear();
-    for (const Taken& piece : buffer.pieces) {
+    for (const Written& piece : buffer.pieces) {
         if (piece.stream == kNextAttempt) {
             write_segments();
             switch_attempt(piece.bytes);

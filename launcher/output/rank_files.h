@@ -49,7 +49,7 @@ public:
     static Result<Running<RankFiles>> create(std::string directory, RankFileName name,
                                              int world_size, std::size_t open_max,
                                              Rotation rotation, BufferQueue::Options options,
-                                             TakenFunction taken);
+                                             WrittenFunction taken);
 
     bool has_file(plan::SlotId rank, Stream stream) const;
 
@@ -79,7 +79,7 @@ private:
     };
 
     RankFiles(std::string directory, RankFileName name, int world_size, std::size_t open_max,
-              Rotation rotation, BufferQueue::Options options, TakenFunction taken);
+              Rotation rotation, BufferQueue::Options options, WrittenFunction taken);
     static void choose_files(const RankFileName& name, std::vector<Use>& uses, std::size_t first);
     Result<void> make_files(std::size_t first);
     void take_more();

@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kSilent{5};
 }  // namespace
 
 Sink::Sink(std::string name, std::string_view tardy, BufferQueue::Options options,
-           TakenFunction taken)
+           WrittenFunction taken)
     : name_(std::move(name)), tardy_(tardy), taken_(std::move(taken)), queue_(options) {}
 
 void Sink::start(std::shared_ptr<Sink> self) {

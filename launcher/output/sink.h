@@ -18,7 +18,7 @@
 namespace dtrun::output {
 
 /// Called on a sink's thread after each buffer, perhaps with an empty list.
-using TakenFunction = std::function<void(std::span<const Taken>)>;
+using WrittenFunction = std::function<void(std::span<const Written>)>;
 
 /// One place that output goes to: what its queue is filled with is written by a thread of its own.
 ///
@@ -52,7 +52,7 @@ protected:
     /// \param name   for error messages, e.g. "standard output"
     /// \param tardy  why not all is written in time, e.g. "too slow"
     Sink(std::string name, std::string_view tardy, BufferQueue::Options options,
-         TakenFunction taken);
+         WrittenFunction written);
 
     // On the thread.
     virtual void write_out(BufferQueue::Buffer& buffer) = 0;
@@ -79,7 +79,7 @@ private:
     void run();
 
     const std::string_view tardy_;
-    const TakenFunction taken_;
+    const WrittenFunction taken_;
     BufferQueue queue_;
     std::deque<Error> failures_;       // guarded by mutex_
     std::size_t abandoned_bytes_ = 0;  // guarded by mutex_

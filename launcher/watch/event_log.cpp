@@ -15,7 +15,7 @@ Result<std::unique_ptr<EventLog>> EventLog::open(const std::string& path, std::s
     const auto file = std::make_shared<const Fd>(std::move(*opened));
     auto writer =
         std::make_shared<output::FdWriter>(file->get(), path, output::BufferQueue::Options{},
-                                           [file](std::span<const output::Taken>) {});
+                                           [file](std::span<const output::Written>) {});
     return std::unique_ptr<EventLog>(new EventLog(std::move(writer), std::move(job)));
 }
 

@@ -20,7 +20,7 @@ public:
     explicit WriterUser(int fd)
         : writer_(std::make_shared<FdWriter>(
               fd, "standard output", BufferQueue::Options{},
-              [this](std::span<const Taken> pieces) { note(pieces); })) {}
+              [this](std::span<const Written> pieces) { note(pieces); })) {}
     FdWriter* operator->() { return writer_.operator->(); }
 
     void write(std::string_view bytes) {
@@ -44,9 +44,9 @@ public:
     }
 
 private:
-    void note(std::span<const Taken> pieces) {
+    void note(std::span<const Written> pieces) {
         const std::lock_guard lock(mutex_);
-        for (const Taken& piece : pieces) taken_ += piece.bytes;
+        for (const Written& piece : pieces) taken_ += piece.bytes;
         changed_.notify_one();
     }
 
@@ -86,7 +86,7 @@ private:
 class SilentFile final : public Sink {
 public:
     explicit SilentFile(std::shared_ptr<SilentDisk> disk)
-        : Sink("silent", "too slow", {}, [](std::span<const Taken>) {}), disk_(std::move(disk)) {}
+        : Sink("silent", "too slow", {}, [](std::span<const Written>) {}), disk_(std::move(disk)) {}
 
 private:
     void write_out(BufferQueue::Buffer&) override { disk_->wait(); }

@@ -13,24 +13,24 @@
 
 namespace dtrun::output {
 
-/// What the sinks' threads have taken, until their owner asks for it.
+/// What the sinks' threads have written, until their owner asks for it.
 ///
 /// Thread: add() any, the rest the owner's.
-class TakenInbox {
+class WriteCompletions {
 public:
     enum class Sink : std::size_t { console, files, log };
     /// Of each sink.
-    using Boxes = std::array<std::vector<Taken>, 3>;
+    using Boxes = std::array<std::vector<Written>, 3>;
 
     /// \param wake  called by add(), at most once between two take(), until stop()
-    explicit TakenInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+    explicit WriteCompletions(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-    /// Wakes the owner even if `taken` is empty: a sink may have room, be idle, or have failed.
-    void add(Sink sink, std::span<const Taken> taken) {
+    /// Wakes the owner even if `written` is empty: a sink may have room, be idle, or have failed.
+    void add(Sink sink, std::span<const Written> written) {
         {
             const std::lock_guard lock(mutex_);
-            std::vector<Taken>& box = boxes_[static_cast<std::size_t>(sink)];
-            box.insert(box.end(), taken.begin(), taken.end());
+            std::vector<Written>& box = boxes_[static_cast<std::size_t>(sink)];
+            box.insert(box.end(), written.begin(), written.end());
             news_ = true;
         }
         changed_.notify_one();
