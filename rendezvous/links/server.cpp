@@ -21,7 +21,7 @@ std::size_t quarter(std::size_t all) {
 }
 
 /// Limits unauthenticated connections, which must not use up this process's descriptors.
-std::size_t room_for_strangers(std::size_t wanted) {
+std::size_t room_for_unauthenticated(std::size_t wanted) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
     return std::min<std::size_t>(wanted, quarter(limit.rlim_cur));
@@ -114,24 +114,25 @@ void Server::meet(tcp::socket socket) {
     if (gone) return;
     const std::string from = origin_of(peer.data());
     make_room(from);
-    const std::uint64_t stranger = ++last_stranger_;
+    const std::uint64_t id = ++last_unauthenticated_;
     const auto shared = std::make_shared<tcp::socket>(std::move(socket));
-    strangers_.emplace(stranger, Stranger{shared, from});
-    ++strangers_from_[from];
-    tasks_.spawn(greet(shared, stranger));
+    unauthenticated_.emplace(id, UnauthenticatedPeer{shared, from});
+    ++unauthenticated_from_[from];
+    tasks_.spawn(greet(shared, id));
 }
 
 /// Closes the oldest unauthenticated connection if there are too many. It must not be the newest,
 /// else nobody could connect while many unauthenticated connections are open.
 void Server::make_room(const std::string& from) {
-    const std::size_t room = room_for_strangers(options_.strangers_max);
-    const auto those = strangers_from_.find(from);
-    const bool too_many_of_those = those != strangers_from_.end() && those->second >= quarter(room);
-    if (!too_many_of_those && strangers_.size() < room) return;
-    const auto oldest = std::ranges::find_if(strangers_, [&](const auto& stranger) {
-        return !too_many_of_those || stranger.second.from == from;
+    const std::size_t room = room_for_unauthenticated(options_.unauthenticated_max);
+    const auto those = unauthenticated_from_.find(from);
+    const bool too_many_of_those =
+        those != unauthenticated_from_.end() && those->second >= quarter(room);
+    if (!too_many_of_those && unauthenticated_.size() < room) return;
+    const auto oldest = std::ranges::find_if(unauthenticated_, [&](const auto& each) {
+        return !too_many_of_those || each.second.from == from;
     });
-    const std::size_t crowd = too_many_of_those ? those->second : strangers_.size();
+    const std::size_t crowd = too_many_of_those ? those->second : unauthenticated_.size();
     if (const auto times = crowd_.count())
         log::warn("{} connections are not authenticated yet{}{}: closed {} of the oldest", crowd,
                   too_many_of_those ? ", all from " : "", too_many_of_those ? from : "", *times);
@@ -142,21 +143,21 @@ void Server::make_room(const std::string& from) {
 }
 
 /// \return whether it was still among the unauthenticated connections
-bool Server::forget(std::uint64_t stranger) {
-    const auto node = strangers_.extract(stranger);
+bool Server::forget(std::uint64_t id) {
+    const auto node = unauthenticated_.extract(id);
     if (node.empty()) return false;
-    const auto those = strangers_from_.find(node.mapped().from);
-    if (--those->second == 0) strangers_from_.erase(those);
+    const auto those = unauthenticated_from_.find(node.mapped().from);
+    if (--those->second == 0) unauthenticated_from_.erase(those);
     return true;
 }
 
-asio::awaitable<void> Server::greet(std::shared_ptr<tcp::socket> socket, std::uint64_t stranger) {
+asio::awaitable<void> Server::greet(std::shared_ptr<tcp::socket> socket, std::uint64_t id) {
     boost::system::error_code ignored;
     const auto peer = socket->remote_endpoint(ignored);
     socket->set_option(tcp::no_delay(true), ignored);
     const Deadline deadline = after(options_.authentication_timeout);
     auto known = co_await authenticate_client(*socket, secret_of_, options_.encrypt, deadline);
-    const bool had_its_place = forget(stranger);
+    const bool had_its_place = forget(id);
     if (known)
         admit_(known->job, Connection{std::move(*socket), std::move(known->sealing)});
     else if (had_its_place)

@@ -23,7 +23,7 @@ struct ServerOptions {
     /// Most unauthenticated connections, also limited to a quarter of our descriptors; one address
     /// may have a quarter of them. A further one closes the oldest: legitimate ones need
     /// milliseconds.
-    std::size_t strangers_max = 4'096;
+    std::size_t unauthenticated_max = 4'096;
     bool encrypt = false;  ///< clients must want the same
 };
 
@@ -53,7 +53,7 @@ public:
 
 private:
     /// A connection that is not authenticated yet.
-    struct Stranger {
+    struct UnauthenticatedPeer {
         std::shared_ptr<tcp::socket> socket;
         std::string
             from;  ///< its IPv4 address or IPv6 /64 network, all of which one machine may use
@@ -62,18 +62,18 @@ private:
     void serve(std::unique_ptr<tcp::acceptor> acceptor);
     asio::awaitable<void> accept_loop(tcp::acceptor& acceptor);
     void make_room(const std::string& from);
-    bool forget(std::uint64_t stranger);
+    bool forget(std::uint64_t id);
     void denied(const std::string& peer, const Error& why);
-    asio::awaitable<void> greet(std::shared_ptr<tcp::socket> socket, std::uint64_t stranger);
+    asio::awaitable<void> greet(std::shared_ptr<tcp::socket> socket, std::uint64_t id);
 
     asio::any_io_executor executor_;
     SecretOf secret_of_;
     Admit admit_;
     ServerOptions options_;
     std::vector<std::unique_ptr<tcp::acceptor>> acceptors_;
-    std::map<std::uint64_t, Stranger> strangers_;  ///< the oldest first
-    std::map<std::string, std::size_t> strangers_from_;
-    std::uint64_t last_stranger_ = 0;
+    std::map<std::uint64_t, UnauthenticatedPeer> unauthenticated_;  ///< the oldest first
+    std::map<std::string, std::size_t> unauthenticated_from_;
+    std::uint64_t last_unauthenticated_ = 0;
     Throttle crowd_;
     std::size_t denied_ = 0;  ///< refused connections since denials_since_
     Deadline denials_since_{};

@@ -146,7 +146,7 @@ TEST_CASE("a client that says nothing is cut off", "[handshake]") {
 
 TEST_CASE("a crowd of strangers keeps nobody out: the oldest of them make room", "[handshake]") {
     asio::io_context io;
-    TestServer server(io, {.strangers_max = 8});
+    TestServer server(io, {.unauthenticated_max = 8});
     std::vector<tcp::socket> crowd;
     for (const char* from : {"127.0.1.1", "127.0.1.2", "127.0.1.3", "127.0.1.4", "127.0.1.5"})
         for (int i = 0; i < 2; ++i) crowd.push_back(stranger(io, server, from));
@@ -158,7 +158,7 @@ TEST_CASE("a crowd of strangers keeps nobody out: the oldest of them make room",
 
 TEST_CASE("strangers of one address have a share, and displace only each other", "[handshake]") {
     asio::io_context io;
-    TestServer server(io, {.strangers_max = 8});
+    TestServer server(io, {.unauthenticated_max = 8});
     std::vector<tcp::socket> crowd;
     crowd.push_back(stranger(io, server, "127.0.1.1"));
     for (int i = 0; i < 4; ++i) crowd.push_back(stranger(io, server, "127.0.1.2"));

@@ -167,24 +167,24 @@ void StepServer::end_now(const std::string& why) {
 Moment StepServer::next_moment() const {
     Moment next = std::min(hub_.next_deadline(), listener_.next());
     if (ending_) next = std::min(next, *ending_);
-    return std::min({next, peers_.next(), strangers_.next()});
+    return std::min({next, peers_.next(), unauthenticated_.next()});
 }
 
 void StepServer::accept_all() {
     for (;;) {
-        if (const auto excess = strangers_.excess()) peers_.lose(*excess);
+        if (const auto excess = unauthenticated_.excess()) peers_.lose(*excess);
         auto socket = listener_.accept();
         if (socket && !*socket) return;
         roll_.set_problem(socket ? "" : fmt::format(" (rank 0: accept: {})", socket.error().text));
         if (!socket) return;
         StepPeer& peer = peers_.add(std::move(*socket));
-        strangers_.add(peer.id, now() + kHandshakeTime);
+        unauthenticated_.add(peer.id, now() + kHandshakeTime);
         send(peer, greeting_);
     }
 }
 
 void StepServer::cut_off_late_strangers() {
-    while (const auto late = strangers_.late(now())) peers_.lose(*late);
+    while (const auto late = unauthenticated_.late(now())) peers_.lose(*late);
 }
 
 void StepServer::to_peer(PeerId id, FrameType type, std::string_view payload) {

@@ -9,7 +9,7 @@
 #include "worker/client/step/peers.h"
 #include "worker/client/step/poll.h"
 #include "worker/client/step/roll.h"
-#include "worker/client/step/strangers.h"
+#include "worker/client/step/unauthenticated_peers.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +25,7 @@ namespace dtrun::embedded {
 /// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
 /// What is said is here: who is let in, what he is told, and how the step ends. StepPoll, StepListener
-/// and StepPeers have the descriptors, Strangers who must prove himself in time, StepRoll what rank
+/// and StepPeers have the descriptors, UnauthenticatedPeers who must prove himself in time, StepRoll what rank
 /// 0's callers and the thread share, and the Hub the store and the fences.
 ///
 /// Thread: its own one has everything but the roll and the wake-up; functions may be called by any.
@@ -95,7 +95,7 @@ private:
     StepListener listener_;
     Hub hub_;
     StepPeers peers_;
-    Strangers strangers_;
+    UnauthenticatedPeers unauthenticated_;
     std::shared_ptr<const Bytes> last_fenced_;  ///< the same for many: kept once
     bool welcomed_ = false;
     std::optional<Moment> ending_;  ///< the job is over: everybody is cut off then

@@ -68,7 +68,7 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
         // It belongs to another program of the same step, and must wait for its own rank 0.
         return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
     }
-    strangers_.remove(peer.id);
+    unauthenticated_.remove(peer.id);
     enter(peer, hello->rank);
     return {};
 }
@@ -114,7 +114,7 @@ Result<void> StepServer::on_frame(StepPeer& peer, const FrameView& frame) {
 }
 
 void StepServer::on_lost(const StepPeer& peer) {
-    strangers_.remove(peer.id);
+    unauthenticated_.remove(peer.id);
     if (peer.stage == StepPeer::Stage::rank || peer.stage == StepPeer::Stage::helper)
         hub_.remove_peer(peer.id);
     if (peer.stage != StepPeer::Stage::rank) return;

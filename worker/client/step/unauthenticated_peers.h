@@ -14,7 +14,7 @@ namespace dtrun::embedded {
 /// milliseconds.
 ///
 /// Thread: the server's.
-class Strangers {
+class UnauthenticatedPeers {
 public:
     static constexpr std::size_t kMax = 1'024;
 

@@ -1,13 +1,13 @@
-#include "worker/client/step/strangers.h"
+#include "worker/client/step/unauthenticated_peers.h"
 
 namespace dtrun::embedded {
 
-std::optional<PeerId> Strangers::excess() const {
+std::optional<PeerId> UnauthenticatedPeers::excess() const {
     if (due_.size() < kMax) return std::nullopt;
     return due_.begin()->first;
 }
 
-std::optional<PeerId> Strangers::late(Moment at) const {
+std::optional<PeerId> UnauthenticatedPeers::late(Moment at) const {
     if (next() > at) return std::nullopt;
     return due_.begin()->first;
 }
