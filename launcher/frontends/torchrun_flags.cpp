@@ -224,7 +224,7 @@ cli::Rows<ParsedTorchrun> node_flags() {
     };
 }
 
-cli::Rows<ParsedTorchrun> meeting_flags() {
+cli::Rows<ParsedTorchrun> rendezvous_flags() {
     return {
         {{.names = "--rdzv-id",
           .metavar = "ID",
@@ -408,7 +408,7 @@ Result<plan::RankOutput::Streams> parse_streams(string_view text) {
 const cli::FlagTable<ParsedTorchrun>& torchrun_flags() {
     static const cli::FlagTable<ParsedTorchrun> table(
         "dtrun torchrun",
-        {node_flags(), meeting_flags(), torchrun_program_flags(), log_flags(),
+        {node_flags(), rendezvous_flags(), torchrun_program_flags(), log_flags(),
          torchrun_refused_flags(),
          cli::rows_for<ParsedTorchrun>(cli::run_flags().in_scope(cli::FlagScope::torchrun))});
     return table;

@@ -2,7 +2,7 @@
 
 #include "base/strings.h"
 #include "launcher/cli/defaults.h"
-#include "launcher/frontends/torchrun_meeting.h"
+#include "launcher/frontends/torchrun_rendezvous.h"
 
 #include <algorithm>
 
@@ -147,7 +147,7 @@ Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView enviro
     parsed.options.sees_all_devices = true;
     const auto error_file = plan::find_variable(environment, "TORCHELASTIC_ERROR_FILE");
     parsed.options.error_file = error_file.value_or("");
-    if (const auto done = set_meeting(parsed, environment); !done)
+    if (const auto done = set_rendezvous(parsed, environment); !done)
         return std::unexpected(done.error());
     return cli::finish_run(std::move(parsed), environment);
 }

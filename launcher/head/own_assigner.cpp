@@ -58,8 +58,8 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
       troubles_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
       hub_timer_(context_.executor, hub_),
-      meeting_(context_.executor, context_.hosts, context_.agents,
-               [this] { return !is_wanted(starting_); }),
+      election_(context_.executor, context_.hosts, context_.agents,
+                [this] { return !is_wanted(starting_); }),
       delay_(context_.executor),
       tasks_(context_.executor) {
     const auto hosts = context_.spec.hosts.hosts();
@@ -182,7 +182,7 @@ void OwnAssigner::tick() {
 }
 
 void OwnAssigner::wake() {
-    meeting_.wake();
+    election_.wake();
     delay_.cancel();
 }
 
@@ -285,7 +285,7 @@ void OwnAssigner::pause(const Generations::Pausing& pausing) {
     context_.answers.pause(pausing.generation, grace, Clock::now());
     context_.hosts.send_to_all(
         encode(Pause{pausing.generation, SIGTERM, to_ms(grace), pausing.why}));
-    meeting_.wake();
+    election_.wake();
 }
 
 void OwnAssigner::paused(HostId host, const Paused& paused) {
@@ -442,11 +442,11 @@ asio::awaitable<std::string> OwnAssigner::reachable_address(const Assign& assign
     const std::string guess = assign.master_address;
     if (others.empty() || port == 0 || !meets_at_master()) co_return guess;
     std::vector<std::string> candidates(1, guess);
-    std::string reached = co_await meeting_.common_address(candidates, port, others, false);
+    std::string reached = co_await election_.common_address(candidates, port, others, false);
     if (reached.empty() && is_wanted(starting_)) {
         candidates = context_.hosts[first].addresses;
         candidates.push_back(guess);
-        reached = co_await meeting_.common_address(candidates, port, others, true);
+        reached = co_await election_.common_address(candidates, port, others, true);
     }
     co_return reached.empty() ? guess : reached;
 }

@@ -2,7 +2,7 @@
 
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
-#include "launcher/head/meeting.h"
+#include "launcher/head/master_election.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/change_notice.h"
@@ -85,7 +85,7 @@ private:
     PerHost<std::string> troubles_;  ///< why a host cannot be used, as far as the user knows
     Hub hub_;
     HubTimer hub_timer_;
-    Meeting meeting_;
+    MasterElection election_;
     std::optional<World> next_;   ///< to be started when start_worlds() is done with the one before
     std::uint64_t starting_ = 0;  ///< the generation that start_worlds() starts
     bool is_starting_ = false;

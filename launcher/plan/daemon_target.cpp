@@ -163,7 +163,7 @@ Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView enviro
     return complete(std::move(target), words, *secret, environment);
 }
 
-Result<DaemonTarget> find_meeting(JoinOptions& join, EnvironmentView environment) {
+Result<DaemonTarget> find_rendezvous(JoinOptions& join, EnvironmentView environment) {
     DaemonTarget target;
     target.text = join.daemon.address;
     const auto address = parse_address(target.text, kDaemonPort);

@@ -398,7 +398,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     const bool is_only_shown =
         options.join && options.join->by_hand && options.plan != PlanFormat::none;
     if (options.join && !is_only_shown) {
-        auto daemon = options.join->by_hand ? find_meeting(*options.join, caller)
+        auto daemon = options.join->by_hand ? find_rendezvous(*options.join, caller)
                                             : find_daemon(options.join->daemon, caller);
         if (!daemon) return std::unexpected(daemon.error());
         if (daemon->job.empty())

@@ -20,7 +20,7 @@
 #include "worker/client/loss_hooks.h"
 #include "worker/client/member_session.h"
 #include "worker/client/requests.h"
-#include "worker/client/step/meeting.h"
+#include "worker/client/step/rendezvous.h"
 #include "worker/client/step_marks.h"
 
 #include <sys/types.h>
@@ -39,7 +39,7 @@ namespace dtrun::embedded {
 ///
 /// It wires those who have a part of it each: Connection reads, waits and sends, Requests and Fences
 /// know what is under way, ClientMembership knows the rank's place, EventQueue what it has not heard yet,
-/// KeepAlive watches a daemon, StepMeeting brings a Slurm step together.
+/// KeepAlive watches a daemon, StepRendezvous brings a Slurm step together.
 ///
 /// Thread: any number of threads may be in its functions; those that wait read. Only with a daemon
 /// there is a thread of our own; what is under way is then sent again over a new connection, and
@@ -191,7 +191,7 @@ private:
     bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
     std::optional<std::string> job_ended_;  ///< why, once we were told so
 
-    std::optional<StepMeeting> step_;  ///< only start() and leave() change it
+    std::optional<StepRendezvous> step_;  ///< only start() and leave() change it
     LossHooks loss_hooks_{changes_, [this] { return generation(); }};
     std::optional<KeepAlive> keep_alive_;  ///< of a daemon; the last, for its thread uses all
 };

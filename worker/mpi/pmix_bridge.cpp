@@ -166,19 +166,19 @@ struct PmixBridge::Callbacks {
         const std::unique_ptr<char, void (*)(void*)> owned(data, ::free);
         std::string bytes = data == nullptr ? "" : std::string(data, data_size);
         const bool good =
-            the_bridge->meet(PmixMeeting::fence, span_of(procs, procs_size),
+            the_bridge->meet(PmixCollective::fence, span_of(procs, procs_size),
                              span_of(info, info_size), std::move(bytes), done, context);
         return good ? kSuccess : kErrorBadParameter;
     }
     static Status connect(const Proc* procs, std::size_t procs_size, const Info* info,
                           std::size_t info_size, OpDone done, void* context) {
-        const bool good = the_bridge->meet(PmixMeeting::connect, span_of(procs, procs_size),
+        const bool good = the_bridge->meet(PmixCollective::connect, span_of(procs, procs_size),
                                            span_of(info, info_size), {}, done, context);
         return good ? kSuccess : kErrorNotSupported;
     }
     static Status disconnect(const Proc* procs, std::size_t procs_size, const Info* info,
                              std::size_t info_size, OpDone done, void* context) {
-        const bool good = the_bridge->meet(PmixMeeting::disconnect, span_of(procs, procs_size),
+        const bool good = the_bridge->meet(PmixCollective::disconnect, span_of(procs, procs_size),
                                            span_of(info, info_size), {}, done, context);
         return good ? kSuccess : kErrorNotSupported;
     }
@@ -323,10 +323,10 @@ bool PmixBridge::ours(const Proc* proc) const {
            std::string_view(proc->nspace, ::strnlen(proc->nspace, sizeof proc->nspace)) == nspace_;
 }
 
-bool PmixBridge::meet(PmixMeeting meeting, std::span<const Proc> procs, std::span<const Info> infos,
-                      std::string bytes, Done done, void* context) {
+bool PmixBridge::meet(PmixCollective collective, std::span<const Proc> procs,
+                      std::span<const Info> infos, std::string bytes, Done done, void* context) {
     PmixFence fence;
-    fence.meeting = meeting;
+    fence.collective = collective;
     fence.bytes = std::move(bytes);
     fence.lost = somebody_gone(infos);
     for (Proc proc : procs) {

@@ -55,7 +55,7 @@ private:
     template <class Message>
     void tell(const Message& message);
     bool ours(const pmix::Proc* proc) const;
-    bool meet(PmixMeeting meeting, std::span<const pmix::Proc> procs,
+    bool meet(PmixCollective collective, std::span<const pmix::Proc> procs,
               std::span<const pmix::Info> infos, std::string bytes, Done done, void* context);
 
     const int socket_;

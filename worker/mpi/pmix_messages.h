@@ -179,19 +179,19 @@ struct PmixAborted {
     static constexpr PmixKind kKind = PmixKind::aborted;
 };
 
-enum class PmixMeeting : std::uint8_t { fence, connect, disconnect };
+enum class PmixCollective : std::uint8_t { fence, connect, disconnect };
 
 /// All of this host's ranks that take part have come.
 struct PmixFence {
     std::uint64_t id = 0;
-    PmixMeeting meeting{};
+    PmixCollective collective{};
     std::vector<std::uint32_t> ranks;  ///< who takes part; empty: all
     std::string bytes;
     bool lost = false;  ///< one of them has ended instead
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("id", m.id), f("meeting", m.meeting), f("ranks", m.ranks), f("bytes", m.bytes);
+        f("id", m.id), f("collective", m.collective), f("ranks", m.ranks), f("bytes", m.bytes);
         f("lost", m.lost);
     }
     static constexpr PmixKind kKind = PmixKind::fence;
@@ -270,7 +270,7 @@ struct PmixSpawn {
 
 /// A host's part of a fence in which some ranks take part, to the first host that has one of them.
 struct PmixPart {
-    PmixMeeting meeting{};
+    PmixCollective collective{};
     std::vector<std::uint32_t> ranks;
     std::uint64_t round = 0;  ///< how often these ranks have met before
     std::uint32_t node_rank = 0;
@@ -279,7 +279,7 @@ struct PmixPart {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("meeting", m.meeting), f("ranks", m.ranks), f("round", m.round);
+        f("collective", m.collective), f("ranks", m.ranks), f("round", m.round);
         f("node_rank", m.node_rank), f("bytes", m.bytes), f("lost", m.lost);
     }
     static constexpr PmixKind kKind = PmixKind::part;
@@ -287,7 +287,7 @@ struct PmixPart {
 
 /// All parts of such a fence, sent back from that host.
 struct PmixWhole {
-    PmixMeeting meeting{};
+    PmixCollective collective{};
     std::vector<std::uint32_t> ranks;
     std::uint64_t round = 0;
     std::string bytes;
@@ -295,7 +295,8 @@ struct PmixWhole {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("meeting", m.meeting), f("ranks", m.ranks), f("round", m.round), f("bytes", m.bytes);
+        f("collective", m.collective), f("ranks", m.ranks), f("round", m.round),
+            f("bytes", m.bytes);
         f("lost", m.lost);
     }
     static constexpr PmixKind kKind = PmixKind::whole;

@@ -16,13 +16,13 @@ constexpr std::chrono::seconds kHoldTime{3};
 constexpr std::string_view kWaitsFor =
     "the other ranks in MPI_Init, MPI_Finalize or another fence of PMIx";
 
-std::string_view fence_name(PmixMeeting meeting) {
-    switch (meeting) {
-        case PmixMeeting::connect:
+std::string_view fence_name(PmixCollective collective) {
+    switch (collective) {
+        case PmixCollective::connect:
             return "dtrun/pmix/connect";
-        case PmixMeeting::disconnect:
+        case PmixCollective::disconnect:
             return "dtrun/pmix/disconnect";
-        case PmixMeeting::fence:
+        case PmixCollective::fence:
             break;
     }
     return "dtrun/pmix";
@@ -36,7 +36,7 @@ PmixRequests::PmixRequests(asio::any_io_executor executor, MpiNetwork& network,
       observer_(observer),
       world_(std::move(world)),
       process_(process),
-      meetings_(
+      collectives_(
           world_,
           [this](std::uint32_t node, Bytes frame) { network_.mail(node, std::move(frame)); },
           [this](std::uint64_t id, bool lost, std::string bytes) {
@@ -107,11 +107,11 @@ void PmixRequests::on(PmixFence& message) {
     std::ranges::copy_if(world_.ranks, std::back_inserter(wait.ranks), [&](std::uint32_t rank) {
         return message.ranks.empty() || std::ranges::binary_search(message.ranks, rank);
     });
-    if (!message.ranks.empty()) return meetings_.come(std::move(message));
+    if (!message.ranks.empty()) return collectives_.come(std::move(message));
     // This host does not enter the fence: the other hosts, too, wait until the head knows of the
     // rank's end.
     if (message.lost) return fence_ended(message.id, true, {});
-    network_.fence(fence_name(message.meeting), std::move(message.bytes),
+    network_.fence(fence_name(message.collective), std::move(message.bytes),
                    [this, alive = std::weak_ptr(alive_), id = message.id](auto fenced) {
                        if (alive.expired()) return;
                        std::string all;
@@ -161,11 +161,11 @@ void PmixRequests::take_mail(std::string_view bytes) {
     switch ((*frame)->kind) {
         case PmixKind::part:
             if (auto part = pmix_decode<PmixPart>((*frame)->payload))
-                meetings_.take(std::move(*part));
+                collectives_.take(std::move(*part));
             break;
         case PmixKind::whole:
             if (auto whole = pmix_decode<PmixWhole>((*frame)->payload))
-                meetings_.take(std::move(*whole));
+                collectives_.take(std::move(*whole));
             break;
         case PmixKind::ask:
             if (const auto ask = pmix_decode<PmixAsk>((*frame)->payload)) asked(*ask);

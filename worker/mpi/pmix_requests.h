@@ -3,7 +3,7 @@
 #include "base/loop/asio.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/mpi/network.h"
-#include "worker/mpi/pmix_meetings.h"
+#include "worker/mpi/pmix_collectives.h"
 #include "worker/mpi/pmix_messages.h"
 #include "worker/mpi/pmix_names.h"
 #include "worker/mpi/world.h"
@@ -87,7 +87,7 @@ private:
     MpiObserver& observer_;
     const MpiWorld world_;
     Process& process_;
-    PmixMeetings meetings_;
+    PmixCollectives collectives_;
     PmixNames names_;
     std::map<std::uint64_t, Wait> fences_;         ///< without an answer, by id
     std::map<std::uint32_t, Deadline> connected_;  ///< ranks, since when

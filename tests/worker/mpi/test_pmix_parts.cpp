@@ -3,8 +3,8 @@
 #include "tests/support/seed.h"
 #include "tests/worker/mpi/pmi_hosts.h"
 #include "worker/mpi/pmix_abi.h"
+#include "worker/mpi/pmix_collectives.h"
 #include "worker/mpi/pmix_environment.h"
-#include "worker/mpi/pmix_meetings.h"
 #include "worker/mpi/pmix_names.h"
 
 #include <random>
@@ -15,13 +15,13 @@ using Strings = std::vector<std::string>;
 
 namespace {
 
-/// Hosts' meetings, and the mail between them.
+/// Hosts' collectives, and the mail between them.
 struct Hosts {
     explicit Hosts(std::vector<std::uint32_t> sizes) {
         for (std::uint32_t host = 0; host < sizes.size(); ++host)
             worlds.push_back(mpi_world(sizes, host));
         for (std::uint32_t host = 0; host < sizes.size(); ++host)
-            meetings.push_back(std::make_unique<PmixMeetings>(
+            collectives.push_back(std::make_unique<PmixCollectives>(
                 worlds[host],
                 [this](std::uint32_t to, Bytes frame) { mail.emplace_back(to, frame); },
                 [this, host](std::uint64_t id, bool lost, std::string bytes) {
@@ -31,7 +31,8 @@ struct Hosts {
 
     void come(std::uint32_t host, std::uint64_t id, std::vector<std::uint32_t> ranks,
               std::string bytes, bool lost = false) {
-        meetings[host]->come({id, PmixMeeting::fence, std::move(ranks), std::move(bytes), lost});
+        collectives[host]->come(
+            {id, PmixCollective::fence, std::move(ranks), std::move(bytes), lost});
     }
     void deliver(std::size_t which) {
         const auto [to, frame] = mail[which];
@@ -41,9 +42,9 @@ struct Hosts {
         const auto next = frames.next();
         REQUIRE((next && *next));
         if ((*next)->kind == PmixKind::part)
-            meetings[to]->take(pmix_decode<PmixPart>((*next)->payload).value());
+            collectives[to]->take(pmix_decode<PmixPart>((*next)->payload).value());
         else
-            meetings[to]->take(pmix_decode<PmixWhole>((*next)->payload).value());
+            collectives[to]->take(pmix_decode<PmixWhole>((*next)->payload).value());
     }
     void deliver_all() {
         while (!mail.empty()) deliver(0);
@@ -54,7 +55,7 @@ struct Hosts {
     }
 
     std::vector<MpiWorld> worlds;
-    std::vector<std::unique_ptr<PmixMeetings>> meetings;
+    std::vector<std::unique_ptr<PmixCollectives>> collectives;
     std::vector<std::pair<std::uint32_t, Bytes>> mail;
     Strings done;
 };
@@ -106,12 +107,12 @@ TEST_CASE("all who meet learn that a rank of them has ended", "[mpi][pmix]") {
 
 TEST_CASE("mail about ranks that do not exist, or other hosts', changes nothing", "[mpi][pmix]") {
     Hosts hosts({1, 1});
-    hosts.meetings[0]->take(PmixPart{PmixMeeting::fence, {0, 9}, 0, 1, "x", false});
-    hosts.meetings[0]->take(PmixPart{PmixMeeting::fence, {}, 0, 1, "x", false});
-    hosts.meetings[0]->take(PmixPart{PmixMeeting::fence, {1, 0}, 0, 1, "x", false});
-    hosts.meetings[0]->take(PmixPart{PmixMeeting::fence, {0, 1}, 0, 7, "x", false});
-    hosts.meetings[1]->take(PmixPart{PmixMeeting::fence, {0, 1}, 0, 0, "x", false});
-    hosts.meetings[0]->take(PmixWhole{PmixMeeting::fence, {0, 1}, 0, "x", false});
+    hosts.collectives[0]->take(PmixPart{PmixCollective::fence, {0, 9}, 0, 1, "x", false});
+    hosts.collectives[0]->take(PmixPart{PmixCollective::fence, {}, 0, 1, "x", false});
+    hosts.collectives[0]->take(PmixPart{PmixCollective::fence, {1, 0}, 0, 1, "x", false});
+    hosts.collectives[0]->take(PmixPart{PmixCollective::fence, {0, 1}, 0, 7, "x", false});
+    hosts.collectives[1]->take(PmixPart{PmixCollective::fence, {0, 1}, 0, 0, "x", false});
+    hosts.collectives[0]->take(PmixWhole{PmixCollective::fence, {0, 1}, 0, "x", false});
     CHECK(hosts.mail.empty());
     CHECK(hosts.done.empty());
     hosts.come(1, 1, {0, 1}, "b");
@@ -229,7 +230,7 @@ TEST_CASE("nobody waits in the store any more when a generation's names have gon
 }
 
 TEST_CASE("frames of PMIx arrive whole, however they are cut", "[mpi][pmix]") {
-    PmixFence fence{5, PmixMeeting::connect, {1, 4, 70'000}, std::string("a\0b", 3), true};
+    PmixFence fence{5, PmixCollective::connect, {1, 4, 70'000}, std::string("a\0b", 3), true};
     const Bytes one = pmix_encode(fence);
     const Bytes bytes = one + pmix_encode(PmixServing{4711}) + one;
     for (std::size_t step = 1; step < bytes.size(); ++step) {
@@ -243,7 +244,7 @@ TEST_CASE("frames of PMIx arrive whole, however they are cut", "[mpi][pmix]") {
         REQUIRE(found.size() == 3);
         const auto decoded = pmix_decode<PmixFence>(found[2].payload).value();
         CHECK(decoded.id == 5);
-        CHECK(decoded.meeting == PmixMeeting::connect);
+        CHECK(decoded.collective == PmixCollective::connect);
         CHECK(decoded.ranks == fence.ranks);
         CHECK(decoded.bytes == fence.bytes);
         CHECK(decoded.lost);

@@ -1,4 +1,4 @@
-#include "worker/client/step/meeting.h"
+#include "worker/client/step/rendezvous.h"
 
 #include "hostfiles/nodelist.h"
 #include "worker/client/step/key.h"
@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kHelperSearchTime{5};
 
 }  // namespace
 
-Outcome<FrameSocket> StepMeeting::meet(const Hello& hello, const WaitContext& context) {
+Outcome<FrameSocket> StepRendezvous::meet(const Hello& hello, const WaitContext& context) {
     const bool is_rank = hello.rank != kNoRank;
     const bool is_first = hello.rank == Rank{0};
     const auto nodes = expand_nodelist(step_.nodes, "SLURM_STEP_NODELIST");
@@ -47,7 +47,7 @@ Outcome<FrameSocket> StepMeeting::meet(const Hello& hello, const WaitContext& co
     return socket;
 }
 
-Outcome<void> StepMeeting::explain(Failure why, std::chrono::milliseconds waited) {
+Outcome<void> StepRendezvous::explain(Failure why, std::chrono::milliseconds waited) {
     if (!server_) {
         if (why.code == DTRUN_TIMED_OUT)
             why.text = "rank 0 is there, but does not say that all ranks have come";
@@ -63,7 +63,7 @@ Outcome<void> StepMeeting::explain(Failure why, std::chrono::milliseconds waited
     return std::unexpected(std::move(why));
 }
 
-void StepMeeting::leave(std::string_view failure, std::function<bool()> give_up) {
+void StepRendezvous::leave(std::string_view failure, std::function<bool()> give_up) {
     if (!server_) return;
     if (!failure.empty())
         server_->end(fmt::format("rank 0: {}", failure));

@@ -8,6 +8,6 @@ namespace dtrun::fronts {
 /// Decides whose ranks the job has, by what torchrun's words say of where nodes meet: those of this machine
 /// alone, of all hosts from this one command, or of one node of a job that nodes enter by themselves.
 /// Errc: invalid_input
-Result<void> set_meeting(ParsedTorchrun& parsed, plan::EnvironmentView environment);
+Result<void> set_rendezvous(ParsedTorchrun& parsed, plan::EnvironmentView environment);
 
 }  // namespace dtrun::fronts

@@ -16,13 +16,13 @@ namespace dtrun::mpi {
 /// have such a rank mail their part to the first of them, which mails the whole back.
 ///
 /// Thread: one.
-class PmixMeetings {
+class PmixCollectives {
 public:
     using Mail = std::function<void(std::uint32_t node_rank, Bytes frame)>;
     /// \param lost  a rank that took part has ended instead
     using Done = std::function<void(std::uint64_t id, bool lost, std::string bytes)>;
     /// \param world  outlives this
-    PmixMeetings(const MpiWorld& world, Mail mail, Done done);
+    PmixCollectives(const MpiWorld& world, Mail mail, Done done);
 
     /// Our ranks have come. The `ranks` of it are not empty, sorted, and all in the world.
     void come(PmixFence fence);
@@ -31,7 +31,7 @@ public:
 
 private:
     using Ranks = std::vector<std::uint32_t>;
-    using Who = std::pair<PmixMeeting, Ranks>;
+    using Who = std::pair<PmixCollective, Ranks>;
     using Key = std::pair<Who, std::uint64_t>;  ///< and the round
     struct Gathering {
         std::set<std::uint32_t> nodes;  ///< that have come

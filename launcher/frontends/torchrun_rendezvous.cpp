@@ -1,4 +1,4 @@
-#include "launcher/frontends/torchrun_meeting.h"
+#include "launcher/frontends/torchrun_rendezvous.h"
 
 #include "base/strings.h"
 #include "launcher/cli/elastic_rows.h"
@@ -45,7 +45,7 @@ bool is_typed_on_each(const ParsedTorchrun& parsed) {
 
 /// The flags given that say where ranks meet, which dtrun does not need.
 /// \param at_endpoint  nodes meet there indeed
-std::vector<std::string> meeting_words(const TorchrunArgs& words, bool at_endpoint) {
+std::vector<std::string> rendezvous_words(const TorchrunArgs& words, bool at_endpoint) {
     std::vector<std::string> given;
     const bool known =
         words.backend.empty() || words.backend == "static" || words.backend == "c10d";
@@ -62,7 +62,7 @@ std::vector<std::string> meeting_words(const TorchrunArgs& words, bool at_endpoi
 void add_notes(const TorchrunArgs& words, std::vector<std::string>& notes,
                bool at_endpoint = false) {
     const auto given =
-        words.standalone ? std::vector<std::string>{} : meeting_words(words, at_endpoint);
+        words.standalone ? std::vector<std::string>{} : rendezvous_words(words, at_endpoint);
     if (!given.empty())
         notes.push_back(
             fmt::format("{} {} no effect: dtrun brings the ranks together itself, on an address "
@@ -212,7 +212,7 @@ Result<void> join_by_hand(ParsedTorchrun& parsed, plan::EnvironmentView environm
 
 }  // namespace
 
-Result<void> set_meeting(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
+Result<void> set_rendezvous(ParsedTorchrun& parsed, plan::EnvironmentView environment) {
     plan::Options& options = parsed.options;
     const TorchrunArgs& words = parsed.own;
     if (meets_at_master(words)) cli::set_master(options, words.master_addr, words.master_port);

@@ -1,4 +1,4 @@
-#include "launcher/head/meeting.h"
+#include "launcher/head/master_election.h"
 
 #include "base/log.h"
 #include "hostfiles/nodelist.h"
@@ -16,17 +16,17 @@ constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to com
 
 }  // namespace
 
-Meeting::Meeting(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
-                 std::function<bool()> given_up)
+MasterElection::MasterElection(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
+                               std::function<bool()> given_up)
     : hosts_(hosts),
       given_up_(std::move(given_up)),
       answered_(std::move(executor), Timer::time_point::max()) {
-    router.on<Reached>(this, &Meeting::reached);
+    router.on<Reached>(this, &MasterElection::reached);
 }
 
-asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> addresses,
-                                                     std::uint16_t port, std::vector<HostId> others,
-                                                     bool last) {
+asio::awaitable<std::string> MasterElection::common_address(std::vector<std::string> addresses,
+                                                            std::uint16_t port,
+                                                            std::vector<HostId> others, bool last) {
     answers_.clear();
     asking_ = true;
     const Probe probe{addresses, port, static_cast<std::uint32_t>(kProbeLimit.count())};
@@ -51,7 +51,7 @@ asio::awaitable<std::string> Meeting::common_address(std::vector<std::string> ad
     co_return std::string();
 }
 
-void Meeting::warn(const std::vector<std::string>& addresses) const {
+void MasterElection::warn(const std::vector<std::string>& addresses) const {
     std::vector<std::string> cut_off;
     std::string why;  // the first host's reason, which stands for all
     for (const auto& [host, answer] : answers_) {
@@ -66,7 +66,7 @@ void Meeting::warn(const std::vector<std::string>& addresses) const {
               hosts_.name_of_host(Rank{0}));
 }
 
-void Meeting::reached(HostId host, const Reached& reached) {
+void MasterElection::reached(HostId host, const Reached& reached) {
     if (!asking_) return;
     answers_[host] = reached;
     answered_.cancel();

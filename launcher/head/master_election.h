@@ -18,11 +18,11 @@ namespace dtrun::head {
 /// Finds where the ranks of a job meet: an address of rank 0's host that every other host can reach.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it.
-class Meeting {
+class MasterElection {
 public:
     /// \param given_up  nobody wants to know any more
-    Meeting(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
-            std::function<bool()> given_up);
+    MasterElection(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
+                   std::function<bool()> given_up);
 
     /// Has `others` try to connect to each of `addresses`.
     /// \param last  no other addresses will be tried: a failure is followed by a warning

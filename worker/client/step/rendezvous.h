@@ -20,9 +20,9 @@ namespace dtrun::embedded {
 ///
 /// Thread: one at a time, which starts or leaves; once meet() has returned, unmet() and serves() may
 /// be asked by any. Lifetime: owns the server, which ends with leave() or with this object.
-class StepMeeting {
+class StepRendezvous {
 public:
-    explicit StepMeeting(SlurmStep step) : step_(std::move(step)) {}
+    explicit StepRendezvous(SlurmStep step) : step_(std::move(step)) {}
 
     /// Connects to the step's server. If the ranks have no way to recognise each other, the reason
     /// is kept in unmet() and is not an error yet: this rank may only want to know its place. A way
