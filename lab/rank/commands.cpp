@@ -62,30 +62,30 @@ void set_shape(ShapeRecord& shape, std::string backend, const Places& places, st
 }
 
 /// The memory that a backend works on. All ranks find it, or none.
-Result<MemoryKind> find_memory(const std::string& backend, const Membership& membership,
+Result<MemoryKind> find_memory(const std::string& backend, const RankGroup& group,
                                std::uint32_t local_rank) {
     const collectives::BackendRow* const row = collectives::find_backend(backend);
     if (row == nullptr || !row->on_device()) return MemoryKind();
     auto device = collectives::Device::open(local_rank);
     const auto found = device ? Result<void>() : Result<void>(std::unexpected(device.error()));
-    if (auto all = membership.agree("dtrun-bench/gpu", found); !all)
+    if (auto all = group.agree("dtrun-bench/gpu", found); !all)
         return fail(all.error(), "backend {}", backend);
     return MemoryKind(std::move(*device));
 }
 
-Result<Connected> connect(const std::string& backend, const Membership& membership) {
+Result<Connected> connect(const std::string& backend, const RankGroup& group) {
     Connected connected;
-    const auto places = find_places(membership);
+    const auto places = find_places(group);
     if (!places) return std::unexpected(places.error());
     connected.places = *places;
-    auto memory = find_memory(backend, membership, places->local_rank);
+    auto memory = find_memory(backend, group, places->local_rank);
     if (!memory) return std::unexpected(memory.error());
     connected.memory = std::move(*memory);
     const Clock::time_point begin = Clock::now();
-    auto comm = Comm::create(membership, backend, connected.memory.on_device());
+    auto comm = Comm::create(group, backend, connected.memory.on_device());
     if (!comm) return std::unexpected(comm.error());
     const double own_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-    const auto times = membership.gather("dtrun-bench/bootstrap", fmt::format("{}", own_ms));
+    const auto times = group.gather("dtrun-bench/bootstrap", fmt::format("{}", own_ms));
     if (!times) return std::unexpected(times.error());
     double slowest_ms = 0;
     for (const std::string& time : *times) slowest_ms = std::max(slowest_ms, std::stod(time));
@@ -134,19 +134,18 @@ RowRecord record_of(const Row& row, const Connected& connected, const SweepOptio
 
 }  // namespace
 
-Result<void> run_facts(const RankOptions& options, const Membership& membership,
-                       const Print& print) {
-    const auto places = find_places(membership);
+Result<void> run_facts(const RankOptions& options, const RankGroup& group, const Print& print) {
+    const auto places = find_places(group);
     if (!places) return std::unexpected(places.error());
     // One rank of each host collects the host's facts.
     const std::string own =
-        places->local_rank == 0 ? line_of(collect_host_facts(membership.host())) : "";
-    const auto all = membership.gather("dtrun-bench/facts", own);
+        places->local_rank == 0 ? line_of(collect_host_facts(group.host())) : "";
+    const auto all = group.gather("dtrun-bench/facts", own);
     if (!all) return std::unexpected(all.error());
     for (const std::string& line : *all)
         if (!line.empty()) print(line);
     for (const std::string& backend : options.backends) {
-        const auto connected = connect(backend, membership);
+        const auto connected = connect(backend, group);
         if (connected)
             print(line_of(connected->record));
         else
@@ -155,9 +154,8 @@ Result<void> run_facts(const RankOptions& options, const Membership& membership,
     return {};
 }
 
-Result<void> run_sweep(const RankOptions& options, const Membership& membership,
-                       const Print& print) {
-    const auto connected = connect(options.backend, membership);
+Result<void> run_sweep(const RankOptions& options, const RankGroup& group, const Print& print) {
+    const auto connected = connect(options.backend, group);
     if (!connected) return std::unexpected(connected.error());
     print(line_of(connected->record));
     return sweep(
@@ -166,14 +164,13 @@ Result<void> run_sweep(const RankOptions& options, const Membership& membership,
         [&](const Error& error) { print(line_of(ErrorRecord{error.message})); });
 }
 
-Result<void> run_pairs(const RankOptions& options, const Membership& membership,
-                       const Print& print) {
-    const auto hosts = membership.gather("dtrun-bench/hosts", membership.host());
+Result<void> run_pairs(const RankOptions& options, const RankGroup& group, const Print& print) {
+    const auto hosts = group.gather("dtrun-bench/hosts", group.host());
     if (!hosts) return std::unexpected(hosts.error());
-    const auto connected = connect(options.backend, membership);
+    const auto connected = connect(options.backend, group);
     if (!connected) return std::unexpected(connected.error());
     print(line_of(connected->record));
-    return measure_pairs(options.pairs, membership, *connected->comm, connected->memory,
+    return measure_pairs(options.pairs, group, *connected->comm, connected->memory,
                          [&](const PairTimes& times) {
                              PairRecord record;
                              set_shape(record, connected->comm->backend(), connected->places,

@@ -11,11 +11,8 @@ namespace dtrun::lab::rank {
 using Print = std::function<void(const std::string& line)>;
 
 /// What this rank does for each command, together with all others.
-Result<void> run_facts(const RankOptions& options, const Membership& membership,
-                       const Print& print);
-Result<void> run_sweep(const RankOptions& options, const Membership& membership,
-                       const Print& print);
-Result<void> run_pairs(const RankOptions& options, const Membership& membership,
-                       const Print& print);
+Result<void> run_facts(const RankOptions& options, const RankGroup& group, const Print& print);
+Result<void> run_sweep(const RankOptions& options, const RankGroup& group, const Print& print);
+Result<void> run_pairs(const RankOptions& options, const RankGroup& group, const Print& print);
 
 }  // namespace dtrun::lab::rank

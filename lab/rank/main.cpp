@@ -20,28 +20,28 @@ void print_line(const std::string& line) {
     std::fflush(stdout);
 }
 
-Result<void> run(const RankOptions& options, const Membership& membership, const Print& print) {
-    if (options.command == Command::facts) return run_facts(options, membership, print);
-    if (options.command == Command::sweep) return run_sweep(options, membership, print);
-    return run_pairs(options, membership, print);
+Result<void> run(const RankOptions& options, const RankGroup& group, const Print& print) {
+    if (options.command == Command::facts) return run_facts(options, group, print);
+    if (options.command == Command::sweep) return run_sweep(options, group, print);
+    return run_pairs(options, group, print);
 }
 
 int run_as_rank(const RankOptions& options) {
-    auto membership = Membership::join();
-    if (!membership) {
-        print_line(line_of(ErrorRecord{membership.error().message}));
+    auto group = RankGroup::join();
+    if (!group) {
+        print_line(line_of(ErrorRecord{group.error().message}));
         return kFailed;
     }
-    const std::uint32_t rank = membership->rank();
+    const std::uint32_t rank = group->rank();
     const Print print = [rank](const std::string& line) {
         if (rank == 0) print_line(line);
     };
-    const auto done = run(options, *membership, print);
+    const auto done = run(options, *group, print);
     if (!done) {
         print(line_of(ErrorRecord{done.error().message}));
         std::fprintf(stderr, "dtrun-bench-rank: rank %u: %s\n", rank, done.error().message.c_str());
     }
-    membership->leave(done ? "" : done.error().message);
+    group->leave(done ? "" : done.error().message);
     return done ? 0 : kFailed;
 }
 

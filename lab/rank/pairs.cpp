@@ -159,8 +159,8 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> all_pairs(std::uint32_t ran
     return pairs;
 }
 
-Result<void> measure_pairs(const PairsOptions& options, const Membership& membership,
-                           const Comm& comm, const MemoryKind& kind,
+Result<void> measure_pairs(const PairsOptions& options, const RankGroup& group, const Comm& comm,
+                           const MemoryKind& kind,
                            const std::function<void(const PairTimes&)>& told) {
     if (comm.size() < 2)
         return fail(Errc::invalid_input, "one rank has nobody to send to; a pair takes two");
@@ -175,7 +175,7 @@ Result<void> measure_pairs(const PairsOptions& options, const Membership& member
             if (!found) return fail(found.error(), "ranks {} and {}", a, b);
             if (comm.rank() == a) own = text_of(*found);
         }
-        const auto all = membership.gather("dtrun-bench/pair", own);
+        const auto all = group.gather("dtrun-bench/pair", own);
         if (!all) return std::unexpected(all.error());
         const auto found = found_of((*all)[a]);
         if (!found) return std::unexpected(found.error());

@@ -34,8 +34,8 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> all_pairs(std::uint32_t ran
 /// part in it wait in the job's store, so that they take neither network nor processors.
 /// \param told  called on every rank with the same times
 /// Errc: invalid_input (a single rank); those of the communicator; internal (out of memory)
-Result<void> measure_pairs(const PairsOptions& options, const Membership& membership,
-                           const Comm& comm, const MemoryKind& kind,
+Result<void> measure_pairs(const PairsOptions& options, const RankGroup& group, const Comm& comm,
+                           const MemoryKind& kind,
                            const std::function<void(const PairTimes&)>& told);
 
 }  // namespace dtrun::lab::rank

@@ -33,17 +33,17 @@ Result<void> checked(int code) {
     return fail(errc_of(code), "{}", dtrun_comm_error_text());
 }
 
-Result<Membership> Membership::join() {
+Result<RankGroup> RankGroup::join() {
     dtrun_worker* worker = nullptr;
     if (const int code = dtrun_init(nullptr, &worker); code != DTRUN_OK)
         return fail(errc_of(code), "{}", dtrun_error_text());
-    Membership membership;
-    membership.worker_.reset(worker);
-    return membership;
+    RankGroup group;
+    group.worker_.reset(worker);
+    return group;
 }
 
-Result<std::vector<std::string>> Membership::gather(std::string_view name,
-                                                    const std::string& own) const {
+Result<std::vector<std::string>> RankGroup::gather(std::string_view name,
+                                                   const std::string& own) const {
     if (size() == 1) return std::vector{own};
     dtrun_list all{};
     if (const int code = dtrun_fence(worker_.get(), view(name), view(own), kMeetMs, &all);
@@ -56,7 +56,7 @@ Result<std::vector<std::string>> Membership::gather(std::string_view name,
     return texts;
 }
 
-Result<void> Membership::agree(std::string_view name, const Result<void>& own) const {
+Result<void> RankGroup::agree(std::string_view name, const Result<void>& own) const {
     std::string text;
     if (!own) text = fmt::format("rank {} on {}: {}", rank(), host(), own.error().message);
     const auto all = gather(name, text);
@@ -66,31 +66,31 @@ Result<void> Membership::agree(std::string_view name, const Result<void>& own) c
     return {};
 }
 
-void Membership::leave(const std::string& failure) {
+void RankGroup::leave(const std::string& failure) {
     dtrun_finalize(worker_.release(), failure.empty() ? nullptr : failure.c_str());
 }
 
-Result<Places> find_places(const Membership& membership) {
-    const auto hosts = membership.gather("dtrun-bench/places", membership.host());
+Result<Places> find_places(const RankGroup& group) {
+    const auto hosts = group.gather("dtrun-bench/places", group.host());
     if (!hosts) return std::unexpected(hosts.error());
     std::map<std::string_view, std::uint32_t> slots;
     Places places;
     for (std::uint32_t rank = 0; rank < hosts->size(); ++rank) {
         const std::uint32_t before = slots[(*hosts)[rank]]++;
-        if (rank == membership.rank()) places.local_rank = before;
+        if (rank == group.rank()) places.local_rank = before;
         places.slots_per_host = std::max(places.slots_per_host, before + 1);
     }
     places.hosts = static_cast<std::uint32_t>(slots.size());
     return places;
 }
 
-Result<Comm> Comm::create(const Membership& membership, const std::string& backend, bool device) {
+Result<Comm> Comm::create(const RankGroup& group, const std::string& backend, bool device) {
     dtrun_comm_options options{};
     options.size = sizeof options;
     options.backend = backend.c_str();
     options.device_memory = device ? 1 : 0;
     dtrun_comm* made = nullptr;
-    if (auto done = checked(dtrun_comm_create(membership.get(), &options, &made)); !done) {
+    if (auto done = checked(dtrun_comm_create(group.get(), &options, &made)); !done) {
         const bool names_it = done.error().message.find("\"" + backend + "\"") != std::string::npos;
         if (names_it) return std::unexpected(done.error());
         return fail(done.error(), "backend {}", backend);

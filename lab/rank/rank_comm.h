@@ -13,10 +13,10 @@
 namespace dtrun::lab::rank {
 
 /// This process's place in the job.
-class Membership {
+class RankGroup {
 public:
     /// Errc: timed_out, internal
-    static Result<Membership> join();
+    static Result<RankGroup> join();
 
     dtrun_worker* get() const { return worker_.get(); }
     std::uint32_t rank() const { return dtrun_rank(worker_.get()); }
@@ -43,15 +43,14 @@ struct Places {
     std::uint32_t slots_per_host = 1;  ///< of the host with most
     std::uint32_t local_rank = 0;      ///< of this rank on its host
 };
-Result<Places> find_places(const Membership& membership);
+Result<Places> find_places(const RankGroup& group);
 
 /// A communicator of all ranks of the job.
 class Comm {
 public:
     /// \param device  arrays are in memory of the current GPU
     /// Errc: not_found (no such backend), timed_out, internal
-    static Result<Comm> create(const Membership& membership, const std::string& backend,
-                               bool device);
+    static Result<Comm> create(const RankGroup& group, const std::string& backend, bool device);
 
     dtrun_comm* get() const { return comm_.get(); }
     std::uint32_t rank() const { return dtrun_comm_rank(comm_.get()); }

@@ -74,7 +74,7 @@ struct JobOptions {
     std::chrono::milliseconds grace{5'000};
     int max_restarts = 0;
     std::chrono::milliseconds min_uptime{0};  ///< of a rank whose failure leads to a restart
-    /// Hosts may be lost and ranks may fail, and others go on: Generations decides that.
+    /// Hosts may be lost and ranks may fail, and others go on: Membership decides that.
     bool elastic = false;
     bool outlives_hosts = false;  ///< the loss of a host does not end it either
     bool is_part = false;         ///< of a job that a daemon ends, also when all ranks here have

@@ -40,20 +40,20 @@ std::vector<RankAssignment> planned_world(const plan::JobSpec& spec) {
     return world;
 }
 
-Generations generations_of(const plan::JobSpec& spec) {
+Membership generations_of(const plan::JobSpec& spec) {
     if (spec.options.elastic)
-        return Generations(elastic_policy(spec.options), {}, std::random_device{}());
+        return Membership(elastic_policy(spec.options), {}, std::random_device{}());
     JobPolicy policy;
     policy.ranks_start = static_cast<std::uint32_t>(spec.placement.world_size());
     policy.ranks_min = policy.sizes.max = policy.ranks_start;
-    return Generations(policy, planned_world(spec));
+    return Membership(policy, planned_world(spec));
 }
 
 }  // namespace
 
 OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)),
-      generations_(generations_of(context_.spec)),
+      membership_(generations_of(context_.spec)),
       members_(context_.spec.hosts.size()),
       troubles_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
@@ -64,9 +64,9 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
       tasks_(context_.executor) {
     const auto hosts = context_.spec.hosts.hosts();
     for (const HostId host : hosts)
-        generations_.host_listed(
+        membership_.host_listed(
             host, static_cast<std::uint32_t>(context_.spec.hosts[host].ranks.size()), Clock::now());
-    generations_.take_orders();  // starters connect to these by themselves
+    membership_.take_orders();  // starters connect to these by themselves
     context_.agents.on<Paused>(this, &OwnAssigner::paused);
     context_.agents.on<SeveredNews>(
         [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
@@ -78,27 +78,27 @@ void OwnAssigner::listed(HostId host, std::uint32_t slots) {
     while (!members_.has(host)) members_.emplace_back();
     while (!troubles_.has(host)) troubles_.emplace_back();
     if (slots > 0)
-        generations_.host_listed(host, slots, Clock::now());
+        membership_.host_listed(host, slots, Clock::now());
     else
-        generations_.host_delisted(host, Clock::now());
+        membership_.host_delisted(host, Clock::now());
     obey();
 }
 
 void OwnAssigner::left(HostId host) {
     if (!is_elastic()) return;
-    generations_.host_left(host, Clock::now());
+    membership_.host_left(host, Clock::now());
     obey();
 }
 
 void OwnAssigner::entered(HostId host, Member member) {
     members_[host] = std::move(member);
     troubles_[host].clear();
-    generations_.host_ready(host, Clock::now());
+    membership_.host_ready(host, Clock::now());
     if (is_elastic()) obey();
 }
 
 void OwnAssigner::lost(HostId host, const std::string& why) {
-    const bool is_leaving = generations_.is_leaving(host);
+    const bool is_leaving = membership_.is_leaving(host);
     const bool goes_on = is_elastic() || context_.spec.options.recovers_itself;
     if (goes_on && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
@@ -106,7 +106,7 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     if (goes_on) sever(host);
     if (is_elastic()) {  // else Job has its word on it
         const std::string cause = fmt::format("host {} is lost", context_.hosts.name(host));
-        generations_.host_lost(host, cause, Clock::now());
+        membership_.host_lost(host, cause, Clock::now());
         obey();
     }
     wake();
@@ -124,27 +124,27 @@ void OwnAssigner::sever(HostId lost) {
                 return std::ranges::count(hosts[host].addresses, address) > 0;
             });
     if (!addresses.empty())
-        context_.hosts.send_to_all(encode(Sever{generations_.generation(), addresses, false}));
+        context_.hosts.send_to_all(encode(Sever{membership_.generation(), addresses, false}));
 }
 
 void OwnAssigner::failed(HostId host, const std::string& why) {
     if (!is_elastic()) return;
-    if (generations_.generation() > 0 && troubles_[host] != why)
+    if (membership_.generation() > 0 && troubles_[host] != why)
         log::warn("{}: {}", context_.hosts.name(host), why);
     troubles_[host] = why;
-    generations_.host_failed(host, Clock::now());
+    membership_.host_failed(host, Clock::now());
     obey();
 }
 
 /// A process has come to a place where it may get another rank; see RejoinState.
 void OwnAssigner::process_says(HostId host, const RejoinStatus& news) {
     if (!is_elastic() || !context_.hosts.planned_on(host, news.place)) return;
-    generations_.process_says(host, news.place, news.state, Clock::now());
+    membership_.process_says(host, news.place, news.state, Clock::now());
     obey();
 }
 
 void OwnAssigner::ready_to_commit(HostId host, const ReadyToCommit& ready_to_commit) {
-    generations_.host_ready_to_commit(host, ready_to_commit.number, Clock::now());
+    membership_.host_ready_to_commit(host, ready_to_commit.number, Clock::now());
     obey();
 }
 
@@ -153,17 +153,17 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
     if (!is_elastic() || context_.job.ending()) return false;
     const std::string who =
         fmt::format("rank {} on {} failed", exited.rank, context_.hosts.name(host));
-    const Generations::RankEnd how = rank_end(exited, who);
-    const bool runs = generations_.phase() != Generations::Phase::pausing &&
-                      generations_.phase() != Generations::Phase::waiting;
-    using Meaning = Generations::Meaning;
-    const Meaning meaning = generations_.rank_ended(host, exited.place, how, Clock::now());
+    const Membership::RankEnd how = rank_end(exited, who);
+    const bool runs = membership_.phase() != Membership::Phase::pausing &&
+                      membership_.phase() != Membership::Phase::waiting;
+    using Meaning = Membership::Meaning;
+    const Meaning meaning = membership_.rank_ended(host, exited.place, how, Clock::now());
     if (meaning == Meaning::saved || meaning == Meaning::lost) context_.job.rank_left(host);
     if (runs && !how.well && meaning != Meaning::saved && exited.sent_signal == 0) {
         remember_failure(exited);
-        if (generations_.phase() == Generations::Phase::pausing)
+        if (membership_.phase() == Membership::Phase::pausing)
             log::warn("{}: ending all ranks{}", who,
-                      generations_.may_fail() ? ", to start them again" : "");
+                      membership_.may_fail() ? ", to start them again" : "");
         else if (restart_because_)
             context_.output.tell_restart(*std::exchange(restart_because_, std::nullopt));
     }
@@ -173,9 +173,9 @@ bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
 
 void OwnAssigner::tick() {
     if (!is_elastic() || context_.job.ending()) return;
-    generations_.tick(Clock::now());
+    membership_.tick(Clock::now());
     obey();
-    if (generations_.phase() != Generations::Phase::waiting)
+    if (membership_.phase() != Membership::Phase::waiting)
         told_waiting_.reset();
     else if (!told_waiting_ || Clock::now() >= *told_waiting_ + kWaitingNews)
         tell_waiting();
@@ -187,7 +187,7 @@ void OwnAssigner::wake() {
 }
 
 bool OwnAssigner::is_current(std::uint64_t generation) const {
-    return generation == generations_.generation();
+    return generation == membership_.generation();
 }
 
 void OwnAssigner::begin() {
@@ -196,13 +196,12 @@ void OwnAssigner::begin() {
 
 /// Carries out what the state machine has decided.
 void OwnAssigner::obey() {
-    auto orders = generations_.take_orders();
+    auto orders = membership_.take_orders();
     if (context_.job.ending()) return;
     for (const HostId host : orders.connect) context_.connect(host);
     if (orders.pause || orders.sever) notice_.forget();
     if (orders.pause) pause(*orders.pause);
-    if (orders.sever)
-        context_.hosts.send_to_all(encode(Sever{generations_.generation(), {}, true}));
+    if (orders.sever) context_.hosts.send_to_all(encode(Sever{membership_.generation(), {}, true}));
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
     if (orders.notify || orders.warn) tell_change(orders.warn);
@@ -210,7 +209,7 @@ void OwnAssigner::obey() {
     for (const HostId host : orders.release) release(host);
     if (orders.ended) return end(*orders.ended);
     if (!orders.begin) return;
-    next_ = World{generations_.generation(), std::move(*orders.begin)};
+    next_ = World{membership_.generation(), std::move(*orders.begin)};
     if (!std::exchange(is_starting_, true)) tasks_.spawn(start_worlds());
 }
 
@@ -237,7 +236,7 @@ void OwnAssigner::restart(const Exited& because) {
                                         context_.hosts.name_of_host(because.rank));
     log::warn("{}: ending all ranks, to start them again ({} of {})", who,
               context_.job.outcome().restarts, context_.spec.options.max_restarts);
-    generations_.restart(who, Clock::now());
+    membership_.restart(who, Clock::now());
     obey();
 }
 
@@ -248,15 +247,15 @@ void OwnAssigner::end_processes(const std::vector<std::pair<HostId, SlotIndex>>&
 }
 
 /// Tells ranks that hosts change. \param warning  that they start again, and have time to save what they have
-void OwnAssigner::tell_change(const std::optional<Generations::Warning>& warning) {
+void OwnAssigner::tell_change(const std::optional<Membership::Warning>& warning) {
     Notify notice;
-    notice.generation = generations_.generation() + 1;
-    notice.reason = generations_.is_draining() ? ChangeReason::left : ChangeReason::joined;
+    notice.generation = membership_.generation() + 1;
+    notice.reason = membership_.is_draining() ? ChangeReason::left : ChangeReason::joined;
     if (warning) {
         log::warn("{}: all ranks start again in {} (--warn-time)", warning->why,
                   in_seconds(warning->time));
         notice.deadline_ms = to_ms(warning->time);
-        notice.signal = generations_.policy().warn_signal;
+        notice.signal = membership_.policy().warn_signal;
     }
     context_.hosts.send_to_all(encode(notice_.make(notice)));
 }
@@ -270,14 +269,14 @@ void OwnAssigner::exchanged() {
 
 /// Starts processes for a world that begins when they are there.
 void OwnAssigner::prepare(const std::vector<RankAssignment>& world) {
-    for (auto& [host, order] : prepare_world(assignments({generations_.generation() + 1, world}))) {
+    for (auto& [host, order] : prepare_world(assignments({membership_.generation() + 1, world}))) {
         order.world.master_address = master_address_;
         log::info("{}: {} new processes", context_.hosts.name(host), order.world.ranks.size());
         context_.hosts.send(host, encode(order));
     }
 }
 
-void OwnAssigner::pause(const Generations::Pausing& pausing) {
+void OwnAssigner::pause(const Membership::Pausing& pausing) {
     const std::chrono::milliseconds grace = context_.spec.options.grace;
     log::info("generation {} is coming: {}", pausing.generation, pausing.why);
     context_.job.pausing();
@@ -290,12 +289,12 @@ void OwnAssigner::pause(const Generations::Pausing& pausing) {
 
 void OwnAssigner::paused(HostId host, const Paused& paused) {
     context_.answers.paused(host, paused.generation);
-    generations_.host_paused(host, paused.generation, Clock::now());
+    membership_.host_paused(host, paused.generation, Clock::now());
     obey();
 }
 
-void OwnAssigner::end(const Generations::End& end) {
-    using Cause = Generations::End::Cause;
+void OwnAssigner::end(const Membership::End& end) {
+    using Cause = Membership::End::Cause;
     Job& job = context_.job;
     const plan::Options& options = context_.spec.options;
     switch (end.cause) {
@@ -306,7 +305,7 @@ void OwnAssigner::end(const Generations::End& end) {
             break;  // Job has its word on it
         case Cause::rank_failed:
             log::warn("{} ranks in a row have failed, each soon after the start: giving up",
-                      Generations::kFailuresInARow);
+                      Membership::kFailuresInARow);
             [[fallthrough]];
         case Cause::too_many_failures:
             if (last_failure_)
@@ -318,8 +317,8 @@ void OwnAssigner::end(const Generations::End& end) {
             job.cannot_go_on(
                 fmt::format("too few slots were there for {}, now {} of the {} that it needs "
                             "(--elastic-timeout)",
-                            in_seconds(options.elastic->timeout), generations_.slots_ready(),
-                            generations_.slots_needed()));
+                            in_seconds(options.elastic->timeout), membership_.slots_ready(),
+                            membership_.slots_needed()));
             break;
         case Cause::resets:
             job.cannot_go_on(end.why + " (--reset-limit)");
@@ -336,8 +335,8 @@ void OwnAssigner::end(const Generations::End& end) {
 }
 
 bool OwnAssigner::is_wanted(std::uint64_t generation) const {
-    return generation == generations_.generation() &&
-           generations_.phase() == Generations::Phase::running && !context_.job.ending();
+    return generation == membership_.generation() &&
+           membership_.phase() == Membership::Phase::running && !context_.job.ending();
 }
 
 /// Starts one world after the other; one that is given up meanwhile has a successor.
@@ -516,17 +515,17 @@ void OwnAssigner::tell_world(const World& world) const {
 }
 
 std::string OwnAssigner::waiting_text() const {
-    return fmt::format("{} of {} slots are there", generations_.slots_ready(),
-                       generations_.slots_needed());
+    return fmt::format("{} of {} slots are there", membership_.slots_ready(),
+                       membership_.slots_needed());
 }
 
 void OwnAssigner::tell_waiting() {
     const Deadline now = Clock::now();
     // At the start the progress line says it.
-    const bool first = !std::exchange(told_waiting_, now) && generations_.generation() == 0;
+    const bool first = !std::exchange(told_waiting_, now) && membership_.generation() == 0;
     if (first) return;
     std::string text = "waiting: " + waiting_text();
-    for (const auto& [host, until] : generations_.cooling())
+    for (const auto& [host, until] : membership_.cooling())
         text += fmt::format("; {} {}, tried again in {:.0f} s", context_.hosts.name(host),
                             troubles_[host], std::chrono::duration<double>(until - now).count());
     log::warn("{}", text);

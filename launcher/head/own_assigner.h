@@ -6,7 +6,7 @@
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/change_notice.h"
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 #include "rendezvous/job/world.h"
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace dtrun::head {
 
-/// Assigns the ranks of a job of this head's own, as Generations decides: all at once, and all again after a
+/// Assigns the ranks of a job of this head's own, as Membership decides: all at once, and all again after a
 /// failure or, in an elastic job, when a host is lost or comes.
 class OwnAssigner final : public Assigner {
 public:
@@ -57,13 +57,13 @@ private:
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<RankAssignment>& ranks);
-    void tell_change(const std::optional<Generations::Warning>& warning);
+    void tell_change(const std::optional<Membership::Warning>& warning);
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
     void release(HostId host);
     void sever(HostId lost);
-    void pause(const Generations::Pausing& pausing);
-    void end(const Generations::End& end);
+    void pause(const Membership::Pausing& pausing);
+    void end(const Membership::End& end);
     bool is_wanted(std::uint64_t generation) const;
     asio::awaitable<void> start_worlds();
     asio::awaitable<void> wait_after_failure();
@@ -79,7 +79,7 @@ private:
     void tell_waiting();
 
     JobContext context_;
-    Generations generations_;
+    Membership membership_;
     ChangeNotice notice_;
     PerHost<Member> members_;        ///< of hosts that have joined
     PerHost<std::string> troubles_;  ///< why a host cannot be used, as far as the user knows

@@ -6,7 +6,7 @@
 #include "launcher/plan/rank_set.h"
 #include "launcher/plan/tag.h"
 #include "launcher/plan/transports.h"
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 #include "rendezvous/wire/binding_request.h"
 #include "rendezvous/wire/job_settings.h"
 

@@ -58,13 +58,13 @@ std::uint64_t first_revision() {
         std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count());
 }
 
-const char* phase_name(const Generations& generations) {
-    using Phase = Generations::Phase;
-    switch (generations.phase()) {
+const char* phase_name(const Membership& membership) {
+    using Phase = Membership::Phase;
+    switch (membership.phase()) {
         case Phase::waiting:
             return "gathering";
         case Phase::running:
-            return generations.is_finishing() ? "finishing" : "running";
+            return membership.is_finishing() ? "finishing" : "running";
         case Phase::pausing:
         case Phase::collecting:
         case Phase::committing:
@@ -129,17 +129,17 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
       hub_(outbox, hub_options(), journal_.get()),
       unused_since_(now) {
     if (!record.policy.empty()) restore_members(record, now, limit);
-    const auto ranks = generations_ ? generations_->world().size() : 0;
+    const auto ranks = membership_ ? membership_->world().size() : 0;
     hub_.restore_generation(generation(), static_cast<std::uint32_t>(ranks));
     db.restore(record.id, hub_, now);
     unsaved_ = false;
-    if (generations_ && generations_->is_finishing()) hub_.fail_fences("a rank has finished");
+    if (membership_ && membership_->is_finishing()) hub_.fail_fences("a rank has finished");
     carry_out();
 }
 
 void ServedJob::restore_members(const JobRecord& record, Deadline now,
                                 std::chrono::milliseconds limit) {
-    generations_.emplace(unpacked<JobPolicy>(record.policy));
+    membership_.emplace(unpacked<JobPolicy>(record.policy));
     for (const auto& [id, bytes] : record.members) {
         const auto saved = unpacked<MemberRecord>(bytes);
         MemberState& state = members_[id] = unpacked<MemberState>(saved.state);
@@ -151,9 +151,9 @@ void ServedJob::restore_members(const JobRecord& record, Deadline now,
     while (hosts_.size() < record.hosts.size()) hosts_.emplace_back();
     while (owners_.size() < hosts_.size()) owners_.emplace_back();
     for (const auto& [id, state] : members_) owners_[state.host] = id;
-    if (const auto done = generations_->restore(record.job, record.hosts, now, limit); !done)
+    if (const auto done = membership_->restore(record.job, record.hosts, now, limit); !done)
         finish(done.error().message, {});
-    else if (generations_->phase() == Generations::Phase::ended)
+    else if (membership_->phase() == Membership::Phase::ended)
         ended_ = "the job has ended";
 }
 
@@ -217,8 +217,8 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
 Result<void> ServedJob::may_enter(const Enter& enter) const {
     if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
     if (enter.again) return fail(Errc::denied, "this host was taken for lost meanwhile");
-    if (!generations_) return {};
-    const JobPolicy& policy = generations_->policy();
+    if (!membership_) return {};
+    const JobPolicy& policy = membership_->policy();
     const JobPolicy asked = policy_of(enter);
     if (enter.policy.ranks_min != 0 &&
         (asked.ranks_min != policy.ranks_min || asked.sizes.max != policy.sizes.max))
@@ -227,7 +227,7 @@ Result<void> ServedJob::may_enter(const Enter& enter) const {
                     escaped(options_.name), policy.ranks_min, policy.sizes.max);
     const bool is_taken = std::ranges::any_of(
         members_, [&enter](const auto& member) { return member.second.order == enter.node_rank; });
-    if (is_taken && generations_->generation() == 0)
+    if (is_taken && membership_->generation() == 0)
         return fail(Errc::denied, "another node is --node-rank {} already", enter.node_rank);
     return {};
 }
@@ -236,15 +236,15 @@ void ServedJob::add_member(const Enter& enter, Deadline now, std::string remote,
                            std::string local) {
     log::info("job {}: {} enters with {}", escaped(options_.name), escaped(enter.name),
               plural(enter.slots, "slot"));
-    if (!generations_) generations_.emplace(policy_of(enter));
+    if (!membership_) membership_.emplace(policy_of(enter));
     MemberState& state = members_[enter.member];
     state.host = free_host();
     owners_[state.host] = enter.member;
     state.order = enter.node_rank != Enter::kAny ? enter.node_rank : kUnplaced;
     hosts_[state.host] = {enter.name,       enter.slots,     std::move(remote),
                           std::move(local), enter.free_port, enter.addresses};
-    generations_->host_listed(state.host, enter.slots, now, state.order);
-    generations_->host_ready(state.host, now);
+    membership_->host_listed(state.host, enter.slots, now, state.order);
+    membership_->host_ready(state.host, now);
 }
 
 /// A number for another host: that of one that has gone, if there is one.
@@ -260,12 +260,12 @@ HostId ServedJob::free_host() {
 void ServedJob::remove(MemberId id, const std::string& why, Deadline now) {
     const HostId host = members_.at(id).host;
     const std::string cause = fmt::format("{}: {}", hosts_[host].name, why);
-    const bool had_ranks = generations_->has_ranks(host);
+    const bool had_ranks = membership_->has_ranks(host);
     if (had_ranks) hub_.fail_fences(cause);
     if (const auto peer = members_.at(id).peer) peers_[*peer].member.reset();
     members_.erase(id);
-    generations_->host_lost(host, cause, now);
-    generations_->host_delisted(host, now);
+    membership_->host_lost(host, cause, now);
+    membership_->host_delisted(host, now);
     hosts_[host] = {};
     owners_[host] = {};
     carry_out();
@@ -314,7 +314,7 @@ Result<void> ServedJob::from_member(MemberId id, const FrameView& frame, Deadlin
             if (!is_below(news->place, hosts_[host].slots)) return {};
             if (news->state == RejoinState::wants_rank)
                 hub_.fail_fences(hosts_[host].name + " asks for a place in the next generation");
-            generations_->process_says(host, news->place, news->state, now);
+            membership_->process_says(host, news->place, news->state, now);
             return {};
         }
         case FrameType::paused: {
@@ -323,13 +323,13 @@ Result<void> ServedJob::from_member(MemberId id, const FrameView& frame, Deadlin
             // Who waits for it at a fence would wait for ever, and end no ranks.
             hub_.fail_fences(fmt::format("{} has gone on to generation {}", hosts_[host].name,
                                          paused->generation));
-            generations_->host_paused(host, paused->generation, now);
+            membership_->host_paused(host, paused->generation, now);
             return {};
         }
         case FrameType::ready_to_commit: {
             const auto ready_to_commit = decode<ReadyToCommit>(frame.payload);
             if (!ready_to_commit) return std::unexpected(ready_to_commit.error());
-            generations_->host_ready_to_commit(host, ready_to_commit->number, now);
+            membership_->host_ready_to_commit(host, ready_to_commit->number, now);
             return {};
         }
         case FrameType::leave: {
@@ -337,7 +337,7 @@ Result<void> ServedJob::from_member(MemberId id, const FrameView& frame, Deadlin
             if (!left) return std::unexpected(left.error());
             if (left->finished) {
                 hub_.fail_fences(hosts_[host].name + " has finished");
-                generations_->host_finished(host, now);
+                membership_->host_finished(host, now);
             }
             remove(id, left->why.substr(0, kTextBytesMax), now);
             return fail(Errc::closed, "left");
@@ -354,9 +354,9 @@ Result<void> ServedJob::rank_exited(HostId host, std::string_view payload, Deadl
     if (!is_below(exited->place, hosts_[host].slots)) return {};
     const std::string& name = hosts_[host].name;
     const std::string who = fmt::format("{}: {}", name, end_text(*exited));
-    using Meaning = Generations::Meaning;
+    using Meaning = Membership::Meaning;
     const Meaning meaning =
-        generations_->rank_ended(host, exited->place, rank_end(*exited, who), now);
+        membership_->rank_ended(host, exited->place, rank_end(*exited, who), now);
     if (meaning == Meaning::lost || meaning == Meaning::saved) hub_.fail_fences(who);
     if (meaning == Meaning::well) hub_.fail_fences(name + " has finished");
     return {};
@@ -396,8 +396,8 @@ void ServedJob::tick(Deadline now) {
     for (const auto& [id, state] : members_)
         if (state.away_until && *state.away_until <= now) gone.push_back(id);
     for (const MemberId id : gone) remove(id, "its connection broke and it did not come back", now);
-    if (!generations_ || generations_->next_deadline() > now) return;
-    generations_->tick(now);
+    if (!membership_ || membership_->next_deadline() > now) return;
+    membership_->tick(now);
     carry_out();
 }
 
@@ -405,13 +405,13 @@ Deadline ServedJob::next_deadline() const {
     Deadline next = std::min(hub_.next_deadline(), unused_until());
     for (const auto& [id, state] : members_)
         if (state.away_until) next = std::min(next, *state.away_until);
-    return generations_ ? std::min(next, generations_->next_deadline()) : next;
+    return membership_ ? std::min(next, membership_->next_deadline()) : next;
 }
 
 /// When a job is forgotten that is only a store, and that nobody is connected to. One with members
 /// has their time limits.
 Deadline ServedJob::unused_until() const {
-    if (!options_.keep_unused || !peers_.empty() || generations_ || is_forgotten_)
+    if (!options_.keep_unused || !peers_.empty() || membership_ || is_forgotten_)
         return Deadline::max();
     return unused_since_ + *options_.keep_unused;
 }
@@ -420,9 +420,9 @@ Deadline ServedJob::unused_until() const {
 
 /// Carries out what the state machine has decided.
 void ServedJob::carry_out() {
-    if (!generations_) return;
+    if (!membership_) return;
     unsaved_ = true;
-    const Generations::Orders orders = generations_->take_orders();
+    const Membership::Orders orders = membership_->take_orders();
     if (ended_) return;
     const std::uint64_t next = generation() + 1;
     if (orders.pause || orders.sever) notice_.forget();
@@ -446,13 +446,13 @@ void ServedJob::carry_out() {
 }
 
 /// Tells ranks that hosts change.
-void ServedJob::tell_change(const std::optional<Generations::Warning>& warning) {
+void ServedJob::tell_change(const std::optional<Membership::Warning>& warning) {
     Notify notice;
     notice.generation = generation() + 1;
-    notice.reason = generations_->is_draining() ? ChangeReason::left : ChangeReason::joined;
+    notice.reason = membership_->is_draining() ? ChangeReason::left : ChangeReason::joined;
     if (warning) {
         notice.deadline_ms = to_ms(warning->time);
-        notice.signal = generations_->policy().warn_signal;
+        notice.signal = membership_->policy().warn_signal;
     }
     send_to_all(notice_.make(notice));
 }
@@ -466,7 +466,7 @@ void ServedJob::begin(const std::vector<RankAssignment>& world) {
         send(host, assign);
 }
 
-void ServedJob::finish(const Generations::End& end) {
+void ServedJob::finish(const Membership::End& end) {
     finish(text_of(end), end.host ? owners_[*end.host] : MemberId{});
 }
 
@@ -478,16 +478,16 @@ void ServedJob::finish(const std::string& why, MemberId because_of) {
     send_to_all(Stop{SIGTERM, kGraceMs, why, false, because_of});
 }
 
-std::string ServedJob::text_of(const Generations::End& end) const {
-    using Cause = Generations::End::Cause;
-    const JobPolicy& policy = generations_->policy();
+std::string ServedJob::text_of(const Membership::End& end) const {
+    using Cause = Membership::End::Cause;
+    const JobPolicy& policy = membership_->policy();
     switch (end.cause) {
         case Cause::finished:
             return "";
         case Cause::too_few:
             if (generation() == 0)
                 return fmt::format("{} of {} ranks came within {} (--start-timeout)",
-                                   generations_->slots_ready(), generations_->slots_needed(),
+                                   membership_->slots_ready(), membership_->slots_needed(),
                                    in_seconds(policy.start_timeout.value_or(policy.timeout)));
             return fmt::format("{} for {} (--elastic-timeout)", end.why,
                                in_seconds(policy.timeout));
@@ -547,7 +547,7 @@ StoreReply ServedJob::drop() {
         return reply;
     }
     is_dropped_ = true;
-    out.boolean(generations_ || hub_.store().size() > 0);
+    out.boolean(membership_ || hub_.store().size() > 0);
     return reply;
 }
 
@@ -556,11 +556,11 @@ void ServedJob::save() {
     JobRecord record;
     record.id = id_;
     record.name = options_.name;
-    if (generations_) {
-        record.policy = packed(generations_->policy());
-        record.job = generations_->save_job();
+    if (membership_) {
+        record.policy = packed(membership_->policy());
+        record.job = membership_->save_job();
         for (const HostId host : hosts_.hosts())
-            record.hosts.push_back(generations_->save_host(host));
+            record.hosts.push_back(membership_->save_host(host));
     }
     for (const auto& [id, state] : members_) {
         const Member& host = hosts_[state.host];
@@ -574,13 +574,13 @@ void ServedJob::save() {
 bool ServedJob::idle() const {
     if (!peers_.empty()) return false;
     if (is_forgotten_) return true;
-    if (generations_) return members_.empty();
+    if (membership_) return members_.empty();
     // Kept answers are needed: a client whose connection broke may repeat its request.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;
 }
 
 bool ServedJob::is_over() const {
-    return is_dropped_ || (generations_ && members_.empty());
+    return is_dropped_ || (membership_ && members_.empty());
 }
 
 void ServedJob::retire() {
@@ -590,7 +590,7 @@ void ServedJob::retire() {
 boost::json::object ServedJob::describe(Deadline now) const {
     boost::json::object job;
     job["name"] = options_.name;
-    job["phase"] = generations_ ? phase_name(*generations_) : "store";
+    job["phase"] = membership_ ? phase_name(*membership_) : "store";
     job["generation"] = hub_.generation();
     job["keys"] = hub_.store().size();
     job["store_bytes"] = hub_.store().bytes();
@@ -606,10 +606,10 @@ boost::json::object ServedJob::describe(Deadline now) const {
         job["slowest_step"] = progress.slowest.step;
         job["fastest_step"] = progress.fastest_step;
     }
-    if (!generations_) return job;
-    job["ranks"] = generations_->world().size();
-    job["ranks_min"] = generations_->policy().ranks_min;
-    job["ranks_max"] = generations_->policy().sizes.max;
+    if (!membership_) return job;
+    job["ranks"] = membership_->world().size();
+    job["ranks_min"] = membership_->policy().ranks_min;
+    job["ranks_max"] = membership_->policy().sizes.max;
     boost::json::array members;
     for (const auto& [id, state] : members_) members.push_back(describe(state));
     job["members"] = std::move(members);
@@ -618,7 +618,7 @@ boost::json::object ServedJob::describe(Deadline now) const {
 
 boost::json::object ServedJob::describe(const MemberState& state) const {
     boost::json::array ranks;
-    for (const RankAssignment& of_world : generations_->world())
+    for (const RankAssignment& of_world : membership_->world())
         if (of_world.host == state.host) ranks.push_back(std::to_underlying(of_world.rank.rank));
     boost::json::object member;
     member["host"] = hosts_[state.host].name;

@@ -4,7 +4,7 @@
 #include "rendezvous/daemon/state_db.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/job/change_notice.h"
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 #include "rendezvous/job/world.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
@@ -23,7 +23,7 @@ namespace dtrun {
 /// One job of a daemon: its members and its hub. Pure except for the journal: it turns frames and
 /// time into frames.
 ///
-/// A member is a host that has come by itself. What its agent says of ranks comes here, and Generations decides what
+/// A member is a host that has come by itself. What its agent says of ranks comes here, and Membership decides what
 /// follows, as in a job of a head.
 ///
 /// The frames it sends must be held until the journal's records are on disk.
@@ -70,7 +70,7 @@ public:
     /// Records changes of the members; to be called before held frames are sent.
     void save();
     const std::string& name() const { return options_.name; }
-    std::uint64_t generation() const { return generations_ ? generations_->generation() : 0; }
+    std::uint64_t generation() const { return membership_ ? membership_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
     /// Of its store and of kept answers.
     std::size_t bytes() const { return hub_.store().bytes() + hub_.answer_bytes(); }
@@ -79,7 +79,7 @@ private:
     /// A member's place in the conversation with it, which outlives its connections.
     struct MemberState {
         HostId host{};
-        std::uint64_t order = 0;  ///< see Generations::host_listed()
+        std::uint64_t order = 0;  ///< see Membership::host_listed()
         SentFrames sent;
         HeardFrames heard;
         std::optional<PeerId> peer{};
@@ -107,11 +107,11 @@ private:
     StoreReply drop();
     Deadline unused_until() const;
     void carry_out();
-    void tell_change(const std::optional<Generations::Warning>& warning);
+    void tell_change(const std::optional<Membership::Warning>& warning);
     void begin(const std::vector<RankAssignment>& world);
-    void finish(const Generations::End& end);
+    void finish(const Membership::End& end);
     void finish(const std::string& why, MemberId because_of);
-    std::string text_of(const Generations::End& end) const;
+    std::string text_of(const Membership::End& end) const;
     template <class Message>
     void send(HostId host, const Message& message);
     template <class Message>
@@ -125,7 +125,7 @@ private:
     Outbox& outbox_;
     StateDb* db_;
     std::unique_ptr<HubJournal> journal_;
-    std::optional<Generations> generations_;  ///< once a member has entered
+    std::optional<Membership> membership_;  ///< once a member has entered
     Hub hub_;
     std::map<PeerId, Peer> peers_;
     std::map<MemberId, MemberState> members_;

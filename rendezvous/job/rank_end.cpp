@@ -12,7 +12,7 @@ std::string end_text(const Exited& exited) {
                : fmt::format("rank {} exited with code {}", exited.rank, exited.code);
 }
 
-Generations::RankEnd rank_end(const Exited& exited, std::string who) {
+Membership::RankEnd rank_end(const Exited& exited, std::string who) {
     const bool is_well = exited.code == 0 && exited.signal == 0 && exited.mpi != MpiUse::aborted;
     // Signals that end a program from outside.
     const bool was_ended = exited.signal == SIGKILL || exited.signal == SIGTERM ||

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <string>
@@ -11,6 +11,6 @@ namespace dtrun {
 std::string end_text(const Exited& exited);
 
 /// What the end of a process is to the generations of its job. \param who  for messages: whose end it is
-Generations::RankEnd rank_end(const Exited& exited, std::string who);
+Membership::RankEnd rank_end(const Exited& exited, std::string who);
 
 }  // namespace dtrun

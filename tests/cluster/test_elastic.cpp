@@ -1,5 +1,5 @@
 // Elastic jobs on real hosts: what only the operating system can show. Decisions are tested in
-// tests/rendezvous/test_generations.cpp and tests/loopback/test_elastic_loopback.cpp.
+// tests/rendezvous/test_membership.cpp and tests/loopback/test_elastic_loopback.cpp.
 #include "tests/cluster/support/ranks.h"
 #include "tests/support/catch.h"
 

@@ -30,7 +30,7 @@ void Ledger::fence_ended(const std::string& group, std::uint64_t round, std::uin
 }
 
 void Ledger::placed(const Place& place) {
-    Generation& all = generations_[place.generation];
+    Generation& all = membership_[place.generation];
     const std::string which =
         fmt::format("{} in generation {} ({})", place.member, place.number, place.generation);
     if (all.world_size == 0) all = {place.number, place.world_size, {}};
@@ -55,7 +55,7 @@ void Ledger::placed(const Place& place) {
 /// Those who were in the same generation before have kept their order.
 void Ledger::check_order(const std::string& generation) const {
     std::map<std::string, std::uint32_t> last;
-    for (const auto& [rank, seat] : generations_.at(generation).ranks) {
+    for (const auto& [rank, seat] : membership_.at(generation).ranks) {
         if (!seat.former) continue;
         const auto [before, is_first] = last.emplace(seat.former->generation, seat.former->rank);
         if (!is_first && seat.former->rank < before->second)

@@ -56,7 +56,7 @@ public:
     std::size_t keys() const { return histories_.size(); }
     std::size_t fences() const { return fences_.size(); }
     std::size_t failed_fences() const;
-    std::size_t generations() const { return generations_.size(); }
+    std::size_t generations() const { return membership_.size(); }
     /// Members that were told why their job has ended.
     std::size_t ends() const { return ends_; }
     /// The most operations that were under way on a key at the same time.
@@ -86,7 +86,7 @@ private:
     std::set<const Operation*> undone_;
     std::size_t acknowledged_ = 0;
     std::map<std::pair<std::string, std::uint64_t>, FenceEnd> fences_;
-    std::map<std::string, Generation> generations_;
+    std::map<std::string, Generation> membership_;
     std::map<std::string, Place> last_places_;  ///< by member
     std::size_t ends_ = 0;
     /// By generation: why its job has ended, and who was told.

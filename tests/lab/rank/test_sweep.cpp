@@ -42,9 +42,9 @@ TEST_CASE("only what can be measured is", "[lab][rank]") {
 }
 
 TEST_CASE("a sweep with one rank has a right row for every combination", "[lab][rank]") {
-    const auto membership = Membership::join();
-    REQUIRE(membership.has_value());
-    const auto comm = Comm::create(*membership, "auto", false);
+    const auto group = RankGroup::join();
+    REQUIRE(group.has_value());
+    const auto comm = Comm::create(*group, "auto", false);
     REQUIRE(comm.has_value());
     SweepOptions options;
     options.ops.assign(kOps.begin(), kOps.end());
@@ -72,9 +72,9 @@ TEST_CASE("a sweep with one rank has a right row for every combination", "[lab][
 }
 
 TEST_CASE("what can be done in place is right there, too", "[lab][rank]") {
-    const auto membership = Membership::join();
-    REQUIRE(membership.has_value());
-    const auto comm = Comm::create(*membership, "auto", false);
+    const auto group = RankGroup::join();
+    REQUIRE(group.has_value());
+    const auto comm = Comm::create(*group, "auto", false);
     REQUIRE(comm.has_value());
     SweepOptions options;
     options.ops.assign(kOps.begin(), kOps.end());
@@ -101,9 +101,9 @@ TEST_CASE("what can be done in place is right there, too", "[lab][rank]") {
 }
 
 TEST_CASE("a sweep takes about the time that it is given", "[lab][rank]") {
-    const auto membership = Membership::join();
-    REQUIRE(membership.has_value());
-    const auto comm = Comm::create(*membership, "auto", false);
+    const auto group = RankGroup::join();
+    REQUIRE(group.has_value());
+    const auto comm = Comm::create(*group, "auto", false);
     REQUIRE(comm.has_value());
     SweepOptions options;
     options.ops = {Op::allreduce};

@@ -1,5 +1,5 @@
 // Jobs whose processes live on: every order of a few events, at each step on the way from one world to the next.
-#include "tests/rendezvous/generations_support.h"
+#include "tests/rendezvous/membership_support.h"
 
 #include <cstdlib>
 #include <deque>
@@ -32,7 +32,7 @@ bool has_rank(Is is) {
 struct Mail {
     enum class Kind { ended, said, ready_to_commit, paused, left } kind{};
     SlotIndex place{};
-    Generations::RankEnd end{};
+    Membership::RankEnd end{};
     RejoinState state{};
     std::uint64_t number = 0;
 };
@@ -51,7 +51,7 @@ struct Kinds {
 
 /// A job with what its hosts and processes know.
 struct KeepModel {
-    Generations job;
+    Membership job;
     Kinds kinds{};
     std::uint32_t hosts = 4;
     bool is_plain = false;  ///< processes cannot get another place
@@ -149,7 +149,7 @@ struct KeepModel {
         if (has_rank(is) && !well) all_ask();
     }
 
-    void note_orders(const Generations::Orders& orders) {
+    void note_orders(const Membership::Orders& orders) {
         for (const auto& [order, word] : {std::pair(orders.pause.has_value(), "PAUSE "),
                                           {orders.warn.has_value(), "WARN "},
                                           {orders.sever, "SEVER "},
@@ -218,7 +218,7 @@ struct KeepModel {
     }
 
     /// All have ended well; or some have, and all others ask for a world that nobody has told them of.
-    void check_end(const Generations::End& ended) {
+    void check_end(const Membership::End& ended) {
         is_over = true;
         CHECK(ended.cause == Cause::finished);
         CHECK(one_is_done);
@@ -234,9 +234,9 @@ struct KeepModel {
         switch (letter.kind) {
             case Mail::Kind::ended: {
                 const auto meaning = job.rank_ended(host, letter.place, letter.end, now);
-                if (meaning == Generations::Meaning::nothing) break;
+                if (meaning == Membership::Meaning::nothing) break;
                 if (letter.end.well && !(is_warned && has_signal)) {
-                    CHECK(meaning == Generations::Meaning::well);
+                    CHECK(meaning == Membership::Meaning::well);
                     one_is_done = is_finishing = true;
                 } else {
                     one_is_missing = true;
@@ -393,7 +393,7 @@ std::size_t explore(KeepModel model, int events) {
 /// A job whose first world has begun.
 KeepModel model_of(JobPolicy limits, std::uint32_t hosts, Kinds kinds) {
     limits.timeout = 100h;
-    KeepModel model{.job = Generations(limits), .kinds = kinds, .hosts = hosts};
+    KeepModel model{.job = Membership(limits), .kinds = kinds, .hosts = hosts};
     model.ranks_min = limits.ranks_min;
     model.has_signal = limits.warn_signal != 0;
     model.is_plain = limits.warn_time.count() > 0;

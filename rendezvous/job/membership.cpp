@@ -1,4 +1,4 @@
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -12,18 +12,18 @@ constexpr const char* kHostsChange = "hosts have changed";
 
 }  // namespace
 
-Generations::Generations(JobPolicy policy, std::vector<RankAssignment> fixed, std::uint32_t seed)
+Membership::Membership(JobPolicy policy, std::vector<RankAssignment> fixed, std::uint32_t seed)
     : policy_(std::move(policy)), fixed_(std::move(fixed)), random_(seed) {
     assert(policy_.ranks_min >= 1 && policy_.ranks_start >= policy_.ranks_min);
 }
 
 // ---- What there is -------------------------------------------------------------------------------
 
-std::uint32_t Generations::slots_needed() const {
+std::uint32_t Membership::slots_needed() const {
     return generation_ == 0 ? policy_.ranks_start : policy_.ranks_min;
 }
 
-std::uint32_t Generations::slots_ready() const {
+std::uint32_t Membership::slots_ready() const {
     std::uint32_t ready = 0;
     for (const Host& host : hosts_)
         if (host.state == State::ready)
@@ -32,21 +32,21 @@ std::uint32_t Generations::slots_ready() const {
     return ready;
 }
 
-std::vector<std::pair<HostId, Deadline>> Generations::cooling() const {
+std::vector<std::pair<HostId, Deadline>> Membership::cooling() const {
     std::vector<std::pair<HostId, Deadline>> cooling;
     for (const HostId host : hosts_.hosts())
         if (hosts_[host].cool_until) cooling.emplace_back(host, *hosts_[host].cool_until);
     return cooling;
 }
 
-bool Generations::is_coming() const {
+bool Membership::is_coming() const {
     return policy_.hosts_enter || std::ranges::any_of(hosts_, [](const Host& host) {
                return host.state == State::coming && host.is_listed();
            });
 }
 
 /// Places of a host whose processes have ranks, in the order of these.
-std::vector<SlotIndex> Generations::living(HostId host) const {
+std::vector<SlotIndex> Membership::living(HostId host) const {
     std::vector<SlotIndex> places;
     for (const RankAssignment& assigned : world_)
         if (assigned.host == host && slot_at(host, assigned.rank.place).process.lives)
@@ -56,7 +56,7 @@ std::vector<SlotIndex> Generations::living(HostId host) const {
 
 /// Whether there are processes with a rank, and `check` holds for each of them.
 template <class Check>
-bool Generations::all_living(Check check) const {
+bool Membership::all_living(Check check) const {
     bool any = false;
     for (const Host& host : hosts_)
         for (const Slot& slot : host.slots) {
@@ -67,12 +67,12 @@ bool Generations::all_living(Check check) const {
     return any;
 }
 
-bool Generations::any_lives() const {
+bool Membership::any_lives() const {
     return all_living([](const Process&) { return true; });
 }
 
 template <class Do>
-void Generations::each_process(Do apply) {
+void Membership::each_process(Do apply) {
     for (const HostId id : hosts_.hosts())
         for (std::uint32_t i = 0; i < hosts_[id].slots.size(); ++i)
             apply(id, SlotIndex{i}, hosts_[id].slots[i].process);
@@ -80,14 +80,14 @@ void Generations::each_process(Do apply) {
 
 /// Whether all processes can go on in another world. Until they have met in this one, Horovod would not
 /// survive the loss of a peer.
-bool Generations::is_keepable() const {
+bool Membership::is_keepable() const {
     return all_living([](const Process& process) {
         return process.supports_rejoin && (process.rendezvoused || process.wants_rank);
     });
 }
 
 /// The world that could begin now.
-std::vector<RankAssignment> Generations::plan(With with) const {
+std::vector<RankAssignment> Membership::plan(With with) const {
     if (!fixed_.empty())
         return slots_ready() >= fixed_.size() ? fixed_ : std::vector<RankAssignment>{};
     using Age = std::tuple<std::uint64_t, std::uint64_t, HostId>;
@@ -107,7 +107,7 @@ std::vector<RankAssignment> Generations::plan(With with) const {
 }
 
 /// What a host can give to the world; nothing if it has no agent.
-std::optional<HostOffer> Generations::offer_of(HostId id, With with) const {
+std::optional<HostOffer> Membership::offer_of(HostId id, With with) const {
     const Host& host = hosts_[id];
     if (host.state != State::ready) return std::nullopt;
     const auto is_open = [](const Slot& slot) { return slot.listed && !slot.closed_until; };
@@ -124,7 +124,7 @@ std::optional<HostOffer> Generations::offer_of(HostId id, With with) const {
 
 /// Leaves out the youngest hosts, where nobody lives, as far as the job need not be smaller for that.
 /// \param hosts  the oldest first
-void Generations::keep_spares(std::vector<HostOffer>& hosts) const {
+void Membership::keep_spares(std::vector<HostOffer>& hosts) const {
     std::size_t slots = 0;
     for (const HostOffer& host : hosts) slots += host.survivors.size() + host.vacant.size();
     for (std::uint32_t spares = policy_.spares; spares > 0 && !hosts.empty(); --spares) {
@@ -136,17 +136,17 @@ void Generations::keep_spares(std::vector<HostOffer>& hosts) const {
 }
 
 /// Spares are there to keep the world as large as it was at first.
-std::uint32_t Generations::ranks_wanted() const {
+std::uint32_t Membership::ranks_wanted() const {
     return generation_ == 0 ? policy_.ranks_start : std::max(first_size_, policy_.ranks_min);
 }
 
 // ---- The end of a world: all ranks start again -----------------------------------------------------
 
-void Generations::restart(const std::string& why, Deadline now) {
+void Membership::restart(const std::string& why, Deadline now) {
     if (phase_ == Phase::running) pause(why, now);
 }
 
-void Generations::pause(std::string why, Deadline now) {
+void Membership::pause(std::string why, Deadline now) {
     phase_ = Phase::pausing;
     forget_plans();
     if (now - began_ >= kStable)
@@ -160,18 +160,18 @@ void Generations::pause(std::string why, Deadline now) {
     if (all_paused()) settle(now);
 }
 
-void Generations::host_paused(HostId host, std::uint64_t generation, Deadline now) {
+void Membership::host_paused(HostId host, std::uint64_t generation, Deadline now) {
     if (phase_ != Phase::pausing || generation != generation_ + 1) return;
     hosts_[host].is_ending_ranks = false;
     if (all_paused()) settle(now);
 }
 
-bool Generations::all_paused() const {
+bool Membership::all_paused() const {
     return std::ranges::none_of(hosts_, &Host::is_ending_ranks);
 }
 
 /// No rank runs, and every host that was lost with them is known.
-void Generations::settle(Deadline now) {
+void Membership::settle(Deadline now) {
     phase_ = Phase::waiting;
     waiting_since_ = now;
     each_process([](HostId, SlotIndex, Process& process) { process = {}; });
@@ -187,7 +187,7 @@ void Generations::settle(Deadline now) {
 
 // ---- The end of a world: processes go on -------------------------------------------------------------
 
-void Generations::process_says(HostId id, SlotIndex place, RejoinState state, Deadline now) {
+void Membership::process_says(HostId id, SlotIndex place, RejoinState state, Deadline now) {
     Process& process = slot_at(id, place).process;
     const bool ends = phase_ == Phase::pausing || phase_ == Phase::ended;
     switch (state) {
@@ -216,12 +216,12 @@ void Generations::process_says(HostId id, SlotIndex place, RejoinState state, De
 }
 
 /// All processes are told that hosts have changed, and ask for their places.
-void Generations::notify() {
+void Membership::notify() {
     orders_.notify = notified_ = asked_ = true;
 }
 
 /// Every process that lives is to ask for its place in the next world.
-void Generations::collect(Deadline now) {
+void Membership::collect(Deadline now) {
     abandon_prepared();
     if (!severed_) {  // some may have left already, after a notice
         severed_ = true;
@@ -237,7 +237,7 @@ void Generations::collect(Deadline now) {
 }
 
 /// Goes on once every process that lives waits for its place.
-void Generations::gather(Deadline now) {
+void Membership::gather(Deadline now) {
     if (phase_ != Phase::collecting) return;
     if (!any_lives()) return nobody_lives(now);
     if (!all_living([](const Process& process) { return process.wants_rank; })) return;
@@ -259,14 +259,14 @@ void Generations::gather(Deadline now) {
 }
 
 /// Ranks have ended well: those that wait go on without them, and without anybody else.
-void Generations::go_on_as_few(Deadline now) {
+void Membership::go_on_as_few(Deadline now) {
     std::vector<RankAssignment> world = plan(With::survivors);
     if (world.size() >= policy_.ranks_min) return call(std::move(world));
     pause("too few ranks live on", now);
 }
 
 /// What was prepared counted on them.
-void Generations::end_who_does_not_ask() {
+void Membership::end_who_does_not_ask() {
     if (all_living([](const Process& process) { return process.wants_rank; })) return;
     abandon_prepared();
     one_is_lost_ = true;
@@ -277,7 +277,7 @@ void Generations::end_who_does_not_ask() {
     });
 }
 
-void Generations::tick_collecting(Deadline now) {
+void Membership::tick_collecting(Deadline now) {
     if (rejoin_until_ && *rejoin_until_ <= now) {
         rejoin_until_.reset();
         end_who_does_not_ask();
@@ -294,7 +294,7 @@ void Generations::tick_collecting(Deadline now) {
 
 /// Has processes started for a world that is larger than the living can form.
 /// \return whether there are any to start
-bool Generations::prepare(Deadline now) {
+bool Membership::prepare(Deadline now) {
     std::vector<RankAssignment> world = plan(With::newcomers);
     if (world.size() < policy_.ranks_min || world.size() <= plan(With::survivors).size())
         return false;
@@ -308,14 +308,14 @@ bool Generations::prepare(Deadline now) {
 }
 
 /// Whether all processes that the next world needs are there.
-bool Generations::is_prepared() const {
+bool Membership::is_prepared() const {
     return !target_.empty() && std::ranges::all_of(target_, [this](const RankAssignment& assigned) {
         return !assigned.fresh || slot_at(assigned.host, assigned.rank.place).process.held_at_start;
     });
 }
 
 /// The next world will be another one: processes that were started for it have the wrong ranks.
-void Generations::abandon_prepared() {
+void Membership::abandon_prepared() {
     target_.clear();
     notified_ = false;
     const bool ordered = orders_.prepare.has_value();  // but not carried out
@@ -328,7 +328,7 @@ void Generations::abandon_prepared() {
 }
 
 /// Before the places are given, which cannot be taken back, every host says that it is there.
-void Generations::call(std::vector<RankAssignment> world) {
+void Membership::call(std::vector<RankAssignment> world) {
     target_ = std::move(world);
     phase_ = Phase::committing;
     orders_.query_commit = ++last_query_;
@@ -338,7 +338,7 @@ void Generations::call(std::vector<RankAssignment> world) {
             unanswered_.push_back(assigned.host);
 }
 
-void Generations::host_ready_to_commit(HostId host, std::uint64_t number, Deadline now) {
+void Membership::host_ready_to_commit(HostId host, std::uint64_t number, Deadline now) {
     if (phase_ != Phase::committing || number != last_query_) return;
     std::erase(unanswered_, host);
     if (!unanswered_.empty() || !may_reset()) return;
@@ -348,22 +348,22 @@ void Generations::host_ready_to_commit(HostId host, std::uint64_t number, Deadli
 // ---- The begin of a world ----------------------------------------------------------------------------
 
 /// How long to wait for slots.
-std::chrono::milliseconds Generations::patience() const {
+std::chrono::milliseconds Membership::patience() const {
     return generation_ == 0 ? policy_.start_timeout.value_or(policy_.timeout) : policy_.timeout;
 }
 
 /// Without a timeout the hosts of the first world still have the time that connecting takes.
-bool Generations::waits_for_first() const {
+bool Membership::waits_for_first() const {
     return generation_ == 0 && patience().count() == 0 && is_coming();
 }
 
 /// Whether slots may come that are waited for no longer than patience().
-bool Generations::is_waited_for() const {
+bool Membership::is_waited_for() const {
     return policy_.elastic || policy_.hosts_enter;
 }
 
 /// Begins a world of fresh processes if there is one, and nobody is worth waiting for.
-void Generations::look(Deadline now) {
+void Membership::look(Deadline now) {
     if (phase_ != Phase::waiting) return;
     if (!waiting_since_) waiting_since_ = now;
     std::vector<RankAssignment> world = plan(With::newcomers);
@@ -379,7 +379,7 @@ void Generations::look(Deadline now) {
 }
 
 /// Processes that live and have no rank in the new world are ended.
-void Generations::begin(std::vector<RankAssignment> world, Deadline now) {
+void Membership::begin(std::vector<RankAssignment> world, Deadline now) {
     if (generation_ > 0) ++resets_;
     ++generation_;
     phase_ = Phase::running;
@@ -413,7 +413,7 @@ void Generations::begin(std::vector<RankAssignment> world, Deadline now) {
 }
 
 /// Nothing that was to follow the last world counts for the next one.
-void Generations::forget_plans() {
+void Membership::forget_plans() {
     target_.clear();
     notified_ = severed_ = false;
     for (auto* const deadline : {&call_until_, &rejoin_until_, &refill_until_, &warned_until_,
@@ -421,7 +421,7 @@ void Generations::forget_plans() {
         deadline->reset();
 }
 
-bool Generations::may_reset() {
+bool Membership::may_reset() {
     if (!policy_.resets_max || resets_ < *policy_.resets_max) return true;
     end(End::Cause::resets,
         fmt::format("Horovod was shutdown because number of resets during elastic job exceeded "
@@ -430,19 +430,19 @@ bool Generations::may_reset() {
     return false;
 }
 
-bool Generations::wants_change() const {
+bool Membership::wants_change() const {
     return is_draining() || plan(With::newcomers).size() > world_.size();
 }
 
 /// More slots are there than the world has: a larger one follows soon, with all that come by then.
-void Generations::call_more(Deadline now) {
+void Membership::call_more(Deadline now) {
     if (call_until_ || is_finishing_ || warned_until_ || !target_.empty() || !policy_.elastic)
         return;
     if (!notified_ && wants_change()) call_until_ = now + policy_.last_call;
 }
 
 /// Hosts or slots have come, or are to go: another world follows, as gently as the processes allow.
-void Generations::change(Deadline now) {
+void Membership::change(Deadline now) {
     call_until_.reset();
     if (is_finishing_ || warned_until_ || !target_.empty() || !wants_change()) return;
     if (is_keepable()) {
@@ -461,7 +461,7 @@ void Generations::change(Deadline now) {
 }
 
 /// Processes that do not get as far as the others are waited for no longer; they count as failed ones.
-void Generations::give_up_prepared(Deadline now) {
+void Membership::give_up_prepared(Deadline now) {
     prepared_until_.reset();
     if (target_.empty() || is_prepared()) return;
     each_process([this, now](HostId host, SlotIndex place, const Process& process) {
@@ -473,7 +473,7 @@ void Generations::give_up_prepared(Deadline now) {
     reconsider(now);
 }
 
-void Generations::tick_running(Deadline now) {
+void Membership::tick_running(Deadline now) {
     const auto is_over = [now](const std::optional<Deadline>& deadline) {
         return deadline && *deadline <= now;
     };
@@ -489,7 +489,7 @@ void Generations::tick_running(Deadline now) {
     if (is_over(call_until_)) change(now);
 }
 
-void Generations::tick(Deadline now) {
+void Membership::tick(Deadline now) {
     if (phase_ == Phase::ended) return;
     for (const HostId id : hosts_.hosts()) {
         Host& host = hosts_[id];
@@ -510,7 +510,7 @@ void Generations::tick(Deadline now) {
     look(now);
 }
 
-Deadline Generations::next_deadline() const {
+Deadline Membership::next_deadline() const {
     Deadline next = Deadline::max();
     if (phase_ == Phase::ended) return next;
     const auto consider = [&next](const std::optional<Deadline>& deadline) {
@@ -536,12 +536,12 @@ Deadline Generations::next_deadline() const {
     return next;
 }
 
-void Generations::end(End::Cause cause, std::string why, std::optional<HostId> host) {
+void Membership::end(End::Cause cause, std::string why, std::optional<HostId> host) {
     phase_ = Phase::ended;
     orders_.ended = End{cause, std::move(why), host};
 }
 
-void Generations::end_too_few() {
+void Membership::end_too_few() {
     end(End::Cause::too_few,
         fmt::format("{} slots are there, and {} are needed", slots_ready(), slots_needed()));
 }

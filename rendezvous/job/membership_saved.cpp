@@ -1,28 +1,28 @@
 // A job's generations in a process that goes on with them: what a daemon keeps on its disk.
 
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 #include "rendezvous/wire/fields_codec.h"
 
 #include <algorithm>
 
 namespace dtrun {
 
-Bytes Generations::save_job() const {
+Bytes Membership::save_job() const {
     Bytes bytes;
     PackWriter out(bytes);
     pack(out, *this);
     return bytes;
 }
 
-Bytes Generations::save_host(HostId host) const {
+Bytes Membership::save_host(HostId host) const {
     Bytes bytes;
     PackWriter out(bytes);
     pack(out, hosts_[host]);
     return bytes;
 }
 
-Result<void> Generations::restore(std::string_view job, const std::vector<std::string>& hosts,
-                                  Deadline now, std::chrono::milliseconds newcomers_wait) {
+Result<void> Membership::restore(std::string_view job, const std::vector<std::string>& hosts,
+                                 Deadline now, std::chrono::milliseconds newcomers_wait) {
     PackReader in(job);
     unpack(in, *this);
     bool is_read = in.at_end();
@@ -37,7 +37,7 @@ Result<void> Generations::restore(std::string_view job, const std::vector<std::s
 }
 
 /// Whether every rank of the world has one of a host's slots.
-bool Generations::is_whole() const {
+bool Membership::is_whole() const {
     return phase_ <= Phase::ended &&
            std::ranges::all_of(world_, [this](const RankAssignment& assigned) {
                return hosts_.has(assigned.host) &&
@@ -45,7 +45,7 @@ bool Generations::is_whole() const {
            });
 }
 
-void Generations::go_on(Deadline now, std::chrono::milliseconds newcomers_wait) {
+void Membership::go_on(Deadline now, std::chrono::milliseconds newcomers_wait) {
     began_ = now;
     const bool were_told = notified_;  // and will ask for their places
     abandon_prepared();

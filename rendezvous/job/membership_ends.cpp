@@ -1,13 +1,13 @@
 // Ends of processes of a job's generations: what each means, and whose fault it is.
 
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 
 #include <algorithm>
 
 namespace dtrun {
 
-Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const RankEnd& how,
-                                             Deadline now) {
+Membership::Meaning Membership::rank_ended(HostId id, SlotIndex place, const RankEnd& how,
+                                           Deadline now) {
     if (phase_ == Phase::ended || phase_ == Phase::pausing || phase_ == Phase::waiting)
         return Meaning::nothing;
     Slot& slot = slot_at(id, place);
@@ -32,13 +32,13 @@ Generations::Meaning Generations::rank_ended(HostId id, SlotIndex place, const R
     return Meaning::nothing;
 }
 
-void Generations::host_finished(HostId host, Deadline now) {
+void Membership::host_finished(HostId host, Deadline now) {
     for (const SlotIndex place : living(host)) rank_ended(host, place, {.well = true}, now);
 }
 
 /// A process with a rank has ended.
-Generations::Meaning Generations::ranked_ended(const Process& process, const Failure& failure,
-                                               bool well, Deadline now) {
+Membership::Meaning Membership::ranked_ended(const Process& process, const Failure& failure,
+                                             bool well, Deadline now) {
     if (warned_ && (!well || policy_.warn_signal != 0)) {
         // It has saved what it has, if it could.
         one_is_lost_ = true;
@@ -68,7 +68,7 @@ Generations::Meaning Generations::ranked_ended(const Process& process, const Fai
 
 /// Nobody joins those that are left: what was prepared for that ends.
 /// \param was_met  the others of its world do not wait for it
-void Generations::ended_well(bool was_met, Deadline now) {
+void Membership::ended_well(bool was_met, Deadline now) {
     is_finishing_ = one_is_done_ = true;
     call_until_.reset();
     replaced_until_.reset();
@@ -86,24 +86,24 @@ void Generations::ended_well(bool was_met, Deadline now) {
 }
 
 /// The last process with a rank has ended.
-void Generations::nobody_lives(Deadline now) {
+void Membership::nobody_lives(Deadline now) {
     if (!one_is_lost_) return end(End::Cause::finished, "all ranks have ended well");
     pause("no rank lives on", now);
 }
 
 /// Some of the ranks are gone.
-void Generations::lose(const std::string& why, Deadline now) {
+void Membership::lose(const std::string& why, Deadline now) {
     if (is_keepable()) return collect(now);
     pause(why, now);
 }
 
-void Generations::count_failure(const std::string& why) {
+void Membership::count_failure(const std::string& why) {
     ++failures_;
     if (policy_.failures_max && failures_ > *policy_.failures_max) end(End::Cause::failures, why);
 }
 
 /// Judges the first failure of a world in which no host was lost.
-void Generations::blame(const Failure& failure, Deadline now) {
+void Membership::blame(const Failure& failure, Deadline now) {
     if (policy_.rank_failures_max && ++rank_failures_ > *policy_.rank_failures_max)
         return end(End::Cause::too_many_failures, failure.why, failure.host);
     if (!policy_.elastic) return;

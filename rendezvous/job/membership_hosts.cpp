@@ -1,12 +1,12 @@
 // Hosts of a job's generations: they come, fail, are lost, and go.
 
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 
 #include <algorithm>
 
 namespace dtrun {
 
-void Generations::host_listed(HostId id, std::uint32_t slots, Deadline now, std::uint64_t order) {
+void Membership::host_listed(HostId id, std::uint32_t slots, Deadline now, std::uint64_t order) {
     while (!hosts_.has(id)) hosts_.emplace_back();
     Host& host = hosts_[id];
     if (policy_.hosts_enter && host.state == State::absent) {
@@ -23,7 +23,7 @@ void Generations::host_listed(HostId id, std::uint32_t slots, Deadline now, std:
     reconsider(now);
 }
 
-void Generations::host_delisted(HostId id, Deadline now) {
+void Membership::host_delisted(HostId id, Deadline now) {
     if (phase_ == Phase::ended) return;
     Host& host = hosts_[id];
     for (Slot& slot : host.slots) slot.listed = false;
@@ -37,7 +37,7 @@ void Generations::host_delisted(HostId id, Deadline now) {
 }
 
 /// The list has changed, or a host of it has.
-void Generations::reconsider(Deadline now) {
+void Membership::reconsider(Deadline now) {
     const bool is_stale = std::ranges::any_of(target_, [this](const RankAssignment& assigned) {
         const Slot& slot = slot_at(assigned.host, assigned.rank.place);
         return hosts_[assigned.host].state != State::ready || !slot.listed;
@@ -60,20 +60,20 @@ void Generations::reconsider(Deadline now) {
     }
 }
 
-bool Generations::is_draining() const {
+bool Membership::is_draining() const {
     return std::ranges::any_of(hosts_, [](const Host& host) {
         return std::ranges::any_of(
             host.slots, [](const Slot& slot) { return slot.process.lives && !slot.listed; });
     });
 }
 
-void Generations::come(HostId id) {
+void Membership::come(HostId id) {
     hosts_[id].state = State::coming;
     orders_.connect.push_back(id);
 }
 
 /// Everything of the job ends there, also what has been prepared.
-void Generations::release(HostId id) {
+void Membership::release(HostId id) {
     Host& host = hosts_[id];
     host.state = State::leaving;
     host.is_ending_ranks = false;
@@ -82,14 +82,14 @@ void Generations::release(HostId id) {
 }
 
 /// Hosts that are to go, and have no ranks any more.
-void Generations::release_delisted() {
+void Membership::release_delisted() {
     for (const HostId id : hosts_.hosts()) {
         const Host& host = hosts_[id];
         if (host.state == State::ready && !host.is_listed() && living(id).empty()) release(id);
     }
 }
 
-void Generations::host_left(HostId id, Deadline now) {
+void Membership::host_left(HostId id, Deadline now) {
     Host& host = hosts_[id];
     if (host.state != State::leaving) return;
     host.state = State::absent;
@@ -98,7 +98,7 @@ void Generations::host_left(HostId id, Deadline now) {
     reconsider(now);
 }
 
-void Generations::host_ready(HostId id, Deadline now) {
+void Membership::host_ready(HostId id, Deadline now) {
     Host& host = hosts_[id];
     host.state = State::ready;
     host.cool_until.reset();
@@ -108,7 +108,7 @@ void Generations::host_ready(HostId id, Deadline now) {
     reconsider(now);
 }
 
-void Generations::host_failed(HostId id, Deadline now) {
+void Membership::host_failed(HostId id, Deadline now) {
     Host& host = hosts_[id];
     if (host.state != State::coming) return;
     cool(host, now);
@@ -120,7 +120,7 @@ void Generations::host_failed(HostId id, Deadline now) {
     if (phase_ == Phase::waiting) look(now);
 }
 
-void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
+void Membership::host_lost(HostId id, const std::string& why, Deadline now) {
     Host& host = hosts_[id];
     if (phase_ == Phase::ended) return;
     if (host.state == State::leaving) {
@@ -147,14 +147,14 @@ void Generations::host_lost(HostId id, const std::string& why, Deadline now) {
     gather(now);
 }
 
-void Generations::cool(Host& host, Deadline now) {
+void Membership::cool(Host& host, Deadline now) {
     host.state = host.is_listed() ? State::cooling : State::absent;
     host.is_ending_ranks = false;
     if (policy_.elastic && host.is_listed()) host.cool_until = cooled(host.failures++, now);
 }
 
 /// \param times  how often it has failed before
-Deadline Generations::cooled(std::uint32_t times, Deadline now) {
+Deadline Membership::cooled(std::uint32_t times, Deadline now) {
     const long long longest = policy_.cooldown_max.count();
     const long long shortest = policy_.cooldown_min.count();
     std::uniform_int_distribution<long long> part(0, shortest);
@@ -162,7 +162,7 @@ Deadline Generations::cooled(std::uint32_t times, Deadline now) {
     return now + std::chrono::milliseconds(std::min(longest, doubled + part(random_)));
 }
 
-void Generations::close_slot(Slot& slot, Deadline now) {
+void Membership::close_slot(Slot& slot, Deadline now) {
     slot.failures = 0;
     slot.closed_until = cooled(slot.closings++, now);
 }

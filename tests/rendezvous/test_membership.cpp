@@ -1,6 +1,6 @@
-#include "rendezvous/job/generations.h"
+#include "rendezvous/job/membership.h"
 
-#include "tests/rendezvous/generations_support.h"
+#include "tests/rendezvous/membership_support.h"
 #include "tests/support/catch.h"
 
 #include <set>
@@ -9,7 +9,7 @@ namespace dtrun::generations {
 
 TEST_CASE("the first world waits for hosts that are on their way, in the order of the list",
           "[elastic]") {
-    Generations job(limits(2, 8));
+    Membership job(limits(2, 8));
     for (const HostId host : {h0, h1, h2}) job.host_listed(host, 2, kStart);
     job.host_ready(h2, kStart);
     CHECK(job.phase() == Phase::waiting);
@@ -36,7 +36,7 @@ TEST_CASE("the first world waits for hosts that are on their way, in the order o
 }
 
 TEST_CASE("survivors of a lost host go on at once, in their order", "[elastic]") {
-    Generations job = begun(limits(2, 8), 4);
+    Membership job = begun(limits(2, 8), 4);
     job.host_lost(h1, "cut off", kStart + 70s);
     const auto orders = job.take_orders();
     REQUIRE(orders.pause);
@@ -52,7 +52,7 @@ TEST_CASE("survivors of a lost host go on at once, in their order", "[elastic]")
 
 TEST_CASE("a lost host is tried again after a time that doubles, and joins as the last",
           "[elastic]") {
-    Generations job = begun(limits(2, 8), 2);
+    Membership job = begun(limits(2, 8), 2);
     Deadline now = kStart;
     milliseconds shortest = 10s;
     for (int i = 0; i < 7; ++i) {
@@ -78,7 +78,7 @@ TEST_CASE("a lost host is tried again after a time that doubles, and joins as th
 TEST_CASE("below the minimum a job waits, and ends when it has waited too long", "[elastic]") {
     JobPolicy few = limits(4, 8);
     few.timeout = 30s;
-    Generations job = begun(few, 2);
+    Membership job = begun(few, 2);
     job.host_lost(h0, "crashed", kStart);
     pause_all(job, kStart, {h1});
     CHECK(hosts_of(job.take_orders()) == "-");
@@ -102,7 +102,7 @@ TEST_CASE("below the minimum a job waits, and ends when it has waited too long",
 }
 
 TEST_CASE("a program that fails by itself three times in a row ends the job", "[elastic]") {
-    Generations job = begun(limits(2, 4), 2);
+    Membership job = begun(limits(2, 4), 2);
     const auto fail = [&job](HostId host, bool own_fault, Deadline now) {
         job.rank_ended(host, SlotIndex{0}, {false, own_fault, "it failed"}, now);
         pause_all(job, now, {h0, h1});
@@ -132,7 +132,7 @@ TEST_CASE("a program that fails by itself three times in a row ends the job", "[
 }
 
 TEST_CASE("ranks that fail because their host is lost are not to blame", "[elastic]") {
-    Generations job = begun(limits(2, 6), 3);
+    Membership job = begun(limits(2, 6), 3);
     for (int i = 0; i < 5; ++i) {
         const Deadline now = kStart + i * 20s;
         job.rank_ended(h0, SlotIndex{1}, {false, true, "connection closed by peer"}, now);
@@ -150,7 +150,7 @@ TEST_CASE("ranks that fail because their host is lost are not to blame", "[elast
 TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]") {
     JobPolicy few = limits(2, 8);
     few.resets_max = 1;
-    Generations job = begun(few, 3);
+    Membership job = begun(few, 3);
     job.host_lost(h0, "crashed", kStart);
     pause_all(job, kStart, {h1, h2});
     CHECK(hosts_of(job.take_orders()) == "1122");
@@ -161,7 +161,7 @@ TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]"
     CHECK(orders.ended->cause == Cause::resets);
 
     few.resets_max = 0;
-    Generations never = begun(few, 3);
+    Membership never = begun(few, 3);
     never.host_lost(h0, "crashed", kStart);
     pause_all(never, kStart, {h1, h2});
     CHECK(never.take_orders().ended->cause == Cause::resets);
@@ -169,7 +169,7 @@ TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]"
 
 TEST_CASE("nobody joins a world that is finishing, and a loss of finished ranks is none",
           "[elastic]") {
-    Generations job = begun(limits(2, 8), 2);
+    Membership job = begun(limits(2, 8), 2);
     for (const SlotIndex place : {SlotIndex{0}, SlotIndex{1}})
         job.rank_ended(h0, place, {.well = true}, kStart);
     job.host_listed(h2, 2, kStart);
@@ -182,7 +182,7 @@ TEST_CASE("nobody joins a world that is finishing, and a loss of finished ranks 
 }
 
 TEST_CASE("a job none of whose hosts can be used ends at once", "[elastic]") {
-    Generations job(limits(1, 4));
+    Membership job(limits(1, 4));
     job.host_listed(h0, 2, kStart);
     job.host_listed(h1, 2, kStart);
     job.host_failed(h1, kStart);
@@ -195,9 +195,9 @@ TEST_CASE("a fixed job has the world of its plan, and nothing but a restart chan
           "[elastic]") {
     JobPolicy fixed;
     fixed.ranks_min = fixed.ranks_start = fixed.sizes.max = 3;
-    Generations job(fixed, {{h0, {Rank{0}, 0, 0, 2, 0, SlotIndex{0}}, true},
-                            {h1, {Rank{1}, 0, 1, 2, 0, SlotIndex{0}}, true},
-                            {h0, {Rank{2}, 1, 0, 1, 1, SlotIndex{1}}, true}});
+    Membership job(fixed, {{h0, {Rank{0}, 0, 0, 2, 0, SlotIndex{0}}, true},
+                           {h1, {Rank{1}, 0, 1, 2, 0, SlotIndex{0}}, true},
+                           {h0, {Rank{2}, 1, 0, 1, 1, SlotIndex{1}}, true}});
     job.host_listed(h0, 2, kStart);
     job.host_listed(h1, 1, kStart);
     job.host_ready(h1, kStart);
@@ -215,7 +215,7 @@ namespace {
 
 /// A job with what its hosts know, so that every event that can happen now is known.
 struct Model {
-    Generations job;
+    Membership job;
     Deadline now = kStart;
     std::set<HostId> up{}, dialled{};
     std::set<HostId> to_pause{};
@@ -321,7 +321,7 @@ TEST_CASE("in every order of losses, returns and answers a job comes to a right 
           "[elastic]") {
     JobPolicy any = limits(2, 8);
     any.timeout = 100h;
-    Model model{Generations(any)};
+    Model model{Membership(any)};
     for (const HostId host : {h0, h1, h2, h3}) {
         model.job.host_listed(host, 2, kStart);
         model.up.insert(host);
@@ -336,7 +336,7 @@ TEST_CASE("in every order of losses, returns and answers a job comes to a right 
 
 TEST_CASE("survivors get their places when all have asked and every host has answered",
           "[elastic]") {
-    Generations job = keeping(limits(2, 4), 2);
+    Membership job = keeping(limits(2, 4), 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     auto orders = job.take_orders();
     CHECK_FALSE(orders.pause);
@@ -353,7 +353,7 @@ TEST_CASE("survivors get their places when all have asked and every host has ans
 }
 
 TEST_CASE("a newcomer is started before the others are told, and joins them", "[elastic]") {
-    Generations job = keeping(limits(2, 4), 2);
+    Membership job = keeping(limits(2, 4), 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}});
     for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, 1, kStart);
@@ -395,7 +395,7 @@ TEST_CASE("a newcomer is started before the others are told, and joins them", "[
 }
 
 TEST_CASE("a newcomer that never comes to be ready keeps nobody else out for ever", "[elastic]") {
-    Generations job = keeping(limits(2, 6), 2);
+    Membership job = keeping(limits(2, 6), 2);
     job.host_listed(h2, 1, kStart);
     job.host_ready(h2, kStart);
     job.tick(kStart + 1s);
@@ -417,7 +417,7 @@ TEST_CASE("a newcomer that never comes to be ready keeps nobody else out for eve
 
 TEST_CASE("who dies while it waits for its place gets none, and a silent host holds up nobody",
           "[elastic]") {
-    Generations job = keeping(limits(2, 6), 3);
+    Membership job = keeping(limits(2, 6), 3);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}});
     CHECK(job.take_orders().query_commit == 1);
@@ -435,7 +435,7 @@ TEST_CASE("who dies while it waits for its place gets none, and a silent host ho
 
 TEST_CASE("a loss before all have met restarts all, as the library would not survive it",
           "[elastic]") {
-    Generations job = begun(limits(2, 4), 2);
+    Membership job = begun(limits(2, 4), 2);
     for (const RankAssignment& assigned : job.world())
         job.process_says(assigned.host, assigned.rank.place, RejoinState::supports_rejoin, kStart);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
@@ -443,7 +443,7 @@ TEST_CASE("a loss before all have met restarts all, as the library would not sur
 }
 
 TEST_CASE("all ranks that are killed at once start again", "[elastic]") {
-    Generations job = keeping(limits(2, 4), 2);
+    Membership job = keeping(limits(2, 4), 2);
     for (const HostId host : {h0, h1})
         for (const SlotIndex place : {p0, p1}) job.rank_ended(host, place, {.why = "k"}, kStart);
     CHECK(job.take_orders().pause);
@@ -454,7 +454,7 @@ TEST_CASE("all ranks that are killed at once start again", "[elastic]") {
 TEST_CASE("below the minimum survivors are held, and go on with newcomers", "[elastic]") {
     JobPolicy four = limits(4, 4);
     four.timeout = 60s;
-    Generations job = keeping(four, 2);
+    Membership job = keeping(four, 2);
     job.host_lost(h0, "crashed", kStart);
     wait_at_desk(job, {{h1, p0}, {h1, p1}});
     auto orders = job.take_orders();
@@ -478,7 +478,7 @@ TEST_CASE("below the minimum survivors are held, and go on with newcomers", "[el
 
 TEST_CASE("when ranks have ended well, those that ask for a place are not wanted any more",
           "[elastic]") {
-    Generations job = keeping(limits(2, 4), 2);
+    Membership job = keeping(limits(2, 4), 2);
     job.rank_ended(h0, p0, {.well = true}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}});
     CHECK_FALSE(job.take_orders().ended);
@@ -487,7 +487,7 @@ TEST_CASE("when ranks have ended well, those that ask for a place are not wanted
 }
 
 TEST_CASE("a rank that ends well keeps newcomers out, and the others go on", "[elastic]") {
-    Generations job = keeping(limits(1, 6), 2);
+    Membership job = keeping(limits(1, 6), 2);
     job.host_listed(h2, 1, kStart);
     job.host_ready(h2, kStart);
     job.tick(kStart + 1s);
@@ -526,7 +526,7 @@ TEST_CASE("a rank that ends well keeps newcomers out, and the others go on", "[e
 
 TEST_CASE("when all ranks have ended well, also while they wait for a place, the job has succeeded",
           "[elastic]") {
-    Generations job = keeping(limits(1, 4), 2);
+    Membership job = keeping(limits(1, 4), 2);
     for (const auto& [host, place] : {std::pair(h0, p0), {h0, p1}, {h1, p0}})
         job.rank_ended(host, place, {.well = true}, kStart);
     CHECK_FALSE(job.take_orders().ended);
@@ -542,7 +542,7 @@ TEST_CASE("when all ranks have ended well, also while they wait for a place, the
 }
 
 TEST_CASE("a rank that ends well before it has met the others is missing", "[elastic]") {
-    Generations job = keeping(limits(1, 4), 2);
+    Membership job = keeping(limits(1, 4), 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     job.take_orders();
     meet_again(job, {{h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
@@ -556,7 +556,7 @@ TEST_CASE("a rank that ends well before it has met the others is missing", "[ela
 }
 
 TEST_CASE("a program that fails by itself is blamed also after a host was lost", "[elastic]") {
-    Generations job = keeping(limits(1, 6), 3);
+    Membership job = keeping(limits(1, 6), 3);
     job.host_lost(h2, "crashed", kStart);
     job.take_orders();
     meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}}, {h0, h1});
@@ -575,7 +575,7 @@ TEST_CASE("a program that fails by itself is blamed also after a host was lost",
 }
 
 TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]") {
-    Generations job = keeping(limits(2, 4), 2);
+    Membership job = keeping(limits(2, 4), 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}});
     job.take_orders();
@@ -590,7 +590,7 @@ TEST_CASE("who does not ask for a place long after a loss is ended", "[elastic]"
 }
 
 TEST_CASE("who was ended because it did not ask for a place has not done its part", "[elastic]") {
-    Generations job = keeping(limits(1, 4), 2);
+    Membership job = keeping(limits(1, 4), 2);
     job.host_listed(h0, 1, kStart);
     REQUIRE(job.take_orders().notify);
     wait_at_desk(job, {{h0, p0}, {h0, p1}, {h1, p0}});
@@ -604,7 +604,7 @@ TEST_CASE("who was ended because it did not ask for a place has not done its par
 TEST_CASE("--refill never leaves the host of a failed rank alone for a while", "[elastic]") {
     JobPolicy never = limits(2, 6);
     never.refill = Refill::never;
-    Generations job = keeping(never, 3);
+    Membership job = keeping(never, 3);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}});
     const auto query_commit = job.take_orders().query_commit;
@@ -618,7 +618,7 @@ TEST_CASE("--refill wait has survivors wait for a new process in the slot, but n
           "[elastic]") {
     JobPolicy wait = limits(2, 4);
     wait.refill = Refill::wait;
-    Generations job = keeping(wait, 2);
+    Membership job = keeping(wait, 2);
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     wait_at_desk(job, {{h0, p1}, {h1, p0}, {h1, p1}});
     auto orders = job.take_orders();

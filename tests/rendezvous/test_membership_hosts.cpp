@@ -1,11 +1,11 @@
 // Hosts of a job's generations that come and go as planned.
-#include "tests/rendezvous/generations_support.h"
+#include "tests/rendezvous/membership_support.h"
 
 namespace dtrun::generations {
 using Hosts = std::vector<HostId>;
 
 TEST_CASE("a host that is listed while a job runs is connected to, and joins it", "[elastic]") {
-    Generations job = begun(limits(2, 8), 2);
+    Membership job = begun(limits(2, 8), 2);
     job.host_listed(h2, 2, kStart);
     CHECK(job.take_orders().connect == Hosts{h2});
     SECTION("when it is ready") {
@@ -35,7 +35,7 @@ TEST_CASE("a host that is listed while a job runs is connected to, and joins it"
 }
 
 TEST_CASE("two hosts that come within the last call make one new world", "[elastic]") {
-    Generations job = begun(limits(2, 8), 2);
+    Membership job = begun(limits(2, 8), 2);
     job.host_listed(h2, 2, kStart);
     job.host_listed(h3, 2, kStart);
     job.host_ready(h2, kStart + 5s);
@@ -47,7 +47,7 @@ TEST_CASE("two hosts that come within the last call make one new world", "[elast
 
 TEST_CASE("ranks of a delisted host end with their world, and then the host is released",
           "[elastic]") {
-    Generations job = begun(limits(2, 8), 3);
+    Membership job = begun(limits(2, 8), 3);
     job.host_delisted(h0, kStart + 5s);
     auto orders = job.take_orders();
     CHECK(orders.pause);
@@ -77,7 +77,7 @@ TEST_CASE("without the hosts that a job needs it waits, and ends if they do not 
           "[elastic]") {
     JobPolicy four = limits(4, 8);
     four.timeout = 30s;
-    Generations job = begun(four, 2);
+    Membership job = begun(four, 2);
     job.host_delisted(h1, kStart + 5s);
     pause_all(job, kStart + 5s, {h0, h1});
     CHECK(job.phase() == Phase::waiting);
@@ -89,7 +89,7 @@ TEST_CASE("a job whose hosts may come later does not end because the first canno
           "[elastic]") {
     JobPolicy open = limits(2, 8);
     open.hosts_may_come = true;
-    Generations job(open);
+    Membership job(open);
     job.host_listed(h0, 2, kStart);
     job.host_failed(h0, kStart + 1s);
     CHECK_FALSE(job.take_orders().ended);
@@ -103,7 +103,7 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
     JobPolicy warned = limits(2, 8);
     warned.warn_time = 30s;
     warned.warn_signal = 10;
-    Generations job = begun(warned, 3);
+    Membership job = begun(warned, 3);
     job.host_delisted(h2, kStart + 5s);
     auto orders = job.take_orders();
     CHECK_FALSE(orders.pause);
@@ -139,7 +139,7 @@ TEST_CASE("ranks that start again are warned, if the user wants that", "[elastic
 TEST_CASE("ranks that end well while they are warned without a signal have finished", "[elastic]") {
     JobPolicy warned = limits(2, 8);
     warned.warn_time = 30s;
-    Generations job = begun(warned, 2);
+    Membership job = begun(warned, 2);
     job.host_delisted(h1, kStart + 5s);
     REQUIRE(job.take_orders().warn);
     job.rank_ended(h0, p0, {.well = true}, kStart + 9s);
@@ -155,7 +155,7 @@ TEST_CASE("ranks that end well while they are warned without a signal have finis
         CHECK_FALSE(job.take_orders().warn);
         // It has taken longer to save what it has.
         CHECK(job.rank_ended(h0, p1, {.own_fault = true}, kStart + 101s) ==
-              Generations::Meaning::saved);
+              Membership::Meaning::saved);
         CHECK(job.take_orders().pause);
     }
     SECTION("but all start again if another has ended in order to do so") {
@@ -169,7 +169,7 @@ TEST_CASE("ranks that can go on by the time that a host is lost forget that they
           "[elastic]") {
     JobPolicy warned = limits(1, 8);
     warned.warn_time = 30s;
-    Generations job = begun(warned, 2);
+    Membership job = begun(warned, 2);
     job.host_delisted(h1, kStart + 5s);
     REQUIRE(job.take_orders().warn);
     for (const RankAssignment& assigned : job.world())
@@ -186,7 +186,7 @@ TEST_CASE("ranks that can go on by the time that a host is lost forget that they
 TEST_CASE(
     "a host that ran for a minute is tried again soon when it is lost, as if for the first time",
     "[elastic]") {
-    Generations job = begun(limits(1, 4), 2);
+    Membership job = begun(limits(1, 4), 2);
     Deadline now = kStart;
     for (int i = 0; i < 4; ++i) {
         job.host_lost(h0, "crashed", now);
@@ -198,7 +198,7 @@ TEST_CASE(
         pause_all(job, now, {h0, h1});
         job.take_orders();
     }
-    now += Generations::kStable;
+    now += Membership::kStable;
     job.rank_ended(h1, p0, {.why = "killed"}, now);
     pause_all(job, now, {h0, h1});
     job.host_lost(h0, "crashed", now);
@@ -206,7 +206,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a host that is lost while it is left is not used again at once", "[elastic]") {
-    Generations job = begun(limits(1, 4), 2);
+    Membership job = begun(limits(1, 4), 2);
     job.host_delisted(h1, kStart + 1s);
     pause_all(job, kStart + 1s, {h0, h1});
     CHECK(job.take_orders().release == Hosts{h1});
@@ -217,7 +217,7 @@ TEST_CASE("a host that is lost while it is left is not used again at once", "[el
 }
 
 TEST_CASE("a lost host that is not listed any more is not tried again", "[elastic]") {
-    Generations job = begun(limits(1, 4), 2);
+    Membership job = begun(limits(1, 4), 2);
     job.host_lost(h1, "crashed", kStart);
     pause_all(job, kStart, {h0});
     job.host_delisted(h1, kStart + 1s);
@@ -229,7 +229,7 @@ TEST_CASE("a lost host that is not listed any more is not tried again", "[elasti
 
 TEST_CASE("newcomers of a host end, and those of others, when it goes before they are ready",
           "[elastic]") {
-    Generations job = keeping(limits(1, 8), 2);
+    Membership job = keeping(limits(1, 8), 2);
     for (const HostId host : {h2, h3}) job.host_listed(host, 1, kStart);
     for (const HostId host : {h2, h3}) job.host_ready(host, kStart);
     job.tick(kStart + 1s);
@@ -248,7 +248,7 @@ TEST_CASE("newcomers of a host end, and those of others, when it goes before the
 }
 
 TEST_CASE("processes that live on are asked before their host is left", "[elastic]") {
-    Generations job = keeping(limits(2, 8), 3);
+    Membership job = keeping(limits(2, 8), 3);
     job.host_delisted(h0, kStart + 5s);
     auto orders = job.take_orders();
     CHECK(orders.notify);
@@ -262,7 +262,7 @@ TEST_CASE("processes that live on are asked before their host is left", "[elasti
 }
 
 TEST_CASE("a host that replaces another is there before the other is left", "[elastic]") {
-    Generations job = keeping(limits(2, 4), 2);
+    Membership job = keeping(limits(2, 4), 2);
     job.host_listed(h2, 2, kStart);
     job.host_ready(h2, kStart);
     job.take_orders();
@@ -278,18 +278,18 @@ TEST_CASE("a host that replaces another is there before the other is left", "[el
         CHECK(written(job.take_orders().begin) == "1.0 1.1 2.0 2.1 ");
     }
     SECTION("else it is not waited for") {
-        job.tick(kStart + 5s + Generations::kReplacedWithin);
+        job.tick(kStart + 5s + Membership::kReplacedWithin);
         CHECK(job.take_orders().notify);
     }
     SECTION("unless a rank has ended well by then: nobody is disturbed any more") {
         job.rank_ended(h1, p0, {.well = true}, kStart + 6s);
-        job.tick(kStart + 5s + Generations::kReplacedWithin);
+        job.tick(kStart + 5s + Membership::kReplacedWithin);
         CHECK_FALSE(job.take_orders().notify);
     }
 }
 
 TEST_CASE("slots of a host come and go, the highest first", "[elastic]") {
-    Generations job = keeping(limits(1, 8), 2);
+    Membership job = keeping(limits(1, 8), 2);
     SECTION("less") {
         job.host_listed(h0, 1, kStart + 5s);
         CHECK(job.take_orders().notify);
@@ -308,7 +308,7 @@ TEST_CASE("slots of a host come and go, the highest first", "[elastic]") {
 
 TEST_CASE("a host that is delisted and listed again at once costs nothing", "[elastic]") {
     JobPolicy warned = limits(2, 8);
-    Generations job = keeping(warned, 2);
+    Membership job = keeping(warned, 2);
     job.host_listed(h2, 2, kStart);
     job.host_delisted(h2, kStart + 1s);
     job.host_listed(h2, 2, kStart + 2s);
@@ -323,7 +323,7 @@ TEST_CASE("spares wait until a host is lost, and the oldest takes its place", "[
     JobPolicy spare = limits(4, 8);
     spare.ranks_start = 6;
     spare.spares = 1;
-    Generations job(spare);
+    Membership job(spare);
     for (const HostId host : {h0, h1, h2, h3}) job.host_listed(host, 2, kStart);
     for (const HostId host : {h0, h1, h2, h3}) job.host_ready(host, kStart);
     CHECK(hosts_of(job.take_orders()) == "001122");
@@ -342,7 +342,7 @@ TEST_CASE("a limit of ranks' failures does not count those that a lost host has 
           "[elastic]") {
     JobPolicy once = limits(2, 8);
     once.rank_failures_max = 1;
-    Generations job = begun(once, 3);
+    Membership job = begun(once, 3);
     job.rank_ended(h1, p0, {.why = "peer gone"}, kStart + 100s);
     job.host_lost(h2, "crashed", kStart + 101s);
     pause_all(job, kStart + 101s, {h0, h1});

@@ -32,7 +32,7 @@ namespace dtrun {
 ///
 /// Hosts keep their order from world to world, and newcomers come last, so a world changes as little as it
 /// can. A program that fails by itself again and again is not started for ever: see kFailuresInARow.
-class Generations {
+class Membership {
 public:
     /// So many failures in a row, each sooner than kStable after the start, are the program's own fault, and
     /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while.
@@ -43,8 +43,8 @@ public:
 
     /// \param fixed  the only world that there can be; empty: as plan_world() says
     /// \param seed   of the random parts of cool-downs
-    explicit Generations(JobPolicy policy, std::vector<RankAssignment> fixed = {},
-                         std::uint32_t seed = 1);
+    explicit Membership(JobPolicy policy, std::vector<RankAssignment> fixed = {},
+                        std::uint32_t seed = 1);
 
     // Events.
     /// The job may use so many slots of this host: a new one, or one that has more or less than before.
