@@ -37,7 +37,7 @@ Outcome<void> allow_descriptors(std::uint32_t ranks) {
 
 StepServer::StepServer(const SlurmStep& step)
     : step_(step),
-      roll_(step.ranks),
+      roster_(step.ranks),
       listener_(poll_),
       hub_(*this, HubOptions{}),
       peers_(poll_, *this) {
@@ -75,7 +75,7 @@ Outcome<std::unique_ptr<StepServer>> StepServer::start(const SlurmStep& step, St
 
 StepServer::~StepServer() {
     if (!thread_.joinable()) return;
-    roll_.stop();
+    roster_.stop();
     poll_.wake();
     thread_.join();
 }
@@ -89,18 +89,18 @@ Outcome<void> StepServer::add_own_end() {
 }
 
 std::optional<std::string> StepServer::end_if_missing(std::chrono::milliseconds waited) {
-    auto missing = roll_.end_if_missing(waited);
+    auto missing = roster_.end_if_missing(waited);
     if (missing) poll_.wake();
     return missing;
 }
 
 void StepServer::end(std::string why) {
-    roll_.end(std::move(why));
+    roster_.end(std::move(why));
     poll_.wake();
 }
 
 Outcome<void> StepServer::wait_for_others(const WaitContext& context) {
-    return roll_.wait_for_others(context);
+    return roster_.wait_for_others(context);
 }
 
 void StepServer::run() {
@@ -112,12 +112,12 @@ void StepServer::run() {
     }
     peers_.clear();
     listener_.close();
-    roll_.all_go();
+    roster_.all_go();
 }
 
 bool StepServer::is_over() {
     if (ending_) return peers_.all().empty() || now() >= *ending_;
-    return roll_.is_stopped();
+    return roster_.is_stopped();
 }
 
 /// Waits until something happens, and deals with all that has.
@@ -145,7 +145,7 @@ void StepServer::flush() {
 }
 
 void StepServer::take_orders() {
-    const auto why = roll_.take_end();
+    const auto why = roster_.take_end();
     if (why && !ending_) end_now(*why);
 }
 
@@ -175,7 +175,8 @@ void StepServer::accept_all() {
         if (const auto excess = unauthenticated_.excess()) peers_.lose(*excess);
         auto socket = listener_.accept();
         if (socket && !*socket) return;
-        roll_.set_problem(socket ? "" : fmt::format(" (rank 0: accept: {})", socket.error().text));
+        roster_.set_problem(socket ? ""
+                                   : fmt::format(" (rank 0: accept: {})", socket.error().text));
         if (!socket) return;
         StepPeer& peer = peers_.add(std::move(*socket));
         unauthenticated_.add(peer.id, now() + kHandshakeTime);

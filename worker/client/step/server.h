@@ -8,7 +8,7 @@
 #include "worker/client/step/listener.h"
 #include "worker/client/step/peers.h"
 #include "worker/client/step/poll.h"
-#include "worker/client/step/roll.h"
+#include "worker/client/step/roster.h"
 #include "worker/client/step/unauthenticated_peers.h"
 
 #include <cstdint>
@@ -25,11 +25,11 @@ namespace dtrun::embedded {
 /// leaves before ends the step for everybody, one that leaves later fails the fences.
 ///
 /// What is said is here: who is let in, what he is told, and how the step ends. StepPoll, StepListener
-/// and StepPeers have the descriptors, UnauthenticatedPeers who must prove himself in time, StepRoll what rank
+/// and StepPeers have the descriptors, UnauthenticatedPeers who must prove himself in time, StepRoster what rank
 /// 0's callers and the thread share, and the Hub the store and the fences.
 ///
-/// Thread: its own one has everything but the roll and the wake-up; functions may be called by any.
-/// Locks: the roll's only.
+/// Thread: its own one has everything but the roster and the wake-up; functions may be called by any.
+/// Locks: the roster's only.
 /// Lifetime: the destructor cuts everybody off, and joins the thread. A forked child has nothing of
 /// it but the memory.
 class StepServer final : private Outbox, private StepPeers::Handler {
@@ -89,7 +89,7 @@ private:
     Credentials credentials_;
     PrivateFd own_end_;
     StepPoll poll_;
-    StepRoll roll_;
+    StepRoster roster_;
 
     // Of the thread, once it runs.
     StepListener listener_;

@@ -64,7 +64,7 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
             peer,
             fmt::format("rank {} of step {}, which has {}", hello->rank, step_.id, step_.ranks),
             false);
-    } else if (!roll_.is_missing(hello->rank)) {
+    } else if (!roster_.is_missing(hello->rank)) {
         // It belongs to another program of the same step, and must wait for its own rank 0.
         return refuse(peer, fmt::format("rank {} has come before", hello->rank), true);
     }
@@ -86,7 +86,7 @@ void StepServer::enter(StepPeer& peer, Rank rank) {
     hub_.add_peer(peer.id, PeerKind::rank, rank);
     send(peer, encode(Heartbeat{}));
     if (welcomed_) return welcome(peer);
-    if (!roll_.come(rank)) return;
+    if (!roster_.come(rank)) return;
     welcomed_ = true;
     for (const auto& [id, other] : peers_.all())
         if (other->stage == StepPeer::Stage::rank) welcome(*other);
@@ -125,7 +125,7 @@ void StepServer::on_lost(const StepPeer& peer) {
     } else if (!peer.leaving) {
         hub_.fail_fences(fmt::format("rank {} has ended without finalizing its worker", peer.rank));
     }
-    roll_.go(peer.rank);
+    roster_.go(peer.rank);
 }
 
 }  // namespace dtrun::embedded

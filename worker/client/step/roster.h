@@ -19,9 +19,9 @@ namespace dtrun::embedded {
 /// are decided under one lock, so that never some ranks begin and others are told of the end.
 ///
 /// Thread: any; everything is behind its mutex, under which no other one is taken.
-class StepRoll {
+class StepRoster {
 public:
-    explicit StepRoll(std::uint32_t ranks);
+    explicit StepRoster(std::uint32_t ranks);
 
     // For rank 0, who wakes the thread afterwards.
 

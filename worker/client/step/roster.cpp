@@ -1,4 +1,4 @@
-#include "worker/client/step/roll.h"
+#include "worker/client/step/roster.h"
 
 #include "base/strings.h"
 
@@ -7,11 +7,11 @@
 
 namespace dtrun::embedded {
 
-StepRoll::StepRoll(std::uint32_t ranks) : ranks_(ranks) {
+StepRoster::StepRoster(std::uint32_t ranks) : ranks_(ranks) {
     for (const Rank rank : all_ranks(ranks)) missing_.insert(rank);
 }
 
-std::optional<std::string> StepRoll::end_if_missing(std::chrono::milliseconds waited) {
+std::optional<std::string> StepRoster::end_if_missing(std::chrono::milliseconds waited) {
     const std::lock_guard lock(mutex_);
     if (missing_.empty()) return std::nullopt;
     std::vector<std::string> names;
@@ -24,17 +24,17 @@ std::optional<std::string> StepRoll::end_if_missing(std::chrono::milliseconds wa
     return why;
 }
 
-void StepRoll::end(std::string why) {
+void StepRoster::end(std::string why) {
     const std::lock_guard lock(mutex_);
     if (!end_why_) end_why_ = std::move(why);
 }
 
-void StepRoll::stop() {
+void StepRoster::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
 }
 
-Outcome<void> StepRoll::wait_for_others(const WaitContext& context) {
+Outcome<void> StepRoster::wait_for_others(const WaitContext& context) {
     std::unique_lock lock(mutex_);
     while (others_ > 0) {
         const Moment until = context.slice();
@@ -52,41 +52,41 @@ Outcome<void> StepRoll::wait_for_others(const WaitContext& context) {
     return {};
 }
 
-bool StepRoll::is_missing(Rank rank) const {
+bool StepRoster::is_missing(Rank rank) const {
     const std::lock_guard lock(mutex_);
     return missing_.contains(rank);
 }
 
-bool StepRoll::come(Rank rank) {
+bool StepRoster::come(Rank rank) {
     const std::lock_guard lock(mutex_);
     missing_.erase(rank);
     if (rank != Rank{0}) ++others_;
     return missing_.empty() && !end_why_;  // rank 0 may wait no longer
 }
 
-void StepRoll::go(Rank rank) {
+void StepRoster::go(Rank rank) {
     if (rank == Rank{0}) return;
     const std::lock_guard lock(mutex_);
     if (--others_ == 0) others_gone_.notify_all();
 }
 
-void StepRoll::all_go() {
+void StepRoster::all_go() {
     const std::lock_guard lock(mutex_);
     others_ = 0;
     others_gone_.notify_all();
 }
 
-void StepRoll::set_problem(std::string problem) {
+void StepRoster::set_problem(std::string problem) {
     const std::lock_guard lock(mutex_);
     problem_ = std::move(problem);
 }
 
-std::optional<std::string> StepRoll::take_end() {
+std::optional<std::string> StepRoster::take_end() {
     const std::lock_guard lock(mutex_);
     return std::exchange(end_why_, std::nullopt);
 }
 
-bool StepRoll::is_stopped() const {
+bool StepRoster::is_stopped() const {
     const std::lock_guard lock(mutex_);
     return stopping_ && !end_why_;
 }
