@@ -33,7 +33,7 @@ struct Change {
 /// It lies in zeroed memory that other builds of this program may have mapped: fields keep their places.
 ///
 /// Thread: one writes; any number read, in any process.
-class ChangePage {
+class ChangeBoard {
 public:
     static constexpr std::size_t kBytes = 4'096;
 
@@ -78,7 +78,7 @@ private:
     std::atomic<std::uint64_t> deadline_ms_{0};
     std::atomic<std::uint64_t> stop_step_{0};
 };
-static_assert(sizeof(ChangePage) <= ChangePage::kBytes);
+static_assert(sizeof(ChangeBoard) <= ChangeBoard::kBytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 }  // namespace dtrun

@@ -31,12 +31,12 @@ struct Hello {
     std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
     std::int64_t pid = 0;
     bool elastic = false;  ///< it can go on in another generation, when it asks with `rejoin`
-    bool page = false;     ///< it knows the frame `page`
+    bool board = false;    ///< it knows the frame `board`
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("protocol", m.protocol), f("rank", m.rank), f("generation", m.generation);
-        f("pid", m.pid), f("elastic", m.elastic), f("page", m.page);
+        f("pid", m.pid), f("elastic", m.elastic), f("board", m.board);
     }
 };
 
@@ -50,10 +50,10 @@ struct Rejoin {
     }
 };
 
-/// With the first byte of this frame come two descriptors: of a ChangePage, and an eventfd that counts
+/// With the first byte of this frame come two descriptors: of a ChangeBoard, and an eventfd that counts
 /// how often it was written.
-struct PageNews {
-    std::uint32_t bytes = 0;  ///< of the page
+struct BoardOpened {
+    std::uint32_t bytes = 0;  ///< of the board
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

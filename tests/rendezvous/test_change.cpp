@@ -5,24 +5,24 @@
 
 namespace dtrun {
 
-TEST_CASE("a page starts without a change, and is read as it was written", "[elastic]") {
-    ChangePage page;
-    CHECK(page.read() == Change{});
+TEST_CASE("a board starts without a change, and is read as it was written", "[elastic]") {
+    ChangeBoard board;
+    CHECK(board.read() == Change{});
     const Change change{7, 8, ChangeReason::left, 1'700'000'000'000, 40};
-    page.write(change);
-    CHECK(page.read() == change);
-    CHECK(page.next() == 8);
+    board.write(change);
+    CHECK(board.read() == change);
+    CHECK(board.next() == 8);
 }
 
 TEST_CASE("nobody reads half of a change", "[elastic]") {
-    ChangePage page;
-    std::thread writer([&page] {
-        for (std::uint64_t i = 1; i <= 20'000; ++i) page.write({i, i, ChangeReason::none, i, i});
+    ChangeBoard board;
+    std::thread writer([&board] {
+        for (std::uint64_t i = 1; i <= 20'000; ++i) board.write({i, i, ChangeReason::none, i, i});
     });
     std::uint64_t last = 0;
     bool whole = true;
     while (last < 20'000) {
-        const Change change = page.read();
+        const Change change = board.read();
         whole = whole &&
                 change == Change{change.next, change.next, ChangeReason::none, change.next,
                                  change.next} &&

@@ -102,20 +102,20 @@ public:
             send_all(connection.fd.get(), encode(message));
     }
 
-    /// In a page that ranks share, as an agent has it.
+    /// In a board that ranks share, as an agent has it.
     void make_page() {
-        page_file_ = Fd(::memfd_create("page", MFD_CLOEXEC));
-        if (::ftruncate(page_file_.get(), ChangePage::kBytes) != 0)
-            throw std::runtime_error("page");
-        void* memory = ::mmap(nullptr, ChangePage::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                              page_file_.get(), 0);
-        page_ = new (memory) ChangePage;
-        page_->write({1, 1, ChangeReason::none, 0, 0});
+        board_file_ = Fd(::memfd_create("board", MFD_CLOEXEC));
+        if (::ftruncate(board_file_.get(), ChangeBoard::kBytes) != 0)
+            throw std::runtime_error("board");
+        void* memory = ::mmap(nullptr, ChangeBoard::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              board_file_.get(), 0);
+        board_ = new (memory) ChangeBoard;
+        board_->write({1, 1, ChangeReason::none, 0, 0});
     }
 
     void write_page(const Change& change) {
         const std::lock_guard lock(mutex_);
-        page_->write(change);
+        board_->write(change);
         for (const Fd& bell : bells_) ::eventfd_write(bell.get(), 1);
     }
 
@@ -123,7 +123,7 @@ public:
         const std::lock_guard lock(mutex_);
         const auto ranks = static_cast<std::uint32_t>(asked_.size());
         hub_->begin(generation, ranks);
-        page_->write({generation, generation, ChangeReason::none, 0, 0});
+        board_->write({generation, generation, ChangeReason::none, 0, 0});
         Welcome welcome;
         welcome.generation = generation;
         welcome.world_size = welcome.local_size = ranks;
@@ -328,7 +328,7 @@ private:
     bool on_hello(PeerId peer, const Hello& hello) {
         note("hello " + (hello.rank == kNoRank ? "helper" : fmt::format("{}", hello.rank)) +
              (hello.elastic ? " elastic" : ""));
-        if (page_ != nullptr && hello.page) send_page(connections_[peer].fd.get());
+        if (board_ != nullptr && hello.board) send_board(connections_[peer].fd.get());
         hub_->add_peer(peer, PeerKind::rank, hello.rank);
         Welcome welcome;
         welcome.job = "0123456789abcdef0123456789abcdef";
@@ -342,9 +342,9 @@ private:
         return true;
     }
 
-    void send_page(int socket) {
+    void send_board(int socket) {
         Fd bell(::eventfd(0, EFD_CLOEXEC));
-        Bytes frame = encode(PageNews{ChangePage::kBytes});
+        Bytes frame = encode(BoardOpened{ChangeBoard::kBytes});
         iovec bytes{frame.data(), frame.size()};
         alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))]{};
         msghdr message{};
@@ -356,7 +356,7 @@ private:
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
         header->cmsg_len = CMSG_LEN(2 * sizeof(int));
-        const int descriptors[] = {page_file_.get(), bell.get()};
+        const int descriptors[] = {board_file_.get(), bell.get()};
         std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
         ::sendmsg(socket, &message, MSG_NOSIGNAL);
         bells_.push_back(std::move(bell));
@@ -426,8 +426,8 @@ private:
     std::map<MemberId, Session> sessions_;
     std::set<PeerId> waiting_;  ///< for their places
     std::uint64_t coming_ = 0;  ///< the generation that begins when all wait
-    Fd page_file_;
-    ChangePage* page_ = nullptr;  ///< stays mapped: a test has few of them
+    Fd board_file_;
+    ChangeBoard* board_ = nullptr;  ///< stays mapped: a test has few of them
     std::vector<Fd> bells_;
     std::vector<PeerId> asked_;  ///< for a place in the next generation
     std::atomic<bool> stopping_{false};

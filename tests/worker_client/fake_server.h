@@ -16,7 +16,7 @@ class FakeServer {
 public:
     /// Serves `ranks` ranks over an abstract Unix socket.
     static FakeServer agent(std::uint32_t ranks);
-    /// The same in an elastic job: ranks that want it get a page, and can rejoin.
+    /// The same in an elastic job: ranks that want it get a board, and can rejoin.
     static FakeServer elastic_agent(std::uint32_t ranks);
     /// Serves a job of a daemon over TCP; a generation begins when `ranks` members have entered.
     /// \param port  0: any
@@ -31,7 +31,7 @@ public:
     /// To all ranks.
     void announce(std::uint8_t kind, std::uint64_t generation, std::uint32_t grace_ms,
                   const std::string& why);
-    /// Writes the page, and then tells all ranks. \param reason  a ChangeReason
+    /// Writes the board, and then tells all ranks. \param reason  a ChangeReason
     void change(std::uint64_t next, std::uint8_t reason, std::uint64_t stop_step = 0);
     /// A generation begins, in which all who have asked are ranks in the reverse order.
     void begin(std::uint64_t generation);

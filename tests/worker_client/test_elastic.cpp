@@ -47,7 +47,7 @@ TEST_CASE("only a rank that has said so, in a job that is elastic, can rejoin",
     CHECK(status == 0);
 }
 
-TEST_CASE("a rank that got no page of changes can rejoin all the same", "[client][elastic]") {
+TEST_CASE("a rank that got no board of changes can rejoin all the same", "[client][elastic]") {
     FakeServer agent = FakeServer::agent(1);
     Worker worker = elastic_rank_of_agent(agent.address(), 0);
     CHECK(worker.can_rejoin());

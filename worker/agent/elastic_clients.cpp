@@ -60,11 +60,11 @@ void ElasticClients::welcome(PeerId peer, const RankSlot& rank, const Assign& wo
 }
 
 void ElasticClients::give_page(PeerId peer, const Hello& hello) {
-    if (!hello.page || !page_.is_open()) return;
+    if (!hello.board || !board_.is_open()) return;
     Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!bell) return;
-    const std::array descriptors{page_.fd(), bell.get()};
-    const Bytes frame = encode(PageNews{ChangePage::kBytes});
+    const std::array descriptors{board_.fd(), bell.get()};
+    const Bytes frame = encode(BoardOpened{ChangeBoard::kBytes});
     if (parts_.connections.send_descriptors(peer, frame, descriptors))
         bells_[peer] = std::move(bell);
 }
@@ -111,7 +111,7 @@ void ElasticClients::left(PeerId peer) {
 void ElasticClients::begin(const Assign& world) {
     world_ = world;
     told_ = {.generation = world.generation, .next = world.generation};
-    page_.write(told_);
+    board_.write(told_);
     ring();
     sections_.clear();  // who has come here has left what it did in the last world
 }
@@ -121,7 +121,7 @@ void ElasticClients::announce(const Change& change, std::uint32_t grace_ms,
     if (change.generation != world_.generation || change == told_) return;
     const bool is_news = told_.next != change.next || told_.reason != change.reason;
     told_ = change;
-    page_.write(change);
+    board_.write(change);
     ring();
     if (is_news)
         parts_.connections.relay().announce(

@@ -8,7 +8,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/agent/connections.h"
 #include "worker/agent/sections.h"
-#include "worker/agent/shared_page.h"
+#include "worker/agent/shared_board.h"
 #include "worker/stores/rejoin_queue.h"
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace dtrun::agent {
 /// What an agent says to the clients (libdtrun) of its ranks when the generation changes, and they to it: the
 /// face of the RejoinQueue for programs of dtrun's own client. A client that says "elastic" can leave its
 /// generation (`rejoin`), and is welcomed in the next; one that was started for a generation which has not
-/// begun is welcomed when it begins. In an elastic job all ranks have a page in their memory that says whether
+/// begun is welcomed when it begins. In an elastic job all ranks have a board in their memory that says whether
 /// a change is coming.
 ///
 /// Besides it watches the sections that ranks are in.
@@ -42,11 +42,11 @@ public:
     explicit ElasticClients(Parts parts);
 
     /// For an elastic job. Errc: internal
-    Result<void> open() { return page_.open(); }
+    Result<void> open() { return board_.open(); }
     /// A process says hello that was started at this place.
     /// \return nothing if it is welcomed later. Errc: denied
     Result<std::optional<Welcome>> hello(PeerId peer, SlotIndex place, const Hello& hello);
-    /// Any rank says hello: it gets the page if it wants it.
+    /// Any rank says hello: it gets the board if it wants it.
     void give_page(PeerId peer, const Hello& hello);
     void left(PeerId peer);
 
@@ -81,9 +81,9 @@ private:
     Parts parts_;
     Assign world_;
     Change told_;  ///< what clients know of
-    SharedPage page_;
+    SharedBoard board_;
     std::map<PeerId, Client> clients_;
-    std::map<PeerId, Fd> bells_;  ///< eventfds, rung when the page was written
+    std::map<PeerId, Fd> bells_;  ///< eventfds, rung when the board was written
     Sections sections_;
     bool watching_ = false;
     Timer overdue_;

@@ -6,21 +6,22 @@
 namespace dtrun::embedded {
 
 ChangeView::~ChangeView() {
-    if (has_page())
-        ::munmap(const_cast<ChangePage*>(page_.load(std::memory_order_relaxed)),
-                 ChangePage::kBytes);
+    if (has_board())
+        ::munmap(const_cast<ChangeBoard*>(board_.load(std::memory_order_relaxed)),
+                 ChangeBoard::kBytes);
 }
 
-void ChangeView::map(const Fd& page, Fd bell) {
-    if (has_page()) return;
-    void* const memory = ::mmap(nullptr, ChangePage::kBytes, PROT_READ, MAP_SHARED, page.get(), 0);
+void ChangeView::map(const Fd& board, Fd bell) {
+    if (has_board()) return;
+    void* const memory =
+        ::mmap(nullptr, ChangeBoard::kBytes, PROT_READ, MAP_SHARED, board.get(), 0);
     if (memory == MAP_FAILED) return;
     bell_ = std::move(bell);
-    page_.store(static_cast<const ChangePage*>(memory), std::memory_order_release);
+    board_.store(static_cast<const ChangeBoard*>(memory), std::memory_order_release);
 }
 
 void ChangeView::note(const Change& change) {
-    if (!has_page()) own_.write(change);
+    if (!has_board()) own_.write(change);
 }
 
 bool ChangeView::is_over(std::uint64_t generation) const {

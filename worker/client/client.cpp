@@ -111,7 +111,7 @@ Hello Client::hello() const {
     hello.generation = generation();
     hello.pid = pid_;
     hello.elastic = elastic_;
-    hello.page = launcher() == Launcher::agent;
+    hello.board = launcher() == Launcher::agent;
     return hello;
 }
 

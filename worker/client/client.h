@@ -146,7 +146,7 @@ private:
     void subscribe();
     void refused(const Refuse& refuse);
     void welcomed(Welcome welcome);
-    void page_came();
+    void board_came();
     void event_came(Event event);
     void stopped(Stop stop);
 

@@ -50,7 +50,7 @@ void Client::subscribe() {
     router_.on<Heartbeat>([this](const Heartbeat& heartbeat) {
         if (keep_alive_) keep_alive_->on_heartbeat(heartbeat);
     });
-    router_.on<PageNews>([this](const PageNews&) { page_came(); });
+    router_.on<BoardOpened>([this](const BoardOpened&) { board_came(); });
     router_.on<Refuse>(this, &Client::refused);
     router_.on<Welcome>(this, &Client::welcomed);
     router_.on<Event>(this, &Client::event_came);
@@ -83,7 +83,7 @@ void Client::welcomed(Welcome welcome) {
 }
 
 /// The descriptors have come with it. Without them there are only frames that tell of changes.
-void Client::page_came() {
+void Client::board_came() {
     std::vector<Fd> descriptors = connection_.take_descriptors();
     if (descriptors.size() == 2) changes_.map(descriptors[0], std::move(descriptors[1]));
 }

@@ -13,7 +13,7 @@ namespace dtrun::embedded {
 
 /// Functions of the program that are called when a rank of its generation is lost, so that threads of it do
 /// not wait for that rank: by a thread of our own, which is there from the first of them, and only where an
-/// agent tells of changes through a page.
+/// agent tells of changes through a board.
 ///
 /// Thread: any.
 class LossHooks {
