@@ -74,7 +74,7 @@ void ElasticClients::ring() {
 }
 
 Result<void> ElasticClients::section(PeerId peer, const Section& section) {
-    auto taken = sections_.says(peer, section, Clock::now());
+    auto taken = hang_detector_.says(peer, section, Clock::now());
     overdue_.cancel();
     if (taken && !std::exchange(watching_, true)) tasks_.spawn(watch_sections());
     return taken;
@@ -105,7 +105,7 @@ void ElasticClients::left(PeerId peer) {
     const auto client = clients_.extract(peer);
     if (!client.empty() && client.mapped().ticket) parts_.rejoins.forget(*client.mapped().ticket);
     bells_.erase(peer);
-    sections_.left(peer);
+    hang_detector_.left(peer);
 }
 
 void ElasticClients::begin(const Assign& world) {
@@ -113,7 +113,7 @@ void ElasticClients::begin(const Assign& world) {
     told_ = {.generation = world.generation, .next = world.generation};
     board_.write(told_);
     ring();
-    sections_.clear();  // who has come here has left what it did in the last world
+    hang_detector_.clear();  // who has come here has left what it did in the last world
 }
 
 void ElasticClients::announce(const Change& change, std::uint32_t grace_ms,
@@ -142,14 +142,14 @@ void ElasticClients::dismiss(const std::vector<SlotIndex>& places, std::uint32_t
 
 asio::awaitable<void> ElasticClients::watch_sections() {
     while (!tasks_.stopping()) {
-        overdue_.expires_at(sections_.next_deadline());
+        overdue_.expires_at(hang_detector_.next_deadline());
         co_await overdue_.async_wait(use_tuple);
         tell_overdue();
     }
 }
 
 void ElasticClients::tell_overdue() {
-    for (const Sections::Overdue& late : sections_.take_overdue(Clock::now())) {
+    for (const HangDetector::Overdue& late : hang_detector_.take_overdue(Clock::now())) {
         const auto rank = rank_of(late.peer);
         if (!rank) continue;  // it is being ended
         parts_.hangs(

@@ -7,7 +7,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/agent/connections.h"
-#include "worker/agent/sections.h"
+#include "worker/agent/hang_detector.h"
 #include "worker/agent/shared_board.h"
 #include "worker/stores/rejoin_queue.h"
 
@@ -84,7 +84,7 @@ private:
     SharedBoard board_;
     std::map<PeerId, Client> clients_;
     std::map<PeerId, Fd> bells_;  ///< eventfds, rung when the board was written
-    Sections sections_;
+    HangDetector hang_detector_;
     bool watching_ = false;
     Timer overdue_;
     TaskGroup tasks_;

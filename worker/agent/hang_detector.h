@@ -15,7 +15,7 @@
 namespace dtrun::agent {
 
 /// Parts of the ranks' programs that may only take so long: who is in which, until when. Pure.
-class Sections {
+class HangDetector {
 public:
     /// A section that takes longer than its limit; it is told once.
     struct Overdue {

@@ -1,4 +1,4 @@
-#include "worker/agent/sections.h"
+#include "worker/agent/hang_detector.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ constexpr std::uint64_t kLimitMsMax = 10ull * 365 * 24 * 3'600 * 1'000;
 
 }  // namespace
 
-Result<void> Sections::says(PeerId peer, const Section& section, Deadline now) {
+Result<void> HangDetector::says(PeerId peer, const Section& section, Deadline now) {
     if (section.kind == Section::Kind::beat) {
         for (auto& [who, open] : open_)
             if (who.first == peer) open = {open.limit, now + open.limit};
@@ -32,18 +32,18 @@ Result<void> Sections::says(PeerId peer, const Section& section, Deadline now) {
     return {};
 }
 
-void Sections::left(PeerId peer) {
+void HangDetector::left(PeerId peer) {
     std::erase_if(open_, [peer](const auto& entry) { return entry.first.first == peer; });
 }
 
-Deadline Sections::next_deadline() const {
+Deadline HangDetector::next_deadline() const {
     Deadline next = Deadline::max();
     for (const auto& [who, open] : open_)
         if (!open.told) next = std::min(next, open.until);
     return next;
 }
 
-std::vector<Sections::Overdue> Sections::take_overdue(Deadline now) {
+std::vector<HangDetector::Overdue> HangDetector::take_overdue(Deadline now) {
     std::vector<Overdue> overdue;
     for (auto& [who, open] : open_) {
         if (open.told || open.until > now) continue;
