@@ -120,12 +120,12 @@ void DaemonAssigner::pause(Pause pause) {
     tell(pause.generation, "is coming: " + pause.why);
     context_.input.pause();
     pause.grace_ms = to_ms(context_.spec.options.grace);
-    context_.answers.pause(pause.generation, context_.spec.options.grace, Clock::now());
+    context_.stop_deadlines.pause(pause.generation, context_.spec.options.grace, Clock::now());
     context_.hosts.send(kOwnHost, encode(pause));
 }
 
 void DaemonAssigner::paused(HostId host, const Paused& paused) {
-    context_.answers.paused(host, paused.generation);
+    context_.stop_deadlines.paused(host, paused.generation);
     if (uplink_) uplink_->say(encode(paused));
 }
 

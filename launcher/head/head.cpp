@@ -127,8 +127,8 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
       suspend_(std::move(suspend)),
       tasks_(io.get_executor()),
       job_(ranks_on_host(spec), job_options(spec.options)),
-      answers_(hosts.tree(), spec.hosts.size()),
-      waits_(
+      stop_deadlines_(hosts.tree(), spec.hosts.size()),
+      deadlocks_(
           static_cast<std::uint32_t>(spec.placement.world_size()),
           [&hosts](Rank rank) { return hosts.name_of_host(rank); }, init_timeout(spec.options)),
       detector_(io.get_executor(), spec.options.heartbeat_timeout),
@@ -140,9 +140,9 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
       record_(spec, hosts, job_),
       inspector_(
           io.get_executor(), spec, hosts, stdin_, record_, router_.hosts,
-          [this] { return waits_.describe(); },
+          [this] { return deadlocks_.describe(); },
           [this](int signal) { end_ ? end_(signal) : end_by(signal); }),
-      output_(io.get_executor(), spec, output, hosts, answers_, inspector_, router_.hosts,
+      output_(io.get_executor(), spec, output, hosts, stop_deadlines_, inspector_, router_.hosts,
               [this] { end_by(SIGPIPE); }),
       debugger_(io.get_executor(), hosts, router_.hosts,
                 [this](std::string_view text) { output_.message(text); }),
@@ -185,8 +185,8 @@ JobContext Head::context() {
             hosts_,
             router_.hosts,
             job_,
-            answers_,
-            waits_,
+            stop_deadlines_,
+            deadlocks_,
             output_,
             stdin_,
             [this] { decide(); },
@@ -261,7 +261,7 @@ void Head::stop_hosts(const Job::Order& order) {
                               outcome.signal == order.signal;
     hosts_.send_to_all(encode(Stop{order.signal, grace, "", by_scheduler}));
     assigner_->ending();
-    answers_.stop(order.grace, Clock::now());
+    stop_deadlines_.stop(order.grace, Clock::now());
 }
 
 /// No host is waited for any more.
@@ -319,7 +319,7 @@ void Head::list_host(const Host& host) {
     if (!listed) return log::warn("{}: {}", host.name, listed.error().message);
     if (!hosts_.has(*listed)) {
         job_.host_added();
-        answers_.host_added();
+        stop_deadlines_.host_added();
         progress_.host_added(host.name);
     }
     hosts_.grow();
@@ -400,7 +400,7 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
     member.server_address = agent.local_address();
     member.free_port = join.free_port;
     member.addresses = join.addresses;
-    answers_.joined(host);
+    stop_deadlines_.joined(host);
     check_twin(host, join);
     if (join.problem != HostProblem::none) {
         hosts_.send(host, encode(Stop{}));
@@ -481,9 +481,9 @@ void Head::rank_exited(HostId host, const Exited& exited) {
         log::info("rank {} {}", exited.rank, ending_text(exited));
     }
     if (assigner_->hold_back(host, exited)) return;
-    if (exited.sent_signal == 0) waits_.rank_ended(exited.rank, exited.pid, exited.mpi);
+    if (exited.sent_signal == 0) deadlocks_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
-    if (auto left = waits_.left_mpi()) job_.left_mpi(std::move(*left));
+    if (auto left = deadlocks_.left_mpi()) job_.left_mpi(std::move(*left));
     watch_waits();
     decide();
 }
@@ -522,13 +522,13 @@ void Head::ranks_wait(HostId host, Waits waits) {
         if (wait.pid != 0 && !(where && hosts_[*where].ranks.contains(wait.pid)))
             wait.hopeless = false;
     }
-    waits_.waits(host, std::move(waits.waits), Clock::now());
+    deadlocks_.waits(host, std::move(waits.waits), Clock::now());
 }
 
 void Head::mpi_news(HostId host, const MpiNews& news) {
     if (!news.note.empty()) log::warn("{}", printable(news.note));
     if (!assigner_->is_current(news.generation)) return;
-    if (news.spawns) waits_.spawn_refused(news.rank, Clock::now());
+    if (news.spawns) deadlocks_.spawn_refused(news.rank, Clock::now());
     if (!news.note.empty()) return;
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
@@ -538,12 +538,12 @@ void Head::mpi_news(HostId host, const MpiNews& news) {
         return decide();
     }
     // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
-    if (assigner_->watches_waits() && !spec_.options.keep_going) waits_.mpi_used();
+    if (assigner_->watches_waits() && !spec_.options.keep_going) deadlocks_.mpi_used();
 }
 
 void Head::watch_waits() {
     if (!job_.running() || spec_.options.recovers_itself) return;
-    const auto verdict = waits_.look(Clock::now());
+    const auto verdict = deadlocks_.look(Clock::now());
     if (!verdict) return;
     if (!verdict->end) {
         if (!spec_.options.debug_rank) log::warn("{}", verdict->text);
@@ -665,7 +665,7 @@ void Head::lost(HostId host, const std::string& why) {
 
 /// The last resort: a host that does not answer the order to end its ranks is given up.
 void Head::watch_answers() {
-    for (const HostId host : answers_.late(Clock::now())) {
+    for (const HostId host : stop_deadlines_.late(Clock::now())) {
         const HostState& state = hosts_[host];
         if (state.session == nullptr || state.done) continue;
         log::warn("{}: not all of its ranks have ended; given up", hosts_.name(host));
@@ -736,7 +736,7 @@ void Head::hurry() {
 
 int Head::finish() {
     const JobOutcome& outcome = job_.outcome();
-    job_.set_waiting(waits_.describe());
+    job_.set_waiting(deadlocks_.describe());
     const std::string report = output_.report_text(outcome);
     const int own = output_.report(outcome, report, hurry_ ? kHurriedWriteLimit : kWriteLimit);
     const int failed = exit_code(outcome);

@@ -4,8 +4,8 @@
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
 #include "launcher/head/agent_session.h"
-#include "launcher/head/answer_watch.h"
 #include "launcher/head/assigner.h"
+#include "launcher/head/deadlock_detector.h"
 #include "launcher/head/host_starter.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
@@ -14,7 +14,7 @@
 #include "launcher/head/job_record.h"
 #include "launcher/head/port_forward.h"
 #include "launcher/head/sessions.h"
-#include "launcher/head/wait_watch.h"
+#include "launcher/head/stop_deadlines.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
@@ -143,8 +143,8 @@ private:
     TaskGroup tasks_;
     AgentRouter router_;
     Job job_;
-    AnswerWatch answers_;
-    WaitWatch waits_;
+    StopDeadlines stop_deadlines_;
+    DeadlockDetector deadlocks_;
     FailureDetector detector_;
     output::Progress progress_;
     output::StdinPump stdin_;

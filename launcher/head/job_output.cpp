@@ -13,13 +13,13 @@
 namespace dtrun::head {
 
 JobOutput::JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec,
-                     output::Output& output, Hosts& hosts, AnswerWatch& answers,
+                     output::Output& output, Hosts& hosts, StopDeadlines& stop_deadlines,
                      JobInspector& inspector, Router<HostId>& router,
                      std::function<void()> reader_gone)
     : spec_(spec),
       output_(output),
       hosts_(hosts),
-      answers_(answers),
+      stop_deadlines_(stop_deadlines),
       inspector_(inspector),
       reader_gone_(std::move(reader_gone)),
       folds_(executor),
@@ -34,7 +34,7 @@ Result<void> JobOutput::add(HostId host, std::string_view payload) {
     const auto rank = hosts_.planned_on(host, output->header.place);
     if (!rank) return {};
     inspector_.output(*rank, *output);
-    answers_.output(host).add(output->data.size());
+    stop_deadlines_.output(host).add(output->data.size());
     output_.add(*rank, output->header.stream, output->header.time_ns, output->data);
     watch_folds();
     return {};
@@ -70,10 +70,10 @@ void JobOutput::return_credits() {
     for (const output::OutputCredit& credit : output_.collect()) {
         const std::size_t rank = std::to_underlying(credit.rank);
         const HostId host = plan::host_of(spec_.placement.ranks[rank]);
-        answers_.output(host).left(credit.bytes, Clock::now());
+        stop_deadlines_.output(host).left(credit.bytes, Clock::now());
     }
     for (const HostId host : hosts_.hosts())
-        if (const auto bytes = answers_.output(host).take_credit())
+        if (const auto bytes = stop_deadlines_.output(host).take_credit())
             hosts_.send(host, encode(Credit{bytes}));
     for (Error& failure : output_.take_failures()) failed(std::move(failure));
     watch_folds();

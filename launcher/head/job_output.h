@@ -2,10 +2,10 @@
 
 #include "base/loop/asio.h"
 #include "base/numbered.h"
-#include "launcher/head/answer_watch.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "launcher/head/job_inspector.h"
+#include "launcher/head/stop_deadlines.h"
 #include "launcher/output/output.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/router.h"
@@ -25,8 +25,8 @@ class JobOutput {
 public:
     /// \param reader_gone  called when the reader of standard output or standard error is gone
     JobOutput(asio::any_io_executor executor, const plan::JobSpec& spec, output::Output& output,
-              Hosts& hosts, AnswerWatch& answers, JobInspector& inspector, Router<HostId>& router,
-              std::function<void()> reader_gone);
+              Hosts& hosts, StopDeadlines& stop_deadlines, JobInspector& inspector,
+              Router<HostId>& router, std::function<void()> reader_gone);
 
     void finish(plan::SlotId rank, Stream stream);
     void message(std::string_view lines) { output_.message(lines); }
@@ -61,7 +61,7 @@ private:
     const plan::JobSpec& spec_;
     output::Output& output_;
     Hosts& hosts_;
-    AnswerWatch& answers_;
+    StopDeadlines& stop_deadlines_;
     JobInspector& inspector_;
     std::function<void()> reader_gone_;
     Timer folds_;  ///< runs while lines wait for equal ones

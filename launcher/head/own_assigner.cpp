@@ -216,7 +216,7 @@ void OwnAssigner::obey() {
 /// Its ranks end as at the end of the job; the host says when it is done.
 void OwnAssigner::release(HostId host) {
     log::info("{} is left", context_.hosts.name(host));
-    context_.answers.release(host, context_.spec.options.grace, Clock::now());
+    context_.stop_deadlines.release(host, context_.spec.options.grace, Clock::now());
     context_.hosts.send(host, encode(Stop{SIGTERM, to_ms(context_.spec.options.grace), "", false}));
 }
 
@@ -281,14 +281,14 @@ void OwnAssigner::pause(const Membership::Pausing& pausing) {
     log::info("generation {} is coming: {}", pausing.generation, pausing.why);
     context_.job.pausing();
     context_.input.pause();
-    context_.answers.pause(pausing.generation, grace, Clock::now());
+    context_.stop_deadlines.pause(pausing.generation, grace, Clock::now());
     context_.hosts.send_to_all(
         encode(Pause{pausing.generation, SIGTERM, to_ms(grace), pausing.why}));
     election_.wake();
 }
 
 void OwnAssigner::paused(HostId host, const Paused& paused) {
-    context_.answers.paused(host, paused.generation);
+    context_.stop_deadlines.paused(host, paused.generation);
     membership_.host_paused(host, paused.generation, Clock::now());
     obey();
 }

@@ -13,9 +13,9 @@ namespace dtrun::head {
 
 /// Finds hosts that do not answer the order to end their ranks, at the end of the job or for
 /// another generation: a pure state machine. No sockets, no clock.
-class AnswerWatch {
+class StopDeadlines {
 public:
-    AnswerWatch(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
+    StopDeadlines(const Tree& tree, std::size_t hosts) : tree_(tree), hosts_(hosts) {}
 
     void host_added() { hosts_.emplace_back(); }
     output::OutputBacklog& output(HostId host) { return hosts_[host].output; }

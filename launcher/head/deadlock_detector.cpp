@@ -1,4 +1,4 @@
-#include "launcher/head/wait_watch.h"
+#include "launcher/head/deadlock_detector.h"
 
 #include "base/milliseconds.h"
 #include "base/strings.h"
@@ -98,11 +98,11 @@ std::string_view libraries(MpiWait mpi) {
 
 }  // namespace
 
-WaitWatch::WaitWatch(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
-                     std::optional<milliseconds> limit)
+DeadlockDetector::DeadlockDetector(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
+                                   std::optional<milliseconds> limit)
     : ranks_(ranks), host_of_(std::move(host_of)), limit_(limit) {}
 
-void WaitWatch::begin(std::uint32_t ranks) {
+void DeadlockDetector::begin(std::uint32_t ranks) {
     ranks_ = ranks;
     waits_.clear();
     ended_.clear();
@@ -112,7 +112,7 @@ void WaitWatch::begin(std::uint32_t ranks) {
     told_ = over_ = false;
 }
 
-void WaitWatch::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
+void DeadlockDetector::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
     if (over_) return;
     std::vector<Waiting>& list = waits_[host];
     list.clear();
@@ -122,12 +122,12 @@ void WaitWatch::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
     }
 }
 
-void WaitWatch::rank_ended(Rank rank, std::int64_t pid, MpiUse mpi) {
+void DeadlockDetector::rank_ended(Rank rank, std::int64_t pid, MpiUse mpi) {
     ended_[rank] = pid;
     if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
 }
 
-void WaitWatch::spawn_refused(Rank rank, Deadline now) {
+void DeadlockDetector::spawn_refused(Rank rank, Deadline now) {
     if (spawn_refused_.empty()) {
         refused_at_ = now;
         tell_refused_ = kRefusedAgain;
@@ -135,8 +135,8 @@ void WaitWatch::spawn_refused(Rank rank, Deadline now) {
     spawn_refused_.insert(rank);
 }
 
-std::vector<const WaitWatch::Waiting*> WaitWatch::meeting(Deadline now,
-                                                          milliseconds at_least) const {
+std::vector<const DeadlockDetector::Waiting*> DeadlockDetector::meeting(
+    Deadline now, milliseconds at_least) const {
     std::vector<const Waiting*> found;
     for (const auto& [host, list] : waits_)
         for (const Waiting& waiting : list)
@@ -144,13 +144,13 @@ std::vector<const WaitWatch::Waiting*> WaitWatch::meeting(Deadline now,
     return found;
 }
 
-std::vector<const RankWait*> WaitWatch::pointers(const std::vector<const Waiting*>& list) {
+std::vector<const RankWait*> DeadlockDetector::pointers(const std::vector<const Waiting*>& list) {
     std::vector<const RankWait*> waits;
     for (const Waiting* waiting : list) waits.push_back(&waiting->wait);
     return waits;
 }
 
-std::string WaitWatch::names(std::vector<Rank> ranks) const {
+std::string DeadlockDetector::names(std::vector<Rank> ranks) const {
     std::vector<std::string> texts;
     for (const Rank rank : ranks) {
         const auto ended = ended_.find(rank);
@@ -162,7 +162,7 @@ std::string WaitWatch::names(std::vector<Rank> ranks) const {
 }
 
 /// Names the ranks that do not wait with the others; empty if a waiting process is of unknown rank.
-std::string WaitWatch::missing(const std::vector<const Waiting*>& meeting) const {
+std::string DeadlockDetector::missing(const std::vector<const Waiting*>& meeting) const {
     std::set<Rank> here;
     for (const Waiting* waiting : meeting) {
         if (waiting->wait.rank == kNoRank) return {};
@@ -175,7 +175,8 @@ std::string WaitWatch::missing(const std::vector<const Waiting*>& meeting) const
 }
 
 /// The verdict that a rank waits for one that the job does not have.
-std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>& certain) const {
+std::optional<std::string> DeadlockDetector::hopeless(
+    const std::vector<const Waiting*>& certain) const {
     std::vector<const RankWait*> waits;
     for (const Waiting* waiting : certain)
         if (waiting->wait.hopeless) waits.push_back(&waiting->wait);
@@ -187,7 +188,8 @@ std::optional<std::string> WaitWatch::hopeless(const std::vector<const Waiting*>
 }
 
 /// The verdict that every rank has ended or waits, so that none can bring what the others wait for.
-std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>& certain) const {
+std::optional<std::string> DeadlockDetector::deserted(
+    const std::vector<const Waiting*>& certain) const {
     // This is called whenever a rank ends, so it looks at all ranks only if the numbers match.
     if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
@@ -201,7 +203,7 @@ std::optional<std::string> WaitWatch::deserted(const std::vector<const Waiting*>
 }
 
 /// The verdict that some ranks wait in PMIx for the others, and others in PMI.
-std::optional<std::string> WaitWatch::two_libraries(
+std::optional<std::string> DeadlockDetector::two_libraries(
     const std::vector<const Waiting*>& certain) const {
     std::vector<const RankWait*> pmix, pmi;
     std::set<Rank> asked;
@@ -227,7 +229,7 @@ std::optional<std::string> WaitWatch::two_libraries(
 }
 
 /// The other ranks use MPI, and will sooner or later wait there for the one that has ended.
-std::optional<std::string> WaitWatch::left_mpi() const {
+std::optional<std::string> DeadlockDetector::left_mpi() const {
     if (!mpi_used_ || left_mpi_.empty() || ended_.size() == ranks_) return std::nullopt;
     const auto& [rank, use] = *left_mpi_.begin();
     return use == MpiUse::none
@@ -236,8 +238,8 @@ std::optional<std::string> WaitWatch::left_mpi() const {
 }
 
 /// The verdict that a rank has waited for `limit`.
-std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
-                                           std::string_view flag) const {
+std::optional<std::string> DeadlockDetector::late(Deadline now, milliseconds limit,
+                                                  std::string_view flag) const {
     const auto late = meeting(now, limit);
     if (late.empty()) return std::nullopt;
     const std::string absent = missing(meeting(now, milliseconds(0)));
@@ -247,7 +249,7 @@ std::optional<std::string> WaitWatch::late(Deadline now, milliseconds limit,
 }
 
 /// Why the job is to end: somebody waits for what cannot come.
-std::optional<std::string> WaitWatch::in_vain(Deadline now) const {
+std::optional<std::string> DeadlockDetector::in_vain(Deadline now) const {
     const auto certain = meeting(now, kCertain);
     if (auto text = hopeless(certain)) return text;
     if (auto text = deserted(certain)) return text;
@@ -255,13 +257,13 @@ std::optional<std::string> WaitWatch::in_vain(Deadline now) const {
     return left_mpi();
 }
 
-std::optional<std::string> WaitWatch::too_late(Deadline now) const {
+std::optional<std::string> DeadlockDetector::too_late(Deadline now) const {
     return limit_ ? late(now, *limit_, " (--init-timeout)") : std::nullopt;
 }
 
 /// What is to be said again of ranks that were refused MPI_Comm_spawn. Some wait for ever for what that was
 /// to start, as mpi4py's pool does, and others do without it: nobody can tell from outside, so it ends nothing.
-std::optional<std::string> WaitWatch::still_runs(Deadline now) {
+std::optional<std::string> DeadlockDetector::still_runs(Deadline now) {
     std::vector<Rank> running;
     for (const Rank rank : spawn_refused_)
         if (!ended_.contains(rank)) running.push_back(rank);
@@ -276,7 +278,7 @@ std::optional<std::string> WaitWatch::still_runs(Deadline now) {
         rank_numbers(running), several ? "were" : "was", minutes, several ? "" : "s");
 }
 
-std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
+std::optional<DeadlockDetector::Verdict> DeadlockDetector::look(Deadline now) {
     if (over_) return std::nullopt;
     if (auto text = in_vain(now)) {
         over_ = true;
@@ -294,7 +296,7 @@ std::optional<WaitWatch::Verdict> WaitWatch::look(Deadline now) {
     return Verdict{false, false, std::move(*text)};
 }
 
-std::vector<std::string> WaitWatch::describe() const {
+std::vector<std::string> DeadlockDetector::describe() const {
     std::map<std::string, std::vector<const RankWait*>> things;
     for (const auto& [host, list] : waits_)
         for (const Waiting& waiting : list) things[waiting.wait.what].push_back(&waiting.wait);

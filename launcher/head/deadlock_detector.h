@@ -19,12 +19,12 @@ namespace dtrun::head {
 /// Watches ranks wait for each other in MPI and in the stores of their frameworks, and tells when a
 /// rank that is waited for will not come: a pure state machine, events in, verdicts out. No
 /// sockets, no clock.
-class WaitWatch {
+class DeadlockDetector {
 public:
     /// \param host_of  name of a rank's host
     /// \param limit    --init-timeout
-    WaitWatch(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
-              std::optional<std::chrono::milliseconds> limit);
+    DeadlockDetector(std::uint32_t ranks, std::function<std::string(Rank)> host_of,
+                     std::optional<std::chrono::milliseconds> limit);
 
     /// All ranks start, or start again; there may be more or fewer.
     void begin(std::uint32_t ranks);

@@ -1,4 +1,4 @@
-#include "launcher/head/answer_watch.h"
+#include "launcher/head/stop_deadlines.h"
 #include "tests/support/catch.h"
 
 namespace dtrun {
@@ -13,13 +13,13 @@ constexpr HostId first{0}, second{1}, third{2};
 
 constexpr Deadline kStart{seconds(1'000)};
 constexpr seconds kGrace{5};
-constexpr Deadline kLate = kStart + kGrace + AnswerWatch::kLimit;
+constexpr Deadline kLate = kStart + kGrace + StopDeadlines::kLimit;
 
 }  // namespace
 
 TEST_CASE("nobody is late who was told nothing, or has time left", "[end]") {
     const Tree tree(2, 256);
-    AnswerWatch answers(tree, 2);
+    StopDeadlines answers(tree, 2);
     CHECK(answers.late(kStart).empty());
     answers.stop(kGrace, kStart);
     CHECK(answers.late(kLate - seconds(1)).empty());
@@ -29,7 +29,7 @@ TEST_CASE("nobody is late who was told nothing, or has time left", "[end]") {
 TEST_CASE("a host whose ranks do not end for another generation is late, the others are not",
           "[end]") {
     const Tree tree(3, 256);
-    AnswerWatch answers(tree, 3);
+    StopDeadlines answers(tree, 3);
     answers.pause(2, kGrace, kStart);
     answers.paused(first, 2);
     answers.paused(third, 2);
@@ -44,7 +44,7 @@ TEST_CASE(
     "a host that the job goes on without is late alone, and not any more once it has joined again",
     "[end]") {
     const Tree tree(3, 256);
-    AnswerWatch answers(tree, 3);
+    StopDeadlines answers(tree, 3);
     answers.release(second, kGrace, kStart);
     CHECK(answers.late(kLate - seconds(1)).empty());
     CHECK(answers.late(kLate) == Hosts{second});
@@ -61,7 +61,7 @@ TEST_CASE("a host is not late while its output waits for our reader, nor is its 
     const auto hosts = all_hosts(9);
     const HostId behind = *std::ranges::find_if(
         hosts, [&tree](HostId host) { return tree.parent(host).has_value(); });
-    AnswerWatch answers(tree, 9);
+    StopDeadlines answers(tree, 9);
     answers.output(behind).add(100);
     answers.stop(kGrace, kStart);
     Hosts late = answers.late(kLate);
@@ -70,7 +70,7 @@ TEST_CASE("a host is not late while its output waits for our reader, nor is its 
     CHECK(std::ranges::count(late, *tree.parent(behind)) == 0);
     answers.output(behind).left(100, kLate);
     CHECK(answers.late(kLate + seconds(1)).size() == 7);
-    CHECK(answers.late(kLate + AnswerWatch::kLimit).size() == 9);
+    CHECK(answers.late(kLate + StopDeadlines::kLimit).size() == 9);
 }
 
 }  // namespace dtrun

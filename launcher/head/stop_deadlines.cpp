@@ -1,36 +1,36 @@
-#include "launcher/head/answer_watch.h"
+#include "launcher/head/stop_deadlines.h"
 
 #include <algorithm>
 
 namespace dtrun::head {
 
-void AnswerWatch::pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now) {
+void StopDeadlines::pause(std::uint64_t generation, std::chrono::milliseconds grace, Deadline now) {
     pausing_ = generation;
     by_ = now + grace + kLimit;
     first_ = std::min(first_, by_);
 }
 
-void AnswerWatch::paused(HostId host, std::uint64_t generation) {
+void StopDeadlines::paused(HostId host, std::uint64_t generation) {
     hosts_[host].paused = generation;
 }
 
-void AnswerWatch::stop(std::chrono::milliseconds grace, Deadline now) {
+void StopDeadlines::stop(std::chrono::milliseconds grace, Deadline now) {
     pausing_ = 0;
     by_ = now + grace + kLimit;
     first_ = std::min(first_, by_);
 }
 
-void AnswerWatch::release(HostId host, std::chrono::milliseconds grace, Deadline now) {
+void StopDeadlines::release(HostId host, std::chrono::milliseconds grace, Deadline now) {
     hosts_[host].released_by = now + grace + kLimit;
     first_ = std::min(first_, hosts_[host].released_by);
 }
 
-Deadline AnswerWatch::deadline_of(const Host& host) const {
+Deadline StopDeadlines::deadline_of(const Host& host) const {
     const bool answered = pausing_ != 0 && host.paused == pausing_;
     return std::min(answered ? Deadline::max() : by_, host.released_by);
 }
 
-std::vector<HostId> AnswerWatch::late(Deadline now) const {
+std::vector<HostId> StopDeadlines::late(Deadline now) const {
     std::vector<HostId> late;
     if (now < first_) return late;
     PerHost<Deadline> patience;

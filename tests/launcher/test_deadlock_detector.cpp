@@ -1,4 +1,4 @@
-#include "launcher/head/wait_watch.h"
+#include "launcher/head/deadlock_detector.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
 
@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 const Deadline kStart = Deadline() + 1h;
 
-WaitWatch four_ranks(std::optional<std::chrono::milliseconds> limit = {}) {
+DeadlockDetector four_ranks(std::optional<std::chrono::milliseconds> limit = {}) {
     return {4, [](Rank rank) { return fmt::format("s{}", std::to_underlying(rank) / 2 + 1); },
             limit};
 }
@@ -33,7 +33,7 @@ RankWait in_mpi(Rank rank, MpiWait mpi) {
 }  // namespace
 
 TEST_CASE("ranks that wait for one that has ended are told of it, and it is named", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
@@ -49,7 +49,7 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
 }
 
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
     watch.rank_ended(Rank{3}, 43, MpiUse::none);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
@@ -59,7 +59,7 @@ TEST_CASE("a rank that has ended is no reason while another one does not wait", 
 }
 
 TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.rank_ended(Rank{3}, 43, MpiUse::none);
     watch.waits(HostId{0},
                 {at_start(Rank{0}), at_start(Rank{0}), at_start(Rank{1}), at_start(Rank{3})},
@@ -70,7 +70,7 @@ TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
 }
 
 TEST_CASE("waits that are no part of the start are only described", "[waits]") {
-    WaitWatch watch = four_ranks(1s);
+    DeadlockDetector watch = four_ranks(1s);
     RankWait wait = at_start(Rank{1}, "torch's store: key checkpoint");
     wait.starting = false;
     watch.waits(HostId{0}, {wait}, kStart);
@@ -81,7 +81,7 @@ TEST_CASE("waits that are no part of the start are only described", "[waits]") {
 }
 
 TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     RankWait wait = at_start(Rank{2}, "torch's store: key default_pg/0//4");
     wait.hopeless = true;
     watch.waits(HostId{1}, {wait}, kStart);
@@ -96,7 +96,7 @@ TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
 }
 
 TEST_CASE("--init-timeout names who has not come", "[waits]") {
-    WaitWatch watch = four_ranks(2s);
+    DeadlockDetector watch = four_ranks(2s);
     watch.waits(HostId{0}, {at_start(Rank{0})}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{3})}, kStart + 1s);
     CHECK_FALSE(watch.look(kStart + 1900ms).has_value());
@@ -110,7 +110,7 @@ TEST_CASE("--init-timeout names who has not come", "[waits]") {
 }
 
 TEST_CASE("who waited is told as it was when the job was ended for it", "[waits]") {
-    WaitWatch watch = four_ranks(2s);
+    DeadlockDetector watch = four_ranks(2s);
     watch.waits(HostId{0}, {at_start(Rank{0})}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{2}), at_start(Rank{3})}, kStart);
     REQUIRE(watch.look(kStart + 2s).has_value());
@@ -123,7 +123,7 @@ TEST_CASE("who waited is told as it was when the job was ended for it", "[waits]
 }
 
 TEST_CASE("without a limit a long wait is told of once", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     RankWait unknown = at_start(kNoRank);
     watch.waits(HostId{0}, {at_start(Rank{0}), unknown}, kStart);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
@@ -138,7 +138,7 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
 }
 
 TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.rank_ended(Rank{3}, 43, MpiUse::none);
     CHECK_FALSE(watch.look(kStart).has_value());
     watch.mpi_used();
@@ -159,7 +159,7 @@ TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]"
 }
 
 TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.mpi_used();
     for (const std::uint32_t rank : {0, 1, 2})
         watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::finalized);
@@ -168,7 +168,7 @@ TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
 }
 
 TEST_CASE("ranks that wait for different things are told each with its own", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {at_start(Rank{0}, "PMIx"), at_start(Rank{1}, "a key")}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{2}, "PMIx")}, kStart);
     CHECK(watch.look(kStart + 10s).value().text ==
@@ -183,7 +183,7 @@ TEST_CASE("ranks that wait for different things are told each with its own", "[w
 }
 
 TEST_CASE("ranks of two MPI libraries end the job as soon as they cannot meet", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {in_mpi(Rank{0}, MpiWait::pmix), in_mpi(Rank{1}, MpiWait::pmix)},
                 kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
@@ -200,7 +200,7 @@ TEST_CASE("ranks of two MPI libraries end the job as soon as they cannot meet", 
 }
 
 TEST_CASE("who has only begun with PMIx may still come to PMI", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     const RankWait begun = in_mpi(Rank{0}, MpiWait::pmix_client);
     watch.waits(HostId{1}, {in_mpi(Rank{2}, MpiWait::pmi2), in_mpi(Rank{3}, MpiWait::pmi2)},
                 kStart);
@@ -218,7 +218,7 @@ TEST_CASE("who has only begun with PMIx may still come to PMI", "[waits]") {
 
 TEST_CASE("a rank that waits in PMI beside one that never calls MPI_Init is left alone",
           "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.waits(HostId{1}, {in_mpi(Rank{2}, MpiWait::pmi1), at_start(Rank{3})}, kStart);
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
     const auto verdict = watch.look(kStart + 10s);
@@ -228,7 +228,7 @@ TEST_CASE("a rank that waits in PMI beside one that never calls MPI_Init is left
 
 TEST_CASE("a refused MPI_Comm_spawn is told again while its rank runs, and never ends the job",
           "[waits]") {
-    WaitWatch watch = four_ranks(1s);
+    DeadlockDetector watch = four_ranks(1s);
     watch.mpi_used();
     watch.spawn_refused(Rank{0}, kStart);
     watch.spawn_refused(Rank{2}, kStart + 5s);
@@ -253,7 +253,7 @@ TEST_CASE("a refused MPI_Comm_spawn is told again while its rank runs, and never
 }
 
 TEST_CASE("the report names who was refused MPI_Comm_spawn in this generation", "[waits]") {
-    WaitWatch watch = four_ranks();
+    DeadlockDetector watch = four_ranks();
     watch.spawn_refused(Rank{1}, kStart);
     CHECK(watch.describe() ==
           std::vector<std::string>{"rank 1: refused MPI_Comm_spawn, perhaps for what that was to "
