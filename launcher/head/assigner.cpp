@@ -5,7 +5,7 @@
 
 namespace dtrun::head {
 
-void Assigner::severed(const std::string& host, const SeveredNews& news) {
+void Assigner::connections_reset(const std::string& host, const ResetStatus& news) {
     if (news.connections > 0)
         log::info("{}: ended {} of ranks to a lost host", host,
                   plural(news.connections, "connection"));

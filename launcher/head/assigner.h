@@ -82,7 +82,7 @@ public:
 
 protected:
     /// Tells the user what has become of ranks' connections to a lost host.
-    void severed(const std::string& host, const SeveredNews& news);
+    void connections_reset(const std::string& host, const ResetStatus& news);
 
 private:
     bool warned_of_severing_ = false;

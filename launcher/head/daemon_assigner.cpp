@@ -41,8 +41,9 @@ std::string cause_text(const JobOutcome& outcome) {
 DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)), relay_(outbox), tasks_(context_.executor) {
     relay_.set_resendable();
-    context_.agents.on<SeveredNews>(
-        [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
+    context_.agents.on<ResetStatus>([this](HostId host, const ResetStatus& news) {
+        connections_reset(context_.hosts.name(host), news);
+    });
     context_.agents.on<Paused>(this, &DaemonAssigner::paused);
     for (const FrameType type : {FrameType::rejoin_status, FrameType::ready_to_commit})
         context_.agents.on(type, [this, type](HostId, std::string_view payload) -> Result<void> {
@@ -52,7 +53,7 @@ DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
     orders_.on<Assign>(this, &DaemonAssigner::begin_generation);
     orders_.on<Pause>(this, &DaemonAssigner::pause);
     for (const FrameType type : {FrameType::prepare, FrameType::notify, FrameType::query_commit,
-                                 FrameType::end_ranks, FrameType::sever})
+                                 FrameType::end_ranks, FrameType::reset_connections})
         orders_.on(type, [this, type](std::string_view payload) -> Result<void> {
             context_.hosts.send(kOwnHost, whole_frame(type, payload));
             return {};

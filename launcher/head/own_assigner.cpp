@@ -68,8 +68,9 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
             host, static_cast<std::uint32_t>(context_.spec.hosts[host].ranks.size()), Clock::now());
     membership_.take_orders();  // starters connect to these by themselves
     context_.agents.on<Paused>(this, &OwnAssigner::paused);
-    context_.agents.on<SeveredNews>(
-        [this](HostId host, const SeveredNews& news) { severed(context_.hosts.name(host), news); });
+    context_.agents.on<ResetStatus>([this](HostId host, const ResetStatus& news) {
+        connections_reset(context_.hosts.name(host), news);
+    });
     context_.agents.on<RejoinStatus>(this, &OwnAssigner::process_says);
     context_.agents.on<ReadyToCommit>(this, &OwnAssigner::ready_to_commit);
 }
@@ -103,7 +104,7 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     if (goes_on && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     troubles_[host] = "lost: " + why;
-    if (goes_on) sever(host);
+    if (goes_on) reset_connections(host);
     if (is_elastic()) {  // else Job has its word on it
         const std::string cause = fmt::format("host {} is lost", context_.hosts.name(host));
         membership_.host_lost(host, cause, Clock::now());
@@ -113,7 +114,7 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
 }
 
 /// Ends the other ranks' connections to a lost host, so that they do not wait for it.
-void OwnAssigner::sever(HostId lost) {
+void OwnAssigner::reset_connections(HostId lost) {
     const Hosts& hosts = context_.hosts;
     std::vector<std::string> addresses = hosts[lost].addresses;
     // A bridge of containers has the same address on many hosts.
@@ -124,7 +125,8 @@ void OwnAssigner::sever(HostId lost) {
                 return std::ranges::count(hosts[host].addresses, address) > 0;
             });
     if (!addresses.empty())
-        context_.hosts.send_to_all(encode(Sever{membership_.generation(), addresses, false}));
+        context_.hosts.send_to_all(
+            encode(ResetConnections{membership_.generation(), addresses, false}));
 }
 
 void OwnAssigner::failed(HostId host, const std::string& why) {
@@ -199,9 +201,10 @@ void OwnAssigner::obey() {
     auto orders = membership_.take_orders();
     if (context_.job.ending()) return;
     for (const HostId host : orders.connect) context_.connect(host);
-    if (orders.pause || orders.sever) notice_.forget();
+    if (orders.pause || orders.reset_connections) notice_.forget();
     if (orders.pause) pause(*orders.pause);
-    if (orders.sever) context_.hosts.send_to_all(encode(Sever{membership_.generation(), {}, true}));
+    if (orders.reset_connections)
+        context_.hosts.send_to_all(encode(ResetConnections{membership_.generation(), {}, true}));
     end_processes(orders.kill);
     if (orders.prepare) prepare(*orders.prepare);
     if (orders.notify || orders.warn) tell_change(orders.warn);

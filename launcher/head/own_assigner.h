@@ -61,7 +61,7 @@ private:
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
     void release(HostId host);
-    void sever(HostId lost);
+    void reset_connections(HostId lost);
     void pause(const Membership::Pausing& pausing);
     void end(const Membership::End& end);
     bool is_wanted(std::uint64_t generation) const;

@@ -425,13 +425,13 @@ void ServedJob::carry_out() {
     const Membership::Orders orders = membership_->take_orders();
     if (ended_) return;
     const std::uint64_t next = generation() + 1;
-    if (orders.pause || orders.sever) notice_.forget();
+    if (orders.pause || orders.reset_connections) notice_.forget();
     if (orders.pause) {
         log::info("job {}: generation {} is coming: {}", escaped(options_.name),
                   orders.pause->generation, escaped(orders.pause->why, kTextBytesMax));
         send_to_all(Pause{orders.pause->generation, SIGTERM, 0, orders.pause->why});
     }
-    if (orders.sever) send_to_all(Sever{generation(), {}, true});
+    if (orders.reset_connections) send_to_all(ResetConnections{generation(), {}, true});
     std::map<HostId, EndRanks> ends;
     for (const auto& [host, place] : orders.kill) ends[host].places.push_back(place);
     for (const auto& [host, order] : ends) send(host, order);

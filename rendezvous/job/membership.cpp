@@ -223,11 +223,11 @@ void Membership::notify() {
 /// Every process that lives is to ask for its place in the next world.
 void Membership::collect(Deadline now) {
     abandon_prepared();
-    if (!severed_) {  // some may have left already, after a notice
-        severed_ = true;
+    if (!connections_reset_) {  // some may have left already, after a notice
+        connections_reset_ = true;
         rejoin_until_ = now + policy_.rejoin_timeout;
         refill_until_ = now + policy_.refill_wait;
-        orders_.sever = true;
+        orders_.reset_connections = true;
     }
     phase_ = Phase::collecting;
     call_until_.reset();
@@ -415,7 +415,7 @@ void Membership::begin(std::vector<RankAssignment> world, Deadline now) {
 /// Nothing that was to follow the last world counts for the next one.
 void Membership::forget_plans() {
     target_.clear();
-    notified_ = severed_ = false;
+    notified_ = connections_reset_ = false;
     for (auto* const deadline : {&call_until_, &rejoin_until_, &refill_until_, &warned_until_,
                                  &replaced_until_, &prepared_until_})
         deadline->reset();

@@ -117,7 +117,7 @@ public:
         std::optional<Pausing> pause{};  ///< end all ranks on every host that is ready
         /// End the connections among ranks: some wait for others, that have noticed a loss, and not
         /// for those that are lost.
-        bool sever = false;
+        bool reset_connections = false;
         std::vector<std::pair<HostId, SlotIndex>> kill{};  ///< end these processes
         /// Start the fresh ones of these ranks, for generation() + 1, which has not begun.
         std::optional<std::vector<RankAssignment>> prepare{};
@@ -185,7 +185,7 @@ public:
         f("rank_failures", m.rank_failures_), f("first_size", m.first_size_);
         f("finishing", m.is_finishing_), f("done", m.one_is_done_), f("lost", m.one_is_lost_);
         f("asked", m.asked_), f("warned", m.warned_), f("failure", m.failure_);
-        f("host_was_lost", m.host_was_lost_), f("severed", m.severed_);
+        f("host_was_lost", m.host_was_lost_), f("severed", m.connections_reset_);
         f("notified", m.notified_), f("roll", m.last_query_);
     }
 
@@ -340,9 +340,9 @@ private:
     std::uint32_t own_faults_ = 0;    ///< in a row
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     std::vector<RankAssignment>
-        target_;             ///< the next world: processes are prepared for it, or it is called
-    bool severed_ = false;   ///< a loss has ended the connections of this world
-    bool notified_ = false;  ///< processes were told that hosts have changed
+        target_;  ///< the next world: processes are prepared for it, or it is called
+    bool connections_reset_ = false;        ///< a loss has ended the connections of this world
+    bool notified_ = false;                 ///< processes were told that hosts have changed
     std::uint64_t last_query_ = 0;          ///< number of the last call
     std::vector<HostId> unanswered_;        ///< who has not answered it
     std::optional<Deadline> rejoin_until_;  ///< for processes to ask for a place

@@ -275,7 +275,7 @@ struct Paused {
 };
 
 /// Ends the ranks' connections to a host that is lost.
-struct Sever {
+struct ResetConnections {
     std::uint64_t generation = 0;        ///< whose ranks have these connections
     std::vector<std::string> addresses;  ///< of the host; numeric
     /// All connections over which the frameworks of ranks talk to each other, as far as they are known: a rank
@@ -288,7 +288,7 @@ struct Sever {
     }
 };
 
-struct SeveredNews {
+struct ResetStatus {
     std::uint64_t generation = 0;
     std::uint32_t connections = 0;
     std::string problem;  ///< why ranks' connections cannot be ended; empty: they can

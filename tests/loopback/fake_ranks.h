@@ -58,8 +58,9 @@ public:
     void signalled(int) override {}
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
-    ranks::Severed sever(const ranks::SeverWhat& what) override {
-        severed_.insert(severed_.end(), what.addresses.begin(), what.addresses.end());
+    ranks::ResetResult reset_connections(const ranks::ConnectionSet& what) override {
+        connections_reset_.insert(connections_reset_.end(), what.addresses.begin(),
+                                  what.addresses.end());
         return {};
     }
     void spare(pid_t) override {}
@@ -72,7 +73,7 @@ public:
     int sweep(std::uint64_t agent);
 
     std::size_t running() const { return ranks_.size(); }
-    const std::vector<std::string>& severed() const { return severed_; }
+    const std::vector<std::string>& connections_reset() const { return connections_reset_; }
     /// The host loses its power: nothing runs there any more, and nobody is told.
     void vanish();
     asio::awaitable<void> join();
@@ -108,7 +109,7 @@ private:
     std::function<void(const Welcome&)> welcomed_;
     std::function<bool(std::uint64_t)> is_complete_;
     std::map<pid_t, Running> ranks_;
-    std::vector<std::string> severed_;  ///< addresses
+    std::vector<std::string> connections_reset_;  ///< addresses
     pid_t last_pid_ = 100;
     int strays_ = 0;
     std::function<void(int)> gone_;

@@ -106,7 +106,7 @@ public:
         std::optional<Notify> notify;
         std::optional<Prepare> prepare;
         std::optional<QueryCommit> query_commit;
-        std::optional<Sever> sever;
+        std::optional<ResetConnections> reset_connections;
         std::optional<EndRanks> ends;
         std::optional<Stop> stop;
         int assigned = 0;  ///< how often
@@ -179,8 +179,8 @@ private:
             case FrameType::query_commit:
                 told.query_commit = *decode<QueryCommit>(frame.payload);
                 return;
-            case FrameType::sever:
-                told.sever = *decode<Sever>(frame.payload);
+            case FrameType::reset_connections:
+                told.reset_connections = *decode<ResetConnections>(frame.payload);
                 return;
             case FrameType::end_ranks:
                 told.ends = *decode<EndRanks>(frame.payload);

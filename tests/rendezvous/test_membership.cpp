@@ -340,7 +340,7 @@ TEST_CASE("survivors get their places when all have asked and every host has ans
     job.rank_ended(h0, p0, {.why = "killed"}, kStart);
     auto orders = job.take_orders();
     CHECK_FALSE(orders.pause);
-    CHECK(orders.sever);
+    CHECK(orders.reset_connections);
     wait_at_desk(job, {{h0, p1}, {h1, p0}});
     CHECK_FALSE(job.take_orders().query_commit);
     wait_at_desk(job, {{h1, p1}});
@@ -509,7 +509,7 @@ TEST_CASE("a rank that ends well keeps newcomers out, and the others go on", "[e
         job.rank_ended(h0, p0, {.well = true}, kStart + 3s);
         CHECK(job.take_orders().kill == newcomer);
         wait_at_desk(job, {{h0, p1}});
-        CHECK_FALSE(job.take_orders().sever);  // the others still compute
+        CHECK_FALSE(job.take_orders().reset_connections);  // the others still compute
         meet_again(job, {{h1, p0}, {h1, p1}}, {h0, h1});
         CHECK(written(job.take_orders().begin) == "0.1 1.0 1.1 ");
         job.tick(kStart + 60s);
@@ -550,7 +550,7 @@ TEST_CASE("a rank that ends well before it has met the others is missing", "[ela
     for (const SlotIndex place : {p0, p1})
         job.process_says(h1, place, RejoinState::rendezvoused, kStart);
     job.rank_ended(h0, p1, {.well = true}, kStart);
-    CHECK(job.take_orders().sever);
+    CHECK(job.take_orders().reset_connections);
     meet_again(job, {{h1, p0}, {h1, p1}}, {h0, h1});
     CHECK(written(job.take_orders().begin) == "1.0 1.1 ");
 }

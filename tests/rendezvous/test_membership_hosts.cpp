@@ -177,7 +177,7 @@ TEST_CASE("ranks that can go on by the time that a host is lost forget that they
             job.process_says(assigned.host, assigned.rank.place, state, kStart + 6s);
     job.rank_ended(h1, p0, {.own_fault = true}, kStart + 7s);  // it was saved
     job.host_lost(h1, "crashed", kStart + 8s);
-    REQUIRE(job.take_orders().sever);
+    REQUIRE(job.take_orders().reset_connections);
     wait_at_desk(job, {{h0, p1}});
     job.rank_ended(h0, p0, {.why = "killed"}, kStart + 9s);
     CHECK(job.take_orders().query_commit);  // the other is not kept waiting
@@ -252,7 +252,7 @@ TEST_CASE("processes that live on are asked before their host is left", "[elasti
     job.host_delisted(h0, kStart + 5s);
     auto orders = job.take_orders();
     CHECK(orders.notify);
-    CHECK_FALSE(orders.sever);
+    CHECK_FALSE(orders.reset_connections);
     CHECK_FALSE(orders.pause);
     meet_again(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h1, p1}, {h2, p0}, {h2, p1}}, {h1, h2});
     orders = job.take_orders();

@@ -152,7 +152,7 @@ struct KeepModel {
     void note_orders(const Membership::Orders& orders) {
         for (const auto& [order, word] : {std::pair(orders.pause.has_value(), "PAUSE "),
                                           {orders.warn.has_value(), "WARN "},
-                                          {orders.sever, "SEVER "},
+                                          {orders.reset_connections, "RESET "},
                                           {!orders.kill.empty(), "KILL "},
                                           {orders.prepare.has_value(), "PREPARE "},
                                           {orders.notify, "NOTIFY "},
@@ -181,7 +181,7 @@ struct KeepModel {
         }
         if (is_finishing) CHECK_FALSE((orders.notify || orders.warn || orders.prepare));
         if (orders.warn) were_told = is_warned = true;
-        if (orders.sever || orders.notify) all_ask();
+        if (orders.reset_connections || orders.notify) all_ask();
         if (orders.notify) were_told = true;
         for (const Where& where : orders.kill) {
             CHECK(up.contains(where.first));

@@ -323,8 +323,8 @@ TEST_CASE("processes that live on are joined by others, and each is asked for it
     job.desk(2, RejoinState::rendezvoused);
     job.desk(1, RejoinState::rendezvoused);
     job.lose(2);
-    REQUIRE(job.told(1).sever);
-    CHECK(job.told(1).sever->world);
+    REQUIRE(job.told(1).reset_connections);
+    CHECK(job.told(1).reset_connections->world);
     job.desk(1, RejoinState::wants_rank);
     job.say(1, ReadyToCommit{job.told(1).query_commit->number});
     CHECK(job.told(1).assign.generation == 3);

@@ -419,7 +419,7 @@ void Agent::subscribe() {
     router_.on<Assign>(this, &Agent::begin);
     router_.on<Pause>(this, &Agent::pause);
     router_.on<Stop>(this, &Agent::stop);
-    router_.on<Sever>(this, &Agent::lose);
+    router_.on<ResetConnections>(this, &Agent::lose);
     router_.on<Notify>(this, &Agent::notify);
     router_.on<Prepare>(this, &Agent::prepare);
     router_.on<EndRanks>(this, &Agent::end_processes);

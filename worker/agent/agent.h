@@ -134,10 +134,10 @@ private:
     Result<void> begin(const Assign& assign);
     void pause(const Pause& pause);
     void stop(const Stop& stop);
-    void lose(Sever wanted);
+    void lose(ResetConnections wanted);
     void notify(const Notify& notify);
     void announce(const Change& change, std::uint32_t grace_ms, const std::string& why);
-    asio::awaitable<void> sever(Sever sever);
+    asio::awaitable<void> reset_connections(ResetConnections reset_connections);
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);
     void head_signalled(int signal);
     asio::awaitable<void> stop_after(Stop stop);

@@ -61,7 +61,7 @@ void Agent::notify(const Notify& notify) {
 }
 
 /// Addresses that this host has as well, as those of a container's bridge, mean the host itself here.
-void Agent::lose(Sever wanted) {
+void Agent::lose(ResetConnections wanted) {
     const std::vector<InterfaceAddress> own = interface_addresses();
     std::erase_if(wanted.addresses, [&own](const std::string& address) {
         return std::ranges::find(own, address, &InterfaceAddress::address) != own.end();
@@ -71,22 +71,22 @@ void Agent::lose(Sever wanted) {
                  "a rank is lost");
         connections_->relay().fail_fences("a rank of this generation is lost");
     }
-    tasks_.spawn(sever(std::move(wanted)));
+    tasks_.spawn(reset_connections(std::move(wanted)));
 }
 
-/// Severs at once, and again while a rank that has not understood yet may have tried once more.
-asio::awaitable<void> Agent::sever(Sever wanted) {
+/// Resets them at once, and again while a rank that has not understood yet may have tried once more.
+asio::awaitable<void> Agent::reset_connections(ResetConnections wanted) {
     Timer timer(io_);
     for (const std::chrono::milliseconds wait : kSeverAgain) {
         timer.expires_after(wait);
         co_await timer.async_wait(use_tuple);
         if (assign_.generation != wanted.generation || ending_.ending) co_return;
-        ranks::SeverWhat what{wanted.addresses, {}};
+        ranks::ConnectionSet what{wanted.addresses, {}};
         if (wanted.world)
             for (const auto& service : services_) service->add_endpoints(what.endpoints);
-        const ranks::Severed done = runner_->sever(what);
+        const ranks::ResetResult done = runner_->reset_connections(what);
         if (done.connections == 0 && done.error == 0) continue;
-        SeveredNews news{wanted.generation, done.connections, {}};
+        ResetStatus news{wanted.generation, done.connections, {}};
         if (done.error != 0) news.problem = std::strerror(done.error);
         link_->send(encode(news));
     }

@@ -307,8 +307,8 @@ void Agent::all_started() {
     load_.sample(Clock::now());
     say_alive();
     if (is_elastic() && !std::exchange(said_severing_, true))
-        if (const std::string why = ranks::why_not_sever(); !why.empty())
-            link_->send(encode(SeveredNews{assign_.generation, 0, why}));
+        if (const std::string why = ranks::why_no_reset(); !why.empty())
+            link_->send(encode(ResetStatus{assign_.generation, 0, why}));
     for (const auto& [type, payload] : start.deferred) {
         const auto handled = handle({type, payload});
         if (!handled) return leave(handled.error().message);

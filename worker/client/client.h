@@ -158,7 +158,7 @@ private:
     void prepared(const Prepare& prepare);
     void notified(const Notify& notice);
     void ready_to_commit(const QueryCommit& query_commit);
-    void severed(const Sever& sever);
+    void connections_reset(const ResetConnections& reset_connections);
     void paused(Pause pause);
     void dismissed(const EndRanks& order);
     void say(const Bytes& frame);

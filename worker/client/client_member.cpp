@@ -16,7 +16,7 @@ void Client::subscribe_member() {
     orders_.on<Prepare>(this, &Client::prepared);
     orders_.on<Notify>(this, &Client::notified);
     orders_.on<QueryCommit>(this, &Client::ready_to_commit);
-    orders_.on<Sever>(this, &Client::severed);
+    orders_.on<ResetConnections>(this, &Client::connections_reset);
     orders_.on<Pause>(this, &Client::paused);
     orders_.on<EndRanks>(this, &Client::dismissed);
     orders_.on<Stop>(this, &Client::stopped);
@@ -67,8 +67,8 @@ void Client::ready_to_commit(const QueryCommit& query_commit) {
     say(encode(ReadyToCommit{query_commit.number}));
 }
 
-void Client::severed(const Sever& sever) {
-    if (sever.world && sever.generation == generation())
+void Client::connections_reset(const ResetConnections& reset_connections) {
+    if (reset_connections.world && reset_connections.generation == generation())
         event_came({Event::Kind::membership, generation() + 1, 0,
                     "a rank of this generation is lost", ChangeReason::lost});
 }

@@ -5,7 +5,7 @@
 #include "base/numbered.h"
 #include "base/result.h"
 #include "worker/ranks/rank_process.h"
-#include "worker/ranks/sever.h"
+#include "worker/ranks/reset_connections.h"
 
 #include <sys/types.h>
 #include <chrono>
@@ -94,7 +94,7 @@ public:
     virtual void retire() {}
 
     /// Shuts down such connections of the ranks, and of what they have started.
-    virtual Severed sever(const SeverWhat& what) = 0;
+    virtual ResetResult reset_connections(const ConnectionSet& what) = 0;
 
     /// Excludes one child of ours that is no rank's from stop_all(); a later call replaces it.
     virtual void spare(pid_t child) = 0;

@@ -7,7 +7,7 @@
 #include "contracts/variables.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
-#include "worker/ranks/sever.h"
+#include "worker/ranks/reset_connections.h"
 
 #include <cstdint>
 #include <functional>

@@ -47,7 +47,9 @@ public:
     void clear_places() override { supervisor_->clear_places(); }
     asio::awaitable<void> cleared(SlotIndex place) override { return supervisor_->cleared(place); }
     void signalled(int signal) override { supervisor_->signalled(signal); }
-    Severed sever(const SeverWhat& what) override { return supervisor_->sever(what); }
+    ResetResult reset_connections(const ConnectionSet& what) override {
+        return supervisor_->reset_connections(what);
+    }
     void spare(pid_t child) override { supervisor_->spare(child); }
 
 private:

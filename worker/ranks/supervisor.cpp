@@ -263,8 +263,8 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
     exited_(exited);
 }
 
-Severed Supervisor::sever(const SeverWhat& what) {
-    return ranks::sever(descendants(::getpid(), left_alone()), what);
+ResetResult Supervisor::reset_connections(const ConnectionSet& what) {
+    return ranks::reset_connections(descendants(::getpid(), left_alone()), what);
 }
 
 Result<RankProcess> Supervisor::start_helper(const RankCommand& command,

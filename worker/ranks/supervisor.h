@@ -44,7 +44,7 @@ public:
     void signalled(int signal) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
                   std::function<void(int strays)> gone) override;
-    Severed sever(const SeverWhat& what) override;
+    ResetResult reset_connections(const ConnectionSet& what) override;
     void spare(pid_t child) override { spared_ = child; }
 
     /// Starts a process beside the ranks, as spawn_rank() does: stop_all() leaves it and what it has

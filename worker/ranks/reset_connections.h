@@ -20,13 +20,13 @@ struct Endpoint {
 };
 
 /// Which connections are to be ended.
-struct SeverWhat {
+struct ConnectionSet {
     std::vector<std::string> addresses{};  ///< those to these; numeric, IPv4 or IPv6
     std::set<Endpoint> endpoints{};        ///< those that have one of these as either end
 };
 
-/// What sever() has done.
-struct Severed {
+/// What reset_connections() has done.
+struct ResetResult {
     std::uint32_t connections = 0;  ///< that were shut down
     int error = 0;  ///< errno, if the kernel has kept us from a process; others were still tried
 };
@@ -37,9 +37,9 @@ struct Severed {
 /// A host that has gone silent leaves its peers in recv() until a timeout of their library or of TCP itself,
 /// from 30 s to hours. Their sockets cannot be reached from outside but by a duplicate of the descriptor
 /// (pidfd_getfd), for which a process must be ours and dumpable. RDMA and shared memory are out of reach.
-Severed sever(std::span<const pid_t> processes, const SeverWhat& what);
+ResetResult reset_connections(std::span<const pid_t> processes, const ConnectionSet& what);
 
-/// Why sever() cannot work here, for the user; empty if nothing speaks against it.
-std::string why_not_sever();
+/// Why reset_connections() cannot work here, for the user; empty if nothing speaks against it.
+std::string why_no_reset();
 
 }  // namespace dtrun::ranks

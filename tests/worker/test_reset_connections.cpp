@@ -1,4 +1,4 @@
-#include "worker/ranks/sever.h"
+#include "worker/ranks/reset_connections.h"
 
 #include "base/fd.h"
 #include "tests/support/catch.h"
@@ -54,8 +54,8 @@ pid_t wait_in_recv(const Fd& first, const Fd& second) {
 }  // namespace
 
 TEST_CASE("a process that waits in a connection to a severed address goes on, and keeps the others",
-          "[worker][sever]") {
-    if (const std::string why = why_not_sever(); !why.empty()) {
+          "[worker][reset]") {
+    if (const std::string why = why_no_reset(); !why.empty()) {
         WARN("SKIPPED: " + why);
         return;
     }
@@ -64,9 +64,9 @@ TEST_CASE("a process that waits in a connection to a severed address goes on, an
     const pid_t child = wait_in_recv(to_lost, to_kept);
     const std::vector<pid_t> processes{child};
     const std::vector<std::string> addresses{"127.0.0.77", "::1", "fe80::77"};
-    const Severed severed = sever(processes, {addresses, {}});
-    CHECK(severed.connections == 1);
-    CHECK(severed.error == 0);
+    const ResetResult connections_reset = reset_connections(processes, {addresses, {}});
+    CHECK(connections_reset.connections == 1);
+    CHECK(connections_reset.error == 0);
     int status = -1;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status));
@@ -74,8 +74,8 @@ TEST_CASE("a process that waits in a connection to a severed address goes on, an
 }
 
 TEST_CASE("severing takes sockets of IPv6 that speak IPv4, and leaves listeners alone",
-          "[worker][sever]") {
-    if (!why_not_sever().empty()) return;
+          "[worker][reset]") {
+    if (!why_no_reset().empty()) return;
     const Listener lost("127.0.0.77");
     const Fd mapped(::socket(AF_INET6, SOCK_STREAM, 0));
     sockaddr_in6 place{};
@@ -85,21 +85,21 @@ TEST_CASE("severing takes sockets of IPv6 that speak IPv4, and leaves listeners 
     REQUIRE(::connect(mapped.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0);
     const std::vector<pid_t> processes{::getpid()};
     const std::vector<std::string> addresses{"127.0.0.77"};
-    CHECK(sever(processes, {addresses, {}}).connections == 1);
+    CHECK(reset_connections(processes, {addresses, {}}).connections == 1);
     char byte = 0;
     CHECK(::recv(mapped.get(), &byte, 1, 0) == 0);
     CHECK(lost.connect());  // it still listens
 }
 
-TEST_CASE("severing processes that are gone does nothing", "[worker][sever]") {
+TEST_CASE("severing processes that are gone does nothing", "[worker][reset]") {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
     REQUIRE(::waitpid(child, nullptr, 0) == child);
     const std::vector<pid_t> processes{child};
     const std::vector<std::string> addresses{"127.0.0.77", "nonsense"};
-    const Severed severed = sever(processes, {addresses, {}});
-    CHECK(severed.connections == 0);
-    CHECK(severed.error == 0);
+    const ResetResult connections_reset = reset_connections(processes, {addresses, {}});
+    CHECK(connections_reset.connections == 0);
+    CHECK(connections_reset.error == 0);
 }
 
 }  // namespace dtrun::ranks

@@ -1,4 +1,4 @@
-#include "worker/ranks/sever.h"
+#include "worker/ranks/reset_connections.h"
 
 #include "base/fd.h"
 
@@ -89,11 +89,11 @@ ino_t socket_inode(const std::string& path) {
 }
 
 /// Shuts down those sockets of a process, each once.
-void shut_down(pid_t process, std::set<ino_t>& inodes, Severed& severed) {
+void shut_down(pid_t process, std::set<ino_t>& inodes, ResetResult& connections_reset) {
     const std::string folder = fmt::format("/proc/{}/fd", process);
     const std::unique_ptr<DIR, int (*)(DIR*)> list(::opendir(folder.c_str()), ::closedir);
     if (!list) {
-        if (errno == EACCES || errno == EPERM) severed.error = errno;
+        if (errno == EACCES || errno == EPERM) connections_reset.error = errno;
         return;
     }
     const Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
@@ -103,18 +103,18 @@ void shut_down(pid_t process, std::set<ino_t>& inodes, Severed& severed) {
         const Fd socket(static_cast<int>(
             ::syscall(SYS_pidfd_getfd, handle.get(), std::atoi(entry->d_name), 0)));
         if (!socket) {
-            if (errno != EBADF && errno != ESRCH) severed.error = errno;
+            if (errno != EBADF && errno != ESRCH) connections_reset.error = errno;
             continue;
         }
         ::shutdown(socket.get(), SHUT_RDWR);  // of one that is being made as well
-        ++severed.connections;
+        ++connections_reset.connections;
         inodes.erase(inode);
     }
 }
 
 }  // namespace
 
-Severed sever(std::span<const pid_t> processes, const SeverWhat& what) {
+ResetResult reset_connections(std::span<const pid_t> processes, const ConnectionSet& what) {
     std::set<Address> wanted;
     for (const std::string& text : what.addresses)
         if (const auto address = parse_address(text)) wanted.insert(*address);
@@ -127,15 +127,15 @@ Severed sever(std::span<const pid_t> processes, const SeverWhat& what) {
         for (const char* const file : {"tcp", "tcp6"})
             find_connections(process, file, wanted, what.endpoints, inodes);
     }
-    Severed severed;
+    ResetResult connections_reset;
     for (const pid_t process : processes) {
         if (inodes.empty()) break;
-        shut_down(process, inodes, severed);
+        shut_down(process, inodes, connections_reset);
     }
-    return severed;
+    return connections_reset;
 }
 
-std::string why_not_sever() {
+std::string why_no_reset() {
     const Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     const Fd copy(
         static_cast<int>(handle ? ::syscall(SYS_pidfd_getfd, handle.get(), handle.get(), 0) : -1));
