@@ -175,7 +175,7 @@ void Head::subscribe() {
     hosts.on<InputCredit>(this, &Head::input_taken);
     hosts.on<SignalRanks>(this, &Head::agent_signalled);
     hosts.on<Waits>(this, &Head::ranks_wait);
-    hosts.on<MpiNews>(this, &Head::mpi_news);
+    hosts.on<MpiStatus>(this, &Head::mpi_news);
     hosts.on<Done>(this, &Head::agent_done);
 }
 
@@ -525,7 +525,7 @@ void Head::ranks_wait(HostId host, Waits waits) {
     deadlocks_.waits(host, std::move(waits.waits), Clock::now());
 }
 
-void Head::mpi_news(HostId host, const MpiNews& news) {
+void Head::mpi_news(HostId host, const MpiStatus& news) {
     if (!news.note.empty()) log::warn("{}", printable(news.note));
     if (!assigner_->is_current(news.generation)) return;
     if (news.spawns) deadlocks_.spawn_refused(news.rank, Clock::now());

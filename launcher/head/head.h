@@ -98,7 +98,7 @@ private:
     void input_taken(HostId host, const InputCredit& credit);
     void agent_signalled(HostId host, const SignalRanks& signal);
     void ranks_wait(HostId host, Waits waits);
-    void mpi_news(HostId host, const MpiNews& news);
+    void mpi_news(HostId host, const MpiStatus& news);
     void agent_done(HostId host, const Done& done);
 
     // What starters say and ask.

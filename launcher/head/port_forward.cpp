@@ -18,12 +18,12 @@ PortForward::PortForward(asio::any_io_executor executor, Hosts& hosts, Router<Ho
       tell_(std::move(tell)),
       acceptor_(executor, "a rank's debugger"),
       tasks_(executor) {
-    router.on<DebugNews>(this, &PortForward::rank_waits);
+    router.on<DebugStatus>(this, &PortForward::rank_waits);
     router.on<Tunnel>(this, &PortForward::take);
 }
 
 /// Listens, unless it does already.
-void PortForward::rank_waits(HostId host, const DebugNews& news) {
+void PortForward::rank_waits(HostId host, const DebugStatus& news) {
     host_ = host;
     if (port_ == 0) {
         const auto port = acceptor_.listen();
@@ -63,7 +63,7 @@ void PortForward::stop() noexcept {
     for (const auto& [number, end] : ends_) end->stop();
 }
 
-std::string debugger_text(const DebugNews& news, const std::string& host, std::uint16_t port) {
+std::string debugger_text(const DebugStatus& news, const std::string& host, std::uint16_t port) {
     std::string text =
         fmt::format("dtrun: rank {} on {} waits for {} at 127.0.0.1:{}\n", news.rank, host,
                     news.debugger == Debugger::gdb ? "gdb" : "a debugger", port);

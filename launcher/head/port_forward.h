@@ -34,7 +34,7 @@ public:
     asio::awaitable<void> join() { co_await tasks_.join(); }
 
 private:
-    void rank_waits(HostId host, const DebugNews& news);
+    void rank_waits(HostId host, const DebugStatus& news);
     void take(HostId host, const Tunnel& tunnel);
     asio::awaitable<void> accept();
     asio::awaitable<void> run(std::uint32_t number);
@@ -51,6 +51,6 @@ private:
 };
 
 /// What the user is told when a rank waits for its debugger: where, and what to paste.
-std::string debugger_text(const DebugNews& news, const std::string& host, std::uint16_t port);
+std::string debugger_text(const DebugStatus& news, const std::string& host, std::uint16_t port);
 
 }  // namespace dtrun::head

@@ -139,7 +139,7 @@ struct UsageReport {
 };
 
 /// Agent -> head: a rank has been started, and waits for its debugger.
-struct DebugNews {
+struct DebugStatus {
     Rank rank{};
     Debugger debugger = Debugger::debugpy;
     std::string program;  ///< the file that it runs

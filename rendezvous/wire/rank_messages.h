@@ -341,7 +341,7 @@ struct Waits {
 };
 
 /// News of one host's ranks and MPI.
-struct MpiNews {
+struct MpiStatus {
     std::uint64_t generation = 0;
     Rank rank = kNoRank;    ///< the first on this host that has called MPI_Init
     std::string problem{};  ///< why it cannot use MPI; empty: it can

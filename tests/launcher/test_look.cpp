@@ -192,7 +192,7 @@ TEST_CASE("names in stacks cannot give orders to the terminal of `dtrun stacks`"
 }
 
 TEST_CASE("who waits for a debugger says what to paste", "[launcher][look]") {
-    DebugNews news{Rank{3}, Debugger::debugpy, "/usr/bin/python3"};
+    DebugStatus news{Rank{3}, Debugger::debugpy, "/usr/bin/python3"};
     CHECK(head::debugger_text(news, "s2", 4711) ==
           "dtrun: rank 3 on s2 waits for a debugger at 127.0.0.1:4711\n"
           "  VS Code, launch.json: {\"name\": \"rank 3\", \"type\": \"debugpy\", \"request\": "

@@ -106,18 +106,18 @@ struct HostHere {
 /// A service that has something to say before its host has joined.
 class Warns final : public ranks::RankService {
 public:
-    Warns(std::function<void(const MpiNews&)> tell, std::string text)
+    Warns(std::function<void(const MpiStatus&)> tell, std::string text)
         : tell_(std::move(tell)), text_(std::move(text)) {}
 
     Result<void> open(contracts::ContractFacts&) override {
-        MpiNews news;
+        MpiStatus news;
         news.note = text_;
         tell_(news);
         return {};
     }
 
 private:
-    std::function<void(const MpiNews&)> tell_;
+    std::function<void(const MpiStatus&)> tell_;
     std::string text_;
 };
 

@@ -208,7 +208,7 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
         .connections = *connections_,
         .reserved_ports = reserved_ports_,
         .runner = *runner_,
-        .tell_head = [this](const MpiNews& news) { tell_head(encode(news)); },
+        .tell_head = [this](const MpiStatus& news) { tell_head(encode(news)); },
         .rejoins = rejoins_,
         .aborted = [this](Rank rank) { tasks_.spawn(end_aborted(assign_.generation, rank)); },
     });
@@ -387,7 +387,7 @@ void Agent::tell_head(Bytes frame) {
 
 /// Sends a frame, which the head shows at once; standard error is shown only with the host's end.
 void Agent::tell_user(const std::string& text) {
-    MpiNews news;
+    MpiStatus news;
     news.generation = assign_.generation;
     news.note = fmt::format("{}: {}", config_.host_name, text);
     tell_head(encode(news));

@@ -211,9 +211,9 @@ private:
     std::unique_ptr<RankStreams> streams_;
     std::unique_ptr<DebugDoor> debug_door_;  ///< if a rank here waits for a debugger
     Debugger debugger_ = Debugger::none;
-    std::string debug_place_;              ///< where that debugger is reached
-    std::optional<DebugNews> debug_news_;  ///< what is told when that rank has been started
-    bool looking_ = false;                 ///< tools look at ranks
+    std::string debug_place_;                ///< where that debugger is reached
+    std::optional<DebugStatus> debug_news_;  ///< what is told when that rank has been started
+    bool looking_ = false;                   ///< tools look at ranks
     std::unique_ptr<FailureDetector> detector_;
     MachineLoad load_;
     WaitReport wait_report_;

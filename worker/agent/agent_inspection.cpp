@@ -125,7 +125,7 @@ Result<void> Agent::open_debug_door() {
 
 void Agent::add_debugger(ranks::RankCommand& command, const RankSlot& slot) {
     if (!debug_door_ || !config_.is_debugged(slot.rank)) return;
-    DebugNews news{slot.rank, debugger_, command.path};
+    DebugStatus news{slot.rank, debugger_, command.path};
     const auto done =
         ranks::wait_for_debugger(command, debugger_, debug_place_, preflight_.env.at("PATH"));
     if (!done) return tell_user("--debug-rank: " + done.error().message);

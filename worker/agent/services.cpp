@@ -77,7 +77,7 @@ std::unique_ptr<ranks::RankService> make_binding(const ServiceParts& parts) {
         },
         .tell =
             [tell = parts.tell_head, host = config.host_name](const std::string& text) {
-                MpiNews news;
+                MpiStatus news;
                 news.note = fmt::format("{}: {}", host, text);
                 tell(news);
             },

@@ -26,7 +26,7 @@ struct ServiceParts {
     Connections& connections;
     ReservedPorts& reserved_ports;
     ranks::RankRunner& runner;
-    std::function<void(const MpiNews&)> tell_head;
+    std::function<void(const MpiStatus&)> tell_head;
     stores::RejoinQueue& rejoins;            ///< of an elastic job
     std::function<void(Rank rank)> aborted;  ///< a rank has called MPI_Abort
 };

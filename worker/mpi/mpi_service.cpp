@@ -163,7 +163,7 @@ void MpiService::mpi_initialized(Rank rank) {
     tell({.rank = rank});
 }
 
-void MpiService::tell(MpiNews news) {
+void MpiService::tell(MpiStatus news) {
     news.generation = world_.generation;
     options_.tell(news);
 }

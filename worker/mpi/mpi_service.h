@@ -35,7 +35,7 @@ public:
         contracts::Environment env;               ///< of the ranks, in which libpmix is looked for
         std::vector<std::uint32_t> program_ranks{};    ///< MpiWorld's
         std::chrono::milliseconds load_limit{10'000};  ///< for libpmix, in prepare()
-        std::function<void(const MpiNews&)> tell;
+        std::function<void(const MpiStatus&)> tell;
         /// A rank has called MPI_Abort. Some libraries then wait for the launcher to end it.
         std::function<void(Rank rank)> aborted;
         /// \param pid  a process of ours that is no rank's
@@ -69,7 +69,7 @@ private:
     void mpi_noted(Rank rank, std::string what) override;
     void mpi_spawn_refused(Rank rank) override;
 
-    void tell(MpiNews news);
+    void tell(MpiStatus news);
     bool offered() const { return options_.mode != MpiMode::none; }
     Result<void> make_directory();
     void remove_directory();

@@ -157,7 +157,7 @@ TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
                         .host_name = "s1",
                         .job = "c0ffee",
                         .env = {},
-                        .tell = [](const MpiNews&) {},
+                        .tell = [](const MpiStatus&) {},
                         .aborted =
                             [&](Rank rank) {
                                 aborted = rank;
