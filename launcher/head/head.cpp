@@ -614,7 +614,7 @@ void Head::agent_done(HostId host, const Done& done) {
         assigner_->exchange().remove_peer(session->peer());
         sessions_.close(*session);
     }
-    job_.host_done(host, done.strays);
+    job_.host_done(host, done.orphans);
     if (!job_.ending()) {
         record_.host_left(host);
         for (const auto& starter : starters_) starter->host_left(host);

@@ -139,10 +139,10 @@ void Job::host_lost(HostId host, std::string text) {
     if (!options_.outlives_hosts || live_ == 0) stop(SIGTERM, options_.grace);
 }
 
-void Job::host_done(HostId host, std::uint32_t strays) {
+void Job::host_done(HostId host, std::uint32_t orphans) {
     hosts_[host] = HostState::done;
     live_ -= std::exchange(live_on_host_[host], 0);
-    outcome_.strays += strays;
+    outcome_.orphans += orphans;
 }
 
 void Job::rank_exited(HostId host, const Exited& exited) {

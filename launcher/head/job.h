@@ -57,7 +57,7 @@ struct JobOutcome {
     std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
     std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
     std::uint32_t killed = 0;       ///< of the victims, those that needed SIGKILL
-    std::uint32_t strays = 0;       ///< processes that ranks had left behind
+    std::uint32_t orphans = 0;      ///< processes that ranks had left behind
     std::uint32_t restarts = 0;     ///< of all ranks, because one had failed
     std::vector<std::string> waiting{};  ///< who waited for what when it ended
     std::vector<std::string> stacks{};   ///< where ranks were when they were found to hang
@@ -95,10 +95,10 @@ public:
     // What happened.
     void host_added();  ///< the next one; it is not started yet
     void host_ready(HostId host);
-    void host_failed(HostFailure failure);              ///< no agent could be started there
-    void host_coming(HostId host);                      ///< an agent is started there once more
-    void host_lost(HostId host, std::string text);      ///< after it was ready
-    void host_done(HostId host, std::uint32_t strays);  ///< nothing is left there
+    void host_failed(HostFailure failure);               ///< no agent could be started there
+    void host_coming(HostId host);                       ///< an agent is started there once more
+    void host_lost(HostId host, std::string text);       ///< after it was ready
+    void host_done(HostId host, std::uint32_t orphans);  ///< nothing is left there
     void rank_exited(HostId host, const Exited& exited);
     void rank_left(HostId host);  ///< of an elastic job: it has failed, and others go on
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.

@@ -148,9 +148,9 @@ std::string victims_text(const JobOutcome& outcome) {
         if (outcome.killed > 0) text += fmt::format(" ({} had to be killed)", outcome.killed);
         parts.push_back(text);
     }
-    if (outcome.strays > 0)
-        parts.push_back(fmt::format("{} process{} that ranks had left behind ended", outcome.strays,
-                                    outcome.strays == 1 ? "" : "es"));
+    if (outcome.orphans > 0)
+        parts.push_back(fmt::format("{} process{} that ranks had left behind ended",
+                                    outcome.orphans, outcome.orphans == 1 ? "" : "es"));
     return parts.empty() ? "" : "  " + join_names(parts) + "\n";
 }
 

@@ -243,11 +243,11 @@ struct Stop {
 };
 
 struct Done {
-    std::uint32_t strays = 0;  ///< processes that the ranks had left behind and that were ended
+    std::uint32_t orphans = 0;  ///< processes that the ranks had left behind and that were ended
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("strays", m.strays);
+        f("orphans", m.orphans);
     }
 };
 

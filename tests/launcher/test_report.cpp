@@ -52,7 +52,7 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
     outcome.victims = 4;
     outcome.killed = 1;
     outcome.also_failed = 1;
-    outcome.strays = 2;
+    outcome.orphans = 2;
     const auto tail = [](SlotId rank) {
         CHECK(rank == SlotId{3});
         return std::vector<std::string>{"Traceback", "ValueError: boom"};

@@ -182,7 +182,7 @@ void FakeRanks::ended(pid_t pid, int code, int signal) {
     exited.signal = signal;
     exited.sent_signal = found->second.sent_signal;
     exited.ran_ns = (Clock::now() - found->second.started).count();
-    strays_ += found->second.script.strays;
+    orphans_ += found->second.script.orphans;
     ranks_.erase(found);
     exited_(exited);
     look_whether_gone();
@@ -261,7 +261,7 @@ void FakeRanks::look_whether_gone() {
     grace_.cancel();
     asio::post(executor_, [this, alive = std::weak_ptr(alive_)] {
         if (!alive.lock() || !gone_ || !ranks_.empty()) return;
-        std::exchange(gone_, nullptr)(std::exchange(strays_, 0));
+        std::exchange(gone_, nullptr)(std::exchange(orphans_, 0));
     });
 }
 

@@ -28,7 +28,7 @@ struct RankScript {
     std::chrono::milliseconds reaction{5};  ///< from a signal to its end
     std::size_t output_bytes = 40;          ///< that it writes at once, in lines
     bool not_executable = false;            ///< its program cannot be executed
-    int strays = 0;                         ///< processes that it leaves behind
+    int orphans = 0;                        ///< processes that it leaves behind
     /// It is a program of dtrun's client that can live through several worlds. It does not end by itself
     /// while one of its world is missing.
     bool elastic = false;
@@ -57,7 +57,7 @@ public:
     void kill(std::uint64_t generation, Rank rank) override;
     void signalled(int) override {}
     void stop_all(int signal, std::chrono::milliseconds grace,
-                  std::function<void(int strays)> gone) override;
+                  std::function<void(int orphans)> gone) override;
     ranks::ResetResult reset_connections(const ranks::ConnectionSet& what) override {
         connections_reset_.insert(connections_reset_.end(), what.addresses.begin(),
                                   what.addresses.end());
@@ -111,7 +111,7 @@ private:
     std::map<pid_t, Running> ranks_;
     std::vector<std::string> connections_reset_;  ///< addresses
     pid_t last_pid_ = 100;
-    int strays_ = 0;
+    int orphans_ = 0;
     std::function<void(int)> gone_;
     Timer grace_;
     bool vanished_ = false;

@@ -95,8 +95,8 @@ TEST_CASE("--keep-going lets the others finish and still tells the first failure
 
 TEST_CASE("what ranks leave behind is counted in the report", "[loopback]") {
     Script script;
-    script.ranks[0].strays = 2;
-    script.ranks[2] = {.life = 60ms, .code = 1, .strays = 1};
+    script.ranks[0].orphans = 2;
+    script.ranks[2] = {.life = 60ms, .code = 1, .orphans = 1};
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == 1);
         CHECK_THAT(ending.shown, Contains("3 processes"));

@@ -1,7 +1,7 @@
 #include "base/fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
 #include "worker/ranks/store_elsewhere.h"
 

@@ -2,7 +2,7 @@
 #include "worker/agent/store_program.h"
 
 #include "tests/support/catch.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <filesystem>
 

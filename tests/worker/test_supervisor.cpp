@@ -54,10 +54,10 @@ struct Bench {
         REQUIRE(done());
     }
     std::optional<int> stop(int signal, std::chrono::milliseconds grace) {
-        std::optional<int> strays;
-        supervisor.stop_all(signal, grace, [&](int count) { strays = count; });
-        run_until([&] { return strays.has_value(); });
-        return strays;
+        std::optional<int> orphans;
+        supervisor.stop_all(signal, grace, [&](int count) { orphans = count; });
+        run_until([&] { return orphans.has_value(); });
+        return orphans;
     }
     asio::io_context io;
     std::vector<Exited> exits;
@@ -345,14 +345,14 @@ TEST_CASE("a rank that KILL does not end is named", "[supervisor]") {
         return;
     }
     bench.supervisor.spare(held.holder());
-    std::optional<int> strays;
+    std::optional<int> orphans;
     bench.supervisor.stop_all(SIGTERM, std::chrono::milliseconds(10),
-                              [&](int count) { strays = count; });
+                              [&](int count) { orphans = count; });
     bench.run_until([&] { return !bench.said.empty(); });
     CHECK(bench.said.ends_with(fmt::format(": rank 0 (pid {})", starts.front().pid)));
-    CHECK_FALSE(strays.has_value());
+    CHECK_FALSE(orphans.has_value());
     held.let_go();
-    bench.run_until([&] { return strays.has_value(); });
+    bench.run_until([&] { return orphans.has_value(); });
     CHECK(bench.exits.front().signal == SIGKILL);
 }
 
@@ -360,14 +360,14 @@ TEST_CASE("a second order to end shortens the grace", "[supervisor]") {
     Bench bench;
     const auto starts = bench.start({"trap '' TERM; while :; do sleep 1; done"});
     ::usleep(100'000);
-    std::optional<int> strays;
+    std::optional<int> orphans;
     bench.supervisor.stop_all(SIGTERM, std::chrono::seconds(60),
-                              [&](int count) { strays = count; });
+                              [&](int count) { orphans = count; });
     bench.io.restart();
     bench.io.run_for(std::chrono::milliseconds(50));
-    CHECK_FALSE(strays.has_value());
+    CHECK_FALSE(orphans.has_value());
     bench.supervisor.stop_all(SIGKILL, std::chrono::milliseconds(0), {});
-    bench.run_until([&] { return strays.has_value(); });
+    bench.run_until([&] { return orphans.has_value(); });
     CHECK(bench.exits.front().signal == SIGKILL);
 }
 

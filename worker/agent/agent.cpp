@@ -464,7 +464,7 @@ void Agent::head_signalled(int signal) {
 }
 
 Result<void> Agent::begin(const Assign& assign) {
-    if (ending_.leaving || ending_.strays) return {};
+    if (ending_.leaving || ending_.orphans) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     choose_interface(assign);
@@ -515,7 +515,7 @@ void Agent::stop(const Stop& stop) {
 asio::awaitable<void> Agent::stop_after(Stop stop) {
     Timer timer(io_, AgentSignals::kSpread);
     const auto [error] = co_await timer.async_wait(use_tuple);
-    if (error || ending_.strays || ending_.leaving) co_return;  // it has ended meanwhile
+    if (error || ending_.orphans || ending_.leaving) co_return;  // it has ended meanwhile
     end_job(stop.signal, std::chrono::milliseconds(stop.grace_ms));
 }
 
@@ -538,10 +538,10 @@ void Agent::end_job(int signal, std::chrono::milliseconds grace) {
     ending_.ending = true;
     forget_start();
     runner_->retire();
-    runner_->stop_all(signal, grace, [this](int strays) {
+    runner_->stop_all(signal, grace, [this](int orphans) {
         streams_->hurry();
-        end_services([this, strays] {
-            ending_.strays = std::max(ending_.strays.value_or(0), strays);
+        end_services([this, orphans] {
+            ending_.orphans = std::max(ending_.orphans.value_or(0), orphans);
             finish_if_done();
         });
     });
@@ -560,12 +560,12 @@ void Agent::end_services(std::function<void()> gone) {
 /// Finishes once no process is left: every pipe then has its end, which the pump sees when the head
 /// grants credit. Agents behind this one need it until they are done.
 void Agent::finish_if_done() {
-    if (ending_.done || !ending_.strays || ending_.unreported > 0 ||
+    if (ending_.done || !ending_.orphans || ending_.unreported > 0 ||
         (!ending_.leaving && (!streams_->all_ended() || connections_->has_agents())))
         return;
     ending_.done = true;
-    const auto strays = static_cast<std::uint32_t>(*ending_.strays + ending_.strays_before);
-    if (!ending_.leaving) link_->send(encode(Done{strays}));
+    const auto orphans = static_cast<std::uint32_t>(*ending_.orphans + ending_.orphans_before);
+    if (!ending_.leaving) link_->send(encode(Done{orphans}));
     finished_.cancel();
 }
 

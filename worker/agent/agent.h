@@ -241,10 +241,10 @@ private:
         bool head_stopped = false;             ///< the head, by Ctrl-Z, as it has announced
         bool leaving = false;                  ///< there is no head to report to any more
         std::optional<std::uint64_t> pausing;  ///< all is over for this generation to begin
-        int unreported = 0;         ///< ranks that have ended, of which the head does not know yet
-        std::optional<int> strays;  ///< set when no process is left
-        int strays_before = 0;      ///< of generations that are over
-        bool ending = false;        ///< end_job() was called
+        int unreported = 0;          ///< ranks that have ended, of which the head does not know yet
+        std::optional<int> orphans;  ///< set when no process is left
+        int orphans_before = 0;      ///< of generations that are over
+        bool ending = false;         ///< end_job() was called
         bool done = false;
     } ending_;
 };

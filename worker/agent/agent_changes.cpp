@@ -26,15 +26,15 @@ std::uint64_t unix_ms_after(std::uint32_t wait_ms) {
 }  // namespace
 
 void Agent::pause(const Pause& pause) {
-    if (ending_.leaving || ending_.strays) return;  // there will be no other generation here
+    if (ending_.leaving || ending_.orphans) return;  // there will be no other generation here
     const std::uint64_t generation = pause.generation;
     forget_start();
     const Change change{assign_.generation, generation, ChangeReason::restarted,
                         unix_ms_after(pause.grace_ms), 0};
     announce(change, pause.grace_ms, pause.why);
     runner_->stop_all(pause.signal, std::chrono::milliseconds(pause.grace_ms),
-                      [this, generation](int strays) {
-                          ending_.strays_before += strays;
+                      [this, generation](int orphans) {
+                          ending_.orphans_before += orphans;
                           streams_->hurry();
                           end_services([this, generation] {
                               if (ending_.ending) return;  // the job, meanwhile

@@ -6,8 +6,8 @@
 #include "base/loop/deadline.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/message.h"
+#include "worker/ranks/agent_directories.h"
 #include "worker/ranks/debug_command.h"
-#include "worker/ranks/left_behind.h"
 #include "worker/ranks/stack_taker.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include "worker/agent/carried_package.h"
 #include "worker/agent/store_program.h"
 #include "worker/agent/visible_devices.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 #include "worker/ranks/rank_macros.h"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ std::vector<RankSlot> Agent::take_over(const Assign& world) {
 /// Starts ranks of a world that has not begun: their first requests are held until it does.
 Result<void> Agent::prepare(Prepare prepare) {
     Assign& world = prepare.world;
-    if (ending_.leaving || ending_.ending || ending_.strays) return {};
+    if (ending_.leaving || ending_.ending || ending_.orphans) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
     if (assign_.generation == 0) choose_interface(world);

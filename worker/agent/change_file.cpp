@@ -1,7 +1,7 @@
 #include "worker/agent/change_file.h"
 
 #include "base/log.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/loop/peer_user.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

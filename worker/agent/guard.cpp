@@ -1,6 +1,6 @@
 #include "worker/agent/guard.h"
 
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ void start_sweeper() {
         if (pid < 0 && errno == EINTR) continue;
         if (pid == agent || pid < 0) {
             ranks::end_descendants(kKillLimit);
-            ranks::left_behind().clean();
+            ranks::agent_directories().clean();
             ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         }
     }
@@ -64,7 +64,7 @@ void start_sweeper() {
 
 void start_guard() {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    ranks::left_behind();  // before the fork: it is to be shared
+    ranks::agent_directories();  // before the fork: it is to be shared
     const pid_t guard = ::getpid();
     const pid_t agent = ::fork();
     if (agent < 0) {

@@ -6,7 +6,7 @@
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
 #include "worker/doctor/host_doctor.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
 
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include "worker/agent/foreign_stores.h"
 #include "worker/agent/rank_binding.h"
 #include "worker/mpi/mpi_service.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <algorithm>
 #include <cstdlib>

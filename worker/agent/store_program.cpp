@@ -5,7 +5,7 @@
 #include "base/strings.h"
 #include "base/system_floor.h"
 #include "rendezvous/asking/store_run.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <unistd.h>
 #include <algorithm>

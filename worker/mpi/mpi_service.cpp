@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "rendezvous/job/rank_map.h"
 #include "rendezvous/wire/exchange_messages.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <algorithm>
 #include <map>

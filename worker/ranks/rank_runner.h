@@ -86,9 +86,9 @@ public:
     /// Ends everything: `signal` to the ranks and, once these are gone, to what they left behind;
     /// SIGKILL to all of it after `grace`. Called again: the shorter time counts, and the last
     /// `gone`. Afterwards ranks can be started again.
-    /// \param gone  called once, when no process is left: how many strays were ended
+    /// \param gone  called once, when no process is left: how many orphans were ended
     virtual void stop_all(int signal, std::chrono::milliseconds grace,
-                          std::function<void(int strays)> gone) = 0;
+                          std::function<void(int orphans)> gone) = 0;
 
     /// The job ends: whatever runs here and is no rank is killed.
     virtual void retire() {}

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/subprocess.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
 #include "worker/ranks/python_command.h"
 #include "worker/ranks/standby_shim.h"
@@ -187,10 +187,10 @@ void StandbyRunner::stop_all(int signal, std::chrono::milliseconds grace,
                              std::function<void(int)> gone) {
     if (!plan_ || !gone) return supervisor_->stop_all(signal, grace, std::move(gone));
     plan_->ranks_change();
-    supervisor_->stop_all(signal, grace, [this, gone = std::move(gone)](int strays) {
+    supervisor_->stop_all(signal, grace, [this, gone = std::move(gone)](int orphans) {
         if (plan_) plan_->ranks_run(Clock::now());
         look();
-        gone(strays);
+        gone(orphans);
     });
 }
 

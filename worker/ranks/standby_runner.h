@@ -34,7 +34,7 @@ public:
     void keep_ready(StandbyOptions options, const RankCommand& like) override;
     void start(const Request& request, std::function<void(Start)> started) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
-                  std::function<void(int strays)> gone) override;
+                  std::function<void(int orphans)> gone) override;
     void retire() override;
 
     std::vector<RunningRank> running_ranks() const override { return supervisor_->running_ranks(); }

@@ -13,7 +13,7 @@
 namespace dtrun::ranks {
 namespace {
 
-constexpr std::chrono::seconds kKillLimit{5};  // of strays that KILL does not end
+constexpr std::chrono::seconds kKillLimit{5};  // of orphans that KILL does not end
 constexpr std::chrono::seconds kKillWorthTelling{3};
 /// How often a stray that was asked to end is looked for; it need not be our child, so that no
 /// signal tells of its end.
@@ -360,7 +360,7 @@ void Supervisor::strays_or_done(bool childless) {
     if (first || stopping.killing)
         for (const pid_t pid : left)
             if (!helpers_.contains(pid) && !stopping.killed_groups.contains(::getpgid(pid)))
-                stopping.strays.insert(pid);
+                stopping.orphans.insert(pid);
     if (first && !stopping.killing) {
         for (const pid_t pid : left) {
             ::kill(pid, stopping.signal);
@@ -378,7 +378,7 @@ void Supervisor::all_gone() {
     stray_timer_.cancel();
     const Stopping stopped = std::move(*stopping_);
     stopping_.reset();
-    stopped.gone(static_cast<int>(stopped.strays.size()));
+    stopped.gone(static_cast<int>(stopped.orphans.size()));
 }
 
 }  // namespace dtrun::ranks

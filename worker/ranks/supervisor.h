@@ -43,7 +43,7 @@ public:
     void kill(std::uint64_t generation, Rank rank) override;
     void signalled(int signal) override;
     void stop_all(int signal, std::chrono::milliseconds grace,
-                  std::function<void(int strays)> gone) override;
+                  std::function<void(int orphans)> gone) override;
     ResetResult reset_connections(const ConnectionSet& what) override;
     void spare(pid_t child) override { spared_ = child; }
 
@@ -54,7 +54,7 @@ public:
     void kill_helper(pid_t helper);  ///< and its process group
     /// It goes on as a rank. \return false: it has ended
     bool adopt(pid_t helper, const Request& request);
-    /// Helpers are killed, and are strays to stop_all() from now on, but not counted.
+    /// Helpers are killed, and are orphans to stop_all() from now on, but not counted.
     void retire() override;
 
     bool running() const { return !ranks_.empty(); }
@@ -110,7 +110,7 @@ private:
         bool killing = false;  ///< the grace is over
         bool strays_found = false;
         std::set<pid_t> killed_groups{};  ///< of ranks: who is in one of them dies with its rank
-        std::set<pid_t> strays{};
+        std::set<pid_t> orphans{};
         std::optional<Deadline> strays_until{};  ///< once they are killed
     };
     std::optional<Stopping> stopping_;

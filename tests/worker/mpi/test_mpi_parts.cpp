@@ -9,7 +9,7 @@
 #include "worker/mpi/linked_mpi.h"
 #include "worker/mpi/mpi_service.h"
 #include "worker/mpi/relayed_network.h"
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include <unistd.h>
 #include <filesystem>
@@ -193,11 +193,11 @@ TEST_CASE("what an agent leaves behind is removed, and only that", "[mpi]") {
     const auto path = [&directory](const char* name) { return directory.path() + "/" + name; };
     for (const char* const name : {"a", "b", "c"})
         std::filesystem::create_directories(path(name) + "/deep/er");
-    left_behind().add(path("a"));
-    left_behind().add(path("b"));
-    left_behind().add(std::string(4'096, 'x'));
-    left_behind().remove(path("b"));
-    left_behind().clean();
+    agent_directories().add(path("a"));
+    agent_directories().add(path("b"));
+    agent_directories().add(std::string(4'096, 'x'));
+    agent_directories().remove(path("b"));
+    agent_directories().clean();
     CHECK_FALSE(std::filesystem::exists(path("a")));
     CHECK(std::filesystem::exists(path("b")));
     CHECK(std::filesystem::exists(path("c")));

@@ -1,4 +1,4 @@
-#include "worker/ranks/left_behind.h"
+#include "worker/ranks/agent_directories.h"
 
 #include "base/crypto.h"
 #include "base/ids.h"
@@ -62,7 +62,7 @@ bool is_ours(const Fd& directory) {
 
 }  // namespace
 
-void LeftBehind::add(const std::string& directory, Fd held) {
+void AgentDirectories::add(const std::string& directory, Fd held) {
     const auto free = std::ranges::find(paths_, '\0', [](const auto& path) { return path[0]; });
     if (free == paths_.end() || directory.empty() || directory.size() >= kPathBytesMax) {
         held.release();  // held for as long as we live
@@ -74,7 +74,7 @@ void LeftBehind::add(const std::string& directory, Fd held) {
     (*free)[0] = directory[0];
 }
 
-void LeftBehind::remove(const std::string& directory) {
+void AgentDirectories::remove(const std::string& directory) {
     for (std::size_t i = 0; i < paths_.size(); ++i) {
         if (paths_[i].data() != directory) continue;
         paths_[i].fill('\0');
@@ -82,7 +82,7 @@ void LeftBehind::remove(const std::string& directory) {
     }
 }
 
-void LeftBehind::clean() noexcept {
+void AgentDirectories::clean() noexcept {
     for (auto& path : paths_) {
         if (path[0] == '\0') continue;
         std::error_code ignored;
@@ -95,7 +95,7 @@ Result<std::string> make_directory(const std::string& prefix) {
     for (const char* const parent : kDirectoryParents) {
         auto [path, held] = make_held(fmt::format("{}/{}XXXXXX", parent, prefix));
         if (path.empty()) continue;
-        left_behind().add(path, std::move(held));
+        agent_directories().add(path, std::move(held));
         return path;
     }
     return fail(Errc::internal, "no directory in /dev/shm or /tmp: {}", std::strerror(errno));
@@ -107,7 +107,7 @@ void remove_directory(const std::string& directory) {
     if (error)
         log::warn("{}: {}", directory, error.message());
     else
-        left_behind().remove(directory);
+        agent_directories().remove(directory);
 }
 
 std::string directory_prefix(const std::string& job, std::uint64_t agent) {
@@ -151,12 +151,12 @@ int sweep_directories(const std::string& parent) {
     return swept;
 }
 
-LeftBehind& left_behind() {
-    static LeftBehind& shared = *[] {
-        void* const memory = ::mmap(nullptr, sizeof(LeftBehind), PROT_READ | PROT_WRITE,
+AgentDirectories& agent_directories() {
+    static AgentDirectories& shared = *[] {
+        void* const memory = ::mmap(nullptr, sizeof(AgentDirectories), PROT_READ | PROT_WRITE,
                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) return new LeftBehind;  // of this process alone
-        return new (memory) LeftBehind;
+        if (memory == MAP_FAILED) return new AgentDirectories;  // of this process alone
+        return new (memory) AgentDirectories;
     }();
     return shared;
 }

@@ -13,7 +13,7 @@ namespace dtrun::ranks {
 /// Directories that the agent has made, in memory that its guard shares: should the agent be killed, the
 /// guard removes them. Should both be killed, as Slurm kills a step, the user's next agent on the host
 /// does (sweep_directories()).
-class LeftBehind {
+class AgentDirectories {
 public:
     /// More than there is room for are left where they are.
     /// \param held  what keeps the directory from being swept, open until it is removed
@@ -29,7 +29,7 @@ private:
 };
 
 /// The one of this process and of those that it forks.
-LeftBehind& left_behind();
+AgentDirectories& agent_directories();
 
 /// Where agents make their directories: in memory, if that can be used.
 inline constexpr std::array kDirectoryParents{"/dev/shm", "/tmp"};
