@@ -92,13 +92,13 @@ asio::awaitable<void> Agent::say_goodbye() {
 asio::awaitable<void> Agent::shut_down() {
     if (streams_) streams_->close();
     for (const auto& service : services_) service->stop();
-    if (debug_door_) debug_door_->stop();
+    if (debugger_proxy_) debugger_proxy_->stop();
     if (elastic_clients_) elastic_clients_->stop();
     if (connections_) connections_->stop();
     tasks_.stop();
     if (link_) link_->close();
     for (const auto& service : services_) co_await service->join();
-    if (debug_door_) co_await debug_door_->join();
+    if (debugger_proxy_) co_await debugger_proxy_->join();
     if (elastic_clients_) co_await elastic_clients_->join();
     if (connections_) co_await connections_->join();
     co_await signals_.join();
@@ -336,7 +336,7 @@ void Agent::rank_exited(const Exited& ended) {
     rejoins_.ended(exited.place);
     for (const auto& service : services_) service->ended(exited);
     if (!link_) return;
-    if (debug_door_ && config_.is_debugged(exited.rank)) debug_door_->hang_up();
+    if (debugger_proxy_ && config_.is_debugged(exited.rank)) debugger_proxy_->hang_up();
     streams_->rank_ended(exited.place);
     // What the rank last told its MPI server may still be unread at this moment.
     ++ending_.unreported;
@@ -438,7 +438,7 @@ void Agent::subscribe() {
         streams_->resize(resize.size);
     });
     router_.on<Tunnel>([this](const Tunnel& tunnel) {
-        if (debug_door_) debug_door_->take(tunnel);
+        if (debugger_proxy_) debugger_proxy_->take(tunnel);
     });
     router_.on<Refuse>([](const Refuse& refuse) -> Result<void> {
         return fail(Errc::denied, "dtrun refuses this host: {}", refuse.reason);

@@ -15,7 +15,7 @@
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent_signals.h"
 #include "worker/agent/connections.h"
-#include "worker/agent/debug_door.h"
+#include "worker/agent/debugger_proxy.h"
 #include "worker/agent/elastic_clients.h"
 #include "worker/agent/lifeline.h"
 #include "worker/agent/machine_load.h"
@@ -209,7 +209,7 @@ private:
     std::unique_ptr<ElasticClients> elastic_clients_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;
-    std::unique_ptr<DebugDoor> debug_door_;  ///< if a rank here waits for a debugger
+    std::unique_ptr<DebuggerProxy> debugger_proxy_;  ///< if a rank here waits for a debugger
     Debugger debugger_ = Debugger::none;
     std::string debug_place_;                ///< where that debugger is reached
     std::optional<DebugStatus> debug_news_;  ///< what is told when that rank has been started

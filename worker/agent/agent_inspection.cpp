@@ -104,7 +104,7 @@ asio::awaitable<void> Agent::tell_hang(Rank rank, std::string why) {
 
 Result<void> Agent::open_debug_door() {
     if (!config_.debug_rank || config_.debug_host != config_.host) return {};
-    debug_door_ = std::make_unique<DebugDoor>(
+    debugger_proxy_ = std::make_unique<DebuggerProxy>(
         io_.get_executor(), ranks::directory_prefix(facts_.job, facts_.agent),
         [this](const Tunnel& tunnel) { link_->send(encode(tunnel)); });
     if (preflight_.problem != HostProblem::none) return {};
@@ -112,7 +112,7 @@ Result<void> Agent::open_debug_door() {
     const std::string& path = preflight_.env.at("PATH");
     command.env.push_back("PATH=" + path);
     debugger_ = ranks::debugger_for(command, config_.debugger);
-    auto place = debug_door_->open(debugger_);
+    auto place = debugger_proxy_->open(debugger_);
     if (!place) return std::unexpected(place.error());
     debug_place_ = std::move(*place);
     // What is missing is found before anything runs.
@@ -124,7 +124,7 @@ Result<void> Agent::open_debug_door() {
 }
 
 void Agent::add_debugger(ranks::RankCommand& command, const RankSlot& slot) {
-    if (!debug_door_ || !config_.is_debugged(slot.rank)) return;
+    if (!debugger_proxy_ || !config_.is_debugged(slot.rank)) return;
     DebugStatus news{slot.rank, debugger_, command.path};
     const auto done =
         ranks::wait_for_debugger(command, debugger_, debug_place_, preflight_.env.at("PATH"));

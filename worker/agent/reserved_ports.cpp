@@ -108,13 +108,13 @@ void ReservedPorts::listen_on_first(asio::any_io_executor executor) {
 }
 
 Fd ReservedPorts::take_first() {
-    if (const auto door = std::exchange(door_, nullptr)) door->close();
+    if (const auto proxy = std::exchange(door_, nullptr)) proxy->close();
     if (sockets_.empty()) return first_ == 0 ? Fd() : bind_any(first_, true);
     return std::move(sockets_.front());
 }
 
 void ReservedPorts::release() {
-    if (const auto door = std::exchange(door_, nullptr)) door->close();
+    if (const auto proxy = std::exchange(door_, nullptr)) proxy->close();
     sockets_.clear();
 }
 

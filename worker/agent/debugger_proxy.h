@@ -21,15 +21,15 @@ namespace dtrun::agent {
 /// network. It ends when gdb has left.
 ///
 /// Thread: the executor's. Lifetime: the owner calls stop() and awaits join() before destruction.
-class DebugDoor {
+class DebuggerProxy {
 public:
     /// \param directory_prefix  of the directory that it makes for gdbserver
     /// \param send              to the head
-    DebugDoor(asio::any_io_executor executor, std::string directory_prefix,
-              std::function<void(const Tunnel&)> send);
-    ~DebugDoor();
-    DebugDoor(const DebugDoor&) = delete;
-    DebugDoor& operator=(const DebugDoor&) = delete;
+    DebuggerProxy(asio::any_io_executor executor, std::string directory_prefix,
+                  std::function<void(const Tunnel&)> send);
+    ~DebuggerProxy();
+    DebuggerProxy(const DebuggerProxy&) = delete;
+    DebuggerProxy& operator=(const DebuggerProxy&) = delete;
 
     /// Makes the place where the debugger is to be reached. Another user may be at the port before it, and is not
     /// talked to.

@@ -4,7 +4,7 @@
 #include "tests/support/loop.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
-#include "worker/agent/debug_door.h"
+#include "worker/agent/debugger_proxy.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,21 +13,21 @@
 
 namespace dtrun {
 
-using agent::DebugDoor;
+using agent::DebuggerProxy;
 namespace {
 
-/// A door, and what it tells the head.
-struct Door {
-    Door()
-        : door(io.get_executor(), "dtrun-test-door-",
-               [this](const Tunnel& tunnel) { sent.push_back(tunnel); }) {}
-    ~Door() {
-        door.stop();
+/// A proxy, and what it tells the head.
+struct Bench {
+    Bench()
+        : proxy(io.get_executor(), "dtrun-test-door-",
+                [this](const Tunnel& tunnel) { sent.push_back(tunnel); }) {}
+    ~Bench() {
+        proxy.stop();
         io.restart();
         io.run_for(std::chrono::seconds(1));
     }
     std::uint16_t open_port() {
-        const auto place = door.open(Debugger::debugpy);
+        const auto place = proxy.open(Debugger::debugpy);
         REQUIRE(place.has_value());
         REQUIRE(place->starts_with("127.0.0.1:"));
         return static_cast<std::uint16_t>(std::stoi(place->substr(10)));
@@ -42,7 +42,7 @@ struct Door {
 
     asio::io_context io;
     std::vector<Tunnel> sent;
-    DebugDoor door;
+    DebuggerProxy proxy;
 };
 
 Tunnel bytes_of(std::uint32_t connection, std::string bytes) {
@@ -60,31 +60,31 @@ tcp::acceptor listen_at(asio::io_context& io, std::uint16_t port) {
 
 TEST_CASE("what is said after the end of a debugger's connection does not make another",
           "[debug]") {
-    Door door;
-    const std::uint16_t port = door.open_port();
-    tcp::acceptor acceptor = listen_at(door.io, port);
-    door.door.take(bytes_of(1, "hello"));
-    tcp::socket debugger = run_to_end(door.io, acceptor.async_accept(asio::use_awaitable));
-    door.run_until_sent(1);
-    REQUIRE(door.sent.size() == 1);
-    CHECK(door.sent[0].taken == 5);
+    Bench proxy;
+    const std::uint16_t port = proxy.open_port();
+    tcp::acceptor acceptor = listen_at(proxy.io, port);
+    proxy.proxy.take(bytes_of(1, "hello"));
+    tcp::socket debugger = run_to_end(proxy.io, acceptor.async_accept(asio::use_awaitable));
+    proxy.run_until_sent(1);
+    REQUIRE(proxy.sent.size() == 1);
+    CHECK(proxy.sent[0].taken == 5);
     debugger.close();
-    door.run_until_sent(2);
-    REQUIRE(door.sent.size() == 2);
-    CHECK(door.sent[1].ended);
+    proxy.run_until_sent(2);
+    REQUIRE(proxy.sent.size() == 2);
+    CHECK(proxy.sent[1].ended);
 
     Tunnel late;
     late.connection = 1;
     late.taken = 7;
-    door.door.take(late);
-    door.io.restart();
-    door.io.run_for(std::chrono::milliseconds(100));
+    proxy.proxy.take(late);
+    proxy.io.restart();
+    proxy.io.run_for(std::chrono::milliseconds(100));
     acceptor.non_blocking(true);
     boost::system::error_code none;
     acceptor.accept(none);
     CHECK(none == asio::error::would_block);
-    door.door.take(bytes_of(2, "x"));
-    CHECK(run_to_end(door.io, acceptor.async_accept(asio::use_awaitable)).is_open());
+    proxy.proxy.take(bytes_of(2, "x"));
+    CHECK(run_to_end(proxy.io, acceptor.async_accept(asio::use_awaitable)).is_open());
 }
 
 TEST_CASE("another user who listens where a rank's debugger was to is not talked to", "[debug]") {
@@ -92,8 +92,8 @@ TEST_CASE("another user who listens where a rank's debugger was to is not talked
         skip_case("needs root to be somebody else");
         return;
     }
-    Door door;
-    const std::uint16_t port = door.open_port();
+    Bench proxy;
+    const std::uint16_t port = proxy.open_port();
     const OtherUser other([port] {
         const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const int yes = 1;
@@ -106,47 +106,47 @@ TEST_CASE("another user who listens where a rank's debugger was to is not talked
         if (::listen(listener, 5) != 0) ::_exit(97);
         for (;;) ::accept(listener, nullptr, nullptr);
     });
-    door.door.take(bytes_of(1, "secret"));
-    door.run_until_sent(1);
-    REQUIRE(door.sent.size() == 1);
-    CHECK(door.sent[0].ended);
-    CHECK(door.sent[0].taken == 0);
+    proxy.proxy.take(bytes_of(1, "secret"));
+    proxy.run_until_sent(1);
+    REQUIRE(proxy.sent.size() == 1);
+    CHECK(proxy.sent[0].ended);
+    CHECK(proxy.sent[0].taken == 0);
 }
 
 TEST_CASE("gdbserver has two pipes, for one gdb, whose end it sees", "[debug]") {
-    Door door;
-    const auto place = door.door.open(Debugger::gdb);
+    Bench proxy;
+    const auto place = proxy.proxy.open(Debugger::gdb);
     REQUIRE(place.has_value());
     const Fd in(::open((*place + "/in").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const Fd out(::open((*place + "/out").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     REQUIRE((in && out));
     const std::string bytes("$\x03\r\n\x04\x11#", 7);
-    door.door.take(bytes_of(1, bytes));
-    door.run_until_sent(1);
+    proxy.proxy.take(bytes_of(1, bytes));
+    proxy.run_until_sent(1);
     std::string read(16, '\0');
     REQUIRE(::read(in.get(), read.data(), read.size()) == 7);
     CHECK(read.substr(0, 7) == bytes);
     REQUIRE(::write(out.get(), "+\n", 2) == 2);
-    door.run_until_sent(2);
-    REQUIRE(door.sent.size() == 2);
-    CHECK(door.sent[1].bytes == "+\n");
-    door.door.take(bytes_of(2, "x"));
-    door.run_until_sent(3);
-    REQUIRE(door.sent.size() == 3);
-    CHECK(door.sent[2].connection == 2);
-    CHECK(door.sent[2].ended);
+    proxy.run_until_sent(2);
+    REQUIRE(proxy.sent.size() == 2);
+    CHECK(proxy.sent[1].bytes == "+\n");
+    proxy.proxy.take(bytes_of(2, "x"));
+    proxy.run_until_sent(3);
+    REQUIRE(proxy.sent.size() == 3);
+    CHECK(proxy.sent[2].connection == 2);
+    CHECK(proxy.sent[2].ended);
     Tunnel end;
     end.connection = 1;
     end.ended = true;
-    door.door.take(end);
-    door.io.restart();
-    door.io.run_for(std::chrono::milliseconds(100));
+    proxy.proxy.take(end);
+    proxy.io.restart();
+    proxy.io.run_for(std::chrono::milliseconds(100));
     CHECK(::read(in.get(), read.data(), read.size()) == 0);
     // Another gdbserver, of ranks that were started again.
     const Fd next(::open((*place + "/in").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    door.door.take(bytes_of(3, "y"));
-    door.io.restart();
-    door.io.run_for(std::chrono::milliseconds(100));
+    proxy.proxy.take(bytes_of(3, "y"));
+    proxy.io.restart();
+    proxy.io.run_for(std::chrono::milliseconds(100));
     CHECK(::read(next.get(), read.data(), read.size()) == 1);
 }
 

@@ -1,4 +1,4 @@
-#include "worker/agent/debug_door.h"
+#include "worker/agent/debugger_proxy.h"
 
 #include "base/log.h"
 #include "base/loop/peer_user.h"
@@ -27,23 +27,23 @@ constexpr const char* kProgramScript = "exec \"$@\" <&8 >&9 2>&7 7>&- 8<&- 9>&-\
 
 }  // namespace
 
-DebugDoor::DebugDoor(asio::any_io_executor executor, std::string directory_prefix,
-                     std::function<void(const Tunnel&)> send)
+DebuggerProxy::DebuggerProxy(asio::any_io_executor executor, std::string directory_prefix,
+                             std::function<void(const Tunnel&)> send)
     : executor_(executor),
       prefix_(std::move(directory_prefix)),
       send_(std::move(send)),
       tasks_(std::move(executor)) {}
 
-DebugDoor::~DebugDoor() {
+DebuggerProxy::~DebuggerProxy() {
     if (!directory_.empty()) ranks::remove_directory(directory_);
 }
 
-Result<std::string> DebugDoor::open(Debugger debugger) {
+Result<std::string> DebuggerProxy::open(Debugger debugger) {
     return debugger == Debugger::gdb ? make_pipes() : reserve_port();
 }
 
 /// Both sides set SO_REUSEADDR, so that they may have the port together as long as only one listens.
-Result<std::string> DebugDoor::reserve_port() {
+Result<std::string> DebuggerProxy::reserve_port() {
     Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -60,7 +60,7 @@ Result<std::string> DebugDoor::reserve_port() {
     return fmt::format("127.0.0.1:{}", port_);
 }
 
-Result<std::string> DebugDoor::make_pipes() {
+Result<std::string> DebuggerProxy::make_pipes() {
     auto made = ranks::make_directory(prefix_);
     if (!made) return std::unexpected(made.error());
     directory_ = std::move(*made);
@@ -70,7 +70,7 @@ Result<std::string> DebugDoor::make_pipes() {
 }
 
 /// New ones, so that a gdbserver that has the old ones sees their end.
-Result<void> DebugDoor::renew_pipes() {
+Result<void> DebuggerProxy::renew_pipes() {
     const std::string in = directory_ + "/in", out = directory_ + "/out";
     for (const std::string* const name : {&in, &out}) {
         ::unlink(name->c_str());
@@ -89,7 +89,7 @@ Result<void> DebugDoor::renew_pipes() {
     return {};
 }
 
-void DebugDoor::take(const Tunnel& tunnel) {
+void DebuggerProxy::take(const Tunnel& tunnel) {
     if (stopping_) return;
     if (const auto found = ends_.find(tunnel.connection); found != ends_.end())
         return found->second->take(tunnel);
@@ -101,7 +101,7 @@ void DebugDoor::take(const Tunnel& tunnel) {
     tasks_.spawn(run(tunnel.connection));
 }
 
-asio::awaitable<void> DebugDoor::run(std::uint32_t number) {
+asio::awaitable<void> DebuggerProxy::run(std::uint32_t number) {
     TunnelEnd& end = *ends_.at(number);
     const bool reached = co_await open(end);
     if (reached) co_await end.run();
@@ -111,14 +111,14 @@ asio::awaitable<void> DebugDoor::run(std::uint32_t number) {
     if (const auto done = renew_pipes(); !done) log::warn("{}", done.error().message);
 }
 
-asio::awaitable<bool> DebugDoor::open(TunnelEnd& end) {
+asio::awaitable<bool> DebuggerProxy::open(TunnelEnd& end) {
     if (directory_.empty()) co_return co_await connect(end);
     if (!to_gdb_) co_return false;  // gdbserver takes one gdb
     end.open(std::move(from_gdb_), std::move(to_gdb_));
     co_return true;
 }
 
-asio::awaitable<bool> DebugDoor::connect(TunnelEnd& end) {
+asio::awaitable<bool> DebuggerProxy::connect(TunnelEnd& end) {
     const tcp::endpoint there(asio::ip::address_v4::loopback(), port_);
     const Deadline limit = after(kTryLimit);
     Timer pause(executor_);
@@ -148,12 +148,12 @@ asio::awaitable<bool> DebugDoor::connect(TunnelEnd& end) {
     co_return false;
 }
 
-void DebugDoor::hang_up() noexcept {
+void DebuggerProxy::hang_up() noexcept {
     writer_.reset();
     for (const auto& [number, end] : ends_) end->stop();
 }
 
-void DebugDoor::stop() noexcept {
+void DebuggerProxy::stop() noexcept {
     stopping_ = true;
     hang_up();
 }
