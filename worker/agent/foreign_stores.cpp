@@ -40,7 +40,7 @@ bool has_rank_0(const Assign& assign) {
 ForeignStores::ForeignStores(Parts parts)
     : parts_(std::move(parts)),
       relayed_(parts_.executor, parts_.send),
-      users_(relayed_),
+      remote_processes_(relayed_),
       torch_(parts_.executor),
       horovod_(parts_.executor, parts_.rejoins) {}
 
@@ -60,7 +60,7 @@ Result<void> ForeignStores::begin(const Assign& assign) {
     Fd master;
     if (torch == TorchStore::agent && has_rank_0(assign) && !torch_listens_)
         master = parts_.ports.take_first();
-    users_.begin();
+    remote_processes_.begin();
     relayed_.begin(assign.generation);
     if (auto done = begin_torch(assign, torch, std::move(master)); !done) return done;
     horovod_.begin(relayed_, assign);
@@ -82,7 +82,7 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
         return {};
     }
     if (torch == TorchStore::agent && !has_rank_0(assign))
-        users_.answer_for(
+        remote_processes_.answer_for(
             address_towards(assign.master_address));  // from where our ranks come to it
     if (torch == TorchStore::rank0 || !has_rank_0(assign)) {
         // Rank 0 may listen on that port now, or is elsewhere.
@@ -100,8 +100,8 @@ Result<void> ForeignStores::begin_torch(const Assign& assign, TorchStore torch, 
     }
     auto store = std::make_unique<stores::LocalStore>(parts_.executor);
     const auto ask = [this](const tcp::endpoint& there, const tcp::endpoint& here,
-                            stores::DistantUsers::Told told) {
-        users_.ask(there, here, std::move(told));
+                            stores::RemoteProcesses::Told told) {
+        remote_processes_.ask(there, here, std::move(told));
     };
     torch_.begin(*store, assign.world_size, {assign.peers, ask});
     local_ = std::move(store);

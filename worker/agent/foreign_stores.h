@@ -8,10 +8,10 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/agent/reserved_ports.h"
 #include "worker/ranks/rank_service.h"
-#include "worker/stores/distant_user.h"
 #include "worker/stores/horovod_server.h"
 #include "worker/stores/local_store.h"
 #include "worker/stores/relayed_store.h"
+#include "worker/stores/remote_processes.h"
 #include "worker/stores/tcp_store_server.h"
 
 #include <cstdint>
@@ -57,7 +57,7 @@ private:
 
     Parts parts_;
     stores::RelayedStore relayed_;
-    stores::DistantUsers users_;
+    stores::RemoteProcesses remote_processes_;
     std::unique_ptr<stores::LocalStore> local_;  ///< of torch, in this generation
     stores::TcpStoreServer torch_;
     bool torch_listens_ = false;

@@ -31,8 +31,8 @@ bool KeyWatches::ask_next() {
     if (to_ask_.empty()) return false;
     Watch& watch = *to_ask_.back();
     to_ask_.pop_back();
-    TorchQuestion question;
-    StoreRequest& request = question.begin(Op::watch, TorchQuestion::kKeys, watch.key);
+    StoreQuery query;
+    StoreRequest& request = query.begin(Op::watch, StoreQuery::kKeys, watch.key);
     request.number = watch.revision.value_or(~std::uint64_t{0});
     request.timeout_ms = kForeverMs;
     watch.query =

@@ -43,7 +43,7 @@ RelayedStore::Client& RelayedStore::client_for(Op op, std::uint64_t& client_id) 
 JobStore::Ticket RelayedStore::start(const StoreRequest& request, Answer answer) {
     const Ticket ticket = ++last_ticket_;
     if (!fits_a_frame(request)) {
-        asked_.emplace(ticket, Asked{0, 0, request.op, std::move(answer)});
+        pending_.emplace(ticket, Pending{0, 0, request.op, std::move(answer)});
         refuse_later(ticket);
         return ticket;
     }
@@ -61,7 +61,7 @@ void RelayedStore::send(Ticket ticket, std::uint64_t client_id, Client& client,
     client.unanswered.emplace(header.id, ticket);
     client.changing += changes_something(request.op);
     header.behind = static_cast<std::uint32_t>(header.id - client.unanswered.begin()->first);
-    asked_.emplace(ticket, Asked{client_id, header.id, request.op, std::move(answer)});
+    pending_.emplace(ticket, Pending{client_id, header.id, request.op, std::move(answer)});
     const Bytes frame = encode_request(header, request, generation_);
     send_(FrameType::request, payload_of(frame));
 }
@@ -69,16 +69,16 @@ void RelayedStore::send(Ticket ticket, std::uint64_t client_id, Client& client,
 void RelayedStore::refuse_later(Ticket ticket) {
     asio::post(executor_, [this, ticket, alive = std::weak_ptr(alive_)] {
         if (alive.expired()) return;
-        const auto asked = asked_.extract(ticket);
+        const auto asked = pending_.extract(ticket);
         if (!asked.empty()) asked.mapped().answer(too_large());
     });
 }
 
 /// The reply may be under way already: the number stays in use until it comes.
 void RelayedStore::forget(Ticket ticket) {
-    const auto asked = asked_.find(ticket);
-    if (asked == asked_.end() || !asked->second.answer) return;
-    if (asked->second.client == 0) return void(asked_.erase(asked));
+    const auto asked = pending_.find(ticket);
+    if (asked == pending_.end() || !asked->second.answer) return;
+    if (asked->second.client == 0) return void(pending_.erase(asked));
     asked->second.answer = nullptr;
     const std::uint64_t client_id = asked->second.client;
     const StoreRequest cancel{.op = Op::cancel, .number = asked->second.id};
@@ -92,7 +92,7 @@ Result<void> RelayedStore::on_reply(std::string_view payload) {
     if (client == clients_.end()) return {};  // of a generation before
     const auto unanswered = client->second.unanswered.find(reply->header.id);
     if (unanswered == client->second.unanswered.end()) return {};
-    auto asked = asked_.extract(unanswered->second);
+    auto asked = pending_.extract(unanswered->second);
     client->second.unanswered.erase(unanswered);
     client->second.changing -= changes_something(asked.mapped().op);
     if (!asked.mapped().answer) return {};
@@ -107,7 +107,7 @@ void RelayedStore::begin(std::uint64_t generation) {
         send_(FrameType::gone, payload_of(frame));
     }
     clients_.clear();
-    asked_.clear();
+    pending_.clear();
     generation_ = generation;
 }
 

@@ -39,7 +39,7 @@ private:
         std::map<std::uint64_t, Ticket> unanswered;  ///< by id
         std::size_t changing = 0;                    ///< of these
     };
-    struct Asked {
+    struct Pending {
         std::uint64_t client = 0;  ///< 0: it is too large, and not sent
         std::uint64_t id = 0;
         Op op{};
@@ -55,7 +55,7 @@ private:
     Send send_;
     std::uint64_t generation_ = 0;
     std::map<std::uint64_t, Client> clients_;  ///< by the client's number
-    std::unordered_map<Ticket, Asked> asked_;
+    std::unordered_map<Ticket, Pending> pending_;
     Ticket last_ticket_ = 0;
     std::shared_ptr<char> alive_ = std::make_shared<char>();  ///< for what is queued when we die
 };

@@ -115,7 +115,7 @@ void TcpStoreSession::execute() {
     }
     const bool waited_for_it =
         request.op == TorchOp::pop && waited_for && *waited_for == input_.field(0);
-    const TorchOperation::Parts parts{input_, question_, unconfirmed_, output_};
+    const TorchOperation::Parts parts{input_, store_query_, unconfirmed_, output_};
     operation_ = TorchOperation::make(parts, waited_for_it);
 }
 
@@ -173,7 +173,7 @@ bool TcpStoreSession::during_wait() {
 
 /// Asks what has no reply: the keys and values of the request.
 void TcpStoreSession::tell(Op op) {
-    unconfirmed_.ask(question_.begin(op, input_), input_.request_bytes());
+    unconfirmed_.ask(store_query_.begin(op, input_), input_.request_bytes());
     input_.consume();
 }
 

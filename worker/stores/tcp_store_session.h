@@ -88,7 +88,7 @@ private:
     SessionFailure failure_;
     TcpStoreInput input_;
     TcpStoreOutput output_;
-    TorchQuestion question_;
+    StoreQuery store_query_;
     KeyWatches watches_;
     UnconfirmedRequests unconfirmed_;
     /// The request that has a reply, until that is in the output.

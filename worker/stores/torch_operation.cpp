@@ -31,23 +31,23 @@ public:
     Next next() override {
         switch (request().op) {
             case TorchOp::add:
-                question(Op::add).delta = request().number;
+                query(Op::add).delta = request().number;
                 break;
             case TorchOp::check:
-                parts_.question.begin(Op::check, parts_.input);
+                parts_.query.begin(Op::check, parts_.input);
                 break;
             case TorchOp::erase:
                 // Who deletes the key of a barrier lets it begin anew.
                 if (parts_.input.dialect() == TorchDialect::modern)
-                    parts_.aside.ask(
-                        parts_.question.begin(Op::erase, TorchQuestion::kBarriers, field(0)), 0);
-                question(Op::erase);
+                    parts_.aside.ask(parts_.query.begin(Op::erase, StoreQuery::kBarriers, field(0)),
+                                     0);
+                query(Op::erase);
                 break;
             case TorchOp::length:
-                question(Op::length);
+                query(Op::length);
                 break;
             default:
-                question(Op::get);
+                query(Op::get);
         }
         return Next::ask;
     }
@@ -86,7 +86,7 @@ public:
                 rank_ = std::max(rank_.value_or(0), *rank);
     }
     Next next() override {
-        parts_.question.begin(Op::wait, parts_.input).timeout_ms = kForeverMs;
+        parts_.query.begin(Op::wait, parts_.input).timeout_ms = kForeverMs;
         return Next::ask_wait;
     }
     Result<bool> take(const StoreReply&) override {
@@ -111,16 +111,16 @@ public:
         : TorchOperation(parts), key_(field(0)), size_(request().number) {}
     Next next() override {
         if (!entered_) {
-            parts_.question.begin(Op::add, TorchQuestion::kKeys, key_).delta = 1;
+            parts_.query.begin(Op::add, StoreQuery::kKeys, key_).delta = 1;
             return Next::ask;
         }
         if (is_last_) {
-            parts_.question.begin(Op::set, TorchQuestion::kBarriers, key_).values.push_back("1");
-            parts_.aside.ask(parts_.question.request(), 0);
+            parts_.query.begin(Op::set, StoreQuery::kBarriers, key_).values.push_back("1");
+            parts_.aside.ask(parts_.query.request(), 0);
             out().put(kStopWaiting);
             return Next::done;
         }
-        parts_.question.begin(Op::wait, TorchQuestion::kBarriers, key_).timeout_ms = kForeverMs;
+        parts_.query.begin(Op::wait, StoreQuery::kBarriers, key_).timeout_ms = kForeverMs;
         return Next::ask_wait;
     }
     Result<bool> take(const StoreReply& reply) override {
@@ -153,7 +153,7 @@ public:
     Pop(const Parts& parts, bool waited_for_it)
         : TorchOperation(parts), waited_for_it_(waited_for_it) {}
     Next next() override {
-        question(Op::pop).timeout_ms = waited_for_it_ ? kPopHeldMs : 0;
+        query(Op::pop).timeout_ms = waited_for_it_ ? kPopHeldMs : 0;
         return waited_for_it_ ? Next::ask_wait : Next::ask;
     }
     Result<bool> take(const StoreReply& reply) override {
@@ -176,7 +176,7 @@ class CompareSet final : public TorchOperation {
 public:
     explicit CompareSet(const Parts& parts) : TorchOperation(parts) {}
     Next next() override {
-        StoreRequest& asked = question(Op::compare_set);
+        StoreRequest& asked = query(Op::compare_set);
         if (!field(1).empty() || is_there_) asked.expected = field(1);
         asked.values.push_back(field(2));
         return Next::ask;
@@ -208,9 +208,9 @@ public:
     Next next() override {
         if (next_key_ == request().fields.size()) return Next::done;
         if (one_by_one_)
-            parts_.question.begin(Op::get, TorchQuestion::kKeys, field(next_key_));
+            parts_.query.begin(Op::get, StoreQuery::kKeys, field(next_key_));
         else
-            parts_.question.begin(Op::multi_get, parts_.input);
+            parts_.query.begin(Op::multi_get, parts_.input);
         return Next::ask;
     }
     Result<bool> take(const StoreReply& reply) override {
@@ -238,8 +238,8 @@ class List final : public TorchOperation {
 public:
     List(const Parts& parts, bool with_keys) : TorchOperation(parts), with_keys_(with_keys) {}
     Next next() override {
-        StoreRequest& asked = parts_.question.begin(Op::list);
-        asked.keys.push_back(TorchQuestion::kKeys);
+        StoreRequest& asked = parts_.query.begin(Op::list);
+        asked.keys.push_back(StoreQuery::kKeys);
         asked.after = last_;
         asked.number = kPageKeys;
         return Next::ask;
@@ -251,7 +251,7 @@ public:
         if (with_keys_) keys_.reserve(keys_.size() + page);
         for (std::uint32_t left = page; left > 0; --left) {
             const std::string_view key = in.bytes();
-            if (with_keys_) keys_.emplace_back(key.substr(TorchQuestion::kKeys.size()));
+            if (with_keys_) keys_.emplace_back(key.substr(StoreQuery::kKeys.size()));
             if (left == 1) last_ = key;
         }
         if (in.boolean() && page > 0) return false;
@@ -269,7 +269,7 @@ private:
 
 }  // namespace
 
-StoreRequest& TorchQuestion::begin(Op op) {
+StoreRequest& StoreQuery::begin(Op op) {
     request_.op = op;
     request_.keys.clear();
     request_.values.clear();
@@ -278,7 +278,7 @@ StoreRequest& TorchQuestion::begin(Op op) {
     return request_;
 }
 
-StoreRequest& TorchQuestion::begin(Op op, std::string_view prefix, std::string_view key) {
+StoreRequest& StoreQuery::begin(Op op, std::string_view prefix, std::string_view key) {
     begin(op);
     keys_.assign(prefix);
     keys_ += key;
@@ -286,7 +286,7 @@ StoreRequest& TorchQuestion::begin(Op op, std::string_view prefix, std::string_v
     return request_;
 }
 
-StoreRequest& TorchQuestion::begin(Op op, const TcpStoreInput& input) {
+StoreRequest& StoreQuery::begin(Op op, const TcpStoreInput& input) {
     begin(op);
     const std::size_t stride = adds_something(op) ? 2 : 1;
     const auto& fields = input.request().fields;
@@ -304,8 +304,8 @@ StoreRequest& TorchQuestion::begin(Op op, const TcpStoreInput& input) {
     return request_;
 }
 
-StoreRequest& TorchOperation::question(Op op) {
-    return parts_.question.begin(op, TorchQuestion::kKeys, field(0));
+StoreRequest& TorchOperation::query(Op op) {
+    return parts_.query.begin(op, StoreQuery::kKeys, field(0));
 }
 
 std::unique_ptr<TorchOperation> TorchOperation::make(const Parts& parts, bool waited_for_it) {

@@ -21,7 +21,7 @@ namespace dtrun::stores {
 /// One object is kept for all questions of a session, for its memory.
 ///
 /// Thread: one. Lifetime: what request() views must be there until the store was asked.
-class TorchQuestion {
+class StoreQuery {
 public:
     static constexpr std::string_view kKeys = "torch/k";
     static constexpr std::string_view kBarriers = "torch/b";
@@ -59,7 +59,7 @@ public:
     /// What an operation works with.
     struct Parts {
         const TcpStoreInput& input;  ///< in which its request was found
-        TorchQuestion& question;     ///< where it puts what is to be asked
+        StoreQuery& query;           ///< where it puts what is to be asked
         UnconfirmedRequests& aside;  ///< asks what the client hears nothing of
         TcpStoreOutput& out;
     };
@@ -79,7 +79,7 @@ public:
 
     /// First, and after each answer with which it is not done.
     virtual Next next() = 0;
-    const StoreRequest& asked() const { return parts_.question.request(); }  ///< by next()
+    const StoreRequest& asked() const { return parts_.query.request(); }  ///< by next()
     /// An answer that is not to end the session. \return whether the client has its reply now.
     /// Errc: invalid_input (the connection is to be closed)
     virtual Result<bool> take(const StoreReply& reply) = 0;
@@ -98,7 +98,7 @@ protected:
     const TorchRequest& request() const { return parts_.input.request(); }
     std::string_view field(std::size_t index) const { return parts_.input.field(index); }
     /// The question is about the request's first key.
-    StoreRequest& question(Op op);
+    StoreRequest& query(Op op);
     TcpStoreOutput& out() const { return parts_.out; }
 
     const Parts parts_;

@@ -4,8 +4,8 @@
 #include "tests/support/loop.h"
 #include "tests/support/other_user.h"
 #include "tests/support/skip.h"
-#include "worker/stores/distant_user.h"
 #include "worker/stores/local_store.h"
+#include "worker/stores/remote_processes.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -33,7 +33,7 @@ struct TwoAgents {
     }
     asio::io_context& io;
     LocalStore store;
-    DistantUsers here{store}, there{store};
+    RemoteProcesses here{store}, there{store};
 };
 
 }  // namespace

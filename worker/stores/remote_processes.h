@@ -15,11 +15,11 @@ namespace dtrun::stores {
 /// asked through the job's store, which has a queue for each address.
 ///
 /// Thread: one. Lifetime: `store` outlives it.
-class DistantUsers {
+class RemoteProcesses {
 public:
     using Told = std::function<void(PeerUser)>;
 
-    explicit DistantUsers(JobStore& store) : queries_(store) {}
+    explicit RemoteProcesses(JobStore& store) : queries_(store) {}
 
     /// The store is about to begin a generation: who has asked in the one before is not told any more.
     void begin() { queries_.forget_all(); }

@@ -1,4 +1,4 @@
-#include "worker/stores/distant_user.h"
+#include "worker/stores/remote_processes.h"
 
 #include "base/loop/net.h"
 #include "base/strings.h"
@@ -29,12 +29,12 @@ std::optional<tcp::endpoint> parse_end(std::string_view address, std::string_vie
 
 }  // namespace
 
-void DistantUsers::push(const std::string& key, std::string_view value) {
+void RemoteProcesses::push(const std::string& key, std::string_view value) {
     queries_.ask({.op = Op::push, .keys = {key}, .values = {value}}, [](const StoreReply&) {});
 }
 
 /// \param take  called with the oldest item of a queue, or with nothing if there was none in time
-void DistantUsers::pop(const std::string& key, std::uint64_t timeout_ms, Take take) {
+void RemoteProcesses::pop(const std::string& key, std::uint64_t timeout_ms, Take take) {
     const StoreRequest request{.op = Op::pop, .keys = {key}, .timeout_ms = timeout_ms};
     queries_.ask(request, [take = std::move(take)](const StoreReply& reply) {
         PackReader results(reply.results);
@@ -43,7 +43,7 @@ void DistantUsers::pop(const std::string& key, std::uint64_t timeout_ms, Take ta
     });
 }
 
-void DistantUsers::answer_for(const std::string& address) {
+void RemoteProcesses::answer_for(const std::string& address) {
     pop(mailbox(address), kForeverMs, [this, address](std::optional<std::string> question) {
         if (!question) return;
         answer_for(address);
@@ -51,7 +51,7 @@ void DistantUsers::answer_for(const std::string& address) {
     });
 }
 
-void DistantUsers::answer(const std::string& address, std::string_view question) {
+void RemoteProcesses::answer(const std::string& address, std::string_view question) {
     const auto words = split(question, ' ');
     if (words.size() != 4) return;
     const auto near = parse_end(address, words[0]);
@@ -60,7 +60,7 @@ void DistantUsers::answer(const std::string& address, std::string_view question)
     push(answer_box(address, question), user_of(*near, *far) == PeerUser::ours ? "ours" : "");
 }
 
-void DistantUsers::ask(const tcp::endpoint& there, const tcp::endpoint& here, Told told) {
+void RemoteProcesses::ask(const tcp::endpoint& there, const tcp::endpoint& here, Told told) {
     const std::string address = numeric(there.address());
     const std::string question = fmt::format("{} {} {} {}", there.port(), numeric(here.address()),
                                              here.port(), ++questions_);
