@@ -85,7 +85,7 @@ void HorovodRendezvous::ask(Asker asker, HttpRequest request, Deadline now) {
 
 void HorovodRendezvous::forget(Asker asker) {
     if (asking_.erase(asker) == 0) return;
-    gate_.held.erase(asker);
+    start_barrier_.held.erase(asker);
     const auto name = waiting_.extract(asker);
     if (name.empty()) return;
     Known* const known = find(name.mapped());
@@ -316,20 +316,20 @@ void HorovodRendezvous::give_up(Known& known) {
     }
 }
 
-// ---- The start gate ----------------------------------------------------------------------------
+// ---- The start barrier -------------------------------------------------------------------------
 
 /// rank_<r> of every rank is in the job's store before its host counts it as arrived.
 void HorovodRendezvous::arrive(Asker asker, std::uint32_t rank, std::uint64_t round, Deadline now) {
-    if (round <= gate_.open_round) return answer(asker, {200});
+    if (round <= start_barrier_.open_round) return answer(asker, {200});
     if (!asking_.contains(asker)) return;
-    if (round > gate_.round) {
-        gate_.round = round;
-        gate_.arrived.clear();
+    if (round > start_barrier_.round) {
+        start_barrier_.round = round;
+        start_barrier_.arrived.clear();
     }
-    gate_.held.emplace(asker, Gate::Held{rank, round, now});
-    if (round < gate_.round) return;  // its round is complete, and opens
-    const bool first = gate_.arrived.insert(rank).second;
-    if (first && gate_.arrived.size() == ranks_.size()) all_here(round);
+    start_barrier_.held.emplace(asker, StartBarrier::Held{rank, round, now});
+    if (round < start_barrier_.round) return;  // its round is complete, and opens
+    const bool first = start_barrier_.arrived.insert(rank).second;
+    if (first && start_barrier_.arrived.size() == ranks_.size()) all_here(round);
 }
 
 /// All ranks of this host have arrived: counts them with one request, and waits with another.
@@ -349,7 +349,7 @@ void HorovodRendezvous::all_here(std::uint64_t round) {
                  [this, round](const StoreReply& reply) { opened(round, reply); });
 }
 
-/// Opens the gate after this host's count completed the job's ranks. All of them have passed the
+/// Opens the barrier after this host's count completed the job's ranks. All of them have passed the
 /// gate of the round before, so its keys can go.
 void HorovodRendezvous::all_everywhere(std::uint64_t round) {
     const auto ignored = [](const StoreReply&) {};
@@ -362,13 +362,13 @@ void HorovodRendezvous::all_everywhere(std::uint64_t round) {
 
 void HorovodRendezvous::opened(std::uint64_t round, const StoreReply& reply) {
     const bool ok = reply.status == Status::ok;
-    if (ok) gate_.open_round = std::max(gate_.open_round, round);
+    if (ok) start_barrier_.open_round = std::max(start_barrier_.open_round, round);
     const HttpAnswer all = ok ? HttpAnswer{200} : failed(reply);
     std::vector<Asker> through;
-    for (const auto& [asker, held] : gate_.held)
+    for (const auto& [asker, held] : start_barrier_.held)
         if (held.round <= round) through.push_back(asker);
     for (const Asker asker : through) {
-        gate_.held.erase(asker);
+        start_barrier_.held.erase(asker);
         answer(asker, all);
     }
 }
@@ -398,7 +398,7 @@ std::vector<RankWait> HorovodRendezvous::waits(Deadline now) const {
         wait.starting = starting;
         wait.waited_ms = to_ms(now - since);
     };
-    for (const auto& [asker, held] : gate_.held)
+    for (const auto& [asker, held] : start_barrier_.held)
         add(Rank{held.rank}, "all ranks to call hvd.init()", true, held.since);
     const Rank only = ranks_.size() == 1 ? ranks_.front().rank : kNoRank;
     for (const auto& [asker, name] : waiting_) {

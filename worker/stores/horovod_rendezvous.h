@@ -64,7 +64,7 @@ public:
     /// Nobody waits for that answer any more. Idempotent.
     void forget(Asker asker);
 
-    /// Who waits for others. A rank is named where it is known: in front of the start gate, and on
+    /// Who waits for others. A rank is named where it is known: in front of the start barrier, and on
     /// a host that has only one. What HTTP tells of others is not worth a search through /proc: the
     /// wait's text names the rank that everybody waits for.
     std::vector<RankWait> waits(Deadline now) const;
@@ -99,7 +99,7 @@ private:
     };
     /// Holds ranks before their first PUT of a round of `global`, until every rank of the job is
     /// there: Gloo's clock starts after this PUT.
-    struct Gate {
+    struct StartBarrier {
         std::uint64_t round = 0;          ///< for which ranks gather here
         std::uint64_t open_round = 0;     ///< up to which it is open
         std::set<std::uint32_t> arrived;  ///< in that round
@@ -148,7 +148,7 @@ private:
     std::vector<RankSlot> ranks_;
     Reply reply_;
     std::map<std::string, Scope, std::less<>> scopes_;
-    Gate gate_;
+    StartBarrier start_barrier_;
     Endpoints endpoints_;
     std::set<Asker> asking_;         ///< not answered, not forgotten
     std::map<Asker, Name> waiting_;  ///< in Known::askers

@@ -131,7 +131,7 @@ TEST_CASE("the first PUT of a start is held until every rank of the job has come
     CHECK(job.hosts[0]->store.asked[Op::add] == 1);
 }
 
-TEST_CASE("a rank that comes to the start gate again over a new connection counts once",
+TEST_CASE("a rank that comes to the start barrier again over a new connection counts once",
           "[worker][horovod]") {
     Job job(2, {{0}, {1}});
     const auto lost = job.ask(0, "PUT", "/global/rank_0");
@@ -142,7 +142,7 @@ TEST_CASE("a rank that comes to the start gate again over a new connection count
     CHECK(job.put(1, "/global/rank_1") == 200);
     CHECK(job.status(again) == 200);
     CHECK(job.status(lost) == 0);
-    // And once more behind the gate: an answer can be lost too.
+    // And once more behind the start barrier: an answer can be lost too.
     CHECK(job.put(0, "/global/rank_0") == 200);
     CHECK(job.put(0, "/global/0", "of this round") == 200);
     CHECK(job.get(1, "/global/0") == "of this round");
@@ -190,7 +190,7 @@ TEST_CASE("nothing is left in the store and on the hosts, however often ranks me
         if (round == 0) keys = job.store.store().size();
     }
     CHECK(job.store.store().size() == keys);
-    CHECK(keys == 2);  // of the start gate
+    CHECK(keys == 2);  // of the start barrier
     CHECK(job.hosts[0]->rendezvous.bytes() == 0);
     CHECK(job.hosts[1]->rendezvous.bytes() == 0);
 }

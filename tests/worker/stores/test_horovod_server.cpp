@@ -125,7 +125,7 @@ TEST_CASE("when who waits has died nothing waits for it any more", "[worker][hor
     }
     here.run_for(50);
     CHECK(here.hosts.server(0).waits().empty());
-    CHECK(here.hosts.hub().store().waiting() == 1);  // the host's own, for the gate
+    CHECK(here.hosts.hub().store().waiting() == 1);  // the host's own, for the start barrier
 }
 
 TEST_CASE("a generation's connections end with it, and its values", "[worker][horovod]") {
