@@ -6,7 +6,7 @@
 #include "hostfiles/nodelist.h"
 #include "launcher/output/fd_writer.h"
 #include "launcher/output/job_log.h"
-#include "launcher/output/line_folder.h"
+#include "launcher/output/line_deduplicator.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/line_tail.h"
 #include "launcher/output/rank_files.h"
@@ -45,7 +45,7 @@ struct Console {
 
     Running<FdWriter> writer;
     std::deque<Waiting> backlog;
-    LineFolder folder{{}};  ///< empty unless lines are folded
+    LineDeduplicator folder{{}};  ///< empty unless lines are folded
 };
 
 /// One stream of a rank.
@@ -73,7 +73,7 @@ struct OutputMux::Impl {
     bool has_own_prefix(std::size_t stream) const;
     LineStart plain_start(std::size_t stream, Rank rank) const;
     LineStart start(std::size_t stream, Rank rank) const;
-    LineStart start_of_all(const FoldedLine& line) const;
+    LineStart start_of_all(const RepeatedLine& line) const;
     bool is_raw() const;
     bool is_colored(const Console& console) const;
     void add_stream(std::size_t stream);
@@ -82,7 +82,7 @@ struct OutputMux::Impl {
     void finish(std::size_t stream);
     void say(std::string_view whole_lines);
     void fold(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
-    void show_folded(Console& console, const FoldedLine& line);
+    void show_folded(Console& console, const RepeatedLine& line);
     void show_due(Console& console);
     void pump();
     bool waiting() const;
@@ -160,7 +160,7 @@ LineStart OutputMux::Impl::start(std::size_t stream, Rank rank) const {
 }
 
 /// What stands before a line that one stream has printed, or several alike.
-LineStart OutputMux::Impl::start_of_all(const FoldedLine& line) const {
+LineStart OutputMux::Impl::start_of_all(const RepeatedLine& line) const {
     const std::size_t first = line.streams.front();
     if (line.streams.size() == 1) return start(first, streams[first].number);
     std::vector<std::pair<Rank, std::size_t>> ranks;  // and their places
@@ -267,7 +267,7 @@ void OutputMux::Impl::finish(std::size_t stream) {
         state.lines.finish(out);
         return;
     }
-    LineFolder& folder = state.console->folder;
+    LineDeduplicator& folder = state.console->folder;
     state.cutter->finish([&](std::string line) {
         folder.add(stream, since_1970().count(), std::move(line), Clock::now());
     });
@@ -277,14 +277,14 @@ void OutputMux::Impl::finish(std::size_t stream) {
 /// Keeps whole lines until it is known who prints the same.
 void OutputMux::Impl::fold(std::size_t stream, std::int64_t time_ns, std::string_view bytes) {
     StreamState& state = streams[stream];
-    LineFolder& folder = state.console->folder;
+    LineDeduplicator& folder = state.console->folder;
     const Clock::time_point now = Clock::now();
     state.cutter->add(bytes,
                       [&](std::string line) { folder.add(stream, time_ns, std::move(line), now); });
     show_due(*state.console);
 }
 
-void OutputMux::Impl::show_folded(Console& console, const FoldedLine& line) {
+void OutputMux::Impl::show_folded(Console& console, const RepeatedLine& line) {
     LineStart start = start_of_all(line);
     for (const std::size_t at : start.times)
         start.text.replace(at, Timestamp::kChars, timestamp.text(line.time_ns));
@@ -297,7 +297,7 @@ void OutputMux::Impl::show_folded(Console& console, const FoldedLine& line) {
 void OutputMux::Impl::show_due(Console& console) {
     const Clock::time_point now = Clock::now();
     while (!console.writer->queue().full()) {
-        const std::optional<FoldedLine> line = console.folder.take(now);
+        const std::optional<RepeatedLine> line = console.folder.take(now);
         if (!line) return;
         show_folded(console, *line);
     }

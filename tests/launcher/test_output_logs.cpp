@@ -1,5 +1,5 @@
 // Forms of tags, colours, equal lines, the log of everything, and files that are set aside.
-#include "launcher/output/line_folder.h"
+#include "launcher/output/line_deduplicator.h"
 #include "launcher/output/line_prefix.h"
 #include "rendezvous/wire/output_messages.h"
 #include "tests/launcher/output_support.h"
@@ -31,7 +31,7 @@ std::string error_of(std::string_view form) {
 }
 
 /// What a folder shows, each line behind the streams that have printed it: "0,2,4 text".
-std::string shown_by(LineFolder& folder, Clock::time_point now) {
+std::string shown_by(LineDeduplicator& folder, Clock::time_point now) {
     std::string text;
     while (const auto line = folder.take(now))
         text += fmt::format("{} {}", fmt::join(line->streams, ","), line->text);
@@ -109,7 +109,7 @@ TEST_CASE("A tag in the colour of its rank keeps its time", "[output]") {
 }
 
 TEST_CASE("Equal lines of several ranks are one, and none waits longer than it may", "[output]") {
-    LineFolder folder({.wait = std::chrono::milliseconds(100)});
+    LineDeduplicator folder({.wait = std::chrono::milliseconds(100)});
     for (std::size_t rank = 0; rank < 3; ++rank) folder.add_stream(out_of(rank));
     const Clock::time_point start = Clock::now();
     CHECK_FALSE(folder.due());
@@ -125,7 +125,7 @@ TEST_CASE("Equal lines of several ranks are one, and none waits longer than it m
 
 TEST_CASE("A line that a rank prints twice is shown twice, and what comes after it stays there",
           "[output]") {
-    LineFolder folder({});
+    LineDeduplicator folder({});
     const Clock::time_point now = Clock::now();
     for (const char* const line : {"a\n", "a\n", "b\n"}) folder.add(out_of(0), 0, line, now);
     for (const char* const line : {"a\n", "b\n", "a\n"}) folder.add(out_of(1), 0, line, now);
@@ -139,11 +139,12 @@ TEST_CASE("Folded lines keep the order of each rank and lose none, whatever come
     INFO("DTRUN_SEED=" << dice.seed());
     for (int round = 0; round < 200; ++round) {
         const std::size_t ranks = 1 + dice.upto(6);
-        LineFolder folder({.wait = std::chrono::milliseconds(100), .bytes_max = dice.upto(40)});
+        LineDeduplicator folder(
+            {.wait = std::chrono::milliseconds(100), .bytes_max = dice.upto(40)});
         std::vector<std::string> sent(ranks), shown(ranks);
         for (std::size_t rank = 0; rank < ranks; ++rank) folder.add_stream(out_of(rank));
         Clock::time_point now{};
-        const auto take = [&](std::optional<FoldedLine> line) {
+        const auto take = [&](std::optional<RepeatedLine> line) {
             std::set<std::size_t> streams(line->streams.begin(), line->streams.end());
             REQUIRE(streams.size() == line->streams.size());
             for (const std::size_t stream : streams) shown[stream / 2] += line->text;
@@ -203,7 +204,7 @@ TEST_CASE("The tag of a folded line names all its ranks and hosts", "[output]") 
 }
 
 TEST_CASE("A hundred thousand equal lines fold as fast as any", "[output]") {
-    LineFolder folder({.bytes_max = 1u << 30});
+    LineDeduplicator folder({.bytes_max = 1u << 30});
     const Clock::time_point now = Clock::now();
     for (const std::size_t rank : {0u, 1u}) folder.add_stream(out_of(rank));
     for (int i = 0; i < 100'000; ++i) folder.add(out_of(0), 0, "\n", now);

@@ -43,7 +43,7 @@ private:
 };
 
 /// Lines that several streams have printed alike within a moment, as one.
-struct FoldedLine {
+struct RepeatedLine {
     std::string text{};                  ///< with its end
     std::vector<std::size_t> streams{};  ///< stream_index() of each, in order of their arrival
     std::int64_t time_ns = 0;            ///< when the first one was read
@@ -56,22 +56,22 @@ struct FoldedLine {
 /// or when all that is kept takes too much memory.
 ///
 /// Cost: a look into a hash table for each line. Thread: one.
-class LineFolder {
+class LineDeduplicator {
 public:
     struct Options {
         Clock::duration wait = std::chrono::milliseconds(100);
         std::size_t bytes_max = 256u << 10;  ///< of all that is kept
     };
 
-    explicit LineFolder(Options options) : options_(options) {}
+    explicit LineDeduplicator(Options options) : options_(options) {}
 
     /// A line that every stream of its kind has printed waits no longer.
     void add_stream(std::size_t stream) { ++count_of(stream); }
     void add(std::size_t stream, std::int64_t time_ns, std::string line, Clock::time_point now);
     /// The next line that has been kept for long enough.
-    std::optional<FoldedLine> take(Clock::time_point now);
+    std::optional<RepeatedLine> take(Clock::time_point now);
     /// The next line whatever its time. Nothing: there is none.
-    std::optional<FoldedLine> take();
+    std::optional<RepeatedLine> take();
 
     bool empty() const { return kept_.empty(); }
     /// When take() gives the next line at the latest. Nothing: none is kept.
@@ -79,7 +79,7 @@ public:
 
 private:
     struct Kept {
-        FoldedLine line;
+        RepeatedLine line;
         Clock::time_point until;
     };
 

@@ -1,4 +1,4 @@
-#include "launcher/output/line_folder.h"
+#include "launcher/output/line_deduplicator.h"
 
 #include <algorithm>
 #include <utility>
@@ -50,13 +50,13 @@ void LineCutter::finish(const Each& each) {
 }
 
 /// Streams of one kind print lines that may be one.
-std::string LineFolder::key_of(std::size_t stream, std::string_view text) {
+std::string LineDeduplicator::key_of(std::size_t stream, std::string_view text) {
     std::string key(1, stream_of(stream) == Stream::out ? 'o' : 'e');
     return key.append(text);
 }
 
-void LineFolder::add(std::size_t stream, std::int64_t time_ns, std::string line,
-                     Clock::time_point now) {
+void LineDeduplicator::add(std::size_t stream, std::int64_t time_ns, std::string line,
+                           Clock::time_point now) {
     std::uint64_t& next = next_of_[stream];
     std::deque<std::uint64_t>& alike = by_text_[key_of(stream, line)];
     const auto found = std::ranges::lower_bound(alike, next);
@@ -72,7 +72,7 @@ void LineFolder::add(std::size_t stream, std::int64_t time_ns, std::string line,
     kept_.push_back({{std::move(line), {stream}, time_ns}, now + options_.wait});
 }
 
-std::optional<FoldedLine> LineFolder::take(Clock::time_point now) {
+std::optional<RepeatedLine> LineDeduplicator::take(Clock::time_point now) {
     if (kept_.empty()) return {};
     const Kept& oldest = kept_.front();
     const bool all_have_it = oldest.line.streams.size() >= count_of(oldest.line.streams.front());
@@ -80,9 +80,9 @@ std::optional<FoldedLine> LineFolder::take(Clock::time_point now) {
     return take();
 }
 
-std::optional<FoldedLine> LineFolder::take() {
+std::optional<RepeatedLine> LineDeduplicator::take() {
     if (kept_.empty()) return {};
-    FoldedLine line = std::move(kept_.front().line);
+    RepeatedLine line = std::move(kept_.front().line);
     kept_.pop_front();
     ++first_;
     bytes_ -= line.text.size();
@@ -92,7 +92,7 @@ std::optional<FoldedLine> LineFolder::take() {
     return line;
 }
 
-std::optional<Clock::time_point> LineFolder::due() const {
+std::optional<Clock::time_point> LineDeduplicator::due() const {
     if (kept_.empty()) return {};
     return kept_.front().until;
 }
