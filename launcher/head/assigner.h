@@ -65,14 +65,14 @@ public:
     virtual void wake() {}  ///< a host is lost, or the job ends: waiting tasks check again
 
     /// Whether the end of a rank counts.
-    virtual bool is_news(const Exited& exited) const { return is_current(exited.generation); }
+    virtual bool is_relevant(const Exited& exited) const { return is_current(exited.generation); }
     /// Whether news of this generation's ranks counts.
     virtual bool is_current(std::uint64_t generation) const = 0;
     /// Whether the head itself watches who waits for whom.
     virtual bool watches_waits() const = 0;
     /// A rank has ended, perhaps only because the peers that it had are gone.
     /// \return true: the assigner tells the job later, unless a new generation is under way by then
-    virtual bool hold_back(HostId, const Exited&) { return false; }
+    virtual bool defer_failure(HostId, const Exited&) { return false; }
 
     virtual void ending() {}  ///< the job ends: a daemon that assigns ranks is told
     virtual void hurry() {}   ///< the user wants it over: leave() waits no longer

@@ -171,7 +171,7 @@ void DaemonAssigner::daemon_lost(const Error& why) {
 }
 
 /// The daemon says what follows: whether others go on, all start again, or the job ends.
-bool DaemonAssigner::hold_back(HostId host, const Exited& exited) {
+bool DaemonAssigner::defer_failure(HostId host, const Exited& exited) {
     if (!uplink_ || context_.job.ending()) return false;
     Exited told = exited;
     told.traceback.clear();  // for the report here

@@ -27,7 +27,7 @@ public:
     void restart(const Exited&) override {}  // a daemon's restarts are its own
     bool is_current(std::uint64_t) const override { return true; }
     bool watches_waits() const override { return false; }
-    bool hold_back(HostId host, const Exited& exited) override;
+    bool defer_failure(HostId host, const Exited& exited) override;
     void ending() override;
     void hurry() override;
     asio::awaitable<void> leave() override;

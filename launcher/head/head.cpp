@@ -215,7 +215,7 @@ asio::awaitable<int> Head::run() {
     }
     stdin_.stop();
     co_await output_.drain(hurry_);
-    take_terminal_back();
+    restore_terminal();
     co_return finish();
 }
 
@@ -276,7 +276,7 @@ void Head::all_started() {
     ++worlds_;
     inspector_.generation_begins();
     terminal_rank_ = TerminalRank::to_come;
-    for (const auto& [directory, hosts] : std::exchange(elsewhere_, {})) {
+    for (const auto& [directory, hosts] : std::exchange(fallback_directories_, {})) {
         if (spec_.directory.empty())
             log::warn(
                 "the directory in which dtrun was started has been removed: ranks on {} run in {}",
@@ -308,8 +308,8 @@ bool Head::is_starting() const {
 /// Hosts of an elastic job may be lost and come back.
 void Head::connect(HostId host) {
     hosts_.forget(host);
-    record_.host_coming(host);
-    job_.host_coming(host);
+    record_.host_connecting(host);
+    job_.host_connecting(host);
     for (const auto& starter : starters_) starter->connect(host);
 }
 
@@ -411,7 +411,8 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
         decide();
         return {};
     }
-    if (spec_.directory != join.directory) elsewhere_[join.directory].push_back(hosts_.name(host));
+    if (spec_.directory != join.directory)
+        fallback_directories_[join.directory].push_back(hosts_.name(host));
     progress_.host_ready(host);
     record_.host_joined(host);
     job_.host_ready(host);
@@ -458,7 +459,7 @@ void Head::ranks_started(HostId host, const Started& started) {
         const auto planned = hosts_.planned_on(host, rank.place);
         if (!planned) continue;
         hosts_[host].ranks[rank.pid] = *planned;
-        if (has_terminal(*planned)) lend_terminal();
+        if (has_terminal(*planned)) attach_terminal();
     }
     for (const RankPid& rank : started.ranks) {
         const std::string threads =
@@ -475,12 +476,12 @@ void Head::rank_exited(HostId host, const Exited& exited) {
     const auto planned = hosts_.planned_on(host, exited.place);
     const bool was_there = !exited.was_none();  // else another process may be there by now
     if (planned && was_there) record_.rank_exited(*planned, host, exited);
-    if (!assigner_->is_news(exited) || !planned) return;
+    if (!assigner_->is_relevant(exited) || !planned) return;
     if (was_there) {
         inspector_.rank_ended(*planned, exited);
         log::info("rank {} {}", exited.rank, ending_text(exited));
     }
-    if (assigner_->hold_back(host, exited)) return;
+    if (assigner_->defer_failure(host, exited)) return;
     if (exited.sent_signal == 0) deadlocks_.rank_ended(exited.rank, exited.pid, exited.mpi);
     job_.rank_exited(host, exited);
     if (auto left = deadlocks_.left_mpi()) job_.left_mpi(std::move(*left));
@@ -494,7 +495,7 @@ void Head::output_ended(HostId host, const OutputEnd& end) {
     inspector_.output_ended(*rank, end.stream);
     if (has_terminal(*rank)) {
         terminal_rank_ = TerminalRank::ended;  // maybe before it is known that it has started
-        take_terminal_back();
+        restore_terminal();
     }
     output_.finish(*rank, end.stream);
 }
@@ -578,21 +579,21 @@ std::string Head::terminal_typed(std::string_view bytes) {
     if (!terminal_->is_raw()) return std::string(bytes);
     std::string passed = escape_.pass(bytes);
     if (escape_.escaped()) {
-        take_terminal_back();
+        restore_terminal();
         end_by(SIGINT);
     }
     return passed;
 }
 
 /// From now on the user's terminal is that of the rank.
-void Head::lend_terminal() {
+void Head::attach_terminal() {
     if (terminal_ == nullptr || terminal_rank_ == TerminalRank::ended) return;
     terminal_rank_ = TerminalRank::runs;
     terminal_->make_raw();
     terminal_resized();  // since it was told, before the rank was there
 }
 
-void Head::take_terminal_back() {
+void Head::restore_terminal() {
     if (terminal_ != nullptr) terminal_->restore();
 }
 
@@ -687,7 +688,7 @@ void Head::signalled(int signal) {
             suspending_ = false;
             hosts_.send_to_all(frame);
             assigner_->to_root(FrameType::signal, payload_of(frame));
-            if (terminal_rank_ == TerminalRank::runs) lend_terminal();  // in the foreground again
+            if (terminal_rank_ == TerminalRank::runs) attach_terminal();  // in the foreground again
             return stdin_.resume();
         case SIGTSTP:
             hosts_.send_to_all(frame);

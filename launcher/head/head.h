@@ -124,8 +124,8 @@ private:
     asio::awaitable<void> end_hang(std::string why);
     bool has_terminal(plan::SlotId rank) const;
     std::string terminal_typed(std::string_view bytes);
-    void lend_terminal();
-    void take_terminal_back();
+    void attach_terminal();
+    void restore_terminal();
     void watch_answers();
     bool is_over() const;
     void end_by(int signal);
@@ -161,9 +161,10 @@ private:
     std::vector<std::unique_ptr<HostStarter>> starters_;
     std::unique_ptr<Assigner> assigner_;
     Timer over_;  ///< cancelled when the job may be over
-    std::map<std::string, std::vector<std::string>> elsewhere_;  ///< directory -> hosts that use it
-    bool starting_ = true;                                       ///< hosts may still be connecting
-    bool suspending_ = false;                                    ///< we stop in a moment
+    std::map<std::string, std::vector<std::string>>
+        fallback_directories_;  ///< directory -> hosts that use it
+    bool starting_ = true;      ///< hosts may still be connecting
+    bool suspending_ = false;   ///< we stop in a moment
     bool told_ending_ = false;
     std::uint64_t worlds_ = 0;   ///< that have been started
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for

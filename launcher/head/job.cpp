@@ -104,7 +104,7 @@ void Job::host_failed(HostFailure failure) {
     all_answered();
 }
 
-void Job::host_coming(HostId host) {
+void Job::host_connecting(HostId host) {
     hosts_[host] = HostState::connecting;
 }
 

@@ -96,7 +96,7 @@ public:
     void host_added();  ///< the next one; it is not started yet
     void host_ready(HostId host);
     void host_failed(HostFailure failure);               ///< no agent could be started there
-    void host_coming(HostId host);                       ///< an agent is started there once more
+    void host_connecting(HostId host);                   ///< an agent is started there once more
     void host_lost(HostId host, std::string text);       ///< after it was ready
     void host_done(HostId host, std::uint32_t orphans);  ///< nothing is left there
     void rank_exited(HostId host, const Exited& exited);

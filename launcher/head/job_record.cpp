@@ -80,17 +80,17 @@ void JobRecord::job_started() {
     tell(EventKind::job_started, std::move(fields));
 }
 
-void JobRecord::set_trouble(HostId host, Trouble trouble) {
-    while (!troubles_.has(host)) troubles_.push_back({});
-    troubles_[host] = std::move(trouble);
+void JobRecord::set_trouble(HostId host, HostFailure failure) {
+    while (!failures_.has(host)) failures_.push_back({});
+    failures_[host] = std::move(failure);
 }
 
-void JobRecord::host_coming(HostId host) {
-    if (troubles_.has(host)) troubles_[host] = {};
+void JobRecord::host_connecting(HostId host) {
+    if (failures_.has(host)) failures_[host] = {};
 }
 
 void JobRecord::host_joined(HostId host) {
-    host_coming(host);
+    host_connecting(host);
     if (listeners_.empty()) return;
     json::object fields = named(host);
     fields["address"] = hosts_[host].address;
@@ -119,8 +119,8 @@ void JobRecord::host_lost(HostId host, const std::string& why) {
 }
 
 void JobRecord::host_left(HostId host) {
-    const bool has_trouble = troubles_.has(host) && !troubles_[host].why.empty();
-    if (!listeners_.empty() && !has_trouble) tell(EventKind::host_left, named(host));
+    const bool has_failed = failures_.has(host) && !failures_[host].why.empty();
+    if (!listeners_.empty() && !has_failed) tell(EventKind::host_left, named(host));
 }
 
 JobRecord::Place& JobRecord::at(plan::SlotId slot) {
@@ -265,8 +265,8 @@ std::string_view JobRecord::state() const {
 
 std::string_view JobRecord::host_state(HostId host) const {
     const HostState& known = hosts_[host];
-    if (troubles_.has(host) && !troubles_[host].why.empty())
-        return troubles_[host].lost ? "lost" : "failed";
+    if (failures_.has(host) && !failures_[host].why.empty())
+        return failures_[host].lost ? "lost" : "failed";
     if (known.done) return "left";
     return known.joined ? "joined" : "connecting";
 }
@@ -291,7 +291,7 @@ json::object JobRecord::host_view(HostId host) const {
     const std::string_view state = host_state(host);
     object["state"] = state;
     if (state == "connecting") object["doing"] = hosts_[host].phase;
-    if (troubles_.has(host) && !troubles_[host].why.empty()) object["why"] = troubles_[host].why;
+    if (failures_.has(host) && !failures_[host].why.empty()) object["why"] = failures_[host].why;
     if (!hosts_[host].address.empty()) object["address"] = hosts_[host].address;
     if (!usage_.has(host) || !usage_[host] || state != "joined") return object;
     const UsageReport& report = *usage_[host];

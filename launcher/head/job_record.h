@@ -33,7 +33,7 @@ public:
 
     // What happens.
     void job_started();
-    void host_coming(HostId host);  ///< an agent is started there once more
+    void host_connecting(HostId host);  ///< an agent is started there once more
     void host_joined(HostId host);
     void host_failed(HostId host, const std::string& why);
     void host_lost(HostId host, const std::string& why);
@@ -71,12 +71,12 @@ private:
     void rank_started(plan::SlotId slot, HostId host, const RankPid& rank,
                       std::uint64_t generation);
     /// Why a host cannot be used.
-    struct Trouble {
+    struct HostFailure {
         bool lost = false;  ///< after it had joined
         std::string why{};  ///< empty: none
     };
 
-    void set_trouble(HostId host, Trouble trouble);
+    void set_trouble(HostId host, HostFailure failure);
     void tell(watch::EventKind kind, boost::json::object fields);
     Place& at(plan::SlotId slot);
     boost::json::object host_view(HostId host) const;
@@ -102,7 +102,7 @@ private:
     bool has_told_end_ = false;
     std::vector<Place> slots_;
     std::vector<Usage> usages_;                  ///< by place; empty until somebody measures
-    PerHost<Trouble> troubles_;                  ///< of hosts that have failed, or are lost
+    PerHost<HostFailure> failures_;              ///< of hosts that have failed, or are lost
     PerHost<std::optional<UsageReport>> usage_;  ///< the last of each
 };
 

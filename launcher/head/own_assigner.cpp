@@ -55,7 +55,7 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)),
       membership_(generations_of(context_.spec)),
       members_(context_.spec.hosts.size()),
-      troubles_(context_.spec.hosts.size()),
+      unusable_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
       hub_timer_(context_.executor, hub_),
       election_(context_.executor, context_.hosts, context_.agents,
@@ -77,7 +77,7 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
 
 void OwnAssigner::listed(HostId host, std::uint32_t slots) {
     while (!members_.has(host)) members_.emplace_back();
-    while (!troubles_.has(host)) troubles_.emplace_back();
+    while (!unusable_.has(host)) unusable_.emplace_back();
     if (slots > 0)
         membership_.host_listed(host, slots, Clock::now());
     else
@@ -93,7 +93,7 @@ void OwnAssigner::left(HostId host) {
 
 void OwnAssigner::entered(HostId host, Member member) {
     members_[host] = std::move(member);
-    troubles_[host].clear();
+    unusable_[host].clear();
     membership_.host_ready(host, Clock::now());
     if (is_elastic()) obey();
 }
@@ -103,7 +103,7 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     const bool goes_on = is_elastic() || context_.spec.options.recovers_itself;
     if (goes_on && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
-    troubles_[host] = "lost: " + why;
+    unusable_[host] = "lost: " + why;
     if (goes_on) reset_connections(host);
     if (is_elastic()) {  // else Job has its word on it
         const std::string cause = fmt::format("host {} is lost", context_.hosts.name(host));
@@ -131,9 +131,9 @@ void OwnAssigner::reset_connections(HostId lost) {
 
 void OwnAssigner::failed(HostId host, const std::string& why) {
     if (!is_elastic()) return;
-    if (membership_.generation() > 0 && troubles_[host] != why)
+    if (membership_.generation() > 0 && unusable_[host] != why)
         log::warn("{}: {}", context_.hosts.name(host), why);
-    troubles_[host] = why;
+    unusable_[host] = why;
     membership_.host_failed(host, Clock::now());
     obey();
 }
@@ -151,7 +151,7 @@ void OwnAssigner::ready_to_commit(HostId host, const ReadyToCommit& ready_to_com
 }
 
 /// In an elastic job a rank that fails is no cause of the job's end: others go on, or all start again.
-bool OwnAssigner::hold_back(HostId host, const Exited& exited) {
+bool OwnAssigner::defer_failure(HostId host, const Exited& exited) {
     if (!is_elastic() || context_.job.ending()) return false;
     const std::string who =
         fmt::format("rank {} on {} failed", exited.rank, context_.hosts.name(host));
@@ -530,7 +530,7 @@ void OwnAssigner::tell_waiting() {
     std::string text = "waiting: " + waiting_text();
     for (const auto& [host, until] : membership_.cooling())
         text += fmt::format("; {} {}, tried again in {:.0f} s", context_.hosts.name(host),
-                            troubles_[host], std::chrono::duration<double>(until - now).count());
+                            unusable_[host], std::chrono::duration<double>(until - now).count());
     log::warn("{}", text);
 }
 

@@ -32,13 +32,13 @@ public:
     void lost(HostId host, const std::string& why) override;
     void begin() override;
     void failed(HostId host, const std::string& why) override;
-    bool hold_back(HostId host, const Exited& exited) override;
+    bool defer_failure(HostId host, const Exited& exited) override;
     void restart(const Exited& because) override;
     void tick() override;
     void wake() override;
     bool is_current(std::uint64_t generation) const override;
     /// In an elastic job processes live through generations; what has ended before is known by its place.
-    bool is_news(const Exited& exited) const override {
+    bool is_relevant(const Exited& exited) const override {
         return is_elastic() || is_current(exited.generation);
     }
     bool watches_waits() const override { return true; }
@@ -82,7 +82,7 @@ private:
     Membership membership_;
     ChangeNotice notice_;
     PerHost<Member> members_;        ///< of hosts that have joined
-    PerHost<std::string> troubles_;  ///< why a host cannot be used, as far as the user knows
+    PerHost<std::string> unusable_;  ///< why a host cannot be used, as far as the user knows
     Hub hub_;
     HubTimer hub_timer_;
     MasterElection election_;
