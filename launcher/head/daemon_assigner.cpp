@@ -47,7 +47,7 @@ DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
     context_.agents.on<Paused>(this, &DaemonAssigner::paused);
     for (const FrameType type : {FrameType::rejoin_status, FrameType::ready_to_commit})
         context_.agents.on(type, [this, type](HostId, std::string_view payload) -> Result<void> {
-            if (uplink_) uplink_->say(whole_frame(type, payload));
+            if (daemon_link_) daemon_link_->say(whole_frame(type, payload));
             return {};
         });
     orders_.on<Assign>(this, &DaemonAssigner::begin_generation);
@@ -61,7 +61,7 @@ DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
 }
 
 void DaemonAssigner::to_root(FrameType type, std::string_view payload) {
-    if (uplink_) uplink_->send(type, payload);
+    if (daemon_link_) daemon_link_->send(type, payload);
 }
 
 void DaemonAssigner::entered(HostId, Member member) {
@@ -85,11 +85,12 @@ void DaemonAssigner::begin() {
     enter.free_port = member_.free_port;
     enter.addresses = member_.addresses;
     enter.return_ms = to_ms(join.server_timeout);
-    UplinkOptions uplink{options.connect_timeout, options.heartbeat_timeout, join.server_timeout};
-    if (join.by_hand) uplink.first_limit = options.start_timeout.value_or(kMeetingLimit);
-    uplink_ = std::make_unique<Uplink>(context_.executor, *spec.daemon, uplink,
-                                       static_cast<UplinkEvents&>(*this));
-    tasks_.spawn(uplink_->run(std::move(enter)));
+    DaemonLinkOptions link_options{options.connect_timeout, options.heartbeat_timeout,
+                                   join.server_timeout};
+    if (join.by_hand) link_options.first_limit = options.start_timeout.value_or(kMeetingLimit);
+    daemon_link_ = std::make_unique<DaemonLink>(context_.executor, *spec.daemon, link_options,
+                                                static_cast<DaemonLinkEvents&>(*this));
+    tasks_.spawn(daemon_link_->run(std::move(enter)));
     log::info("waits for the other ranks of job {} at {}", spec.daemon->job, spec.daemon->text);
 }
 
@@ -127,7 +128,7 @@ void DaemonAssigner::pause(Pause pause) {
 
 void DaemonAssigner::paused(HostId host, const Paused& paused) {
     context_.stop_deadlines.paused(host, paused.generation);
-    if (uplink_) uplink_->say(encode(paused));
+    if (daemon_link_) daemon_link_->say(encode(paused));
 }
 
 void DaemonAssigner::daemon_stopped(const Stop& stop) {
@@ -148,11 +149,11 @@ void DaemonAssigner::daemon_is_back() {
 }
 
 bool DaemonAssigner::is_full() const {
-    return uplink_ && uplink_->is_full();
+    return daemon_link_ && daemon_link_->is_full();
 }
 
 asio::awaitable<void> DaemonAssigner::room() {
-    if (uplink_) co_await uplink_->room();
+    if (daemon_link_) co_await daemon_link_->room();
 }
 
 Heartbeat DaemonAssigner::progress() {
@@ -172,10 +173,10 @@ void DaemonAssigner::daemon_lost(const Error& why) {
 
 /// The daemon says what follows: whether others go on, all start again, or the job ends.
 bool DaemonAssigner::defer_failure(HostId host, const Exited& exited) {
-    if (!uplink_ || context_.job.ending()) return false;
+    if (!daemon_link_ || context_.job.ending()) return false;
     Exited told = exited;
     told.traceback.clear();  // for the report here
-    uplink_->say(encode(told));
+    daemon_link_->say(encode(told));
     if (rank_end(exited, {}).well) return false;
     if (exited.was_none()) return true;
     context_.job.rank_left(host);
@@ -193,16 +194,16 @@ void DaemonAssigner::tell(std::uint64_t generation, const std::string& news) {
 }
 
 void DaemonAssigner::ending() {
-    if (uplink_) tasks_.spawn(leave());
+    if (daemon_link_) tasks_.spawn(leave());
 }
 
 void DaemonAssigner::hurry() {
-    if (uplink_) uplink_->stop_waiting();
+    if (daemon_link_) daemon_link_->stop_waiting();
 }
 
 asio::awaitable<void> DaemonAssigner::leave() {
-    if (!uplink_) co_return;
-    co_await uplink_->leave(cause_text(context_.job.outcome()));
+    if (!daemon_link_) co_return;
+    co_await daemon_link_->leave(cause_text(context_.job.outcome()));
 }
 
 asio::awaitable<void> DaemonAssigner::join() {

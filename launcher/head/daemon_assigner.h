@@ -2,7 +2,7 @@
 
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
-#include "launcher/head/uplink.h"
+#include "launcher/head/daemon_link.h"
 #include "rendezvous/exchange/relay.h"
 #include "rendezvous/wire/router.h"
 
@@ -14,7 +14,7 @@ namespace dtrun::head {
 
 /// Passes on what a daemon says to the agent of this one host, which is a member of the daemon's job (`dtrun join`), and
 /// what the agent says of its ranks. The daemon decides; this head only shows what becomes of the ranks here.
-class DaemonAssigner final : public Assigner, private UplinkEvents, private Backpressure {
+class DaemonAssigner final : public Assigner, private DaemonLinkEvents, private Backpressure {
 public:
     DaemonAssigner(JobContext context, Outbox& outbox);
 
@@ -49,10 +49,10 @@ private:
 
     JobContext context_;
     Relay relay_;
-    Router<> orders_;                 ///< of the daemon
-    bool was_there_ = false;          ///< the daemon, at some time
-    std::unique_ptr<Uplink> uplink_;  ///< once the agent is ready
-    Member member_;                   ///< the host, as its agent has described it
+    Router<> orders_;                          ///< of the daemon
+    bool was_there_ = false;                   ///< the daemon, at some time
+    std::unique_ptr<DaemonLink> daemon_link_;  ///< once the agent is ready
+    Member member_;                            ///< the host, as its agent has described it
     MemberId id_{};
     std::optional<Exited> failed_;  ///< the first rank here that has failed in this generation
     TaskGroup tasks_;

@@ -1,4 +1,4 @@
-#include "launcher/head/uplink.h"
+#include "launcher/head/daemon_link.h"
 
 #include "base/log.h"
 #include "rendezvous/links/client.h"
@@ -19,8 +19,8 @@ constexpr std::chrono::seconds kGoodbyeLimit{1};
 
 }  // namespace
 
-Uplink::Uplink(asio::any_io_executor executor, plan::DaemonTarget target, UplinkOptions options,
-               UplinkEvents& events)
+DaemonLink::DaemonLink(asio::any_io_executor executor, plan::DaemonTarget target,
+                       DaemonLinkOptions options, DaemonLinkEvents& events)
     : executor_(executor),
       target_(std::move(target)),
       options_(options),
@@ -30,7 +30,7 @@ Uplink::Uplink(asio::any_io_executor executor, plan::DaemonTarget target, Uplink
     subscribe();
 }
 
-void Uplink::subscribe() {
+void DaemonLink::subscribe() {
     for (const FrameType type : kExchangedDownwards)
         router_.on(type, [this, type](std::string_view payload) {
             return events_.daemon_exchanged({type, payload});
@@ -39,14 +39,14 @@ void Uplink::subscribe() {
         detector_.be_as_patient_as(std::chrono::milliseconds(heartbeat.timeout_ms));
     });
     router_.on(FrameType::numbered, [this](std::string_view payload) { return numbered(payload); });
-    router_.on<Heard>(this, &Uplink::heard);
-    router_.on<Stop>(this, &Uplink::stopped);
+    router_.on<Heard>(this, &DaemonLink::heard);
+    router_.on<Stop>(this, &DaemonLink::stopped);
     router_.on<Refuse>([](const Refuse& refuse) -> Result<void> {
         return fail(refuse.later ? Errc::closed : Errc::denied, "{}", refuse.reason);
     });
 }
 
-asio::awaitable<void> Uplink::run(Enter enter) {
+asio::awaitable<void> DaemonLink::run(Enter enter) {
     enter_ = std::move(enter);
     running_ = true;
     TaskGroup detector(executor_);
@@ -58,7 +58,7 @@ asio::awaitable<void> Uplink::run(Enter enter) {
     over_.cancel();
 }
 
-asio::awaitable<void> Uplink::keep_connected() {
+asio::awaitable<void> DaemonLink::keep_connected() {
     auto connection = co_await connect_first();
     Result<void> served;
     while (connection) {
@@ -82,12 +82,12 @@ asio::awaitable<void> Uplink::keep_connected() {
     give_up(connection ? served.error() : connection.error());
 }
 
-void Uplink::give_up(const Error& why) {
+void DaemonLink::give_up(const Error& why) {
     events_.daemon_lost({why.code, fmt::format("{}: {}", target_.name, why.message)});
 }
 
 /// Where nobody need be yet, tries again until somebody is; a refusal is final.
-asio::awaitable<Result<Connection>> Uplink::connect_first() {
+asio::awaitable<Result<Connection>> DaemonLink::connect_first() {
     const Deadline limit = after(options_.first_limit);
     std::chrono::milliseconds pause = kPauseMin;
     for (;;) {
@@ -116,7 +116,7 @@ asio::awaitable<Result<Connection>> Uplink::connect_first() {
 
 /// Tries again until `limit`. A refusal before authentication is not final: another program may
 /// have taken the daemon's port while the daemon is away.
-asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
+asio::awaitable<Result<Connection>> DaemonLink::connect(Deadline limit) {
     std::chrono::milliseconds pause = kPauseMin;
     for (;;) {
         const Deadline attempt = std::min(limit, after(kAttemptLimit));
@@ -133,7 +133,7 @@ asio::awaitable<Result<Connection>> Uplink::connect(Deadline limit) {
 }
 
 /// \return why it ended, always an error
-asio::awaitable<Result<void>> Uplink::serve() {
+asio::awaitable<Result<void>> DaemonLink::serve() {
     const std::function<Result<void>(const FrameView&)> handle = [this](const FrameView& frame) {
         return router_.route(frame);
     };
@@ -145,7 +145,7 @@ asio::awaitable<Result<void>> Uplink::serve() {
 }
 
 /// What the daemon has to say to the agent, or that it has ended the job.
-Result<void> Uplink::numbered(std::string_view payload) {
+Result<void> DaemonLink::numbered(std::string_view payload) {
     const auto done = heard_.take(payload, [this](const FrameView& frame) -> Result<void> {
         if (frame.type != FrameType::stop) return events_.daemon_orders(frame);
         const auto stop = decode<Stop>(frame.payload);
@@ -158,7 +158,7 @@ Result<void> Uplink::numbered(std::string_view payload) {
 }
 
 /// The first time on a connection: the daemon has let us in, and has what came over the ones before.
-Result<void> Uplink::heard(const Heard& heard) {
+Result<void> DaemonLink::heard(const Heard& heard) {
     if (auto done = sent_.heard(heard.number); !done) return done;
     enter_.again = true;
     if (std::exchange(is_let_in_, true)) return {};
@@ -166,11 +166,11 @@ Result<void> Uplink::heard(const Heard& heard) {
     return {};
 }
 
-void Uplink::stopped(const Stop& stop) {
+void DaemonLink::stopped(const Stop& stop) {
     if (!std::exchange(ended_, true)) events_.daemon_stopped(stop);
 }
 
-void Uplink::beat() {
+void DaemonLink::beat() {
     if (!link_ || !link_->is_open()) return;
     send(FrameType::heartbeat, payload_of(encode(events_.progress())));
     if (!detector_.lost(*link_)) return;
@@ -181,21 +181,21 @@ void Uplink::beat() {
     link_->close();
 }
 
-void Uplink::send(FrameType type, std::string_view payload) {
+void DaemonLink::send(FrameType type, std::string_view payload) {
     if (link_ && link_->is_open()) link_->send_soon(type, payload);
 }
 
-asio::awaitable<void> Uplink::room() {
+asio::awaitable<void> DaemonLink::room() {
     const std::shared_ptr<Link> link = link_;
     if (link) co_await link->room();
 }
 
-void Uplink::say(const Bytes& frame) {
+void DaemonLink::say(const Bytes& frame) {
     const Bytes numbered = sent_.add(frame);
     if (is_let_in_) send(FrameType::numbered, payload_of(numbered));
 }
 
-asio::awaitable<void> Uplink::leave(std::string why) {
+asio::awaitable<void> DaemonLink::leave(std::string why) {
     const bool is_connected = link_ && link_->is_open();
     if (!std::exchange(is_leaving_, true)) say(encode(Leave{false, std::move(why)}));
     if (!running_ || !is_connected) co_return;
@@ -203,7 +203,7 @@ asio::awaitable<void> Uplink::leave(std::string why) {
     co_await over_.async_wait(use_tuple);
 }
 
-void Uplink::stop_waiting() {
+void DaemonLink::stop_waiting() {
     over_.cancel();
 }
 

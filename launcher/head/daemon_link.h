@@ -19,9 +19,9 @@
 namespace dtrun::head {
 
 /// What a daemon says to a member.
-class UplinkEvents {
+class DaemonLinkEvents {
 public:
-    virtual ~UplinkEvents() = default;
+    virtual ~DaemonLinkEvents() = default;
     /// An order for the host's agent, each once, in order. Errc: invalid_input
     virtual Result<void> daemon_orders(const FrameView& frame) = 0;
     virtual void daemon_stopped(const Stop& stop) = 0;  ///< it has ended the job, or ends itself
@@ -34,7 +34,7 @@ public:
     virtual void daemon_lost(const Error& why) = 0;
 };
 
-struct UplinkOptions {
+struct DaemonLinkOptions {
     std::chrono::milliseconds connect_timeout{10'000};
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     /// How long to wait for the return of a daemon that is down, unless the network to it is cut.
@@ -47,10 +47,10 @@ struct UplinkOptions {
 ///
 /// Thread: the executor's. Lifetime: `events` outlives it; the owner calls leave(), and stops the task
 /// of run().
-class Uplink final : public Backpressure {
+class DaemonLink final : public Backpressure {
 public:
-    Uplink(asio::any_io_executor executor, plan::DaemonTarget target, UplinkOptions options,
-           UplinkEvents& events);
+    DaemonLink(asio::any_io_executor executor, plan::DaemonTarget target, DaemonLinkOptions options,
+               DaemonLinkEvents& events);
 
     /// Enters with `enter`, and serves until the end. Errors are told by daemon_lost().
     asio::awaitable<void> run(Enter enter);
@@ -81,8 +81,8 @@ private:
 
     asio::any_io_executor executor_;
     plan::DaemonTarget target_;
-    UplinkOptions options_;
-    UplinkEvents& events_;
+    DaemonLinkOptions options_;
+    DaemonLinkEvents& events_;
     Router<> router_;  ///< what the daemon says
     Enter enter_;
     std::shared_ptr<Link> link_;  ///< with whoever waits for room

@@ -1,4 +1,4 @@
-#include "launcher/head/uplink.h"
+#include "launcher/head/daemon_link.h"
 
 #include "launcher/head/job_server.h"
 #include "rendezvous/wire/exchange_messages.h"
@@ -15,7 +15,7 @@ using namespace plan;
 using namespace head;
 namespace {
 
-struct Events final : UplinkEvents {
+struct Events final : DaemonLinkEvents {
     Result<void> daemon_orders(const FrameView&) override { return {}; }
     void daemon_stopped(const Stop& stop) override { said = "stopped: " + stop.why; }
     Result<void> daemon_exchanged(const FrameView&) override { return {}; }
@@ -60,9 +60,9 @@ asio::awaitable<void> end_job(tcp::socket& socket) {
 }
 
 /// A daemon that goes away, somebody else who has its port meanwhile, and the daemon again.
-asio::awaitable<bool> serve_with_a_gap(FakeDaemon& daemon, Uplink& uplink) {
+asio::awaitable<bool> serve_with_a_gap(FakeDaemon& daemon, DaemonLink& link) {
     TaskGroup member(daemon.io.get_executor());
-    member.spawn(uplink.run(Enter{}));
+    member.spawn(link.run(Enter{}));
     { const tcp::socket first = co_await daemon.accept(); }
     for (const std::size_t bytes : {40, 0}) {
         tcp::socket squatter = co_await daemon.acceptor.async_accept(asio::use_awaitable);
@@ -77,9 +77,9 @@ asio::awaitable<bool> serve_with_a_gap(FakeDaemon& daemon, Uplink& uplink) {
 }
 
 /// A daemon that says nothing over its first connection, which stays open.
-asio::awaitable<bool> serve_after_silence(FakeDaemon& daemon, Uplink& uplink) {
+asio::awaitable<bool> serve_after_silence(FakeDaemon& daemon, DaemonLink& link) {
     TaskGroup member(daemon.io.get_executor());
-    member.spawn(uplink.run(Enter{}));
+    member.spawn(link.run(Enter{}));
     const tcp::socket silent = co_await daemon.accept();
     tcp::socket again = co_await daemon.accept();
     co_await end_job(again);
@@ -88,9 +88,9 @@ asio::awaitable<bool> serve_after_silence(FakeDaemon& daemon, Uplink& uplink) {
 }
 
 /// A daemon that has said how patient it is, and then says nothing for longer than its member would wait.
-asio::awaitable<bool> serve_with_patience(FakeDaemon& daemon, Uplink& uplink) {
+asio::awaitable<bool> serve_with_patience(FakeDaemon& daemon, DaemonLink& link) {
     TaskGroup member(daemon.io.get_executor());
-    member.spawn(uplink.run(Enter{}));
+    member.spawn(link.run(Enter{}));
     tcp::socket socket = co_await daemon.accept();
     Heartbeat heartbeat;
     heartbeat.timeout_ms = 60'000;
@@ -106,47 +106,47 @@ asio::awaitable<bool> serve_with_patience(FakeDaemon& daemon, Uplink& uplink) {
 
 }  // namespace
 
-TEST_CASE("every message of a daemon to its members has one receiver", "[uplink]") {
+TEST_CASE("every message of a daemon to its members has one receiver", "[daemon_link]") {
     asio::io_context io;
     Events events;
-    const Uplink uplink(io.get_executor(), {}, {}, events);
-    CHECK(types_with([&uplink](FrameType type) { return uplink.router().has(type); }) ==
+    const DaemonLink link(io.get_executor(), {}, {}, events);
+    CHECK(types_with([&link](FrameType type) { return link.router().has(type); }) ==
           messages_of("daemon → member"));
 }
 
-TEST_CASE("who takes a daemon's port while it is away does not end its jobs", "[uplink]") {
+TEST_CASE("who takes a daemon's port while it is away does not end its jobs", "[daemon_link]") {
     FakeDaemon daemon;
     Events events;
-    Uplink uplink(daemon.io.get_executor(), daemon.target(), {}, events);
-    run_to_end(daemon.io, serve_with_a_gap(daemon, uplink));
+    DaemonLink link(daemon.io.get_executor(), daemon.target(), {}, events);
+    run_to_end(daemon.io, serve_with_a_gap(daemon, link));
     CHECK(events.said == "stopped: that is all");
     CHECK(events.connections == 2);
 }
 
 TEST_CASE("a member connects again to a daemon that says nothing while its machine answers",
-          "[uplink]") {
+          "[daemon_link]") {
     FakeDaemon daemon;
     Events events;
-    UplinkOptions options;
+    DaemonLinkOptions options;
     options.heartbeat_timeout = std::chrono::milliseconds(200);
-    Uplink uplink(daemon.io.get_executor(), daemon.target(), options, events);
-    run_to_end(daemon.io, serve_after_silence(daemon, uplink));
+    DaemonLink link(daemon.io.get_executor(), daemon.target(), options, events);
+    run_to_end(daemon.io, serve_after_silence(daemon, link));
     CHECK(events.said == "stopped: that is all");
     CHECK(events.connections == 2);
 }
 
-TEST_CASE("a member is as patient as its daemon was told to be", "[uplink]") {
+TEST_CASE("a member is as patient as its daemon was told to be", "[daemon_link]") {
     FakeDaemon daemon;
     Events events;
-    UplinkOptions options;
+    DaemonLinkOptions options;
     options.heartbeat_timeout = std::chrono::milliseconds(200);
-    Uplink uplink(daemon.io.get_executor(), daemon.target(), options, events);
-    run_to_end(daemon.io, serve_with_patience(daemon, uplink));
+    DaemonLink link(daemon.io.get_executor(), daemon.target(), options, events);
+    run_to_end(daemon.io, serve_with_patience(daemon, link));
     CHECK(events.said == "stopped: that is all");
     CHECK(events.connections == 1);
 }
 
-TEST_CASE("a node whose port is taken serves no job, and nothing of it runs on", "[uplink]") {
+TEST_CASE("a node whose port is taken serves no job, and nothing of it runs on", "[daemon_link]") {
     FakeDaemon somebody;
     DaemonTarget target = somebody.target();
     target.serve = somebody.secret;
