@@ -20,7 +20,7 @@ std::optional<int> resource_of(std::string_view name) {
 
 }  // namespace
 
-std::span<const std::string_view> carried_limits() {
+std::span<const std::string_view> forwarded_rlimits() {
     return kNames;
 }
 
@@ -31,7 +31,7 @@ std::optional<std::uint64_t> soft_limit(std::string_view name) {
     return limit.rlim_cur;
 }
 
-void carry_soft_limit(std::string_view name, std::uint64_t value) {
+void set_forwarded_rlimit(std::string_view name, std::uint64_t value) {
     const auto resource = resource_of(name);
     rlimit limit{};
     if (!resource || ::getrlimit(*resource, &limit) != 0) return;

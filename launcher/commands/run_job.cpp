@@ -20,9 +20,9 @@ namespace dtrun::commands {
 namespace {
 
 /// Ranks on other hosts get them as those of this machine do.
-std::vector<CarriedLimit> limits_here() {
-    std::vector<CarriedLimit> limits;
-    for (const std::string_view name : carried_limits())
+std::vector<ForwardedRlimit> limits_here() {
+    std::vector<ForwardedRlimit> limits;
+    for (const std::string_view name : forwarded_rlimits())
         if (const auto value = soft_limit(name)) limits.push_back({std::string(name), *value});
     return limits;
 }

@@ -73,7 +73,7 @@ struct JobSpec {
     /// What ranks get from the caller: on this machine, and elsewhere.
     std::vector<Options::Variable> environment_here, environment_there;
     std::vector<PlannedProgram> programs{};  ///< if there are several, all
-    std::vector<CarriedLimit> limits{};      ///< of the caller, for ranks elsewhere
+    std::vector<ForwardedRlimit> limits{};   ///< of the caller, for ranks elsewhere
     std::vector<std::string>
         discovery{};  ///< command that lists the hosts, again and again; empty: none
 

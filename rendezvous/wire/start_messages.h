@@ -68,7 +68,7 @@ struct Wrap {
 };
 
 /// A soft limit of the caller's; base/soft_limits.h has the names.
-struct CarriedLimit {
+struct ForwardedRlimit {
     std::string name;
     std::uint64_t value = 0;  ///< UINT64_MAX: none
 
@@ -106,12 +106,12 @@ struct AgentConfig : JobSettings {
     std::uint32_t ranks_max = 0;  ///< of an elastic job
     bool others_go_on = false;    ///< when a rank fails; what it has started ends with it
     std::uint32_t standby = 0;    ///< processes that are kept ready to become ranks
-    std::vector<std::string> preload;  ///< Python modules that these import
-    BindingRequest binding;            ///< which processors ranks are to have
-    std::vector<Wrap> wraps;           ///< the first is the outermost
-    TerminalSize terminal_size{};      ///< of the rank that has a terminal
-    HostId debug_host{};               ///< of the rank that waits for a debugger
-    std::vector<CarriedLimit> limits;  ///< for the ranks of hosts other than the caller's
+    std::vector<std::string> preload;     ///< Python modules that these import
+    BindingRequest binding;               ///< which processors ranks are to have
+    std::vector<Wrap> wraps;              ///< the first is the outermost
+    TerminalSize terminal_size{};         ///< of the rank that has a terminal
+    HostId debug_host{};                  ///< of the rank that waits for a debugger
+    std::vector<ForwardedRlimit> limits;  ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same configuration: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `agent`, `host_name`,
     /// `reserve_ports`, `binding.ranks` and `relay`. If there are more hosts than `tree_threshold`,

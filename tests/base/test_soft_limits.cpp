@@ -31,24 +31,24 @@ private:
 TEST_CASE("a carried core limit is the caller's, up or down, as far as the hard limit goes",
           "[limits]") {
     const LimitKept kept(RLIMIT_CORE);
-    carry_soft_limit("core", 0);
+    set_forwarded_rlimit("core", 0);
     CHECK(soft_limit("core") == 0u);
-    carry_soft_limit("core", kNoLimit);
+    set_forwarded_rlimit("core", kNoLimit);
     CHECK(soft_limit("core") == limit_of(RLIMIT_CORE).rlim_max);
 }
 
 TEST_CASE("a carried limit of the stack is raised and never lowered", "[limits]") {
     const LimitKept kept(RLIMIT_STACK);
     const std::uint64_t before = soft_limit("stack").value();
-    carry_soft_limit("stack", 65'536);
+    set_forwarded_rlimit("stack", 65'536);
     CHECK(soft_limit("stack") == before);
     if (limit_of(RLIMIT_STACK).rlim_max < before + 65'536) return;
-    carry_soft_limit("stack", before + 65'536);
+    set_forwarded_rlimit("stack", before + 65'536);
     CHECK(soft_limit("stack") == before + 65'536);
 }
 
 TEST_CASE("a limit of another version of dtrun is ignored", "[limits]") {
-    carry_soft_limit("tomorrow", 1);
+    set_forwarded_rlimit("tomorrow", 1);
     CHECK_FALSE(soft_limit("tomorrow").has_value());
 }
 

@@ -60,7 +60,8 @@ asio::awaitable<int> Agent::run() {
     }
     config_ = std::move(*told);
     log::init("dtrun-agent " + config_.host_name, config_.verbosity);
-    for (const CarriedLimit& limit : config_.limits) carry_soft_limit(limit.name, limit.value);
+    for (const ForwardedRlimit& limit : config_.limits)
+        set_forwarded_rlimit(limit.name, limit.value);
     preflight_ = check_host(config_, parts_.host_env);
     find_package();
     if (config_.others_go_on) runner_->clear_places();

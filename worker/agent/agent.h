@@ -56,7 +56,7 @@ struct AgentParts {
                                                      std::function<void(std::string)> stays)>
         make_runner;
     std::function<Services(const ServiceParts&)> make_services;
-    /// As carried_package.h's. Empty: there is none.
+    /// As bundled_package.h's. Empty: there is none.
     std::function<Result<std::string>()> find_package;
     /// As make_store_program(). Empty: ranks have no `dtrun store` but that of an installed dtrun.
     std::function<Result<std::string>(const std::string& prefix)> make_store_program;

@@ -9,7 +9,7 @@
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
-#include "worker/agent/carried_package.h"
+#include "worker/agent/bundled_package.h"
 #include "worker/agent/store_program.h"
 #include "worker/agent/visible_devices.h"
 #include "worker/ranks/agent_directories.h"

@@ -7,7 +7,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/carried_package.h"
+#include "worker/agent/bundled_package.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/store_program.h"
 #include "worker/ranks/health_check.h"

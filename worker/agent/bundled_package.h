@@ -16,7 +16,7 @@ struct PackageDigests {
 };
 extern const PackageDigests kPackage;
 
-/// The folder that has dtrun's Python package for ranks of this host (worker/carried/README.md). It is `package`
+/// The folder that has dtrun's Python package for ranks of this host (worker/agent_bundle/README.md). It is `package`
 /// beside an agent that was built here. It is `package-<id>` beside one that was copied, `agent-<id>`, made of
 /// `package-<id>.tar.gz`; and one in the cache for one that was installed, made of `dtrun-package.tar.gz` beside that.
 /// Those two are made when they are needed first, and again if others could have changed them, or if their files are

@@ -1,6 +1,6 @@
 """The small package by which ranks import dtrun where nothing was installed:
 
-    test_carried.py FOLDER-OF-WORKER-CARRIED
+    test_agent_bundle.py FOLDER-OF-WORKER-CARRIED
 """
 
 import os

@@ -1,4 +1,4 @@
-#include "worker/agent/carried_package.h"
+#include "worker/agent/bundled_package.h"
 
 #include "base/crypto.h"
 #include "base/fd.h"

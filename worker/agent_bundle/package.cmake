@@ -2,7 +2,7 @@
 # and a source file with the digests of the archive and of the names and sizes in it.
 set(new ${FOLDER}.new)
 file(REMOVE_RECURSE ${new})
-file(COPY ${SOURCE}/carried/dtrun DESTINATION ${new}/pythonpath PATTERN __pycache__ EXCLUDE)
+file(COPY ${SOURCE}/agent_bundle/dtrun DESTINATION ${new}/pythonpath PATTERN __pycache__ EXCLUDE)
 file(COPY ${SOURCE}/python/ DESTINATION ${new}/lib/dtrun/python PATTERN __pycache__ EXCLUDE
      PATTERN README.md EXCLUDE)
 file(MAKE_DIRECTORY ${new}/lib/dtrun/backends)
@@ -39,5 +39,5 @@ string(SHA256 names "${lines}")
 file(REMOVE_RECURSE ${FOLDER})
 file(RENAME ${new} ${FOLDER})
 file(RENAME ${ARCHIVE}.new ${ARCHIVE})
-configure_file(${SOURCE}/carried/package_digest.cpp.in ${DIGEST} @ONLY)
+configure_file(${SOURCE}/agent_bundle/package_digest.cpp.in ${DIGEST} @ONLY)
 file(TOUCH ${DIGEST})

@@ -1,5 +1,5 @@
 // The Python package that comes to a host with the agent, as files in a folder of this test.
-#include "worker/agent/carried_package.h"
+#include "worker/agent/bundled_package.h"
 
 #include "base/crypto.h"
 #include "base/fd.h"
