@@ -150,7 +150,7 @@ public:
         return rows;
     }
 
-    /// The flags that `taker` takes, by their own names, none of which may be abbreviated there.
+    /// The flags that are in `scope`, by their own names, none of which may be abbreviated there.
     Rows<D> in_scope(FlagScope scope) const {
         Rows<D> taken = rows();
         std::erase_if(taken, [scope](const Row<D>& row) { return !row.flag.in.has(scope); });
@@ -164,7 +164,7 @@ private:
     std::vector<Setter<D>> setters_;
 };
 
-/// Rows of a table whose drafts are the base of D.
+/// Rows of a table whose arguments are the base of D.
 template <class D, class Base>
 Rows<D> rows_for(const Rows<Base>& rows) {
     Rows<D> converted;
@@ -216,7 +216,7 @@ struct Rest {
     bool ended = false;  ///< "--" ended the options
 };
 
-/// Reads the options at the begin of `words` into `draft`, up to one that asks for a text.
+/// Reads the options at the begin of `words` into `parsed`, up to one that asks for a text.
 ///
 /// Names begin with one dash or two if they are whole, and contain '_' for '-'; a value is the next
 /// word or follows '='. Given twice by one name: what the setter makes of it, usually the last value counts.

@@ -86,7 +86,7 @@ std::span<const HelpSection> run_sections();
 /// Reads [VAR=VALUE...] program [args...].
 /// \param usage  what to show if there is no program
 Result<void> read_program(ParsedRun& parsed, const Rest& rest, std::string_view usage);
-/// Makes a command of a draft: looks for contradictions, reads --config-file.
+/// Makes a command of its arguments: looks for contradictions, reads --config-file.
 Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environment);
 /// Takes HOROVOD_START_TIMEOUT unless a flag has said it.
 Result<void> add_start_timeout(plan::Options& options, plan::EnvironmentView environment);

@@ -12,7 +12,7 @@
 
 namespace dtrun::cli {
 
-/// The member of a draft that `Member` points to: of the command's own words (`own`), of the words
+/// The member of parsed arguments that `Member` points to: of the command's own words (`own`), of the words
 /// by which these name a daemon (`own.daemon`), or of the job's options.
 template <auto Member>
 auto& member_of(auto& parsed) {

@@ -1,5 +1,5 @@
 #pragma once
-// Flags of the commands around a daemon. Drafts of these have plan::DaemonArgs in own.daemon.
+// Flags of the commands around a daemon. Their parsed arguments have plan::DaemonArgs in own.daemon.
 
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"

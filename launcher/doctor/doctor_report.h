@@ -25,7 +25,7 @@ struct HostReport {
     std::chrono::nanoseconds uncertainty{};  ///< of that, either way
     std::vector<HostFact> facts{};           ///< empty: none came in time
     std::optional<std::vector<VisitFailure>>
-        visited{};  ///< doors that it could not reach; unset: not tried
+        visited{};  ///< targets that it could not reach; unset: not tried
 
     bool is_well() const { return seen && !why; }
     /// A fact's value; empty: not there, or not known.
@@ -59,7 +59,7 @@ std::string network_of(const HostAddress& address);
 /// How many hosts have each address: those of several lead nowhere.
 std::map<std::string, int> holders_of_addresses(const DoctorReport& report);
 
-/// The doors of others that a host ought to reach: of those in networks that it has an address in, or of
+/// The ports of others that a host ought to reach: of those in networks that it has an address in, or of
 /// hosts with which it has none in common, all. Addresses that several hosts have are left out: they lead
 /// nowhere. Pure.
 /// \param from  into the list of hosts
@@ -68,7 +68,7 @@ std::vector<ProbeTarget> targets_for(const DoctorReport& report, std::size_t fro
 /// Whether two hosts have addresses in one network.
 bool have_common_network(const HostReport& a, const HostReport& b);
 
-/// The door by which one host reaches another, as far as it has tried. Nothing: by none.
+/// The port by which one host reaches another, as far as it has tried. Nothing: by none.
 std::optional<ProbeTarget> open_target(const DoctorReport& report, std::size_t from,
                                        std::size_t to);
 

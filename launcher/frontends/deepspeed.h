@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 
 /// What DeepSpeed's own flags say beyond what Options holds; empty or unset: not given.
 struct DeepspeedWords {
@@ -43,4 +43,4 @@ Result<cli::RunCommand> parse_deepspeed(cli::Words words, plan::EnvironmentView 
 
 std::string deepspeed_help();
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

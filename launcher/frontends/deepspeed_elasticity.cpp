@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 using std::string_view;
@@ -186,4 +186,4 @@ Result<std::vector<int>> elastic_sizes(string_view json) {
     return ranks;
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 
 /// The file that the script's words name by --deepspeed_config; empty: none.
 std::string config_of(cli::Words script);
@@ -21,4 +21,4 @@ std::string config_of(cli::Words script);
 /// Errc: invalid_input (no JSON, or an elasticity that DeepSpeed would refuse)
 Result<std::vector<int>> elastic_sizes(std::string_view json);
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 /// Without the quotes around it, which a shell would take away.
@@ -78,4 +78,4 @@ Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment) {
     return all;
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 
 /// What .deepspeed_env files say.
 struct DeepspeedEnv {
@@ -28,4 +28,4 @@ Result<DeepspeedEnv> parse_deepspeed_env(std::string_view text, std::string_view
 /// Errc: invalid_input, denied
 Result<DeepspeedEnv> read_deepspeed_env(plan::EnvironmentView environment);
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

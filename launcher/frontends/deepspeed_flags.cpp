@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 using std::string_view;
@@ -251,4 +251,4 @@ const cli::FlagTable<ParsedDeepspeed>& deepspeed_flags() {
     return table;
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

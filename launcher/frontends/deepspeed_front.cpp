@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <algorithm>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 using cli::Words;
@@ -244,4 +244,4 @@ Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView envir
     return command;
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -3,7 +3,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/frontends/deepspeed.h"
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 constexpr std::string_view kDeepspeedIntroduction =
@@ -42,4 +42,4 @@ std::string deepspeed_help() {
            std::string(kDeepspeedEnd);
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 
 /// The flags of `dtrun run`, and the few words that mean something else to mpirun.
 const cli::FlagTable<cli::ParsedRun>& mpirun_flags();
@@ -16,4 +16,4 @@ Result<cli::RunCommand> parse_mpirun(cli::Words words, plan::EnvironmentView env
 
 std::string mpirun_help();
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 using std::string_view;
@@ -122,4 +122,4 @@ std::string mpirun_help() {
                        cli::flag_rows(mpirun_flags().flags(), cli::FlagGroup::native), kMpirunEnd);
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 
 /// What torchrun's own flags say beyond what Options holds; empty or unset: not given.
 struct TorchrunArgs {
@@ -53,4 +53,4 @@ std::string torchrun_help();
 /// Errc: invalid_input
 Result<plan::RankOutput::Streams> parse_streams(std::string_view text);
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 using std::string_view;
@@ -414,4 +414,4 @@ const cli::FlagTable<ParsedTorchrun>& torchrun_flags() {
     return table;
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

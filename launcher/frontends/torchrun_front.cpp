@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 using cli::Words;
@@ -152,4 +152,4 @@ Result<cli::RunCommand> parse_torchrun(Words words, plan::EnvironmentView enviro
     return cli::finish_run(std::move(parsed), environment);
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -3,7 +3,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/frontends/torchrun.h"
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 constexpr std::string_view kTorchrunIntroduction =
@@ -44,4 +44,4 @@ std::string torchrun_help() {
            cli::sections(flags, cli::run_sections()) + std::string(kTorchrunEnd);
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -6,7 +6,7 @@
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
 
-namespace dtrun::fronts {
+namespace dtrun::frontends {
 namespace {
 
 constexpr int kTorchPort = 29'500;  // --master-port's default
@@ -241,4 +241,4 @@ Result<void> set_rendezvous(ParsedTorchrun& parsed, plan::EnvironmentView enviro
     return cli::add_elastic_hosts(parsed, torchrun_flags().flags(), environment);
 }
 
-}  // namespace dtrun::fronts
+}  // namespace dtrun::frontends

@@ -40,7 +40,7 @@ std::vector<RankAssignment> planned_world(const plan::JobSpec& spec) {
     return world;
 }
 
-Membership generations_of(const plan::JobSpec& spec) {
+Membership membership_of(const plan::JobSpec& spec) {
     if (spec.options.elastic)
         return Membership(elastic_policy(spec.options), {}, std::random_device{}());
     JobPolicy policy;
@@ -53,7 +53,7 @@ Membership generations_of(const plan::JobSpec& spec) {
 
 OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
     : context_(std::move(context)),
-      membership_(generations_of(context_.spec)),
+      membership_(membership_of(context_.spec)),
       members_(context_.spec.hosts.size()),
       unusable_(context_.spec.hosts.size()),
       hub_(outbox, HubOptions{}),
@@ -145,8 +145,8 @@ void OwnAssigner::process_says(HostId host, const RejoinStatus& news) {
     obey();
 }
 
-void OwnAssigner::ready_to_commit(HostId host, const ReadyToCommit& ready_to_commit) {
-    membership_.host_ready_to_commit(host, ready_to_commit.number, Clock::now());
+void OwnAssigner::ready_to_commit(HostId host, const ReadyToCommit& ready) {
+    membership_.host_ready_to_commit(host, ready.number, Clock::now());
     obey();
 }
 

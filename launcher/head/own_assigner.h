@@ -53,7 +53,7 @@ private:
 
     void paused(HostId host, const Paused& paused);
     void process_says(HostId host, const RejoinStatus& news);
-    void ready_to_commit(HostId host, const ReadyToCommit& ready_to_commit);
+    void ready_to_commit(HostId host, const ReadyToCommit& ready);
     void remember_failure(const Exited& because);
     void end_processes(const std::vector<std::pair<HostId, SlotIndex>>& places);
     void prepare(const std::vector<RankAssignment>& ranks);

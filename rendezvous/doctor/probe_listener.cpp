@@ -102,7 +102,7 @@ std::uint64_t both_ways(tcp::socket& socket, const Traffic& traffic) {
     return std::min(sent, traffic.received);
 }
 
-/// Connects to a door and says what is wanted. Nothing: done; else why not.
+/// Connects to a target and says what is wanted. Nothing: done; else why not.
 asio::awaitable<std::optional<std::string>> enter(tcp::socket& socket, ProbeTarget target,
                                                   std::string wish) {
     boost::system::error_code invalid;
@@ -142,7 +142,7 @@ asio::awaitable<void> visit_one(std::string token, ProbeTarget target, Deadline 
         failure = "somebody else answers there";
 }
 
-/// Tries those doors that nobody has tried yet, one after the other.
+/// Tries those targets that nobody has tried yet, one after the other.
 asio::awaitable<void> visit_some(const std::string& token, const Visit& order, std::size_t& next,
                                  Deadline deadline,
                                  std::vector<std::optional<std::string>>& failures) {

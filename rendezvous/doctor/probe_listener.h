@@ -43,10 +43,10 @@ private:
     TaskGroup tasks_;
 };
 
-/// Tries doors of other hosts, side by side.
+/// Tries ports of other hosts, side by side.
 asio::awaitable<Visited> visit(std::string token, Visit order);
 
-/// Exchanges bytes with another host through its door. What has come through within the limit counts.
+/// Exchanges bytes with another host through its port. What has come through within the limit counts.
 asio::awaitable<Speed> test_speed(std::string token, SpeedTest order);
 
 }  // namespace dtrun::doctor

@@ -243,7 +243,7 @@ TEST_CASE("each run is a dtrun torchrun with the user's flags", "[lab]") {
           "--ssh-port 2222 --encrypt --mpi=pmix --include s1 --verbose --network-interfaces eth1 "
           "--tag none --only-ranks 0 --stdin none -- /x/rank sweep --backend mpi");
     CHECK(words.front() == "torchrun");
-    const auto parsed = fronts::parse_torchrun(Words(words).subspan(1), {});
+    const auto parsed = frontends::parse_torchrun(Words(words).subspan(1), {});
     REQUIRE(parsed.has_value());
     CHECK(parsed->options.shape.number == 4);
     CHECK(parsed->options.ssh_port == 2222);

@@ -32,9 +32,9 @@ inline Result<RunCommand> parse_typed(std::string_view typed, const Environment&
     const std::string name = words.empty() ? "" : words.front();
     if (name == "run") return parse_run(words.subspan(1), caller);
     if (name == "join") return commands::parse_join(words.subspan(1), caller);
-    if (name == "torchrun") return fronts::parse_torchrun(words.subspan(1), caller);
-    if (name == "mpirun") return fronts::parse_mpirun(words.subspan(1), caller);
-    if (name == "deepspeed") return fronts::parse_deepspeed(words.subspan(1), caller);
+    if (name == "torchrun") return frontends::parse_torchrun(words.subspan(1), caller);
+    if (name == "mpirun") return frontends::parse_mpirun(words.subspan(1), caller);
+    if (name == "deepspeed") return frontends::parse_deepspeed(words.subspan(1), caller);
     return parse_run(words, caller);
 }
 

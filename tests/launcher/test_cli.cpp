@@ -425,8 +425,8 @@ TEST_CASE("what a row names are flags of its own table, and no name is there twi
         }
     };
     check(run_flags().flags());
-    check(fronts::torchrun_flags().flags());
-    check(fronts::deepspeed_flags().flags());
+    check(frontends::torchrun_flags().flags());
+    check(frontends::deepspeed_flags().flags());
     check(hosts_flags().flags());
 }
 
@@ -608,7 +608,7 @@ TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][
     const std::string help = run_help({});
     for (const std::string& text :
          {help, all_flags_help(), horovod_help(), words_help(), exit_codes_help(),
-          fronts::mpirun_help(), join_help(), serve_help(), store_help(), status_help(),
+          frontends::mpirun_help(), join_help(), serve_help(), store_help(), status_help(),
           stacks_help(), attach_help(), environment_help(), text_of(Ask::check_build, join_help),
           contracts_help(), parse_contracts(std::vector<std::string>{"all"}).value()}) {
         for (const std::string_view line : split(text, '\n')) {

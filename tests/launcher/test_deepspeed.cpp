@@ -11,7 +11,7 @@
 #include <fstream>
 
 using namespace dtrun;
-using namespace dtrun::fronts;
+using namespace dtrun::frontends;
 using namespace dtrun::plan;
 using namespace std::chrono_literals;
 using Catch::Contains;

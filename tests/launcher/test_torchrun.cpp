@@ -5,7 +5,7 @@
 #include "tests/support/catch.h"
 
 using namespace dtrun;
-using namespace dtrun::fronts;
+using namespace dtrun::frontends;
 using namespace dtrun::plan;
 using namespace dtrun::cli;
 using namespace dtrun::output;

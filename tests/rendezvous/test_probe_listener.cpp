@@ -50,7 +50,7 @@ TEST_CASE("Host that can be reached are told from those that cannot", "[doctor]"
     CHECK(visited.failures[2].why == "'nowhere' is no address");
 }
 
-TEST_CASE("A door hangs up on whoever does not know the token", "[doctor]") {
+TEST_CASE("A listener hangs up on whoever does not know the token", "[doctor]") {
     Host host;
     const Visit order{{host.at("127.0.0.1")}, 1'000};
     const Visited visited =
@@ -59,7 +59,7 @@ TEST_CASE("A door hangs up on whoever does not know the token", "[doctor]") {
     CHECK(visited.failures[0].why == "somebody else answers there");
 }
 
-TEST_CASE("Of too many that show no token a door hangs up on the oldest, and answers who does",
+TEST_CASE("Of too many that show no token a listener hangs up on the oldest, and answers who does",
           "[doctor]") {
     Host host;
     std::vector<tcp::socket> crowd;

@@ -65,7 +65,7 @@ void check(const std::vector<std::string>& words, EnvironmentView caller) {
     else if (name == "bench")
         is_right(lab::parse_bench(rest));
     else if (name == "torchrun")
-        is_right(fronts::parse_torchrun(rest, caller));
+        is_right(frontends::parse_torchrun(rest, caller));
     else if (const auto command = parse_job(name, words, caller); is_right(command))
         check_options(command->options, words);
 }
