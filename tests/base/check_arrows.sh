@@ -74,6 +74,11 @@ find base rendezvous contracts launcher worker lab collectives -name '*.h' -o -n
             my ($rest, $line) = ($1, 1 + (substr($_, 0, $-[0]) =~ tr/\n//));
             print "$ARGV:$line: co_await$rest\n" if $rest =~ /\?|[(,=]\s*\[[^\]]*\]\s*(\(|$)/;
         }' | complain "co_await statements hold a conditional or a lambda"
+# Each room says what belongs there and where to start. What is installed as it is has no page.
+find base hostfiles rendezvous contracts launcher worker lab collectives -name '*.cpp' -printf '%h\n' | sort -u |
+    while read -r room; do
+        [ -e "$room/README.md" ] || echo "$room"
+    done | complain "rooms have no README.md"
 # docs/SECURITY.md says in italics which tests would see a promise broken.
 grep -oE '(^|[ (])\*[^* ][^*]*\*([ .;,:)]|$)' docs/SECURITY.md | sed -E 's/^[ (]*\*//; s/\*[ .;,:)]?$//' |
     while read -r name; do
