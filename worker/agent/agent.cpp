@@ -271,7 +271,7 @@ Connections::ForRanks Agent::for_ranks() {
 /// The place of a rank of this host, or of a helper of one. A process of an elastic job may have had
 /// another rank at its start.
 Result<std::optional<Welcome>> Agent::welcome(PeerId peer, const Hello& hello) {
-    elastic_clients_->give_page(peer, hello);
+    elastic_clients_->give_board(peer, hello);
     if (const auto place = rejoins_.started_as(hello.generation, hello.rank))
         return elastic_clients_->hello(peer, *place, hello);
     const auto welcome = welcome_here(hello);

@@ -59,7 +59,7 @@ void ElasticClients::welcome(PeerId peer, const RankSlot& rank, const Assign& wo
     parts_.rejoins.rendezvoused(client.place);
 }
 
-void ElasticClients::give_page(PeerId peer, const Hello& hello) {
+void ElasticClients::give_board(PeerId peer, const Hello& hello) {
     if (!hello.board || !board_.is_open()) return;
     Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!bell) return;

@@ -47,7 +47,7 @@ public:
     /// \return nothing if it is welcomed later. Errc: denied
     Result<std::optional<Welcome>> hello(PeerId peer, SlotIndex place, const Hello& hello);
     /// Any rank says hello: it gets the board if it wants it.
-    void give_page(PeerId peer, const Hello& hello);
+    void give_board(PeerId peer, const Hello& hello);
     void left(PeerId peer);
 
     /// A generation begins; called before the queue answers who has waited for it.
