@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace dtrun::generations {
+namespace dtrun::membership {
 
 TEST_CASE("the first world waits for hosts that are on their way, in the order of the list",
           "[elastic]") {
@@ -639,4 +639,4 @@ TEST_CASE("--refill wait has survivors wait for a new process in the slot, but n
     }
 }
 
-}  // namespace dtrun::generations
+}  // namespace dtrun::membership

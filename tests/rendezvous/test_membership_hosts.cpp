@@ -1,7 +1,7 @@
 // Hosts of a job's generations that come and go as planned.
 #include "tests/rendezvous/membership_support.h"
 
-namespace dtrun::generations {
+namespace dtrun::membership {
 using Hosts = std::vector<HostId>;
 
 TEST_CASE("a host that is listed while a job runs is connected to, and joins it", "[elastic]") {
@@ -355,4 +355,4 @@ TEST_CASE("a limit of ranks' failures does not count those that a lost host has 
     CHECK(job.take_orders().ended->cause == Cause::too_many_failures);
 }
 
-}  // namespace dtrun::generations
+}  // namespace dtrun::membership

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace dtrun::generations {
+namespace dtrun::membership {
 
 namespace {
 
@@ -466,4 +466,4 @@ TEST_CASE("in every order of events ranks that are warned start again, or have f
     CHECK(explore(model_of(warned, kHosts, kinds), kEvents) > 500);
 }
 
-}  // namespace dtrun::generations
+}  // namespace dtrun::membership
