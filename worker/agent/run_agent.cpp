@@ -1,8 +1,9 @@
 #include "worker/agent/run_agent.h"
-#include "worker/agent/machine_text.h"
 
+#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/own_program.h"
+#include "base/strings.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
@@ -21,6 +22,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <set>
+#include <system_error>
 
 namespace dtrun::agent {
 namespace {
@@ -47,6 +50,26 @@ public:
 private:
     std::string node_;
 };
+
+/// What two processes have in common if they are one user's on one machine and in one container: the kernel's
+/// boot, the user, the namespaces of files, network and processes, and the addresses. Empty: not known.
+std::string machine_text() {
+    const auto boot = read_file("/proc/sys/kernel/random/boot_id");
+    if (!boot) return {};
+    std::string text = fmt::format("{} {}", trim(*boot), ::geteuid());
+    for (const char* const name : {"mnt", "net", "pid"}) {
+        std::error_code error;
+        const auto space =
+            std::filesystem::read_symlink(std::string("/proc/self/ns/") + name, error);
+        if (error) return {};
+        text += " " + space.native();
+    }
+    // Copies of a virtual machine that runs have all of that in common, but not their addresses.
+    std::set<std::string> addresses;
+    for (const InterfaceAddress& address : interface_addresses()) addresses.insert(address.address);
+    for (const std::string& address : addresses) text += " " + address;
+    return text;
+}
 
 AgentParts real_parts(asio::io_context& io, const std::string& node) {
     AgentParts parts;

@@ -1,15 +1,40 @@
 #include "worker/binding/machine.h"
 
-#include "worker/binding/without_plugins.h"
-
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace dtrun::binding {
 namespace {
+
+/// While one lives, hwloc starts without its plug-ins: they are built for another C library than the one in
+/// a static agent, and those for OpenCL and X start drivers. Linux tells the rest.
+///
+/// Thread: it changes the environment, so no other thread may read that.
+class WithoutPlugins {
+public:
+    WithoutPlugins() {
+        if (const char* const value = std::getenv(kVariable)) before_ = value;
+        ::setenv(kVariable, "/dev/null", 1);
+    }
+    ~WithoutPlugins() {
+        if (before_)
+            ::setenv(kVariable, before_->c_str(), 1);
+        else
+            ::unsetenv(kVariable);
+    }
+    WithoutPlugins(const WithoutPlugins&) = delete;
+    WithoutPlugins& operator=(const WithoutPlugins&) = delete;
+
+private:
+    static constexpr const char* kVariable = "HWLOC_PLUGINS_PATH";
+    std::optional<std::string> before_;
+};
 
 struct DestroyTopology {
     void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
