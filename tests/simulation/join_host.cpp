@@ -215,8 +215,8 @@ void JoinHost::run_rank(std::uint64_t generation, Rank rank, const std::string& 
         embedded::Surroundings found;
         found.launcher = embedded::Launcher::agent;
         found.socket = socket;
-        found.place.rank = std::to_underlying(rank);
-        found.place.generation = generation;
+        found.info.rank = std::to_underlying(rank);
+        found.info.generation = generation;
         Client client(std::move(found), std::nullopt, Client::Role::rank);
         const auto is_ended = [this, generation, rank] { return !ranks_->runs(generation, rank); };
         const std::string who =
@@ -226,7 +226,7 @@ void JoinHost::run_rank(std::uint64_t generation, Rank rank, const std::string& 
         Outcome<void> done = client.start({world.now() + seconds(60), is_ended});
         if (done)
             done = user.take_place(fmt::format("{}#{}.{}", process_.machine().name(), number_,
-                                               client.place().local_rank));
+                                               client.rank_info().local_rank));
         while (done && !script_.over && job_.name() == name_ && !is_ended()) {
             done = user.do_something();
             if (done && world.draw_chance(0.05)) done = user.meet();

@@ -23,19 +23,19 @@ RankInfo info_of(std::string job, std::uint64_t generation, std::uint32_t rank) 
 }  // namespace
 
 TEST_CASE("the first welcome brings a place, a later one does not", "[client]") {
-    ClientMembership membership(info("", 1, 0));
+    ClientMembership membership(info_of("", 1, 0));
     CHECK_FALSE(membership.is_placed());
-    membership.welcome(info("j", 2, 3));
+    membership.welcome(info_of("j", 2, 3));
     CHECK(membership.is_placed());
     CHECK(membership.generation() == 2);
     CHECK(membership.job() == "j");
-    membership.welcome(info("k", 3, 0));
+    membership.welcome(info_of("k", 3, 0));
     CHECK(membership.job() == "j");
     CHECK(membership.rank_info().rank == 3);
 }
 
 TEST_CASE("an assignment that is sent again changes nothing", "[client][daemon]") {
-    ClientMembership membership(info("j", 0, 0));
+    ClientMembership membership(info_of("j", 0, 0));
     CHECK(membership.assign(assignment(2, 1)).value());
     CHECK(membership.is_placed());
     CHECK(membership.rank_info().rank == 1);
