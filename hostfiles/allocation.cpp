@@ -80,20 +80,20 @@ void widen(HostList& hosts, const Allocation& allocation, int ranks) {
     }
 }
 
-std::optional<Setting> find_setting(const AllocationInput& input,
-                                    std::initializer_list<std::string_view> names) {
+std::optional<SchedulerVariable> find_variable(const AllocationInput& input,
+                                               std::initializer_list<std::string_view> names) {
     for (const std::string_view name : names) {
         const auto text = input.variable(name);
-        if (text && !trim(*text).empty()) return Setting{std::string(name), trim(*text)};
+        if (text && !trim(*text).empty()) return SchedulerVariable{std::string(name), trim(*text)};
     }
     return std::nullopt;
 }
 
-Result<long long> number_of(const Setting& setting, long long min, long long max) {
-    const auto number = to_int(setting.text, min, max);
+Result<long long> number_of(const SchedulerVariable& variable, long long min, long long max) {
+    const auto number = to_int(variable.text, min, max);
     if (!number)
-        return fail_at(setting.position(), "{} is not a whole number from {} to {}; unset it",
-                       in_quotes(setting.text), min, max);
+        return fail_at(variable.position(), "{} is not a whole number from {} to {}; unset it",
+                       in_quotes(variable.text), min, max);
     return *number;
 }
 

@@ -13,7 +13,7 @@
 namespace dtrun {
 
 /// An environment variable with a non-empty value.
-struct Setting {
+struct SchedulerVariable {
     std::string name;
     std::string_view text;
 
@@ -22,11 +22,11 @@ struct Setting {
 };
 
 /// The first of `names` that is set.
-std::optional<Setting> find_setting(const AllocationInput& input,
-                                    std::initializer_list<std::string_view> names);
+std::optional<SchedulerVariable> find_variable(const AllocationInput& input,
+                                               std::initializer_list<std::string_view> names);
 
 /// Its value as a whole number from min to max. Errc: invalid_input
-Result<long long> number_of(const Setting& setting, long long min, long long max);
+Result<long long> number_of(const SchedulerVariable& variable, long long min, long long max);
 
 /// Sets the slots of `hosts` (at least one) to `ranks` in blocks of equal size, or one more for the
 /// first hosts. Errc: invalid_input (more than kSlotsMax on a host)

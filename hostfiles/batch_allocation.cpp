@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::string_view kInstead = "or name the hosts with -H";
 
-std::vector<Piece> words_of(std::string_view line) {
-    std::vector<Piece> words = split_outside_brackets(line, " \t\r\v\f");
-    std::erase_if(words, [](const Piece& word) { return word.text.empty(); });
+std::vector<Token> words_of(std::string_view line) {
+    std::vector<Token> words = split_outside_brackets(line, " \t\r\v\f");
+    std::erase_if(words, [](const Token& word) { return word.text.empty(); });
     return words;
 }
 
@@ -59,7 +59,8 @@ Result<HostList> parse_node_file(std::string_view text, std::string_view name, L
 /// The allocation that a file describes.
 /// \param job  variable with the job's id, if there is one
 FoundAllocation read_node_file(const AllocationInput& input, Scheduler scheduler,
-                               const std::optional<Setting>& job, const Setting& file, Line form) {
+                               const std::optional<SchedulerVariable>& job,
+                               const SchedulerVariable& file, Line form) {
     const std::string path(file.text);
     const auto text = input.file(path);
     if (!text) return fail(text.error(), "{} (correct it, {})", file.shown(), kInstead);
@@ -76,7 +77,7 @@ FoundAllocation read_node_file(const AllocationInput& input, Scheduler scheduler
 }
 
 /// Reads a list of hosts and slots, "h1 4 h2 2".
-FoundAllocation read_mcpu_hosts(const Setting& job, const Setting& list) {
+FoundAllocation read_mcpu_hosts(const SchedulerVariable& job, const SchedulerVariable& list) {
     const auto words = words_of(list.text);
     HostMerger hosts(words.size() / 2);
     for (std::size_t i = 0; i < words.size(); i += 2) {
@@ -109,22 +110,22 @@ Result<HostList> one_slot_each(std::span<const std::string> names, const Positio
 }
 
 /// A block partition of a Cray, "12-14,20": the nodes nid00012, nid00013, ...
-Result<std::vector<std::string>> partition_nodes(const Setting& partition) {
+Result<std::vector<std::string>> partition_nodes(const SchedulerVariable& partition) {
     std::string list;
     std::size_t offset = 0;
-    for (const std::string_view piece : split(partition.text, ',')) {
-        const std::size_t dash = piece.find('-');
-        const std::string_view low = piece.substr(0, dash);
-        const std::string_view high = dash == piece.npos ? low : piece.substr(dash + 1);
+    for (const std::string_view token : split(partition.text, ',')) {
+        const std::size_t dash = token.find('-');
+        const std::string_view low = token.substr(0, dash);
+        const std::string_view high = dash == token.npos ? low : token.substr(dash + 1);
         const auto first = to_int(low, 0, 99'999);
         const auto last = to_int(high, 0, 99'999);
-        if (!first || !last || piece.starts_with('-') || *first > *last)
+        if (!first || !last || token.starts_with('-') || *first > *last)
             return fail_at(partition.position().after(offset),
                            "{} is not a node number or a range of them such as 12-14; name the "
                            "hosts with -H",
-                           in_quotes(piece));
+                           in_quotes(token));
         list += fmt::format("{}{:05}-{:05}", list.empty() ? "nid[" : ",", *first, *last);
-        offset += piece.size() + 1;
+        offset += token.size() + 1;
     }
     return expand_nodelist(list + "]", partition.name);
 }
@@ -132,23 +133,23 @@ Result<std::vector<std::string>> partition_nodes(const Setting& partition) {
 }  // namespace
 
 FoundAllocation find_pbs(const AllocationInput& input) {
-    const auto file = find_setting(input, {"PBS_NODEFILE"});
+    const auto file = find_variable(input, {"PBS_NODEFILE"});
     if (!file) return std::nullopt;
-    auto found = read_node_file(input, Scheduler::pbs, find_setting(input, {"PBS_JOBID"}), *file,
+    auto found = read_node_file(input, Scheduler::pbs, find_variable(input, {"PBS_JOBID"}), *file,
                                 Line::slot);
     // Of the host where the script runs; `select=1:ncpus=28` lists it once.
-    const auto cpus = find_setting(input, {"NCPUS"});
+    const auto cpus = find_variable(input, {"NCPUS"});
     if (found && *found && cpus && (*found)->hosts.size() == 1)
         (*found)->nodes[0].cpus = static_cast<int>(to_int(cpus->text, 0, kSlotsMax).value_or(0));
     return found;
 }
 
 FoundAllocation find_lsf(const AllocationInput& input) {
-    const auto job = find_setting(input, {"LSB_JOBID"});
+    const auto job = find_variable(input, {"LSB_JOBID"});
     if (!job) return std::nullopt;
-    if (const auto file = find_setting(input, {"LSB_DJOB_HOSTFILE"}))
+    if (const auto file = find_variable(input, {"LSB_DJOB_HOSTFILE"}))
         return read_node_file(input, Scheduler::lsf, job, *file, Line::slot);
-    if (const auto list = find_setting(input, {"LSB_MCPU_HOSTS"}))
+    if (const auto list = find_variable(input, {"LSB_MCPU_HOSTS"}))
         return read_mcpu_hosts(*job, *list);
     return fail_at(job->position(),
                    "an LSF job, but neither LSB_DJOB_HOSTFILE nor LSB_MCPU_HOSTS is set; name the "
@@ -156,24 +157,24 @@ FoundAllocation find_lsf(const AllocationInput& input) {
 }
 
 FoundAllocation find_sge(const AllocationInput& input) {
-    const auto file = find_setting(input, {"PE_HOSTFILE"});
+    const auto file = find_variable(input, {"PE_HOSTFILE"});
     if (!file) return std::nullopt;
-    return read_node_file(input, Scheduler::sge, find_setting(input, {"JOB_ID"}), *file,
+    return read_node_file(input, Scheduler::sge, find_variable(input, {"JOB_ID"}), *file,
                           Line::host_slots);
 }
 
 FoundAllocation find_oar(const AllocationInput& input) {
-    const auto file = find_setting(input, {"OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES"});
+    const auto file = find_variable(input, {"OAR_NODEFILE", "OAR_NODE_FILE", "OAR_FILE_NODES"});
     if (!file) return std::nullopt;
-    return read_node_file(input, Scheduler::oar, find_setting(input, {"OAR_JOB_ID", "OAR_JOBID"}),
+    return read_node_file(input, Scheduler::oar, find_variable(input, {"OAR_JOB_ID", "OAR_JOBID"}),
                           *file, Line::slot);
 }
 
 FoundAllocation find_cobalt(const AllocationInput& input) {
-    const auto job = find_setting(input, {"COBALT_JOBID"});
-    if (const auto file = find_setting(input, {"COBALT_NODEFILE"}))
+    const auto job = find_variable(input, {"COBALT_JOBID"});
+    if (const auto file = find_variable(input, {"COBALT_NODEFILE"}))
         return read_node_file(input, Scheduler::cobalt, job, *file, Line::slot);
-    const auto partition = find_setting(input, {"COBALT_PARTNAME"});
+    const auto partition = find_variable(input, {"COBALT_PARTNAME"});
     if (!job || !partition) return std::nullopt;
     const auto names = partition_nodes(*partition);
     if (!names) return std::unexpected(names.error());
@@ -191,7 +192,7 @@ FoundAllocation find_cobalt(const AllocationInput& input) {
 /// A batch script has FLUX_URI alone; a task of `flux run` has FLUX_JOB_SIZE and FLUX_TASK_RANK too
 /// (flux-environment(7)). Neither is told its hosts.
 FoundAllocation find_flux(const AllocationInput& input) {
-    const auto uri = find_setting(input, {"FLUX_URI"});
+    const auto uri = find_variable(input, {"FLUX_URI"});
     if (!uri || !input.command) return std::nullopt;
     constexpr std::string_view kCommand = "flux hostlist local";
     const auto list = input.command({"flux", "hostlist", "local"});
@@ -207,15 +208,15 @@ FoundAllocation find_flux(const AllocationInput& input) {
     allocation.hosts = std::move(*hosts);
     allocation.hosts_source = fmt::format("{}: {}", kCommand, escaped(trim(*list)));
     allocation.slots_source = "one rank on each host";
-    if (const auto job = find_setting(input, {"FLUX_JOB_ID"})) allocation.job = job->text;
-    if (const auto size = find_setting(input, {"FLUX_JOB_SIZE"})) {
+    if (const auto job = find_variable(input, {"FLUX_JOB_ID"})) allocation.job = job->text;
+    if (const auto size = find_variable(input, {"FLUX_JOB_SIZE"})) {
         const auto ranks = number_of(*size, 1, kRanksMax);
         if (!ranks) return std::unexpected(ranks.error());
         const auto spread =
             spread_evenly(allocation.hosts, static_cast<int>(*ranks), size->position());
         if (!spread) return std::unexpected(spread.error());
         allocation.slots_source = size->shown() + ", spread over the hosts";
-        const auto rank = find_setting(input, {"FLUX_TASK_RANK"});
+        const auto rank = find_variable(input, {"FLUX_TASK_RANK"});
         allocation.is_bystander = *ranks > 1 && rank && rank->text != "0";
     }
     return finished(std::move(allocation), Position{kCommand});

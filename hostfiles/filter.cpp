@@ -50,7 +50,7 @@ public:
     Result<std::vector<Choice>> parse(std::string_view text);
 
 private:
-    Result<void> parse_node(const Piece& node);
+    Result<void> parse_node(const Token& node);
     Result<std::vector<int>> parse_slot_numbers(std::string_view text,
                                                 const Position& position) const;
     Result<void> choose(const std::string& name, const std::vector<int>& slots,
@@ -67,7 +67,7 @@ private:
 
 Result<std::vector<Choice>> FilterParser::parse(std::string_view text) {
     choices_.assign(hosts_.size(), {});
-    for (const Piece& node : split_outside_brackets(text, "@")) {
+    for (const Token& node : split_outside_brackets(text, "@")) {
         const auto parsed = parse_node(node);
         if (!parsed) return std::unexpected(parsed.error());
     }
@@ -79,7 +79,7 @@ Result<std::vector<Choice>> FilterParser::parse(std::string_view text) {
     return std::move(choices_);
 }
 
-Result<void> FilterParser::parse_node(const Piece& node) {
+Result<void> FilterParser::parse_node(const Token& node) {
     const Position position = position_.after(node.offset);
     if (node.text.empty())
         return fail_at(position, "no host stands next to this '@'; write host:0,1@host");
@@ -108,11 +108,11 @@ Result<void> FilterParser::parse_node(const Piece& node) {
 Result<std::vector<int>> FilterParser::parse_slot_numbers(std::string_view text,
                                                           const Position& position) const {
     std::vector<int> slots;
-    for (const Piece& piece : split_outside_brackets(text, ",")) {
-        const auto slot = to_int(piece.text, 0, kSlotsMax - 1);
-        if (!slot || piece.text[0] == '-')
-            return fail_at(position.after(piece.offset),
-                           "{} is not a slot number; write host:0,1,2", in_quotes(piece.text));
+    for (const Token& token : split_outside_brackets(text, ",")) {
+        const auto slot = to_int(token.text, 0, kSlotsMax - 1);
+        if (!slot || token.text[0] == '-')
+            return fail_at(position.after(token.offset),
+                           "{} is not a slot number; write host:0,1,2", in_quotes(token.text));
         slots.push_back(static_cast<int>(*slot));
     }
     return slots;

@@ -68,7 +68,7 @@ private:
 
 Result<void> HostLine::parse(std::string_view line) {
     bool is_host = true;
-    for (const Piece& word : split_outside_brackets(line, " \t\r\v\f")) {
+    for (const Token& word : split_outside_brackets(line, " \t\r\v\f")) {
         if (word.text.empty()) continue;
         const Position position = position_.after(word.offset);
         const auto parsed =
@@ -82,9 +82,9 @@ Result<void> HostLine::parse(std::string_view line) {
 Result<void> HostLine::parse_host(std::string_view text, const Position& position) {
     host_position_ = position;
     if (text.find(',') != std::string_view::npos) {  // seldom; a range may hold commas
-        const auto pieces = split_outside_brackets(text, ",");
-        if (pieces.size() > 1)
-            return fail_at(position.after(pieces[0].text.size()),
+        const auto tokens = split_outside_brackets(text, ",");
+        if (tokens.size() > 1)
+            return fail_at(position.after(tokens[0].text.size()),
                            "a hostfile has one host on each line; lists with commas are for -H");
     }
     if (is_group(text))

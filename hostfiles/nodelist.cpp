@@ -95,12 +95,12 @@ private:
 Result<std::vector<std::string>> expand_nodelist(std::string_view text, std::string_view what) {
     const Position position{what};
     std::vector<std::string> names;
-    for (const Piece& piece : split_outside_brackets(text, ", \t\r\n\v\f")) {
-        if (piece.text.empty()) continue;
-        const auto pattern = NamePattern::parse(piece.text, position.after(piece.offset));
+    for (const Token& token : split_outside_brackets(text, ", \t\r\n\v\f")) {
+        if (token.text.empty()) continue;
+        const auto pattern = NamePattern::parse(token.text, position.after(token.offset));
         if (!pattern) return std::unexpected(pattern.error());
         if (names.size() + pattern->count() > kHostsMax)
-            return fail_at(position.after(piece.offset), "more than {} hosts; split the list",
+            return fail_at(position.after(token.offset), "more than {} hosts; split the list",
                            kHostsMax);
         pattern->expand_into(names);
     }

@@ -20,15 +20,15 @@ bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-std::vector<Piece> split_outside_brackets(std::string_view text, std::string_view separators) {
-    std::vector<Piece> pieces;
+std::vector<Token> split_outside_brackets(std::string_view text, std::string_view separators) {
+    std::vector<Token> tokens;
     std::size_t begin = 0;
     bool inside = false;
     const auto add = [&](std::size_t end) {
-        const std::string_view piece = trim(text.substr(begin, end - begin));
+        const std::string_view token = trim(text.substr(begin, end - begin));
         // An empty piece's offset is where its text is missing.
-        const std::size_t offset = piece.empty() ? begin : piece.data() - text.data();
-        pieces.push_back({piece, offset});
+        const std::size_t offset = token.empty() ? begin : token.data() - text.data();
+        tokens.push_back({token, offset});
     };
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (text[i] == '[')
@@ -41,7 +41,7 @@ std::vector<Piece> split_outside_brackets(std::string_view text, std::string_vie
         }
     }
     add(text.size());
-    return pieces;
+    return tokens;
 }
 
 Result<int> parse_slots(std::string_view text, const Position& position, std::string_view example) {

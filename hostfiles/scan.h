@@ -36,14 +36,14 @@ bool is_digit(char c);
 bool is_blank(char c);  ///< space, tab, line end
 
 /// A part of a longer text.
-struct Piece {
+struct Token {
     std::string_view text;
     std::size_t offset = 0;  ///< of its first byte in the longer text
 };
 
-/// The pieces between separators (any byte of `separators`) that stand outside [brackets], empty
-/// ones included; blanks around each piece are left out.
-std::vector<Piece> split_outside_brackets(std::string_view text, std::string_view separators);
+/// The tokens between separators (any byte of `separators`) that stand outside [brackets], empty
+/// ones included; blanks around each token are left out.
+std::vector<Token> split_outside_brackets(std::string_view text, std::string_view separators);
 
 /// Number of slots. \param example  what the message tells to write, such as "host:4"
 Result<int> parse_slots(std::string_view text, const Position& position, std::string_view example);

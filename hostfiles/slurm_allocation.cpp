@@ -38,42 +38,42 @@ std::optional<RepeatedCount> parse_repeated(std::string_view text, int max) {
 
 /// One number for each node, in Slurm's form "4(x2),3".
 /// \param nodes  how many there must be
-Result<Counts> parse_counts(const Setting& setting, std::size_t nodes, int max) {
+Result<Counts> parse_counts(const SchedulerVariable& variable, std::size_t nodes, int max) {
     Counts counts;
     std::size_t offset = 0;
-    for (const std::string_view piece : split(setting.text, ',')) {
-        const Position position = setting.position().after(offset);
-        offset += piece.size() + 1;
-        const auto parsed = parse_repeated(piece, max);
+    for (const std::string_view token : split(variable.text, ',')) {
+        const Position position = variable.position().after(offset);
+        offset += token.size() + 1;
+        const auto parsed = parse_repeated(token, max);
         if (!parsed)
             return fail_at(position,
                            "{} is not a count from 0 to {}, or one for several nodes such as "
                            "4(x2); unset {} and name the hosts with -H",
-                           in_quotes(piece), max, setting.name);
+                           in_quotes(token), max, variable.name);
         if (parsed->nodes > nodes - counts.size())
             return fail_at(position, "counts for more than the {} nodes; name the hosts with -H",
                            nodes);
         counts.insert(counts.end(), parsed->nodes, parsed->count);
     }
     if (counts.size() != nodes)
-        return fail_at(setting.position().after(setting.text.size()),
+        return fail_at(variable.position().after(variable.text.size()),
                        "counts for {} nodes, but there are {}; name the hosts with -H",
                        counts.size(), nodes);
     return counts;
 }
 
 /// GPUs of a node in the form "2", "a100:2" or "a100:2,v100:1".
-Result<int> parse_gpus(const Setting& setting) {
+Result<int> parse_gpus(const SchedulerVariable& variable) {
     long long sum = 0;
     std::size_t offset = 0;
-    for (const std::string_view piece : split(setting.text, ',')) {
-        const auto count = to_int(piece.substr(piece.rfind(':') + 1), 0, kSlotsMax);
+    for (const std::string_view token : split(variable.text, ',')) {
+        const auto count = to_int(token.substr(token.rfind(':') + 1), 0, kSlotsMax);
         if (count) sum += *count;
         if (!count || sum > kSlotsMax)
-            return fail_at(setting.position().after(offset),
+            return fail_at(variable.position().after(offset),
                            "{} is not a number of GPUs up to {} such as 4 or a100:4; unset it",
-                           in_quotes(piece), kSlotsMax);
-        offset += piece.size() + 1;
+                           in_quotes(token), kSlotsMax);
+        offset += token.size() + 1;
     }
     return static_cast<int>(sum);
 }
@@ -99,15 +99,15 @@ public:
     Result<Component> read();
 
 private:
-    std::optional<Setting> find(std::initializer_list<std::string_view> names) const;
-    std::optional<Setting> tasks_per_node() const;
+    std::optional<SchedulerVariable> find(std::initializer_list<std::string_view> names) const;
+    std::optional<SchedulerVariable> tasks_per_node() const;
     Result<void> read_hosts();
     Result<void> read_cpus();
     Result<void> read_gpus();
     void ask_for_gpus();
     Result<void> read_cpus_per_rank();
-    Result<void> read_given_size(const Setting& size);
-    Result<void> read_host_file(const Setting& file);
+    Result<void> read_given_size(const SchedulerVariable& size);
+    Result<void> read_host_file(const SchedulerVariable& file);
     Result<void> read_implied_size();
     Result<void> read_room();
     void set_slots(const Counts& slots, std::string source);
@@ -119,13 +119,14 @@ private:
     Component component_;
 };
 
-std::optional<Setting> ComponentReader::find(std::initializer_list<std::string_view> names) const {
+std::optional<SchedulerVariable> ComponentReader::find(
+    std::initializer_list<std::string_view> names) const {
     for (const std::string_view name : names)
-        if (auto found = find_setting(input_, {std::string(name) + suffix_})) return found;
+        if (auto found = find_variable(input_, {std::string(name) + suffix_})) return found;
     return std::nullopt;
 }
 
-std::optional<Setting> ComponentReader::tasks_per_node() const {
+std::optional<SchedulerVariable> ComponentReader::tasks_per_node() const {
     return in_step_ ? find({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
                     : find({"SLURM_TASKS_PER_NODE"});
 }
@@ -170,12 +171,12 @@ Result<void> ComponentReader::read_hosts() {
 /// SLURM_JOB_CPUS_PER_NODE lists the whole job's nodes; a step may have fewer, so CPUs are looked
 /// up by node name.
 Result<void> ComponentReader::read_cpus() {
-    const auto setting = find({"SLURM_JOB_CPUS_PER_NODE"});
+    const auto variable = find({"SLURM_JOB_CPUS_PER_NODE"});
     const auto list = find({"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-    if (!setting || !list) return {};
+    if (!variable || !list) return {};
     const auto names = expand_nodelist(list->text, list->name);
     if (!names) return std::unexpected(names.error());
-    const auto cpus = parse_counts(*setting, names->size(), kCpusMax);
+    const auto cpus = parse_counts(*variable, names->size(), kCpusMax);
     if (!cpus) return in_step_ ? Result<void>{} : std::unexpected(cpus.error());
     std::unordered_map<std::string_view, int> by_name;
     for (std::size_t i = 0; i < names->size(); ++i) by_name.emplace((*names)[i], (*cpus)[i]);
@@ -191,15 +192,15 @@ void ComponentReader::set_slots(const Counts& slots, std::string source) {
     component_.slots_source = std::move(source);
 }
 
-Result<void> ComponentReader::read_given_size(const Setting& size) {
+Result<void> ComponentReader::read_given_size(const SchedulerVariable& size) {
     const auto ranks = number_of(size, 1, kRanksMax);
     if (!ranks) return std::unexpected(ranks.error());
     component_.world_size = static_cast<int>(*ranks);
     component_.world_size_source = size.shown();
-    if (const auto setting = tasks_per_node()) {
-        const auto slots = parse_counts(*setting, component_.hosts.size(), kSlotsMax);
+    if (const auto variable = tasks_per_node()) {
+        const auto slots = parse_counts(*variable, component_.hosts.size(), kSlotsMax);
         if (!slots) return std::unexpected(slots.error());
-        set_slots(*slots, setting->shown());
+        set_slots(*slots, variable->shown());
         return {};
     }
     // Only the distribution `-m arbitrary` sets no counts: they are in a file.
@@ -211,7 +212,7 @@ Result<void> ComponentReader::read_given_size(const Setting& size) {
 
 /// Reads a file with one host name for each rank, "name*4" for four, separated by commas, blanks or
 /// line ends.
-Result<void> ComponentReader::read_host_file(const Setting& file) {
+Result<void> ComponentReader::read_host_file(const SchedulerVariable& file) {
     const std::string path(file.text);
     const auto text = input_.file(path);
     if (!text)
@@ -221,17 +222,17 @@ Result<void> ComponentReader::read_host_file(const Setting& file) {
     Position position{name, 0};
     for (const std::string_view line : split(*text, '\n')) {
         ++position.line;
-        for (const Piece& piece :
+        for (const Token& token :
              split_outside_brackets(line.substr(0, line.find('#')), ", \t\r")) {
-            if (piece.text.empty()) continue;
-            const Position at = position.after(piece.offset);
-            const std::size_t star = std::min(piece.text.find('*'), piece.text.size());
-            const auto names = NamePattern::parse(piece.text.substr(0, star), at);
+            if (token.text.empty()) continue;
+            const Position at = position.after(token.offset);
+            const std::size_t star = std::min(token.text.find('*'), token.text.size());
+            const auto names = NamePattern::parse(token.text.substr(0, star), at);
             if (!names) return std::unexpected(names.error());
             Host host;
-            if (star < piece.text.size()) {
+            if (star < token.text.size()) {
                 const auto slots =
-                    parse_slots(piece.text.substr(star + 1), at.after(star + 1), "name*4");
+                    parse_slots(token.text.substr(star + 1), at.after(star + 1), "name*4");
                 if (!slots) return std::unexpected(slots.error());
                 host.slots = *slots;
             }
@@ -251,11 +252,11 @@ Result<void> ComponentReader::read_host_file(const Setting& file) {
 Result<void> ComponentReader::read_implied_size() {
     int each = 1;
     std::string source = "one rank on each node, as srun has it";
-    if (const auto setting = find({"SLURM_NTASKS_PER_NODE"})) {
-        const auto number = number_of(*setting, 1, kSlotsMax);
+    if (const auto variable = find({"SLURM_NTASKS_PER_NODE"})) {
+        const auto number = number_of(*variable, 1, kSlotsMax);
         if (!number) return std::unexpected(number.error());
         each = static_cast<int>(*number);
-        source = setting->shown();
+        source = variable->shown();
     } else if (gpus_per_node_.value_or(0) > 0) {
         each = *gpus_per_node_;
         source = find({"SLURM_GPUS_PER_NODE"})->shown();
@@ -280,8 +281,8 @@ Result<void> ComponentReader::read_implied_size() {
 /// Sets slots_max to how many ranks fit: Slurm's tasks per node, else the node's CPUs.
 Result<void> ComponentReader::read_room() {
     Counts room;
-    if (const auto setting = tasks_per_node()) {
-        auto counts = parse_counts(*setting, component_.hosts.size(), kSlotsMax);
+    if (const auto variable = tasks_per_node()) {
+        auto counts = parse_counts(*variable, component_.hosts.size(), kSlotsMax);
         if (!counts) return std::unexpected(counts.error());
         room = std::move(*counts);
     } else {
@@ -343,9 +344,9 @@ void ComponentReader::ask_for_gpus() {
 }
 
 Result<void> ComponentReader::read_cpus_per_rank() {
-    const auto setting = find({"SLURM_CPUS_PER_TASK"});
-    if (!setting) return {};
-    const auto cpus = number_of(*setting, 0, kCpusMax);
+    const auto variable = find({"SLURM_CPUS_PER_TASK"});
+    if (!variable) return {};
+    const auto cpus = number_of(*variable, 0, kCpusMax);
     if (!cpus) return std::unexpected(cpus.error());
     component_.cpus_per_rank = static_cast<int>(*cpus);
     return {};
@@ -425,14 +426,14 @@ struct Step {
 // SLURM_PROCID and the like are set in the batch script's shell, too: only the step's number tells
 // a parallel step from it.
 Result<Step> read_step(const AllocationInput& input) {
-    const auto id = find_setting(input, {"SLURM_STEP_ID", "SLURM_STEPID"});
+    const auto id = find_variable(input, {"SLURM_STEP_ID", "SLURM_STEPID"});
     if (!id) return Step{};
     const auto number = number_of(*id, 0, kStepMax);
     if (!number) return std::unexpected(number.error());
     if (*number >= kFirstPlaceStep) return Step{};
     Step step{true, false};
-    const auto tasks = find_setting(input, {"SLURM_STEP_NUM_TASKS"});
-    const auto rank = find_setting(input, {"SLURM_PROCID"});
+    const auto tasks = find_variable(input, {"SLURM_STEP_NUM_TASKS"});
+    const auto rank = find_variable(input, {"SLURM_PROCID"});
     if (!tasks || !rank) return step;
     const auto count = number_of(*tasks, 1, kRanksMax);
     if (!count) return std::unexpected(count.error());
@@ -444,7 +445,7 @@ Result<Step> read_step(const AllocationInput& input) {
 
 /// Number of components; 1 for a job that is not heterogeneous.
 Result<int> het_size(const AllocationInput& input) {
-    const auto size = find_setting(input, {"SLURM_HET_SIZE"});
+    const auto size = find_variable(input, {"SLURM_HET_SIZE"});
     if (!size) return 1;
     const auto number = number_of(*size, 1, kHetGroupsMax);
     if (!number) return std::unexpected(number.error());
@@ -456,7 +457,7 @@ void find_components(const AllocationInput& input, int groups, Allocation& alloc
     std::unordered_map<std::string, int> group_of;
     for (int group = groups - 1; group >= 0; --group) {
         const std::string name = fmt::format("SLURM_JOB_NODELIST_HET_GROUP_{}", group);
-        const auto list = find_setting(input, {name});
+        const auto list = find_variable(input, {name});
         if (!list) continue;
         const auto names = expand_nodelist(list->text);
         if (!names) continue;
@@ -470,7 +471,7 @@ void find_components(const AllocationInput& input, int groups, Allocation& alloc
 }  // namespace
 
 FoundAllocation find_slurm(const AllocationInput& input) {
-    const auto id = find_setting(input, {"SLURM_JOB_ID", "SLURM_JOBID"});
+    const auto id = find_variable(input, {"SLURM_JOB_ID", "SLURM_JOBID"});
     if (!id) return std::nullopt;
     const auto step = read_step(input);
     if (!step) return std::unexpected(step.error());
@@ -489,7 +490,7 @@ FoundAllocation find_slurm(const AllocationInput& input) {
     if (!allocation) return std::unexpected(allocation.error());
     if (step->parallel && *groups > 1) find_components(input, *groups, *allocation);
     allocation->is_bystander = step->bystander;
-    const auto overcommit = find_setting(input, {"SLURM_OVERCOMMIT"});
+    const auto overcommit = find_variable(input, {"SLURM_OVERCOMMIT"});
     allocation->is_overcommitted = overcommit && overcommit->text != "0";
     return std::move(*allocation);
 }

@@ -26,36 +26,36 @@ Error unknown(string_view what, string_view name, const Names& known) {
 
 }  // namespace
 
-string_view name_of(Op op) {
+string_view name_of(CollectiveOp op) {
     switch (op) {
-        case Op::allreduce:
+        case CollectiveOp::allreduce:
             return "allreduce";
-        case Op::allgather:
+        case CollectiveOp::allgather:
             return "allgather";
-        case Op::reduce_scatter:
+        case CollectiveOp::reduce_scatter:
             return "reduce_scatter";
-        case Op::reduce:
+        case CollectiveOp::reduce:
             return "reduce";
-        case Op::broadcast:
+        case CollectiveOp::broadcast:
             return "broadcast";
-        case Op::gather:
+        case CollectiveOp::gather:
             return "gather";
-        case Op::scatter:
+        case CollectiveOp::scatter:
             return "scatter";
-        case Op::alltoall:
+        case CollectiveOp::alltoall:
             return "alltoall";
-        case Op::sendrecv:
+        case CollectiveOp::sendrecv:
             return "sendrecv";
-        case Op::barrier:
+        case CollectiveOp::barrier:
             break;
     }
     return "barrier";
 }
 
-Result<Op> parse_op(string_view name) {
+Result<CollectiveOp> parse_op(string_view name) {
     std::string wanted(name);
     std::ranges::replace(wanted, '-', '_');
-    for (const Op op : kOps)
+    for (const CollectiveOp op : kOps)
         if (wanted == name_of(op)) return op;
     return std::unexpected(unknown("operation", name, operation_names()));
 }
@@ -100,7 +100,7 @@ Result<Algorithm> parse_algorithm(string_view name) {
 const Names& operation_names() {
     static const Names names = [] {
         Names all;
-        for (const Op op : kOps) all.emplace_back(name_of(op));
+        for (const CollectiveOp op : kOps) all.emplace_back(name_of(op));
         return all;
     }();
     return names;

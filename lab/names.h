@@ -21,7 +21,7 @@ using collectives::DType;
 using collectives::Format;
 
 /// What is measured. Reductions are sums, roots are rank 0.
-enum class Op : std::uint8_t {
+enum class CollectiveOp : std::uint8_t {
     allreduce,
     allgather,
     reduce_scatter,
@@ -33,12 +33,14 @@ enum class Op : std::uint8_t {
     sendrecv,  ///< every rank sends to the next and receives from the one before it
     barrier,
 };
-inline constexpr std::array kOps{Op::allreduce, Op::allgather, Op::reduce_scatter, Op::reduce,
-                                 Op::broadcast, Op::gather,    Op::scatter,        Op::alltoall,
-                                 Op::sendrecv,  Op::barrier};
-std::string_view name_of(Op op);
+inline constexpr std::array kOps{CollectiveOp::allreduce,      CollectiveOp::allgather,
+                                 CollectiveOp::reduce_scatter, CollectiveOp::reduce,
+                                 CollectiveOp::broadcast,      CollectiveOp::gather,
+                                 CollectiveOp::scatter,        CollectiveOp::alltoall,
+                                 CollectiveOp::sendrecv,       CollectiveOp::barrier};
+std::string_view name_of(CollectiveOp op);
 /// '-' and '_' are the same. Errc: invalid_input
-Result<Op> parse_op(std::string_view name);
+Result<CollectiveOp> parse_op(std::string_view name);
 
 /// Errc: invalid_input
 Result<DType> parse_dtype(std::string_view name);

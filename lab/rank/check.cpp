@@ -159,10 +159,11 @@ void Check::spoil(std::span<std::byte> out) {
 
 Check::Verdict Check::compare(const Extent& extent, std::span<const std::byte> out) const {
     Verdict verdict;
-    const bool only_root = op_ == Op::reduce || op_ == Op::gather;
+    const bool only_root = op_ == CollectiveOp::reduce || op_ == CollectiveOp::gather;
     if (extent.out == 0 || (only_root && rank_ != 0)) return verdict;
     const std::span<const std::byte> result = out.first(extent.out * bytes_of(type_));
-    if (op_ == Op::allreduce || op_ == Op::reduce || op_ == Op::reduce_scatter)
+    if (op_ == CollectiveOp::allreduce || op_ == CollectiveOp::reduce ||
+        op_ == CollectiveOp::reduce_scatter)
         compare_sum(extent, result, verdict);
     else
         compare_copy(extent, result, verdict);
@@ -179,15 +180,16 @@ void Check::compare_copy(const Extent& extent, std::span<const std::byte> out,
         compare_run(values(rank, first, part), {},
                     out.subspan(place * bytes_of(type_), part * bytes_of(type_)), verdict);
     };
-    if (op_ == Op::broadcast) return from(0, 0);
-    if (op_ == Op::scatter) return from(0, own);
-    if (op_ == Op::sendrecv) return from((rank_ + ranks_ - 1) % ranks_, 0);
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank) from(rank, op_ == Op::alltoall ? own : 0);
+    if (op_ == CollectiveOp::broadcast) return from(0, 0);
+    if (op_ == CollectiveOp::scatter) return from(0, own);
+    if (op_ == CollectiveOp::sendrecv) return from((rank_ + ranks_ - 1) % ranks_, 0);
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank)
+        from(rank, op_ == CollectiveOp::alltoall ? own : 0);
 }
 
 void Check::compare_sum(const Extent& extent, std::span<const std::byte> out,
                         Verdict& verdict) const {
-    const std::size_t first = op_ == Op::reduce_scatter ? rank_ * extent.count : 0;
+    const std::size_t first = op_ == CollectiveOp::reduce_scatter ? rank_ * extent.count : 0;
     std::vector<double> sums(std::min(extent.count, kPeriod));
     std::vector<double> magnitudes(sums.size());
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {

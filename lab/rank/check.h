@@ -26,7 +26,8 @@ public:
         double expected_squared = 0;
     };
 
-    Check(Op op, DType type, std::optional<Format> format, std::uint32_t rank, std::uint32_t ranks)
+    Check(CollectiveOp op, DType type, std::optional<Format> format, std::uint32_t rank,
+          std::uint32_t ranks)
         : op_(op), type_(type), format_(format), rank_(rank), ranks_(ranks) {}
 
     /// Fills this rank's input.
@@ -44,7 +45,7 @@ private:
     void compare_run(std::span<const float> expected, std::span<const float> tolerances,
                      std::span<const std::byte> out, Verdict& verdict) const;
 
-    Op op_;
+    CollectiveOp op_;
     DType type_;
     std::optional<Format> format_;
     std::uint32_t rank_, ranks_;

@@ -4,32 +4,32 @@
 
 namespace dtrun::lab::rank {
 
-Extent extent_of(Op op, DType type, std::size_t bytes, std::uint32_t ranks) {
+Extent extent_of(CollectiveOp op, DType type, std::size_t bytes, std::uint32_t ranks) {
     const std::size_t all = bytes / bytes_of(type);
     const std::size_t part = all / ranks;
     const double others = static_cast<double>(ranks - 1) / ranks;
     Extent extent;
     switch (op) {
-        case Op::allreduce:
+        case CollectiveOp::allreduce:
             extent = {all, all, all, 0, 2 * others};
             break;
-        case Op::reduce:
-        case Op::broadcast:
-        case Op::sendrecv:
+        case CollectiveOp::reduce:
+        case CollectiveOp::broadcast:
+        case CollectiveOp::sendrecv:
             extent = {all, all, all, 0, 1};
             break;
-        case Op::allgather:
-        case Op::gather:
+        case CollectiveOp::allgather:
+        case CollectiveOp::gather:
             extent = {part, part, part * ranks, 0, others};
             break;
-        case Op::reduce_scatter:
-        case Op::scatter:
+        case CollectiveOp::reduce_scatter:
+        case CollectiveOp::scatter:
             extent = {part, part * ranks, part, 0, others};
             break;
-        case Op::alltoall:
+        case CollectiveOp::alltoall:
             extent = {part, part * ranks, part * ranks, 0, others};
             break;
-        case Op::barrier:
+        case CollectiveOp::barrier:
             break;
     }
     extent.bytes = std::max(extent.in, extent.out) * bytes_of(type);

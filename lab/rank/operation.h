@@ -19,7 +19,7 @@ struct Extent {
 };
 
 /// \param bytes  the wanted size; rounded down to whole elements, as many for each rank
-Extent extent_of(Op op, DType type, std::size_t bytes, std::uint32_t ranks);
+Extent extent_of(CollectiveOp op, DType type, std::size_t bytes, std::uint32_t ranks);
 
 /// Bytes that each rank has to send at least, averaged over ranks: what a good algorithm sends.
 std::size_t wire_bytes(const Extent& extent, std::optional<Format> format);

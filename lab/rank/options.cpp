@@ -121,7 +121,7 @@ Result<Command> parse_command(std::string_view word) {
 
 Result<RankOptions> parse_options(Words words) {
     RankOptions options;
-    options.sweep.ops = {Op::allreduce};
+    options.sweep.ops = {CollectiveOp::allreduce};
     options.sweep.sizes = {1u << 20};
     options.sweep.dtypes = {DType::f32};
     options.sweep.formats = {std::nullopt};

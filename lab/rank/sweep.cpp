@@ -23,34 +23,34 @@ struct Arrays {
 };
 
 /// Calls one operation once, on arrays that are ready.
-int call(dtrun_comm* comm, Op op, DType type, const dtrun_compression* compression,
+int call(dtrun_comm* comm, CollectiveOp op, DType type, const dtrun_compression* compression,
          std::size_t count, void* in, void* out) {
     const int dtype = static_cast<int>(type);
     switch (op) {
-        case Op::allreduce:
+        case CollectiveOp::allreduce:
             return dtrun_allreduce(comm, in, out, count, dtype, DTRUN_SUM, compression);
-        case Op::allgather:
+        case CollectiveOp::allgather:
             return dtrun_allgather(comm, in, out, count, dtype);
-        case Op::reduce_scatter:
+        case CollectiveOp::reduce_scatter:
             return dtrun_reduce_scatter(comm, in, out, count, dtype, DTRUN_SUM);
-        case Op::reduce:
+        case CollectiveOp::reduce:
             return dtrun_reduce_to(comm, in, out, count, dtype, DTRUN_SUM, 0);
-        case Op::broadcast:
+        case CollectiveOp::broadcast:
             // A broadcast is in place: the root's `in` is sent, other ranks receive into `out`.
             return dtrun_broadcast(comm, dtrun_comm_rank(comm) == 0 ? in : out, count, dtype, 0);
-        case Op::gather:
+        case CollectiveOp::gather:
             return dtrun_gather(comm, in, out, count, dtype, 0);
-        case Op::scatter:
+        case CollectiveOp::scatter:
             return dtrun_scatter(comm, in, out, count, dtype, 0);
-        case Op::alltoall:
+        case CollectiveOp::alltoall:
             return dtrun_alltoall(comm, in, out, count, dtype);
-        case Op::sendrecv: {
+        case CollectiveOp::sendrecv: {
             const std::uint32_t rank = dtrun_comm_rank(comm);
             const std::uint32_t size = dtrun_comm_size(comm);
             return dtrun_sendrecv(comm, in, count, (rank + 1) % size, out, count,
                                   (rank + size - 1) % size, dtype);
         }
-        case Op::barrier:
+        case CollectiveOp::barrier:
             break;
     }
     return dtrun_comm_barrier(comm);
@@ -59,8 +59,8 @@ int call(dtrun_comm* comm, Op op, DType type, const dtrun_compression* compressi
 /// Measures one operation with one type and one compression.
 class Measurement {
 public:
-    Measurement(const SweepOptions& options, const Comm& comm, Arrays& arrays, Op op, DType type,
-                std::optional<Format> format, bool in_place)
+    Measurement(const SweepOptions& options, const Comm& comm, Arrays& arrays, CollectiveOp op,
+                DType type, std::optional<Format> format, bool in_place)
         : options_(options),
           comm_(comm),
           arrays_(arrays),
@@ -86,11 +86,11 @@ public:
         for (const std::size_t bytes : options_.sizes) {
             const Extent extent = extent_of(op_, type_, bytes, ranks);
             const bool too_small = extent.bytes == 0 && bytes > 0;
-            if (too_small && op_ != Op::barrier) continue;
+            if (too_small && op_ != CollectiveOp::barrier) continue;
             const auto row = measure(extent);
             if (!row) return fail_at(row.error(), bytes);
             told(*row);
-            if (op_ == Op::barrier) break;  // has no size
+            if (op_ == CollectiveOp::barrier) break;  // has no size
         }
         return {};
     }
@@ -176,7 +176,9 @@ private:
     /// Where a rank's part begins, in bytes: in place, one of input and result is a part of the
     /// other.
     std::size_t part_offset(const Extent& extent) const {
-        if (op_ == Op::scatter || op_ == Op::allreduce || op_ == Op::reduce) return 0;
+        if (op_ == CollectiveOp::scatter || op_ == CollectiveOp::allreduce ||
+            op_ == CollectiveOp::reduce)
+            return 0;
         return comm_.rank() * extent.count * bytes_of(type_);
     }
     std::size_t in_offset(const Extent& extent) const {
@@ -216,7 +218,7 @@ private:
 
     Result<void> judge(const Check& check, Row& row) {
         // The root's input of a broadcast is its result as well.
-        const bool root = op_ == Op::broadcast && comm_.rank() == 0;
+        const bool root = op_ == CollectiveOp::broadcast && comm_.rank() == 0;
         const Memory& result = root ? arrays_.in : arrays_.out;
         const std::size_t offset = in_place_ ? out_offset(row.extent) : 0;
         const std::size_t bytes = row.extent.out * bytes_of(type_);
@@ -248,7 +250,7 @@ private:
     const SweepOptions& options_;
     const Comm& comm_;
     Arrays& arrays_;
-    Op op_;
+    CollectiveOp op_;
     DType type_;
     std::optional<Format> format_;
     bool in_place_;
@@ -259,7 +261,7 @@ private:
 Result<Arrays> allocate(const SweepOptions& options, std::uint32_t ranks, const MemoryKind& kind) {
     std::size_t in_bytes = 0;
     std::size_t out_bytes = 0;
-    for (const Op op : options.ops)
+    for (const CollectiveOp op : options.ops)
         for (const DType type : options.dtypes)
             for (const std::size_t bytes : options.sizes) {
                 const Extent extent = extent_of(op, type, bytes, ranks);
@@ -289,24 +291,24 @@ std::size_t plan_iterations(std::optional<std::size_t> wanted, double seconds,
                : most;
 }
 
-bool makes_sense(Op op, DType type, std::optional<Format> format, std::uint32_t ranks) {
-    if (op == Op::sendrecv && ranks == 1) return false;
-    return !format || (op == Op::allreduce && type == DType::f32);
+bool makes_sense(CollectiveOp op, DType type, std::optional<Format> format, std::uint32_t ranks) {
+    if (op == CollectiveOp::sendrecv && ranks == 1) return false;
+    return !format || (op == CollectiveOp::allreduce && type == DType::f32);
 }
 
-bool has_in_place(Op op) {
+bool has_in_place(CollectiveOp op) {
     switch (op) {
-        case Op::allreduce:
-        case Op::allgather:
-        case Op::reduce_scatter:
-        case Op::reduce:
-        case Op::gather:
-        case Op::scatter:
+        case CollectiveOp::allreduce:
+        case CollectiveOp::allgather:
+        case CollectiveOp::reduce_scatter:
+        case CollectiveOp::reduce:
+        case CollectiveOp::gather:
+        case CollectiveOp::scatter:
             return true;
-        case Op::broadcast:
-        case Op::alltoall:
-        case Op::sendrecv:
-        case Op::barrier:
+        case CollectiveOp::broadcast:
+        case CollectiveOp::alltoall:
+        case CollectiveOp::sendrecv:
+        case CollectiveOp::barrier:
             break;
     }
     return false;
@@ -317,11 +319,11 @@ Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKi
                    const std::function<void(const Error&)>& refused) {
     auto arrays = allocate(options, comm.size(), memory);
     if (!arrays) return std::unexpected(arrays.error());
-    for (const Op op : options.ops)
+    for (const CollectiveOp op : options.ops)
         for (const DType type : options.dtypes)
             for (const std::optional<Format> format : options.formats) {
                 if (!makes_sense(op, type, format, comm.size())) continue;
-                if (op == Op::barrier && type != options.dtypes.front()) continue;
+                if (op == CollectiveOp::barrier && type != options.dtypes.front()) continue;
                 for (const bool in_place : {false, true}) {
                     if (in_place && !(options.in_place && has_in_place(op))) continue;
                     Measurement measurement(options, comm, *arrays, op, type, format, in_place);

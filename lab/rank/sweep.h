@@ -13,7 +13,7 @@
 namespace dtrun::lab::rank {
 
 struct SweepOptions {
-    std::vector<Op> ops;
+    std::vector<CollectiveOp> ops;
     std::vector<std::size_t> sizes;  ///< bytes
     std::vector<DType> dtypes;
     std::vector<std::optional<Format>> formats;  ///< none: uncompressed
@@ -27,7 +27,7 @@ struct SweepOptions {
 
 /// One measurement.
 struct Row {
-    Op op;
+    CollectiveOp op;
     DType type;
     std::optional<Format> format;
     Extent extent;
@@ -44,11 +44,11 @@ std::size_t plan_iterations(std::optional<std::size_t> wanted, double seconds, d
 
 /// Whether a combination can be measured: only sums of f32 are compressed, and one rank sends
 /// nothing.
-bool makes_sense(Op op, DType type, std::optional<Format> format, std::uint32_t ranks);
+bool makes_sense(CollectiveOp op, DType type, std::optional<Format> format, std::uint32_t ranks);
 
 /// Whether an operation's result can lie where its input is, or is a part of it. A broadcast always
 /// does, and is not measured twice.
-bool has_in_place(Op op);
+bool has_in_place(CollectiveOp op);
 
 /// Measures every combination that makes sense; sizes that are too small for an element of each rank
 /// are left out.

@@ -57,7 +57,7 @@ Result<void> Daemon::restore() {
     db_ = std::move(*db);
     db_->notify([this] { asio::post(executor_, [this] { release(); }); });
     const Deadline now = Clock::now();
-    for (const JobRecord& record : db_->jobs()) {
+    for (const SavedJob& record : db_->jobs()) {
         jobs_[record.id] = std::make_unique<ServedJob>(
             record, job_options(record.name), static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
         if (jobs_[record.id]->idle()) {

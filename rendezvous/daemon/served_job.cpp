@@ -76,7 +76,7 @@ const char* phase_name(const Membership& membership) {
 }
 
 /// What a daemon keeps of a member.
-struct MemberRecord {
+struct SavedMember {
     Bytes state;
     std::string name;
     std::uint32_t slots = 0;
@@ -119,7 +119,7 @@ ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Dea
       hub_(outbox, hub_options(), journal_.get()),
       unused_since_(now) {}
 
-ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db,
+ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, StateDb& db,
                      Deadline now, std::chrono::milliseconds limit)
     : id_(record.id),
       options_(std::move(options)),
@@ -137,11 +137,11 @@ ServedJob::ServedJob(const JobRecord& record, Options options, Outbox& outbox, S
     carry_out();
 }
 
-void ServedJob::restore_members(const JobRecord& record, Deadline now,
+void ServedJob::restore_members(const SavedJob& record, Deadline now,
                                 std::chrono::milliseconds limit) {
     membership_.emplace(unpacked<JobPolicy>(record.policy));
     for (const auto& [id, bytes] : record.members) {
-        const auto saved = unpacked<MemberRecord>(bytes);
+        const auto saved = unpacked<SavedMember>(bytes);
         MemberState& state = members_[id] = unpacked<MemberState>(saved.state);
         state.away_until = now + limit;
         while (!hosts_.has(state.host)) hosts_.emplace_back();
@@ -553,7 +553,7 @@ StoreReply ServedJob::drop() {
 
 void ServedJob::save() {
     if (!std::exchange(unsaved_, false) || db_ == nullptr) return;
-    JobRecord record;
+    SavedJob record;
     record.id = id_;
     record.name = options_.name;
     if (membership_) {
@@ -565,8 +565,8 @@ void ServedJob::save() {
     for (const auto& [id, state] : members_) {
         const Member& host = hosts_[state.host];
         record.members[id] =
-            packed(MemberRecord{packed(state), host.name, host.slots, host.peer_address,
-                                host.server_address, host.free_port, host.addresses});
+            packed(SavedMember{packed(state), host.name, host.slots, host.peer_address,
+                               host.server_address, host.free_port, host.addresses});
     }
     db_->save_job(record);
 }

@@ -41,7 +41,7 @@ public:
     /// \param db  nullptr: nothing is kept
     ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Deadline now);
     /// Restores a recorded job; members have `limit` to reconnect.
-    ServedJob(const JobRecord& record, Options options, Outbox& outbox, StateDb& db, Deadline now,
+    ServedJob(const SavedJob& record, Options options, Outbox& outbox, StateDb& db, Deadline now,
               std::chrono::milliseconds limit);
 
     /// The first frame of a connection.
@@ -98,7 +98,7 @@ private:
                               std::string local, Deadline now);
     Result<void> may_enter(const Enter& enter) const;
     void add_member(const Enter& enter, Deadline now, std::string remote, std::string local);
-    void restore_members(const JobRecord& record, Deadline now, std::chrono::milliseconds limit);
+    void restore_members(const SavedJob& record, Deadline now, std::chrono::milliseconds limit);
     HostId free_host();
     Result<void> from_member(MemberId id, const FrameView& frame, Deadline now);
     Result<void> rank_exited(HostId host, std::string_view payload, Deadline now);

@@ -193,9 +193,9 @@ std::unique_ptr<HubJournal> StateDb::journal(const JobId& job) {
     return std::make_unique<StateJournal>(*this, job);
 }
 
-void StateDb::save_job(const JobRecord& record) {
+void StateDb::save_job(const SavedJob& record) {
     const auto found = recorded_.find(record.id);
-    const JobRecord before = found != recorded_.end() ? found->second : JobRecord{};
+    const SavedJob before = found != recorded_.end() ? found->second : SavedJob{};
     if (found == recorded_.end() || before.policy != record.policy || before.job != record.job)
         run("INSERT OR REPLACE INTO job VALUES(?,?,?,?)", record.id, std::string_view(record.name),
             std::string_view(record.policy), std::string_view(record.job));
@@ -233,17 +233,17 @@ void StateDb::drop_job(const JobId& job) {
     recorded_.erase(job);
 }
 
-std::vector<JobRecord> StateDb::jobs() {
-    std::vector<JobRecord> records;
+std::vector<SavedJob> StateDb::jobs() {
+    std::vector<SavedJob> records;
     writer_->query("SELECT id,name,policy,record FROM job", [&](sqlite3_stmt* row) {
-        JobRecord& record = records.emplace_back();
+        SavedJob& record = records.emplace_back();
         const std::string id = text(row, 0);
         std::copy_n(id.begin(), std::min(id.size(), record.id.size()), record.id.begin());
         record.name = text(row, 1);
         record.policy = text(row, 2);
         record.job = text(row, 3);
     });
-    for (JobRecord& record : records) {
+    for (SavedJob& record : records) {
         const std::string id = to_value(record.id);
         writer_->query(
             "SELECT record FROM host WHERE job=? ORDER BY host",

@@ -17,7 +17,7 @@
 namespace dtrun {
 
 /// What a restarted daemon must know of a job to continue it.
-struct JobRecord {
+struct SavedJob {
     JobId id{};
     std::string name;
     // Of its members, as ServedJob has packed it; without a policy it is only a store.
@@ -47,12 +47,12 @@ public:
     StateDb& operator=(const StateDb&) = delete;
 
     // Reading what is on disk; allowed only while nothing is being written.
-    std::vector<JobRecord> jobs();
+    std::vector<SavedJob> jobs();
     /// Gives a hub back its store, answers and fences.
     void restore(const JobId& job, Hub& hub, Deadline now);
 
     // Recording changes.
-    void save_job(const JobRecord& record);  ///< writes only members that have changed
+    void save_job(const SavedJob& record);  ///< writes only members that have changed
     void drop_job(const JobId& job);
     /// The journal for a job's hub.
     std::unique_ptr<HubJournal> journal(const JobId& job);
@@ -94,8 +94,8 @@ private:
     std::string directory_;
     StateWriter::Batch batch_;
     std::uint64_t submitted_ = 0;
-    std::map<JobId, JobRecord> recorded_;  ///< what was last recorded, to find changes
-    std::optional<Deadline> told_slow_;    ///< since when it is
+    std::map<JobId, SavedJob> recorded_;  ///< what was last recorded, to find changes
+    std::optional<Deadline> told_slow_;   ///< since when it is
     bool told_full_ = false;
     bool told_removed_ = false;
 };

@@ -270,7 +270,7 @@ void Relay::give_up(Unfence unfence) {
     unfences_[key] = std::move(unfence);
 }
 
-void Relay::announce(const Event& event) {
+void Relay::announce(const RankEvent& event) {
     const Bytes frame = encode(event);
     for (const auto& [id, peer] : peers_)
         if (peer.kind == PeerKind::rank) outbox_.to_peer(id, FrameType::event, payload_of(frame));

@@ -34,7 +34,7 @@ public:
 
     std::uint64_t generation() const { return fences_.generation(); }
     /// Sends an event to the ranks at this node.
-    void announce(const Event& event);
+    void announce(const RankEvent& event);
     /// A frame from above, of a kind for which is_exchanged() holds. Errc: invalid_input
     Result<void> from_root(const FrameView& frame);
     /// Summed progress for the next heartbeat to the root.

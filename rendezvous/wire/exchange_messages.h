@@ -216,7 +216,7 @@ struct RankProgress {
 };
 
 /// Something that ranks may want to know.
-struct Event {
+struct RankEvent {
     enum class Kind : std::uint8_t {
         membership = 1,  ///< a new generation is coming: this one's ranks will be ended
         shutdown = 2,    ///< the job is being ended: SIGTERM comes now, SIGKILL after `grace_ms`

@@ -57,7 +57,7 @@ TEST_CASE("what was committed is there again, what was not has not happened", "[
         ask(hub, 2, {.op = Op::push, .keys = {"queue"}, .values = {"first"}});
         ask(hub, 3, {.op = Op::push, .keys = {"queue"}, .values = {"second"}});
         ask(hub, 4, {.op = Op::set, .keys = {"empty"}, .values = {""}});
-        JobRecord record;
+        SavedJob record;
         record.id = id;
         record.name = "job";
         record.policy = "a policy";
@@ -220,7 +220,7 @@ TEST_CASE("a disk that is slow or full keeps nobody from recording, and loses no
     const TempDir directory;
     const SlowDisk disk;
     const JobId id = job_id_of("job");
-    JobRecord record;
+    SavedJob record;
     record.id = id;
     record.name = "job";
     HubOptions options;
@@ -276,7 +276,7 @@ TEST_CASE("what a full disk has not taken at the end of a daemon is not told as 
     const SlowDisk disk;
     auto db = StateDb::open(directory.path() + "/state");
     if (!db) FAIL(db.error().message);
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     SlowDisk::full = true;
     (*db)->save_job(record);
@@ -289,7 +289,7 @@ TEST_CASE("a disk that does not answer keeps no daemon from ending", "[daemon]")
     const TempDir directory;
     const SlowDisk disk;
     const std::string state = directory.path() + "/state";
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     {
         auto db = StateDb::open(state);
@@ -342,7 +342,7 @@ TEST_CASE("who runs a daemon is told that its disk is slow, and when it is well 
         &told);
     auto db = StateDb::open(directory.path() + "/state");
     if (!db) FAIL(db.error().message);
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     SlowDisk::busy = true;
     (*db)->save_job(record);
@@ -368,7 +368,7 @@ TEST_CASE("who runs a daemon is told that its disk is slow, and when it is well 
 TEST_CASE("what has not changed is not written again", "[daemon]") {
     const TempDir directory;
     const SlowDisk disk;
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     record.name = "job";
     record.members[MemberId{7}] = "s1";
@@ -391,7 +391,7 @@ TEST_CASE("what a killed daemon had only written is synced before anybody hears 
           "[daemon]") {
     const TempDir directory;
     const std::string state = directory.path() + "/state";
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     record.name = "job";
     {
@@ -437,7 +437,7 @@ void flip_a_byte(const std::string& file, std::streamoff at) {
 TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daemon]") {
     const TempDir directory;
     const std::string state = directory.path() + "/state", left = directory.path() + "/left";
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     std::uintmax_t whole = 0;
     {
@@ -492,7 +492,7 @@ TEST_CASE("a state that is removed under its daemon is told as that, and not as 
     auto db = StateDb::open(state);
     REQUIRE(db.has_value());
     const LogLines told;
-    JobRecord record;
+    SavedJob record;
     record.id = job_id_of("job");
     std::filesystem::rename(state, away);
     (*db)->save_job(record);
@@ -540,7 +540,7 @@ TEST_CASE("the stores of an older version are taken over, and jobs with members 
     auto db = StateDb::open(directory.path() + "/state");
     REQUIRE(db.has_value());
     REQUIRE((*db)->jobs().size() == 1);
-    const JobRecord record = (*db)->jobs()[0];
+    const SavedJob record = (*db)->jobs()[0];
     CHECK(record.name == "store");
     CHECK(record.policy.empty());
     Sink out;

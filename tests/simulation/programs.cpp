@@ -30,7 +30,7 @@ namespace {
 embedded::Surroundings surroundings(const Script& script, Process& process,
                                     const std::string& job) {
     embedded::Surroundings found;
-    found.place.host_name = process.machine().name();
+    found.info.host_name = process.machine().name();
     embedded::DaemonAddress daemon;
     daemon.host = script.daemon->address();
     daemon.port = std::to_string(kPort);
@@ -40,7 +40,7 @@ embedded::Surroundings surroundings(const Script& script, Process& process,
     return found;
 }
 
-embedded::Credentials credentials(const std::string& job) {
+embedded::ClientCredentials credentials(const std::string& job) {
     const JobId id = dtrun::job_id_of(job);
     return {id, job_secret_of(daemon_secret(), id)};
 }
@@ -72,10 +72,10 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
         const Script::Run& group = script.runs[run];
         embedded::Surroundings found = surroundings(script, process, kStoreJob);
         found.launcher = embedded::Launcher::torchrun;
-        found.place.job = fmt::format("run {}.{}", run, group.number);
-        found.place.rank = rank;
-        found.place.world_size = static_cast<std::uint32_t>(group.machines.size());
-        const std::string job = found.place.job;
+        found.info.job = fmt::format("run {}.{}", run, group.number);
+        found.info.rank = rank;
+        found.info.world_size = static_cast<std::uint32_t>(group.machines.size());
+        const std::string job = found.info.job;
         auto* const client =
             new Client(std::move(found), credentials(kStoreJob), Client::Role::rank);
         const auto started = client->start({world.now() + seconds(60), {}});
@@ -132,12 +132,12 @@ void be_member(Script& script, Process& process, Script::Job& job) {
                 if (done && world.draw_chance(0.05)) done = user.meet();
             }
             const auto event = client->next_event({world.now(), {}});
-            if (event && event->kind == Event::Kind::shutdown) {
+            if (event && event->kind == RankEvent::Kind::shutdown) {
                 told_end(event->why);
                 break;
             }
             const bool stale = !done && done.error().code == DTRUN_STALE;
-            if (stale || (event && event->kind == Event::Kind::membership)) {
+            if (stale || (event && event->kind == RankEvent::Kind::membership)) {
                 done = client->rejoin({world.now() + seconds(120), is_over});
                 placed = false;
             }

@@ -210,15 +210,15 @@ TEST_CASE("a change is told to ranks once, and who gets no place in it hears tha
     for (const ChangeReason reason : {ChangeReason::joined, ChangeReason::lost}) {
         const auto [type, payload] = host.next(rank);
         REQUIRE(type == FrameType::event);
-        CHECK(decode<Event>(payload)->generation == 2);
-        CHECK(decode<Event>(payload)->reason == reason);
+        CHECK(decode<RankEvent>(payload)->generation == 2);
+        CHECK(decode<RankEvent>(payload)->reason == reason);
     }
     rank.send(encode(Rejoin{1}));
     host.settle();
     host.living().dismiss({first_place}, 5'000);
     const auto [type, payload] = host.next(rank);
     REQUIRE(type == FrameType::event);
-    CHECK(decode<Event>(payload)->kind == Event::Kind::shutdown);
+    CHECK(decode<RankEvent>(payload)->kind == RankEvent::Kind::shutdown);
 }
 
 TEST_CASE("only a client that has said so can rejoin", "[agent][elastic]") {

@@ -467,13 +467,14 @@ const std::string& FakeServer::address() const {
 
 void FakeServer::announce(std::uint8_t kind, std::uint64_t generation, std::uint32_t grace_ms,
                           const std::string& why) {
-    state_->send_to_all(Event{static_cast<Event::Kind>(kind), generation, grace_ms, why, {}});
+    state_->send_to_all(
+        RankEvent{static_cast<RankEvent::Kind>(kind), generation, grace_ms, why, {}});
 }
 
 void FakeServer::change(std::uint64_t next, std::uint8_t reason, std::uint64_t stop_step) {
     const auto why = static_cast<ChangeReason>(reason);
     state_->write_page({next - 1, next, why, 0, stop_step});
-    state_->send_to_all(Event{Event::Kind::membership, next, 0, "hosts change", why});
+    state_->send_to_all(RankEvent{RankEvent::Kind::membership, next, 0, "hosts change", why});
 }
 
 void FakeServer::begin(std::uint64_t generation) {

@@ -14,8 +14,8 @@ bool is_readable(int fd) {
     return ::poll(&entry, 1, 0) == 1;
 }
 
-Event membership(std::uint64_t generation) {
-    return {Event::Kind::membership, generation, 0, "a host has come"};
+RankEvent membership(std::uint64_t generation) {
+    return {RankEvent::Kind::membership, generation, 0, "a host has come"};
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ TEST_CASE("events are taken in the order in which they came", "[client][event]")
     EventQueue events;
     CHECK(events.empty());
     events.add(membership(2));
-    events.add({Event::Kind::shutdown, 1, 500, "enough"});
+    events.add({RankEvent::Kind::shutdown, 1, 500, "enough"});
     CHECK(events.take().generation == 2);
     CHECK(events.take().why == "enough");
     CHECK(events.empty());
@@ -52,10 +52,10 @@ TEST_CASE("a generation that has begun is announced no more", "[client][event]")
     events.begin(2);
     CHECK(events.empty());
     CHECK_FALSE(is_readable(fd));
-    events.add({Event::Kind::shutdown, 2, 0, "enough"});
+    events.add({RankEvent::Kind::shutdown, 2, 0, "enough"});
     events.add(membership(4));
     events.begin(3);
-    CHECK(events.take().kind == Event::Kind::shutdown);
+    CHECK(events.take().kind == RankEvent::Kind::shutdown);
     CHECK(events.take().generation == 4);
 }
 

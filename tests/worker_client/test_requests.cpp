@@ -15,7 +15,7 @@ constexpr std::uint64_t kClient = 7;
 constexpr std::uint64_t kChangesMax = 64;
 
 /// Requests over a connection, and the store at the other end of it.
-class Asked final : private Connection::Handler {
+class Asked final : private ServerConnection::Handler {
 public:
     Asked() {
         auto [ours, theirs] = private_socket_pair();
@@ -68,7 +68,7 @@ private:
     bool on_lost() override { return false; }
     void on_closed() override {}
 
-    Connection connection_{*this, "the store has gone"};
+    ServerConnection connection_{*this, "the store has gone"};
     ClientMembership membership_{RankInfo{}};
     Requests requests_{connection_, membership_, kClient};
     FrameSocket store_;

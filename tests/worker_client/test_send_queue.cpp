@@ -34,7 +34,7 @@ std::string read_all(int fd) {
 
 TEST_CASE("pieces of any size are sent in order, as far as the peer reads", "[client][step]") {
     const auto [ours, theirs] = connection();
-    SendQueue queue;
+    PeerSendQueue queue;
     std::string expected;
     for (int i = 0; i < 200; ++i) {
         const std::size_t count = i % 3 == 0 ? 1 : i % 3 == 1 ? 20'000 : 70'000;
@@ -57,7 +57,7 @@ TEST_CASE("a peer is full of anything, and stuck only with what it did not ask f
           "[client][step]") {
     const std::size_t mebibytes = 1u << 20;
     const auto some = bytes(16 * mebibytes, 'x');
-    SendQueue queue;
+    PeerSendQueue queue;
     queue.add(some, true);
     CHECK_FALSE(queue.is_full());
     queue.add(bytes(1, 'x'), true);
@@ -73,7 +73,7 @@ TEST_CASE("a peer is full of anything, and stuck only with what it did not ask f
 TEST_CASE("a queue says when its connection is broken", "[client][step]") {
     auto [ours, theirs] = connection();
     theirs.reset();
-    SendQueue queue;
+    PeerSendQueue queue;
     CHECK(queue.flush(ours.get()));  // there is nothing to send
     queue.add(bytes(1, 'x'), true);
     CHECK_FALSE(queue.flush(ours.get()));

@@ -18,7 +18,7 @@ StepKey key_of(const std::string& id, const std::string& cluster = "c") {
     return StepKey::find(step).value();
 }
 
-std::string text_of(const Credentials& credentials) {
+std::string text_of(const ClientCredentials& credentials) {
     return hex(credentials.job) + hex(credentials.secret.bytes());
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("ranks with and without a secret's file do not go together", "[client]
 }
 
 TEST_CASE("a server challenges only who speaks its protocol", "[client][handshake]") {
-    const Credentials credentials = key_of("17.0").credentials_at({"n1", 20'000});
+    const ClientCredentials credentials = key_of("17.0").credentials_at({"n1", 20'000});
     std::string record(as_text(encode_hello(ClientHello{.job = credentials.job})));
     const auto first = challenge(credentials, record);
     REQUIRE(first.has_value());

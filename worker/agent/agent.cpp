@@ -504,7 +504,7 @@ void Agent::say_paused() {
 void Agent::stop(const Stop& stop) {
     say_who_waits(std::chrono::milliseconds(0), ranks::waits_elsewhere(runner_->running_ranks()));
     connections_->relay().announce(
-        {Event::Kind::shutdown, assign_.generation, stop.grace_ms, stop.why});
+        {RankEvent::Kind::shutdown, assign_.generation, stop.grace_ms, stop.why});
     if (stop.by_scheduler && !signals_.everybody_got(stop.signal))
         tasks_.spawn(stop_after(stop));
     else

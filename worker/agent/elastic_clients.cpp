@@ -125,17 +125,17 @@ void ElasticClients::announce(const Change& change, std::uint32_t grace_ms,
     ring();
     if (is_news)
         parts_.connections.relay().announce(
-            {Event::Kind::membership, change.next, grace_ms, why, change.reason});
+            {RankEvent::Kind::membership, change.next, grace_ms, why, change.reason});
 }
 
 void ElasticClients::dismiss(const std::vector<SlotIndex>& places, std::uint32_t grace_ms) {
     for (const auto& [peer, client] : clients_) {
         if (!client.ticket || std::ranges::find(places, client.place) == places.end()) continue;
-        const Event event{Event::Kind::shutdown,
-                          world_.generation,
-                          grace_ms,
-                          "this process has no place in the next generation",
-                          {}};
+        const RankEvent event{RankEvent::Kind::shutdown,
+                              world_.generation,
+                              grace_ms,
+                              "this process has no place in the next generation",
+                              {}};
         parts_.connections.send(peer, encode(event));
     }
 }

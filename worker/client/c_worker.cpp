@@ -50,7 +50,7 @@ Outcome<std::unique_ptr<Client>> start_client(const dtrun_options& options,
     auto surroundings = find_launcher(read_environment());
     if (!surroundings) return std::unexpected(surroundings.error());
     if (surroundings->info.host_name.empty()) surroundings->info.host_name = dtrun::host_name();
-    std::optional<Credentials> credentials;
+    std::optional<ClientCredentials> credentials;
     if (surroundings->daemon) {
         auto read = read_credentials(*surroundings->daemon);
         if (!read) return std::unexpected(read.error());

@@ -40,7 +40,7 @@ std::uint64_t wire_timeout(std::int64_t timeout_ms) {
 
 }  // namespace
 
-Client::Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role,
+Client::Client(Surroundings surroundings, std::optional<ClientCredentials> credentials, Role role,
                bool elastic)
     : surroundings_(std::move(surroundings)),
       credentials_(std::move(credentials)),
@@ -278,7 +278,7 @@ Outcome<void> Client::progress(std::uint64_t step, const WaitContext& context) {
     return connection_.send(encode(progress), context);
 }
 
-Outcome<Event> Client::next_event(const WaitContext& context) {
+Outcome<RankEvent> Client::next_event(const WaitContext& context) {
     if (role_ == Role::helper)
         return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");

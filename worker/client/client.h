@@ -12,7 +12,6 @@
 #include "worker/client/connect/launchers.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
-#include "worker/client/connection.h"
 #include "worker/client/event_queue.h"
 #include "worker/client/fences.h"
 #include "worker/client/first_use.h"
@@ -20,6 +19,7 @@
 #include "worker/client/loss_hooks.h"
 #include "worker/client/member_session.h"
 #include "worker/client/requests.h"
+#include "worker/client/server_connection.h"
 #include "worker/client/step/rendezvous.h"
 #include "worker/client/step_marks.h"
 
@@ -37,7 +37,7 @@ namespace dtrun::embedded {
 /// A process's connection to whoever serves its job: an agent, a daemon, rank 0 of a Slurm step, or
 /// nobody.
 ///
-/// It wires those who have a part of it each: Connection reads, waits and sends, Requests and Fences
+/// It wires those who have a part of it each: ServerConnection reads, waits and sends, Requests and Fences
 /// know what is under way, ClientMembership knows the rank's place, EventQueue what it has not heard yet,
 /// KeepAlive watches a daemon, StepRendezvous brings a Slurm step together.
 ///
@@ -49,7 +49,7 @@ namespace dtrun::embedded {
 /// Lifetime: leave() sees to it that no thread is in its functions when it is destroyed.
 /// A forked child must not use it, as threads that the child does not have may hold its locks. The
 /// child makes a Client for itself.
-class Client final : private Connection::Handler {
+class Client final : private ServerConnection::Handler {
 public:
     enum class Role {
         rank,
@@ -57,7 +57,7 @@ public:
     };
 
     /// \param elastic  the rank can go on in another generation
-    Client(Surroundings surroundings, std::optional<Credentials> credentials, Role role,
+    Client(Surroundings surroundings, std::optional<ClientCredentials> credentials, Role role,
            bool elastic = false);
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
@@ -73,7 +73,7 @@ public:
     // For a forked child: these take no lock.
     pid_t pid() const { return pid_; }
     Surroundings inherited() const;  ///< to make a helper of
-    const std::optional<Credentials>& credentials() const { return credentials_; }
+    const std::optional<ClientCredentials>& credentials() const { return credentials_; }
 
     Role role() const { return role_; }
     Launcher launcher() const { return surroundings_.launcher; }
@@ -102,7 +102,7 @@ public:
                                            std::optional<std::string_view> bytes,
                                            std::int64_t timeout_ms, std::function<bool()> give_up);
     Outcome<void> progress(std::uint64_t step, const WaitContext& context = {});
-    Outcome<Event> next_event(const WaitContext& context);
+    Outcome<RankEvent> next_event(const WaitContext& context);
     Outcome<int> event_fd();
     Outcome<void> rejoin(const WaitContext& context);
     /// Who receives what comes in.
@@ -117,7 +117,7 @@ public:
     Outcome<void> section(const Section& section, const WaitContext& context = {});
 
 private:
-    using Lock = Connection::Lock;
+    using Lock = ServerConnection::Lock;
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
     bool in_step() const { return step_.has_value(); }
@@ -147,7 +147,7 @@ private:
     void refused(const Refuse& refuse);
     void welcomed(Welcome welcome);
     void board_came();
-    void event_came(Event event);
+    void event_came(RankEvent event);
     void stopped(Stop stop);
 
     // client_member.cpp: what a daemon says to a member, as to an agent with one rank
@@ -162,10 +162,10 @@ private:
     void paused(Pause pause);
     void dismissed(const EndRanks& order);
     void say(const Bytes& frame);
-    void add_event(Event event);
+    void add_event(RankEvent event);
 
     const Surroundings surroundings_;
-    const std::optional<Credentials> credentials_;
+    const std::optional<ClientCredentials> credentials_;
     const Role role_;
     const bool elastic_;
     const pid_t pid_;
@@ -175,9 +175,9 @@ private:
     Callers callers_;
     FirstUse first_use_;  ///< of a helper
 
-    Router<> router_;        ///< what comes in
-    Router<> orders_;        ///< of a daemon to a member
-    Connection connection_;  ///< its lock guards what follows
+    Router<> router_;              ///< what comes in
+    Router<> orders_;              ///< of a daemon to a member
+    ServerConnection connection_;  ///< its lock guards what follows
     ClientMembership membership_;
     EventQueue events_;
     ChangeView changes_;

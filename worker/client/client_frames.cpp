@@ -53,7 +53,7 @@ void Client::subscribe() {
     router_.on<BoardOpened>([this](const BoardOpened&) { board_came(); });
     router_.on<Refuse>(this, &Client::refused);
     router_.on<Welcome>(this, &Client::welcomed);
-    router_.on<Event>(this, &Client::event_came);
+    router_.on<RankEvent>(this, &Client::event_came);
     router_.on<Stop>(this, &Client::stopped);
     if (is_member()) subscribe_member();
 }
@@ -88,10 +88,10 @@ void Client::board_came() {
     if (descriptors.size() == 2) changes_.map(descriptors[0], std::move(descriptors[1]));
 }
 
-void Client::event_came(Event event) {
-    if (event.kind == Event::Kind::shutdown && launcher() == Launcher::agent)
+void Client::event_came(RankEvent event) {
+    if (event.kind == RankEvent::Kind::shutdown && launcher() == Launcher::agent)
         job_ended_ = event.why;
-    if (event.kind == Event::Kind::membership) {
+    if (event.kind == RankEvent::Kind::membership) {
         if (event.generation <= generation()) return;  // it has begun
         changes_.note({generation(), event.generation, event.reason, 0, 0});
         if (is_over()) {
@@ -106,10 +106,10 @@ void Client::event_came(Event event) {
 void Client::stopped(Stop stop) {
     if (std::exchange(ending_, true)) return;
     job_ended_ = stop.why;
-    add_event({Event::Kind::shutdown, generation(), stop.grace_ms, std::move(stop.why), {}});
+    add_event({RankEvent::Kind::shutdown, generation(), stop.grace_ms, std::move(stop.why), {}});
 }
 
-void Client::add_event(Event event) {
+void Client::add_event(RankEvent event) {
     events_.add(std::move(event));
     connection_.changed();
 }

@@ -60,7 +60,7 @@ void Client::prepared(const Prepare&) {
 void Client::notified(const Notify& notice) {
     if (notice.generation <= generation()) return;
     changes_.note({generation(), notice.generation, notice.reason, 0, notice.stop_step});
-    add_event({Event::Kind::membership, notice.generation, 0, "hosts change", notice.reason});
+    add_event({RankEvent::Kind::membership, notice.generation, 0, "hosts change", notice.reason});
 }
 
 void Client::ready_to_commit(const QueryCommit& query_commit) {
@@ -69,7 +69,7 @@ void Client::ready_to_commit(const QueryCommit& query_commit) {
 
 void Client::connections_reset(const ResetConnections& reset_connections) {
     if (reset_connections.world && reset_connections.generation == generation())
-        event_came({Event::Kind::membership, generation() + 1, 0,
+        event_came({RankEvent::Kind::membership, generation() + 1, 0,
                     "a rank of this generation is lost", ChangeReason::lost});
 }
 
@@ -77,7 +77,7 @@ void Client::paused(Pause pause) {
     if (generation() == 0) return say(encode(Paused{pause.generation}));  // it runs nothing yet
     pausing_ = pause.generation;
     changes_.note({generation(), pause.generation, ChangeReason::restarted, 0, 0});
-    add_event({Event::Kind::membership, pause.generation, 0, std::move(pause.why),
+    add_event({RankEvent::Kind::membership, pause.generation, 0, std::move(pause.why),
                ChangeReason::restarted});
 }
 

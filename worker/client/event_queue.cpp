@@ -16,21 +16,21 @@ void control(const Fd& poll, int operation, int fd) {
 
 }  // namespace
 
-void EventQueue::add(Event event) {
+void EventQueue::add(RankEvent event) {
     events_.push_back(std::move(event));
     show();
 }
 
-Event EventQueue::take() {
-    Event event = std::move(events_.front());
+RankEvent EventQueue::take() {
+    RankEvent event = std::move(events_.front());
     events_.pop_front();
     show();
     return event;
 }
 
 void EventQueue::begin(std::uint64_t generation) {
-    std::erase_if(events_, [&](const Event& event) {
-        return event.kind == Event::Kind::membership && event.generation <= generation;
+    std::erase_if(events_, [&](const RankEvent& event) {
+        return event.kind == RankEvent::Kind::membership && event.generation <= generation;
     });
     show();
 }

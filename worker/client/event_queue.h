@@ -19,8 +19,8 @@ namespace dtrun::embedded {
 class EventQueue {
 public:
     bool empty() const { return events_.empty(); }
-    void add(Event event);
-    Event take();  ///< requires !empty()
+    void add(RankEvent event);
+    RankEvent take();  ///< requires !empty()
     /// Drops announcements of generations up to this one, which has begun.
     void begin(std::uint64_t generation);
     /// Ends the queue: fd() becomes readable, so that who polls it looks and learns why.
@@ -34,7 +34,7 @@ public:
 private:
     void show();
 
-    std::deque<Event> events_;
+    std::deque<RankEvent> events_;
     bool closed_ = false;
     int watched_ = -1;
     Fd poll_;    ///< epoll of the watched connection and of signal_

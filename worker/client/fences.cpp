@@ -11,7 +11,7 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
                                               std::function<bool()> give_up) {
     Call call;
     WaitContext context{moment_after(timeout_ms), std::move(give_up)};
-    Connection::Lock lock = connection_.lock();
+    ServerConnection::Lock lock = connection_.lock();
     const RankInfo& info = membership_.rank_info();
     const Rank rank{info.rank};
     call.fence.generation = membership_.generation();

@@ -3,7 +3,7 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
-#include "worker/client/connection.h"
+#include "worker/client/server_connection.h"
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ class Fences {
 public:
     /// \param group_client  by which a daemon that has not numbered the ranks knows this process;
     ///                      otherwise nothing
-    Fences(Connection& connection, const ClientMembership& membership,
+    Fences(ServerConnection& connection, const ClientMembership& membership,
            std::optional<std::uint64_t> group_client)
         : connection_(connection), membership_(membership), group_client_(group_client) {}
 
@@ -44,7 +44,7 @@ public:
     void add_unfinished(std::vector<Bytes>& frames) const;
 
 private:
-    struct Call : Connection::Waiter {
+    struct Call : ServerConnection::Waiter {
         Fence fence;
         std::optional<GroupFence> of_group;  ///< the same, if there is a group_client_
         Bytes frame;
@@ -54,7 +54,7 @@ private:
     Outcome<std::vector<FenceEntry>> result_of(Call& call) const;
     static Bytes give_up_frame(const Call& call, std::string why);
 
-    Connection& connection_;
+    ServerConnection& connection_;
     const ClientMembership& membership_;
     const std::optional<std::uint64_t> group_client_;
     std::vector<Call*> calls_;

@@ -10,8 +10,8 @@ constexpr std::chrono::milliseconds kMutePause{500};
 
 }  // namespace
 
-KeepAlive::KeepAlive(Connection& connection, const DaemonAddress& daemon,
-                     const Credentials& credentials, First first)
+KeepAlive::KeepAlive(ServerConnection& connection, const DaemonAddress& daemon,
+                     const ClientCredentials& credentials, First first)
     : connection_(connection),
       daemon_(daemon),
       credentials_(credentials),

@@ -5,7 +5,7 @@
 #include "rendezvous/wire/heartbeat.h"
 #include "worker/client/connect/daemon.h"
 #include "worker/client/connect/wait_context.h"
-#include "worker/client/connection.h"
+#include "worker/client/server_connection.h"
 
 #include <chrono>
 #include <functional>
@@ -28,8 +28,8 @@ public:
     /// What a new connection begins with, made with the lock held.
     using First = std::function<std::vector<Bytes>(const FrameSocket&)>;
 
-    KeepAlive(Connection& connection, const DaemonAddress& daemon, const Credentials& credentials,
-              First first);
+    KeepAlive(ServerConnection& connection, const DaemonAddress& daemon,
+              const ClientCredentials& credentials, First first);
     ~KeepAlive();
     KeepAlive(const KeepAlive&) = delete;
     KeepAlive& operator=(const KeepAlive&) = delete;
@@ -51,16 +51,16 @@ public:
     void report(const RankProgress& progress) { progress_ = progress; }
 
 private:
-    using Lock = Connection::Lock;
+    using Lock = ServerConnection::Lock;
 
     void run();
     void beat(Lock& lock);
     void send_unsent(Lock& lock);
     void reconnect(Lock& lock);
 
-    Connection& connection_;
+    ServerConnection& connection_;
     const DaemonAddress& daemon_;
-    const Credentials& credentials_;
+    const ClientCredentials& credentials_;
     const First first_;
     ConditionVariable tick_;
     std::function<Bytes()> unsent_;

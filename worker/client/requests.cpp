@@ -190,7 +190,7 @@ Outcome<void> Requests::take_turn(Lock& lock, const WaitContext& context) {
         ++changes_;
         return {};
     }
-    Connection::Waiter turn;
+    ServerConnection::Waiter turn;
     turns_.push_back(&turn);
     const auto waited = connection_.wait(lock, turn, context);
     if (!waited) std::erase(turns_, &turn);

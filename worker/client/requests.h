@@ -4,7 +4,7 @@
 #include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
-#include "worker/client/connection.h"
+#include "worker/client/server_connection.h"
 
 #include <cstdint>
 #include <deque>
@@ -31,7 +31,7 @@ namespace dtrun::embedded {
 class Requests {
 public:
     /// \param client  the id under which the other side knows them
-    Requests(Connection& connection, const ClientMembership& membership, std::uint64_t client)
+    Requests(ServerConnection& connection, const ClientMembership& membership, std::uint64_t client)
         : connection_(connection), membership_(membership), client_(client) {}
 
     /// Sends a request and waits for its results, a MessagePack array. One that nobody waits for any
@@ -55,7 +55,7 @@ private:
         std::uint64_t client = 0;
         std::uint64_t last_id = 0;
     };
-    struct Call : Connection::Waiter {
+    struct Call : ServerConnection::Waiter {
         Op op{};
         std::uint64_t id = 0;  ///< 0: it has none, and was not sent
         Lane lane;             ///< of a pop
@@ -66,7 +66,7 @@ private:
         Status status{};
         Bytes results;
     };
-    using Lock = Connection::Lock;
+    using Lock = ServerConnection::Lock;
 
     Outcome<void> take_turn(Lock& lock, const WaitContext& context);
     void give_turn(Call& call);
@@ -82,15 +82,15 @@ private:
 
     static constexpr int kChangesMax = 64;
 
-    Connection& connection_;
+    ServerConnection& connection_;
     const ClientMembership& membership_;
     const std::uint64_t client_;
     std::vector<Call*> calls_;             ///< by id, but for pops
     std::map<std::uint64_t, Call*> pops_;  ///< by their lanes' clients
     std::vector<Lane> idle_;               ///< lanes whose pops have been answered
     std::deque<Bytes> left_;  ///< what ends pops that were given up, in case it was not heard
-    std::deque<Connection::Waiter*> turns_;  ///< changes that are too many
-    int changes_ = 0;                        ///< under way
+    std::deque<ServerConnection::Waiter*> turns_;  ///< changes that are too many
+    int changes_ = 0;                              ///< under way
     std::uint64_t last_id_ = 0;
 };
 

@@ -32,7 +32,7 @@ TEST_CASE("a sweep's options are read", "[lab][rank]") {
     REQUIRE(options.has_value());
     CHECK(options->command == Command::sweep);
     CHECK(options->backend == "gloo");
-    CHECK(options->sweep.ops == std::vector{Op::allreduce, Op::reduce_scatter});
+    CHECK(options->sweep.ops == std::vector{CollectiveOp::allreduce, CollectiveOp::reduce_scatter});
     CHECK(options->sweep.sizes == std::vector<std::size_t>{4, 1'048'576});
     CHECK(options->sweep.dtypes == std::vector{DType::f32, DType::bf16});
     CHECK(options->sweep.formats == std::vector<std::optional<Format>>{std::nullopt, Format::e4m3});

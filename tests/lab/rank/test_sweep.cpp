@@ -34,11 +34,11 @@ TEST_CASE("iterations fit the time, and there is always one", "[lab][rank]") {
 }
 
 TEST_CASE("only what can be measured is", "[lab][rank]") {
-    CHECK(makes_sense(Op::allreduce, DType::f32, Format::f16, 2));
-    CHECK_FALSE(makes_sense(Op::allreduce, DType::f64, Format::f16, 2));
-    CHECK_FALSE(makes_sense(Op::reduce, DType::f32, Format::f16, 2));
-    CHECK(makes_sense(Op::reduce, DType::f64, std::nullopt, 2));
-    CHECK_FALSE(makes_sense(Op::sendrecv, DType::f64, std::nullopt, 1));
+    CHECK(makes_sense(CollectiveOp::allreduce, DType::f32, Format::f16, 2));
+    CHECK_FALSE(makes_sense(CollectiveOp::allreduce, DType::f64, Format::f16, 2));
+    CHECK_FALSE(makes_sense(CollectiveOp::reduce, DType::f32, Format::f16, 2));
+    CHECK(makes_sense(CollectiveOp::reduce, DType::f64, std::nullopt, 2));
+    CHECK_FALSE(makes_sense(CollectiveOp::sendrecv, DType::f64, std::nullopt, 1));
 }
 
 TEST_CASE("a sweep with one rank has a right row for every combination", "[lab][rank]") {
@@ -97,7 +97,7 @@ TEST_CASE("what can be done in place is right there, too", "[lab][rank]") {
     CHECK(wrong == 0);
     CHECK(in_place ==
           6 * 2 * 2);  // allreduce, allgather, reduce_scatter, reduce, gather and scatter
-    CHECK_FALSE(has_in_place(Op::broadcast));
+    CHECK_FALSE(has_in_place(CollectiveOp::broadcast));
 }
 
 TEST_CASE("a sweep takes about the time that it is given", "[lab][rank]") {
@@ -106,7 +106,7 @@ TEST_CASE("a sweep takes about the time that it is given", "[lab][rank]") {
     const auto comm = Comm::create(*group, "auto", false);
     REQUIRE(comm.has_value());
     SweepOptions options;
-    options.ops = {Op::allreduce};
+    options.ops = {CollectiveOp::allreduce};
     options.sizes = {1u << 20};
     options.dtypes = {DType::f32};
     options.formats = {std::nullopt};

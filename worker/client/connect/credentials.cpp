@@ -54,7 +54,7 @@ Outcome<Secret> read_secret(const std::string& file, int fd) {
     return *secret;
 }
 
-Credentials derive_credentials(const Secret& from, std::string_view role, const JobId& job) {
+ClientCredentials derive_credentials(const Secret& from, std::string_view role, const JobId& job) {
     return {job, Secret(hmac_sha256(from.bytes(), {as_bytes(role), job}))};
 }
 

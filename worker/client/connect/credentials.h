@@ -11,7 +11,7 @@
 namespace dtrun::embedded {
 
 /// What proves that a connection's two ends belong to a job.
-struct Credentials {
+struct ClientCredentials {
     JobId job{};
     Secret secret;  ///< the job's
 };
@@ -27,7 +27,7 @@ inline std::string_view as_text(std::span<const std::uint8_t> bytes) {
 Outcome<Secret> read_secret(const std::string& file, int fd = -1);
 
 /// A secret that is made from another one, for the job `job`.
-Credentials derive_credentials(const Secret& from, std::string_view role, const JobId& job);
+ClientCredentials derive_credentials(const Secret& from, std::string_view role, const JobId& job);
 
 /// The first 16 bytes of the SHA-256 of `name`.
 JobId job_id_of(std::string_view name);

@@ -14,14 +14,14 @@ constexpr std::chrono::milliseconds kPauseMax{500};
 
 }  // namespace
 
-Outcome<Credentials> read_credentials(const DaemonAddress& address) {
+Outcome<ClientCredentials> read_credentials(const DaemonAddress& address) {
     const auto secret = read_secret(address.secret_file, address.secret_fd);
     if (!secret) return std::unexpected(secret.error());
     return derive_credentials(*secret, "dtrun job secret",
                               job_id_of("dtrun job " + address.job_name));
 }
 
-Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const Credentials& credentials,
+Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const ClientCredentials& credentials,
                                  bool known, const WaitContext& context) {
     Retry retry(kPauseMin, kPauseMax);
     for (;;) {

@@ -24,7 +24,7 @@ Outcome<void> check_preamble(const std::optional<Preamble>& theirs) {
     return {};
 }
 
-Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials,
+Outcome<void> authenticate(FrameSocket& socket, const ClientCredentials& credentials,
                            WaitContext context) {
     context.deadline = std::min(context.deadline, now() + kHandshakeTime);
     const ClientRecord ours =
@@ -43,7 +43,7 @@ Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials,
     return {};
 }
 
-Outcome<Challenge> challenge(const Credentials& credentials, std::string_view client) {
+Outcome<Challenge> challenge(const ClientCredentials& credentials, std::string_view client) {
     const auto record = record_of<ClientRecord>(client);
     if (auto fits = check_preamble(decode_preamble(record)); !fits)
         return std::unexpected(fits.error());

@@ -21,7 +21,7 @@ Outcome<void> check_preamble(const std::optional<Preamble>& theirs);
 
 /// The client's side, within kHandshakeTime.
 /// Failures: closed, timed_out, cancelled, refused (no dtrun, another secret, job or version)
-Outcome<void> authenticate(FrameSocket& socket, const Credentials& credentials,
+Outcome<void> authenticate(FrameSocket& socket, const ClientCredentials& credentials,
                            WaitContext context);
 
 /// The server's half of the authentication: its answer to a client's record, and the proof that the
@@ -33,6 +33,6 @@ struct Challenge {
 };
 /// \param client  ClientHello::kBytes
 /// Failures: refused (no dtrun, another version, or it wants encryption)
-Outcome<Challenge> challenge(const Credentials& credentials, std::string_view client);
+Outcome<Challenge> challenge(const ClientCredentials& credentials, std::string_view client);
 
 }  // namespace dtrun::embedded

@@ -79,7 +79,7 @@ Outcome<void> StepKey::take_credential(const std::string& credential) {
     return {};
 }
 
-Credentials StepKey::credentials_at(const StepAddress& address) const {
+ClientCredentials StepKey::credentials_at(const StepAddress& address) const {
     const JobId job = job_id_of(fmt::format("{}{}\n{}", name_, address.node, address.port));
     return derive_credentials(secret_, "dtrun step secret", job);
 }

@@ -51,7 +51,7 @@ public:
     /// The others: learns the secret. Failures: refused (not of our user), closed (munged)
     Outcome<void> take_credential(const std::string& credential);
     /// Once the secret is known.
-    Credentials credentials_at(const StepAddress& address) const;
+    ClientCredentials credentials_at(const StepAddress& address) const;
 
 private:
     explicit StepKey(const SlurmStep& step);

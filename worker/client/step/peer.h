@@ -39,7 +39,7 @@ public:
     /// It is read although it is full: it may read nothing because it waits for us to read first.
     bool heard_though_full = false;
 
-    SendQueue out;  ///< what it is sent
+    PeerSendQueue out;  ///< what it is sent
 
     int fd() const { return socket_.get(); }
     bool is_stranger() const { return stage < Stage::rank; }

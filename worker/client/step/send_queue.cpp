@@ -14,19 +14,19 @@ constexpr std::size_t kPiecesMax = 64;  // in one sendmsg()
 
 }  // namespace
 
-void SendQueue::add(std::shared_ptr<const Bytes> bytes, bool asked) {
+void PeerSendQueue::add(std::shared_ptr<const Bytes> bytes, bool asked) {
     bytes_ += bytes->size();
     if (!asked) unasked_bytes_ += bytes->size();
-    pieces_.push_back({std::move(bytes), asked});
+    chunks_.push_back({std::move(bytes), asked});
 }
 
-bool SendQueue::flush(int socket) {
-    while (!pieces_.empty()) {
+bool PeerSendQueue::flush(int socket) {
+    while (!chunks_.empty()) {
         std::array<iovec, kPiecesMax> pieces;
         std::size_t count = 0;
-        for (; count < std::min(pieces_.size(), kPiecesMax); ++count) {
+        for (; count < std::min(chunks_.size(), kPiecesMax); ++count) {
             const std::size_t skipped = count == 0 ? sent_ : 0;
-            const Bytes& bytes = *pieces_[count].bytes;
+            const Bytes& bytes = *chunks_[count].bytes;
             char* data = const_cast<char*>(bytes.data());  // iovec knows no const
             pieces[count] = {data + skipped, bytes.size() - skipped};
         }
@@ -38,11 +38,11 @@ bool SendQueue::flush(int socket) {
         bytes_ -= static_cast<std::size_t>(n);
         sent_ += static_cast<std::size_t>(n);
         sent_bytes_ += static_cast<std::uint64_t>(n);
-        while (!pieces_.empty() && sent_ >= pieces_.front().bytes->size()) {
-            const std::size_t size = pieces_.front().bytes->size();
+        while (!chunks_.empty() && sent_ >= chunks_.front().bytes->size()) {
+            const std::size_t size = chunks_.front().bytes->size();
             sent_ -= size;
-            if (!pieces_.front().asked) unasked_bytes_ -= size;
-            pieces_.pop_front();
+            if (!chunks_.front().asked) unasked_bytes_ -= size;
+            chunks_.pop_front();
         }
     }
     return true;

@@ -86,7 +86,7 @@ private:
 
     const SlurmStep step_;
     std::string greeting_;
-    Credentials credentials_;
+    ClientCredentials credentials_;
     PrivateFd own_end_;
     StepPoll poll_;
     StepRoster roster_;

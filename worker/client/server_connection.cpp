@@ -1,4 +1,4 @@
-#include "worker/client/connection.h"
+#include "worker/client/server_connection.h"
 
 #include <utility>
 
@@ -15,15 +15,15 @@ constexpr std::chrono::seconds kReadingTime{1};
 
 }  // namespace
 
-void Connection::Waiter::finish() {
+void ServerConnection::Waiter::finish() {
     done = true;
     wake.notify_one();
 }
 
-Connection::Connection(Handler& handler, std::string end_text)
+ServerConnection::ServerConnection(Handler& handler, std::string end_text)
     : handler_(handler), end_text_(std::move(end_text)) {}
 
-Outcome<void> Connection::wait(Lock& lock, Waiter& waiter, const WaitContext& asked) {
+Outcome<void> ServerConnection::wait(Lock& lock, Waiter& waiter, const WaitContext& asked) {
     WaitContext context = asked;
     const bool has_begun_in_time = !context.over();
     waiters_.push_back(&waiter);
@@ -65,21 +65,21 @@ Outcome<void> Connection::wait(Lock& lock, Waiter& waiter, const WaitContext& as
     return std::unexpected(*closed_);
 }
 
-void Connection::changed() {
+void ServerConnection::changed() {
     for (Waiter* listener : listeners_) listener->finish();
 }
 
-void Connection::find_reader() {
+void ServerConnection::find_reader() {
     if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
 }
 
-void Connection::read_pending(Lock& lock) {
+void ServerConnection::read_pending(Lock& lock) {
     if (!reading_) read_once(lock, now());
 }
 
 /// Reads what comes until then, and hands it out.
 /// \return whether nothing came: a signal, or it is time
-bool Connection::read_once(Lock& lock, Moment until) {
+bool ServerConnection::read_once(Lock& lock, Moment until) {
     reading_ = true;
     lock.unlock();
     const FrameSocket::Got got = socket_.receive(until);
@@ -95,7 +95,7 @@ bool Connection::read_once(Lock& lock, Moment until) {
 }
 
 /// Hands out every whole frame that was read.
-void Connection::hand_out() {
+void ServerConnection::hand_out() {
     for (;;) {
         const auto frame = socket_.next();
         if (frame && !*frame) return;
@@ -106,19 +106,19 @@ void Connection::hand_out() {
     }
 }
 
-void Connection::lose(std::string why) {
+void ServerConnection::lose(std::string why) {
     if (!open_) return;
     open_ = false;
     rest_.clear();
     if (!handler_.on_lost()) close({DTRUN_CLOSED, std::move(why)});
 }
 
-void Connection::cut(std::string why) {
+void ServerConnection::cut(std::string why) {
     shut_down();
     if (!reading_) lose(std::move(why));
 }
 
-void Connection::close(Failure why) {
+void ServerConnection::close(Failure why) {
     if (closed_) return;
     closed_ = std::move(why);
     socket_.shut_down();
@@ -126,8 +126,8 @@ void Connection::close(Failure why) {
     handler_.on_closed();
 }
 
-Outcome<void> Connection::open(FrameSocket socket,
-                               const std::function<std::vector<Bytes>(const FrameSocket&)>& first) {
+Outcome<void> ServerConnection::open(
+    FrameSocket socket, const std::function<std::vector<Bytes>(const FrameSocket&)>& first) {
     Lock lock(mutex_);
     (void)begin_sending(lock, {});
     socket_ = std::move(socket);
@@ -143,7 +143,7 @@ Outcome<void> Connection::open(FrameSocket socket,
 }
 
 /// Waits until nobody else sends, and what others have left has gone.
-Outcome<void> Connection::begin_sending(Lock& lock, const WaitContext& context) {
+Outcome<void> ServerConnection::begin_sending(Lock& lock, const WaitContext& context) {
     for (;;) {
         const Moment until = context.slice();
         if (!sending_) {
@@ -173,7 +173,7 @@ Outcome<void> Connection::begin_sending(Lock& lock, const WaitContext& context) 
 
 /// Sends until then, and keeps the rest; for who has begun to send. A connection that is broken has no rest.
 /// \return whether it is not broken
-bool Connection::send_part(Lock& lock, std::string_view bytes, Moment until) {
+bool ServerConnection::send_part(Lock& lock, std::string_view bytes, Moment until) {
     if (!open_) return true;
     lock.unlock();
     const auto sent = socket_.send_some(bytes, until);
@@ -182,17 +182,17 @@ bool Connection::send_part(Lock& lock, std::string_view bytes, Moment until) {
     return sent.has_value();
 }
 
-void Connection::end_sending() {
+void ServerConnection::end_sending() {
     sending_ = false;
     may_send_.notify_one();
 }
 
-Outcome<void> Connection::send(std::string_view frame, const WaitContext& context) {
+Outcome<void> ServerConnection::send(std::string_view frame, const WaitContext& context) {
     return send_next([frame] { return frame; }, context);
 }
 
-Outcome<void> Connection::send_next(const std::function<std::string_view()>& make,
-                                    const WaitContext& context) {
+Outcome<void> ServerConnection::send_next(const std::function<std::string_view()>& make,
+                                          const WaitContext& context) {
     Lock lock(mutex_);
     if (auto begun = begin_sending(lock, context); !begun) return begun;
     (void)send_part(lock, make(), context.slice());
@@ -204,7 +204,7 @@ Outcome<void> Connection::send_next(const std::function<std::string_view()>& mak
     return gone;
 }
 
-void Connection::send_if_idle(std::string_view frame, Moment until) {
+void ServerConnection::send_if_idle(std::string_view frame, Moment until) {
     Lock lock(mutex_);
     if (sending_ || !open_) return;
     sending_ = true;
@@ -213,7 +213,7 @@ void Connection::send_if_idle(std::string_view frame, Moment until) {
     end_sending();
 }
 
-void Connection::finish(const std::function<std::vector<Bytes>()>& last, std::string why) {
+void ServerConnection::finish(const std::function<std::vector<Bytes>()>& last, std::string why) {
     Lock lock(mutex_);
     end_text_ = std::move(why);
     const WaitContext context{now() + kFinishTime, {}};

@@ -1,4 +1,4 @@
-#include "worker/client/connection.h"
+#include "worker/client/server_connection.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/messages_of.h"
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 const std::string kEnd = "the other side has gone";
 
 /// A connection whose frames name the waiter that they are for, and the other side of it.
-class Talk final : private Connection::Handler {
+class Talk final : private ServerConnection::Handler {
 public:
     explicit Talk(bool comes_back = false) : comes_back_(comes_back) { open({}); }
 
@@ -29,8 +29,8 @@ public:
     }
     /// Waits for the frame of that name.
     Outcome<void> wait_for(const std::string& name, const WaitContext& context = {}) {
-        Connection::Waiter waiter;
-        Connection::Lock lock = connection.lock();
+        ServerConnection::Waiter waiter;
+        ServerConnection::Lock lock = connection.lock();
         waiters_[name] = &waiter;
         const auto waited = connection.wait(lock, waiter, context);
         waiters_.erase(name);
@@ -54,7 +54,7 @@ public:
         }
     }
 
-    Connection connection{*this, kEnd};
+    ServerConnection connection{*this, kEnd};
     FrameSocket other;
     std::atomic<int> lost{0};
     int closed = 0;
@@ -75,7 +75,7 @@ private:
     void on_closed() override { ++closed; }
 
     const bool comes_back_;
-    std::map<std::string, Connection::Waiter*> waiters_;
+    std::map<std::string, ServerConnection::Waiter*> waiters_;
 };
 
 Bytes event(const std::string& name) {
@@ -179,7 +179,7 @@ TEST_CASE("what is ready counts, even if the connection has ended meanwhile", "[
     std::atomic<bool> looked{false};
     Outcome<void> waited;
     std::thread waits([&] {
-        Connection::Lock lock = talk.connection.lock();
+        ServerConnection::Lock lock = talk.connection.lock();
         const auto is_ready = [&] {
             looked = true;
             return ready;

@@ -27,7 +27,7 @@ namespace dtrun::embedded {
 /// Locks: lock() guards all that the handler and its waiters change, too, and is never held while a
 /// thread waits or sends. One thread sends at a time, and one reads; the socket is replaced with the
 /// lock held by the one that sends, while nobody reads, so it stays for either.
-class Connection {
+class ServerConnection {
 public:
     using Lock = std::unique_lock<Mutex>;
 
@@ -56,9 +56,9 @@ public:
     };
 
     /// \param end_text  why it is closed when the other side ends it
-    Connection(Handler& handler, std::string end_text);
-    Connection(const Connection&) = delete;
-    Connection& operator=(const Connection&) = delete;
+    ServerConnection(Handler& handler, std::string end_text);
+    ServerConnection(const ServerConnection&) = delete;
+    ServerConnection& operator=(const ServerConnection&) = delete;
 
     Lock lock() const { return Lock(mutex_); }
 
@@ -133,7 +133,7 @@ private:
 };
 
 template <class Ready>
-Outcome<void> Connection::wait_until(Lock& lock, Ready ready, const WaitContext& context) {
+Outcome<void> ServerConnection::wait_until(Lock& lock, Ready ready, const WaitContext& context) {
     while (!ready()) {
         Waiter waiter;
         listeners_.push_back(&waiter);
