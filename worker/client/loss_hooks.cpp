@@ -28,7 +28,7 @@ LossHooks::~LossHooks() {
 
 Outcome<std::uint64_t> LossHooks::add(std::function<void()> lost) {
     const Lock lock(mutex_);
-    if (changes_.has_page() && !thread_.joinable()) {
+    if (changes_.has_board() && !thread_.joinable()) {
         wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         if (!wake_) return failure(DTRUN_INTERNAL, "{}", std::strerror(errno));
         thread_ = Thread([this] { run(); });

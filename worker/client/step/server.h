@@ -69,7 +69,7 @@ private:
     void cut_off_late_strangers();
     void flush();
 
-    // step_server_peers.cpp: what peers say
+    // server_peers.cpp: what peers say
     Result<void> on_received(StepPeer& peer) override;
     void on_lost(const StepPeer& peer) override;
     Result<void> on_record(StepPeer& peer, std::string_view record);
