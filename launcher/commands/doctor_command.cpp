@@ -172,7 +172,7 @@ int run_doctor(cli::Words words, plan::EnvironmentView environment) {
     if (std::ranges::none_of(parsed.given, waits)) options.connect_timeout = kConnectTimeout;
     auto spec = plan_of(std::move(options), environment);
     if (!spec) return cli::complain(spec.error());
-    if (spec->allocation && spec->allocation->is_bystander) {
+    if (spec->is_bystander) {
         log::info("task 0 of this Slurm step examines the hosts; nothing to do here");
         return 0;
     }

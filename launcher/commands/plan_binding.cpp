@@ -94,8 +94,7 @@ Result<PlannedBinding> plan_binding(const plan::JobSpec& spec) {
     const BindingRequest request = plan::binding_request(spec.options);
     if (request.needs_topology() || request.cpus_per_rank > 0)
         shown.asked = fmt::format("{}", fmt::join(plan::binding_words(request), " "));
-    const auto scheduler_cpus =
-        static_cast<std::uint32_t>(spec.allocation ? spec.allocation->cpus_per_rank : 0);
+    const auto scheduler_cpus = static_cast<std::uint32_t>(spec.cpus_per_rank);
     const bool sets_threads = std::ranges::find(spec.contracts, "torch") != spec.contracts.end();
     for (const plan::JobHost& host : spec.hosts) {
         const bool is_ours = sets_threads && !variable_of(host, kThreads);

@@ -106,7 +106,7 @@ std::string binding_text(const PlannedBinding& binding) {
 
 /// Why hosts are reached by ssh although nobody has asked for that.
 std::string reasons_for_ssh(const plan::JobSpec& spec) {
-    if (!spec.ssh.command.empty()) return {};
+    if (!spec.access.ssh.command.empty()) return {};
     std::map<std::string, std::vector<std::string>> hosts;
     for (const plan::JobHost& host : spec.hosts)
         if (host.ssh && !host.ssh->only_ssh.empty())
@@ -177,7 +177,7 @@ std::string plan_text(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     if (!spec.contracts.empty())
         text += fmt::format("variables:  those of {} (dtrun help environment)\n",
                             join_names(spec.contracts, spec.contracts.size()));
-    for (const auto& [name, value] : spec.env_added)
+    for (const auto& [name, value] : spec.environment.added)
         text += fmt::format("env added:  {}={}\n", name,
                             shows_values(spec) ? shell_quote(value) : "...");
     text += binding_text(binding);
@@ -201,7 +201,7 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
                        {"world_size", spec.sources.world_size}};
     plan["contracts"] = json::array(spec.contracts.begin(), spec.contracts.end());
     json::object environment;
-    for (const auto& [name, value] : spec.env_added)
+    for (const auto& [name, value] : spec.environment.added)
         environment[name] = shows_values(spec) ? json::value(value) : json::value(nullptr);
     plan["environment"] = std::move(environment);
     json::array hosts;

@@ -52,7 +52,7 @@ int run_options(plan::Options options, plan::EnvironmentView environment) {
     }
     if (const auto apart = plan::check_one_machine(*spec); !apart)
         return cli::complain(apart.error());
-    if (plan == plan::PlanFormat::none && spec->allocation && spec->allocation->is_bystander) {
+    if (plan == plan::PlanFormat::none && spec->is_bystander) {
         log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
         return 0;
     }

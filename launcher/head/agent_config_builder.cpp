@@ -97,8 +97,7 @@ AgentConfig AgentConfigBuilder::common() const {
     const std::uint64_t window = kOutputBytesMax / std::max(hosts_.count(), 1u);
     config.output_window_bytes =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
-    if (spec_.allocation)
-        config.cpus_per_rank = static_cast<std::uint32_t>(spec_.allocation->cpus_per_rank);
+    config.cpus_per_rank = static_cast<std::uint32_t>(spec_.cpus_per_rank);
     config.contracts = spec_.contracts;
     std::vector<std::string> names;
     std::vector<int> ranks;

@@ -78,7 +78,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         phase("srun");
         auto argv = srun_command(spec_, {&host, 1}, command);
         argv.insert(argv.begin() + 1, "--unbuffered");  // frames are no lines, for which srun waits
-        auto here = start_here(argv, spec_.srun_env, SIGTERM);
+        auto here = start_here(argv, spec_.access.srun_env, SIGTERM);
         co_return here;
     }
     if (target.transport == plan::Transport::ssh_command) {
@@ -127,7 +127,7 @@ asio::awaitable<Result<transport::SshSettings>> PlannedChannels::settings_of(Hos
     const plan::JobHost& target = spec_.hosts[host];
     if (target.ssh) co_return *target.ssh;
     const auto work = [host = target.host,
-                       options = spec_.ssh]() -> Result<transport::SshSettings> {
+                       options = spec_.access.ssh]() -> Result<transport::SshSettings> {
         const auto config = transport::SshConfig::read();
         if (!config) return std::unexpected(config.error());
         return config->find(host, options);
@@ -143,11 +143,12 @@ Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId ho
                                                                        const std::string& why,
                                                                        Deadline deadline) {
     const auto limit = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
-    const auto argv = ssh_command_line(spec_.ssh, spec_.hosts[host].host, command, limit);
+    const auto argv = ssh_command_line(spec_.access.ssh, spec_.hosts[host].host, command, limit);
     auto here = start_here(argv, own_environment(), SIGTERM);
     if (here || here.error().code == Errc::internal) return here;
     const std::string& cause = here.error().message;
-    if (!spec_.ssh.command.empty()) return fail(Errc::invalid_input, "--ssh-command: {}", cause);
+    if (!spec_.access.ssh.command.empty())
+        return fail(Errc::invalid_input, "--ssh-command: {}", cause);
     return fail(Errc::invalid_input, "only ssh can log in there, because of {}, and {}", why,
                 cause);
 }

@@ -458,8 +458,8 @@ bool OwnAssigner::meets_at_master() const {
     const plan::JobSpec& spec = context_.spec;
     if (contracts::needs_nodes(spec.contracts)) return true;
     const bool torch = std::ranges::count(spec.contracts, "torch") > 0;
-    const bool elsewhere =
-        std::ranges::count(spec.env_added, "MASTER_ADDR", &plan::Options::Variable::first) > 0;
+    const bool elsewhere = std::ranges::count(spec.environment.added, "MASTER_ADDR",
+                                              &plan::Options::Variable::first) > 0;
     return torch && !elsewhere && spec.options.torch_store != TorchStore::proxy;
 }
 

@@ -33,6 +33,13 @@ std::string start_script() {
         transport::kPacking);
 }
 
+/// Whether the nodes of the allocation have different numbers of GPUs.
+bool gpus_differ(const plan::JobSpec& spec) {
+    const auto& nodes = spec.access.allocation->nodes;
+    return std::ranges::adjacent_find(nodes, std::ranges::not_equal_to{},
+                                      &Allocation::Node::gpus) != nodes.end();
+}
+
 }  // namespace
 
 std::vector<std::vector<HostId>> step_groups(const plan::JobSpec& spec) {
@@ -40,7 +47,7 @@ std::vector<std::vector<HostId>> step_groups(const plan::JobSpec& spec) {
     std::vector<std::vector<HostId>> groups;
     for (const HostId host : spec.hosts.hosts()) {
         if (spec.hosts[host].transport != plan::Transport::slurm) continue;
-        if (spec.gpus_differ)
+        if (gpus_differ(spec))
             groups.push_back({host});
         else
             components[spec.hosts[host].node.het_group].push_back(host);
@@ -62,10 +69,12 @@ std::vector<std::string> srun_command(const plan::JobSpec& spec, std::span<const
         "--kill-on-bad-exit=0", "--wait=0"};
     // The others go on when a node fails.
     if (spec.options.elastic || spec.options.recovers_itself) argv.push_back("--no-kill");
-    if (spec.heterogeneous) argv.push_back(fmt::format("--het-group={}", node.het_group));
+    const auto in_component = [](const Allocation::Node& other) { return other.het_group > 0; };
+    if (std::ranges::any_of(spec.access.allocation->nodes, in_component))
+        argv.push_back(fmt::format("--het-group={}", node.het_group));
     // `--gres` for a single node may not ask for more than the job's other nodes have.
     if (node.gpus > 0)
-        argv.push_back(fmt::format("--{}{}", spec.gpus_differ ? "gpus=" : "gres=gpu:", node.gpus));
+        argv.push_back(fmt::format("--{}{}", gpus_differ(spec) ? "gpus=" : "gres=gpu:", node.gpus));
     argv.insert(argv.end(), {"/bin/sh", "-c", command});
     return argv;
 }

@@ -70,7 +70,7 @@ asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
     }
     const auto argv = srun_command(spec_, hosts, node_agent_command(parts_.agent));
     log::info("{}", fmt::join(std::span(argv).first(argv.size() - 1), " "));
-    auto process = parts_.start_process(argv, spec_.srun_env);
+    auto process = parts_.start_process(argv, spec_.access.srun_env);
     if (!process) {
         step.ended = true;
         co_return fail_nodes(step, NodeState::failed, process.error().message);

@@ -169,12 +169,13 @@ private:
     /// The arguments of ssh that the user's flags amount to.
     Result<Words> ssh_words() const {
         Words words;
-        if (!spec_.ssh.command.empty())
-            words.assign(spec_.ssh.command.begin() + 1, spec_.ssh.command.end());
-        if (spec_.ssh.port != 0) words.insert(words.end(), {"-p", fmt::to_string(spec_.ssh.port)});
-        if (!spec_.ssh.identity_file.empty())
-            words.insert(words.end(), {"-i", spec_.ssh.identity_file});
-        if (spec_.ssh.accept_new_host_keys)
+        if (!spec_.access.ssh.command.empty())
+            words.assign(spec_.access.ssh.command.begin() + 1, spec_.access.ssh.command.end());
+        if (spec_.access.ssh.port != 0)
+            words.insert(words.end(), {"-p", fmt::to_string(spec_.access.ssh.port)});
+        if (!spec_.access.ssh.identity_file.empty())
+            words.insert(words.end(), {"-i", spec_.access.ssh.identity_file});
+        if (spec_.access.ssh.accept_new_host_keys)
             words.insert(words.end(), {"-o", "StrictHostKeyChecking=accept-new"});
         if (options_.connect_timeout != plan::Options{}.connect_timeout) {
             const auto seconds =
@@ -190,7 +191,7 @@ private:
 
     /// The program of --ssh-command; empty: mpirun's own choice.
     std::string ssh_program() const {
-        return spec_.ssh.command.empty() ? "" : spec_.ssh.command.front();
+        return spec_.access.ssh.command.empty() ? "" : spec_.access.ssh.command.front();
     }
 
     /// Names of what ranks on other hosts get from here.

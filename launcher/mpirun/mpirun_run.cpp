@@ -63,7 +63,7 @@ Result<Fd> memory_file(std::string_view content) {
 /// mpirun's environment as "NAME=value"; the command's variables replace others of the same name.
 std::vector<std::string> environment_of(const plan::JobSpec& spec, const MpirunCommand& command) {
     std::vector<std::string> texts;
-    for (const auto& [name, value] : spec.environment_here)
+    for (const auto& [name, value] : spec.environment.local)
         if (std::ranges::find(command.environment, name, &plan::Options::Variable::first) ==
             command.environment.end())
             texts.push_back(name + "=" + value);

@@ -59,27 +59,28 @@ std::optional<BindTo> bind_to_of_slurm(string_view type) {
     return known == std::end(kTypes) ? std::nullopt : std::optional(known->second);
 }
 
-std::string follow_slurm(BindingOptions& binding, EnvironmentView caller) {
+BindingOptions follow_slurm(BindingOptions binding, EnvironmentView caller,
+                            std::vector<std::string>& notes) {
     const auto setting = find_variable(caller, "SLURM_CPU_BIND");
     const bool is_asked = binding.to || binding.cpus_per_rank || !binding.cpus.empty() ||
                           binding.by != MapWithin::slot;
-    if (!setting || is_asked) return "";
+    if (!setting || is_asked) return binding;
     for (const string_view word : split(*setting, ',')) {
         const string_view type = word.substr(0, word.find(':'));
         if (const auto to = bind_to_of_slurm(type); to && *to != BindTo::none) {
             binding.to = *to;
             binding.may_overlap = true;
-            return "";
+            return binding;
         }
         // In a step these describe the step's own task, which dtrun is.
         const bool is_list = type.starts_with("map_") || type.starts_with("mask_");
-        if (is_list && !find_variable(caller, "SLURM_STEP_ID"))
-            return fmt::format(
-                "SLURM_CPU_BIND={} is a list for Slurm's own tasks: ranks are not bound; say "
-                "--bind-to",
-                *setting);
+        if (!is_list || find_variable(caller, "SLURM_STEP_ID")) continue;
+        notes.push_back(fmt::format(
+            "SLURM_CPU_BIND={} is a list for Slurm's own tasks: ranks are not bound; say --bind-to",
+            *setting));
+        return binding;
     }
-    return "";
+    return binding;
 }
 
 std::vector<std::string> binding_words(const BindingRequest& request) {

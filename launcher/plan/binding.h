@@ -22,8 +22,9 @@ std::optional<BindTo> bind_to_of_slurm(std::string_view type);
 
 /// Takes what the user has told Slurm of binding (SLURM_CPU_BIND) for the ranks, unless the command line says
 /// anything of that.
-/// \return what is to be told to the user; empty: nothing
-std::string follow_slurm(BindingOptions& binding, EnvironmentView caller);
+/// \param notes  gets what is to be told to the user
+BindingOptions follow_slurm(BindingOptions binding, EnvironmentView caller,
+                            std::vector<std::string>& notes);
 
 /// "--bind-to core --map-by numa", for people and for mpirun.
 std::vector<std::string> binding_words(const BindingRequest& request);

@@ -163,15 +163,15 @@ Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView enviro
     return complete(std::move(target), words, *secret, environment);
 }
 
-Result<DaemonTarget> find_rendezvous(JoinOptions& join, EnvironmentView environment) {
+Result<DaemonTarget> find_rendezvous(const JoinOptions& join, EnvironmentView environment) {
     DaemonTarget target;
     target.text = join.daemon.address;
     const auto address = parse_address(target.text, kDaemonPort);
     if (!address) return std::unexpected(address.error());
     const std::string& host = address->first;
     target.name = target.text + ", which serves the job";
-    if (!join.serves) join.serves = means_this_machine(host);
-    const auto secret = read_secret(join.daemon, environment, *join.serves);
+    const bool serves = join.serves ? *join.serves : means_this_machine(host);
+    const auto secret = read_secret(join.daemon, environment, serves);
     if (!secret && secret.error().code == Errc::not_found &&
         variable(environment, "DTRUN_SECRET_FILE").empty())
         return fail(
@@ -181,7 +181,7 @@ Result<DaemonTarget> find_rendezvous(JoinOptions& join, EnvironmentView environm
             "that all nodes have in DTRUN_SECRET_FILE",
             default_file(environment), host);
     if (!secret) return std::unexpected(secret.error());
-    if (*join.serves) target.serve = *secret;
+    if (serves) target.serve = *secret;
     return complete(std::move(target), join.daemon, *secret, environment);
 }
 

@@ -38,7 +38,7 @@ Result<Secret> read_secret(const DaemonArgs& words, EnvironmentView environment,
 
 /// Looks names up. Errc: invalid_input, not_found, denied, unreachable
 Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView environment);
-/// The same where the nodes of a job meet at one of them: says in `join` whether this is that one.
-Result<DaemonTarget> find_rendezvous(JoinOptions& join, EnvironmentView environment);
+/// The same where the nodes of a job meet at one of them, which may be this one.
+Result<DaemonTarget> find_rendezvous(const JoinOptions& join, EnvironmentView environment);
 
 }  // namespace dtrun::plan

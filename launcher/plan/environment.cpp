@@ -6,6 +6,7 @@
 #include "base/text_layout.h"
 #include "launcher/plan/env_file.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -194,9 +195,24 @@ void show_all_devices(VariableMap& variables) {
         variables.emplace("SLURM_GPU_BIND", "none");
 }
 
+/// Changes what ranks inherit where the job needs something else; what the user asks for stays.
+void fit(VariableMap& variables, const VariableMap& asked, const Surroundings& surroundings) {
+    const auto inherits = [&](const char* name) {
+        return variables.contains(name) && !asked.contains(name);
+    };
+    if (surroundings.names_devices && inherits("CUDA_VISIBLE_DEVICES"))
+        variables.erase("CUDA_VISIBLE_DEVICES");
+    if (surroundings.cpus_per_task > 0 && inherits("SLURM_CPUS_PER_TASK"))
+        variables["SLURM_CPUS_PER_TASK"] = fmt::to_string(surroundings.cpus_per_task);
+    if (surroundings.modules.empty() || asked.contains("PYTHONPATH")) return;
+    std::string& path = variables["PYTHONPATH"];
+    path = surroundings.modules + (path.empty() ? "" : ":" + path);
+}
+
 }  // namespace
 
-Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options) {
+Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options,
+                                         const Surroundings& surroundings) {
     const auto asked = asked_variables(caller, options);
     if (!asked) return std::unexpected(asked.error());
     VariableMap local = *asked;
@@ -210,8 +226,10 @@ Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& 
         if (here) local.emplace(*variable);
         if (group == nullptr) remote.emplace(*variable);
     }
-    if (options.sees_all_devices)
-        for (VariableMap* const part : {&local, &remote}) show_all_devices(*part);
+    for (VariableMap* const part : {&local, &remote}) {
+        if (options.sees_all_devices) show_all_devices(*part);
+        fit(*part, *asked, surroundings);
+    }
     return EnvironmentPlan{to_list(local), to_list(remote), to_list(*asked)};
 }
 

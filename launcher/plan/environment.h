@@ -23,11 +23,20 @@ struct EnvironmentPlan {
                                             ///< command line: what --plan shows
 };
 
+/// What of a placed job changes the environment of its ranks.
+struct Surroundings {
+    /// Slots are devices that the user has chosen: an inherited list of devices would name others.
+    bool names_devices = false;
+    int cpus_per_task = 0;  ///< SLURM_CPUS_PER_TASK where ranks inherit it; 0: as it is
+    std::string modules{};  ///< a directory that comes first in PYTHONPATH; empty: none
+};
+
 /// Weakest to strongest: the caller's environment by variable_groups() (nothing with --no-env),
 /// tuning flags, --env-file, -x, K=V before the program. Reads the files named by --env-file.
 /// \return invalid_input (a mistake in a file, a name in it that is dtrun's own, -x VAR that is
 ///         unset here), not_found or denied (a file)
-Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options);
+Result<EnvironmentPlan> plan_environment(EnvironmentView caller, const Options& options,
+                                         const Surroundings& surroundings = {});
 
 /// What one of several programs has besides: its -x, and K=V before it. Errc: as plan_environment()
 Result<std::vector<Options::Variable>> variables_of(const ProgramPart& part,

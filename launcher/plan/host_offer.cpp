@@ -6,6 +6,7 @@
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/plan/allocation_here.h"
+#include "launcher/plan/machine_facts.h"
 #include "launcher/plan/programs.h"
 
 #include <unistd.h>
@@ -48,6 +49,18 @@ Offer this_machine(const Options& options) {
     return offer;
 }
 
+/// The command that lists the hosts of an elastic job as they are at that time; empty if they stay.
+std::vector<std::string> discovery_of(const Options& options) {
+    if (!options.elastic) return {};
+    const std::string& script = options.elastic->discovery_script;
+    const bool is_file = script.find('/') != std::string::npos;
+    if (is_file && ::access(script.c_str(), X_OK) == 0) return {script};
+    if (!script.empty()) return {"/bin/sh", "-c", script};
+    const bool filtered = !options.include.empty() || !options.exclude.empty();
+    if (options.hostfile.empty() || options.hostfile == "-" || filtered) return {};
+    return {"/bin/cat", "--", options.hostfile};
+}
+
 /// The hosts that the user's script lists now; there may be none yet.
 Result<Offer> discovered_hosts(const Options& options, EnvironmentView caller) {
     constexpr const char* kFlag = "--host-discovery-script";
@@ -67,20 +80,8 @@ Result<Offer> discovered_hosts(const Options& options, EnvironmentView caller) {
     return offer;
 }
 
-}  // namespace
-
-std::vector<std::string> discovery_of(const Options& options) {
-    if (!options.elastic) return {};
-    const std::string& script = options.elastic->discovery_script;
-    const bool is_file = script.find('/') != std::string::npos;
-    if (is_file && ::access(script.c_str(), X_OK) == 0) return {script};
-    if (!script.empty()) return {"/bin/sh", "-c", script};
-    const bool filtered = !options.include.empty() || !options.exclude.empty();
-    if (options.hostfile.empty() || options.hostfile == "-" || filtered) return {};
-    return {"/bin/cat", "--", options.hostfile};
-}
-
-Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
+/// The hosts alone.
+Result<Offer> offered_hosts(const Options& options, EnvironmentView caller) {
     if (options.elastic && !options.elastic->discovery_script.empty())
         return discovered_hosts(options, caller);
     if (!options.hosts.empty() || !options.hostfile.empty()) return named_hosts(options, caller);
@@ -100,6 +101,22 @@ Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
     offer.hosts = (*allocation)->hosts;
     offer.sources = {(*allocation)->hosts_source, (*allocation)->slots_source, ""};
     offer.allocation = std::move(*allocation);
+    return offer;
+}
+
+}  // namespace
+
+Result<Offer> find_hosts(const Options& options, EnvironmentView caller) {
+    auto offer = offered_hosts(options, caller);
+    if (!offer) return offer;
+    offer->discovery = discovery_of(options);
+    if (options.shape.any()) offer->here = machine_facts(caller);
+    if (options.rankfile.empty()) return offer;
+    const auto text = read_file(options.rankfile);
+    if (!text) return fail(text.error(), "--rankfile");
+    auto ranks = parse_rankfile(*text, options.rankfile);
+    if (!ranks) return std::unexpected(ranks.error());
+    offer->ranks = std::move(*ranks);
     return offer;
 }
 

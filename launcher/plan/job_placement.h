@@ -2,18 +2,26 @@
 
 #include "base/result.h"
 #include "hostfiles/placement.h"
-#include "launcher/plan/environment.h"
 #include "launcher/plan/host_offer.h"
 #include "launcher/plan/options.h"
 
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace dtrun::plan {
 
-/// Says of each rank on which of the hosts that are offered it runs, and in offer.sources what has decided that.
-/// Errc: invalid_input, not_found or denied (a rankfile)
-Result<Placement> place_job(const Options& options, Offer& offer, EnvironmentView caller);
+/// Where the ranks of a job run.
+struct Placed {
+    Placement placement;
+    Sources sources{};
+    std::optional<ElasticOptions> elastic{};  ///< what was asked for, in ranks
+    int cpus_per_rank = 0;             ///< of what a batch system has given; 0: it has not said
+    std::vector<std::string> notes{};  ///< for the user, each a line
+};
 
-/// Where a host of the allocation has more ranks than tasks of the batch system's, its processors are shared out
-/// among them: allocation.cpus_per_rank, and SLURM_CPUS_PER_TASK where the ranks have that.
-void share_processors(Allocation& allocation, const Placement& placement, EnvironmentPlan& env);
+/// Chooses hosts and their ranks, and checks that the job fits them. In an elastic job all slots are places
+/// for ranks. Errc: invalid_input, with the arithmetic
+Result<Placed> place_job(const Options& options, const Offer& offer);
 
 }  // namespace dtrun::plan

@@ -1,188 +1,15 @@
 #include "launcher/plan/job_plan.h"
 
 #include "base/log.h"
-#include "base/strings.h"
-#include "base/text_layout.h"
 #include "contracts/table.h"
 #include "launcher/plan/binding.h"
-#include "launcher/plan/host_offer.h"
 #include "launcher/plan/job_placement.h"
-#include "launcher/plan/programs.h"
 #include "rendezvous/wire/modes.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 namespace dtrun::plan {
 namespace {
-
-/// The index of a host in Slurm's allocation, if we are in one and it is a node of it.
-std::optional<std::size_t> find_node(const std::optional<Allocation>& allocation,
-                                     const Host& host) {
-    if (!allocation || allocation->scheduler != Scheduler::slurm) return {};
-    if (!host.user.empty() || host.port != 0 || !host.address.empty()) return {};  // meant for ssh
-    const auto found = std::ranges::find(allocation->hosts, host.name, &Host::name);
-    if (found == allocation->hosts.end()) return {};
-    return static_cast<std::size_t>(found - allocation->hosts.begin());
-}
-
-/// How a node of Slurm's allocation is reached where there is no srun, as in many containers.
-Result<Transport> without_srun(const Host& host, std::optional<Transport> asked, bool is_here) {
-    if (asked == Transport::slurm)
-        return fail(Errc::invalid_input, "--transport slurm: there is no srun on PATH");
-    if (is_here) return Transport::local;
-    return fail(Errc::invalid_input,
-                "{} is a node of this Slurm allocation, but there is no srun on PATH (is this a "
-                "container?): --transport ssh reaches it by ssh, --transport local has all ranks "
-                "here, and by `dtrun join` in a task on each node they meet",
-                host.name);
-}
-
-Result<Transport> choose_transport(const JobSpec& spec, const Options& options, const Host& host,
-                                   transport::LookUp look_up) {
-    const bool in_slurm = spec.scheduler && spec.scheduler->scheduler == Scheduler::slurm;
-    const bool is_node = find_node(spec.scheduler, host).has_value();
-    const auto is_here = [&] { return transport::is_this_machine(host, look_up); };
-    if (options.join || options.transport == Transport::local) {
-        if (options.join || is_here()) return Transport::local;
-        return fail(Errc::invalid_input, "--transport local: {} is another machine", host.name);
-    }
-    if (options.transport == Transport::slurm && !in_slurm)
-        return fail(Errc::invalid_input,
-                    "--transport slurm: no Slurm allocation here; start dtrun in sbatch or salloc");
-    if (options.transport == Transport::slurm && !is_node)
-        return fail(Errc::invalid_input, "--transport slurm: {} is not in the allocation",
-                    host.name);
-    if (is_node && options.transport != Transport::ssh)
-        return spec.has_srun ? Transport::slurm : without_srun(host, options.transport, is_here());
-    if (is_here()) return Transport::local;
-    return spec.ssh.command.empty() ? Transport::ssh : Transport::ssh_command;
-}
-
-/// Whether the user's own ssh leads through another machine.
-bool jumps(const std::vector<std::string>& command) {
-    return std::ranges::any_of(command, [](const std::string& word) {
-        return word.starts_with("-J") || word.find("Proxy") != std::string::npos;
-    });
-}
-
-/// Finds out how ssh would log into the hosts, and has it do so where dtrun's own log-in cannot.
-Result<void> read_ssh_config(JobSpec& spec) {
-    std::optional<transport::SshConfig> config;
-    if (!transport::is_openssh(spec.ssh)) return {};
-    for (JobHost& target : spec.hosts) {
-        if (target.transport != Transport::ssh && target.transport != Transport::ssh_command)
-            continue;
-        if (!config) {
-            auto read = transport::SshConfig::read();
-            if (!read) return fail(read.error(), "{}", target.host.name);
-            config = std::move(*read);
-        }
-        target.ssh = config->find(target.host, spec.ssh);
-        if (jumps(spec.ssh.command)) target.ssh->route = "--ssh-command";
-        if (!target.ssh->only_ssh.empty()) target.transport = Transport::ssh_command;
-    }
-    return {};
-}
-
-/// A key that is named must be there: another one would only hide the mistake.
-Result<void> check_key(const std::string& file) {
-    if (file.empty() || ::access(file.c_str(), R_OK) == 0) return {};
-    return fail(Errc::invalid_input, "ssh key {}: {}", file, strerror(errno));
-}
-
-/// A program that is not ssh is told only where to, and what to run there: whatever else is asked for, it
-/// would not obey.
-Result<void> check_ssh_command(const Host& host, const transport::SshOptions& ssh) {
-    if (transport::is_openssh(ssh)) return {};
-    const int port = host.port != 0 ? host.port : ssh.port;
-    const std::string& key = host.identity_file.empty() ? ssh.identity_file : host.identity_file;
-    std::string unheard;
-    if (port != 0) unheard = fmt::format("port {} (-p)", port);
-    if (!key.empty()) unheard = fmt::format("key {} (-i)", key);
-    if (ssh.accept_new_host_keys) unheard = "--accept-new-host-keys";
-    if (unheard.empty()) return {};
-    return fail(
-        Errc::invalid_input,
-        "--ssh-command: only ssh itself can be told of {}, which {} is to have; write it into "
-        "the command, in the way of {}",
-        unheard, host.name, ssh.command.front());
-}
-
-Result<void> check_ranks(const Options& options, int world_size) {
-    if (!discovery_of(options).empty()) return {};  // more ranks may come
-    const auto check = [world_size](const char* flag, int rank) -> Result<void> {
-        if (rank < world_size) return {};
-        return fail(Errc::invalid_input, "{}: rank {} does not exist, the ranks are 0..{}", flag,
-                    rank, world_size - 1);
-    };
-    if (auto done = check("--quiet-ranks", options.quiet_ranks.largest()); !done) return done;
-    if (auto done = check("--only-ranks", options.only_ranks.largest()); !done) return done;
-    for (const WrapOption& wrap : options.wraps)
-        if (auto done = check("--wrap", wrap.ranks.largest()); !done) return done;
-    if (auto done = check("--pty", options.pty.value_or(-1)); !done) return done;
-    if (auto done = check("--debug-rank", options.debug_rank.value_or(-1)); !done) return done;
-    if (options.stdin_target.kind != StdinTarget::Kind::rank) return {};
-    return check("--stdin", options.stdin_target.rank);
-}
-
-/// How many ranks each host of an elastic job has: all have the same number.
-Result<int> ranks_per_host(const HostShape& shape, const Placement& placement) {
-    if (placement.hosts.empty() && shape.count == HostShape::Count::number) return shape.number;
-    if (placement.hosts.empty())
-        return fail(Errc::invalid_input,
-                    "{}: no host is listed yet; say as a number how many ranks each will have",
-                    shape.hosts_flag);
-    std::vector<int> ranks(placement.hosts.size());
-    for (const RankPlace& place : placement.ranks) ++ranks[static_cast<std::size_t>(place.host)];
-    const int each = ranks.front();
-    const auto other = std::ranges::find_if(ranks, [each](int count) { return count != each; });
-    if (other != ranks.end())
-        return fail(
-            Errc::invalid_input,
-            "{}: all hosts of an elastic job have the same number of ranks, but {} has {} and {} "
-            "has {}; say how many each has",
-            shape.hosts_flag, placement.hosts.front().name, each,
-            placement.hosts[static_cast<std::size_t>(other - ranks.begin())].name, *other);
-    return each;
-}
-
-/// Says in ranks what an elastic job asks for in hosts.
-Result<void> count_ranks(Options& options, const Placement& placement) {
-    const HostShape& shape = options.shape;
-    if (!options.elastic || !shape.elastic) return {};
-    const auto each = ranks_per_host(shape, placement);
-    if (!each) return std::unexpected(each.error());
-    ElasticOptions& elastic = *options.elastic;
-    elastic.ranks_per_host = *each;
-    elastic.ranks_min = *each * shape.hosts_min;
-    elastic.ranks_max = *each * std::min(shape.hosts_max, kRanksMax / *each);
-    if (elastic.allowed.empty()) return {};
-    const auto asked = fmt::format("{}", fmt::join(elastic.allowed, ","));
-    std::erase_if(elastic.allowed, [&elastic, each = *each](int size) {
-        return size % each != 0 || size < *elastic.ranks_min || size > *elastic.ranks_max;
-    });
-    if (!elastic.allowed.empty()) return {};
-    return fail(Errc::invalid_input,
-                "{} hosts of {} ranks have none of the numbers of ranks that are allowed: {}",
-                shape.hosts_flag, *each, asked);
-}
-
-/// Fails if the hosts can never have as many ranks as the job needs.
-Result<void> check_elastic(const Options& options, const Placement& placement) {
-    if (!options.elastic || !discovery_of(options).empty()) return {};
-    const int slots = placement.world_size();
-    const auto check = [slots](const char* flag, int ranks) -> Result<void> {
-        if (ranks <= slots) return {};
-        return fail(Errc::invalid_input, "{} {}: the hosts have only {}", flag, ranks,
-                    plural(static_cast<unsigned>(slots), "slot"));
-    };
-    if (auto done = check("--min-np", options.elastic->ranks_min.value_or(1)); !done) return done;
-    return check("-np", options.world_size.value_or(1));
-}
 
 /// Warns of a loopback MASTER_ADDR, at which each host finds only itself.
 void warn_of_loopback(const Placement& placement, const std::vector<Options::Variable>& asked) {
@@ -196,10 +23,9 @@ void warn_of_loopback(const Placement& placement, const std::vector<Options::Var
         master->second, placement.hosts[1].name, placement.hosts[0].name);
 }
 
-/// Shows the notes of a front end, and warns of flags that turn out to have no effect.
-void tell(const Options& options, const Placement& placement,
-          const std::vector<Options::Variable>& asked) {
-    for (const std::string& note : options.notes) log::warn("{}", note);
+/// Warns of flags that turn out to have no effect.
+void warn_of_idle_flags(const Options& options, const Placement& placement,
+                        const std::vector<Options::Variable>& asked) {
     const std::vector<std::uint32_t>& filter = options.rank_output.local_ranks;
     const auto is_shown = [&filter](const RankPlace& place) {
         return std::ranges::find(filter, static_cast<std::uint32_t>(place.local_rank)) !=
@@ -223,79 +49,71 @@ void tell(const Options& options, const Placement& placement,
     }
 }
 
-Result<void> add_contracts(JobSpec& spec, const Options& options, bool in_slurm) {
-    auto contracts = contracts::effective_contracts(options.contracts, in_slurm);
-    if (!contracts) return fail(contracts.error(), "--contract");
-    spec.contracts = std::move(*contracts);
-    const auto ranks = static_cast<std::uint32_t>(std::max(spec.placement.world_size(), 1));
-    if (auto done = contracts::check_contracts(spec.contracts, ranks); !done)
+Result<std::vector<std::string>> choose_contracts(const Options& options, bool in_slurm,
+                                                  int world_size) {
+    if (options.mpirun) return std::vector<std::string>{};  // what ranks get is mpirun's business
+    auto chosen = contracts::effective_contracts(options.contracts, in_slurm);
+    if (!chosen) return fail(chosen.error(), "--contract");
+    const auto ranks = static_cast<std::uint32_t>(std::max(world_size, 1));
+    if (auto done = contracts::check_contracts(*chosen, ranks); !done)
         return fail(done.error(), "--contract");
-    if (options.join && contracts::needs_nodes(spec.contracts))
+    if (options.join && contracts::needs_nodes(*chosen))
         return fail(Errc::invalid_input,
                     "--contract: one of these names all hosts, which only a job that one dtrun "
                     "launches knows; leave it out with dtrun join");
-    return {};
+    return chosen;
 }
 
-/// Drops an inherited list of devices where ranks get their slots as devices and the user chose
-/// these: it would name others.
-void drop_inherited_devices(EnvironmentPlan& plan, const Options& options, const JobSpec& spec) {
-    static constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
+/// What of the job changes the environment of its ranks.
+Surroundings surroundings_of(const Options& options, const Offer& offer, const Placed& placed,
+                             const std::vector<std::string>& contracts, bool leaves_machine,
+                             const std::string& directory) {
+    Surroundings surroundings;
     const bool chosen = !options.hosts.empty() || !options.hostfile.empty() ||
                         !options.include.empty() || !options.exclude.empty() ||
-                        !discovery_of(options).empty() || options.shape.devices_chosen;
-    if (!chosen || std::ranges::find(spec.contracts, "devices") == spec.contracts.end()) return;
-    const auto is_it = [](const Options::Variable& variable) { return variable.first == kName; };
-    if (std::ranges::any_of(plan.added, is_it)) return;
-    std::erase_if(plan.local, is_it);
-    std::erase_if(plan.remote, is_it);
-}
-
-/// Puts the working directory first in PYTHONPATH if any rank is on another machine, as DeepSpeed
-/// does; a value that the user has given for this job stays.
-void add_to_pythonpath(JobSpec& spec) {
-    constexpr std::string_view kName = "PYTHONPATH";
-    const auto is_local = [](const JobHost& host) { return host.transport == Transport::local; };
-    const auto is_asked = std::ranges::find(spec.env_added, kName, &Options::Variable::first);
-    const bool stays_local = std::ranges::all_of(spec.hosts, is_local) && !spec.discovers_hosts();
-    if (stays_local || is_asked != spec.env_added.end()) return;
-    const auto add_to = [&spec, kName](std::vector<Options::Variable>& env) {
-        const auto at = std::ranges::lower_bound(env, kName, {}, &Options::Variable::first);
-        if (at == env.end() || at->first != kName)
-            env.emplace(at, kName, spec.directory);
-        else
-            at->second = spec.directory + (at->second.empty() ? "" : ":" + at->second);
-    };
-    for (JobHost& host : spec.hosts) add_to(host.env);
-    for (auto* const env : {&spec.environment_here, &spec.environment_there}) add_to(*env);
+                        !offer.discovery.empty() || options.shape.devices_chosen;
+    surroundings.names_devices =
+        chosen && std::ranges::find(contracts, "devices") != contracts.end();
+    const int told = offer.from_allocation ? offer.allocation->cpus_per_rank : 0;
+    if (told > 0) surroundings.cpus_per_task = placed.cpus_per_rank;
+    if (options.directory_in_pythonpath && leaves_machine) surroundings.modules = directory;
+    return surroundings;
 }
 
 /// torch's own clients do not encrypt: with --encrypt they stay on their hosts, unless the user has chosen.
 /// In an elastic job the store must not end with the host of rank 0.
-void choose_store(Options& options, const JobSpec& spec) {
-    const bool has_network = spec.hosts.size() > 1 || options.join || spec.discovers_hosts();
+TorchStore choose_store(const Options& options, bool has_network) {
     const bool by_default = !options.store_given && options.torch_store == TorchStore::agent;
     const bool near = options.encrypt || options.elastic;
-    if (near && has_network && by_default) options.torch_store = TorchStore::proxy;
+    return near && has_network && by_default ? TorchStore::proxy : options.torch_store;
 }
 
-/// Decides how a host is reached, and what its ranks get.
-Result<JobHost> make_host(const JobSpec& spec, const Options& options, const Host& host,
-                          transport::LookUp look_up) {
-    if (auto done = check_key(host.identity_file); !done) return std::unexpected(done.error());
-    JobHost target;
-    target.host = host;
-    const auto node = find_node(spec.scheduler, host);
-    const auto transport = choose_transport(spec, options, host, look_up);
-    if (!transport) return std::unexpected(transport.error());
-    target.transport = *transport;
-    if (target.transport == Transport::ssh_command && !options.mpirun)
-        if (auto done = check_ssh_command(host, spec.ssh); !done)
-            return std::unexpected(done.error());
-    if (node) target.node = spec.scheduler->nodes[*node];
-    target.env =
-        target.transport == Transport::local ? spec.environment_here : spec.environment_there;
-    return target;
+/// The daemon of `dtrun join`; none for a plan that is only shown, of a job whose nodes meet.
+Result<std::optional<DaemonTarget>> choose_daemon(const Options& options, EnvironmentView caller) {
+    if (!options.join) return std::nullopt;
+    const bool by_hand = options.join->by_hand;
+    if (by_hand && options.plan != PlanFormat::none) return std::nullopt;
+    auto daemon = by_hand ? find_rendezvous(*options.join, caller)
+                          : find_daemon(options.join->daemon, caller);
+    if (!daemon) return std::unexpected(daemon.error());
+    if (daemon->job.empty())
+        return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
+    return std::move(*daemon);
+}
+
+JobHost job_host(HostAccess access, const Host& host, const EnvironmentPlan& environment) {
+    const bool is_local = access.transport == Transport::local;
+    return {std::move(access), host, is_local ? environment.local : environment.remote, {}};
+}
+
+PerHost<JobHost> job_hosts(const Placement& placement, std::vector<HostAccess> access,
+                           const EnvironmentPlan& environment) {
+    PerHost<JobHost> hosts;
+    for (std::size_t i = 0; i < access.size(); ++i)
+        hosts.push_back(job_host(std::move(access[i]), placement.hosts[i], environment));
+    for (const RankPlace& place : placement.ranks)
+        hosts[host_of(place)].ranks.push_back(static_cast<SlotId>(place.rank));
+    return hosts;
 }
 
 }  // namespace
@@ -316,9 +134,9 @@ Result<HostId> list_host(JobSpec& spec, const Host& host) {
     const bool is_new = found == hosts.end();
     const HostId id = is_new ? static_cast<HostId>(spec.hosts.size()) : *found;
     if (is_new) {
-        auto target = make_host(spec, spec.options, host, transport::LookUp::none);
-        if (!target) return std::unexpected(target.error());
-        spec.hosts.push_back(std::move(*target));
+        auto access = choose_access(spec.access, host, transport::LookUp::none);
+        if (!access) return std::unexpected(access.error());
+        spec.hosts.push_back(job_host(std::move(*access), host, spec.environment));
         spec.placement.hosts.push_back(host);
     }
     std::vector<SlotId>& ranks = spec.hosts[id].ranks;
@@ -334,92 +152,60 @@ Result<HostId> list_host(JobSpec& spec, const Host& host) {
 }
 
 Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::string directory) {
-    JobSpec spec;
-    auto offer = find_hosts(options, caller);
+    const auto offer = find_hosts(options, caller);
     if (!offer) return std::unexpected(offer.error());
-    auto placement = place_job(options, *offer, caller);
-    if (!placement) return std::unexpected(placement.error());
-    spec.placement = std::move(*placement);
-    if (auto done = count_ranks(options, spec.placement); !done)
-        return std::unexpected(done.error());
-    if (auto done = check_elastic(options, spec.placement); !done)
-        return std::unexpected(done.error());
-    if (auto done = check_ranks(options, spec.placement.world_size()); !done)
-        return std::unexpected(done.error());
-    auto environment = plan_environment(caller, options);
+    auto placed = place_job(options, *offer);
+    if (!placed) return std::unexpected(placed.error());
+    const Placement& placement = placed->placement;
+    AccessRules rules = access_rules(options, *offer, caller);
+    auto access = choose_access(rules, placement.hosts);
+    if (!access) return std::unexpected(access.error());
+    const auto is_elsewhere = [](const HostAccess& host) {
+        return host.transport != Transport::local;
+    };
+    const bool discovers = !offer->discovery.empty();
+    const bool leaves_machine = discovers || std::ranges::any_of(*access, is_elsewhere);
+    auto contracts = choose_contracts(options, offer->in_slurm(), placement.world_size());
+    if (!contracts) return std::unexpected(contracts.error());
+    auto there = options.wdir.empty() ? directory : whole_directory(options.wdir, directory);
+    if (!there) return std::unexpected(there.error());
+    auto environment = plan_environment(
+        caller, options,
+        surroundings_of(options, *offer, *placed, *contracts, leaves_machine, *there));
     if (!environment) return std::unexpected(environment.error());
-    if (offer->from_allocation) share_processors(*offer->allocation, spec.placement, *environment);
-
-    spec.ssh = {options.ssh_port, options.ssh_identity_file, options.accept_new_host_keys,
-                shell_words(options.ssh_command).value_or(std::vector<std::string>{})};
-    if (auto done = check_key(options.ssh_identity_file); !done)
-        return std::unexpected(done.error());
-    const bool in_slurm = offer->allocation && offer->allocation->scheduler == Scheduler::slurm;
-    if (options.mpirun) {
-        // What ranks get besides is mpirun's business.
-    } else if (auto done = add_contracts(spec, options, in_slurm); !done) {
-        return std::unexpected(done.error());
-    }
-    drop_inherited_devices(*environment, options, spec);
-    const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
-    if (in_slurm && offer->from_allocation && !options.mpirun)
-        if (std::string note = follow_slurm(options.binding, caller); !note.empty())
-            options.notes.push_back(std::move(note));
-    if (!is_bystander) tell(options, spec.placement, environment->added);
-    if (in_slurm) {
-        const std::vector<Allocation::Node>& nodes = offer->allocation->nodes;
-        const auto any = [&](auto differs) { return std::ranges::any_of(nodes, differs); };
-        spec.heterogeneous = any([](const Allocation::Node& n) { return n.het_group > 0; });
-        spec.gpus_differ =
-            any([&](const Allocation::Node& n) { return n.gpus != nodes.front().gpus; });
-        spec.srun_env = srun_environment(caller);
-        spec.has_srun = !find_variable(caller, "PATH") || is_on_path("srun", caller);
-    }
-    spec.sources = std::move(offer->sources);
-    spec.environment_here = std::move(environment->local);
-    spec.environment_there = std::move(environment->remote);
-    spec.scheduler = std::move(offer->allocation);
-    spec.discovery = discovery_of(options);
-    auto look_up = transport::LookUp::own_names;
-    for (const Host& host : spec.placement.hosts) {
-        const auto began = std::chrono::steady_clock::now();
-        auto target = make_host(spec, options, host, look_up);
-        // A resolver that does not answer is not waited for once more for each host.
-        if (std::chrono::steady_clock::now() - began >= transport::kLookUpLimit)
-            look_up = transport::LookUp::none;
-        if (!target) return std::unexpected(target.error());
-        spec.hosts.push_back(std::move(*target));
-    }
-    if (!options.mpirun)  // whose ssh finds out by itself
-        if (auto done = read_ssh_config(spec); !done) return std::unexpected(done.error());
-    for (const RankPlace& place : spec.placement.ranks)
-        spec.hosts[host_of(place)].ranks.push_back(static_cast<SlotId>(place.rank));
-    spec.env_added = std::move(environment->added);
-    const bool is_only_shown =
-        options.join && options.join->by_hand && options.plan != PlanFormat::none;
-    if (options.join && !is_only_shown) {
-        auto daemon = options.join->by_hand ? find_rendezvous(*options.join, caller)
-                                            : find_daemon(options.join->daemon, caller);
-        if (!daemon) return std::unexpected(daemon.error());
-        if (daemon->job.empty())
-            return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
-        spec.daemon = std::move(*daemon);
-    }
-    if (offer->from_allocation) spec.allocation = spec.scheduler;
-    spec.directory_required = !options.wdir.empty();
-    spec.directory = directory;
-    if (spec.directory_required) {
-        auto named = whole_directory(options.wdir, directory);
-        if (!named) return std::unexpected(named.error());
-        spec.directory = std::move(*named);
-    }
     auto programs = plan_programs(options, caller, directory);
     if (!programs) return std::unexpected(programs.error());
-    spec.programs = std::move(*programs);
-    if (options.directory_in_pythonpath) add_to_pythonpath(spec);
-    choose_store(options, spec);
-    spec.options = std::move(options);
-    return spec;
+    auto daemon = choose_daemon(options, caller);
+    if (!daemon) return std::unexpected(daemon.error());
+
+    std::vector<std::string>& notes = placed->notes;
+    notes.insert(notes.end(), options.notes.begin(), options.notes.end());
+    if (offer->in_slurm() && offer->from_allocation && !options.mpirun)
+        options.binding = follow_slurm(options.binding, caller, notes);
+    const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
+    if (!is_bystander) {
+        for (const std::string& note : notes) log::warn("{}", note);
+        warn_of_idle_flags(options, placement, environment->added);
+    }
+    options.torch_store =
+        choose_store(options, placement.hosts.size() > 1 || options.join || discovers);
+    options.elastic = std::move(placed->elastic);
+    const bool directory_required = !options.wdir.empty();
+    auto hosts = job_hosts(placement, std::move(*access), *environment);
+    return JobSpec{.options = std::move(options),
+                   .access = std::move(rules),
+                   .placement = std::move(placed->placement),
+                   .hosts = std::move(hosts),
+                   .sources = std::move(placed->sources),
+                   .is_bystander = is_bystander,
+                   .cpus_per_rank = placed->cpus_per_rank,
+                   .contracts = std::move(*contracts),
+                   .directory = std::move(*there),
+                   .directory_required = directory_required,
+                   .daemon = std::move(*daemon),
+                   .environment = std::move(*environment),
+                   .programs = std::move(*programs),
+                   .discovery = offer->discovery};
 }
 
 }  // namespace dtrun::plan

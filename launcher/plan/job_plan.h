@@ -2,14 +2,14 @@
 
 #include "base/numbered.h"
 #include "base/result.h"
-#include "hostfiles/allocation.h"
 #include "hostfiles/placement.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/environment.h"
+#include "launcher/plan/host_access.h"
+#include "launcher/plan/host_offer.h"
 #include "launcher/plan/options.h"
+#include "launcher/plan/programs.h"
 #include "launcher/plan/slot_id.h"
-#include "launcher/transport/host_target.h"
-#include "launcher/transport/ssh_config.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
@@ -21,23 +21,10 @@
 namespace dtrun::plan {
 
 /// One host of a job, with everything decided.
-struct JobHost {
+struct JobHost : HostAccess {
     Host host;
-    Transport transport = Transport::ssh;
-    /// Of one that is reached by ssh. Unset: it came while the job ran, and the log-in is to find out; then
-    /// `transport` says ssh_command only if the user does.
-    std::optional<transport::SshSettings> ssh;
-    std::vector<std::pair<std::string, std::string>> env;  ///< what its ranks get from the caller
-    std::vector<SlotId> ranks;                             ///< in order of local_rank
-    Allocation::Node node;                                 ///< what a scheduler tells of it
-};
-
-/// One of several programs of a job. Its ranks are consecutive.
-struct PlannedProgram {
-    std::vector<std::string> argv;
-    std::vector<Options::Variable> env;  ///< of its ranks, besides their host's
-    std::string directory;               ///< empty: the job's
-    int ranks = 0;
+    std::vector<Options::Variable> env;  ///< what its ranks get from the caller
+    std::vector<SlotId> ranks;           ///< in order of local_rank
 };
 
 /// The host that the plan has chosen for a rank.
@@ -45,33 +32,21 @@ inline HostId host_of(const RankPlace& place) {
     return static_cast<HostId>(place.host);
 }
 
-/// Where the numbers of a job came from, for a person.
-struct Sources {
-    std::string hosts;
-    std::string slots;
-    std::string world_size;
-};
-
 /// One job, ready to run: what was asked for, placed and checked. Plain data.
 struct JobSpec {
     Options options;
-    transport::SshOptions ssh;
-    Placement placement;
-    PerHost<JobHost> hosts;  ///< as placement.hosts
-    Sources sources;
-    std::optional<Allocation> scheduler;   ///< the allocation around us, whether or not it is used
-    std::optional<Allocation> allocation;  ///< the same, if hosts are from there
-    bool heterogeneous = false;            ///< that allocation has several components
-    bool gpus_differ = false;              ///< among the nodes of that allocation
-    std::vector<std::string> contracts;    ///< whose variables ranks get
-    std::vector<std::string> srun_env;     ///< "NAME=value", of every srun
-    bool has_srun = true;                  ///< it is on PATH
-    std::string directory;                 ///< for the ranks
+    AccessRules access{};  ///< how hosts are reached that come later
+    Placement placement{};
+    PerHost<JobHost> hosts{};  ///< as placement.hosts
+    Sources sources{};
+    /// Slurm's step has started several of us, and this is not the first, which alone launches the ranks.
+    bool is_bystander = false;
+    int cpus_per_rank = 0;                 ///< of what a batch system has given; 0: it has not said
+    std::vector<std::string> contracts{};  ///< whose variables ranks get
+    std::string directory{};               ///< for the ranks
     bool directory_required = false;       ///< --wdir: else home will do where it is missing
-    std::optional<DaemonTarget> daemon;    ///< dtrun join: whose job it is
-    std::vector<Options::Variable> env_added;  ///< that the user asked for; in every host's env
-    /// What ranks get from the caller: on this machine, and elsewhere.
-    std::vector<Options::Variable> environment_here, environment_there;
+    std::optional<DaemonTarget> daemon{};  ///< dtrun join: whose job it is
+    EnvironmentPlan environment{};         ///< of all ranks; every host's env is of it
     std::vector<PlannedProgram> programs{};  ///< if there are several, all
     std::vector<ForwardedRlimit> limits{};   ///< of the caller, for ranks elsewhere
     std::vector<std::string>
@@ -92,8 +67,8 @@ struct JobSpec {
     }
 };
 
-/// Decides everything that can be decided before the first packet: reads the hostfile, places ranks,
-/// chooses transports and environments.
+/// Decides everything that can be decided before the first packet, in five steps of which each takes values and
+/// gives a value: find_hosts(), place_job(), choose_access(), plan_environment() and plan_programs().
 /// \param caller     the caller's environment
 /// \param directory  the caller's working directory
 /// \return invalid_input, not_found or denied, ready to be shown

@@ -4,12 +4,20 @@
 #include "base/result.h"
 #include "hostfiles/placement.h"
 #include "launcher/plan/environment.h"
-#include "launcher/plan/job_plan.h"
+#include "launcher/plan/options.h"
 
 #include <string>
 #include <vector>
 
 namespace dtrun::plan {
+
+/// One of several programs of a job. Its ranks are consecutive.
+struct PlannedProgram {
+    std::vector<std::string> argv;
+    std::vector<Options::Variable> env;  ///< of its ranks, besides their host's
+    std::string directory;               ///< empty: the job's
+    int ranks = 0;
+};
 
 /// Whether each program has hosts of its own.
 bool has_own_hosts(const Options& options);

@@ -13,7 +13,7 @@ namespace dtrun::plan {
 enum class Transport : std::uint8_t { ssh, ssh_command, slurm, local };
 
 /// What is said of a transport. Besides its row a new one takes choose_transport(), which says for which hosts it
-/// is right (job_plan.cpp), and PlannedChannels::open(), which opens a channel by it (head/channel_opener.cpp).
+/// is right (host_access.cpp), and PlannedChannels::open(), which opens a channel by it (head/channel_opener.cpp).
 struct TransportRow {
     Transport transport{};
     std::string_view word;      ///< of --transport; empty: the user does not choose it

@@ -37,7 +37,7 @@ std::string places(const Result<JobSpec>& spec) {
 }
 
 std::string cpus_of_task(const JobSpec& spec) {
-    for (const auto& [name, value] : spec.environment_there)
+    for (const auto& [name, value] : spec.environment.remote)
         if (name == "SLURM_CPUS_PER_TASK") return value;
     return "";
 }
@@ -49,13 +49,13 @@ TEST_CASE("one task with four processors, or four GPUs, is room for four ranks",
     const auto spec = plan_of(4, with(kOneTask, {"SLURM_CPUS_PER_TASK=4"}));
     REQUIRE(places(spec) == "n1:4");
     CHECK(spec->placement.ranks[3].slot == 3);
-    CHECK(spec->allocation->cpus_per_rank == 1);
+    CHECK(spec->cpus_per_rank == 1);
     CHECK(cpus_of_task(*spec) == "1");
     const auto two = plan_of(2, with(kOneTask, {"SLURM_CPUS_PER_TASK=4"}));
     CHECK(places(two) == "n1:2");
-    CHECK(two->allocation->cpus_per_rank == 2);
+    CHECK(two->cpus_per_rank == 2);
     const auto one = plan_of(1, with(kOneTask, {"SLURM_CPUS_PER_TASK=4"}));
-    CHECK(one->allocation->cpus_per_rank == 4);
+    CHECK(one->cpus_per_rank == 4);
     CHECK(cpus_of_task(*one) == "4");
     Words gpus = kOneTask;
     gpus.back() = "SLURM_JOB_CPUS_PER_NODE=1";

@@ -330,7 +330,7 @@ TEST_CASE("ranks and mpirun itself inherit what belongs to neither a launcher no
           "[launcher][mpirun]") {
     const JobSpec spec = spec_of("-H s1:2 -x B=2 p", {"A=1", "HOME=/root", "PMIX_RANK=0",
                                                       "PMI_FD=9", "CUDA_VISIBLE_DEVICES=1"});
-    CHECK(show(spec.environment_here) == "A=1 B=2 CUDA_VISIBLE_DEVICES=1 HOME=/root");
+    CHECK(show(spec.environment.local) == "A=1 B=2 CUDA_VISIBLE_DEVICES=1 HOME=/root");
     CHECK(spec.contracts.empty());
 }
 

@@ -73,7 +73,7 @@ TEST_CASE("srun learns which job it is, and nothing of the script's wishes", "[s
     environment.insert(environment.end(), {"HOME=/home/u", "SLURM_CONF=/c", "SECRET=1"});
     const auto spec = spec_in(environment);
     REQUIRE(spec.has_value());
-    CHECK(spec->srun_env == Words{"SLURM_JOB_ID=5", "HOME=/home/u", "SLURM_CONF=/c"});
+    CHECK(spec->access.srun_env == Words{"SLURM_JOB_ID=5", "HOME=/home/u", "SLURM_CONF=/c"});
 }
 
 TEST_CASE("more ranks than Slurm's are placed where they fit", "[slurm]") {

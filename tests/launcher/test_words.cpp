@@ -36,7 +36,7 @@ std::string outcome_of(const std::string& typed, const std::string& directory) {
     std::string text = places_of(*spec);
     const BindingRequest binding = plan::binding_request(spec->options);
     if (binding.needs_topology()) text += " | " + words_of(plan::binding_words(binding));
-    if (!spec->env_added.empty()) text += " | " + show(spec->env_added);
+    if (!spec->environment.added.empty()) text += " | " + show(spec->environment.added);
     if (spec->programs.empty()) return text + " | " + words_of(spec->options.program);
     for (const plan::PlannedProgram& program : spec->programs)
         text +=
