@@ -30,12 +30,6 @@ public:
     float uniform(float low, float high) {
         return low + (high - low) * (static_cast<float>(next() >> 40) * 0x1p-24f);
     }
-    /// Mean 0, deviation 1, close enough to normal; never beyond 3.5.
-    float normal() {
-        float sum = 0;
-        for (int i = 0; i < 4; ++i) sum += uniform(-1, 1);
-        return sum * 0.8660254f;
-    }
 
 private:
     std::uint64_t state_;

@@ -315,6 +315,21 @@ private:
 
 }  // namespace
 
+void Chart::add_level(std::string label, double height) {
+    Series line;
+    line.label = std::move(label);
+    line.is_ideal = true;
+    double low = kUnknown;
+    double high = kUnknown;
+    for (const Series& other : series)
+        for (const Point& point : other.points) {
+            low = std::fmin(low, point.x);
+            high = std::fmax(high, point.x);
+        }
+    line.points = {{low, height, kUnknown, ""}, {high, height, kUnknown, ""}};
+    series.insert(series.begin(), std::move(line));
+}
+
 bool Chart::has_lines() const {
     return std::ranges::any_of(series, [this](const Series& each) {
         return !each.is_ideal && std::ranges::count_if(each.points, [this](const Point& point) {

@@ -46,6 +46,8 @@ struct Chart {
     Axis y;
     std::vector<Series> series;
 
+    /// Adds a dashed line at a height, behind the others and as long as they are.
+    void add_level(std::string label, double height);
     /// Whether two points of it can be joined.
     bool has_lines() const;
 };

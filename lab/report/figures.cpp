@@ -256,22 +256,6 @@ Chart::Point speed_point(const ComparedRow& row) {
             row.speed / noise};
 }
 
-/// The dashed line that says that nothing has changed.
-void add_no_change(Chart& chart) {
-    Chart::Series line;
-    line.label = "no change";
-    line.is_ideal = true;
-    double low = kUnknown;
-    double high = kUnknown;
-    for (const Chart::Series& series : chart.series)
-        for (const Chart::Point& point : series.points) {
-            low = std::fmin(low, point.x);
-            high = std::fmax(high, point.x);
-        }
-    line.points = {{low, 1, kUnknown, ""}, {high, 1, kUnknown, ""}};
-    chart.series.insert(chart.series.begin(), std::move(line));
-}
-
 }  // namespace
 
 FigureGroup comparison_figures(const Comparison& comparison) {
@@ -307,7 +291,7 @@ FigureGroup comparison_figures(const Comparison& comparison) {
     for (Figure& figure : all.figures) {
         for (Chart::Series& line : figure.chart.series)
             std::ranges::stable_sort(line.points, {}, &Chart::Point::x);
-        add_no_change(figure.chart);
+        figure.chart.add_level("no change", 1);
     }
     std::erase_if(all.figures, [](const Figure& figure) { return !figure.chart.has_lines(); });
     share_axis(all.figures, kSpeed);

@@ -138,23 +138,6 @@ Chart::Series accuracy_series(const TrainGroup& group, Chart::Series series, Ove
     return series;
 }
 
-/// The dashed line of the target accuracy, as long as the others.
-void add_target(Chart& chart, double target) {
-    if (!std::isfinite(target)) return;
-    Chart::Series line;
-    line.label = fmt::format("{:g} %", target * 100);
-    line.is_ideal = true;
-    double low = kUnknown;
-    double high = kUnknown;
-    for (const Chart::Series& series : chart.series)
-        for (const Chart::Point& point : series.points) {
-            low = std::fmin(low, point.x);
-            high = std::fmax(high, point.x);
-        }
-    line.points = {{low, target, kUnknown, ""}, {high, target, kUnknown, ""}};
-    chart.series.insert(chart.series.begin(), std::move(line));
-}
-
 struct Place {
     std::string backend, scaling;
     ShapeRecord shape;
@@ -197,7 +180,9 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
         figure.chart.series.push_back(
             accuracy_series(group, styles.compression(run.algorithm, place.backend), over));
     }
-    add_target(figure.chart, report.target_accuracy);
+    if (std::isfinite(report.target_accuracy))
+        figure.chart.add_level(fmt::format("{:g} %", report.target_accuracy * 100),
+                               report.target_accuracy);
     return figure;
 }
 
