@@ -54,8 +54,8 @@ struct ControlRequest {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("command", m.command), f("rank", m.rank), f("limit_ms", m.limit_ms),
-            f("signal", m.signal);
+        // A head of another build knows the command as its `wish`.
+        f("wish", m.command), f("rank", m.rank), f("limit_ms", m.limit_ms), f("signal", m.signal);
         f("has_terminal", m.has_terminal), f("size", m.size);
     }
 };

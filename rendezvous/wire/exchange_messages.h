@@ -31,12 +31,13 @@ struct Hello {
     std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
     std::int64_t pid = 0;
     bool elastic = false;  ///< it can go on in another generation, when it asks with `rejoin`
-    bool board = false;    ///< it knows the frame `board`
+    bool board =
+        false;  ///< it knows the frame `board`; `page` to other builds; `page` to other builds
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("protocol", m.protocol), f("rank", m.rank), f("generation", m.generation);
-        f("pid", m.pid), f("elastic", m.elastic), f("board", m.board);
+        f("pid", m.pid), f("elastic", m.elastic), f("page", m.board);
     }
 };
 
