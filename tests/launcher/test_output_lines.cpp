@@ -11,9 +11,9 @@ using namespace dtrun::output;
 namespace {
 
 /// What a prefixer writes, read back from the queue's buffers.
-class Written {
+class Drained {
 public:
-    Written() : queue_(BufferQueue::Options{.buffer_bytes = 64}) {}
+    Drained() : queue_(BufferQueue::Options{.buffer_bytes = 64}) {}
     void add(LinePrefixer& lines, std::string_view bytes, std::string_view stamp = "") {
         BufferQueue::Filler out(queue_);
         lines.add(bytes, stamp, out);
@@ -54,7 +54,7 @@ TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
         PartBudget budget{1 + dice.upto(round % 3 == 0 ? 300 : 10), 1u << 20};
         LinePrefixer lines({prefix}, budget);
         const std::string bytes = dice.bytes(dice.upto(2000));
-        Written written;
+        Drained written;
         for (const auto piece : dice.split(bytes, 1 + dice.upto(round % 5 == 0 ? 3 : 500)))
             written.add(lines, piece);
         written.finish(lines);
@@ -66,7 +66,7 @@ TEST_CASE("Lines come out the same whatever the chunks are", "[output]") {
 TEST_CASE("A carriage return ends a line, together with the newline after it", "[output]") {
     PartBudget budget{1000, 1000};
     LinePrefixer lines({"> "}, budget);
-    Written written;
+    Drained written;
     written.add(lines, "10%\r20%\rdone\r");
     CHECK(written.text() == "> 10%\r> 20%\r");  // the newline may follow in the next chunk
     written.add(lines, "\n");
@@ -82,7 +82,7 @@ TEST_CASE("An unfinished line waits, and gets an end of its own only with a pref
     PartBudget budget{1000, 1000};
     for (const std::string prefix : {"> ", ""}) {
         LinePrefixer lines({prefix}, budget);
-        Written written;
+        Drained written;
         written.add(lines, "one\ntw");
         CHECK(written.text() == prefix + "one\n");
         written.add(lines, "o");
@@ -96,7 +96,7 @@ TEST_CASE("An unfinished line waits, and gets an end of its own only with a pref
 TEST_CASE("A line without end takes no more memory than a line may", "[output]") {
     PartBudget budget{1000, 1u << 20};
     LinePrefixer lines({"> "}, budget);
-    Written written;
+    Drained written;
     std::size_t most = 0;
     for (int i = 0; i < 10'000; i++) {
         written.add(lines, "0123456789012345678901234567890123456789");
@@ -113,7 +113,7 @@ TEST_CASE("All unfinished lines together keep to their limit", "[output]") {
     PartBudget budget{1000, 2000};
     std::vector<LinePrefixer> lines;
     for (int rank = 0; rank < 50; rank++) lines.emplace_back(LineStart{"> "}, budget);
-    Written written;
+    Drained written;
     for (int i = 0; i < 8; i++) {
         for (LinePrefixer& each : lines) {
             written.add(each, std::string(100, 'x'));
@@ -134,7 +134,7 @@ TEST_CASE("A line has the time at which its first bytes came", "[output]") {
     Timestamp timestamp;
     PartBudget budget{1000, 1000};
     LinePrefixer lines(Tag::rank.timed().start("3", "s2", Stream::out), budget);
-    Written written;
+    Drained written;
     constexpr std::int64_t kTime = 1'795'255'872'345'999'999;
     written.add(lines, "a\nb", timestamp.text(kTime));
     written.add(lines, "c\nd\n", timestamp.text(kTime + 1'000'000));

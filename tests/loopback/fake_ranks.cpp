@@ -146,9 +146,9 @@ Result<void> FakeRanks::told(pid_t pid, const FrameView& frame) {
         rank.has_place = true;
         welcomed_(*welcome);
     } else if (frame.type == FrameType::event && rank.has_place) {
-        const auto event = decode<Event>(frame.payload);
+        const auto event = decode<RankEvent>(frame.payload);
         if (!event) return std::unexpected(event.error());
-        if (event->kind != Event::Kind::membership) return {};
+        if (event->kind != RankEvent::Kind::membership) return {};
         rank.has_place = false;
         tasks_.spawn(rejoin(pid, rank.generation));
     }
