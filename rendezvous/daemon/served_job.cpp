@@ -24,6 +24,9 @@ constexpr std::size_t kSizesMax = 65'536;     // most numbers of ranks that a me
 /// Members without a wanted place come after those with one.
 constexpr std::uint64_t kUnplaced = 1ull << 32;
 constexpr std::size_t kTextBytesMax = 4'096;  // limit of names and reasons, sent to other members
+/// Most frames that are kept for a member that does not say that it has heard them: those of some hundred
+/// generations. Each of them can be as long as the list of all hosts.
+constexpr std::size_t kUnheardMax = 1'000;
 /// Added to a client's return limit, since the daemon may notice a connection's end before the
 /// client.
 constexpr std::chrono::seconds kReturnMargin{10};
@@ -58,56 +61,6 @@ std::uint64_t first_revision() {
         std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count());
 }
 
-const char* phase_name(const Membership& membership) {
-    using Phase = Membership::Phase;
-    switch (membership.phase()) {
-        case Phase::waiting:
-            return "gathering";
-        case Phase::running:
-            return membership.is_finishing() ? "finishing" : "running";
-        case Phase::pausing:
-        case Phase::collecting:
-        case Phase::committing:
-            return "changing";
-        case Phase::ended:
-            return "ended";
-    }
-    return "?";
-}
-
-/// What a daemon keeps of a member.
-struct SavedMember {
-    Bytes state;
-    std::string name;
-    std::uint32_t slots = 0;
-    std::string peer_address, server_address;
-    std::uint16_t free_port = 0;
-    std::vector<std::string> addresses;
-
-    template <class Self, class F>
-    static void fields(Self& m, F&& f) {
-        f("seat", m.state), f("name", m.name), f("slots", m.slots);
-        f("peer_address", m.peer_address), f("server_address", m.server_address);
-        f("free_port", m.free_port), f("addresses", m.addresses);
-    }
-};
-
-template <class T>
-Bytes packed(const T& value) {
-    Bytes bytes;
-    PackWriter out(bytes);
-    pack(out, value);
-    return bytes;
-}
-
-template <class T>
-T unpacked(std::string_view bytes) {
-    T value;
-    PackReader in(bytes);
-    unpack(in, value);
-    return value;
-}
-
 }  // namespace
 
 ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Deadline now)
@@ -118,44 +71,6 @@ ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Dea
       journal_(db != nullptr ? db->journal(id) : nullptr),
       hub_(outbox, hub_options(), journal_.get()),
       unused_since_(now) {}
-
-ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, StateDb& db,
-                     Deadline now, std::chrono::milliseconds limit)
-    : id_(record.id),
-      options_(std::move(options)),
-      outbox_(outbox),
-      db_(&db),
-      journal_(db.journal(record.id)),
-      hub_(outbox, hub_options(), journal_.get()),
-      unused_since_(now) {
-    if (!record.policy.empty()) restore_members(record, now, limit);
-    const auto ranks = membership_ ? membership_->world().size() : 0;
-    hub_.restore_generation(generation(), static_cast<std::uint32_t>(ranks));
-    db.restore(record.id, hub_, now);
-    unsaved_ = false;
-    if (membership_ && membership_->is_finishing()) hub_.fail_fences("a rank has finished");
-    carry_out();
-}
-
-void ServedJob::restore_members(const SavedJob& record, Deadline now,
-                                std::chrono::milliseconds limit) {
-    membership_.emplace(unpacked<JobPolicy>(record.policy));
-    for (const auto& [id, bytes] : record.members) {
-        const auto saved = unpacked<SavedMember>(bytes);
-        MemberState& state = members_[id] = unpacked<MemberState>(saved.state);
-        state.away_until = now + limit;
-        while (!hosts_.has(state.host)) hosts_.emplace_back();
-        hosts_[state.host] = {saved.name,           saved.slots,     saved.peer_address,
-                              saved.server_address, saved.free_port, saved.addresses};
-    }
-    while (hosts_.size() < record.hosts.size()) hosts_.emplace_back();
-    while (owners_.size() < hosts_.size()) owners_.emplace_back();
-    for (const auto& [id, state] : members_) owners_[state.host] = id;
-    if (const auto done = membership_->restore(record.job, record.hosts, now, limit); !done)
-        finish(done.error().message, {});
-    else if (membership_->phase() == Membership::Phase::ended)
-        ended_ = "the job has ended";
-}
 
 HubOptions ServedJob::hub_options() {
     return {
@@ -392,10 +307,14 @@ void ServedJob::tick(Deadline now) {
                   std::chrono::duration_cast<std::chrono::seconds>(*options_.keep_unused).count());
         is_forgotten_ = true;
     }
-    std::vector<MemberId> gone;
-    for (const auto& [id, state] : members_)
+    std::vector<MemberId> gone, deaf;
+    for (const auto& [id, state] : members_) {
         if (state.away_until && *state.away_until <= now) gone.push_back(id);
+        if (state.sent.size() > kUnheardMax) deaf.push_back(id);
+    }
     for (const MemberId id : gone) remove(id, "its connection broke and it did not come back", now);
+    for (const MemberId id : deaf)
+        if (members_.contains(id)) remove(id, "it does not hear what it is told", now);
     if (!membership_ || membership_->next_deadline() > now) return;
     membership_->tick(now);
     carry_out();
@@ -403,8 +322,10 @@ void ServedJob::tick(Deadline now) {
 
 Deadline ServedJob::next_deadline() const {
     Deadline next = std::min(hub_.next_deadline(), unused_until());
-    for (const auto& [id, state] : members_)
+    for (const auto& [id, state] : members_) {
         if (state.away_until) next = std::min(next, *state.away_until);
+        if (state.sent.size() > kUnheardMax) return Deadline::min();
+    }
     return membership_ ? std::min(next, membership_->next_deadline()) : next;
 }
 
@@ -551,26 +472,6 @@ StoreReply ServedJob::drop() {
     return reply;
 }
 
-void ServedJob::save() {
-    if (!std::exchange(unsaved_, false) || db_ == nullptr) return;
-    SavedJob record;
-    record.id = id_;
-    record.name = options_.name;
-    if (membership_) {
-        record.policy = packed(membership_->policy());
-        record.job = membership_->save_job();
-        for (const HostId host : hosts_.hosts())
-            record.hosts.push_back(membership_->save_host(host));
-    }
-    for (const auto& [id, state] : members_) {
-        const Member& host = hosts_[state.host];
-        record.members[id] =
-            packed(SavedMember{packed(state), host.name, host.slots, host.peer_address,
-                               host.server_address, host.free_port, host.addresses});
-    }
-    db_->save_job(record);
-}
-
 bool ServedJob::idle() const {
     if (!peers_.empty()) return false;
     if (is_forgotten_) return true;
@@ -585,49 +486,6 @@ bool ServedJob::is_over() const {
 
 void ServedJob::retire() {
     hub_.end_waits();
-}
-
-boost::json::object ServedJob::describe(Deadline now) const {
-    boost::json::object job;
-    job["name"] = options_.name;
-    job["phase"] = membership_ ? phase_name(*membership_) : "store";
-    job["generation"] = hub_.generation();
-    job["keys"] = hub_.store().size();
-    job["store_bytes"] = hub_.store().bytes();
-    job["answer_bytes"] = hub_.answer_bytes();
-    job["waiting"] = hub_.store().waiting();
-    job["connections"] = peers_.size();
-    if (peers_.empty())
-        job["unused_s"] =
-            std::chrono::duration_cast<std::chrono::seconds>(now - unused_since_).count();
-    const Heartbeat progress = hub_.progress();
-    if (progress.reporting > 0) {
-        job["slowest_rank"] = std::to_underlying(progress.slowest.rank);
-        job["slowest_step"] = progress.slowest.step;
-        job["fastest_step"] = progress.fastest_step;
-    }
-    if (!membership_) return job;
-    job["ranks"] = membership_->world().size();
-    job["ranks_min"] = membership_->policy().ranks_min;
-    job["ranks_max"] = membership_->policy().sizes.max;
-    boost::json::array members;
-    for (const auto& [id, state] : members_) members.push_back(describe(state));
-    job["members"] = std::move(members);
-    return job;
-}
-
-boost::json::object ServedJob::describe(const MemberState& state) const {
-    boost::json::array ranks;
-    for (const RankAssignment& of_world : membership_->world())
-        if (of_world.host == state.host) ranks.push_back(std::to_underlying(of_world.rank.rank));
-    boost::json::object member;
-    member["host"] = hosts_[state.host].name;
-    member["slots"] = hosts_[state.host].slots;
-    member["ranks"] = ranks.size();
-    if (!ranks.empty()) member["first_rank"] = ranks.front();
-    member["rank_list"] = std::move(ranks);
-    member["connected"] = state.peer.has_value();
-    return member;
 }
 
 }  // namespace dtrun

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/sent_frames.h"
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <map>
 #include <memory>
@@ -118,7 +119,7 @@ private:
     void send_to_all(const Message& message);
     void send(MemberState& state, const Bytes& frame);
     void send_now(PeerId peer, const Bytes& frame);
-    boost::json::object describe(const MemberState& state) const;
+    boost::json::object describe(const MemberState& state, boost::json::array ranks) const;
 
     JobId id_;
     Options options_;

@@ -20,6 +20,7 @@ public:
     /// What is to be sent on a new connection.
     std::vector<Bytes> unheard() const;
     bool empty() const { return kept_.empty(); }
+    std::size_t size() const { return kept_.size(); }
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

@@ -2,6 +2,8 @@
 
 #include "tests/rendezvous/guests.h"
 
+#include <algorithm>
+
 namespace dtrun::guests {
 namespace {
 
@@ -262,6 +264,27 @@ TEST_CASE("what is said while a member is away arrives once when it is back, bot
     CHECK(job.told(1).assigned == 2);
     REQUIRE(job.enter(1, 2));  // over another connection, the last one not known to be broken
     CHECK(job.told(1).assigned == 2);
+}
+
+TEST_CASE("a member that never says what it has heard is given up", "[daemon]") {
+    Guests job(sizes(1, 2));
+    REQUIRE(job.enter(1));
+    const auto is_member = [&job] {
+        const auto members = job.job().describe(job.now).at("members").as_array();
+        return std::ranges::any_of(members, [](const auto& member) {
+            return member.as_object().at("host").as_string() == "s1";
+        });
+    };
+    for (std::uint64_t other = 2; is_member() && other < 1'000; ++other) {
+        REQUIRE(job.enter(other));
+        job.pass(2s);
+        job.pause({1, other});
+        job.lose(other);
+        job.pause({1});
+    }
+    const auto again = job.enter(1);
+    REQUIRE_FALSE(again);
+    CHECK(again.error().message == "this host was taken for lost meanwhile");
 }
 
 TEST_CASE("a job has ended well when all ranks have, and each member is told so", "[daemon]") {

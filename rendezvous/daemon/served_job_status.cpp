@@ -1,0 +1,74 @@
+// What `dtrun status` and the page of a daemon say of a job.
+
+#include "rendezvous/daemon/served_job.h"
+
+#include <chrono>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+const char* phase_name(const Membership& membership) {
+    using Phase = Membership::Phase;
+    switch (membership.phase()) {
+        case Phase::waiting:
+            return "gathering";
+        case Phase::running:
+            return membership.is_finishing() ? "finishing" : "running";
+        case Phase::pausing:
+        case Phase::collecting:
+        case Phase::committing:
+            return "changing";
+        case Phase::ended:
+            return "ended";
+    }
+    return "?";
+}
+
+}  // namespace
+
+boost::json::object ServedJob::describe(Deadline now) const {
+    boost::json::object job;
+    job["name"] = options_.name;
+    job["phase"] = membership_ ? phase_name(*membership_) : "store";
+    job["generation"] = hub_.generation();
+    job["keys"] = hub_.store().size();
+    job["store_bytes"] = hub_.store().bytes();
+    job["answer_bytes"] = hub_.answer_bytes();
+    job["waiting"] = hub_.store().waiting();
+    job["connections"] = peers_.size();
+    if (peers_.empty())
+        job["unused_s"] =
+            std::chrono::duration_cast<std::chrono::seconds>(now - unused_since_).count();
+    const Heartbeat progress = hub_.progress();
+    if (progress.reporting > 0) {
+        job["slowest_rank"] = std::to_underlying(progress.slowest.rank);
+        job["slowest_step"] = progress.slowest.step;
+        job["fastest_step"] = progress.fastest_step;
+    }
+    if (!membership_) return job;
+    job["ranks"] = membership_->world().size();
+    job["ranks_min"] = membership_->policy().ranks_min;
+    job["ranks_max"] = membership_->policy().sizes.max;
+    PerHost<boost::json::array> ranks(hosts_.size());
+    for (const RankAssignment& assigned : membership_->world())
+        ranks[assigned.host].push_back(std::to_underlying(assigned.rank.rank));
+    boost::json::array members;
+    for (const auto& [id, state] : members_)
+        members.push_back(describe(state, std::move(ranks[state.host])));
+    job["members"] = std::move(members);
+    return job;
+}
+
+boost::json::object ServedJob::describe(const MemberState& state, boost::json::array ranks) const {
+    boost::json::object member;
+    member["host"] = hosts_[state.host].name;
+    member["slots"] = hosts_[state.host].slots;
+    member["ranks"] = ranks.size();
+    if (!ranks.empty()) member["first_rank"] = ranks.front();
+    member["rank_list"] = std::move(ranks);
+    member["connected"] = state.peer.has_value();
+    return member;
+}
+
+}  // namespace dtrun
