@@ -266,7 +266,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, s
     wishes[rank_] = {colour, key};
     const std::string prefix = fmt::format("{}/split/{}", prefix_, splits_++);
     Result<std::unique_ptr<Communicator>> part;
-    // Connecting waits for other ranks, too, so it also runs under the watch.
+    // Connecting waits for other ranks, too, so it also runs under the watchdog.
     const auto done = perform({.operation = "split"}, [&](std::uint64_t) -> Result<void> {
         auto exchanged = group_->allgather_on_host(&wishes[rank_], wishes.data(), sizeof(Wish));
         if (!exchanged || colour < 0) return exchanged;

@@ -156,7 +156,7 @@ private:
     Result<void> reduce_to(const void* in, void* out, std::size_t count, DType type, Reduce reduce,
                            std::optional<std::uint32_t> root);
 
-    // levels.cpp
+    // hierarchy.cpp
     Result<void> join_levels(const GroupSpec& spec, Locality locality);
     template <class Body>
     void in_levels(const Body& body) {

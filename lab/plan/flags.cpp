@@ -37,7 +37,7 @@ Result<void> set_known(ParsedBench& parsed, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (std::string& item : *items) {
-        // CollectiveOp names are written either way elsewhere.
+        // Names of operations are written either way elsewhere.
         if (Known == operation_names) std::ranges::replace(item, '-', '_');
         if (std::ranges::find(Known(), item) == Known().end())
             return fail(Errc::invalid_input, "'{}' is not one of {}{}", item,

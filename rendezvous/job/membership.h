@@ -145,9 +145,8 @@ public:
     Phase phase() const { return phase_; }
     std::uint64_t generation() const { return generation_; }  ///< 0 until the first one begins
     std::uint32_t resets() const { return resets_; }          ///< worlds after the first
-    const std::vector<RankAssignment>& world() const {
-        return world_;
-    }  ///< of the generation, by rank
+    /// Of the generation, by rank.
+    const std::vector<RankAssignment>& world() const { return world_; }
     /// Slots in which a rank could run now, or does.
     std::uint32_t slots_ready() const;
     std::uint32_t slots_needed() const;  ///< for a world to begin
@@ -339,11 +338,11 @@ private:
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
     std::uint32_t own_faults_ = 0;    ///< in a row
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
-    std::vector<RankAssignment>
-        target_;  ///< the next world: processes are prepared for it, or it is called
+    /// The next world: processes are prepared for it, or asked to commit.
+    std::vector<RankAssignment> target_;
     bool connections_reset_ = false;        ///< a loss has ended the connections of this world
     bool notified_ = false;                 ///< processes were told that hosts have changed
-    std::uint64_t last_query_ = 0;          ///< number of the last call
+    std::uint64_t last_query_ = 0;          ///< number of the last query_commit
     std::vector<HostId> unanswered_;        ///< who has not answered it
     std::optional<Deadline> rejoin_until_;  ///< for processes to ask for a place
     std::optional<Deadline> refill_until_;  ///< with Refill::wait: for a new process

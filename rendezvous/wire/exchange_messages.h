@@ -31,8 +31,7 @@ struct Hello {
     std::uint64_t generation = 0;  ///< generation in which it was started; 0: the current one
     std::int64_t pid = 0;
     bool elastic = false;  ///< it can go on in another generation, when it asks with `rejoin`
-    bool board =
-        false;  ///< it knows the frame `board`; `page` to other builds; `page` to other builds
+    bool board = false;    ///< it knows the frame `board`; other builds know the key as `page`
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {

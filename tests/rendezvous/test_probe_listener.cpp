@@ -33,7 +33,7 @@ std::uint16_t closed_port() {
 
 }  // namespace
 
-TEST_CASE("Host that can be reached are told from those that cannot", "[doctor]") {
+TEST_CASE("hosts that can be reached are told from those that cannot", "[doctor]") {
     Host host;
     tcp::acceptor silent(host.io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
     Visit order;

@@ -17,7 +17,7 @@ namespace {
 /// Limit for an agent that is cut off from the head, so that nobody tells it of the end. Otherwise
 /// the head decides how long agents wait for others: for a relay's slow log-in, for the last node
 /// of a thousand.
-constexpr std::chrono::minutes kBootstrapLimit{15};
+constexpr std::chrono::minutes kConfigLimit{15};
 
 }  // namespace
 
@@ -26,21 +26,22 @@ Lifeline::Lifeline(asio::any_io_executor executor, Fd input)
 
 /// The payload of the next frame, which must be of this type.
 asio::awaitable<Result<std::string>> Lifeline::read_frame(FrameType type) {
-    DeadlineGuard guard(input_, after(kBootstrapLimit));
+    DeadlineGuard guard(input_, after(kConfigLimit));
     std::string header(FrameHeader::kBytes, '\0');
     const auto header_buffer = asio::buffer(header);
     auto [error, bytes] = co_await asio::async_read(input_, header_buffer, use_tuple);
-    if (error) co_return fail(Errc::closed, "no bootstrap: {}", error.message());
+    if (error) co_return fail(Errc::closed, "no configuration: {}", error.message());
     const auto parsed = decode_header(header);
     if (!parsed) co_return std::unexpected(parsed.error());
     if (parsed->type != type)
-        co_return fail(Errc::invalid_input, "no bootstrap: frame of type {}",
+        co_return fail(Errc::invalid_input, "no configuration: frame of type {}",
                        static_cast<int>(parsed->type));
     std::string payload(parsed->payload_bytes, '\0');
     const auto payload_buffer = asio::buffer(payload);
     auto [payload_error, payload_bytes] =
         co_await asio::async_read(input_, payload_buffer, use_tuple);
-    if (payload_error) co_return fail(Errc::closed, "no bootstrap: {}", payload_error.message());
+    if (payload_error)
+        co_return fail(Errc::closed, "no configuration: {}", payload_error.message());
     co_return payload;
 }
 
@@ -51,7 +52,7 @@ asio::awaitable<Result<AgentConfig>> Lifeline::read_config(std::string node) {
     ::explicit_bzero(payload->data(), payload->size());
     if (!config) co_return std::unexpected(config.error());
     if (config->job_id.size() != sizeof(JobId) || config->secret.size() != Secret::kBytes)
-        co_return fail(Errc::invalid_input, "bootstrap without a job");
+        co_return fail(Errc::invalid_input, "a configuration without a job");
     if (node.empty()) co_return config;
     const auto found = co_await find_own_host(*config, node);
     if (!found) co_return std::unexpected(found.error());

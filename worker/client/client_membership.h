@@ -10,7 +10,7 @@
 
 namespace dtrun::embedded {
 
-/// Where a process stands among the ranks. Membership only grow.
+/// Where a process stands among the ranks. Generations only grow.
 ///
 /// Thread: guarded by its owner's lock, but for what says otherwise.
 class ClientMembership {

@@ -350,7 +350,7 @@ void HorovodRendezvous::all_here(std::uint64_t round) {
 }
 
 /// Opens the barrier after this host's count completed the job's ranks. All of them have passed the
-/// gate of the round before, so its keys can go.
+/// barrier of the round before, so its keys can go.
 void HorovodRendezvous::all_everywhere(std::uint64_t round) {
     const auto ignored = [](const StoreReply&) {};
     change(Op::set, open_key(round), {}, [this, round](const StoreReply& reply) {

@@ -193,7 +193,7 @@ Result<void> Messages::look_at_header(std::uint32_t from, Message& message) {
                     "ranks disagree: rank {} is in an operation of all ranks, and has not sent the "
                     "message of {} B that rank {} receives before that",
                     name, message.header.bytes, own);
-    // Both are in operations of all ranks, but not in the same: the watch will say so.
+    // Both are in operations of all ranks, but not in the same: the watchdog will say so.
     message.differs = true;
     return {};
 }

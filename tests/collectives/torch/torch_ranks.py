@@ -521,7 +521,7 @@ def resumes(format):
 
     again = distributed_model(2)
     resumed = hooks_.register(again, format, min_numel=1024)
-    train(again, 1)  # which has DDP set_topology its buckets as they were
+    train(again, 1)  # which has DDP arrange its buckets as they were
     again.load_state_dict(saved["model"])
     made = torch.optim.SGD(again.parameters(), lr=0.05, momentum=0.9)
     made.load_state_dict(saved["optimizer"])

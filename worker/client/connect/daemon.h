@@ -15,7 +15,7 @@ namespace dtrun::embedded {
 Outcome<ClientCredentials> read_credentials(const DaemonAddress& address);
 
 /// Connects and proves, both ways, without encryption (docs/PROTOCOL.md). A daemon that is not
-/// there or goes away is tried again until patience ends.
+/// there or goes away is tried again until the context ends.
 /// \param known  the daemon has proved itself before: whoever fails to now is another program at its
 ///               address, and is tried again
 /// Failures: timed_out, refused (another secret, job or protocol; not if it is known), cancelled

@@ -33,7 +33,7 @@ using Resolver = std::function<Outcome<std::vector<TcpAddress>>(const std::strin
 /// The system's: of a name it takes as long as it takes.
 Outcome<std::vector<TcpAddress>> ask_resolver(const std::string& host, const std::string& port);
 
-/// Asks it in a thread of our own if it is a name, and leaves that behind when the patience is over.
+/// Asks it in a thread of our own if it is a name, and leaves that behind when the context ends.
 /// Failures: closed, timed_out, cancelled
 Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port,
                                          const WaitContext& context,
