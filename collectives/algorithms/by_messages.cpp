@@ -1,5 +1,6 @@
 #include "collectives/algorithms/by_messages.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -114,6 +115,26 @@ Result<void> run_by_messages(Group& group, std::uint32_t rank, std::uint32_t siz
             return fail(Errc::not_found, "there is no {} made of messages",
                         row_of(what.kind).words);
     }
+}
+
+Result<void> GroupOfOperations::run(const Operation& what) {
+    switch (what.kind) {
+#define DTRUN_OPERATION(kind, ...) \
+    case Operation::Kind::kind:    \
+        return kind(what);
+#include "collectives/operations.def"
+#undef DTRUN_OPERATION
+    }
+    return by_messages(what);
+}
+
+Result<void> GroupOfOperations::check_peers(std::span<const Send> sends,
+                                            std::span<const Receive> receives) const {
+    const auto is_other = [this](const auto& message) {
+        return message.peer < size_ && message.peer != rank_;
+    };
+    if (std::ranges::all_of(sends, is_other) && std::ranges::all_of(receives, is_other)) return {};
+    return fail(Errc::invalid_input, "a message to no other rank of the {}", size_);
 }
 
 }  // namespace dtrun::collectives

@@ -1,6 +1,5 @@
 #include "collectives/backends/gloo/group.h"
 
-#include "collectives/algorithms/by_messages.h"
 #include "collectives/backends/gloo/store.h"
 #include "collectives/codec/reduce.h"
 
@@ -105,7 +104,7 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
 
 GlooGroup::GlooGroup(const GroupSpec& spec, over_tcp::LocalAddress address,
                      std::shared_ptr<::gloo::Context> context)
-    : spec_(spec),
+    : GroupOfOperations(spec.rank, spec.size),
       address_(std::move(address)),
       context_(std::move(context)),
       messages_(spec.size),
@@ -128,47 +127,12 @@ GroupFacts GlooGroup::facts() const {
 }
 
 Result<void> GlooGroup::run(const Operation& what) {
-    using Kind = Operation::Kind;
     if (error_) return std::unexpected(*error_);
     const std::uint64_t call =
         mixed(digest(what) + expected_ + ++sequence_ * 0x9e3779b97f4a7c15ULL);
     tag_ = static_cast<std::uint32_t>(call >> 32) & 0x7fffffffU;
     try {
-        switch (what.kind) {
-            case Kind::allreduce:
-                allreduce(what);
-                break;
-            case Kind::reduce:
-                reduce(what);
-                break;
-            case Kind::reduce_scatter:
-                reduce_scatter(what);
-                break;
-            case Kind::broadcast:
-                broadcast(what);
-                break;
-            case Kind::allgather:
-                allgather(what);
-                break;
-            case Kind::allgatherv:
-                allgatherv(what);
-                break;
-            case Kind::gather:
-                gather(what);
-                break;
-            case Kind::scatter:
-                scatter(what);
-                break;
-            case Kind::alltoall:
-                alltoall(what);
-                break;
-            case Kind::barrier:
-                barrier();
-                break;
-            default:
-                return run_by_messages(*this, spec_.rank, spec_.size, what);
-        }
-        return {};
+        return GroupOfOperations::run(what);
     } catch (const std::exception& error) {
         return std::unexpected(failed(error));
     }
@@ -195,10 +159,10 @@ void GlooGroup::abort() noexcept {
     }
 }
 
-void GlooGroup::allreduce(const Operation& what) {
+Result<void> GlooGroup::allreduce(const Operation& what) {
     if (!context_ || what.count == 0) {
         if (what.in != what.out && what.bytes() > 0) std::memcpy(what.out, what.in, what.bytes());
-        return;
+        return {};
     }
     with_element(what.type, [&](auto element) {
         using T = decltype(element);
@@ -210,11 +174,12 @@ void GlooGroup::allreduce(const Operation& what) {
         options.setTag(tag());
         ::gloo::allreduce(options);
     });
-    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
+    return {};
 }
 
-void GlooGroup::reduce(const Operation& what) {
-    if (what.count == 0) return;
+Result<void> GlooGroup::reduce(const Operation& what) {
+    if (what.count == 0) return {};
     std::vector<std::byte> result(what.bytes());  // which Gloo wants on all ranks
     std::memcpy(result.data(), what.in, result.size());
     if (context_) {
@@ -228,16 +193,17 @@ void GlooGroup::reduce(const Operation& what) {
             ::gloo::reduce(options);
         });
     }
-    if (spec_.rank != what.root) return;
+    if (rank_ != what.root) return {};
     std::memcpy(what.out, result.data(), result.size());
-    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
+    return {};
 }
 
-void GlooGroup::reduce_scatter(const Operation& what) {
+Result<void> GlooGroup::reduce_scatter(const Operation& what) {
     const std::size_t part = what.bytes();
-    if (part == 0) return;
-    std::vector<std::byte> parts(spec_.size * part);
-    std::memcpy(parts.data() + spec_.rank * part, bytes_at(what.in, spec_.rank * part), part);
+    if (part == 0) return {};
+    std::vector<std::byte> parts(size_ * part);
+    std::memcpy(parts.data() + rank_ * part, bytes_at(what.in, rank_ * part), part);
     if (context_) {
         ::gloo::AlltoallOptions options(context_);
         options.setInput(bytes_at(what.in), parts.size());
@@ -245,97 +211,111 @@ void GlooGroup::reduce_scatter(const Operation& what) {
         options.setTag(tag());
         ::gloo::alltoall(options);
     }
-    for (std::uint32_t rank = 1; rank < spec_.size; ++rank)
+    for (std::uint32_t rank = 1; rank < size_; ++rank)
         reduce_into(parts.data(), parts.data(), parts.data() + rank * part, what.count, what.type,
                     what.reduce);
     std::memcpy(what.out, parts.data(), part);
-    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, spec_.size);
+    if (what.reduce == Reduce::average) divide(what.out, what.count, what.type, size_);
+    return {};
 }
 
-void GlooGroup::broadcast(const Operation& what) {
-    if (!context_ || what.bytes() == 0) return;
+Result<void> GlooGroup::broadcast(const Operation& what) {
+    if (!context_ || what.bytes() == 0) return {};
     ::gloo::BroadcastOptions options(context_);
     options.setOutput(bytes_at(what.out), what.bytes());
     options.setRoot(static_cast<int>(what.root));
     options.setTag(tag());
     ::gloo::broadcast(options);
+    return {};
 }
 
-void GlooGroup::allgather(const Operation& what) {
+Result<void> GlooGroup::allgather(const Operation& what) {
     const std::size_t bytes = what.bytes();
-    if (bytes == 0) return;
-    std::uint8_t* const own = bytes_at(what.out, spec_.rank * bytes);
+    if (bytes == 0) return {};
+    std::uint8_t* const own = bytes_at(what.out, rank_ * bytes);
     if (own != what.in) std::memcpy(own, what.in, bytes);
-    if (!context_) return;
+    if (!context_) return {};
     ::gloo::AllgatherOptions options(context_);
-    options.setOutput(bytes_at(what.out), spec_.size * bytes);
+    options.setOutput(bytes_at(what.out), size_ * bytes);
     options.setTag(tag());
     ::gloo::allgather(options);
+    return {};
 }
 
-void GlooGroup::allgatherv(const Operation& what) {
-    const std::vector<std::size_t> parts = parts_of(what, spec_.size);
-    const auto own_part = parts.begin() + spec_.rank;
+Result<void> GlooGroup::allgatherv(const Operation& what) {
+    const std::vector<std::size_t> parts = parts_of(what, size_);
+    const auto own_part = parts.begin() + rank_;
     const std::size_t before = std::accumulate(parts.begin(), own_part, std::size_t{0});
     std::uint8_t* const own = bytes_at(what.out, before);
     if (own != what.in && *own_part > 0) std::memcpy(own, what.in, *own_part);
-    if (!context_ || std::ranges::all_of(parts, [](std::size_t part) { return part == 0; })) return;
+    if (!context_ || std::ranges::all_of(parts, [](std::size_t part) { return part == 0; }))
+        return {};
     ::gloo::AllgathervOptions options(context_);
     options.setOutput(bytes_at(what.out), parts);
     options.setTag(tag());
     ::gloo::allgatherv(options);
+    return {};
 }
 
-void GlooGroup::gather(const Operation& what) {
+Result<void> GlooGroup::gather(const Operation& what) {
     const std::size_t bytes = what.bytes();
-    if (bytes == 0) return;
+    if (bytes == 0) return {};
     // The root's own part may lie where it belongs already.
     std::vector<std::uint8_t> own(bytes_at(what.in), bytes_at(what.in) + bytes);
-    if (!context_) return static_cast<void>(std::memcpy(what.out, own.data(), bytes));
+    if (!context_) {
+        std::memcpy(what.out, own.data(), bytes);
+        return {};
+    }
     ::gloo::GatherOptions options(context_);
     options.setInput(own.data(), bytes);
-    if (spec_.rank == what.root) options.setOutput(bytes_at(what.out), spec_.size * bytes);
+    if (rank_ == what.root) options.setOutput(bytes_at(what.out), size_ * bytes);
     options.setRoot(static_cast<int>(what.root));
     options.setTag(tag());
     ::gloo::gather(options);
+    return {};
 }
 
-void GlooGroup::scatter(const Operation& what) {
+Result<void> GlooGroup::scatter(const Operation& what) {
     const std::size_t bytes = what.bytes();
-    if (bytes == 0) return;
+    if (bytes == 0) return {};
     std::vector<std::uint8_t> own(bytes);
-    if (spec_.rank == what.root)
-        std::memcpy(own.data(), bytes_at(what.in, what.root * bytes), bytes);
+    if (rank_ == what.root) std::memcpy(own.data(), bytes_at(what.in, what.root * bytes), bytes);
     if (context_) {
         ::gloo::ScatterOptions options(context_);
         std::vector<std::uint8_t*> parts;
-        for (std::uint32_t rank = 0; rank < spec_.size; ++rank)
+        for (std::uint32_t rank = 0; rank < size_; ++rank)
             parts.push_back(bytes_at(what.in, rank * bytes));
-        if (spec_.rank == what.root) options.setInputs(parts, bytes);
+        if (rank_ == what.root) options.setInputs(parts, bytes);
         options.setOutput(own.data(), bytes);
         options.setRoot(static_cast<int>(what.root));
         options.setTag(tag());
         ::gloo::scatter(options);
     }
     std::memcpy(what.out, own.data(), bytes);
+    return {};
 }
 
-void GlooGroup::alltoall(const Operation& what) {
+Result<void> GlooGroup::alltoall(const Operation& what) {
     const std::size_t bytes = what.bytes();
-    if (bytes == 0) return;
-    if (!context_) return static_cast<void>(std::memcpy(what.out, what.in, bytes));
+    if (bytes == 0) return {};
+    if (!context_) {
+        std::memcpy(what.out, what.in, bytes);
+        return {};
+    }
     ::gloo::AlltoallOptions options(context_);
-    options.setInput(bytes_at(what.in), spec_.size * bytes);
-    options.setOutput(bytes_at(what.out), spec_.size * bytes);
+    options.setInput(bytes_at(what.in), size_ * bytes);
+    options.setOutput(bytes_at(what.out), size_ * bytes);
     options.setTag(tag());
     ::gloo::alltoall(options);
+    return {};
 }
 
-void GlooGroup::barrier() {
-    if (!context_) return;
+Result<void> GlooGroup::barrier(const Operation&) {
+    if (!context_) return {};
     ::gloo::BarrierOptions options(context_);
     options.setTag(tag());
     ::gloo::barrier(options);
+    return {};
 }
 
 // ---- messages -------------------------------------------------------------------------------
@@ -396,11 +376,8 @@ std::uint64_t GlooGroup::slot_of(std::uint64_t number, std::size_t bytes) const 
 Result<std::unique_ptr<Pending>> GlooGroup::start(std::span<const Send> sends,
                                                   std::span<const Receive> receives) {
     if (error_) return std::unexpected(*error_);
-    const auto other = [this](const auto& message) {
-        return message.peer < spec_.size && message.peer != spec_.rank;
-    };
-    if (!std::ranges::all_of(sends, other) || !std::ranges::all_of(receives, other))
-        return fail(Errc::invalid_input, "a message to no other rank of the {}", spec_.size);
+    if (auto checked = check_peers(sends, receives); !checked)
+        return std::unexpected(checked.error());
     auto messages = std::make_unique<Messages>(*this);
     try {
         for (const Receive& one : receives)

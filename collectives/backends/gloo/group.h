@@ -1,7 +1,7 @@
 #pragma once
 
+#include "collectives/algorithms/by_messages.h"
 #include "collectives/backends/tcp/address.h"
-#include "collectives/group.h"
 
 #include <gloo/context.h>
 
@@ -18,7 +18,7 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec);
 
 /// A communicator over Gloo's own collective operations, as other frameworks use them: to compare with, and for who
 /// wants Gloo. Gloo has no reduce-scatter of this kind; it is an all-to-all with the sum at the end.
-class GlooGroup final : public Group {
+class GlooGroup final : public GroupOfOperations {
 public:
     /// \param context  connected
     GlooGroup(const GroupSpec& spec, over_tcp::LocalAddress address,
@@ -41,23 +41,22 @@ private:
         std::uint64_t received = 0;
     };
 
-    // They throw what Gloo throws.
-    void allreduce(const Operation& what);
-    void reduce(const Operation& what);
-    void reduce_scatter(const Operation& what);
-    void broadcast(const Operation& what);
-    void allgather(const Operation& what);
-    void allgatherv(const Operation& what);
-    void gather(const Operation& what);
-    void scatter(const Operation& what);
-    void alltoall(const Operation& what);
-    void barrier();
+    // They throw what Gloo throws, and fail with nothing else.
+    Result<void> allreduce(const Operation& what) override;
+    Result<void> reduce(const Operation& what) override;
+    Result<void> reduce_scatter(const Operation& what) override;
+    Result<void> broadcast(const Operation& what) override;
+    Result<void> allgather(const Operation& what) override;
+    Result<void> allgatherv(const Operation& what) override;
+    Result<void> gather(const Operation& what) override;
+    Result<void> scatter(const Operation& what) override;
+    Result<void> alltoall(const Operation& what) override;
+    Result<void> barrier(const Operation& what) override;
     Error failed(const std::exception& error);
     /// Of the present operation: ranks in another one have another tag, and wait.
     std::uint32_t tag() const { return tag_; }
     std::uint64_t slot_of(std::uint64_t number, std::size_t bytes) const;
 
-    GroupSpec spec_;
     over_tcp::LocalAddress address_;
     std::shared_ptr<::gloo::Context> context_;
     std::uint64_t expected_ = 0;

@@ -1,6 +1,5 @@
 #include "collectives/backends/mpi/group.h"
 
-#include "collectives/algorithms/by_messages.h"
 #include "collectives/backends/mpi/messages.h"
 #include "collectives/codec/reduce.h"
 
@@ -52,7 +51,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 MpiGroup::MpiGroup(Runtime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,
                    GroupFacts facts)
-    : runtime_(runtime), comm_(comm), rank_(rank), size_(size), facts_(std::move(facts)) {
+    : GroupOfOperations(rank, size), runtime_(runtime), comm_(comm), facts_(std::move(facts)) {
     runtime_.enter(&activity_);
 }
 
@@ -87,32 +86,8 @@ bool MpiGroup::fits(std::size_t count) const {
     return count * size_ <= kTotal;
 }
 
-Result<void> MpiGroup::run(const Operation& what) {
-    using Kind = Operation::Kind;
-    switch (what.kind) {
-        case Kind::allreduce:
-            return allreduce(what);
-        case Kind::reduce:
-            return reduce(what);
-        case Kind::reduce_scatter:
-            return reduce_scatter(what);
-        case Kind::broadcast:
-            return broadcast(what);
-        case Kind::allgather:
-            return allgather(what);
-        case Kind::allgatherv:
-            return allgatherv(what);
-        case Kind::gather:
-            return gather(what);
-        case Kind::scatter:
-            return scatter(what);
-        case Kind::alltoall:
-            return alltoall(what);
-        case Kind::barrier:
-            return call("MPI_Barrier", [&] { return MPI_Barrier(comm_); });
-        default:
-            return run_by_messages(*this, rank_, size_, what);
-    }
+Result<void> MpiGroup::barrier(const Operation&) {
+    return call("MPI_Barrier", [&] { return MPI_Barrier(comm_); });
 }
 
 // ---- reductions -----------------------------------------------------------------------------
@@ -203,7 +178,7 @@ Result<void> MpiGroup::broadcast(const Operation& what) {
 Result<void> MpiGroup::allgather(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    if (!fits(bytes)) return by_messages(what);
     const void* const from = what.in == at_byte(what.out, rank_ * bytes) ? MPI_IN_PLACE : what.in;
     const int count = static_cast<int>(bytes);
     return call("MPI_Allgather", [&] {
@@ -219,7 +194,7 @@ Result<void> MpiGroup::allgatherv(const Operation& what) {
         total += part;
     }
     if (total == 0) return {};
-    if (total > kTotal) return run_by_messages(*this, rank_, size_, what);
+    if (total > kTotal) return by_messages(what);
     counts_.assign(what.counts.begin(), what.counts.end());
     offsets_.resize(size_);
     std::exclusive_scan(counts_.begin(), counts_.end(), offsets_.begin(), 0);
@@ -234,7 +209,7 @@ Result<void> MpiGroup::allgatherv(const Operation& what) {
 Result<void> MpiGroup::gather(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    if (!fits(bytes)) return by_messages(what);
     const bool in_place = rank_ == what.root && what.in == at_byte(what.out, rank_ * bytes);
     const int count = static_cast<int>(bytes);
     return call("MPI_Gather", [&] {
@@ -246,7 +221,7 @@ Result<void> MpiGroup::gather(const Operation& what) {
 Result<void> MpiGroup::scatter(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    if (!fits(bytes)) return by_messages(what);
     const bool in_place = rank_ == what.root && what.out == at_byte(what.in, rank_ * bytes);
     const int count = static_cast<int>(bytes);
     return call("MPI_Scatter", [&] {
@@ -258,7 +233,7 @@ Result<void> MpiGroup::scatter(const Operation& what) {
 Result<void> MpiGroup::alltoall(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (!fits(bytes)) return run_by_messages(*this, rank_, size_, what);
+    if (!fits(bytes)) return by_messages(what);
     const int count = static_cast<int>(bytes);
     return call("MPI_Alltoall", [&] {
         return MPI_Alltoall(what.in, count, MPI_BYTE, what.out, count, MPI_BYTE, comm_);

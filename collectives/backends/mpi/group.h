@@ -1,7 +1,7 @@
 #pragma once
 
+#include "collectives/algorithms/by_messages.h"
 #include "collectives/backends/mpi/runtime.h"
-#include "collectives/group.h"
 
 #include <mpi.h>
 #include <memory>
@@ -14,7 +14,7 @@ namespace dtrun::collectives {
 ///
 /// Data and results are passed on as they are. min and max of floats with NaN are what MPI's
 /// comparison makes of them, which may differ from reduce_into(); halves are reduce_into()'s.
-class MpiGroup final : public Group {
+class MpiGroup final : public GroupOfOperations {
 public:
     /// \param comm  of this group alone; owned
     MpiGroup(Runtime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,
@@ -25,7 +25,6 @@ public:
 
     GroupFacts facts() const override { return facts_; }
 
-    Result<void> run(const Operation& what) override;
     Result<std::unique_ptr<Pending>> start(std::span<const Send> sends,
                                            std::span<const Receive> receives) override;
     /// Calls MPI_Abort, which ends all ranks of the job, since MPI cannot be interrupted.
@@ -36,21 +35,20 @@ private:
     template <class Function>
     Result<void> call(const char* name, Function function);
     bool fits(std::size_t count) const;
-    Result<void> allreduce(const Operation& what);
-    Result<void> reduce(const Operation& what);
-    Result<void> reduce_scatter(const Operation& what);
-    Result<void> broadcast(const Operation& what);
-    Result<void> allgather(const Operation& what);
-    Result<void> allgatherv(const Operation& what);
-    Result<void> gather(const Operation& what);
-    Result<void> scatter(const Operation& what);
-    Result<void> alltoall(const Operation& what);
+    Result<void> allreduce(const Operation& what) override;
+    Result<void> reduce(const Operation& what) override;
+    Result<void> reduce_scatter(const Operation& what) override;
+    Result<void> broadcast(const Operation& what) override;
+    Result<void> allgather(const Operation& what) override;
+    Result<void> allgatherv(const Operation& what) override;
+    Result<void> gather(const Operation& what) override;
+    Result<void> scatter(const Operation& what) override;
+    Result<void> alltoall(const Operation& what) override;
+    Result<void> barrier(const Operation& what) override;
 
     Runtime& runtime_;
     Runtime::Activity activity_;
     MPI_Comm comm_;
-    std::uint32_t rank_;
-    std::uint32_t size_;
     GroupFacts facts_;
     std::uint64_t expected_ = 0;
     std::vector<int> counts_;   ///< of allgatherv

@@ -1,6 +1,5 @@
 #include "collectives/backends/oneccl/group.h"
 
-#include "collectives/algorithms/by_messages.h"
 #include "collectives/codec/reduce.h"
 #include "collectives/quiet_thread.h"
 
@@ -86,10 +85,9 @@ private:
 
 OnecclGroup::OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library,
                          const GroupSpec& spec, Meeting meeting, GroupFacts facts)
-    : runtime_(runtime),
+    : GroupOfOperations(spec.rank, spec.size),
+      runtime_(runtime),
       library_(std::move(library)),
-      rank_(spec.rank),
-      size_(spec.size),
       meeting_(std::move(meeting)),
       facts_(std::move(facts)),
       messages_(
@@ -210,32 +208,16 @@ Result<std::unique_ptr<Pending>> OnecclGroup::start(std::span<const Send> sends,
     return std::make_unique<Started>(*this, std::move(batch));
 }
 
-/// What oneCCL has not got, or only for fewer bytes, is made of messages.
+/// min and max of floats are those of integers in their order: oneCCL's own need not keep NaNs.
 Result<void> OnecclGroup::run(const Operation& what) {
-    using Kind = Operation::Kind;
-    // min and max of floats are those of integers in their order: oneCCL's own need not keep NaNs.
     if (row_of(what.kind).reduces)
         if (const StandIn* const keys = ordered_stand_in(what.type, what.reduce))
             return run_by(*keys, *this, keys_, rank_, size_, what);
-    switch (what.kind) {
-        case Kind::allreduce:
-            return allreduce(what);
-        case Kind::reduce:
-            return reduce(what);
-        case Kind::reduce_scatter:
-            return reduce_scatter(what);
-        case Kind::broadcast:
-            return broadcast(what);
-        case Kind::allgather:
-        case Kind::allgatherv:
-            return allgather(what);
-        case Kind::alltoall:
-            return alltoall(what);
-        case Kind::barrier:
-            return call("barrier", [this] { return begin_barrier(); });
-        default:
-            return run_by_messages(*this, rank_, size_, what);
-    }
+    return GroupOfOperations::run(what);
+}
+
+Result<void> OnecclGroup::barrier(const Operation&) {
+    return call("barrier", [this] { return begin_barrier(); });
 }
 
 /// Begins an allreduce instead of oneCCL's own barrier, which blocks.
@@ -319,7 +301,7 @@ Result<void> OnecclGroup::allgather(const Operation& what) {
     const std::vector<std::size_t> parts = parts_of(what, size_);
     const std::size_t total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
     if (total == 0) return {};
-    if (total > kPieceBytes) return run_by_messages(*this, rank_, size_, what);
+    if (total > kPieceBytes) return by_messages(what);
     return call("allgather", [&] {
         return library_->call.allgatherv(what.in, parts[rank_], what.out, parts, Type::u8,
                                          meeting_.comm, *library_->attributes.allgatherv, none_);
@@ -329,7 +311,7 @@ Result<void> OnecclGroup::allgather(const Operation& what) {
 Result<void> OnecclGroup::alltoall(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (bytes > kPieceBytes / size_) return run_by_messages(*this, rank_, size_, what);
+    if (bytes > kPieceBytes / size_) return by_messages(what);
     return call("all-to-all", [&] {
         return library_->call.alltoall(what.in, what.out, bytes, Type::u8, meeting_.comm,
                                        *library_->attributes.alltoall, none_);

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "collectives/algorithms/by_messages.h"
 #include "collectives/algorithms/stand_ins.h"
 #include "collectives/backends/oneccl/bootstrap.h"
 #include "collectives/backends/oneccl/messages.h"
-#include "collectives/group.h"
 
 #include <atomic>
 #include <memory>
@@ -17,7 +17,7 @@ namespace dtrun::collectives::oneccl {
 ///
 /// An operation is begun and then polled until it has ended, so that abort() can interrupt it;
 /// after that oneCCL cannot be used again in this process (Runtime).
-class OnecclGroup final : public Group {
+class OnecclGroup final : public GroupOfOperations {
 public:
     OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library, const GroupSpec& spec,
                 Meeting meeting, GroupFacts facts);
@@ -38,12 +38,14 @@ private:
     /// Runs one call of oneCCL from its beginning to its end.
     template <class Begin>
     Result<void> call(const char* what, Begin begin);
-    Result<void> allreduce(const Operation& what);
-    Result<void> reduce(const Operation& what);
-    Result<void> reduce_scatter(const Operation& what);
-    Result<void> broadcast(const Operation& what);
-    Result<void> allgather(const Operation& what);
-    Result<void> alltoall(const Operation& what);
+    Result<void> allreduce(const Operation& what) override;
+    Result<void> reduce(const Operation& what) override;
+    Result<void> reduce_scatter(const Operation& what) override;
+    Result<void> broadcast(const Operation& what) override;
+    Result<void> allgather(const Operation& what) override;
+    Result<void> allgatherv(const Operation& what) override { return allgather(what); }
+    Result<void> alltoall(const Operation& what) override;
+    Result<void> barrier(const Operation& what) override;
     /// Polls until `ended` returns true. \param ended  may throw
     template <class Ended>
     Result<void> wait(const char* what, Ended ended);
@@ -55,8 +57,6 @@ private:
 
     Runtime& runtime_;
     const std::shared_ptr<const Library> library_;
-    const std::uint32_t rank_;
-    const std::uint32_t size_;
     Meeting meeting_;
     const GroupFacts facts_;
     std::unique_ptr<std::int32_t> token_ = std::make_unique<std::int32_t>(0);  ///< of barriers

@@ -126,7 +126,7 @@ Result<void> TcpGroup::alltoall_bruck(const std::byte* in, std::byte* out, std::
 }
 
 /// In step k, everybody hears of 2^k ranks more.
-Result<void> TcpGroup::barrier() {
+Result<void> TcpGroup::barrier(const Operation&) {
     for (std::uint32_t distance = 1; distance < size_; distance *= 2) {
         const char here = 0;
         char there = 0;

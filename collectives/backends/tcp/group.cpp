@@ -1,7 +1,6 @@
 #include "collectives/backends/tcp/group.h"
 
 #include <dtrun_version.h>
-#include "collectives/algorithms/by_messages.h"
 #include "collectives/backends/first_loss.h"
 #include "collectives/codec/reduce.h"
 
@@ -53,9 +52,8 @@ Result<std::unique_ptr<TcpGroup>> connect_tcp(const GroupSpec& spec) {
 
 TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
                    std::unique_ptr<PeerListener> listener)
-    : spec_(spec),
-      rank_(spec.rank),
-      size_(spec.size),
+    : GroupOfOperations(spec.rank, spec.size),
+      spec_(spec),
       address_(std::move(address)),
       address_book_(spec),
       peers_(std::move(listener)) {
@@ -107,36 +105,9 @@ GroupFacts TcpGroup::facts() const {
 Result<void> TcpGroup::run(const Operation& what) {
     if (error_) return std::unexpected(*error_);
     call_ = mixed(mixed(digest(what) + expected_) + ++sequence_);
-    Result<void> result = dispatch(what);
+    Result<void> result = GroupOfOperations::run(what);
     if (result) return result;
     return std::unexpected(failed(result.error()));
-}
-
-Result<void> TcpGroup::dispatch(const Operation& what) {
-    using Kind = Operation::Kind;
-    switch (what.kind) {
-        case Kind::allreduce:
-            return allreduce(what);
-        case Kind::reduce:
-            return reduce(what);
-        case Kind::reduce_scatter:
-            return reduce_scatter(what);
-        case Kind::broadcast:
-            return broadcast(what);
-        case Kind::allgather:
-        case Kind::allgatherv:
-            return allgather(what);
-        case Kind::gather:
-            return gather(what);
-        case Kind::scatter:
-            return scatter(what);
-        case Kind::alltoall:
-            return alltoall(what);
-        case Kind::barrier:
-            return barrier();
-        default:
-            return run_by_messages(*this, rank_, size_, what);
-    }
 }
 
 void TcpGroup::shut() noexcept {
@@ -251,11 +222,8 @@ Result<void> TcpGroup::exchange_into(std::uint32_t peer, const void* out, std::s
 Result<std::unique_ptr<Pending>> TcpGroup::start(std::span<const Send> sends,
                                                  std::span<const Receive> receives) {
     if (error_) return std::unexpected(*error_);
-    const auto other = [this](const auto& message) {
-        return message.peer < size_ && message.peer != rank_;
-    };
-    if (!std::ranges::all_of(sends, other) || !std::ranges::all_of(receives, other))
-        return fail(Errc::invalid_input, "a message to no other rank of the {}", size_);
+    if (auto checked = check_peers(sends, receives); !checked)
+        return std::unexpected(checked.error());
     if (!messages_) {
         struct Nothing final : Pending {
             Result<void> wait() override { return {}; }

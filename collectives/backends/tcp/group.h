@@ -1,10 +1,10 @@
 #pragma once
 
+#include "collectives/algorithms/by_messages.h"
 #include "collectives/backends/tcp/address.h"
 #include "collectives/backends/tcp/mesh.h"
 #include "collectives/backends/tcp/messages.h"
 #include "collectives/backends/tcp/stream.h"
-#include "collectives/group.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Elements {
 
 /// A communicator over TCP connections between its ranks. The calling thread writes to the sockets and reads
 /// from them itself; there is no other thread.
-class TcpGroup final : public Group {
+class TcpGroup final : public GroupOfOperations {
 public:
     /// \param listener  nullptr: one rank
     TcpGroup(const GroupSpec& spec, LocalAddress address, std::unique_ptr<PeerListener> listener);
@@ -49,7 +49,6 @@ public:
     void expect(std::uint64_t call) override { expected_ = call; }
 
 private:
-    Result<void> dispatch(const Operation& what);
     Error failed(const Error& error);
     void shut() noexcept;
     std::optional<std::uint32_t> who_was_lost();
@@ -84,8 +83,8 @@ private:
                                Elements elements);
 
     // allreduce.cpp
-    Result<void> allreduce(const Operation& what);
-    Result<void> reduce_scatter(const Operation& what);
+    Result<void> allreduce(const Operation& what) override;
+    Result<void> reduce_scatter(const Operation& what) override;
     Result<void> allreduce_doubling(void* data, std::size_t count, Elements elements);
     Result<void> allreduce_halving(const void* in, void* out, std::size_t count, Elements elements);
     Result<void> allreduce_ring(const void* in, void* out, std::size_t count, Elements elements);
@@ -95,10 +94,10 @@ private:
     Result<void> unfold(void* data, std::size_t bytes, std::uint32_t power);
 
     // rooted.cpp
-    Result<void> reduce(const Operation& what);
-    Result<void> broadcast(const Operation& what);
-    Result<void> gather(const Operation& what);
-    Result<void> scatter(const Operation& what);
+    Result<void> reduce(const Operation& what) override;
+    Result<void> broadcast(const Operation& what) override;
+    Result<void> gather(const Operation& what) override;
+    Result<void> scatter(const Operation& what) override;
     Result<void> reduce_chain(const void* in, void* out, std::size_t count, Elements elements,
                               std::uint32_t root);
     Result<void> reduce_tree(const void* in, void* out, std::size_t count, Elements elements,
@@ -110,9 +109,10 @@ private:
     bool chain_is_faster(std::size_t bytes) const;
 
     // exchange.cpp
-    Result<void> allgather(const Operation& what);
-    Result<void> alltoall(const Operation& what);
-    Result<void> barrier();
+    Result<void> allgather(const Operation& what) override;
+    Result<void> allgatherv(const Operation& what) override { return allgather(what); }
+    Result<void> alltoall(const Operation& what) override;
+    Result<void> barrier(const Operation& what) override;
     Result<void> allgather_ring(const void* in, std::byte* out, std::span<const std::size_t> bytes);
     Result<void> allgather_bruck(const void* in, std::byte* out,
                                  std::span<const std::size_t> bytes);
@@ -120,8 +120,6 @@ private:
     Result<void> alltoall_bruck(const std::byte* in, std::byte* out, std::size_t bytes);
 
     GroupSpec spec_;
-    std::uint32_t rank_;
-    std::uint32_t size_;
     LocalAddress address_;
     AddressBook address_book_;
     AbortSignal abort_signal_;
