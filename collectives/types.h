@@ -29,6 +29,19 @@ enum class Reduce : std::uint8_t {
     adasum = 5,   ///< Maleki et al., "Scaling distributed training with adaptive summation", 2020
 };
 
+/// A run of elements of one array.
+struct Chunk {
+    std::size_t at = 0;
+    std::size_t count = 0;
+
+    constexpr std::size_t end() const { return at + count; }
+    /// One of `number` chunks that an array is cut into, of which none is longer than another by more than one.
+    static constexpr Chunk of(std::size_t total, std::size_t number, std::size_t index) {
+        const std::size_t begin = total * index / number;
+        return {begin, total * (index + 1) / number - begin};
+    }
+};
+
 constexpr std::size_t bytes_of(DType type) {
     switch (type) {
         case DType::f64:

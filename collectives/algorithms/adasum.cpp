@@ -75,12 +75,6 @@ public:
     }
 
 private:
-    struct Range {
-        std::size_t begin = 0;
-        std::size_t end = 0;
-        std::size_t count() const { return end - begin; }
-    };
-
     Result<void> messages(const Send& send, const Receive& receive) {
         auto pending = group_.start({&send, send.bytes != 0 ? 1U : 0U},
                                     {&receive, receive.bytes != 0 ? 1U : 0U});
@@ -88,14 +82,14 @@ private:
         return (*pending)->wait();
     }
 
-    /// Sends a range of this rank's data and receives another one of the peer's.
-    Result<void> exchange(std::uint32_t peer, Range sent, Range received, T* to) {
-        return messages({peer, data_ + sent.begin, sent.count() * sizeof(T)},
-                        {peer, to, received.count() * sizeof(T)});
+    /// Sends a chunk of this rank's data and receives another one of the peer's.
+    Result<void> exchange(std::uint32_t peer, Chunk sent, Chunk received, T* to) {
+        return messages({peer, data_ + sent.at, sent.count * sizeof(T)},
+                        {peer, to, received.count * sizeof(T)});
     }
 
     Result<void> take_surplus() {
-        const Range all{0, count_};
+        const Chunk all{0, count_};
         if (auto ok = exchange(rank_ + paired_, {}, all, other_.data()); !ok) return ok;
         combine(data_, data_, other_.data(), count_, dots_of(data_, other_.data(), count_));
         return {};
@@ -104,23 +98,23 @@ private:
     /// Combines pairs of groups of ranks: before, each group has its gradient spread over its
     /// ranks; afterwards the combined gradient is spread over the ranks of both.
     Result<void> halve() {
-        Range mine{0, count_};
+        Chunk mine{0, count_};
         for (std::uint32_t distance = 1; distance < paired_; distance *= 2) {
             const std::uint32_t peer = rank_ ^ distance;
             const bool lower = rank_ < peer;
-            const std::size_t middle = mine.begin + mine.count() / 2;
-            const Range first{mine.begin, middle};
-            const Range second{middle, mine.end};
+            const std::size_t half = mine.count / 2;
+            const Chunk first{mine.at, half};
+            const Chunk second{mine.at + half, mine.count - half};
             wholes_.push_back(mine);
             mine = lower ? first : second;
             if (auto ok = exchange(peer, lower ? second : first, mine, other_.data()); !ok)
                 return ok;
-            T* own = data_ + mine.begin;
+            T* own = data_ + mine.at;
             const T* a = lower ? own : other_.data();
             const T* b = lower ? other_.data() : own;
-            Dots dots = dots_of(a, b, mine.count());
+            Dots dots = dots_of(a, b, mine.count);
             if (auto ok = add_up(dots, distance); !ok) return ok;
-            combine(own, a, b, mine.count(), dots);
+            combine(own, a, b, mine.count, dots);
         }
         mine_ = mine;
         return {};
@@ -143,11 +137,11 @@ private:
     /// Reverses halve(): ranks exchange parts until each has the whole.
     Result<void> gather() {
         for (std::uint32_t distance = paired_ / 2; distance > 0; distance /= 2) {
-            const Range whole = wholes_.back();
+            const Chunk whole = wholes_.back();
             wholes_.pop_back();
-            const Range rest = mine_.begin == whole.begin ? Range{mine_.end, whole.end}
-                                                          : Range{whole.begin, mine_.begin};
-            auto ok = exchange(rank_ ^ distance, mine_, rest, data_ + rest.begin);
+            const Chunk rest{mine_.at == whole.at ? mine_.end() : whole.at,
+                             whole.count - mine_.count};
+            auto ok = exchange(rank_ ^ distance, mine_, rest, data_ + rest.at);
             if (!ok) return ok;
             mine_ = whole;
         }
@@ -161,8 +155,8 @@ private:
     T* data_;
     const std::size_t count_;
     std::vector<T> other_;  ///< what another rank has
-    std::vector<Range> wholes_;
-    Range mine_;
+    std::vector<Chunk> wholes_;
+    Chunk mine_;
 };
 
 template <class T>

@@ -34,39 +34,34 @@ std::uint64_t seed_of(std::uint64_t call, std::uint64_t rank, std::uint64_t posi
     return x ^ x >> 33;
 }
 
-/// Cuts values into a piece for each owner, and pieces into chunks, at block boundaries. Owners are the ranks of
-/// all rails: those of the first rail by host, then those of the second one, and so on.
+/// Cuts values, at block boundaries, into what each owner has, and that into a chunk for each step. Owners are the
+/// ranks of all rails: those of the first rail by host, then those of the second one, and so on.
 class Cut {
 public:
-    struct Range {
-        std::size_t at = 0;
-        std::size_t count = 0;
-    };
-
     Cut(std::size_t count, std::uint32_t rails, std::uint32_t hosts, Format format,
-        const CompressedAllreduce::Chunks& chunks)
+        const CompressedAllreduce::StepSizes& sizes)
         : count_(count), size_(rails * hosts), blocks_(round_up(count, kBlock) / kBlock) {
         const std::size_t longest = round_up(blocks_, size_) / size_ * kBlock;
         const std::size_t bytes =
-            std::max(chunks.step_bytes / rails / (hosts - 1), chunks.message_bytes_min);
+            std::max(sizes.step_bytes / rails / (hosts - 1), sizes.message_bytes_min);
         const std::size_t aim = std::max(bytes * kBlock / encoded_bytes(format, kBlock), kBlock);
         const std::size_t about = std::max<std::size_t>((longest + aim - 1) / aim, 1);
-        chunk_ = std::max(round_up((longest + about - 1) / about, kBlock), kBlock);
-        chunks_ = (longest + chunk_ - 1) / chunk_;
+        longest_ = std::max(round_up((longest + about - 1) / about, kBlock), kBlock);
+        steps_ = (longest + longest_ - 1) / longest_;
     }
 
-    std::size_t chunks() const { return chunks_; }
-    std::size_t chunk_values_max() const { return chunk_; }
+    std::size_t steps() const { return steps_; }
+    std::size_t chunk_values_max() const { return longest_; }
 
-    /// A chunk of the owner's piece; empty beyond its end.
-    Range chunk(std::size_t owner, std::size_t number) const {
-        const std::size_t begin = std::min(piece(owner) + number * chunk_, piece(owner + 1));
-        const std::size_t end = std::min(begin + chunk_, piece(owner + 1));
+    /// What a step takes of the owner's; empty beyond its end.
+    Chunk chunk(std::size_t owner, std::size_t step) const {
+        const std::size_t begin = std::min(begin_of(owner) + step * longest_, begin_of(owner + 1));
+        const std::size_t end = std::min(begin + longest_, begin_of(owner + 1));
         return {begin, end - begin};
     }
 
 private:
-    std::size_t piece(std::size_t owner) const {
+    std::size_t begin_of(std::size_t owner) const {
         const std::size_t block = blocks_ / size_ * owner + std::min(owner, blocks_ % size_);
         return std::min(block * kBlock, count_);
     }
@@ -74,8 +69,8 @@ private:
     std::size_t count_;
     std::size_t size_;
     std::size_t blocks_;
-    std::size_t chunk_ = kBlock;
-    std::size_t chunks_ = 0;
+    std::size_t longest_ = kBlock;  ///< values of a chunk
+    std::size_t steps_ = 0;
 };
 
 /// One call on one rank. Peers are numbered by their host.
@@ -83,7 +78,7 @@ class Exchange {
 public:
     Exchange(Group& group, const Topology& topology, HostGroup* host, const Segments& values,
              Reduce reduce, const Compression& compression, std::uint64_t call,
-             const CompressedAllreduce::Chunks& chunks, std::vector<std::byte>& messages)
+             const CompressedAllreduce::StepSizes& sizes, std::vector<std::byte>& messages)
         : group_(group),
           topology_(topology),
           host_(host),
@@ -98,13 +93,13 @@ public:
           format_(compression.format),
           rounding_(compression.rounding),
           call_(call),
-          cut_(values.count(), topology.rails(), topology.hosts(), compression.format, chunks),
+          cut_(values.count(), topology.rails(), topology.hosts(), compression.format, sizes),
           message_bytes_(encoded_bytes(compression.format, cut_.chunk_values_max())),
           messages_(messages) {
-        // Each slot has three boxes for each peer. Behind them are sums of the host, a slice in each slot.
+        // Each slot has three boxes for each peer. Behind them are sums of the host, those of a rail in each slot.
         boxes_bytes_ = round_up(kSlots * 3 * std::size_t{hosts_} * message_bytes_, kAlignment);
-        const std::size_t slices = host != nullptr ? kSlots : 0;
-        const std::size_t needed = boxes_bytes_ + slices * slice_values_max() * sizeof(float);
+        const std::size_t sums = host != nullptr ? kSlots : 0;
+        const std::size_t needed = boxes_bytes_ + sums * rail_values_max() * sizeof(float);
         if (messages_.size() < needed) messages_.resize(needed);
     }
 
@@ -115,50 +110,49 @@ private:
     enum class Box { to_owner = 0, from_peer = 1, sum_of_peer = 2 };
     using Slots = std::array<std::unique_ptr<Pending>, kSlots>;
 
-    std::byte* box(Box which, std::size_t chunk, std::uint32_t peer) const {
-        const std::size_t slot = (chunk % kSlots) * 3 + static_cast<std::size_t>(which);
+    std::byte* box(Box which, std::size_t step, std::uint32_t peer) const {
+        const std::size_t slot = (step % kSlots) * 3 + static_cast<std::size_t>(which);
         return messages_.data() + (slot * hosts_ + peer) * message_bytes_;
     }
     /// All hosts' sums are one behind the other, this one's among them.
-    std::byte* own_sum(std::size_t chunk) const { return box(Box::sum_of_peer, chunk, me_); }
+    std::byte* own_sum(std::size_t step) const { return box(Box::sum_of_peer, step, me_); }
 
-    /// What a peer of this rail owns of a chunk.
-    Cut::Range range_of(std::uint32_t peer, std::size_t chunk) const {
-        return range_of(rail_, peer, chunk);
+    /// What a peer of this rail owns of a step.
+    Chunk chunk_of(std::uint32_t peer, std::size_t step) const {
+        return chunk_of(rail_, peer, step);
     }
-    Cut::Range range_of(std::uint32_t rail, std::uint32_t peer, std::size_t chunk) const {
-        return cut_.chunk(std::size_t{rail} * hosts_ + peer, chunk);
+    Chunk chunk_of(std::uint32_t rail, std::uint32_t peer, std::size_t step) const {
+        return cut_.chunk(std::size_t{rail} * hosts_ + peer, step);
     }
     std::uint32_t rank_of(std::uint32_t peer) const { return topology_.ranks_of(peer)[rail_]; }
 
-    // A chunk's ranges on one rail, one behind the other, are a slice, which the host adds up as one.
-    std::size_t slice_values_max() const { return hosts_ * cut_.chunk_values_max(); }
-    float* slice(std::size_t number) const {
-        return reinterpret_cast<float*>(messages_.data() + boxes_bytes_) +
-               number * slice_values_max();
+    // A step's chunks on one rail, one behind the other, are added up by the host as one.
+    std::size_t rail_values_max() const { return hosts_ * cut_.chunk_values_max(); }
+    float* rail_sums(std::size_t slot) const {
+        return reinterpret_cast<float*>(messages_.data() + boxes_bytes_) + slot * rail_values_max();
     }
-    float* host_sums(std::size_t chunk) const { return slice(chunk % kSlots); }
-    std::size_t place_in_slice(std::uint32_t peer, std::size_t chunk) const;
-    std::vector<HostGroup::Slice> slices_of(std::size_t chunk) const;
-    template <class Part>
-    void in_ranges(std::size_t at, std::size_t n, std::size_t chunk, Part part) const;
+    float* host_sums(std::size_t step) const { return rail_sums(step % kSlots); }
+    std::size_t place_on_rail(std::uint32_t peer, std::size_t step) const;
+    std::vector<Chunk> chunks_of_rails(std::size_t step) const;
+    template <class Body>
+    void in_chunks(std::size_t at, std::size_t n, std::size_t step, Body body) const;
 
-    Result<void> sum_on_host(std::size_t chunk);
-    Result<void> share_on_host(std::size_t chunk);
-    Result<void> send_values(std::size_t chunk);
-    Result<void> send_sum(std::size_t chunk);
-    Result<void> receive_sums(std::size_t chunk);
-    const float* own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
+    Result<void> sum_on_host(std::size_t step);
+    Result<void> share_on_host(std::size_t step);
+    Result<void> send_values(std::size_t step);
+    Result<void> send_sum(std::size_t step);
+    Result<void> receive_sums(std::size_t step);
+    const float* own_values(std::uint32_t peer, std::size_t step, std::size_t offset,
                             std::size_t n);
-    void encode_values(std::uint32_t peer, std::size_t chunk);
-    void encode_sum(std::size_t chunk);
-    void add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t chunk);
+    void encode_values(std::uint32_t peer, std::size_t step);
+    void encode_sum(std::size_t step);
+    void add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t step);
     void encode_strip(std::size_t at, std::size_t n, const float* values, std::byte* to,
                       float error_factor);
-    void decode_to_place(Cut::Range range, const std::byte* from);
-    /// Calls strip(offset in the range, values, offset in its encoded bytes).
+    void decode_to_place(Chunk chunk, const std::byte* from);
+    /// Calls strip(offset in the chunk, values, offset in its encoded bytes).
     template <class F>
-    void strips(Cut::Range range, F strip);
+    void strips(Chunk chunk, F strip);
     void poll();
     /// Before messages that are under way are waited for.
     Result<void> failed_in_memory(const Error& error) {
@@ -193,9 +187,9 @@ private:
 };
 
 template <class F>
-void Exchange::strips(Cut::Range range, F strip) {
-    for (std::size_t done = 0; done < range.count; done += kStrip) {
-        strip(done, std::min(kStrip, range.count - done), encoded_bytes(format_, done));
+void Exchange::strips(Chunk chunk, F strip) {
+    for (std::size_t done = 0; done < chunk.count; done += kStrip) {
+        strip(done, std::min(kStrip, chunk.count - done), encoded_bytes(format_, done));
         if (++strips_done_ % kStripsPerPoll == 0) poll();
     }
 }
@@ -209,83 +203,82 @@ void Exchange::poll() {
 
 // ---- on a host ------------------------------------------------------------------------------
 
-std::size_t Exchange::place_in_slice(std::uint32_t peer, std::size_t chunk) const {
+std::size_t Exchange::place_on_rail(std::uint32_t peer, std::size_t step) const {
     std::size_t at = 0;
-    for (std::uint32_t before = 0; before < peer; ++before) at += range_of(before, chunk).count;
+    for (std::uint32_t before = 0; before < peer; ++before) at += chunk_of(before, step).count;
     return at;
 }
 
-/// The slices of all rails, numbered one behind the other at equal distances.
-std::vector<HostGroup::Slice> Exchange::slices_of(std::size_t chunk) const {
-    std::vector<HostGroup::Slice> slices;
+/// What a step adds up on each rail, numbered one behind the other at equal distances.
+std::vector<Chunk> Exchange::chunks_of_rails(std::size_t step) const {
+    std::vector<Chunk> chunks;
     for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail) {
-        slices.push_back({rail * slice_values_max(), 0});
+        chunks.push_back({rail * rail_values_max(), 0});
         for (std::uint32_t peer = 0; peer < hosts_; ++peer)
-            slices.back().count += range_of(rail, peer, chunk).count;
+            chunks.back().count += chunk_of(rail, peer, step).count;
     }
-    return slices;
+    return chunks;
 }
 
-/// Calls part(first value, number, offset from `at`) for what [at, at + n) of slices_of() consists of.
-template <class Part>
-void Exchange::in_ranges(std::size_t at, std::size_t n, std::size_t chunk, Part part) const {
-    const auto rail = static_cast<std::uint32_t>(at / slice_values_max());
-    std::size_t begin = rail * slice_values_max();
+/// Calls body(first value, number, offset from `at`) for what [at, at + n) of chunks_of_rails() consists of.
+template <class Body>
+void Exchange::in_chunks(std::size_t at, std::size_t n, std::size_t step, Body body) const {
+    const auto rail = static_cast<std::uint32_t>(at / rail_values_max());
+    std::size_t begin = rail * rail_values_max();
     for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
-        const Cut::Range range = range_of(rail, peer, chunk);
+        const Chunk chunk = chunk_of(rail, peer, step);
         const std::size_t first = std::max(begin, at);
-        const std::size_t last = std::min(begin + range.count, at + n);
-        if (first < last) part(range.at + (first - begin), last - first, first - at);
-        begin += range.count;
+        const std::size_t last = std::min(begin + chunk.count, at + n);
+        if (first < last) body(chunk.at + (first - begin), last - first, first - at);
+        begin += chunk.count;
     }
 }
 
-Result<void> Exchange::sum_on_host(std::size_t chunk) {
+Result<void> Exchange::sum_on_host(std::size_t step) {
     const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
-        in_ranges(at, n, chunk, [&](std::size_t first, std::size_t number, std::size_t offset) {
+        in_chunks(at, n, step, [&](std::size_t first, std::size_t number, std::size_t offset) {
             auto* const room = reinterpret_cast<float*>(to) + offset;
             const float* const from = values_.take(first, number, room);
             if (from != room) std::copy_n(from, number, room);
         });
         poll();
     };
-    const std::vector<HostGroup::Slice> slices = slices_of(chunk);
-    auto done = host_->sum_slices(slices, DType::f32, Reduce::sum, fill, host_sums(chunk));
-    if (done && on_rail_) mean_.divide_sums(host_sums(chunk), slices[rail_].count);
+    const std::vector<Chunk> chunks = chunks_of_rails(step);
+    auto done = host_->sum_chunks(chunks, DType::f32, Reduce::sum, fill, host_sums(step));
+    if (done && on_rail_) mean_.divide_sums(host_sums(step), chunks[rail_].count);
     return done;
 }
 
 /// Hands the sums out as they have come, encoded: every rank decodes them to where they belong.
-Result<void> Exchange::share_on_host(std::size_t chunk) {
+Result<void> Exchange::share_on_host(std::size_t step) {
     const std::size_t unit = encoded_bytes(format_, kBlock);
     const std::size_t blocks = cut_.chunk_values_max() / kBlock;  // of a peer
     const std::size_t all = blocks * hosts_;
-    std::vector<HostGroup::Slice> slices;
+    std::vector<Chunk> chunks;
     for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail)
-        slices.push_back({rail * all, all});
+        chunks.push_back({rail * all, all});
     const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
         const auto rail = static_cast<std::uint32_t>(at / all);
         for (std::size_t done = 0; done < n;) {
             const std::size_t block = (at + done) % all;
-            const Cut::Range range =
-                range_of(rail, static_cast<std::uint32_t>(block / blocks), chunk);
+            const Chunk chunk = chunk_of(rail, static_cast<std::uint32_t>(block / blocks), step);
             const std::size_t here = std::min(n - done, blocks - block % blocks);
-            const std::size_t begin = std::min(block % blocks * kBlock, range.count);
-            const std::size_t end = std::min(begin + here * kBlock, range.count);
-            decode_to_place({range.at + begin, end - begin}, from + done * unit);
+            const std::size_t begin = std::min(block % blocks * kBlock, chunk.count);
+            const std::size_t end = std::min(begin + here * kBlock, chunk.count);
+            decode_to_place({chunk.at + begin, end - begin}, from + done * unit);
             done += here;
         }
     };
-    return host_->share_slices(slices, unit, box(Box::sum_of_peer, chunk, 0), take);
+    return host_->share_chunks(chunks, unit, box(Box::sum_of_peer, step, 0), take);
 }
 
 // ---- between hosts --------------------------------------------------------------------------
 
 /// This host's values of what a peer owns, with the errors of the last call.
-const float* Exchange::own_values(std::uint32_t peer, std::size_t chunk, std::size_t offset,
+const float* Exchange::own_values(std::uint32_t peer, std::size_t step, std::size_t offset,
                                   std::size_t n) {
-    if (host_ != nullptr) return host_sums(chunk) + place_in_slice(peer, chunk) + offset;
-    const float* const own = values_.take(range_of(peer, chunk).at + offset, n, room_.data());
+    if (host_ != nullptr) return host_sums(step) + place_on_rail(peer, step) + offset;
+    const float* const own = values_.take(chunk_of(peer, step).at + offset, n, room_.data());
     if (!mean_.divides()) return own;
     if (own != room_.data()) std::copy_n(own, n, room_.data());
     mean_.divide_sums(room_.data(), n);
@@ -304,29 +297,28 @@ void Exchange::encode_strip(std::size_t at, std::size_t n, const float* values, 
     values_.put_errors(at, n, errors_.data());
 }
 
-void Exchange::encode_values(std::uint32_t peer, std::size_t chunk) {
-    std::byte* const to = box(Box::to_owner, chunk, peer);
-    const Cut::Range range = range_of(peer, chunk);
-    strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
-        encode_strip(range.at + offset, n, own_values(peer, chunk, offset, n), to + encoded_at,
+void Exchange::encode_values(std::uint32_t peer, std::size_t step) {
+    std::byte* const to = box(Box::to_owner, step, peer);
+    const Chunk chunk = chunk_of(peer, step);
+    strips(chunk, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
+        encode_strip(chunk.at + offset, n, own_values(peer, step, offset, n), to + encoded_at,
                      mean_.divisor());
     });
 }
 
-/// Sets sums_ to the sum or mean of all hosts' values at an offset of this rank's range, added in the order of
+/// Sets sums_ to the sum or mean of all hosts' values at an offset of this rank's chunk, added in the order of
 /// hosts.
-void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at,
-                      std::size_t chunk) {
+void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t step) {
     for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
         if (peer == me_) {
-            const float* own = own_values(me_, chunk, offset, n);
+            const float* own = own_values(me_, step, offset, n);
             if (peer == 0)
                 std::copy_n(own, n, sums_.data());
             else
                 reduce_into(sums_.data(), sums_.data(), own, n, DType::f32, Reduce::sum);
             continue;
         }
-        const std::byte* encoded = box(Box::from_peer, chunk, peer) + encoded_at;
+        const std::byte* encoded = box(Box::from_peer, step, peer) + encoded_at;
         if (peer == 0)
             decode(format_, encoded, n, sums_.data());
         else
@@ -335,19 +327,19 @@ void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at,
     mean_.finish(sums_.data(), n);
 }
 
-void Exchange::encode_sum(std::size_t chunk) {
-    std::byte* const to = own_sum(chunk);
-    const Cut::Range mine = range_of(me_, chunk);
+void Exchange::encode_sum(std::size_t step) {
+    std::byte* const to = own_sum(step);
+    const Chunk mine = chunk_of(me_, step);
     strips(mine, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
-        add_up(offset, n, encoded_at, chunk);
+        add_up(offset, n, encoded_at, step);
         encode_strip(mine.at + offset, n, sums_.data(), to + encoded_at, error_of_mean_);
     });
 }
 
 /// Puts encoded values where they belong.
-void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
-    strips(range, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
-        const std::size_t at = range.at + offset;
+void Exchange::decode_to_place(Chunk chunk, const std::byte* from) {
+    strips(chunk, [&](std::size_t offset, std::size_t n, std::size_t encoded_at) {
+        const std::size_t at = chunk.at + offset;
         if (float* place = values_.place(at, n))
             return decode(format_, from + encoded_at, n, place, past_caches_);
         decode(format_, from + encoded_at, n, room_.data());
@@ -355,66 +347,66 @@ void Exchange::decode_to_place(Cut::Range range, const std::byte* from) {
     });
 }
 
-/// Sends this host's values of a chunk of every piece to the owners.
-Result<void> Exchange::send_values(std::size_t chunk) {
+/// Sends this host's values of a step to the owners.
+Result<void> Exchange::send_values(std::size_t step) {
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    const std::size_t mine = encoded_bytes(format_, range_of(me_, chunk).count);
-    for (std::uint32_t step = 1; step < hosts_; ++step) {
+    const std::size_t mine = encoded_bytes(format_, chunk_of(me_, step).count);
+    for (std::uint32_t turn = 1; turn < hosts_; ++turn) {
         // Each rank begins with another peer, so that not all wait for one link.
-        const std::uint32_t to = (me_ + step) % hosts_;
-        const std::uint32_t from = (me_ + hosts_ - step) % hosts_;
-        encode_values(to, chunk);
-        const std::size_t bytes = encoded_bytes(format_, range_of(to, chunk).count);
-        if (bytes != 0) sends.push_back({rank_of(to), box(Box::to_owner, chunk, to), bytes});
-        if (mine != 0) receives.push_back({rank_of(from), box(Box::from_peer, chunk, from), mine});
+        const std::uint32_t to = (me_ + turn) % hosts_;
+        const std::uint32_t from = (me_ + hosts_ - turn) % hosts_;
+        encode_values(to, step);
+        const std::size_t bytes = encoded_bytes(format_, chunk_of(to, step).count);
+        if (bytes != 0) sends.push_back({rank_of(to), box(Box::to_owner, step, to), bytes});
+        if (mine != 0) receives.push_back({rank_of(from), box(Box::from_peer, step, from), mine});
     }
     auto pending = group_.start(sends, receives);
     if (!pending) return std::unexpected(pending.error());
-    to_owners_[chunk % kSlots] = std::move(*pending);
+    to_owners_[step % kSlots] = std::move(*pending);
     return {};
 }
 
-/// Waits for all hosts' values of a chunk of this rank's piece, then sends their encoded sum.
-Result<void> Exchange::send_sum(std::size_t chunk) {
-    std::unique_ptr<Pending>& values = to_owners_[chunk % kSlots];
+/// Waits for all hosts' values of what this rank owns of a step, then sends their encoded sum.
+Result<void> Exchange::send_sum(std::size_t step) {
+    std::unique_ptr<Pending>& values = to_owners_[step % kSlots];
     if (auto arrived = values->wait(); !arrived) return arrived;
     values.reset();
-    const Cut::Range mine = range_of(me_, chunk);
-    encode_sum(chunk);
+    const Chunk mine = chunk_of(me_, step);
+    encode_sum(step);
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    for (std::uint32_t step = 1; step < hosts_; ++step) {
-        const std::uint32_t to = (me_ + step) % hosts_;
-        const std::uint32_t from = (me_ + hosts_ - step) % hosts_;
+    for (std::uint32_t turn = 1; turn < hosts_; ++turn) {
+        const std::uint32_t to = (me_ + turn) % hosts_;
+        const std::uint32_t from = (me_ + hosts_ - turn) % hosts_;
         if (mine.count != 0)
-            sends.push_back({rank_of(to), own_sum(chunk), encoded_bytes(format_, mine.count)});
-        const std::size_t bytes = encoded_bytes(format_, range_of(from, chunk).count);
+            sends.push_back({rank_of(to), own_sum(step), encoded_bytes(format_, mine.count)});
+        const std::size_t bytes = encoded_bytes(format_, chunk_of(from, step).count);
         if (bytes != 0)
-            receives.push_back({rank_of(from), box(Box::sum_of_peer, chunk, from), bytes});
+            receives.push_back({rank_of(from), box(Box::sum_of_peer, step, from), bytes});
     }
     auto pending = group_.start(sends, receives);
     if (!pending) return std::unexpected(pending.error());
-    from_owners_[chunk % kSlots] = std::move(*pending);
-    if (host_ == nullptr) decode_to_place(mine, own_sum(chunk));
+    from_owners_[step % kSlots] = std::move(*pending);
+    if (host_ == nullptr) decode_to_place(mine, own_sum(step));
     return {};
 }
 
-Result<void> Exchange::receive_sums(std::size_t chunk) {
-    std::unique_ptr<Pending>& sums = from_owners_[chunk % kSlots];
+Result<void> Exchange::receive_sums(std::size_t step) {
+    std::unique_ptr<Pending>& sums = from_owners_[step % kSlots];
     if (auto arrived = sums->wait(); !arrived) return arrived;
     sums.reset();
     if (host_ != nullptr) return {};  // which all its ranks decode
     for (std::uint32_t peer = 0; peer < hosts_; ++peer)
-        if (peer != me_) decode_to_place(range_of(peer, chunk), box(Box::sum_of_peer, chunk, peer));
+        if (peer != me_) decode_to_place(chunk_of(peer, step), box(Box::sum_of_peer, step, peer));
     return {};
 }
 
 Result<void> Exchange::run() {
-    const std::size_t chunks = cut_.chunks();
-    for (std::size_t step = 0; step < chunks + 2 * kUnderWay; ++step) {
-        const bool begins = step < chunks;
-        const bool adds = on_rail_ && step >= kUnderWay && step - kUnderWay < chunks;
+    const std::size_t steps = cut_.steps();
+    for (std::size_t step = 0; step < steps + 2 * kUnderWay; ++step) {
+        const bool begins = step < steps;
+        const bool adds = on_rail_ && step >= kUnderWay && step - kUnderWay < steps;
         const bool ends = step >= 2 * kUnderWay;
         if (begins && host_ != nullptr)
             if (auto ok = sum_on_host(step); !ok) return failed_in_memory(ok.error());
@@ -445,7 +437,7 @@ Result<void> CompressedAllreduce::run(Group& group, const Topology& topology, Ho
                                             ? Segments::Blocks::apart
                                             : Segments::Blocks::shared);
         if (host != nullptr) host->begin(call);
-        Exchange exchange(group, topology, host, values, reduce, compression, call, chunks_,
+        Exchange exchange(group, topology, host, values, reduce, compression, call, sizes_,
                           messages_);
         return exchange.run();
     }

@@ -20,7 +20,7 @@ namespace dtrun::collectives {
 /// Ranks of a host add up their values in memory first, in full; what follows is between hosts, along rails (see
 /// Topology), and "rank" means the ranks of a rail. Where no host has two ranks, that is all of them.
 ///
-/// Two shots: the values are cut into one piece for each rank. Every rank sends its values of each
+/// Two shots: the values are cut into one chunk for each rank. Every rank sends its values of each
 /// piece, encoded, to the piece's owner; the owner adds them up as f32, in the order of ranks, and
 /// sends the sum, encoded once more, to all. So values are rounded twice, however many ranks there
 /// are, where a ring would round them at every hop; and a rank sends 2 (n - 1) / n times the values,
@@ -40,7 +40,7 @@ namespace dtrun::collectives {
 class CompressedAllreduce {
 public:
     /// How pieces are cut into chunks.
-    struct Chunks {
+    struct StepSizes {
         /// Bytes of one chunk that a host's ranks send to all others together: few compared with a whole
         /// call and with its caches, many compared with the fixed cost of a message.
         std::size_t step_bytes = 512 << 10;
@@ -48,7 +48,7 @@ public:
     };
 
     CompressedAllreduce() = default;
-    explicit CompressedAllreduce(const Chunks& chunks) : chunks_(chunks) {}
+    explicit CompressedAllreduce(const StepSizes& sizes) : sizes_(sizes) {}
 
     /// \param topology  of the ranks of `group`
     /// \param host      of this rank's host; nullptr: the topology has it apart
@@ -68,7 +68,7 @@ public:
                      const Compression& compression, std::uint64_t call);
 
 private:
-    Chunks chunks_{};
+    StepSizes sizes_{};
     std::vector<std::byte> messages_;  ///< kept for the next call
 };
 

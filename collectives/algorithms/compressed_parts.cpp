@@ -87,18 +87,18 @@ private:
             mean_.divide_sums(sums_.data(), sums_.size());
             return {};
         }
-        std::vector<HostGroup::Slice> slices;
+        std::vector<Chunk> chunks;
         std::size_t before = 0;
         for (const auto& ranks : carried_) {
-            slices.push_back({before, ranks.size() * n_});
+            chunks.push_back({before, ranks.size() * n_});
             before += ranks.size() * n_;
         }
         const auto fill = [&](std::size_t from, std::size_t number, std::byte* to) {
             std::size_t rail = 0;
-            while (rail + 1 < slices.size() && from >= slices[rail + 1].at) ++rail;
+            while (rail + 1 < chunks.size() && from >= chunks[rail + 1].at) ++rail;
             auto* const room = reinterpret_cast<float*>(to);
             for (std::size_t done = 0; done < number;) {
-                const std::size_t offset = from + done - slices[rail].at;
+                const std::size_t offset = from + done - chunks[rail].at;
                 const std::uint32_t rank = carried_[rail][offset / n_];
                 const std::size_t here = std::min(number - done, n_ - offset % n_);
                 const float* const values =
@@ -107,7 +107,7 @@ private:
                 done += here;
             }
         };
-        auto done = host_->sum_slices(slices, DType::f32, Reduce::sum, fill, sums_.data());
+        auto done = host_->sum_chunks(chunks, DType::f32, Reduce::sum, fill, sums_.data());
         if (done && on_rail) mean_.divide_sums(sums_.data(), sums_.size());
         return done;
     }
@@ -158,16 +158,16 @@ private:
             std::copy_n(results_.data(), n_, result);
             return {};
         }
-        std::vector<HostGroup::Slice> slices;
+        std::vector<Chunk> chunks;
         std::size_t before = 0;
         for (std::uint32_t rail = 0; rail < topology_.rails(); ++rail) {
             const std::size_t ranks =
                 (topology_.places() - rail + topology_.rails() - 1) / topology_.rails();
-            slices.push_back({before, ranks * n_});
+            chunks.push_back({before, ranks * n_});
             before += ranks * n_;
         }
         const std::uint32_t rail = topology_.place() % topology_.rails();
-        const std::size_t begin = slices[rail].at + topology_.place() / topology_.rails() * n_;
+        const std::size_t begin = chunks[rail].at + topology_.place() / topology_.rails() * n_;
         const auto take = [&](std::size_t from, std::size_t number, const std::byte* data) {
             const std::size_t first = std::max(from, begin);
             const std::size_t last = std::min(from + number, begin + n_);
@@ -175,7 +175,7 @@ private:
                 std::copy_n(reinterpret_cast<const float*>(data) + (first - from), last - first,
                             result + (first - begin));
         };
-        return host_->share_slices(slices, sizeof(float), results_.data(), take);
+        return host_->share_chunks(chunks, sizeof(float), results_.data(), take);
     }
 
     Group& group_;

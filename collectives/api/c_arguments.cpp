@@ -33,7 +33,7 @@ Result<std::optional<Compression>> compression_of(const dtrun_compression* given
 Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* counts,
                              std::size_t number, float* const* errors) {
     struct Place {
-        Range range;
+        CallerBytes bytes;
         std::size_t index;
         const char* what;
     };
@@ -41,13 +41,13 @@ Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* 
     places.reserve(errors != nullptr ? 2 * number : number);
     for (std::size_t i = 0; i < number; ++i) {
         if (counts[i] == 0) continue;
-        places.push_back({range_of(dtype, arrays[i], counts[i]), i, "array"});
+        places.push_back({bytes_at(dtype, arrays[i], counts[i]), i, "array"});
         if (errors != nullptr && errors[i] != nullptr)
-            places.push_back({range_of(DTRUN_F32, errors[i], counts[i]), i, "error"});
+            places.push_back({bytes_at(DTRUN_F32, errors[i], counts[i]), i, "error"});
     }
-    std::ranges::sort(places, {}, [](const Place& place) { return place.range.begin; });
+    std::ranges::sort(places, {}, [](const Place& place) { return place.bytes.begin; });
     const auto found = std::ranges::adjacent_find(
-        places, [](const Place& a, const Place& b) { return a.range.overlaps(b.range); });
+        places, [](const Place& a, const Place& b) { return a.bytes.overlaps(b.bytes); });
     if (found == places.end()) return {};
     const Place& other = *(found + 1);
     return fail(Errc::invalid_input,
@@ -87,9 +87,9 @@ Result<void> check_arrays_apart(const Given& given, const Operation& what, std::
                      : check_apart(given.dtype, given.in, in, given.out, out, place);
     if (!apart || !how || how->error == nullptr) return apart;
     // What compression makes good for them the next time.
-    const Range error = range_of(DTRUN_F32, how->error, in);
-    if (!error.overlaps(range_of(given.dtype, given.in, in)) &&
-        !error.overlaps(range_of(given.dtype, given.out, out)))
+    const CallerBytes error = bytes_at(DTRUN_F32, how->error, in);
+    if (!error.overlaps(bytes_at(given.dtype, given.in, in)) &&
+        !error.overlaps(bytes_at(given.dtype, given.out, out)))
         return {};
     return fail(Errc::invalid_input,
                 "compression's error overlaps an array: give it memory of its own");

@@ -30,16 +30,16 @@ inline Result<void> check(int dtype, const void* data, std::size_t count, const 
 }
 
 /// Bytes in the caller's memory.
-struct Range {
+struct CallerBytes {
     std::uintptr_t begin;
     std::size_t bytes;
-    bool overlaps(const Range& other) const {
+    bool overlaps(const CallerBytes& other) const {
         return bytes != 0 && other.bytes != 0 && begin < other.begin + other.bytes &&
                other.begin < begin + bytes;
     }
 };
 
-inline Range range_of(int dtype, const void* data, std::size_t count) {
+inline CallerBytes bytes_at(int dtype, const void* data, std::size_t count) {
     return {reinterpret_cast<std::uintptr_t>(data), count * bytes_of(static_cast<DType>(dtype))};
 }
 
@@ -49,10 +49,10 @@ inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 /// \param in_place  how many elements behind the beginning of `whole` the part may lie, or kNowhere
 inline Result<void> check_apart(int dtype, const void* whole, std::size_t whole_count,
                                 const void* part, std::size_t part_count, std::size_t in_place) {
-    const Range all = range_of(dtype, whole, whole_count);
-    const Range one = range_of(dtype, part, part_count);
+    const CallerBytes all = bytes_at(dtype, whole, whole_count);
+    const CallerBytes one = bytes_at(dtype, part, part_count);
     if (!all.overlaps(one)) return {};
-    if (in_place != kNowhere && one.begin == all.begin + range_of(dtype, nullptr, in_place).bytes)
+    if (in_place != kNowhere && one.begin == all.begin + bytes_at(dtype, nullptr, in_place).bytes)
         return {};
     return fail(Errc::invalid_input, "in and out overlap: {}",
                 in_place == kNowhere

@@ -285,7 +285,7 @@ Result<void> Coordinator::perform(std::vector<Response> responses) {
     std::vector<std::size_t> parts_left(responses.size(), 0);
     std::vector<std::optional<Error>> failed(responses.size());
     for (const Batch& batch : batches)
-        for (const Part& part : batch.parts) ++parts_left[part.response];
+        for (const FusedTensor& part : batch.parts) ++parts_left[part.response];
     const auto finish_if_own = [&](std::size_t i, Result<Outcome> result) {
         if (jobs[i].task != nullptr) finish(responses[i].request->name, std::move(result));
     };
@@ -301,7 +301,7 @@ Result<void> Coordinator::perform(std::vector<Response> responses) {
         }
         const auto done = executor_.reduce(jobs, batch.parts);
         if (!done && done.error().code != Errc::invalid_input) return done;
-        for (const Part& part : batch.parts) {
+        for (const FusedTensor& part : batch.parts) {
             if (!done) failed[part.response] = done.error();
             if (--parts_left[part.response] > 0) continue;
             if (failed[part.response])

@@ -52,7 +52,7 @@ Memory allocate(std::size_t bytes) {
 Executor::Executor(dtrun_comm* comm)
     : comm_(comm), rank_(dtrun_comm_rank(comm)), size_(dtrun_comm_size(comm)) {}
 
-Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> parts) {
+Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const FusedTensor> parts) {
     const Request& first = *jobs[parts.front().response].response->request;
     const DType type = first.tensors[parts.front().tensor].type;
     std::vector<void*> arrays;
@@ -60,7 +60,7 @@ Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const Part> p
     std::vector<float*> errors;
     std::vector<Memory> zeros;
     bool has_errors = false;
-    for (const Part& part : parts) {
+    for (const FusedTensor& part : parts) {
         const Job& job = jobs[part.response];
         const Request& request = *job.response->request;
         const std::size_t count = request.tensors[part.tensor].elements();

@@ -58,7 +58,7 @@ public:
     explicit Executor(dtrun_comm* comm);
 
     /// Allreduces that are fused.
-    Result<void> reduce(std::span<const Job> jobs, std::span<const Part> parts);
+    Result<void> reduce(std::span<const Job> jobs, std::span<const FusedTensor> parts);
     /// Whatever is not an allreduce.
     Result<Outcome> perform(const Job& job);
 

@@ -9,14 +9,14 @@
 namespace dtrun::collectives {
 
 /// A tensor of a response.
-struct Part {
+struct FusedTensor {
     std::size_t response;
     std::size_t tensor;
 };
 
 /// What is done in one go: tensors of allreduces that are reduced together, or one response.
 struct Batch {
-    std::vector<Part> parts;  ///< of allreduces; empty: `response` is something else
+    std::vector<FusedTensor> parts;  ///< of allreduces; empty: `response` is something else
     std::size_t response = 0;
 };
 

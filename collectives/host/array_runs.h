@@ -21,15 +21,15 @@ public:
 
     std::size_t count() const { return ends_.empty() ? 0 : ends_.back(); }
 
-    /// Calls part(where it is, offset from `at`, bytes) for whatever [at, at + n) consists of.
-    template <class Part>
-    void operator()(std::size_t at, std::size_t n, const Part& part) const {
+    /// Calls body(where it is, offset from `at`, bytes) for whatever [at, at + n) consists of.
+    template <class Body>
+    void operator()(std::size_t at, std::size_t n, const Body& body) const {
         auto i = static_cast<std::size_t>(std::ranges::upper_bound(ends_, at) - ends_.begin());
         for (std::size_t done = 0; done < n; ++i) {
             const std::size_t offset = at + done - (ends_[i] - arrays_[i].count);
             const std::size_t here = std::min(n - done, arrays_[i].count - offset);
             if (here > 0)
-                part(static_cast<std::byte*>(arrays_[i].data) + offset * element_, done * element_,
+                body(static_cast<std::byte*>(arrays_[i].data) + offset * element_, done * element_,
                      here * element_);
             done += here;
         }

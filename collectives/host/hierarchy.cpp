@@ -1,7 +1,6 @@
 #include "collectives/host/host_group.h"
 
 #include "collectives/codec/reduce.h"
-#include "collectives/host/piece.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,71 +8,69 @@
 namespace dtrun::collectives {
 namespace {
 
-using Slice = HostGroup::Slice;
-
 /// Below this, the steps that two levels take cost more than what crosses between the parts.
 constexpr std::size_t kLevelBytesMin = 256UL << 10;
 
-/// Slices piece by piece, so that what is under way stays in the caches.
+/// Chunks step by step, so that what is under way stays in the caches.
 class Steps {
 public:
-    /// \param length  of a piece at most, in elements
-    Steps(std::span<const Slice> slices, std::size_t length) : slices_(slices), length_(length) {
-        for (const Slice& slice : slices) longest_ = std::max(longest_, slice.count);
+    /// \param length  of a step at most, in elements
+    Steps(std::span<const Chunk> chunks, std::size_t length) : chunks_(chunks), length_(length) {
+        for (const Chunk& chunk : chunks) longest_ = std::max(longest_, chunk.count);
     }
 
     bool ended() const { return at_ >= longest_; }
     void next() { at_ += length_; }
-    /// Of the piece in the slice of a place, or of the slice's end if it has come to that.
+    /// Of the step in the chunk of a place, or of the chunk's end if it has come to that.
     std::size_t offset(std::uint32_t place) const {
-        return place < slices_.size() ? std::min(at_, slices_[place].count) : 0;
+        return place < chunks_.size() ? std::min(at_, chunks_[place].count) : 0;
     }
-    std::vector<Slice> now() const {
-        std::vector<Slice> pieces;
-        for (std::uint32_t place = 0; place < slices_.size(); ++place) {
+    std::vector<Chunk> now() const {
+        std::vector<Chunk> chunks;
+        for (std::uint32_t place = 0; place < chunks_.size(); ++place) {
             const std::size_t begin = offset(place);
-            pieces.push_back(
-                {slices_[place].at + begin, std::min(length_, slices_[place].count - begin)});
+            chunks.push_back(
+                {chunks_[place].at + begin, std::min(length_, chunks_[place].count - begin)});
         }
-        return pieces;
+        return chunks;
     }
 
 private:
-    std::span<const Slice> slices_;
+    std::span<const Chunk> chunks_;
     std::size_t length_;
     std::size_t longest_ = 0;
     std::size_t at_ = 0;
 };
 
-/// The slices of all places in the order of their indices in the parts, as if they lay one behind the other: what
-/// the ranks with one index have is one slice then.
-class SlicesByIndex {
+/// The chunks of all places in the order of their indices in the parts, as if they lay one behind the other: what
+/// the ranks with one index have is one chunk then.
+class ChunksByIndex {
 public:
-    SlicesByIndex(std::span<const Slice> slices, const MachineParts& parts)
+    ChunksByIndex(std::span<const Chunk> chunks, const MachineParts& parts)
         : parts_(parts.parts()) {
         std::size_t end = 0;
         for (std::uint32_t index = 0; index < parts.ranks_of_part(); ++index) {
             const std::size_t begin = end;
             for (std::uint32_t part = 0; part < parts_; ++part) {
                 const std::uint32_t place = parts.place(part, index);
-                slices_.push_back(place < slices.size() ? slices[place] : Slice{});
-                ends_.push_back(end += slices_.back().count);
+                chunks_.push_back(place < chunks.size() ? chunks[place] : Chunk{});
+                ends_.push_back(end += chunks_.back().count);
             }
             by_index_.push_back({begin, end - begin});
         }
     }
 
-    std::span<const Slice> by_index() const { return by_index_; }
+    std::span<const Chunk> by_index() const { return by_index_; }
 
     /// Of each part's rank with this index, as if what they have together were all.
-    std::vector<Slice> within(std::uint32_t index) const {
-        std::vector<Slice> slices;
+    std::vector<Chunk> within(std::uint32_t index) const {
+        std::vector<Chunk> chunks;
         std::size_t at = 0;
         for (std::uint32_t part = 0; part < parts_; ++part) {
-            slices.push_back({at, slices_[index * parts_ + part].count});
-            at += slices.back().count;
+            chunks.push_back({at, chunks_[index * parts_ + part].count});
+            at += chunks.back().count;
         }
-        return slices;
+        return chunks;
     }
 
     /// Calls body(where it really is, offset from `at`, elements) for whatever [at, at + n) consists of.
@@ -81,18 +78,18 @@ public:
     void operator()(std::size_t at, std::size_t n, const Body& body) const {
         auto i = static_cast<std::size_t>(std::ranges::upper_bound(ends_, at) - ends_.begin());
         for (std::size_t done = 0; done < n; ++i) {
-            const std::size_t offset = at + done - (ends_[i] - slices_[i].count);
-            const std::size_t here = std::min(n - done, slices_[i].count - offset);
-            if (here > 0) body(slices_[i].at + offset, done, here);
+            const std::size_t offset = at + done - (ends_[i] - chunks_[i].count);
+            const std::size_t here = std::min(n - done, chunks_[i].count - offset);
+            if (here > 0) body(chunks_[i].at + offset, done, here);
             done += here;
         }
     }
 
 private:
     std::uint32_t parts_;
-    std::vector<Slice> slices_;      ///< by index, then by part
+    std::vector<Chunk> chunks_;      ///< by index, then by part
     std::vector<std::size_t> ends_;  ///< of each of them, one behind the other
-    std::vector<Slice> by_index_;
+    std::vector<Chunk> by_index_;
 };
 
 }  // namespace
@@ -128,9 +125,9 @@ bool HostGroup::by_levels(std::size_t bytes) const {
     return levels_ != nullptr && bytes >= kLevelBytesMin;
 }
 
-bool HostGroup::by_levels(std::span<const Slice> slices, std::size_t unit) const {
+bool HostGroup::by_levels(std::span<const Chunk> chunks, std::size_t unit) const {
     std::size_t count = 0;
-    for (const Slice& slice : slices) count += slice.count;
+    for (const Chunk& chunk : chunks) count += chunk.count;
     return by_levels(count * unit);
 }
 
@@ -155,38 +152,38 @@ Result<void> HostGroup::of_across(Result<void> done) {
 Result<void> HostGroup::allreduce_by_levels(std::size_t count, DType type, Reduce reduce,
                                             const Fill& fill, const Take& take) {
     const std::size_t element = bytes_of(type);
-    const std::size_t chunk = level_step(element, places_) * places_;
-    for (std::size_t at = 0; at < count; at += chunk) {
-        const std::size_t n = std::min(chunk, count - at);
-        std::vector<Slice> slices;
+    const std::size_t step = level_step(element, places_) * places_;
+    for (std::size_t at = 0; at < count; at += step) {
+        const std::size_t n = std::min(step, count - at);
+        std::vector<Chunk> chunks;
         for (std::uint32_t place = 0; place < places_; ++place) {
-            const Piece piece(n, places_, place);
-            slices.push_back({at + piece.begin, piece.count});
+            const Chunk chunk = Chunk::of(n, places_, place);
+            chunks.push_back({at + chunk.at, chunk.count});
         }
-        const std::size_t own = slices[place_].count;
+        const std::size_t own = chunks[place_].count;
         levels_->own.resize(std::max(levels_->own.size(), own * element));
         std::byte* const sums = levels_->own.data();
-        if (auto done = sum_by_levels(slices, type, reduce, fill, sums); !done) return done;
+        if (auto done = sum_by_levels(chunks, type, reduce, fill, sums); !done) return done;
         if (reduce == Reduce::average) divide(sums, own, type, places_);
-        if (auto done = share_by_levels(slices, element, sums, take); !done) return done;
+        if (auto done = share_by_levels(chunks, element, sums, take); !done) return done;
     }
     return {};
 }
 
-/// How much of each slice a step of levels takes, in elements: what all have together fills a slot of a part.
-std::size_t HostGroup::level_step(std::size_t element, std::size_t slices) const {
-    const std::size_t bytes = levels_->inside->slot_bytes() / slices / kCacheLine * kCacheLine;
+/// How much of each chunk a step of levels takes, in elements: what all have together fills a slot of a part.
+std::size_t HostGroup::level_step(std::size_t element, std::size_t chunks) const {
+    const std::size_t bytes = levels_->inside->slot_bytes() / chunks / kCacheLine * kCacheLine;
     return std::max(bytes / element, std::size_t{1});
 }
 
 /// Each part adds up what the ranks with one index have to add, at the one of them that is in the part; those add
 /// that up for each other.
-Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type, Reduce reduce,
+Result<void> HostGroup::sum_by_levels(std::span<const Chunk> chunks, DType type, Reduce reduce,
                                       const Fill& fill, void* sums) {
     Hierarchy& levels = *levels_;
     const std::size_t element = bytes_of(type);
-    for (Steps step(slices, level_step(element, slices.size())); !step.ended(); step.next()) {
-        const SlicesByIndex ordered(step.now(), levels.parts);
+    for (Steps step(chunks, level_step(element, chunks.size())); !step.ended(); step.next()) {
+        const ChunksByIndex ordered(step.now(), levels.parts);
         std::byte* const of_index = levels.room(ordered.by_index()[levels.index].count * element);
         const auto given = [&](std::size_t at, std::size_t n, std::byte* to) {
             ordered(at, n, [&](std::size_t from, std::size_t offset, std::size_t number) {
@@ -198,9 +195,9 @@ Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type,
         };
         auto* const own = static_cast<std::byte*>(sums) + step.offset(place_) * element;
         auto done =
-            of_inside(levels.inside->sum_slices(ordered.by_index(), type, reduce, given, of_index));
+            of_inside(levels.inside->sum_chunks(ordered.by_index(), type, reduce, given, of_index));
         if (done)
-            done = of_across(levels.across->sum_slices(ordered.within(levels.index), type, reduce,
+            done = of_across(levels.across->sum_chunks(ordered.within(levels.index), type, reduce,
                                                        of_part, own));
         if (!done) return done;
     }
@@ -208,11 +205,11 @@ Result<void> HostGroup::sum_by_levels(std::span<const Slice> slices, DType type,
 }
 
 /// The other way round.
-Result<void> HostGroup::share_by_levels(std::span<const Slice> slices, std::size_t unit,
+Result<void> HostGroup::share_by_levels(std::span<const Chunk> chunks, std::size_t unit,
                                         const void* own, const Take& take) {
     Hierarchy& levels = *levels_;
-    for (Steps step(slices, level_step(unit, slices.size())); !step.ended(); step.next()) {
-        const SlicesByIndex ordered(step.now(), levels.parts);
+    for (Steps step(chunks, level_step(unit, chunks.size())); !step.ended(); step.next()) {
+        const ChunksByIndex ordered(step.now(), levels.parts);
         std::byte* const of_index = levels.room(ordered.by_index()[levels.index].count * unit);
         const auto of_part = [&](std::size_t at, std::size_t n, const std::byte* from) {
             copy_from_other(of_index + at * unit, from, n * unit);
@@ -224,10 +221,10 @@ Result<void> HostGroup::share_by_levels(std::span<const Slice> slices, std::size
         };
         const auto* const mine = static_cast<const std::byte*>(own) + step.offset(place_) * unit;
         auto done = of_across(
-            levels.across->share_slices(ordered.within(levels.index), unit, mine, of_part));
+            levels.across->share_chunks(ordered.within(levels.index), unit, mine, of_part));
         if (done)
             done =
-                of_inside(levels.inside->share_slices(ordered.by_index(), unit, of_index, taken));
+                of_inside(levels.inside->share_chunks(ordered.by_index(), unit, of_index, taken));
         if (!done) return done;
     }
     return {};

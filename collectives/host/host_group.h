@@ -72,25 +72,20 @@ public:
     Result<void> alltoall(const void* in, void* out, std::size_t bytes);
     Result<void> barrier();
 
-    /// A part of an array, which the rank of a place adds up or has; in elements.
-    struct Slice {
-        std::size_t at = 0;
-        std::size_t count = 0;
-    };
     /// Writes this rank's elements [at, at + n) to `to`.
     using Fill = std::function<void(std::size_t at, std::size_t n, std::byte* to)>;
     /// Is given elements [at, at + n), for as long as the call takes.
     using Take = std::function<void(std::size_t at, std::size_t n, const std::byte* from)>;
 
-    /// Adds up all ranks' elements of each slice, at the rank of the slice's place.
-    /// \param slices  of the first places, at most one for each; places beyond those only give
-    /// \param sums    room for this rank's slice
-    Result<void> sum_slices(std::span<const Slice> slices, DType type, Reduce reduce,
+    /// Adds up all ranks' elements of each chunk, at the rank of the chunk's place.
+    /// \param chunks  of the first places, at most one for each; places beyond those only give
+    /// \param sums    room for this rank's chunk
+    Result<void> sum_chunks(std::span<const Chunk> chunks, DType type, Reduce reduce,
                             const Fill& fill, void* sums);
-    /// Gives each slice, which the rank of its place has, to all others.
+    /// Gives each chunk, which the rank of its place has, to all others.
     /// \param unit  bytes of an element, which is not cut
-    /// \param own   this rank's slice
-    Result<void> share_slices(std::span<const Slice> slices, std::size_t unit, const void* own,
+    /// \param own   this rank's chunk
+    Result<void> share_chunks(std::span<const Chunk> chunks, std::size_t unit, const void* own,
                               const Take& take);
 
     /// This process goes on for the one that joined, which it is a fork of; for tests.
@@ -165,15 +160,15 @@ private:
         body(*levels_->across);
     }
     bool by_levels(std::size_t bytes) const;
-    bool by_levels(std::span<const Slice> slices, std::size_t unit) const;
-    std::size_t level_step(std::size_t element, std::size_t slices) const;
+    bool by_levels(std::span<const Chunk> chunks, std::size_t unit) const;
+    std::size_t level_step(std::size_t element, std::size_t chunks) const;
     Result<void> of_inside(Result<void> done);
     Result<void> of_across(Result<void> done);
     Result<void> allreduce_by_levels(std::size_t count, DType type, Reduce reduce, const Fill& fill,
                                      const Take& take);
-    Result<void> sum_by_levels(std::span<const Slice> slices, DType type, Reduce reduce,
+    Result<void> sum_by_levels(std::span<const Chunk> chunks, DType type, Reduce reduce,
                                const Fill& fill, void* sums);
-    Result<void> share_by_levels(std::span<const Slice> slices, std::size_t unit, const void* own,
+    Result<void> share_by_levels(std::span<const Chunk> chunks, std::size_t unit, const void* own,
                                  const Take& take);
 
     SharedMemory memory_;

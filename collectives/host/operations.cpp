@@ -2,7 +2,6 @@
 
 #include "collectives/codec/reduce.h"
 #include "collectives/host/array_runs.h"
-#include "collectives/host/piece.h"
 
 #include <algorithm>
 #include <cstring>
@@ -121,7 +120,7 @@ Result<void> HostGroup::reduce_small(const void* in, void* out, std::size_t coun
     return {};
 }
 
-/// In one step everybody gives, and adds up one piece; in the next one the pieces are handed out.
+/// In one step everybody gives, and adds up one chunk; in the next one the chunks are handed out.
 /// \param runs  calls part(in, out, offset in bytes, bytes) for what elements [at, at + n) consist of
 template <class Runs>
 Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType type, Reduce reduce,
@@ -142,12 +141,11 @@ Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType 
         };
         return allreduce_by_levels(count, type, reduce, fill, take);
     }
-    const std::size_t chunk = slot_bytes_ / element;
-    for (std::size_t at = 0; at < count; at += chunk) {
-        const std::size_t n = std::min(chunk, count - at);
-        const Piece piece(n, places_, place_);
-        const std::size_t begin = piece.begin * element;
-        const std::size_t end = piece.begin + piece.count;
+    const std::size_t step = slot_bytes_ / element;
+    for (std::size_t at = 0; at < count; at += step) {
+        const std::size_t n = std::min(step, count - at);
+        const Chunk own = Chunk::of(n, places_, place_);
+        const std::size_t begin = own.at * element;
 
         if (auto claimed = claim(); !claimed) return claimed;
         const auto give = [&](std::size_t first, std::size_t number) {
@@ -157,14 +155,14 @@ Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType 
                      std::memcpy(to + offset, in, bytes);
                  });
         };
-        give(0, piece.begin);
-        give(end, n - end);
+        give(0, own.at);
+        give(own.end(), n - own.end());
         post();
         // The sum goes where the next step will post it; all have finished with that slot once they are here.
         std::byte* const sums = slot_of(place_, step_ + 1);
         if (auto come = await_others(); !come) return come;
         finish_all();
-        runs(at + piece.begin, piece.count,
+        runs(at + own.at, own.count,
              [&](const std::byte* in, std::byte*, std::size_t offset, std::size_t bytes) {
                  std::byte* const to = sums + begin + offset;
                  const auto given = [&](std::uint32_t place) {
@@ -175,7 +173,7 @@ Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType 
                      reduce_into(to, place == 1 ? given(0) : to, given(place), bytes / element,
                                  type, reduce);
              });
-        if (reduce == Reduce::average) divide(sums + begin, piece.count, type, places_);
+        if (reduce == Reduce::average) divide(sums + begin, own.count, type, places_);
 
         if (auto claimed = claim(); !claimed) return claimed;
         post();
@@ -187,9 +185,9 @@ Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType 
             const std::uint32_t place = (place_ + turn) % places_;
             if (turn > 0)
                 if (auto come = await(place); !come) return come;
-            const Piece theirs(n, places_, place);
-            runs(at + theirs.begin, theirs.count,
-                 [&, from = slot(place) + theirs.begin * element](
+            const Chunk theirs = Chunk::of(n, places_, place);
+            runs(at + theirs.at, theirs.count,
+                 [&, from = slot(place) + theirs.at * element](
                      const std::byte*, std::byte* out, std::size_t offset, std::size_t bytes) {
                      copy(out, from + offset, bytes);
                  });
@@ -205,43 +203,42 @@ Result<void> HostGroup::reduce_large(const Runs& runs, std::size_t count, DType 
 Result<void> HostGroup::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
                                        Reduce reduce) {
     const std::size_t element = bytes_of(type);
-    std::vector<Slice> slices;
+    std::vector<Chunk> chunks;
     for (std::uint32_t place = 0; place < places_; ++place)
-        slices.push_back({place * count, count});
+        chunks.push_back({place * count, count});
     const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
         copy_bytes(to, at_byte(in, at * element), n * element);
     };
-    auto done = sum_slices(slices, type, reduce, fill, out);
+    auto done = sum_chunks(chunks, type, reduce, fill, out);
     if (done && reduce == Reduce::average) divide(out, count, type, places_);
     return done;
 }
 
-Result<void> HostGroup::sum_slices(std::span<const Slice> slices, DType type, Reduce reduce,
+Result<void> HostGroup::sum_chunks(std::span<const Chunk> chunks, DType type, Reduce reduce,
                                    const Fill& fill, void* sums) {
     const std::size_t element = bytes_of(type);
-    if (by_levels(slices, element)) return sum_by_levels(slices, type, reduce, fill, sums);
-    const std::size_t piece = slot_bytes_ / slices.size() / kCacheLine * kCacheLine;
-    const std::size_t step = piece / element;
+    if (by_levels(chunks, element)) return sum_by_levels(chunks, type, reduce, fill, sums);
+    const std::size_t room = slot_bytes_ / chunks.size() / kCacheLine * kCacheLine;
+    const std::size_t step = room / element;
     std::size_t longest = 0;
-    for (const Slice& slice : slices) longest = std::max(longest, slice.count);
-    const auto in_step = [&](const Slice& slice, std::size_t at) {
-        return at < slice.count ? std::min(step, slice.count - at) : 0;
+    for (const Chunk& chunk : chunks) longest = std::max(longest, chunk.count);
+    const auto in_step = [&](const Chunk& chunk, std::size_t at) {
+        return at < chunk.count ? std::min(step, chunk.count - at) : 0;
     };
     for (std::size_t at = 0; at < longest; at += step) {
         if (auto claimed = claim(); !claimed) return claimed;
-        for (std::uint32_t place = 0; place < slices.size(); ++place) {
-            const std::size_t n = in_step(slices[place], at);
-            if (place != place_ && n > 0)
-                fill(slices[place].at + at, n, own_slot() + place * piece);
+        for (std::uint32_t place = 0; place < chunks.size(); ++place) {
+            const std::size_t n = in_step(chunks[place], at);
+            if (place != place_ && n > 0) fill(chunks[place].at + at, n, own_slot() + place * room);
         }
         post();
-        const std::size_t own = place_ < slices.size() ? in_step(slices[place_], at) : 0;
+        const std::size_t own = place_ < chunks.size() ? in_step(chunks[place_], at) : 0;
         std::byte* const to = own > 0 ? at_byte(sums, at * element) : nullptr;
-        if (own > 0) fill(slices[place_].at + at, own, to);
+        if (own > 0) fill(chunks[place_].at + at, own, to);
         for (std::uint32_t place = 0; place < places_; ++place) {
             if (place == place_) continue;
             if (auto come = await(place); !come) return come;
-            if (own > 0) reduce_into(to, to, slot(place) + place_ * piece, own, type, reduce);
+            if (own > 0) reduce_into(to, to, slot(place) + place_ * room, own, type, reduce);
         }
         finish_all();
     }
@@ -250,27 +247,27 @@ Result<void> HostGroup::sum_slices(std::span<const Slice> slices, DType type, Re
 
 // ---- the others -----------------------------------------------------------------------------
 
-Result<void> HostGroup::share_slices(std::span<const Slice> slices, std::size_t unit,
+Result<void> HostGroup::share_chunks(std::span<const Chunk> chunks, std::size_t unit,
                                      const void* own, const Take& take) {
-    if (by_levels(slices, unit)) return share_by_levels(slices, unit, own, take);
+    if (by_levels(chunks, unit)) return share_by_levels(chunks, unit, own, take);
     const std::size_t step = slot_bytes_ / unit;
     std::size_t longest = 0;
-    for (const Slice& slice : slices) longest = std::max(longest, slice.count);
-    const auto in_step = [&](const Slice& slice, std::size_t at) {
-        return at < slice.count ? std::min(step, slice.count - at) : 0;
+    for (const Chunk& chunk : chunks) longest = std::max(longest, chunk.count);
+    const auto in_step = [&](const Chunk& chunk, std::size_t at) {
+        return at < chunk.count ? std::min(step, chunk.count - at) : 0;
     };
     for (std::size_t at = 0; at < longest; at += step) {
         if (auto claimed = claim(); !claimed) return claimed;
-        const std::size_t mine = place_ < slices.size() ? in_step(slices[place_], at) : 0;
+        const std::size_t mine = place_ < chunks.size() ? in_step(chunks[place_], at) : 0;
         if (mine > 0) std::memcpy(own_slot(), at_byte(own, at * unit), mine * unit);
         post();
-        if (mine > 0) take(slices[place_].at + at, mine, at_byte(own, at * unit));
+        if (mine > 0) take(chunks[place_].at + at, mine, at_byte(own, at * unit));
         for (std::uint32_t turn = 1; turn < places_; ++turn) {
             const std::uint32_t place = (place_ + turn) % places_;
-            const std::size_t n = place < slices.size() ? in_step(slices[place], at) : 0;
+            const std::size_t n = place < chunks.size() ? in_step(chunks[place], at) : 0;
             // All wait for all, also for those that have nothing: then nobody has to ask who has finished.
             if (auto come = await(place); !come) return come;
-            if (n > 0) take(slices[place].at + at, n, slot(place));
+            if (n > 0) take(chunks[place].at + at, n, slot(place));
         }
         finish_all();
     }
@@ -303,10 +300,10 @@ Result<void> HostGroup::broadcast(void* data, std::size_t bytes, std::uint32_t r
 }
 
 Result<void> HostGroup::allgatherv(const void* in, void* out, std::span<const std::size_t> bytes) {
-    std::vector<Slice> slices;
+    std::vector<Chunk> chunks;
     std::size_t at = 0;
     for (const std::size_t one : bytes) {
-        slices.push_back({at, one});
+        chunks.push_back({at, one});
         at += one;
     }
     const ResultCopy copy(at, true);
@@ -314,7 +311,7 @@ Result<void> HostGroup::allgatherv(const void* in, void* out, std::span<const st
     const auto take = [&](std::size_t to, std::size_t n, const std::byte* from) {
         copy(at_byte(out, to), from, n);
     };
-    return share_slices(slices, 1, in, take);
+    return share_chunks(chunks, 1, in, take);
 }
 
 Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
@@ -340,19 +337,19 @@ Result<void> HostGroup::gather(const void* in, void* out, std::size_t bytes, std
 }
 
 Result<void> HostGroup::scatter(const void* in, void* out, std::size_t bytes, std::uint32_t root) {
-    const std::size_t piece = slot_bytes_ / places_ / kCacheLine * kCacheLine;
-    for (std::size_t at = 0; at < bytes; at += piece) {
-        const std::size_t n = std::min(piece, bytes - at);
+    const std::size_t room = slot_bytes_ / places_ / kCacheLine * kCacheLine;
+    for (std::size_t at = 0; at < bytes; at += room) {
+        const std::size_t n = std::min(room, bytes - at);
         if (auto claimed = claim(); !claimed) return claimed;
         if (place_ == root) {
             for (std::uint32_t place = 0; place < places_; ++place)
                 if (place != root)
-                    std::memcpy(own_slot() + place * piece, at_byte(in, place * bytes + at), n);
+                    std::memcpy(own_slot() + place * room, at_byte(in, place * bytes + at), n);
             post();
             copy_bytes(at_byte(out, at), at_byte(in, root * bytes + at), n);
         } else {
             if (auto come = await(root); !come) return come;
-            copy_from_other(at_byte(out, at), slot(root) + place_ * piece, n);
+            copy_from_other(at_byte(out, at), slot(root) + place_ * room, n);
         }
         finish();
     }
@@ -360,20 +357,20 @@ Result<void> HostGroup::scatter(const void* in, void* out, std::size_t bytes, st
 }
 
 Result<void> HostGroup::alltoall(const void* in, void* out, std::size_t bytes) {
-    const std::size_t piece = slot_bytes_ / places_ / kCacheLine * kCacheLine;
+    const std::size_t room = slot_bytes_ / places_ / kCacheLine * kCacheLine;
     const ResultCopy copy(bytes * places_, true);
-    for (std::size_t at = 0; at < bytes; at += piece) {
-        const std::size_t n = std::min(piece, bytes - at);
+    for (std::size_t at = 0; at < bytes; at += room) {
+        const std::size_t n = std::min(room, bytes - at);
         if (auto claimed = claim(); !claimed) return claimed;
         for (std::uint32_t place = 0; place < places_; ++place)
             if (place != place_)
-                std::memcpy(own_slot() + place * piece, at_byte(in, place * bytes + at), n);
+                std::memcpy(own_slot() + place * room, at_byte(in, place * bytes + at), n);
         post();
         std::memcpy(at_byte(out, place_ * bytes + at), at_byte(in, place_ * bytes + at), n);
         for (std::uint32_t turn = 1; turn < places_; ++turn) {
             const std::uint32_t place = (place_ + turn) % places_;
             if (auto come = await(place); !come) return come;
-            copy(at_byte(out, place * bytes + at), slot(place) + place_ * piece, n);
+            copy(at_byte(out, place * bytes + at), slot(place) + place_ * room, n);
         }
         finish_all();
     }

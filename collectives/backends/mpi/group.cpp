@@ -13,12 +13,12 @@
 namespace dtrun::collectives {
 namespace {
 
-/// Most elements of one reduction; with 8 bytes each they fill a piece.
-constexpr std::size_t kPieceElements = kPieceBytes / 8;
+/// Most elements of one reduction; with 8 bytes each they fill a chunk.
+constexpr std::size_t kChunkElements = kChunkBytes / 8;
 
 /// Limit for all ranks' parts together, so that no library counts beyond an int inside.
 constexpr std::size_t kTotal =
-    std::min(2 * kPieceBytes, std::size_t{std::numeric_limits<int>::max()});
+    std::min(2 * kChunkBytes, std::size_t{std::numeric_limits<int>::max()});
 
 /// MPICH 4.0 reads MPI_IN_PLACE as an address if the root is not the first rank of its host.
 constexpr bool kReducesInPlaceAtFirstOnly = kMpiLibrary == MpiLibrary::mpich;
@@ -94,12 +94,12 @@ Result<void> MpiGroup::barrier(const Operation&) {
 
 Result<void> MpiGroup::allreduce(const Operation& what) {
     const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
-    for (std::size_t first = 0; first < what.count; first += kPieceElements) {
+    for (std::size_t first = 0; first < what.count; first += kChunkElements) {
         const std::size_t at = first * bytes_of(what.type);
         const void* const from = what.in == what.out ? MPI_IN_PLACE : at_byte(what.in, at);
         auto done = call("MPI_Allreduce", [&] {
             return MPI_Allreduce(from, at_byte(what.out, at),
-                                 static_cast<int>(std::min(kPieceElements, what.count - first)),
+                                 static_cast<int>(std::min(kChunkElements, what.count - first)),
                                  by.type, by.op, comm_);
         });
         if (!done) return done;
@@ -115,11 +115,11 @@ Result<void> MpiGroup::reduce(const Operation& what) {
     const std::size_t element = bytes_of(what.type);
     Memory apart;
     if (in_place && kReducesInPlaceAtFirstOnly && what.root != 0)
-        if (apart = memory(std::min(kPieceElements, what.count) * element); !apart)
+        if (apart = memory(std::min(kChunkElements, what.count) * element); !apart)
             return no_memory();
-    for (std::size_t first = 0; first < what.count; first += kPieceElements) {
+    for (std::size_t first = 0; first < what.count; first += kChunkElements) {
         const std::size_t at = first * element;
-        const std::size_t elements = std::min(kPieceElements, what.count - first);
+        const std::size_t elements = std::min(kChunkElements, what.count - first);
         std::byte* const result = is_root ? at_byte(what.out, at) : nullptr;
         const void* const from = in_place && !apart ? MPI_IN_PLACE : at_byte(what.in, at);
         auto done = call("MPI_Reduce", [&] {
@@ -164,10 +164,10 @@ Result<void> MpiGroup::reduce_scatter(const Operation& what) {
 
 Result<void> MpiGroup::broadcast(const Operation& what) {
     const std::size_t bytes = what.bytes();
-    for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+    for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
         auto done = call("MPI_Bcast", [&] {
             return MPI_Bcast(at_byte(what.out, at),
-                             static_cast<int>(std::min(kPieceBytes, bytes - at)), MPI_BYTE,
+                             static_cast<int>(std::min(kChunkBytes, bytes - at)), MPI_BYTE,
                              static_cast<int>(what.root), comm_);
         });
         if (!done) return done;

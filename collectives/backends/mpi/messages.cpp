@@ -10,27 +10,27 @@ int tag_of(std::uint64_t call) {
     return static_cast<int>(call & 0x7fff);
 }
 
-std::size_t pieces_of(std::size_t bytes) {
-    return (bytes + kPieceBytes - 1) / kPieceBytes;
+std::size_t chunks_of(std::size_t bytes) {
+    return (bytes + kChunkBytes - 1) / kChunkBytes;
 }
 
 }  // namespace
 
-Messages::Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t pieces)
-    : runtime_(runtime), activity_(activity), pieces_(few_) {
+Messages::Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t chunks)
+    : runtime_(runtime), activity_(activity), requests_(few_) {
     activity_.add(1);
-    if (pieces <= kFew) return;
-    many_.resize(pieces);
-    pieces_ = many_.data();
+    if (chunks <= kFew) return;
+    many_.resize(chunks);
+    requests_ = many_.data();
 }
 
 template <class Post>
 int Messages::begin(std::size_t bytes, bool receives, Post post) {
-    for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
-        Piece& piece = pieces_[count_];
-        const int size = static_cast<int>(std::min(kPieceBytes, bytes - at));
-        piece.expected = receives ? size : -1;
-        const int code = post(at, size, &piece.request);
+    for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
+        Request& request = requests_[count_];
+        const int size = static_cast<int>(std::min(kChunkBytes, bytes - at));
+        request.expected = receives ? size : -1;
+        const int code = post(at, size, &request.handle);
         if (code != MPI_SUCCESS) return code;
         ++count_;
     }
@@ -41,10 +41,10 @@ Result<std::unique_ptr<Pending>> Messages::start(Runtime& runtime, Runtime::Acti
                                                  MPI_Comm comm, std::uint64_t call,
                                                  std::span<const Send> sends,
                                                  std::span<const Receive> receives) {
-    std::size_t pieces = 0;
-    for (const Send& send : sends) pieces += pieces_of(send.bytes);
-    for (const Receive& receive : receives) pieces += pieces_of(receive.bytes);
-    std::unique_ptr<Messages> messages(new Messages(runtime, activity, pieces));
+    std::size_t chunks = 0;
+    for (const Send& send : sends) chunks += chunks_of(send.bytes);
+    for (const Receive& receive : receives) chunks += chunks_of(receive.bytes);
+    std::unique_ptr<Messages> messages(new Messages(runtime, activity, chunks));
     const int tag = tag_of(call);
     const auto turn = runtime.turn();
     for (const Receive& receive : receives) {
@@ -75,7 +75,7 @@ void Messages::poll() {
     const auto turn = runtime_.turn();
     for (int done = 1; done != 0 && next_ < count_;) {
         MPI_Status status;
-        const int code = MPI_Test(&pieces_[next_].request, &done, &status);
+        const int code = MPI_Test(&requests_[next_].handle, &done, &status);
         advance(code, "MPI_Test", done != 0, status);
     }
 }
@@ -84,13 +84,13 @@ Result<void> Messages::wait() {
     const auto turn = runtime_.turn();
     while (next_ < count_) {
         MPI_Status status;
-        const int code = MPI_Wait(&pieces_[next_].request, &status);
+        const int code = MPI_Wait(&requests_[next_].handle, &status);
         advance(code, "MPI_Wait", true, status);
     }
     return result_;
 }
 
-/// The first failure ends the wait, since other pieces may never complete.
+/// The first failure ends the wait, since other chunks may never complete.
 void Messages::advance(int code, const char* function, bool done, const MPI_Status& status) {
     if (code == MPI_SUCCESS && !done) return;
     if (code != MPI_SUCCESS)
@@ -102,7 +102,7 @@ void Messages::advance(int code, const char* function, bool done, const MPI_Stat
 
 /// MPI takes shorter messages than there is room for.
 std::optional<Error> Messages::wrong_size(const MPI_Status& status) const {
-    const int expected = pieces_[next_].expected;
+    const int expected = requests_[next_].expected;
     int got = expected;
     if (expected >= 0) MPI_Get_count(&status, MPI_BYTE, &got);
     if (got == expected) return std::nullopt;

@@ -11,11 +11,11 @@
 
 namespace dtrun::collectives {
 
-#ifdef DTRUN_MPI_PIECE_BYTES  // a small one, for tests
-inline constexpr std::size_t kPieceBytes = DTRUN_MPI_PIECE_BYTES;
+#ifdef DTRUN_MPI_CHUNK_BYTES  // a small one, for tests
+inline constexpr std::size_t kChunkBytes = DTRUN_MPI_CHUNK_BYTES;
 #else
 /// Most bytes of one MPI call, whose counts are ints.
-inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
+inline constexpr std::size_t kChunkBytes = std::size_t{1} << 30;
 #endif
 
 /// Messages between members of a communicator that nobody else uses.
@@ -31,8 +31,8 @@ public:
     Result<void> wait() override;
 
 private:
-    Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t pieces);
-    /// \param post  MPI_Isend or MPI_Irecv of a piece
+    Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t chunks);
+    /// \param post  MPI_Isend or MPI_Irecv of a chunk
     template <class Post>
     int begin(std::size_t bytes, bool receives, Post post);
     void advance(int code, const char* function, bool done, const MPI_Status& status);
@@ -42,16 +42,16 @@ private:
 
     Runtime& runtime_;
     Runtime::Activity& activity_;
-    /// A piece of a message.
-    struct Piece {
-        MPI_Request request;
+    /// A chunk of a message.
+    struct Request {
+        MPI_Request handle;
         int expected;  ///< bytes that are received; -1: it is sent
     };
-    Piece few_[kFew];
-    std::vector<Piece> many_;
-    Piece* pieces_;
+    Request few_[kFew];
+    std::vector<Request> many_;
+    Request* requests_;
     int count_ = 0;
-    /// Index of the first incomplete piece. Pieces are waited for one by one: MPI_Waitall of Open
+    /// Index of the first incomplete chunk. Chunks are waited for one by one: MPI_Waitall of Open
     /// MPI 4.1 with MPI_THREAD_MULTIPLE does not return when one fails.
     int next_ = 0;
     Result<void> result_;

@@ -23,10 +23,10 @@ public:
         before = 0;
         for (std::uint32_t number = 0; number < topology.rails(); ++number) {
             carried_.push_back(topology.carried_by(number));
-            HostGroup::Slice slice{before, 0};
-            for (const std::uint32_t rank : carried_.back()) slice.count += bytes[rank];
-            slices_.push_back(slice);
-            before += slice.count;
+            Chunk chunk{before, 0};
+            for (const std::uint32_t rank : carried_.back()) chunk.count += bytes[rank];
+            chunks_.push_back(chunk);
+            before += chunk.count;
         }
     }
 
@@ -43,8 +43,8 @@ public:
         const auto take = [this](std::size_t at, std::size_t n, const std::byte* from) {
             unpack(at, n, from);
         };
-        if (host_ != nullptr) return host_->share_slices(slices_, 1, come, take);
-        unpack(slices_[0].at, slices_[0].count, come);
+        if (host_ != nullptr) return host_->share_chunks(chunks_, 1, come, take);
+        unpack(chunks_[0].at, chunks_[0].count, come);
         return {};
     }
 
@@ -64,13 +64,13 @@ private:
     std::vector<std::byte>& room_;
     std::vector<std::size_t> offsets_;                 ///< of each rank's part in `out`
     std::vector<std::vector<std::uint32_t>> carried_;  ///< ranks, by rail
-    std::vector<HostGroup::Slice> slices_;             ///< what rails carry, one behind the other
+    std::vector<Chunk> chunks_;                        ///< what rails carry, one behind the other
 };
 
 /// The parts of this host's ranks, in memory.
 Result<void> Allgather::share_own() {
     const auto ranks = topology_.ranks_of(topology_.host());
-    std::vector<HostGroup::Slice> parts;
+    std::vector<Chunk> parts;
     std::size_t before = 0;
     for (const std::uint32_t rank : ranks) {
         parts.push_back({before, bytes_[rank]});
@@ -81,13 +81,13 @@ Result<void> Allgather::share_own() {
         while (place + 1 < parts.size() && at >= parts[place + 1].at) ++place;
         copy_from_other(part(ranks[place]) + (at - parts[place].at), from, n);
     };
-    return host_->share_slices(parts, 1, part(topology_.rank()), take);
+    return host_->share_chunks(parts, 1, part(topology_.rank()), take);
 }
 
 /// All hosts' parts that this rail carries, host by host.
 Result<const std::byte*> Allgather::bring() {
     const auto& ranks = carried_[topology_.place()];
-    room_.resize(std::max(room_.size(), slices_[topology_.place()].count));
+    room_.resize(std::max(room_.size(), chunks_[topology_.place()].count));
     std::vector<std::size_t> of_hosts(topology_.hosts());
     std::size_t before = 0;  // hosts lie one behind the other
     std::byte* own = nullptr;
@@ -108,8 +108,8 @@ Result<const std::byte*> Allgather::bring() {
 /// Puts bytes [at, at + n) of what rails have brought from other hosts where they belong.
 void Allgather::unpack(std::size_t at, std::size_t n, const std::byte* from) const {
     std::uint32_t rail = 0;
-    while (rail + 1 < slices_.size() && at >= slices_[rail + 1].at) ++rail;
-    std::size_t begin = slices_[rail].at;
+    while (rail + 1 < chunks_.size() && at >= chunks_[rail + 1].at) ++rail;
+    std::size_t begin = chunks_[rail].at;
     for (const std::uint32_t rank : carried_[rail]) {
         const std::size_t end = begin + bytes_[rank];
         const std::size_t first = std::max(begin, at);

@@ -18,7 +18,7 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec);
 /// The backend `dtrun`: ranks of a host exchange data in memory that they share, hosts over TCP.
 ///
 /// What all hosts need is added up on each host first, then between hosts, and then handed out on each; so every
-/// byte leaves a host once, however many ranks it has. Each rail does that for its slice (see Topology).
+/// byte leaves a host once, however many ranks it has. Each rail does that for its chunk (see Topology).
 class NativeGroup final : public Group {
 public:
     NativeGroup(const GroupSpec& spec, std::unique_ptr<over_tcp::TcpGroup> all);
@@ -52,27 +52,26 @@ private:
     Result<void> allreduce_large(const Operation& what);
     Result<void> allreduce_arrays(std::span<const Array> arrays, DType type, Reduce reduce);
     /// What goes through the levels at a time.
-    struct Chunk {
-        std::vector<HostGroup::Slice> slices{};  ///< one for each rail
-        HostGroup::Slice own{};                  ///< of this rank's rail
-        std::byte* sums = nullptr;               ///< what it adds up
+    struct Turn {
+        std::vector<Chunk> chunks{};  ///< one for each rail
+        Chunk own{};                  ///< of this rank's rail
+        std::byte* sums = nullptr;    ///< what it adds up
     };
     /// Where the elements of an allreduce come from, are added up, and go to.
     struct Places {
         HostGroup::Fill fill;
         HostGroup::Take take;
-        std::function<std::byte*(HostGroup::Slice slice, std::size_t chunk)> room;
+        std::function<std::byte*(Chunk chunk, std::size_t turn)> room;
     };
     Result<void> allreduce_elements(std::size_t count, DType type, Reduce reduce,
                                     const Places& places);
-    Result<void> allreduce_chunks(std::size_t count, DType type, Reduce reduce,
-                                  const Places& places);
-    std::size_t chunk_elements(std::size_t count, std::size_t element) const;
-    Chunk cut(std::size_t at, std::size_t count) const;
-    Result<void> sum_on_host(const Chunk& chunk, DType type, Reduce reduce,
+    Result<void> allreduce_turns(std::size_t count, DType type, Reduce reduce,
+                                 const Places& places);
+    std::size_t turn_elements(std::size_t count, std::size_t element) const;
+    Turn cut(std::size_t at, std::size_t count) const;
+    Result<void> sum_on_host(const Turn& turn, DType type, Reduce reduce,
                              const HostGroup::Fill& fill);
-    Result<void> hand_out(const Chunk& chunk, DType type, Reduce reduce,
-                          const HostGroup::Take& take);
+    Result<void> hand_out(const Turn& turn, DType type, Reduce reduce, const HostGroup::Take& take);
     void settle();
     Result<void> reduce_scatter_levels(const Operation& what);
     Result<void> broadcast_levels(const Operation& what);

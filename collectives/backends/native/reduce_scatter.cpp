@@ -44,7 +44,7 @@ public:
 
 private:
     /// Where the ranks of a host are among those that a rail carries, in elements.
-    HostGroup::Slice of_host(std::uint32_t host, std::uint32_t rail) const {
+    Chunk of_host(std::uint32_t host, std::uint32_t rail) const {
         const auto is_there = [&](std::uint32_t rank) { return topology_.host_of(rank) == host; };
         const auto& ranks = carried_[rail];
         const auto first = std::ranges::find_if(ranks, is_there);
@@ -52,14 +52,14 @@ private:
         return {static_cast<std::size_t>(first - ranks.begin()) * n_, number * n_};
     }
     /// The parts that rails carry, one rail behind the other.
-    std::vector<HostGroup::Slice> of_rails() const {
-        std::vector<HostGroup::Slice> slices;
+    std::vector<Chunk> of_rails() const {
+        std::vector<Chunk> chunks;
         std::size_t before = 0;
         for (const auto& ranks : carried_) {
-            slices.push_back({before, ranks.size() * n_});
-            before += slices.back().count;
+            chunks.push_back({before, ranks.size() * n_});
+            before += chunks.back().count;
         }
-        return slices;
+        return chunks;
     }
 
     Result<void> sum_on_host();
@@ -80,13 +80,13 @@ private:
 };
 
 Result<void> ReduceScatter::sum_on_host() {
-    const std::vector<HostGroup::Slice> slices = of_rails();
+    const std::vector<Chunk> chunks = of_rails();
     // Elements of what rails carry, which lie in the parts of one or several ranks.
     const auto fill = [&](std::size_t from, std::size_t number, std::byte* to) {
         std::uint32_t rail = 0;
-        while (rail + 1 < slices.size() && from >= slices[rail + 1].at) ++rail;
+        while (rail + 1 < chunks.size() && from >= chunks[rail + 1].at) ++rail;
         for (std::size_t done = 0; done < number;) {
-            const std::size_t offset = from + done - slices[rail].at;
+            const std::size_t offset = from + done - chunks[rail].at;
             const std::size_t part = carried_[rail][offset / n_] * arrays_.count;
             const std::size_t here = std::min(number - done, n_ - offset % n_);
             copy_bytes(to + done * element_, arrays_.in + (part + at_ + offset % n_) * element_,
@@ -95,16 +95,16 @@ Result<void> ReduceScatter::sum_on_host() {
         }
     };
     if (rail_ != nullptr) {
-        const std::size_t own = slices[topology_.place()].count;
+        const std::size_t own = chunks[topology_.place()].count;
         const std::size_t mine = of_host(topology_.host(), topology_.place()).count;
         const std::size_t come = (topology_.hosts() - 1) * mine;
         room_.resize(std::max(room_.size(), (own + come) * element_));
         sums_ = room_.data();
     }
     if (host_ != nullptr)
-        return host_->sum_slices(slices, arrays_.type, without_average(arrays_.reduce), fill,
+        return host_->sum_chunks(chunks, arrays_.type, without_average(arrays_.reduce), fill,
                                  sums_);
-    fill(slices[0].at, slices[0].count, sums_);
+    fill(chunks[0].at, chunks[0].count, sums_);
     return {};
 }
 
@@ -112,7 +112,7 @@ Result<void> ReduceScatter::sum_on_host() {
 Result<void> ReduceScatter::exchange() {
     const std::uint32_t hosts = topology_.hosts();
     const std::uint32_t me = topology_.host();
-    const HostGroup::Slice mine = of_host(me, topology_.place());
+    const Chunk mine = of_host(me, topology_.place());
     const std::size_t bytes = mine.count * element_;
     results_ = sums_ + mine.at * element_;
     std::byte* const come = sums_ + carried_[topology_.place()].size() * n_ * element_;
@@ -125,7 +125,7 @@ Result<void> ReduceScatter::exchange() {
     for (std::uint32_t turn = 1; turn < hosts; ++turn) {
         const std::uint32_t to = (me + turn) % hosts;
         const std::uint32_t from = (me + hosts - turn) % hosts;
-        const HostGroup::Slice theirs = of_host(to, topology_.place());
+        const Chunk theirs = of_host(to, topology_.place());
         sends.push_back({to, sums_ + theirs.at * element_, theirs.count * element_});
         receives.push_back({from, from_host(from), bytes});
     }
@@ -149,14 +149,14 @@ Result<void> ReduceScatter::take_own() {
         copy_bytes(place, results_, n_ * element_);
         return {};
     }
-    std::vector<HostGroup::Slice> slices;
+    std::vector<Chunk> chunks;
     std::size_t before = 0;
     for (std::uint32_t rail = 0; rail < rails; ++rail) {
-        slices.push_back({before, of_host(topology_.host(), rail).count});
-        before += slices.back().count;
+        chunks.push_back({before, of_host(topology_.host(), rail).count});
+        before += chunks.back().count;
     }
     const std::size_t own_at =
-        slices[topology_.place() % rails].at + topology_.place() / rails * n_;
+        chunks[topology_.place() % rails].at + topology_.place() / rails * n_;
     const auto take = [&](std::size_t at, std::size_t number, const std::byte* from) {
         const std::size_t begin = std::max(at, own_at);
         const std::size_t end = std::min(at + number, own_at + n_);
@@ -164,7 +164,7 @@ Result<void> ReduceScatter::take_own() {
             copy_bytes(place + (begin - own_at) * element_, from + (begin - at) * element_,
                        (end - begin) * element_);
     };
-    return host_->share_slices(slices, element_, results_, take);
+    return host_->share_chunks(chunks, element_, results_, take);
 }
 
 }  // namespace

@@ -43,9 +43,9 @@ Result<void> NativeGroup::allreduce_large(const Operation& what) {
     const auto take = [&](std::size_t at, std::size_t n, const std::byte* from) {
         copy(at_byte(what.out, at * element), from, n * element);
     };
-    // Each slice is added up where it belongs, also if `in` is there: what is read is read before.
-    const auto room = [&](HostGroup::Slice slice, std::size_t) {
-        return at_byte(what.out, slice.at * element);
+    // Each chunk is added up where it belongs, also if `in` is there: what is read is read before.
+    const auto room = [&](Chunk chunk, std::size_t) {
+        return at_byte(what.out, chunk.at * element);
     };
     return allreduce_elements(what.count, what.type, what.reduce, {fill, take, room});
 }
@@ -65,51 +65,49 @@ Result<void> NativeGroup::allreduce_arrays(std::span<const Array> arrays, DType 
             copy_from_other(place, from + offset, bytes);
         });
     };
-    // Two chunks are under way at a time.
+    // Two turns are under way at a time.
     const std::size_t bytes =
-        (chunk_elements(runs.count(), element) / topology_.rails() + 1) * element;
+        (turn_elements(runs.count(), element) / topology_.rails() + 1) * element;
     scratch_.resize(std::max(scratch_.size(), 2 * bytes));
-    const auto room = [&](HostGroup::Slice, std::size_t chunk) {
-        return scratch_.data() + chunk % 2 * bytes;
-    };
+    const auto room = [&](Chunk, std::size_t turn) { return scratch_.data() + turn % 2 * bytes; };
     return allreduce_elements(runs.count(), type, reduce, {fill, take, room});
 }
 
-/// How much of an array goes through the levels at a time: in large arrays, enough pieces for all levels to work at once.
-std::size_t NativeGroup::chunk_elements(std::size_t count, std::size_t element) const {
-    constexpr std::size_t kPieces = 4;
+/// How much of an array goes through the levels at a time: in large arrays, enough turns for all levels to work at once.
+std::size_t NativeGroup::turn_elements(std::size_t count, std::size_t element) const {
+    constexpr std::size_t kTurns = 4;
     const std::size_t rails = topology_.rails();
     const std::size_t bytes =
-        std::clamp(count * element / rails / kPieces, kRailBytesMin, kRailBytesMax);
+        std::clamp(count * element / rails / kTurns, kRailBytesMin, kRailBytesMax);
     return bytes / element * rails;
 }
 
-/// While the rails add up one chunk, the hosts hand out the one before it and add up the next one.
+/// While the rails add up one turn, the hosts hand out the one before it and add up the next one.
 Result<void> NativeGroup::allreduce_elements(std::size_t count, DType type, Reduce reduce,
                                              const Places& places) {
     struct Settled {
         NativeGroup& group;
         ~Settled() { group.settle(); }
     } settled{*this};
-    auto done = allreduce_chunks(count, type, reduce, places);
+    auto done = allreduce_turns(count, type, reduce, places);
     // Whoever was lost is written down before the rail's peers see it end, or they would take this rank for lost.
     if (!done) return std::unexpected(failed(done.error()));
     return {};
 }
 
-Result<void> NativeGroup::allreduce_chunks(std::size_t count, DType type, Reduce reduce,
-                                           const Places& places) {
-    const std::size_t chunk = chunk_elements(count, bytes_of(type));
-    const std::size_t chunks = (count + chunk - 1) / chunk;
-    std::array<Chunk, 2> turns;
-    for (std::size_t number = 0; number <= chunks; ++number) {
-        const bool comes = number < chunks;
+Result<void> NativeGroup::allreduce_turns(std::size_t count, DType type, Reduce reduce,
+                                          const Places& places) {
+    const std::size_t step = turn_elements(count, bytes_of(type));
+    const std::size_t steps = (count + step - 1) / step;
+    std::array<Turn, 2> turns;
+    for (std::size_t number = 0; number <= steps; ++number) {
+        const bool comes = number < steps;
         const bool goes = number > 0;
-        Chunk& next = turns[number % 2];
-        Chunk& last = turns[(number + 1) % 2];
+        Turn& next = turns[number % 2];
+        Turn& last = turns[(number + 1) % 2];
         if (comes) {
-            const std::size_t at = number * chunk;
-            next = cut(at, std::min(chunk, count - at));
+            const std::size_t at = number * step;
+            next = cut(at, std::min(step, count - at));
             next.sums = places.room(next.own, number);
             if (auto done = sum_on_host(next, type, reduce, places.fill); !done) return done;
         }
@@ -120,8 +118,8 @@ Result<void> NativeGroup::allreduce_chunks(std::size_t count, DType type, Reduce
                 return rail_->run(op::allreduce(next.sums, next.sums, next.own.count, type,
                                                 without_average(reduce)));
             };
-            // A single chunk has nothing that could go on beside it.
-            if (chunks > 1)
+            // A single turn has nothing that could go on beside it.
+            if (steps > 1)
                 background_.start(sum);
             else if (auto done = sum(); !done)
                 return done;
@@ -139,32 +137,30 @@ void NativeGroup::settle() {
     static_cast<void>(background_.wait({}));
 }
 
-NativeGroup::Chunk NativeGroup::cut(std::size_t at, std::size_t count) const {
+NativeGroup::Turn NativeGroup::cut(std::size_t at, std::size_t count) const {
     const std::uint32_t rails = topology_.rails();
-    Chunk chunk;
+    Turn turn;
     for (std::uint32_t rail = 0; rail < rails; ++rail) {
-        const std::size_t begin = count * rail / rails;
-        chunk.slices.push_back({at + begin, count * (rail + 1) / rails - begin});
+        const Chunk chunk = Chunk::of(count, rails, rail);
+        turn.chunks.push_back({at + chunk.at, chunk.count});
     }
-    if (topology_.place() < rails) chunk.own = chunk.slices[topology_.place()];
-    return chunk;
+    if (topology_.place() < rails) turn.own = turn.chunks[topology_.place()];
+    return turn;
 }
 
-Result<void> NativeGroup::sum_on_host(const Chunk& chunk, DType type, Reduce reduce,
+Result<void> NativeGroup::sum_on_host(const Turn& turn, DType type, Reduce reduce,
                                       const HostGroup::Fill& fill) {
     if (host_ != nullptr)
-        return host_->sum_slices(chunk.slices, type, without_average(reduce), fill, chunk.sums);
-    fill(chunk.own.at, chunk.own.count, chunk.sums);
+        return host_->sum_chunks(turn.chunks, type, without_average(reduce), fill, turn.sums);
+    fill(turn.own.at, turn.own.count, turn.sums);
     return {};
 }
 
-Result<void> NativeGroup::hand_out(const Chunk& chunk, DType type, Reduce reduce,
+Result<void> NativeGroup::hand_out(const Turn& turn, DType type, Reduce reduce,
                                    const HostGroup::Take& take) {
-    if (on_rail() && reduce == Reduce::average)
-        divide(chunk.sums, chunk.own.count, type, spec_.size);
-    if (host_ != nullptr)
-        return host_->share_slices(chunk.slices, bytes_of(type), chunk.sums, take);
-    take(chunk.own.at, chunk.own.count, chunk.sums);
+    if (on_rail() && reduce == Reduce::average) divide(turn.sums, turn.own.count, type, spec_.size);
+    if (host_ != nullptr) return host_->share_chunks(turn.chunks, bytes_of(type), turn.sums, take);
+    take(turn.own.at, turn.own.count, turn.sums);
     return {};
 }
 

@@ -128,8 +128,8 @@ Result<std::vector<UniqueId>> Bootstrap::fetch_ids() {
     for (std::uint32_t i = 0; i < count; ++i) keys.push_back(id_key(i));
     std::vector<std::string> found;
     while (true) {
-        const milliseconds slice = std::min(time_left(), 2 * kLookForFailures);
-        auto values = spec_.store->get(keys, slice);
+        const milliseconds wait = std::min(time_left(), 2 * kLookForFailures);
+        auto values = spec_.store->get(keys, wait);
         if (values) {
             found = std::move(*values);
             break;

@@ -8,8 +8,8 @@
 
 namespace dtrun::collectives {
 
-/// Encoded values of all ranks, which the owner of a piece combines into an encoded sum or mean.
-struct CudaPiece {
+/// Encoded values of all ranks, which the owner of a chunk combines into an encoded sum or mean.
+struct CudaChunk {
     const std::byte* encoded = nullptr;  ///< of all ranks, one behind the other
     std::size_t stride = 0;              ///< bytes from one rank's to the next one's
     std::uint32_t ranks = 0;
@@ -53,12 +53,12 @@ struct CudaCodecs {
                   void* stream);
     int (*decode)(Format format, const std::byte* in, std::size_t count, float* values,
                   void* stream);
-    /// In one pass: decodes what all ranks have sent of a piece, adds it up in the order of ranks,
+    /// In one pass: decodes what all ranks have sent of a chunk, adds it up in the order of ranks,
     /// divides, and encodes the result.
     /// \param error  if not null, gets what the result has lost times the divisor; may be
-    ///               piece.own_before
+    ///               chunk.own_before
     /// \param values  if not null, gets the decoded values of `out`
-    int (*combine)(Format format, Rounding rounding, std::uint64_t seed, const CudaPiece& piece,
+    int (*combine)(Format format, Rounding rounding, std::uint64_t seed, const CudaChunk& chunk,
                    std::byte* out, float* error, float* values, void* stream);
     /// Puts the values of segments together, with the errors of the last call where there are any:
     /// values[begin + i] = in[i] + error[i].

@@ -57,38 +57,38 @@ __device__ inline void divide_all(float (&sum)[kEach], float divisor, bool exact
 
 /// This rank's own values of a block, which nobody has encoded.
 template <bool aligned>
-__device__ void load_own(const CudaPiece& piece, const Place& place, float (&x)[kEach]) {
-    load_values<aligned>(piece.own, place, x);
-    if (piece.own_before == nullptr) return;
+__device__ void load_own(const CudaChunk& chunk, const Place& place, float (&x)[kEach]) {
+    load_values<aligned>(chunk.own, place, x);
+    if (chunk.own_before == nullptr) return;
     float added[kEach];
-    load_values<aligned>(piece.own_before, place, added);
+    load_values<aligned>(chunk.own_before, place, added);
     add_to(x, added);
 }
 
 /// Adds up what all ranks have sent of a block, in their order. Several ranks' codes are loaded before
 /// the first of them is added, so that the memory is kept busy.
 template <Format format, bool aligned>
-__device__ void sum_of_block(const CudaPiece& piece, const Place& place, float (&sum)[kEach]) {
+__device__ void sum_of_block(const CudaChunk& chunk, const Place& place, float (&sum)[kEach]) {
     constexpr unsigned at_once = !aligned ? 1 : value_bytes(format) == 1 ? 4 : 2;
     const auto* const encoded =
-        reinterpret_cast<const unsigned char*>(piece.encoded) + place.block * block_bytes(format);
+        reinterpret_cast<const unsigned char*>(chunk.encoded) + place.block * block_bytes(format);
     float x[kEach];
 #pragma unroll
     for (float& value : sum) value = -0.0f;  // plus any value, also -0, is that value
-    for (std::uint32_t rank = 0; rank < piece.ranks;) {
-        if (rank == piece.own_rank) {
-            load_own<aligned>(piece, place, x);
+    for (std::uint32_t rank = 0; rank < chunk.ranks;) {
+        if (rank == chunk.own_rank) {
+            load_own<aligned>(chunk, place, x);
             add_to(sum, x);
             rank++;
             continue;
         }
         const std::uint32_t end =
-            rank < piece.own_rank ? min(piece.own_rank, piece.ranks) : piece.ranks;
+            rank < chunk.own_rank ? min(chunk.own_rank, chunk.ranks) : chunk.ranks;
         Codes<format> codes[at_once];
 #pragma unroll
         for (unsigned i = 0; i < at_once; i++)
             if (rank + i < end)
-                load_block<format, aligned>(encoded + (rank + i) * piece.stride, place, codes[i]);
+                load_block<format, aligned>(encoded + (rank + i) * chunk.stride, place, codes[i]);
 #pragma unroll
         for (unsigned i = 0; i < at_once; i++) {
             if (rank + i >= end) continue;
@@ -102,13 +102,13 @@ __device__ void sum_of_block(const CudaPiece& piece, const Place& place, float (
 /// Three blocks of threads share a multiprocessor: with two, the memory waits.
 template <Format format, Rounding rounding, bool aligned>
 __global__ void __launch_bounds__(kThreads, 3)
-    combine_kernel(std::uint64_t mixed_seed, const __grid_constant__ CudaPiece piece,
+    combine_kernel(std::uint64_t mixed_seed, const __grid_constant__ CudaChunk chunk,
                    unsigned char* out, float* error, float* values) {
-    const Place place = find_place(piece.count);
+    const Place place = find_place(chunk.count);
     float sum[kEach];
-    sum_of_block<format, aligned>(piece, place, sum);
-    const auto divisor = static_cast<float>(piece.divisor);
-    if (piece.divisor > 1) divide_all(sum, divisor, (piece.divisor & (piece.divisor - 1)) == 0);
+    sum_of_block<format, aligned>(chunk, place, sum);
+    const auto divisor = static_cast<float>(chunk.divisor);
+    if (chunk.divisor > 1) divide_all(sum, divisor, (chunk.divisor & (chunk.divisor - 1)) == 0);
     Codes<format> codes;
     encode_block<format, rounding, aligned>(mixed_seed, place, sum, codes);
     store_block<format, aligned>(out + place.block * block_bytes(format), place, codes);

@@ -97,18 +97,18 @@ inline int decode(Format format, const std::byte* in, std::size_t count, float* 
     return launched();
 }
 
-inline int combine(Format format, Rounding rounding, std::uint64_t seed, const CudaPiece& piece,
+inline int combine(Format format, Rounding rounding, std::uint64_t seed, const CudaChunk& chunk,
                    std::byte* out, float* error, float* values, void* stream) {
-    if (piece.count == 0) return 0;
-    const bool aligned = floats_aligned(piece.own, piece.own_before, error, values) &&
-                         codes_aligned(format, out) && codes_aligned(format, piece.encoded) &&
-                         piece.stride % (value_bytes(format) * kFour) == 0;
+    if (chunk.count == 0) return 0;
+    const bool aligned = floats_aligned(chunk.own, chunk.own_before, error, values) &&
+                         codes_aligned(format, out) && codes_aligned(format, chunk.encoded) &&
+                         chunk.stride % (value_bytes(format) * kFour) == 0;
     with_format(format, [&](auto tag) {
         with_flags(rounding == Rounding::stochastic, aligned,
                    [&](auto stochastic, auto on_boundary) {
                        start(combine_kernel<decltype(tag)::kFormat, rounding_of(stochastic),
                                             on_boundary.kValue>,
-                             grid_of(piece.count), stream, mix64(seed), piece, bytes_at(out), error,
+                             grid_of(chunk.count), stream, mix64(seed), chunk, bytes_at(out), error,
                              values);
                    });
     });

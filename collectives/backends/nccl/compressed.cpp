@@ -88,8 +88,8 @@ Result<void> NcclGroup::Compressed::do_round(std::size_t round) {
     return ok;
 }
 
-/// Where a piece begins, as on the CPU.
-std::size_t NcclGroup::Compressed::piece(std::size_t owner) const {
+/// Where what an owner has begins, as on the CPU.
+std::size_t NcclGroup::Compressed::begin_of(std::size_t owner) const {
     const std::size_t block = blocks_ / size_ * owner + std::min(owner, blocks_ % size_);
     return std::min(block * kBlock, count_);
 }
@@ -116,10 +116,10 @@ std::vector<Segment> NcclGroup::Compressed::segments_of(std::size_t at, std::siz
 /// Finds a rank's chunk. Within one segment it is used in place, errors too. Across several segments
 /// it is gathered, since small segments share blocks. No chunk is a gap alone: chunks begin with blocks.
 void NcclGroup::Compressed::cut(std::uint32_t owner, std::size_t round) {
-    Chunk& chunk = chunks_[owner];
-    const std::size_t end = piece(owner + 1);
+    OwnersChunk& chunk = chunks_[owner];
+    const std::size_t end = begin_of(owner + 1);
     chunk = {};
-    chunk.at = std::min(piece(owner) + round * chunk_, end);
+    chunk.at = std::min(begin_of(owner) + round * chunk_, end);
     chunk.count = std::min(chunk_, end - chunk.at);
     if (chunk.count == 0) return;
     const std::vector<Segment> parts = segments_of(chunk.at, chunk.count);
@@ -147,8 +147,8 @@ Result<void> NcclGroup::Compressed::gather() {
 std::uint32_t NcclGroup::Compressed::neighbours(std::uint32_t first, std::uint32_t end) const {
     std::uint32_t next = first + 1;
     for (; next < end; ++next) {
-        const Chunk& before = chunks_[next - 1];
-        const Chunk& one = chunks_[next];
+        const OwnersChunk& before = chunks_[next - 1];
+        const OwnersChunk& one = chunks_[next];
         const auto follows = [&before](const float* a, const float* b) {
             return a == nullptr ? b == nullptr : b == a + before.count;
         };
@@ -165,10 +165,10 @@ std::size_t NcclGroup::Compressed::values_of(std::uint32_t first, std::uint32_t 
     return (number - 1) * chunk_ + chunks_[first + number - 1].count;
 }
 
-/// Skips this rank's own piece, whose errors are those of the sum.
+/// Skips this rank's own chunk, whose errors are those of the sum.
 Result<void> NcclGroup::Compressed::encode_values() {
     for (std::uint32_t owner = 0; owner < size_;) {
-        const Chunk& first = chunks_[owner];
+        const OwnersChunk& first = chunks_[owner];
         if (owner == rank_ || first.count == 0) {
             ++owner;
             continue;
@@ -206,16 +206,16 @@ Result<void> NcclGroup::Compressed::send_values() {
 }
 
 Result<void> NcclGroup::Compressed::combine() {
-    const Chunk& mine = chunks_[rank_];
+    const OwnersChunk& mine = chunks_[rank_];
     if (mine.count == 0) return {};
-    const CudaPiece piece{from_peers_, stride_,     size_,    rank_,
+    const CudaChunk chunk{from_peers_, stride_,     size_,    rank_,
                           mine.values, mine.before, divisor_, mine.count};
     return launched(codecs().combine(compression_.format, compression_.rounding, seed(mine.at),
-                                     piece, box(sums_, rank_), mine.error, nullptr,
+                                     chunk, box(sums_, rank_), mine.error, nullptr,
                                      group_.stream_));
 }
 
-/// Gathers parts of one length, though some pieces are a block shorter: NCCL is faster at that.
+/// Gathers parts of one length, though some chunks are a block shorter: NCCL is faster at that.
 Result<void> NcclGroup::Compressed::gather_sums() {
     return group_.put(kName, [&](NcclComm* comm, GpuStream* stream) {
         return group_.library_->nccl.all_gather(box(sums_, rank_), sums_, stride_, NcclType::u8,
@@ -223,10 +223,10 @@ Result<void> NcclGroup::Compressed::gather_sums() {
     });
 }
 
-/// Decodes all pieces: the owner, too, decodes what it has sent.
+/// Decodes all chunks: the owner, too, decodes what it has sent.
 Result<void> NcclGroup::Compressed::decode_sums() {
     for (std::uint32_t owner = 0; owner < size_;) {
-        const Chunk& first = chunks_[owner];
+        const OwnersChunk& first = chunks_[owner];
         if (first.count == 0) {
             ++owner;
             continue;

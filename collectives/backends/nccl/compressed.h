@@ -11,12 +11,12 @@ namespace dtrun::collectives::nccl {
 
 /// One compressed allreduce on one rank.
 ///
-/// Two shots, as in collectives/algorithms/compressed.h, with the same pieces and owners, so that what is
+/// Two shots, as in collectives/algorithms/compressed.h, with the same chunks and owners, so that what is
 /// rounded to nearest has the same bits as on the CPU. Random numbers differ: the CPU restarts them
 /// for every few thousand values, as many as fit into its cache, which on a GPU would take a kernel
 /// each.
 ///
-/// Pieces are cut into rounds, so that the memory that it takes does not grow with the arrays. All
+/// What an owner has is cut into rounds, so that the memory that it takes does not grow with the arrays. All
 /// steps follow one another in one stream: coding runs at the rate of the GPU's memory, which is a
 /// small part of the time on the wire.
 ///
@@ -32,10 +32,8 @@ public:
     Result<void> enqueue();
 
 private:
-    /// This round's part of one rank's piece.
-    struct Chunk {
-        std::size_t at = 0;
-        std::size_t count = 0;
+    /// What a round has of an owner's values.
+    struct OwnersChunk : Chunk {
         const float* values = nullptr;  ///< of this rank
         const float* before = nullptr;  ///< errors of the last call that are not in `values` yet
         float* place = nullptr;         ///< where the result goes
@@ -53,7 +51,7 @@ private:
     Result<void> decode_sums();
     Result<void> scatter();
 
-    std::size_t piece(std::size_t owner) const;
+    std::size_t begin_of(std::size_t owner) const;
     std::vector<Segment> segments_of(std::size_t at, std::size_t count) const;
     /// How many chunks from `first` on are contiguous, encoded and decoded, so that one call codes
     /// them.
@@ -80,7 +78,7 @@ private:
     std::size_t rounds_ = 0;
     std::size_t chunk_ = 0;   ///< values of a whole chunk
     std::size_t stride_ = 0;  ///< bytes of one, encoded
-    std::vector<Chunk> chunks_;
+    std::vector<OwnersChunk> chunks_;
     std::vector<CudaSegment> spread_;  ///< parts of segments in chunks that have several
     // In the workspace, for each rank: what goes to owners, comes from peers, and the sums, encoded;
     // values and errors of chunks that are spread.

@@ -276,26 +276,26 @@ Result<void> NcclGroup::allreduce_many(std::span<const Array> arrays, DType type
     });
 }
 
-/// Copies the data through scratch memory of the GPU, slice by slice, since NCCL takes no other.
+/// Copies the data through scratch memory of the GPU, chunk by chunk, since NCCL takes no other.
 Result<void> NcclGroup::allgather_on_host(const void* in, void* out, std::size_t bytes) {
-    const std::size_t slice_max = scratch_bytes_ / size_;
-    for (std::size_t done = 0; done < bytes; done += slice_max) {
-        const std::size_t slice = std::min(slice_max, bytes - done);
-        const std::size_t own = rank_ * slice;
-        std::memcpy(at(staging_, own), at(in, done), slice);
+    const std::size_t chunk_max = scratch_bytes_ / size_;
+    for (std::size_t done = 0; done < bytes; done += chunk_max) {
+        const std::size_t chunk = std::min(chunk_max, bytes - done);
+        const std::size_t own = rank_ * chunk;
+        std::memcpy(at(staging_, own), at(in, done), chunk);
         auto ok = perform("exchange", [&] {
-            auto put_in = copy("exchange", at(scratch_, own), at(staging_, own), slice);
+            auto put_in = copy("exchange", at(scratch_, own), at(staging_, own), chunk);
             if (!put_in) return put_in;
             auto sent = put("exchange", [&](NcclComm* comm, GpuStream* stream) {
-                return library_->nccl.all_gather(at(scratch_, own), scratch_, slice, NcclType::u8,
+                return library_->nccl.all_gather(at(scratch_, own), scratch_, chunk, NcclType::u8,
                                                  comm, stream);
             });
             if (!sent) return sent;
-            return copy("exchange", staging_, scratch_, slice * size_);
+            return copy("exchange", staging_, scratch_, chunk * size_);
         });
         if (!ok) return ok;
         for (std::uint32_t rank = 0; rank < size_; ++rank)
-            std::memcpy(at(out, rank * bytes + done), at(staging_, rank * slice), slice);
+            std::memcpy(at(out, rank * bytes + done), at(staging_, rank * chunk), chunk);
     }
     return state();
 }

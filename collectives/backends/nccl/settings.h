@@ -23,7 +23,7 @@ struct Settings {
     std::chrono::milliseconds abort_within{10'000};
     /// The file with the codecs for the GPU; "": beside the plug-in.
     std::string codecs;
-    /// Values per round of a compressed allreduce, of all ranks' pieces together.
+    /// Values per round of a compressed allreduce, of all ranks' chunks together.
     std::size_t compressed_values = 8 << 20;
 };
 

@@ -229,12 +229,12 @@ Event OnecclGroup::begin_barrier() {
 // ---- reductions ---------------------------------------------------------------------------------
 
 Result<void> OnecclGroup::allreduce(const Operation& what) {
-    const std::size_t piece = kPieceBytes / bytes_of(what.type);
-    for (std::size_t first = 0; first < what.count; first += piece) {
+    const std::size_t chunk = kChunkBytes / bytes_of(what.type);
+    for (std::size_t first = 0; first < what.count; first += chunk) {
         const std::size_t offset = first * bytes_of(what.type);
         auto done = call("allreduce", [&] {
             return library_->call.allreduce(at(what.in, offset), at(what.out, offset),
-                                            std::min(piece, what.count - first), type_of(what.type),
+                                            std::min(chunk, what.count - first), type_of(what.type),
                                             op_of(what.reduce), meeting_.comm,
                                             *library_->attributes.allreduce, none_);
         });
@@ -246,13 +246,13 @@ Result<void> OnecclGroup::allreduce(const Operation& what) {
 
 Result<void> OnecclGroup::reduce(const Operation& what) {
     const bool is_root = rank_ == what.root;
-    const std::size_t piece = kPieceBytes / bytes_of(what.type);
-    for (std::size_t first = 0; first < what.count; first += piece) {
+    const std::size_t chunk = kChunkBytes / bytes_of(what.type);
+    for (std::size_t first = 0; first < what.count; first += chunk) {
         const std::size_t offset = first * bytes_of(what.type);
         auto done = call("reduce", [&] {
             return library_->call.reduce(
                 at(what.in, offset), is_root ? at(what.out, offset) : nullptr,
-                std::min(piece, what.count - first), type_of(what.type), op_of(what.reduce),
+                std::min(chunk, what.count - first), type_of(what.type), op_of(what.reduce),
                 static_cast<int>(what.root), meeting_.comm, *library_->attributes.reduce, none_);
         });
         if (!done) return done;
@@ -264,7 +264,7 @@ Result<void> OnecclGroup::reduce(const Operation& what) {
 Result<void> OnecclGroup::reduce_scatter(const Operation& what) {
     if (what.count == 0) return {};
     const std::size_t bytes = what.bytes();
-    if (bytes > kPieceBytes / size_) {
+    if (bytes > kChunkBytes / size_) {
         for (std::uint32_t root = 0; root < size_; ++root) {
             auto done = reduce(op::reduce(at(what.in, root * bytes), what.out, what.count,
                                           what.type, what.reduce, root));
@@ -286,10 +286,10 @@ Result<void> OnecclGroup::reduce_scatter(const Operation& what) {
 
 Result<void> OnecclGroup::broadcast(const Operation& what) {
     const std::size_t bytes = what.bytes();
-    for (std::size_t first = 0; first < bytes; first += kPieceBytes) {
+    for (std::size_t first = 0; first < bytes; first += kChunkBytes) {
         auto done = call("broadcast", [&] {
             return library_->call.broadcast(
-                at(what.out, first), std::min(kPieceBytes, bytes - first), Type::u8,
+                at(what.out, first), std::min(kChunkBytes, bytes - first), Type::u8,
                 static_cast<int>(what.root), meeting_.comm, *library_->attributes.broadcast, none_);
         });
         if (!done) return done;
@@ -301,7 +301,7 @@ Result<void> OnecclGroup::allgather(const Operation& what) {
     const std::vector<std::size_t> parts = parts_of(what, size_);
     const std::size_t total = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
     if (total == 0) return {};
-    if (total > kPieceBytes) return by_messages(what);
+    if (total > kChunkBytes) return by_messages(what);
     return call("allgather", [&] {
         return library_->call.allgatherv(what.in, parts[rank_], what.out, parts, Type::u8,
                                          meeting_.comm, *library_->attributes.allgatherv, none_);
@@ -311,7 +311,7 @@ Result<void> OnecclGroup::allgather(const Operation& what) {
 Result<void> OnecclGroup::alltoall(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes == 0) return {};
-    if (bytes > kPieceBytes / size_) return by_messages(what);
+    if (bytes > kChunkBytes / size_) return by_messages(what);
     return call("all-to-all", [&] {
         return library_->call.alltoall(what.in, what.out, bytes, Type::u8, meeting_.comm,
                                        *library_->attributes.alltoall, none_);

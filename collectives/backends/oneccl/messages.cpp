@@ -19,10 +19,10 @@ void Messages::add(Key key, void* data, std::size_t bytes, const std::shared_ptr
     if (bytes == 0) return;
     Lane& lane = lanes_[key];
     const bool idle = lane.waiting.empty();
-    for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+    for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
         ++batch->left;
         lane.waiting.push_back(
-            {static_cast<std::byte*>(data) + at, std::min(kPieceBytes, bytes - at), batch});
+            {static_cast<std::byte*>(data) + at, std::min(kChunkBytes, bytes - at), batch});
     }
     const Message& first = lane.waiting.front();
     if (idle) lane.event = post_(key.first, first.data, first.bytes, key.second);

@@ -14,7 +14,7 @@
 namespace dtrun::collectives::oneccl {
 
 /// Most bytes of one call: sizes that do not fit into an int are untested.
-inline constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
+inline constexpr std::size_t kChunkBytes = std::size_t{1} << 30;
 
 /// Messages of a group that are under way.
 ///

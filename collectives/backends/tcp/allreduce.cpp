@@ -15,31 +15,29 @@ constexpr std::size_t kDoublingBytesMax = 32UL << 10;
 /// Rings are used for parts from this size on; below it, their many steps dominate.
 constexpr std::size_t kRingPartBytesMin = 64UL << 10;
 
-/// Cuts an array into one chunk for each rank, and each chunk into parts.
+/// Cuts an array into what each rank has, and that into chunks.
 class Chunks {
 public:
-    Chunks(std::size_t count, std::uint32_t ranks, Elements elements, std::size_t part_bytes)
+    Chunks(std::size_t count, std::uint32_t ranks, Elements elements, std::size_t chunk_bytes)
         : count_(count),
           ranks_(ranks),
           element_(elements.bytes(1)),
-          parts_(std::max<std::size_t>(
-              1, (((count + ranks - 1) / ranks * element_) + part_bytes - 1) / part_bytes)) {}
+          of_rank_(std::max<std::size_t>(
+              1, (((count + ranks - 1) / ranks * element_) + chunk_bytes - 1) / chunk_bytes)) {}
 
-    std::size_t parts() const { return parts_; }
-    /// Where a part is, in bytes.
-    std::pair<std::size_t, std::size_t> place(std::uint32_t chunk, std::size_t part) const {
-        const std::size_t begin = count_ * chunk / ranks_;
-        const std::size_t elements = count_ * (chunk + 1) / ranks_ - begin;
-        const std::size_t from = begin + elements * part / parts_;
-        const std::size_t to = begin + elements * (part + 1) / parts_;
-        return {from * element_, (to - from) * element_};
+    std::size_t of_rank() const { return of_rank_; }
+    /// Where one is, in bytes.
+    Chunk place(std::uint32_t rank, std::size_t number) const {
+        const Chunk whole = Chunk::of(count_, ranks_, rank);
+        const Chunk one = Chunk::of(whole.count, of_rank_, number);
+        return {(whole.at + one.at) * element_, one.count * element_};
     }
 
 private:
     std::size_t count_;
     std::size_t ranks_;
     std::size_t element_;
-    std::size_t parts_;
+    std::size_t of_rank_;
 };
 
 const std::byte* bytes_at(const void* data, std::size_t offset) {
@@ -100,79 +98,73 @@ Result<void> TcpGroup::allreduce_halving(const void* in, void* out, std::size_t 
         if (auto done = fold(out, count, elements, power); !done) return done;
         mine = out;
     }
-    struct Range {
-        std::size_t begin, end;
-    };
-    Range range{0, count};
-    std::vector<Range> ranges;
+    Chunk own{0, count};
+    std::vector<Chunk> wholes;
     for (std::uint32_t distance = power / 2; rank_ < power && distance > 0; distance /= 2) {
-        const std::size_t middle = range.begin + (range.end - range.begin) / 2;
-        Range kept{range.begin, middle}, given{middle, range.end};
+        const std::size_t half = own.count / 2;
+        Chunk kept{own.at, half}, given{own.at + half, own.count - half};
         if (rank_ & distance) std::swap(kept, given);
-        const auto done = exchange_into(
-            rank_ ^ distance, bytes_at(mine, elements.bytes(given.begin)), given.end - given.begin,
-            bytes_at(mine, elements.bytes(kept.begin)), bytes_at(out, elements.bytes(kept.begin)),
-            kept.end - kept.begin, elements);
+        const auto done =
+            exchange_into(rank_ ^ distance, bytes_at(mine, elements.bytes(given.at)), given.count,
+                          bytes_at(mine, elements.bytes(kept.at)),
+                          bytes_at(out, elements.bytes(kept.at)), kept.count, elements);
         if (!done) return done;
-        ranges.push_back(range);
-        range = kept;
+        wholes.push_back(own);
+        own = kept;
         mine = out;
     }
     if (elements.reduce == Reduce::average && rank_ < power)
-        divide(bytes_at(out, elements.bytes(range.begin)), range.end - range.begin, elements.type,
-               size_);
+        divide(bytes_at(out, elements.bytes(own.at)), own.count, elements.type, size_);
     for (std::uint32_t distance = 1; rank_ < power && distance < power; distance *= 2) {
-        const Range whole = ranges.back();
-        ranges.pop_back();
-        const Range other = range.begin == whole.begin ? Range{range.end, whole.end}
-                                                       : Range{whole.begin, range.begin};
+        const Chunk whole = wholes.back();
+        wholes.pop_back();
+        const Chunk other{own.at == whole.at ? own.end() : whole.at, whole.count - own.count};
         const std::uint32_t peer = rank_ ^ distance;
-        const auto done = exchange(peer, bytes_at(out, elements.bytes(range.begin)),
-                                   elements.bytes(range.end - range.begin), peer,
-                                   bytes_at(out, elements.bytes(other.begin)),
-                                   elements.bytes(other.end - other.begin));
+        const auto done =
+            exchange(peer, bytes_at(out, elements.bytes(own.at)), elements.bytes(own.count), peer,
+                     bytes_at(out, elements.bytes(other.at)), elements.bytes(other.count));
         if (!done) return done;
-        range = whole;
+        own = whole;
     }
     return unfold(out, elements.bytes(count), power);
 }
 
-/// Every chunk goes round once to be added up, and once more to be handed out. The two rounds are
-/// one flow: a part is sent on as soon as it has come.
+/// Every rank's chunks go round once to be added up, and once more to be handed out. The two rounds are
+/// one flow: a chunk is sent on as soon as it has come.
 Result<void> TcpGroup::allreduce_ring(const void* in, void* out, std::size_t count,
                                       Elements elements) {
     const std::size_t bytes = elements.bytes(count);
-    const Chunks chunks(count, size_, elements, segment_bytes_);
-    const std::size_t parts = chunks.parts();
-    const std::size_t round = (size_ - 1) * parts;
+    const Chunks chunks(count, size_, elements, chunk_bytes_);
+    const std::size_t of_rank = chunks.of_rank();
+    const std::size_t round = (size_ - 1) * of_rank;
     SendStream first(*streams_, at(1), tag(bytes), in);
     SendStream partial(*streams_, at(1), tag(bytes), out);
     SendStream complete(*streams_, at(1), tag(bytes, 1), out);
-    RecvStream adding(*streams_, at(-1), tag(bytes), segment_.data(), segment_.size());
+    RecvStream adding(*streams_, at(-1), tag(bytes), chunk_.data(), chunk_.size());
     RecvStream gathering(*streams_, at(-1), tag(bytes, 1), out, bytes);
 
-    const auto send_part = [&](std::size_t index) {
-        const auto step = static_cast<std::int64_t>(index / parts);
-        const auto [offset, length] = chunks.place(at(-step - 1), index % parts);
+    const auto send_chunk = [&](std::size_t index) {
+        const auto step = static_cast<std::int64_t>(index / of_rank);
+        const auto [offset, length] = chunks.place(at(-step - 1), index % of_rank);
         if (index < round) return (step == 0 ? first : partial).send(offset, length, 0);
         const auto [done_offset, done_length] =
-            chunks.place(at(-(step - (size_ - 1))), index % parts);
+            chunks.place(at(-(step - (size_ - 1))), index % of_rank);
         return complete.send(done_offset, done_length, done_offset);
     };
-    const auto receive_part = [&](std::size_t index, IfLate if_late) -> Result<bool> {
+    const auto receive_chunk = [&](std::size_t index, IfLate if_late) -> Result<bool> {
         if (index >= round) return gathering.receive(if_late);
-        const auto step = static_cast<std::int64_t>(index / parts);
-        const auto [offset, length] = chunks.place(at(-step - 2), index % parts);
+        const auto step = static_cast<std::int64_t>(index / of_rank);
+        const auto [offset, length] = chunks.place(at(-step - 2), index % of_rank);
         if (auto whole = adding.receive(if_late); !whole || !*whole) return whole;
         std::byte* sum = bytes_at(out, offset);
-        reduce_into(sum, bytes_at(in, offset), segment_.data(), elements.count(length),
-                    elements.type, elements.reduce);
-        if (elements.reduce == Reduce::average && index >= round - parts)
+        reduce_into(sum, bytes_at(in, offset), chunk_.data(), elements.count(length), elements.type,
+                    elements.reduce);
+        if (elements.reduce == Reduce::average && index >= round - of_rank)
             divide(sum, elements.count(length), elements.type, size_);
         return true;
     };
-    return flow(complete, gathering, {.sends = 2 * round, .receives = 2 * round, .lead = parts},
-                send_part, receive_part);
+    return flow(complete, gathering, {.sends = 2 * round, .receives = 2 * round, .lead = of_rank},
+                send_chunk, receive_chunk);
 }
 
 Result<void> TcpGroup::reduce_scatter(const Operation& what) {
@@ -197,37 +189,37 @@ Result<void> TcpGroup::reduce_scatter(const Operation& what) {
 Result<void> TcpGroup::reduce_scatter_ring(const void* in, void* out, std::size_t count,
                                            Elements elements) {
     const std::size_t bytes = elements.bytes(count);
-    const Chunks chunk(count, 1, elements, segment_bytes_);
-    const std::size_t parts = chunk.parts();
-    const std::size_t round = (size_ - 1) * parts;
+    const Chunks chunks(count, 1, elements, chunk_bytes_);
+    const std::size_t of_rank = chunks.of_rank();
+    const std::size_t round = (size_ - 1) * of_rank;
     // What is added up on the way must not overwrite this rank's own part, which comes last.
     const auto* output = static_cast<const std::byte*>(out);
     const bool in_place = output >= in && output < bytes_at(in, bytes * size_);
     std::byte* sums = in_place ? scratch(bytes) : static_cast<std::byte*>(out);
     SendStream first(*streams_, at(1), tag(bytes), in);
     SendStream partial(*streams_, at(1), tag(bytes), sums);
-    RecvStream adding(*streams_, at(-1), tag(bytes), segment_.data(), segment_.size());
+    RecvStream adding(*streams_, at(-1), tag(bytes), chunk_.data(), chunk_.size());
 
-    const auto send_part = [&](std::size_t index) {
-        const auto [offset, length] = chunk.place(0, index % parts);
-        if (index < parts) return first.send(at(-1) * bytes + offset, length, 0);
+    const auto send_chunk = [&](std::size_t index) {
+        const auto [offset, length] = chunks.place(0, index % of_rank);
+        if (index < of_rank) return first.send(at(-1) * bytes + offset, length, 0);
         return partial.send(offset, length, 0);
     };
-    const auto receive_part = [&](std::size_t index, IfLate if_late) -> Result<bool> {
-        const auto step = static_cast<std::int64_t>(index / parts);
-        const auto [offset, length] = chunk.place(0, index % parts);
+    const auto receive_chunk = [&](std::size_t index, IfLate if_late) -> Result<bool> {
+        const auto step = static_cast<std::int64_t>(index / of_rank);
+        const auto [offset, length] = chunks.place(0, index % of_rank);
         if (auto whole = adding.receive(if_late); !whole || !*whole) return whole;
-        const bool last = index >= round - parts;
+        const bool last = index >= round - of_rank;
         std::byte* sum = (last ? static_cast<std::byte*>(out) : sums) + offset;
-        reduce_into(sum, bytes_at(in, at(-step - 2) * bytes + offset), segment_.data(),
+        reduce_into(sum, bytes_at(in, at(-step - 2) * bytes + offset), chunk_.data(),
                     elements.count(length), elements.type, elements.reduce);
         if (elements.reduce == Reduce::average && last)
             divide(sum, elements.count(length), elements.type, size_);
         return true;
     };
-    // A part's place is free once the part has been sent on.
-    return flow(partial, adding, {.sends = round, .receives = round, .lead = parts, .lag = 0},
-                send_part, receive_part);
+    // A chunk's place is free once the chunk has been sent on.
+    return flow(partial, adding, {.sends = round, .receives = round, .lead = of_rank, .lag = 0},
+                send_chunk, receive_chunk);
 }
 
 }  // namespace dtrun::collectives::over_tcp

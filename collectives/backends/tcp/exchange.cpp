@@ -26,19 +26,16 @@ Result<void> TcpGroup::allgather(const Operation& what) {
 /// Blocks go round; each is passed on as it comes.
 Result<void> TcpGroup::allgather_ring(const void* in, std::byte* out,
                                       std::span<const std::size_t> bytes) {
-    struct Part {
-        std::size_t offset, bytes;
-    };
     std::vector<std::size_t> offsets(size_, 0);
     std::partial_sum(bytes.begin(), bytes.end() - 1, offsets.begin() + 1);
-    std::vector<Part> parts;  // of this rank's block, and of those that come
+    std::vector<Chunk> chunks;  // of this rank's block, and of those that come
     std::size_t own = 0, passed_on = 0;
     for (std::uint32_t step = 0; step < size_; ++step) {
         const std::uint32_t block = at(-std::int64_t{step});
-        for (std::size_t at = 0; at < bytes[block]; at += segment_bytes_)
-            parts.push_back({offsets[block] + at, std::min(segment_bytes_, bytes[block] - at)});
-        if (step == 0) own = parts.size();
-        if (step + 1 < size_) passed_on = parts.size();
+        for (std::size_t at = 0; at < bytes[block]; at += chunk_bytes_)
+            chunks.push_back({offsets[block] + at, std::min(chunk_bytes_, bytes[block] - at)});
+        if (step == 0) own = chunks.size();
+        if (step + 1 < size_) passed_on = chunks.size();
     }
     if (bytes[rank_] > 0 && out + offsets[rank_] != in)
         std::memcpy(out + offsets[rank_], in, bytes[rank_]);
@@ -47,9 +44,9 @@ Result<void> TcpGroup::allgather_ring(const void* in, std::byte* out,
     SendStream outgoing(*streams_, at(1), tag(all), out);
     RecvStream incoming(*streams_, at(-1), tag(all), out, all);
     return flow(
-        outgoing, incoming, {.sends = passed_on, .receives = parts.size() - own, .lead = own},
-        [&](std::size_t part) {
-            const auto [offset, length] = parts[part];
+        outgoing, incoming, {.sends = passed_on, .receives = chunks.size() - own, .lead = own},
+        [&](std::size_t number) {
+            const auto [offset, length] = chunks[number];
             return outgoing.send(offset, length, offset);
         },
         [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });

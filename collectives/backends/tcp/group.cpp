@@ -64,7 +64,7 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
     message_mesh_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_, Kind::messages,
                                            crowded, spec.interrupted);
     messages_ = std::make_unique<Messages>(*message_mesh_);
-    segment_.resize(segment_bytes_);
+    chunk_.resize(chunk_bytes_);
 }
 
 Result<void> TcpGroup::open() {
@@ -72,15 +72,15 @@ Result<void> TcpGroup::open() {
     if (auto published = address_book_.publish(peers_->address()); !published) return published;
     const auto peers = neighbours(rank_, size_);
     if (auto connected = streams_->connect(peers); !connected) return connected;
-    // The smallest socket buffer of all ranks decides the segment size.
+    // The smallest socket buffer of all ranks decides the chunk size.
     std::int64_t room = std::numeric_limits<std::int64_t>::max();
     for (const std::uint32_t peer : peers)
         room = std::min(room, static_cast<std::int64_t>(streams_->socket(peer).send_room()));
     if (spec_.encrypt) room -= room / 16;  // for what records are more than their content
     if (auto done = run(op::allreduce(&room, &room, 1, DType::i64, Reduce::min)); !done)
         return done;
-    segment_bytes_ = segment_bytes(static_cast<std::size_t>(room));
-    segment_.resize(segment_bytes_);
+    chunk_bytes_ = chunk_bytes(static_cast<std::size_t>(room));
+    chunk_.resize(chunk_bytes_);
     address_book_.wait_forever();
     return {};
 }
@@ -169,8 +169,8 @@ Result<void> TcpGroup::receive(std::uint32_t from, void* data, std::size_t bytes
 
 Result<void> TcpGroup::send_to_combine(std::uint32_t to, const void* data, std::size_t bytes) {
     SendStream out(*streams_, to, tag(bytes), data);
-    for (std::size_t at = 0; at < bytes; at += segment_bytes_)
-        if (auto sent = out.send(at, std::min(segment_bytes_, bytes - at), 0); !sent) return sent;
+    for (std::size_t at = 0; at < bytes; at += chunk_bytes_)
+        if (auto sent = out.send(at, std::min(chunk_bytes_, bytes - at), 0); !sent) return sent;
     return {};
 }
 
@@ -179,10 +179,10 @@ Result<void> TcpGroup::exchange(std::uint32_t to, const void* out, std::size_t o
     SendStream outgoing(*streams_, to, tag(out_bytes), out);
     RecvStream incoming(*streams_, from, tag(in_bytes), in, in_bytes);
     return flow(
-        outgoing, incoming, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        outgoing, incoming, {.sends = chunks_of(out_bytes), .receives = chunks_of(in_bytes)},
         [&](std::size_t part) {
-            const std::size_t offset = part * segment_bytes_;
-            return outgoing.send(offset, std::min(segment_bytes_, out_bytes - offset), offset);
+            const std::size_t offset = part * chunk_bytes_;
+            return outgoing.send(offset, std::min(chunk_bytes_, out_bytes - offset), offset);
         },
         [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });
 }
@@ -198,22 +198,22 @@ Result<void> TcpGroup::exchange_into(std::uint32_t peer, const void* out, std::s
     const std::size_t out_bytes = elements.bytes(out_count);
     const std::size_t in_bytes = elements.bytes(count);
     SendStream outgoing(*streams_, peer, tag(out_bytes), out);
-    RecvStream incoming(*streams_, peer, tag(in_bytes), segment_.data(), segment_.size());
+    RecvStream incoming(*streams_, peer, tag(in_bytes), chunk_.data(), chunk_.size());
     return flow(
-        outgoing, incoming, {.sends = segments_of(out_bytes), .receives = segments_of(in_bytes)},
+        outgoing, incoming, {.sends = chunks_of(out_bytes), .receives = chunks_of(in_bytes)},
         [&](std::size_t part) {
-            const std::size_t offset = part * segment_bytes_;
-            return outgoing.send(offset, std::min(segment_bytes_, out_bytes - offset), 0);
+            const std::size_t offset = part * chunk_bytes_;
+            return outgoing.send(offset, std::min(chunk_bytes_, out_bytes - offset), 0);
         },
         [&](std::size_t part, IfLate if_late) -> Result<bool> {
             if (auto whole = incoming.receive(if_late); !whole || !*whole) return whole;
-            const std::size_t offset = part * segment_bytes_;
+            const std::size_t offset = part * chunk_bytes_;
             // The lower rank's come first, so that both ends compute the very same bits.
             const void* low = static_cast<const std::byte*>(mine) + offset;
-            const void* high = segment_.data();
+            const void* high = chunk_.data();
             if (peer < rank_) std::swap(low, high);
             reduce_into(static_cast<std::byte*>(result) + offset, low, high,
-                        elements.count(std::min(segment_bytes_, in_bytes - offset)), elements.type,
+                        elements.count(std::min(chunk_bytes_, in_bytes - offset)), elements.type,
                         elements.reduce);
             return true;
         });

@@ -63,8 +63,8 @@ private:
     /// Memory for as long as the operation.
     std::byte* scratch(std::size_t bytes);
 
-    std::size_t segments_of(std::size_t bytes) const {
-        return (bytes + segment_bytes_ - 1) / segment_bytes_;
+    std::size_t chunks_of(std::size_t bytes) const {
+        return (bytes + chunk_bytes_ - 1) / chunk_bytes_;
     }
 
     // group.cpp: whole messages; there are none of 0 bytes
@@ -133,8 +133,8 @@ private:
     std::uint64_t sequence_ = 0;
     std::uint64_t call_ = 0;
     std::vector<std::byte> scratch_;
-    std::size_t segment_bytes_ = kSegmentBytesMin;  ///< the same on all ranks
-    std::vector<std::byte> segment_;                ///< what has come and is to be combined
+    std::size_t chunk_bytes_ = kChunkBytesMin;  ///< the same on all ranks
+    std::vector<std::byte> chunk_;              ///< what has come and is to be combined
 };
 
 }  // namespace dtrun::collectives::over_tcp

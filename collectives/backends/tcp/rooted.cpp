@@ -33,12 +33,12 @@ Result<void> runs(std::uint32_t begin, std::uint32_t end, std::uint32_t wrap, Ru
 
 }  // namespace
 
-/// A chain passes segments on while others come, so it takes as many steps as there are segments,
-/// and one for each rank to fill it; a tree takes all segments log2 n times.
+/// A chain passes chunks on while others come, so it takes as many steps as there are chunks,
+/// and one for each rank to fill it; a tree takes all chunks log2 n times.
 bool TcpGroup::chain_is_faster(std::size_t bytes) const {
-    const std::size_t segments = std::max<std::size_t>(1, segments_of(bytes));
+    const std::size_t chunks = std::max<std::size_t>(1, chunks_of(bytes));
     const auto levels = static_cast<std::size_t>(std::bit_width(size_ - 1));
-    return size_ > 2 && size_ - 2 + segments < levels * segments;
+    return size_ > 2 && size_ - 2 + chunks < levels * chunks;
 }
 
 Result<void> TcpGroup::reduce(const Operation& what) {
@@ -60,20 +60,20 @@ Result<void> TcpGroup::reduce_chain(const void* in, void* out, std::size_t count
     if (node == size_ - 1) return send_to_combine(at(-1), in, bytes);
 
     // One part is added up while the other one is sent on.
-    std::byte* sums = scratch(2 * segment_bytes_);
+    std::byte* sums = scratch(2 * chunk_bytes_);
     SendStream outgoing(*streams_, at(-1), tag(bytes), sums);
-    RecvStream incoming(*streams_, at(1), tag(bytes), segment_.data(), segment_.size());
+    RecvStream incoming(*streams_, at(1), tag(bytes), chunk_.data(), chunk_.size());
     const auto length = [&](std::size_t part) {
-        return std::min(segment_bytes_, bytes - part * segment_bytes_);
+        return std::min(chunk_bytes_, bytes - part * chunk_bytes_);
     };
-    const std::size_t parts = segments_of(bytes);
+    const std::size_t parts = chunks_of(bytes);
     return flow(
         outgoing, incoming, {.sends = parts, .receives = parts, .lead = 0, .lag = 2},
-        [&](std::size_t part) { return outgoing.send(part % 2 * segment_bytes_, length(part), 0); },
+        [&](std::size_t part) { return outgoing.send(part % 2 * chunk_bytes_, length(part), 0); },
         [&](std::size_t part, IfLate if_late) -> Result<bool> {
             if (auto whole = incoming.receive(if_late); !whole || !*whole) return whole;
-            reduce_into(sums + part % 2 * segment_bytes_, bytes_of(in) + part * segment_bytes_,
-                        segment_.data(), elements.count(length(part)), elements.type,
+            reduce_into(sums + part % 2 * chunk_bytes_, bytes_of(in) + part * chunk_bytes_,
+                        chunk_.data(), elements.count(length(part)), elements.type,
                         elements.reduce);
             return true;
         });
@@ -106,14 +106,14 @@ Result<void> TcpGroup::broadcast_chain(void* data, std::size_t bytes, std::uint3
     const std::uint32_t node = distance_from(root);
     SendStream outgoing(*streams_, at(1), tag(bytes), data);
     RecvStream incoming(*streams_, at(-1), tag(bytes), data, bytes);
-    const std::size_t parts = segments_of(bytes);
+    const std::size_t parts = chunks_of(bytes);
     const bool first = node == 0, last = node == size_ - 1;
     return flow(
         outgoing, incoming,
         {.sends = last ? 0 : parts, .receives = first ? 0 : parts, .lead = first ? parts : 0},
         [&](std::size_t part) {
-            const std::size_t offset = part * segment_bytes_;
-            return outgoing.send(offset, std::min(segment_bytes_, bytes - offset), offset);
+            const std::size_t offset = part * chunk_bytes_;
+            return outgoing.send(offset, std::min(chunk_bytes_, bytes - offset), offset);
         },
         [&](std::size_t, IfLate if_late) { return incoming.receive(if_late); });
 }

@@ -11,16 +11,15 @@ namespace dtrun::collectives::over_tcp {
 
 /// Data are moved in parts of this size at most: large enough to make system calls and waking up
 /// cheap, small enough to stay in a core's cache until they are added up.
-inline constexpr std::size_t kSegmentBytesMax = 256UL << 10;
-/// Segment size that Linux's default socket buffers have room for.
-inline constexpr std::size_t kSegmentBytesMin = 128UL << 10;
+inline constexpr std::size_t kChunkBytesMax = 256UL << 10;
+/// Chunk size that Linux's default socket buffers have room for.
+inline constexpr std::size_t kChunkBytesMin = 128UL << 10;
 
 /// The largest part for which a socket that is ready has room, so that sending one does not block.
 /// \param room  of Socket::send_room()
-constexpr std::size_t segment_bytes(std::size_t room) {
+constexpr std::size_t chunk_bytes(std::size_t room) {
     // A socket is ready when a third is free.
-    return std::clamp(room / 3 / kSegmentBytesMin * kSegmentBytesMin, kSegmentBytesMin,
-                      kSegmentBytesMax);
+    return std::clamp(room / 3 / kChunkBytesMin * kChunkBytesMin, kChunkBytesMin, kChunkBytesMax);
 }
 
 /// What goes in front of every part of a stream, in the byte order of the host, as data are.

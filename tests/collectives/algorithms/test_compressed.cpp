@@ -15,7 +15,7 @@ namespace {
 using Values = std::vector<float>;
 
 /// Small, so that a few thousand values are many chunks.
-constexpr CompressedAllreduce::Chunks kSmallChunks{.step_bytes = 1024, .message_bytes_min = 512};
+constexpr CompressedAllreduce::StepSizes kSmallSteps{.step_bytes = 1024, .message_bytes_min = 512};
 
 constexpr Format kFormats[] = {
 #define DTRUN_FORMAT(format, ...) Format::format,
@@ -95,7 +95,7 @@ std::vector<Values> reduce_once(const std::vector<Values>& in, const Setting& se
                       Compression compression = setting.compression;
                       if (errors != nullptr) compression.error = (*errors)[rank].data();
                       float* to = setting.in_place ? inputs[rank].data() : out[rank].data();
-                      return CompressedAllreduce(kSmallChunks)
+                      return CompressedAllreduce(kSmallSteps)
                           .run(*group, rank, size, inputs[rank].data(), to, inputs[rank].size(),
                                setting.reduce, compression, setting.call);
                   }));
@@ -174,7 +174,7 @@ double accumulated_error(Format format, Reduce reduce, bool feedback) {
     const auto results =
         run_ranks(kSize, std::function([&](std::uint32_t rank) -> Result<void> {
                       const auto group = network.connect(rank);
-                      CompressedAllreduce allreduce(kSmallChunks);
+                      CompressedAllreduce allreduce(kSmallSteps);
                       Values error(kCount);
                       Values out(kCount);
                       const Compression compression{.format = format,
@@ -218,7 +218,7 @@ std::vector<Result<void>> reduce_together(std::vector<Values>& data, std::vector
                              segments.push_back({here, here, count, errors[rank].data() + at});
                              at += count;
                          }
-                         return CompressedAllreduce(kSmallChunks)
+                         return CompressedAllreduce(kSmallSteps)
                              .run(*group, rank, size, segments, setting.reduce, setting.compression,
                                   setting.call);
                      }));
@@ -326,7 +326,7 @@ TEST_CASE("a compressed allreduce ends when a rank is lost", "[collectives][comp
                                            return {};
                                        }
                                        Values out(in[rank].size());
-                                       return CompressedAllreduce(kSmallChunks)
+                                       return CompressedAllreduce(kSmallSteps)
                                            .run(*group, rank, 3, in[rank].data(), out.data(),
                                                 out.size(), Reduce::sum, {}, 1);
                                    }));

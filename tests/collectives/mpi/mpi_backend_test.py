@@ -1,6 +1,6 @@
 """The plug-in for one MPI library, in ranks on this machine:
 
-    mpi_backend_test.py openmpi|mpich DTRUN MPI_RANKS PLUGINS PLUGINS_WITH_SMALL_PIECES
+    mpi_backend_test.py openmpi|mpich DTRUN MPI_RANKS PLUGINS PLUGINS_WITH_SMALL_CHUNKS
 
 A machine that lacks the library says SKIPPED; where everything must be there (CI), that is a failure.
 """
@@ -70,8 +70,8 @@ def works():
                          f"^transport: chosen by {TITLE[LIBRARY]}", "^CUDA-aware: (yes|no|unknown)",
                          "^threads: any number", "^begun by: dtrun"])
     run(2, "check")
-    run(4, "pieces" if LIBRARY == "openmpi" else "few")
-    run(2 if LIBRARY == "mpich" else 3, "pieces", plugin(folder=SMALL, suffix="_pieces"))
+    run(4, "chunks" if LIBRARY == "openmpi" else "few")
+    run(2 if LIBRARY == "mpich" else 3, "chunks", plugin(folder=SMALL, suffix="_chunks"))
     run(2, "wraps")
     run(2, "threads")
     run(2, "begun", has=["^threads: one at a time, for MPI has begun with", "^begun by: the program",

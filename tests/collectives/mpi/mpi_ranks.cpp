@@ -254,7 +254,7 @@ Result<void> alone(const Rank& rank) {
 Result<void> run(const std::string& test, const Rank& rank) {
     if (test == "check") return check(rank, {});
     if (test == "few") return check(rank, few());
-    if (test == "pieces") return check(rank, beyond_counts());
+    if (test == "chunks") return check(rank, beyond_counts());
     if (test == "wraps") return wraps(rank);
     if (test == "threads") return threads(rank);
     if (test == "begun") return begun(rank);

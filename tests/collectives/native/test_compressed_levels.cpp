@@ -16,7 +16,7 @@ using Values = std::vector<float>;
 
 const Layout kFewLayouts[] = {{0, 1}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 1, 1, 2, 2, 2}};
 /// Small, so that a few thousand values are many chunks.
-constexpr CompressedAllreduce::Chunks kSmallChunks{.step_bytes = 2048, .message_bytes_min = 512};
+constexpr CompressedAllreduce::StepSizes kSmallSteps{.step_bytes = 2048, .message_bytes_min = 512};
 
 Values gaussian(std::size_t count, unsigned seed) {
     std::mt19937 random(seed);
@@ -69,7 +69,7 @@ TEST_CASE("A compressed allreduce between hosts is right, and the same on all ra
                 on_levels(layout, [&](std::uint32_t rank, LevelsRank& it) {
                     const Values in = gaussian(count, rank);
                     const TypedSegment all{in.data(), out[rank].data(), count};
-                    return CompressedAllreduce(kSmallChunks)
+                    return CompressedAllreduce(kSmallSteps)
                         .run(*it.group, it.host_topology.topology, it.host_topology.host.get(),
                              {&all, 1}, Reduce::sum, {.format = format}, 7);
                 });
@@ -91,7 +91,7 @@ TEST_CASE("Halves are compressed as their values are", "[levels][compressed]") {
             std::vector<std::byte> halves(2 * kCount);
             encode(as, Rounding::nearest, 0, in.data(), kCount, halves.data());
             const TypedSegment all{halves.data(), out[rank].data(), kCount, nullptr, type};
-            return CompressedAllreduce(kSmallChunks)
+            return CompressedAllreduce(kSmallSteps)
                 .run(*it.group, it.host_topology.topology, it.host_topology.host.get(), {&all, 1},
                      Reduce::average, {.format = Format::int8}, 7);
         });
@@ -113,7 +113,7 @@ TEST_CASE("An average of numbers that fit into a format fits, too", "[levels][co
         on_levels(layout, [&](std::uint32_t rank, LevelsRank& it) -> Result<void> {
             const Values in(kCount, rank % 2 == 0 ? 65'000.0F : 60'001.0F);
             const TypedSegment all{in.data(), averages[rank].data(), kCount, errors[rank].data()};
-            auto done = CompressedAllreduce(kSmallChunks)
+            auto done = CompressedAllreduce(kSmallSteps)
                             .run(*it.group, it.host_topology.topology, it.host_topology.host.get(),
                                  {&all, 1}, Reduce::average, {.format = Format::f16}, 7);
             if (!done) return done;
@@ -153,7 +153,7 @@ TEST_CASE("Error feedback makes up for what compression between hosts has lost",
             on_levels(layout, [&](std::uint32_t rank, LevelsRank& it) -> Result<void> {
                 const Values in = gaussian(kCount, rank);
                 Values out(kCount), error(kCount);
-                CompressedAllreduce allreduce(kSmallChunks);
+                CompressedAllreduce allreduce(kSmallSteps);
                 const TypedSegment all{in.data(), out.data(), kCount,
                                        feedback ? error.data() : nullptr};
                 for (int step = 0; step < kSteps; ++step) {
@@ -222,7 +222,7 @@ TEST_CASE("A rank that leaves its host's memory ends a compressed allreduce ever
             const TypedSegment all{data.data(), data.data(), data.size()};
             const LevelsRank& it = ranks[rank];
             it.group->expect(7);
-            return CompressedAllreduce(kSmallChunks)
+            return CompressedAllreduce(kSmallSteps)
                 .run(*it.group, it.host_topology.topology, it.host_topology.host.get(), {&all, 1},
                      Reduce::sum, {.format = Format::int8}, 7);
         }));

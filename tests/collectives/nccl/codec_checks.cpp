@@ -231,9 +231,9 @@ void Checks::combined(Format format, Rounding rounding, std::uint32_t ranks, std
     OnGpu<float> on_error(memory_, before, 4 * offset);
     OnGpu<std::byte> on_out(memory_, out.size(), offset);
     OnGpu<float> on_back(memory_, count, 4 * offset);
-    const CudaPiece piece{on_peers.data(), stride,          ranks,   own_rank,
+    const CudaChunk chunk{on_peers.data(), stride,          ranks,   own_rank,
                           on_own.data(),   on_error.data(), divisor, count};
-    ran(cuda_.combine(format, rounding, kSeed, piece, on_out.data(), on_error.data(),
+    ran(cuda_.combine(format, rounding, kSeed, chunk, on_out.data(), on_error.data(),
                       on_back.data(), nullptr),
         "combine");
     const std::string what =

@@ -146,8 +146,8 @@ private:
         const std::size_t stride = encoded_bytes(format, part);
         add(name + " combine 8 ranks", static_cast<double>((ranks + 1) * stride),
             [&](const Arrays& a) {
-                const CudaPiece piece{a.codes(), stride, ranks, ~0u, nullptr, nullptr, ranks, part};
-                return cuda_.combine(format, Rounding::nearest, 1, piece, a.to.at<std::byte>(0),
+                const CudaChunk chunk{a.codes(), stride, ranks, ~0u, nullptr, nullptr, ranks, part};
+                return cuda_.combine(format, Rounding::nearest, 1, chunk, a.to.at<std::byte>(0),
                                      nullptr, nullptr, nullptr);
             });
     }

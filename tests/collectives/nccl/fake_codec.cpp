@@ -72,44 +72,44 @@ int decode_fake(Format format, const std::byte* in, std::size_t count, float* va
         .launch([=] { decode(format, in, count, values); });
 }
 
-std::vector<float> sum_of(Format format, const CudaPiece& piece) {
-    std::vector<float> sum(piece.count);
-    std::vector<float> part(piece.count);
-    for (std::uint32_t rank = 0; rank < piece.ranks; ++rank) {
-        if (rank == piece.own_rank)
-            for (std::size_t i = 0; i < piece.count; ++i)
+std::vector<float> sum_of(Format format, const CudaChunk& chunk) {
+    std::vector<float> sum(chunk.count);
+    std::vector<float> part(chunk.count);
+    for (std::uint32_t rank = 0; rank < chunk.ranks; ++rank) {
+        if (rank == chunk.own_rank)
+            for (std::size_t i = 0; i < chunk.count; ++i)
                 part[i] =
-                    piece.own_before == nullptr ? piece.own[i] : piece.own[i] + piece.own_before[i];
+                    chunk.own_before == nullptr ? chunk.own[i] : chunk.own[i] + chunk.own_before[i];
         else
-            decode(format, piece.encoded + rank * piece.stride, piece.count, part.data());
+            decode(format, chunk.encoded + rank * chunk.stride, chunk.count, part.data());
         if (rank == 0)
             sum = part;
         else
-            reduce_into(sum.data(), sum.data(), part.data(), piece.count, DType::f32, Reduce::sum);
+            reduce_into(sum.data(), sum.data(), part.data(), chunk.count, DType::f32, Reduce::sum);
     }
-    divide(sum.data(), piece.count, DType::f32, piece.divisor);
+    divide(sum.data(), chunk.count, DType::f32, chunk.divisor);
     return sum;
 }
 
-int combine_fake(Format format, Rounding rounding, std::uint64_t seed, const CudaPiece& piece,
+int combine_fake(Format format, Rounding rounding, std::uint64_t seed, const CudaChunk& chunk,
                  std::byte* out, float* error, float* values, void* stream) {
-    const std::size_t bytes = piece.count * sizeof(float);
+    const std::size_t bytes = chunk.count * sizeof(float);
     Kernel kernel(stream);
-    kernel.uses(out, encoded_bytes(format, piece.count)).uses(error, bytes, true);
+    kernel.uses(out, encoded_bytes(format, chunk.count)).uses(error, bytes, true);
     kernel.uses(values, bytes, true);
-    for (std::uint32_t rank = 0; rank < piece.ranks; ++rank) {
-        if (rank == piece.own_rank)
-            kernel.uses(piece.own, bytes).uses(piece.own_before, bytes, true);
+    for (std::uint32_t rank = 0; rank < chunk.ranks; ++rank) {
+        if (rank == chunk.own_rank)
+            kernel.uses(chunk.own, bytes).uses(chunk.own_before, bytes, true);
         else
-            kernel.uses(piece.encoded + rank * piece.stride, encoded_bytes(format, piece.count));
+            kernel.uses(chunk.encoded + rank * chunk.stride, encoded_bytes(format, chunk.count));
     }
     return kernel.launch([=] {
-        const std::vector<float> sum = sum_of(format, piece);
-        std::vector<float> back(piece.count);
-        encode(format, rounding, seed, sum.data(), piece.count, out);
-        decode(format, out, piece.count, back.data());
-        for (std::size_t i = 0; error != nullptr && i < piece.count; ++i) {
-            error[i] = 0.0F + (sum[i] - back[i]) * static_cast<float>(piece.divisor);
+        const std::vector<float> sum = sum_of(format, chunk);
+        std::vector<float> back(chunk.count);
+        encode(format, rounding, seed, sum.data(), chunk.count, out);
+        decode(format, out, chunk.count, back.data());
+        for (std::size_t i = 0; error != nullptr && i < chunk.count; ++i) {
+            error[i] = 0.0F + (sum[i] - back[i]) * static_cast<float>(chunk.divisor);
             if (!std::isfinite(error[i])) error[i] = 0;
         }
         if (values != nullptr) std::copy(back.begin(), back.end(), values);
