@@ -57,7 +57,7 @@ void tell(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-Coordinator::Coordinator(Comm comm, CoordinatorOptions options)
+Coordinator::Coordinator(OwnedComm comm, CoordinatorOptions options)
     : comm_(std::move(comm)),
       delay_(options.delay),
       fused_bytes_(options.fused_bytes),

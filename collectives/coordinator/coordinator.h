@@ -35,7 +35,7 @@ class Coordinator {
 public:
     using Handle = std::uint64_t;
 
-    Coordinator(Comm comm, CoordinatorOptions options);
+    Coordinator(OwnedComm comm, CoordinatorOptions options);
     ~Coordinator();  ///< see dtrun_coordinator_free()
     Coordinator(const Coordinator&) = delete;
     Coordinator& operator=(const Coordinator&) = delete;
@@ -70,7 +70,7 @@ private:
     void finish(const std::string& name, Result<Outcome> result);
     void fail_all(const Error& error);
 
-    Comm comm_;
+    OwnedComm comm_;
     const std::chrono::microseconds delay_;
     std::size_t fused_bytes_;      ///< of the thread alone, as soon as it runs
     StallTimes stall_;             ///< likewise

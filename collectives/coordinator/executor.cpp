@@ -41,12 +41,12 @@ std::unexpected<Error> comm_error(int code) {
     return fail(errc_of(code), "{}", dtrun_comm_error_text());
 }
 
-Memory allocate(std::size_t bytes) {
+OwnedMemory allocate(std::size_t bytes) {
     constexpr std::size_t kLine = 64;
     if (bytes == 0) return nullptr;
     void* const memory = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
     if (memory == nullptr) throw std::bad_alloc();
-    return Memory(memory);
+    return OwnedMemory(memory);
 }
 
 Executor::Executor(dtrun_comm* comm)
@@ -58,7 +58,7 @@ Result<void> Executor::reduce(std::span<const Job> jobs, std::span<const FusedTe
     std::vector<void*> arrays;
     std::vector<std::size_t> counts;
     std::vector<float*> errors;
-    std::vector<Memory> zeros;
+    std::vector<OwnedMemory> zeros;
     bool has_errors = false;
     for (const FusedTensor& part : parts) {
         const Job& job = jobs[part.response];
@@ -227,7 +227,7 @@ Result<void> Executor::reduce_scatter(const Job& job) {
         const bool even = rows % size_ == 0;
         const void* source = own.in;
         void* target = own.out;
-        Memory copy, padded;
+        OwnedMemory copy, padded;
         if (!even || request.prescale != 1) {
             copy = allocate(part_rows * row_bytes * size_);
             source = copy.get();

@@ -13,14 +13,14 @@ namespace dtrun::collectives {
 struct FreeComm {
     void operator()(dtrun_comm* comm) const { dtrun_comm_free(comm); }
 };
-using Comm = std::unique_ptr<dtrun_comm, FreeComm>;
+using OwnedComm = std::unique_ptr<dtrun_comm, FreeComm>;
 
 struct FreeMemory {
     void operator()(void* memory) const { std::free(memory); }
 };
 /// Memory whose contents are not initialized.
-using Memory = std::unique_ptr<void, FreeMemory>;
-Memory allocate(std::size_t bytes);
+using OwnedMemory = std::unique_ptr<void, FreeMemory>;
+OwnedMemory allocate(std::size_t bytes);
 
 /// What this rank gives to a request, and where it wants the result.
 struct Task {
@@ -37,7 +37,7 @@ struct Task {
 
 /// See dtrun_outcome.
 struct Outcome {
-    std::vector<Memory> data;                     ///< by tensor
+    std::vector<OwnedMemory> data;                ///< by tensor
     std::vector<std::vector<std::int64_t>> rows;  ///< by tensor, by rank
     std::uint32_t last_joined = 0;
 };

@@ -49,7 +49,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 }  // namespace
 
-MpiGroup::MpiGroup(Runtime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,
+MpiGroup::MpiGroup(MpiRuntime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,
                    GroupFacts facts)
     : GroupOfOperations(rank, size), runtime_(runtime), comm_(comm), facts_(std::move(facts)) {
     runtime_.enter(&activity_);
@@ -57,7 +57,7 @@ MpiGroup::MpiGroup(Runtime& runtime, MPI_Comm comm, std::uint32_t rank, std::uin
 
 MpiGroup::~MpiGroup() {
     runtime_.leave(&activity_);
-    if (Runtime::ended()) return;
+    if (MpiRuntime::ended()) return;
     const auto turn = runtime_.turn();
     MPI_Comm_free(&comm_);
 }
@@ -74,11 +74,11 @@ Result<void> MpiGroup::call(const char* name, Function function) {
 
 Result<std::unique_ptr<Pending>> MpiGroup::start(std::span<const Send> sends,
                                                  std::span<const Receive> receives) {
-    return Messages::start(runtime_, activity_, comm_, expected_, sends, receives);
+    return MpiMessages::start(runtime_, activity_, comm_, expected_, sends, receives);
 }
 
 void MpiGroup::abort() noexcept {
-    if (!Runtime::ended()) MPI_Abort(comm_, 1);
+    if (!MpiRuntime::ended()) MPI_Abort(comm_, 1);
 }
 
 /// Whether all ranks' parts of so many elements or bytes can be counted; else messages take their place.
@@ -93,7 +93,7 @@ Result<void> MpiGroup::barrier(const Operation&) {
 // ---- reductions -----------------------------------------------------------------------------
 
 Result<void> MpiGroup::allreduce(const Operation& what) {
-    const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
+    const MpiRuntime::Reduction by = runtime_.reduction(what.type, what.reduce);
     for (std::size_t first = 0; first < what.count; first += kChunkElements) {
         const std::size_t at = first * bytes_of(what.type);
         const void* const from = what.in == what.out ? MPI_IN_PLACE : at_byte(what.in, at);
@@ -109,7 +109,7 @@ Result<void> MpiGroup::allreduce(const Operation& what) {
 }
 
 Result<void> MpiGroup::reduce(const Operation& what) {
-    const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
+    const MpiRuntime::Reduction by = runtime_.reduction(what.type, what.reduce);
     const bool is_root = rank_ == what.root;
     const bool in_place = is_root && what.in == what.out;
     const std::size_t element = bytes_of(what.type);
@@ -144,7 +144,7 @@ Result<void> MpiGroup::reduce_scatter(const Operation& what) {
         }
         return {};
     }
-    const Runtime::Reduction by = runtime_.reduction(what.type, what.reduce);
+    const MpiRuntime::Reduction by = runtime_.reduction(what.type, what.reduce);
     // With MPI_IN_PLACE the result would be in the first part.
     Memory apart;
     if (what.out == at_byte(what.in, rank_ * bytes))

@@ -17,7 +17,7 @@ namespace dtrun::collectives {
 class MpiGroup final : public GroupOfOperations {
 public:
     /// \param comm  of this group alone; owned
-    MpiGroup(Runtime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,
+    MpiGroup(MpiRuntime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,
              GroupFacts facts);
     ~MpiGroup() override;
     MpiGroup(const MpiGroup&) = delete;
@@ -46,8 +46,8 @@ private:
     Result<void> alltoall(const Operation& what) override;
     Result<void> barrier(const Operation& what) override;
 
-    Runtime& runtime_;
-    Runtime::Activity activity_;
+    MpiRuntime& runtime_;
+    MpiRuntime::Activity activity_;
     MPI_Comm comm_;
     GroupFacts facts_;
     std::uint64_t expected_ = 0;

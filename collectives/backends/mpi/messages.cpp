@@ -16,7 +16,7 @@ std::size_t chunks_of(std::size_t bytes) {
 
 }  // namespace
 
-Messages::Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t chunks)
+MpiMessages::MpiMessages(MpiRuntime& runtime, MpiRuntime::Activity& activity, std::size_t chunks)
     : runtime_(runtime), activity_(activity), requests_(few_) {
     activity_.add(1);
     if (chunks <= kFew) return;
@@ -25,7 +25,7 @@ Messages::Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t ch
 }
 
 template <class Post>
-int Messages::begin(std::size_t bytes, bool receives, Post post) {
+int MpiMessages::begin(std::size_t bytes, bool receives, Post post) {
     for (std::size_t at = 0; at < bytes; at += kChunkBytes) {
         Request& request = requests_[count_];
         const int size = static_cast<int>(std::min(kChunkBytes, bytes - at));
@@ -37,14 +37,14 @@ int Messages::begin(std::size_t bytes, bool receives, Post post) {
     return MPI_SUCCESS;
 }
 
-Result<std::unique_ptr<Pending>> Messages::start(Runtime& runtime, Runtime::Activity& activity,
-                                                 MPI_Comm comm, std::uint64_t call,
-                                                 std::span<const Send> sends,
-                                                 std::span<const Receive> receives) {
+Result<std::unique_ptr<Pending>> MpiMessages::start(MpiRuntime& runtime,
+                                                    MpiRuntime::Activity& activity, MPI_Comm comm,
+                                                    std::uint64_t call, std::span<const Send> sends,
+                                                    std::span<const Receive> receives) {
     std::size_t chunks = 0;
     for (const Send& send : sends) chunks += chunks_of(send.bytes);
     for (const Receive& receive : receives) chunks += chunks_of(receive.bytes);
-    std::unique_ptr<Messages> messages(new Messages(runtime, activity, chunks));
+    std::unique_ptr<MpiMessages> messages(new MpiMessages(runtime, activity, chunks));
     const int tag = tag_of(call);
     const auto turn = runtime.turn();
     for (const Receive& receive : receives) {
@@ -66,12 +66,12 @@ Result<std::unique_ptr<Pending>> Messages::start(Runtime& runtime, Runtime::Acti
     return messages;
 }
 
-Messages::~Messages() {
-    if (!Runtime::ended()) static_cast<void>(wait());
+MpiMessages::~MpiMessages() {
+    if (!MpiRuntime::ended()) static_cast<void>(wait());
     activity_.add(-1);
 }
 
-void Messages::poll() {
+void MpiMessages::poll() {
     const auto turn = runtime_.turn();
     for (int done = 1; done != 0 && next_ < count_;) {
         MPI_Status status;
@@ -80,7 +80,7 @@ void Messages::poll() {
     }
 }
 
-Result<void> Messages::wait() {
+Result<void> MpiMessages::wait() {
     const auto turn = runtime_.turn();
     while (next_ < count_) {
         MPI_Status status;
@@ -91,7 +91,7 @@ Result<void> Messages::wait() {
 }
 
 /// The first failure ends the wait, since other chunks may never complete.
-void Messages::advance(int code, const char* function, bool done, const MPI_Status& status) {
+void MpiMessages::advance(int code, const char* function, bool done, const MPI_Status& status) {
     if (code == MPI_SUCCESS && !done) return;
     if (code != MPI_SUCCESS)
         result_ = mpi_failed(code, function);
@@ -101,7 +101,7 @@ void Messages::advance(int code, const char* function, bool done, const MPI_Stat
 }
 
 /// MPI takes shorter messages than there is room for.
-std::optional<Error> Messages::wrong_size(const MPI_Status& status) const {
+std::optional<Error> MpiMessages::wrong_size(const MPI_Status& status) const {
     const int expected = requests_[next_].expected;
     int got = expected;
     if (expected >= 0) MPI_Get_count(&status, MPI_BYTE, &got);

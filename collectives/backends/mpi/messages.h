@@ -19,19 +19,19 @@ inline constexpr std::size_t kChunkBytes = std::size_t{1} << 30;
 #endif
 
 /// Messages between members of a communicator that nobody else uses.
-class Messages final : public Pending {
+class MpiMessages final : public Pending {
 public:
     /// \param call  of Group::expect()
-    static Result<std::unique_ptr<Pending>> start(Runtime& runtime, Runtime::Activity& activity,
-                                                  MPI_Comm comm, std::uint64_t call,
-                                                  std::span<const Send> sends,
+    static Result<std::unique_ptr<Pending>> start(MpiRuntime& runtime,
+                                                  MpiRuntime::Activity& activity, MPI_Comm comm,
+                                                  std::uint64_t call, std::span<const Send> sends,
                                                   std::span<const Receive> receives);
-    ~Messages() override;
+    ~MpiMessages() override;
     void poll() override;
     Result<void> wait() override;
 
 private:
-    Messages(Runtime& runtime, Runtime::Activity& activity, std::size_t chunks);
+    MpiMessages(MpiRuntime& runtime, MpiRuntime::Activity& activity, std::size_t chunks);
     /// \param post  MPI_Isend or MPI_Irecv of a chunk
     template <class Post>
     int begin(std::size_t bytes, bool receives, Post post);
@@ -40,8 +40,8 @@ private:
 
     static constexpr std::size_t kFew = 8;
 
-    Runtime& runtime_;
-    Runtime::Activity& activity_;
+    MpiRuntime& runtime_;
+    MpiRuntime::Activity& activity_;
     /// A chunk of a message.
     struct Request {
         MPI_Request handle;

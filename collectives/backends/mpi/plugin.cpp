@@ -1,8 +1,8 @@
 #include "collectives/backends/plugin.h"
 #include "collectives/backends/mpi/group.h"
 #include "collectives/backends/mpi/interfaces.h"
+#include "collectives/backends/mpi/rank_status.h"
 #include "collectives/backends/mpi/runtime.h"
-#include "collectives/backends/mpi/standing.h"
 #include "collectives/backends/mpi/texts.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ std::string library_text() {
 
 Availability probe() {
     const std::string version = mpi_version(library_text());
-    if (Runtime::ended()) return {false, version + ": MPI_Finalize has been called"};
+    if (MpiRuntime::ended()) return {false, version + ": MPI_Finalize has been called"};
     for (const LoadedMpi& loaded : loaded_mpi())
         if (loaded.library != kMpiLibrary)
             return {false,
@@ -60,7 +60,7 @@ std::string transport(const std::string& text) {
                        device.empty() ? "" : " from " + device, told);
 }
 
-GroupFacts gather_facts(const Runtime& runtime) {
+GroupFacts gather_facts(const MpiRuntime& runtime) {
     const std::string text = library_text();
     GroupFacts facts{mpi_version(text), transport(text), {}};
     facts.details = {{"threads", runtime.threads()},
@@ -70,16 +70,16 @@ GroupFacts gather_facts(const Runtime& runtime) {
     return facts;
 }
 
-/// Compares the standings of all members; alone or without a store, checks only this one.
-Result<void> agree(const GroupSpec& spec, std::string_view step, const MpiStanding& mine) {
+/// Compares the statuses of all members; alone or without a store, checks only this one.
+Result<void> agree(const GroupSpec& spec, std::string_view step, const RankStatus& mine) {
     if (spec.store != nullptr && spec.size > 1) return meet(spec, step, mine);
     if (!mine.problem.empty()) return fail(Errc::invalid_input, "{}", mine.problem);
     return {};
 }
 
 /// Begins MPI in all members, and checks that its ranks are the job's.
-Result<void> begin(Runtime& runtime, const GroupSpec& spec) {
-    MpiStanding mine = runtime.standing(spec);
+Result<void> begin(MpiRuntime& runtime, const GroupSpec& spec) {
+    RankStatus mine = runtime.status(spec);
     std::vector<std::string> interfaces;
     if (!spec.interfaces.empty() && !mine.begun) {
         auto here = interfaces_here(spec.interfaces);
@@ -91,7 +91,7 @@ Result<void> begin(Runtime& runtime, const GroupSpec& spec) {
     if (auto agreed = agree(spec, "before", mine); !agreed) return agreed;
     if (auto begun = runtime.begin(interfaces); !begun) return begun;
     if (mine.begun) return {};
-    return agree(spec, "begun", runtime.standing(spec));
+    return agree(spec, "begun", runtime.status(spec));
 }
 
 /// A tag by which groups that are made at the same time are told apart.
@@ -102,7 +102,7 @@ int tag_of(std::string_view prefix) {
     return static_cast<int>(hash % kTags);
 }
 
-Result<MPI_Comm> make_communicator(Runtime& runtime, const GroupSpec& spec) {
+Result<MPI_Comm> make_communicator(MpiRuntime& runtime, const GroupSpec& spec) {
     const std::vector<int> ranks(spec.members.begin(), spec.members.end());
     const auto turn = runtime.turn();
     MPI_Group world = MPI_GROUP_NULL;
@@ -124,7 +124,7 @@ Result<std::unique_ptr<Group>> connect(const GroupSpec& spec) {
     if (spec.members.size() != spec.size || spec.rank >= spec.size)
         return fail(Errc::invalid_input, "rank {} of {}, with {} members", spec.rank, spec.size,
                     spec.members.size());
-    Runtime& runtime = Runtime::of_process();
+    MpiRuntime& runtime = MpiRuntime::of_process();
     if (auto begun = begin(runtime, spec); !begun) return std::unexpected(begun.error());
     const auto comm = make_communicator(runtime, spec);
     if (!comm) return std::unexpected(comm.error());

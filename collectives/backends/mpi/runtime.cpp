@@ -72,20 +72,21 @@ std::unexpected<Error> mpi_failed(int code, const char* function) {
     return fail(Errc::internal, "{}: {}", function, line);
 }
 
-Runtime& Runtime::of_process() {
-    static Runtime* const runtime = new Runtime;  // as long as the process: threads may be in MPI
+MpiRuntime& MpiRuntime::of_process() {
+    static MpiRuntime* const runtime =
+        new MpiRuntime;  // as long as the process: threads may be in MPI
     return *runtime;
 }
 
-bool Runtime::ended() {
+bool MpiRuntime::ended() {
     int ended = 0;
     MPI_Finalized(&ended);
     return ended != 0;
 }
 
-MpiStanding Runtime::standing(const GroupSpec& spec) {
+RankStatus MpiRuntime::status(const GroupSpec& spec) {
     const std::lock_guard lock(mutex_);
-    MpiStanding mine{kMpiLibrary, has_begun(), {}};
+    RankStatus mine{std::string(title_of(kMpiLibrary)), has_begun(), {}};
     for (const LoadedMpi& loaded : loaded_mpi())
         if (loaded.library != kMpiLibrary)
             mine.problem =
@@ -101,7 +102,7 @@ MpiStanding Runtime::standing(const GroupSpec& spec) {
     return mine;
 }
 
-void Runtime::prepare(std::span<const std::string> interfaces) {
+void MpiRuntime::prepare(std::span<const std::string> interfaces) {
     show_symbols();
     if (interfaces.empty()) return;
     for (const Setting& setting :
@@ -113,7 +114,7 @@ void Runtime::prepare(std::span<const std::string> interfaces) {
 }
 
 template <DType type>
-int Runtime::create(Operations& operations) {
+int MpiRuntime::create(Operations& operations) {
     MPI_User_function* const functions[] = {
         reduce_elements<type, Reduce::sum>, reduce_elements<type, Reduce::product>,
         reduce_elements<type, Reduce::min>, reduce_elements<type, Reduce::max>};
@@ -124,7 +125,7 @@ int Runtime::create(Operations& operations) {
     return MPI_SUCCESS;
 }
 
-Result<void> Runtime::begin(std::span<const std::string> interfaces) {
+Result<void> MpiRuntime::begin(std::span<const std::string> interfaces) {
     const std::lock_guard lock(mutex_);
     if (!has_begun()) {
         prepare(interfaces);
@@ -134,7 +135,8 @@ Result<void> Runtime::begin(std::span<const std::string> interfaces) {
         ours_ = true;
         pid_ = ::getpid();
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-        ::on_exit([](int status, void* self) { static_cast<Runtime*>(self)->end(status); }, this);
+        ::on_exit([](int status, void* self) { static_cast<MpiRuntime*>(self)->end(status); },
+                  this);
     }
     if (adopted_) return {};
     MPI_Query_thread(&thread_level_);
@@ -150,7 +152,7 @@ Result<void> Runtime::begin(std::span<const std::string> interfaces) {
     return {};
 }
 
-void Runtime::end(int status) {
+void MpiRuntime::end(int status) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || status != 0 || ::getpid() != pid_ || ended()) return;
     // While another thread is inside MPI, MPI_Finalize might never return.
@@ -158,7 +160,7 @@ void Runtime::end(int status) {
     MPI_Finalize();
 }
 
-Runtime::Reduction Runtime::reduction(DType type, Reduce reduce) const {
+MpiRuntime::Reduction MpiRuntime::reduction(DType type, Reduce reduce) const {
     static const MPI_Op kOps[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
     const std::size_t op = reduce == Reduce::average ? 0 : static_cast<std::size_t>(reduce);
     const bool ordered = reduce == Reduce::min || reduce == Reduce::max;
@@ -183,17 +185,17 @@ Runtime::Reduction Runtime::reduction(DType type, Reduce reduce) const {
     return {MPI_INT64_T, kOps[op]};
 }
 
-void Runtime::enter(const Activity* activity) {
+void MpiRuntime::enter(const Activity* activity) {
     const std::lock_guard lock(mutex_);
     activities_.insert(activity);
 }
 
-void Runtime::leave(const Activity* activity) {
+void MpiRuntime::leave(const Activity* activity) {
     const std::lock_guard lock(mutex_);
     activities_.erase(activity);
 }
 
-std::string Runtime::threads() const {
+std::string MpiRuntime::threads() const {
     if (!serial_) return "any number at a time (MPI_THREAD_MULTIPLE)";
     const char* const level = thread_level_ == MPI_THREAD_SERIALIZED ? "MPI_THREAD_SERIALIZED"
                               : thread_level_ == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED"

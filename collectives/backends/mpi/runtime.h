@@ -1,6 +1,7 @@
 #pragma once
 
-#include "collectives/backends/mpi/standing.h"
+#include "collectives/backends/mpi/choose_mpi.h"
+#include "collectives/backends/mpi/rank_status.h"
 #include "collectives/types.h"
 
 #include <mpi.h>
@@ -26,13 +27,13 @@ std::unexpected<Error> mpi_failed(int code, const char* function);
 /// MPI of this process: whoever begins it, it begins once and ends once.
 ///
 /// Thread: any.
-class Runtime {
+class MpiRuntime {
 public:
     /// MPI itself is there once in a process, and so is this.
-    static Runtime& of_process();
+    static MpiRuntime& of_process();
 
     /// Whether this process can take part in a group.
-    MpiStanding standing(const GroupSpec& spec);
+    RankStatus status(const GroupSpec& spec);
 
     /// Calls MPI_Init unless the program has. If it does, MPI_Finalize follows when the process
     /// exits with status 0: another status ends the job anyway, and must not be delayed by
@@ -75,7 +76,7 @@ public:
     const std::string& settings() const { return settings_; }
 
 private:
-    Runtime() = default;
+    MpiRuntime() = default;
     void prepare(std::span<const std::string> interfaces);
     void end(int status);
 

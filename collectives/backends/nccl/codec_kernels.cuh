@@ -129,14 +129,14 @@ __global__ void __launch_bounds__(kThreads, 3)
 constexpr unsigned kSegmentsMax = 64;
 constexpr unsigned kTileEach = 16;  ///< values of a thread
 constexpr std::size_t kTile = kThreads * kTileEach;
-struct Segments {
+struct SegmentTable {
     CudaSegment of[kSegmentsMax];
     unsigned tiles[kSegmentsMax + 1];  ///< of all segments before each
     unsigned number;
 };
 
 /// The segment of this block of threads, and where in it the block begins.
-__device__ inline unsigned find_segment(const Segments& segments, std::size_t& begin) {
+__device__ inline unsigned find_segment(const SegmentTable& segments, std::size_t& begin) {
     unsigned low = 0;
     for (unsigned high = segments.number; high - low > 1;) {
         const unsigned middle = (low + high) / 2;
@@ -177,7 +177,7 @@ __device__ inline void add_tile(const float* __restrict__ a, const float* __rest
 }
 
 static __global__ void __launch_bounds__(kThreads)
-    gather_kernel(const __grid_constant__ Segments segments, float* values) {
+    gather_kernel(const __grid_constant__ SegmentTable segments, float* values) {
     std::size_t begin = 0;
     const CudaSegment& one = segments.of[find_segment(segments, begin)];
     const std::size_t left = one.segment.count - begin;
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 static __global__ void __launch_bounds__(kThreads)
-    scatter_kernel(const __grid_constant__ Segments segments, const float* values,
+    scatter_kernel(const __grid_constant__ SegmentTable segments, const float* values,
                    const float* errors) {
     std::size_t begin = 0;
     const CudaSegment& one = segments.of[find_segment(segments, begin)];

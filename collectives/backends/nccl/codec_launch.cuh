@@ -119,7 +119,7 @@ inline int combine(Format format, Rounding rounding, std::uint64_t seed, const C
 template <class Use>
 int launch_segments(const CudaSegment* segments, std::size_t number, Use&& use) {
     for (std::size_t next = 0; next < number;) {
-        Segments some{};
+        SegmentTable some{};
         unsigned tiles = 0;
         for (; next < number && some.number < kSegmentsMax; next++) {
             const std::size_t count = segments[next].segment.count;
@@ -137,14 +137,14 @@ int launch_segments(const CudaSegment* segments, std::size_t number, Use&& use) 
 }
 
 inline int gather(const CudaSegment* segments, std::size_t number, float* values, void* stream) {
-    return launch_segments(segments, number, [&](unsigned grid, const Segments& some) {
+    return launch_segments(segments, number, [&](unsigned grid, const SegmentTable& some) {
         start(gather_kernel, grid, stream, some, values);
     });
 }
 
 inline int scatter(const CudaSegment* segments, std::size_t number, const float* values,
                    const float* errors, void* stream) {
-    return launch_segments(segments, number, [&](unsigned grid, const Segments& some) {
+    return launch_segments(segments, number, [&](unsigned grid, const SegmentTable& some) {
         start(scatter_kernel, grid, stream, some, values, errors);
     });
 }

@@ -323,7 +323,7 @@ Result<void> NcclGroup::reserve(std::size_t bytes) {
 namespace {
 
 /// What a rank tells the others of its codecs.
-struct Standing {
+struct CodecStatus {
     enum class Kind : char { ready, no_codecs, no_memory };
     Kind kind = Kind::ready;
     char why[255] = "";
@@ -335,10 +335,10 @@ struct Standing {
 };
 
 /// The rank that says why not, this one if it is among those that lack something.
-std::uint32_t who_lacks(const std::vector<Standing>& all, std::uint32_t self) {
-    if (all[self].kind != Standing::Kind::ready) return self;
+std::uint32_t who_lacks(const std::vector<CodecStatus>& all, std::uint32_t self) {
+    if (all[self].kind != CodecStatus::Kind::ready) return self;
     const auto found = std::ranges::find_if(
-        all, [](const Standing& one) { return one.kind != Standing::Kind::ready; });
+        all, [](const CodecStatus& one) { return one.kind != CodecStatus::Kind::ready; });
     return static_cast<std::uint32_t>(found - all.begin());
 }
 
@@ -349,13 +349,13 @@ std::uint32_t who_lacks(const std::vector<Standing>& all, std::uint32_t self) {
 Result<void> NcclGroup::agree_on_codecs(std::size_t bytes) {
     if (!codecs_lacking_.empty()) return fail(Errc::invalid_input, "{}", codecs_lacking_);
     if (codecs_ != nullptr && bytes <= workspace_agreed_) return {};
-    std::vector<Standing> all(size_);
-    Standing& own = all[rank_];
+    std::vector<CodecStatus> all(size_);
+    CodecStatus& own = all[rank_];
     if (auto opened = open_codecs(); !opened) {
-        own.lacks(Standing::Kind::no_codecs, opened.error().message);
+        own.lacks(CodecStatus::Kind::no_codecs, opened.error().message);
     } else if (auto ok = perform(kName, [&] { return reserve(bytes); }); !ok) {
         if (ok.error().code != Errc::invalid_input) return ok;
-        own.lacks(Standing::Kind::no_memory, ok.error().message);
+        own.lacks(CodecStatus::Kind::no_memory, ok.error().message);
     }
     if (auto ok = allgather_on_host(&own, all.data(), sizeof own); !ok) return ok;
     const std::uint32_t rank = who_lacks(all, rank_);
@@ -365,8 +365,8 @@ Result<void> NcclGroup::agree_on_codecs(std::size_t bytes) {
     }
     std::string why = all[rank].why;
     if (rank != rank_) why = fmt::format("rank {}: {}", rank, why);
-    const auto no_codecs = [](const Standing& one) {
-        return one.kind == Standing::Kind::no_codecs;
+    const auto no_codecs = [](const CodecStatus& one) {
+        return one.kind == CodecStatus::Kind::no_codecs;
     };
     if (std::ranges::any_of(all, no_codecs)) codecs_lacking_ = why;
     return fail(Errc::invalid_input, "{}", why);

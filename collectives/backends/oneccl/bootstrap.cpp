@@ -67,7 +67,7 @@ Error too_late(const GroupSpec& spec) {
 }
 
 /// On rank 0: waits until all ranks have come, and checks that all can take part.
-Result<void> hear_all(const GroupSpec& spec, const Standing& mine, Clock::time_point deadline) {
+Result<void> hear_all(const GroupSpec& spec, const RankStatus& mine, Clock::time_point deadline) {
     std::vector<std::string> keys;
     for (std::uint32_t rank = 0; rank < spec.size; ++rank) keys.push_back(rank_key(spec, rank));
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
@@ -75,20 +75,20 @@ Result<void> hear_all(const GroupSpec& spec, const Standing& mine, Clock::time_p
     if (!all && all.error().code == Errc::timed_out) return std::unexpected(too_late(spec));
     if (!all) return fail(all.error(), "the job's store");
     for (std::uint32_t rank = 0; rank < spec.size; ++rank) {
-        const auto one = decode_standing((*all)[rank]);
+        const auto one = RankStatus::decode((*all)[rank]);
         if (!one) return fail(one.error(), "rank {}", rank);
         if (!one->problem.empty())
             return fail(Errc::invalid_input, "rank {}: {}", rank, one->problem);
-        if (one->version != mine.version)
+        if (one->library != mine.library)
             return fail(Errc::invalid_input,
-                        "rank 0 has {}, rank {} {}: all ranks need the same version", mine.version,
-                        rank, one->version);
+                        "rank 0 has {}, rank {} {}: all ranks need the same version", mine.library,
+                        rank, one->library);
     }
     return {};
 }
 
 /// On rank 0: opens the meeting point. \param address  set for the other ranks
-Result<std::shared_ptr<Kvs>> open_meeting(Runtime& runtime, const Library& library,
+Result<std::shared_ptr<Kvs>> open_meeting(OnecclRuntime& runtime, const Library& library,
                                           std::string& address) {
     const auto turn = runtime.turn();
     if (!turn) return std::unexpected(turn.error());
@@ -104,8 +104,9 @@ Result<std::shared_ptr<Kvs>> open_meeting(Runtime& runtime, const Library& libra
 }
 
 /// On rank 0: tells the others where to meet, or why not.
-Result<std::shared_ptr<Kvs>> invite(Runtime& runtime, const Library& library, const GroupSpec& spec,
-                                    const Standing& mine, Clock::time_point deadline) {
+Result<std::shared_ptr<Kvs>> invite(OnecclRuntime& runtime, const Library& library,
+                                    const GroupSpec& spec, const RankStatus& mine,
+                                    Clock::time_point deadline) {
     std::string address;
     if (spec.size == 1 && !mine.problem.empty())
         return fail(Errc::invalid_input, "{}", mine.problem);
@@ -145,11 +146,11 @@ struct Making {
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<Result<void>> ended;
-    Meeting meeting;
+    JoinedComm meeting;
 };
 
 /// \param meeting  has a Kvs on rank 0 already; other ranks make theirs from `address`
-Result<void> meet(Runtime& runtime, const Library& library, Meeting& meeting,
+Result<void> meet(OnecclRuntime& runtime, const Library& library, JoinedComm& meeting,
                   const Address& address, int size, int rank) {
     auto turn = runtime.turn();
     if (!turn) return std::unexpected(turn.error());
@@ -161,14 +162,14 @@ Result<void> meet(Runtime& runtime, const Library& library, Meeting& meeting,
     });
 }
 
-Result<Meeting> make(Runtime& runtime, const std::shared_ptr<const Library>& library,
-                     const GroupSpec& spec, std::shared_ptr<Kvs> kvs, Address address,
-                     Clock::time_point deadline) {
+Result<JoinedComm> make(OnecclRuntime& runtime, const std::shared_ptr<const Library>& library,
+                        const GroupSpec& spec, std::shared_ptr<Kvs> kvs, Address address,
+                        Clock::time_point deadline) {
     const auto making = std::make_shared<Making>();
     const int size = static_cast<int>(spec.size);
     const int rank = static_cast<int>(spec.rank);
     quiet_thread([making, library, kvs = std::move(kvs), address, size, rank, &runtime] {
-        Meeting meeting{kvs, {}};
+        JoinedComm meeting{kvs, {}};
         auto ended = meet(runtime, *library, meeting, address, size, rank);
         const std::lock_guard lock(making->mutex);
         making->meeting = std::move(meeting);
@@ -200,20 +201,10 @@ Result<Meeting> make(Runtime& runtime, const std::shared_ptr<const Library>& lib
 
 }  // namespace
 
-std::string encode(const Standing& standing) {
-    return standing.version + '\n' + standing.problem;
-}
-
-Result<Standing> decode_standing(std::string_view text) {
-    const std::size_t end = text.find('\n');
-    if (end == text.npos) return fail(Errc::invalid_input, "it has said \"{}\"", text);
-    return Standing{std::string(text.substr(0, end)), std::string(text.substr(end + 1))};
-}
-
-Result<Meeting> bootstrap(Runtime& runtime, const std::shared_ptr<const Library>& library,
-                          const GroupSpec& spec, const Standing& mine) {
+Result<JoinedComm> bootstrap(OnecclRuntime& runtime, const std::shared_ptr<const Library>& library,
+                             const GroupSpec& spec, const RankStatus& mine) {
     const auto deadline = Clock::now() + spec.timeout;
-    const KeyStore::Pair said{rank_key(spec, spec.rank), encode(mine)};
+    const KeyStore::Pair said{rank_key(spec, spec.rank), mine.encode()};
     if (spec.size > 1)
         if (auto told = spec.store->set({&said, 1}); !told)
             return fail(told.error(), "the job's store");

@@ -66,7 +66,7 @@ std::byte* at(void* data, std::size_t offset) {
 /// Messages of one start().
 class OnecclGroup::Started final : public Pending {
 public:
-    Started(OnecclGroup& group, std::shared_ptr<Messages::Batch> batch)
+    Started(OnecclGroup& group, std::shared_ptr<OnecclMessages::Batch> batch)
         : group_(group), batch_(std::move(batch)) {}
     ~Started() override { static_cast<void>(wait()); }
 
@@ -80,11 +80,11 @@ public:
 
 private:
     OnecclGroup& group_;
-    std::shared_ptr<Messages::Batch> batch_;
+    std::shared_ptr<OnecclMessages::Batch> batch_;
 };
 
-OnecclGroup::OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library,
-                         const GroupSpec& spec, Meeting meeting, GroupFacts facts)
+OnecclGroup::OnecclGroup(OnecclRuntime& runtime, std::shared_ptr<const Library> library,
+                         const GroupSpec& spec, JoinedComm meeting, GroupFacts facts)
     : GroupOfOperations(spec.rank, spec.size),
       runtime_(runtime),
       library_(std::move(library)),
@@ -200,7 +200,7 @@ Result<std::unique_ptr<Pending>> OnecclGroup::start(std::span<const Send> sends,
                                                     std::span<const Receive> receives) {
     if (broken_) return std::unexpected(*broken_);
     if (aborted_) return fail(Errc::cancelled, "oneccl: messages: abort() was called");
-    std::shared_ptr<Messages::Batch> batch;
+    std::shared_ptr<OnecclMessages::Batch> batch;
     auto turn = runtime_.turn();
     if (!turn) return std::unexpected(turn.error());
     auto begun = guarded("messages", [&] { batch = messages_.start(sends, receives); });

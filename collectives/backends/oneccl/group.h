@@ -16,11 +16,11 @@ namespace dtrun::collectives::oneccl {
 /// A communicator of oneCCL, whose data are in the host's memory.
 ///
 /// An operation is begun and then polled until it has ended, so that abort() can interrupt it;
-/// after that oneCCL cannot be used again in this process (Runtime).
+/// after that oneCCL cannot be used again in this process (OnecclRuntime).
 class OnecclGroup final : public GroupOfOperations {
 public:
-    OnecclGroup(Runtime& runtime, std::shared_ptr<const Library> library, const GroupSpec& spec,
-                Meeting meeting, GroupFacts facts);
+    OnecclGroup(OnecclRuntime& runtime, std::shared_ptr<const Library> library,
+                const GroupSpec& spec, JoinedComm meeting, GroupFacts facts);
     ~OnecclGroup() override;
     OnecclGroup(const OnecclGroup&) = delete;
     OnecclGroup& operator=(const OnecclGroup&) = delete;
@@ -55,14 +55,14 @@ private:
     Event begin_barrier();
     bool met_at_the_end();
 
-    Runtime& runtime_;
+    OnecclRuntime& runtime_;
     const std::shared_ptr<const Library> library_;
-    Meeting meeting_;
+    JoinedComm meeting_;
     const GroupFacts facts_;
     std::unique_ptr<std::int32_t> token_ = std::make_unique<std::int32_t>(0);  ///< of barriers
     const Events none_;  ///< no events to wait for before an operation
     StandInRoom keys_;
-    Messages messages_;
+    OnecclMessages messages_;
     std::optional<Error> broken_;
     std::atomic<bool> aborted_{false};
 };

@@ -4,8 +4,8 @@
 
 namespace dtrun::collectives::oneccl {
 
-std::shared_ptr<Messages::Batch> Messages::start(std::span<const Send> sends,
-                                                 std::span<const Receive> receives) {
+std::shared_ptr<OnecclMessages::Batch> OnecclMessages::start(std::span<const Send> sends,
+                                                             std::span<const Receive> receives) {
     auto batch = std::make_shared<Batch>();
     for (const Receive& receive : receives)
         add({receive.peer, false}, receive.data, receive.bytes, batch);
@@ -15,7 +15,8 @@ std::shared_ptr<Messages::Batch> Messages::start(std::span<const Send> sends,
     return batch;
 }
 
-void Messages::add(Key key, void* data, std::size_t bytes, const std::shared_ptr<Batch>& batch) {
+void OnecclMessages::add(Key key, void* data, std::size_t bytes,
+                         const std::shared_ptr<Batch>& batch) {
     if (bytes == 0) return;
     Lane& lane = lanes_[key];
     const bool idle = lane.waiting.empty();
@@ -28,13 +29,13 @@ void Messages::add(Key key, void* data, std::size_t bytes, const std::shared_ptr
     if (idle) lane.event = post_(key.first, first.data, first.bytes, key.second);
 }
 
-void Messages::advance() {
+void OnecclMessages::advance() {
     for (auto lane = lanes_.begin(); lane != lanes_.end();)
         lane = advance(lane->first, lane->second) ? lanes_.erase(lane) : std::next(lane);
 }
 
 /// \return whether nothing is left to do
-bool Messages::advance(const Key& key, Lane& lane) {
+bool OnecclMessages::advance(const Key& key, Lane& lane) {
     while (test_(lane.event)) {
         --lane.waiting.front().batch->left;
         lane.waiting.pop_front();

@@ -20,7 +20,7 @@ inline constexpr std::size_t kChunkBytes = std::size_t{1} << 30;
 ///
 /// oneCCL matches messages of a pair of ranks by the order in which they reach the network, but may
 /// change that order; so it is given only one at a time for each peer and direction.
-class Messages {
+class OnecclMessages {
 public:
     /// Messages that were started together.
     struct Batch {
@@ -29,9 +29,9 @@ public:
     using Post = std::function<Event(std::uint32_t peer, void* data, std::size_t bytes, bool send)>;
     using Test = std::function<bool(Event&)>;
 
-    Messages(Post post, Test test) : post_(std::move(post)), test_(std::move(test)) {}
-    Messages(const Messages&) = delete;
-    Messages& operator=(const Messages&) = delete;
+    OnecclMessages(Post post, Test test) : post_(std::move(post)), test_(std::move(test)) {}
+    OnecclMessages(const OnecclMessages&) = delete;
+    OnecclMessages& operator=(const OnecclMessages&) = delete;
 
     /// All may throw what post and test throw.
     std::shared_ptr<Batch> start(std::span<const Send> sends, std::span<const Receive> receives);

@@ -13,12 +13,13 @@ constexpr std::chrono::seconds kTurnEndsWithin{10};
 
 }  // namespace
 
-Runtime& Runtime::of_process() {
-    static Runtime* const runtime = new Runtime;  // as long as the process: threads may be inside
+OnecclRuntime& OnecclRuntime::of_process() {
+    static OnecclRuntime* const runtime =
+        new OnecclRuntime;  // as long as the process: threads may be inside
     return *runtime;
 }
 
-Result<std::shared_ptr<const Library>> Runtime::library() {
+Result<std::shared_ptr<const Library>> OnecclRuntime::library() {
     const std::lock_guard lock(mutex_);
     if (library_ != nullptr) return library_;
     const char* const given = std::getenv("DTRUN_ONECCL_LIBRARY");
@@ -27,7 +28,7 @@ Result<std::shared_ptr<const Library>> Runtime::library() {
     return opened;
 }
 
-void Runtime::prepare(const Library& library, const Network& network) {
+void OnecclRuntime::prepare(const Library& library, const Network& network) {
     const std::lock_guard lock(mutex_);
     // The waiting thread does the work: no thread of oneCCL touches arrays, or takes a processor.
     set_variable("CCL_WORKER_OFFLOAD", "0", IfSet::replace);
@@ -46,7 +47,7 @@ void Runtime::prepare(const Library& library, const Network& network) {
         set_variable("CCL_KVS_IFACE", network.meeting, IfSet::replace);
 }
 
-std::string Runtime::settings() {
+std::string OnecclRuntime::settings() {
     const std::lock_guard lock(mutex_);
     std::string all;
     for (const char* const name :
@@ -56,7 +57,7 @@ std::string Runtime::settings() {
     return all;
 }
 
-Result<std::unique_lock<std::timed_mutex>> Runtime::turn() {
+Result<std::unique_lock<std::timed_mutex>> OnecclRuntime::turn() {
     std::unique_lock lock(turn_, std::try_to_lock);
     while (!lock.owns_lock() && !over_)
         static_cast<void>(lock.try_lock_for(std::chrono::milliseconds(100)));
@@ -68,7 +69,7 @@ Result<std::unique_lock<std::timed_mutex>> Runtime::turn() {
     return lock;
 }
 
-void Runtime::give_up_and_wait() {
+void OnecclRuntime::give_up_and_wait() {
     give_up();
     const std::unique_lock turn(turn_, kTurnEndsWithin);
 }

@@ -16,9 +16,9 @@ namespace dtrun::collectives::oneccl {
 /// Its operations advance only while a thread polls one of them, and then those of all groups do.
 /// So only one thread at a time is inside. Once an operation, whose arrays may be gone, has been
 /// given up, no thread may poll any more: oneCCL is over for this process.
-class Runtime {
+class OnecclRuntime {
 public:
-    static Runtime& of_process();
+    static OnecclRuntime& of_process();
 
     /// Keeps a library that was found. If there was none, each call looks again: a framework that
     /// is imported later may bring one.

@@ -59,11 +59,11 @@ TcpGroup::TcpGroup(const GroupSpec& spec, LocalAddress address,
       peers_(std::move(listener)) {
     if (!peers_) return;
     const bool crowded = is_crowded(spec);
-    streams_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_, Kind::streams, crowded,
-                                      spec.interrupted);
-    message_mesh_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_, Kind::messages,
-                                           crowded, spec.interrupted);
-    messages_ = std::make_unique<Messages>(*message_mesh_);
+    streams_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_,
+                                      ConnectionKind::streams, crowded, spec.interrupted);
+    message_mesh_ = std::make_unique<Mesh>(address_book_, *peers_, abort_signal_,
+                                           ConnectionKind::messages, crowded, spec.interrupted);
+    messages_ = std::make_unique<TcpMessages>(*message_mesh_);
     chunk_.resize(chunk_bytes_);
 }
 

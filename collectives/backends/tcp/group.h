@@ -126,7 +126,7 @@ private:
     std::unique_ptr<PeerListener> peers_;
     std::unique_ptr<Mesh> streams_;
     std::unique_ptr<Mesh> message_mesh_;
-    std::unique_ptr<Messages> messages_;
+    std::unique_ptr<TcpMessages> messages_;
     std::optional<Error> error_;  ///< the first one; later operations return it
     std::optional<std::uint32_t> lost_;
     std::uint64_t expected_ = 0;

@@ -38,8 +38,9 @@ JobId encode(const ConnectRequest& request) {
 std::optional<ConnectRequest> decode_connect_request(const JobId& id) {
     std::array<std::uint32_t, kWords> words{};
     for (std::size_t i = 0; i < id.size(); ++i) words[i / 4] = words[i / 4] << 8 | id[i];
-    const ConnectRequest request{static_cast<Kind>(words[0]), words[1], words[2]};
-    if (request.kind != Kind::streams && request.kind != Kind::messages) return std::nullopt;
+    const ConnectRequest request{static_cast<ConnectionKind>(words[0]), words[1], words[2]};
+    if (request.kind != ConnectionKind::streams && request.kind != ConnectionKind::messages)
+        return std::nullopt;
     if (words[3] != 0) return std::nullopt;
     return request;
 }

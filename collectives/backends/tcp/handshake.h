@@ -19,14 +19,14 @@ namespace dtrun::collectives::over_tcp {
 // opens nothing again. In the place of the job's id stands what the connection is for.
 
 /// What a connection is for. Each pair of ranks has at most one of each kind.
-enum class Kind : std::uint32_t {
+enum class ConnectionKind : std::uint32_t {
     streams = 1,   ///< of a collective operation: both ends are in the same call
     messages = 2,  ///< of start(): matched by number, as many under way as one likes
 };
 
 /// Whose connection it is, and what for.
 struct ConnectRequest {
-    Kind kind = Kind::streams;
+    ConnectionKind kind = ConnectionKind::streams;
     std::uint32_t from = 0;  ///< the rank that asks for it
     std::uint32_t to = 0;
     bool operator==(const ConnectRequest&) const = default;

@@ -42,8 +42,8 @@ std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t size) {
     return {found.begin(), found.end()};
 }
 
-Mesh::Mesh(AddressBook& address_book, PeerListener& listener, AbortSignal& abort_signal, Kind kind,
-           bool crowded, std::function<bool()> interrupted)
+Mesh::Mesh(AddressBook& address_book, PeerListener& listener, AbortSignal& abort_signal,
+           ConnectionKind kind, bool crowded, std::function<bool()> interrupted)
     : address_book_(address_book),
       peers_(listener),
       abort_signal_(abort_signal),
@@ -196,7 +196,7 @@ Result<void> Mesh::opened(std::uint32_t peer, std::optional<Sealing> sealing) {
     Link& link = links_[peer];
     link.state = Link::State::open;
     if (sealing) link.sealed = std::make_unique<SealedStream>(std::move(*sealing));
-    link.socket.prepare(kind_ == Kind::messages ? Traffic::bursts : Traffic::streams);
+    link.socket.prepare(kind_ == ConnectionKind::messages ? Traffic::bursts : Traffic::streams);
     abort_signal_.watch(link.socket.fd(), peer);
     return {};
 }

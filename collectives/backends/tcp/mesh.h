@@ -44,8 +44,8 @@ class Mesh {
 public:
     /// \param crowded      there are more ranks on this host than processors: nobody waits in loops
     /// \param interrupted  see GroupSpec
-    Mesh(AddressBook& address_book, PeerListener& listener, AbortSignal& abort_signal, Kind kind,
-         bool crowded, std::function<bool()> interrupted);
+    Mesh(AddressBook& address_book, PeerListener& listener, AbortSignal& abort_signal,
+         ConnectionKind kind, bool crowded, std::function<bool()> interrupted);
 
     /// Connects to those of `peers` that are not connected, and waits for them. Errc: timed_out (names who
     /// has not come), closed, cancelled, invalid_input
@@ -119,7 +119,7 @@ private:
     AddressBook& address_book_;
     PeerListener& peers_;
     AbortSignal& abort_signal_;
-    const Kind kind_;
+    const ConnectionKind kind_;
     const int tries_;  ///< to read before a wait
     const std::function<bool()> interrupted_;
     std::mutex mutex_;  ///< guards sockets against shut()

@@ -16,9 +16,9 @@ constexpr std::size_t kTurnBytes = 256UL << 10;
 }  // namespace
 
 /// Messages that were started together.
-class Messages::Batch final : public Pending {
+class TcpMessages::Batch final : public Pending {
 public:
-    Batch(Messages& messages, std::vector<std::unique_ptr<Message>> batch, Failed failed)
+    Batch(TcpMessages& messages, std::vector<std::unique_ptr<Message>> batch, Failed failed)
         : messages_(messages), batch_(std::move(batch)), failed_(std::move(failed)) {}
     ~Batch() override { static_cast<void>(wait()); }
     Batch(const Batch&) = delete;
@@ -57,22 +57,22 @@ private:
         batch_.clear();
     }
 
-    Messages& messages_;
+    TcpMessages& messages_;
     std::vector<std::unique_ptr<Message>> batch_;
     Failed failed_;
     bool done_ = false;
     Result<void> result_;
 };
 
-std::uint64_t Messages::kind_of(std::uint64_t call, std::uint64_t number) {
+std::uint64_t TcpMessages::kind_of(std::uint64_t call, std::uint64_t number) {
     std::uint64_t kind = call * 0x9e3779b97f4a7c15ULL ^ number * 0xc2b2ae3d27d4eb4fULL;
     kind = (kind ^ kind >> 33) * 0xff51afd7ed558ccdULL;
     return kind ^ kind >> 33;
 }
 
-Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
-                                                 std::span<const Receive> receives,
-                                                 std::uint64_t call, Failed failed) {
+Result<std::unique_ptr<Pending>> TcpMessages::start(std::span<const Send> sends,
+                                                    std::span<const Receive> receives,
+                                                    std::uint64_t call, Failed failed) {
     std::vector<std::unique_ptr<Message>> batch;
     batch.reserve(sends.size() + receives.size());
     const auto add = [&](std::uint32_t peer, std::uint64_t number, void* data, std::size_t bytes) {
@@ -101,7 +101,7 @@ Result<std::unique_ptr<Pending>> Messages::start(std::span<const Send> sends,
     return pending;
 }
 
-Result<bool> Messages::advance() {
+Result<bool> TcpMessages::advance() {
     bool any = false;
     const auto is_open = [this](std::uint32_t peer) { return mesh_.connected(peer); };
     if (!std::ranges::all_of(active_, is_open)) mesh_.let_in();
@@ -122,7 +122,7 @@ Result<bool> Messages::advance() {
     return any;
 }
 
-Result<bool> Messages::send_some(std::uint32_t to) {
+Result<bool> TcpMessages::send_some(std::uint32_t to) {
     std::deque<Message*>& queue = peers_[to].sends;
     std::size_t moved = 0;
     while (!queue.empty() && moved < kTurnBytes) {
@@ -147,7 +147,7 @@ Result<bool> Messages::send_some(std::uint32_t to) {
     return moved > 0;
 }
 
-Result<bool> Messages::receive_some(std::uint32_t from) {
+Result<bool> TcpMessages::receive_some(std::uint32_t from) {
     Peer& peer = peers_[from];
     std::size_t moved = 0;
     while (!peer.receives.empty() && moved < kTurnBytes) {
@@ -174,7 +174,7 @@ Result<bool> Messages::receive_some(std::uint32_t from) {
     return moved > 0;
 }
 
-Result<void> Messages::look_at_header(std::uint32_t from, Message& message) {
+Result<void> TcpMessages::look_at_header(std::uint32_t from, Message& message) {
     const Header& heard = peers_[from].heard;
     const std::uint32_t name = mesh_.address_book().name_of(from);
     if (heard.kind == message.header.kind) {
@@ -198,7 +198,7 @@ Result<void> Messages::look_at_header(std::uint32_t from, Message& message) {
     return {};
 }
 
-Result<void> Messages::wait() {
+Result<void> TcpMessages::wait() {
     std::vector<pollfd> waits;
     for (const std::uint32_t number : active_) {
         const Peer& peer = peers_[number];
@@ -217,7 +217,7 @@ Result<void> Messages::wait() {
     return {};
 }
 
-void Messages::forget(std::span<const std::unique_ptr<Message>> messages) noexcept {
+void TcpMessages::forget(std::span<const std::unique_ptr<Message>> messages) noexcept {
     for (const auto& message : messages) {
         if (message->is_done()) continue;
         std::erase(peers_[message->peer].sends, message.get());

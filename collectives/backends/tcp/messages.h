@@ -20,11 +20,11 @@ namespace dtrun::collectives::over_tcp {
 /// No thread is behind it: messages move while somebody waits for one of them, or polls.
 ///
 /// Thread: one at a time.
-class Messages {
+class TcpMessages {
 public:
-    explicit Messages(Mesh& mesh) : mesh_(mesh), peers_(mesh.address_book().size()) {}
-    Messages(const Messages&) = delete;
-    Messages& operator=(const Messages&) = delete;
+    explicit TcpMessages(Mesh& mesh) : mesh_(mesh), peers_(mesh.address_book().size()) {}
+    TcpMessages(const TcpMessages&) = delete;
+    TcpMessages& operator=(const TcpMessages&) = delete;
 
     /// Turns a message's error into the one to return.
     using Failed = std::function<Error(const Error&)>;

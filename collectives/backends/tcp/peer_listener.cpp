@@ -92,7 +92,7 @@ void PeerListener::hear(std::uint32_t rank, const Terms& terms) {
     }
 }
 
-std::optional<Admitted> PeerListener::take(Kind kind, std::uint32_t peer) {
+std::optional<Admitted> PeerListener::take(ConnectionKind kind, std::uint32_t peer) {
     const auto found = admitted_.extract({kind, peer});
     if (found.empty()) return std::nullopt;
     return std::move(found.mapped());

@@ -37,7 +37,7 @@ public:
     /// \param rank  this one
     void advance(std::uint32_t rank, const Terms& terms);
     /// The connection of this kind that `peer` has asked for, if it has come.
-    std::optional<Admitted> take(Kind kind, std::uint32_t peer);
+    std::optional<Admitted> take(ConnectionKind kind, std::uint32_t peer);
     /// Adds what advance() waits for, once.
     void add_to(std::vector<pollfd>& waits) const;
     /// Somebody is there for whom this process has no descriptor, and nothing tells when it has one.
@@ -63,7 +63,7 @@ private:
     bool full_ = false;  ///< this process has no descriptor left for whoever is next
     Strangers strangers_;
     std::map<std::string, std::size_t> strangers_from_;
-    std::map<std::pair<Kind, std::uint32_t>, Admitted> admitted_;
+    std::map<std::pair<ConnectionKind, std::uint32_t>, Admitted> admitted_;
 };
 
 }  // namespace dtrun::collectives::over_tcp

@@ -34,7 +34,7 @@ public:
         if (auto told = address_book_.publish(peers_->address()); !told) return told;
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
         mesh_ = std::make_unique<Mesh>(
-            address_book_, *peers_, abort_signal_, Kind::streams, true,
+            address_book_, *peers_, abort_signal_, ConnectionKind::streams, true,
             [deadline] { return std::chrono::steady_clock::now() > deadline; });
         return mesh_->connect({&peer, 1});
     }

@@ -132,7 +132,7 @@ TEST_CASE("Groups of the same ranks do not disturb each other", "[tcp]") {
     CHECK(failures(results) == "");
 }
 
-TEST_CASE("Messages are matched in the order in which they are started", "[tcp]") {
+TEST_CASE("TcpMessages are matched in the order in which they are started", "[tcp]") {
     const auto results =
         run_ranks(2, std::function([](const GroupSpec& spec) -> Result<void> {
                       auto connected = over_tcp::connect(spec);

@@ -69,7 +69,7 @@ struct Said {
 };
 Said greet(const Socket& socket, PeerListener& listener, const Terms& known = terms()) {
     Said said;
-    said.hello = hello_of({Kind::messages, 0, kOwnRank});
+    said.hello = hello_of({ConnectionKind::messages, 0, kOwnRank});
     say(socket, said.hello);
     listener.advance(kOwnRank, terms());
     const Proofs proofs = make_proofs(known.secret, said.hello, hear<ServerRecord>(socket));
@@ -131,10 +131,10 @@ TEST_CASE("Whoever has proved to be a rank is there for who asks for that rank a
     const auto listener = open_door();
     const Socket peer = std::move(callers(*listener, 1).front());
     CHECK(greet(peer, *listener).was_let_in);
-    CHECK_FALSE(listener->take(Kind::streams, 0).has_value());
-    CHECK_FALSE(listener->take(Kind::messages, 1).has_value());
-    CHECK(listener->take(Kind::messages, 0).has_value());
-    CHECK_FALSE(listener->take(Kind::messages, 0).has_value());
+    CHECK_FALSE(listener->take(ConnectionKind::streams, 0).has_value());
+    CHECK_FALSE(listener->take(ConnectionKind::messages, 1).has_value());
+    CHECK(listener->take(ConnectionKind::messages, 0).has_value());
+    CHECK_FALSE(listener->take(ConnectionKind::messages, 0).has_value());
 }
 
 TEST_CASE("A recorded greeting opens no door", "[tcp]") {
@@ -142,11 +142,11 @@ TEST_CASE("A recorded greeting opens no door", "[tcp]") {
     const std::vector<Socket> both = callers(*listener, 2);
     const Said said = greet(both[0], *listener);
     REQUIRE(said.was_let_in);
-    REQUIRE(listener->take(Kind::messages, 0).has_value());
+    REQUIRE(listener->take(ConnectionKind::messages, 0).has_value());
     say(both[1], said.hello);
     say(both[1], said.proof);
     look(*listener);
-    CHECK_FALSE(listener->take(Kind::messages, 0).has_value());
+    CHECK_FALSE(listener->take(ConnectionKind::messages, 0).has_value());
     hear<ServerRecord>(both[1]);
     CHECK(hear<Sha256>(both[1]) == Sha256{});
     CHECK(was_turned_away(both[1]));
@@ -159,13 +159,13 @@ TEST_CASE("Who knows another secret, or comes as a rank that does not ask, is tu
     CHECK_FALSE(greet(all[0], *listener, {Secret::random(), false}).was_let_in);
     CHECK(was_turned_away(all[0]));
     // The lower rank asks: 3 does not ask itself.
-    const ClientRecord hello = hello_of({Kind::messages, kOwnRank, kOwnRank});
+    const ClientRecord hello = hello_of({ConnectionKind::messages, kOwnRank, kOwnRank});
     say(all[1], hello);
     look(*listener);
     say(all[1], make_proofs(terms().secret, hello, hear<ServerRecord>(all[1])).client);
     look(*listener);
     CHECK(was_turned_away(all[1]));
-    CHECK_FALSE(listener->take(Kind::messages, kOwnRank).has_value());
+    CHECK_FALSE(listener->take(ConnectionKind::messages, kOwnRank).has_value());
 }
 
 TEST_CASE("Of many strangers at a listener, silent or not, the oldest are turned away", "[tcp]") {
@@ -174,7 +174,8 @@ TEST_CASE("Of many strangers at a listener, silent or not, the oldest are turned
         const auto listener = open_door();
         const std::vector<Socket> strangers = callers(*listener, 268);
         if (!silent)
-            for (const Socket& one : strangers) say(one, hello_of({Kind::messages, 0, kOwnRank}));
+            for (const Socket& one : strangers)
+                say(one, hello_of({ConnectionKind::messages, 0, kOwnRank}));
         look(*listener);
         CHECK(std::ranges::count_if(strangers, was_turned_away) == 4);
         CHECK(was_turned_away(strangers[3]));
@@ -187,15 +188,15 @@ TEST_CASE("A crowd of strangers at a door turns away neither who has proved hims
     const Socket peer = std::move(callers(*listener, 1).front());
     REQUIRE(greet(peer, *listener).was_let_in);
     const Socket slow = std::move(callers(*listener, 1, 2).front());
-    const ClientRecord hello = hello_of({Kind::streams, 1, kOwnRank});
+    const ClientRecord hello = hello_of({ConnectionKind::streams, 1, kOwnRank});
     say(slow, hello);
     const std::vector<Socket> crowd = callers(*listener, 300);
-    for (const Socket& one : crowd) say(one, hello_of({Kind::messages, 0, kOwnRank}));
+    for (const Socket& one : crowd) say(one, hello_of({ConnectionKind::messages, 0, kOwnRank}));
     look(*listener);
-    CHECK(listener->take(Kind::messages, 0).has_value());
+    CHECK(listener->take(ConnectionKind::messages, 0).has_value());
     say(slow, make_proofs(terms().secret, hello, hear<ServerRecord>(slow)).client);
     look(*listener);
-    CHECK(listener->take(Kind::streams, 1).has_value());
+    CHECK(listener->take(ConnectionKind::streams, 1).has_value());
 }
 
 TEST_CASE("Without descriptors strangers are turned away, and whoever has proved himself stays",
@@ -210,7 +211,7 @@ TEST_CASE("Without descriptors strangers are turned away, and whoever has proved
         CHECK(std::ranges::count_if(all, was_turned_away) == 15);
         CHECK_FALSE(was_turned_away(all[18]));
     }
-    CHECK(listener->take(Kind::messages, 0).has_value());
+    CHECK(listener->take(ConnectionKind::messages, 0).has_value());
 }
 
 TEST_CASE("A listener without a descriptor for whoever is next does not wake up for them",

@@ -1,4 +1,4 @@
-#include "collectives/backends/mpi/standing.h"
+#include "collectives/backends/mpi/rank_status.h"
 #include "tests/collectives/support/thread_ranks.h"
 #include "tests/support/catch.h"
 
@@ -9,21 +9,21 @@ using namespace dtrun::collectives;
 
 namespace {
 
-const MpiStanding kNew{MpiLibrary::openmpi, false, {}};
+const RankStatus kNew{"Open MPI", false, {}};
 
 /// What each rank hears when these meet.
-std::vector<std::string> heard(const std::vector<MpiStanding>& standings) {
-    const auto results = run_ranks(static_cast<std::uint32_t>(standings.size()),
+std::vector<std::string> heard(const std::vector<RankStatus>& statuses) {
+    const auto results = run_ranks(static_cast<std::uint32_t>(statuses.size()),
                                    std::function([&](const GroupSpec& spec) -> Result<void> {
-                                       return meet(spec, "before", standings[spec.rank]);
+                                       return meet(spec, "before", statuses[spec.rank]);
                                    }));
     std::vector<std::string> texts;
     for (const auto& result : results) texts.push_back(result ? "" : result.error().message);
     return texts;
 }
 
-void check_all_heard(const std::vector<MpiStanding>& standings, const std::string& text) {
-    CHECK(heard(standings) == std::vector<std::string>(standings.size(), text));
+void check_all_heard(const std::vector<RankStatus>& statuses, const std::string& text) {
+    CHECK(heard(statuses) == std::vector<std::string>(statuses.size(), text));
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ TEST_CASE("ranks with the same MPI go on, in as many meetings as they like", "[c
     check_all_heard({kNew, kNew, kNew}, "");
     const auto results = run_ranks(4, std::function([](const GroupSpec& spec) -> Result<void> {
                                        if (auto met = meet(spec, "before", kNew); !met) return met;
-                                       MpiStanding begun = kNew;
+                                       RankStatus begun = kNew;
                                        begun.begun = true;
                                        return meet(spec, "begun", begun);
                                    }));
@@ -40,12 +40,12 @@ TEST_CASE("ranks with the same MPI go on, in as many meetings as they like", "[c
 }
 
 TEST_CASE("all ranks hear the same of one that does not fit", "[collectives][mpi]") {
-    check_all_heard({kNew, kNew, {MpiLibrary::mpich, false, {}}},
+    check_all_heard({kNew, kNew, {"MPICH", false, {}}},
                     "rank 0 uses Open MPI and rank 2 MPICH: all need the same MPI library "
                     "(DTRUN_MPI_LIBRARY)");
-    check_all_heard({kNew, {MpiLibrary::mpich, false, "it has no hands, nor feet"}},
+    check_all_heard({kNew, {"MPICH", false, "it has no hands, nor feet"}},
                     "rank 1: it has no hands, nor feet");
-    check_all_heard({kNew, {MpiLibrary::openmpi, true, {}}},
+    check_all_heard({kNew, {"Open MPI", true, {}}},
                     "MPI has begun in rank 1 but not in rank 0, and cannot begin twice in one "
                     "process: after a change of the membership use the backend gloo");
 }
@@ -69,16 +69,16 @@ TEST_CASE("a rank that does not come to make a group is named", "[collectives][m
     }
 }
 
-TEST_CASE("a standing is decoded as it was encoded, and nothing else is", "[collectives][mpi]") {
+TEST_CASE("a status is decoded as it was encoded, and nothing else is", "[collectives][mpi]") {
     for (const bool begun : {false, true}) {
-        const MpiStanding one{MpiLibrary::mpich, begun, "what is wrong with it"};
-        const auto same = MpiStanding::decode(one.encode());
+        const RankStatus one{"MPICH", begun, "what is wrong with it"};
+        const auto same = RankStatus::decode(one.encode());
         REQUIRE(same);
         CHECK(same->library == one.library);
         CHECK(same->begun == begun);
         CHECK(same->problem == one.problem);
     }
-    CHECK(MpiStanding::decode(kNew.encode())->problem.empty());
-    for (const char* text : {"", " ", "mpich", "mpich ", "mpich old ", "lam new ", "new mpich "})
-        CHECK_FALSE(MpiStanding::decode(text).has_value());
+    CHECK(RankStatus::decode(kNew.encode())->problem.empty());
+    for (const char* text : {"", "\n", "new", "new\nMPICH", "old\nMPICH\n", "MPICH\nnew\n"})
+        CHECK_FALSE(RankStatus::decode(text).has_value());
 }

@@ -1,4 +1,4 @@
-#include "collectives/backends/mpi/standing.h"
+#include "collectives/backends/mpi/rank_status.h"
 
 #include <fmt/format.h>
 #include <vector>
@@ -10,21 +10,21 @@ constexpr char kGoOn = '+';
 constexpr char kStop = '-';
 constexpr char kLate = '!';
 
-/// What is wrong with these standings, or "".
-std::string fault(const GroupSpec& spec, const std::vector<MpiStanding>& standings) {
+/// What is wrong with these statuses, or "".
+std::string fault(const GroupSpec& spec, const std::vector<RankStatus>& statuses) {
     const auto rank = [&](std::size_t member) {
         return fmt::format("rank {}", spec.members[member]);
     };
-    const MpiStanding& first = standings.front();
-    for (std::size_t i = 0; i < standings.size(); ++i)
-        if (!standings[i].problem.empty())
-            return fmt::format("{}: {}", rank(i), standings[i].problem);
-    for (std::size_t i = 0; i < standings.size(); ++i) {
-        const MpiStanding& other = standings[i];
+    const RankStatus& first = statuses.front();
+    for (std::size_t i = 0; i < statuses.size(); ++i)
+        if (!statuses[i].problem.empty())
+            return fmt::format("{}: {}", rank(i), statuses[i].problem);
+    for (std::size_t i = 0; i < statuses.size(); ++i) {
+        const RankStatus& other = statuses[i];
         if (other.library != first.library)
             return fmt::format(
                 "{} uses {} and {} {}: all need the same MPI library (DTRUN_MPI_LIBRARY)", rank(0),
-                title_of(first.library), rank(i), title_of(other.library));
+                first.library, rank(i), other.library);
         if (other.begun != first.begun)
             return fmt::format(
                 "MPI has begun in {} but not in {}, and cannot begin twice in one process: after a "
@@ -43,7 +43,7 @@ std::string absent(const GroupSpec& spec, std::span<const std::string> keys) {
     return "a rank";
 }
 
-/// On the first member: reads all standings and returns the answer, instead of all reading from
+/// On the first member: reads all statuses and returns the answer, instead of all reading from
 /// all.
 Result<std::string> judge(const GroupSpec& spec, std::span<const std::string> keys) {
     const auto texts = spec.store->get(keys, spec.timeout);
@@ -52,44 +52,40 @@ Result<std::string> judge(const GroupSpec& spec, std::span<const std::string> ke
         return fmt::format("{}{} has not come to make a group over MPI within {} ms", kLate,
                            absent(spec, keys), spec.timeout.count());
     }
-    std::vector<MpiStanding> standings;
+    std::vector<RankStatus> statuses;
     for (const std::string& text : *texts) {
-        auto standing = MpiStanding::decode(text);
-        if (!standing) return kStop + standing.error().message;
-        standings.push_back(std::move(*standing));
+        auto status = RankStatus::decode(text);
+        if (!status) return kStop + status.error().message;
+        statuses.push_back(std::move(*status));
     }
-    const std::string wrong = fault(spec, standings);
+    const std::string wrong = fault(spec, statuses);
     return wrong.empty() ? std::string(1, kGoOn) : kStop + wrong;
 }
 
 }  // namespace
 
-std::string MpiStanding::encode() const {
-    return fmt::format("{} {} {}", name_of(library), begun ? "begun" : "new", problem);
+std::string RankStatus::encode() const {
+    return fmt::format("{}\n{}\n{}", begun ? "begun" : "new", library, problem);
 }
 
-Result<MpiStanding> MpiStanding::decode(std::string_view text) {
-    const auto word = [&] {
-        const std::string_view first = text.substr(0, text.find(' '));
-        text.remove_prefix(std::min(text.size(), first.size() + 1));
-        return first;
-    };
-    const std::string_view library = word();
-    const std::string_view begun = word();
-    for (const MpiLibrary one : {MpiLibrary::openmpi, MpiLibrary::mpich})
-        if (library == name_of(one) && (begun == "begun" || begun == "new"))
-            return MpiStanding{one, begun == "begun", std::string(text)};
-    return fail(Errc::invalid_input, "a rank has another version of dtrun's MPI backend");
+Result<RankStatus> RankStatus::decode(std::string_view text) {
+    const std::size_t first = text.find('\n');
+    const std::size_t second = first == text.npos ? first : text.find('\n', first + 1);
+    const std::string_view begun = text.substr(0, first);
+    if (second == text.npos || (begun != "begun" && begun != "new"))
+        return fail(Errc::invalid_input, "a rank has another version of dtrun's backend");
+    return RankStatus{std::string(text.substr(first + 1, second - first - 1)), begun == "begun",
+                      std::string(text.substr(second + 1))};
 }
 
-Result<void> meet(const GroupSpec& spec, std::string_view step, const MpiStanding& mine) {
+Result<void> meet(const GroupSpec& spec, std::string_view step, const RankStatus& mine) {
     const auto key = [&](std::string_view what) {
         return fmt::format("{}/mpi/{}/{}", spec.prefix, step, what);
     };
     std::vector<std::string> keys;
     for (const std::uint32_t member : spec.members) keys.push_back(key(fmt::to_string(member)));
-    const KeyStore::Pair standing{keys[spec.rank], mine.encode()};
-    if (auto set = spec.store->set({&standing, 1}); !set) return set;
+    const KeyStore::Pair status{keys[spec.rank], mine.encode()};
+    if (auto set = spec.store->set({&status, 1}); !set) return set;
     const std::string answer_key = key("answer");
     std::string answer;
     if (spec.rank == 0) {

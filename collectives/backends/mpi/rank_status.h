@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/result.h"
-#include "collectives/backends/mpi/choose_mpi.h"
 #include "collectives/group.h"
 
 #include <cstdint>
@@ -10,22 +9,21 @@
 
 namespace dtrun::collectives {
 
-/// The state of MPI in a rank's process. Ranks compare theirs before any of them calls a function
-/// of MPI, which nothing can interrupt.
-struct MpiStanding {
-    MpiLibrary library = MpiLibrary::openmpi;
-    bool begun = false;   ///< MPI_Init has been called
-    std::string problem;  ///< why it cannot take part; "" if it can
+/// What a rank tells the others before any of them calls a function of its library, which nothing can interrupt.
+struct RankStatus {
+    std::string library{};  ///< "Open MPI", "oneCCL 2021.16.2"
+    bool begun = false;     ///< MPI_Init has been called
+    std::string problem{};  ///< why it cannot take part; "" if it can
 
     std::string encode() const;
     /// Errc: invalid_input
-    static Result<MpiStanding> decode(std::string_view text);
+    static Result<RankStatus> decode(std::string_view text);
 };
 
 /// All members meet in the store, at most spec.timeout long, and get the same answer: go on, or the
 /// reason of one that cannot, or that does not fit the others. Two round trips.
 /// \param step  a word; each meeting of a group has its own
 /// Errc: timed_out (names a rank that did not come), invalid_input; those of the store
-Result<void> meet(const GroupSpec& spec, std::string_view step, const MpiStanding& mine);
+Result<void> meet(const GroupSpec& spec, std::string_view step, const RankStatus& mine);
 
 }  // namespace dtrun::collectives
