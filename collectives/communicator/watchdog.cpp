@@ -1,14 +1,11 @@
 #include "collectives/communicator/watchdog.h"
 
-#include "collectives/codec/codec.h"
 #include "collectives/quiet_thread.h"
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
 #include <set>
-#include <type_traits>
 
 namespace dtrun::collectives {
 namespace {
@@ -26,26 +23,6 @@ constexpr milliseconds kAskAgain{100};
 constexpr milliseconds kSentWithin{10'000};
 constexpr std::uint32_t kAskedMax = 64;
 constexpr std::uint32_t kNamedMax = 8;
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-    hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
-    hash *= 0xbf58476d1ce4e5b9;
-    return hash ^ (hash >> 31);
-}
-
-std::uint64_t hash_of(const Call& call, std::uint64_t number) {
-    const std::size_t length = std::strlen(call.operation);
-    std::uint64_t name = 0;
-    std::memcpy(&name, call.operation, std::min(length, sizeof name));
-    const auto small = static_cast<std::uint64_t>(call.type) << 56 |
-                       (static_cast<std::uint64_t>(call.reduce + 1) & 0xff) << 48 |
-                       (static_cast<std::uint64_t>(call.format) & 0xff) << 40 |
-                       (static_cast<std::uint64_t>(call.root + 1) & 0xff'ffff'ffff);
-    // Four independent products instead of one chain of them.
-    const std::uint64_t hash = (number + length) * 0x9e3779b97f4a7c15 ^ name * 0xc2b2ae3d27d4eb4f ^
-                               small * 0x165667b19e3779f9 ^ call.count * 0xff51afd7ed558ccd;
-    return mixed(hash, call.parts);
-}
 
 /// A rank lists its recent calls as lines "NUMBER TEXT". Its note on a failure is "lost RANK" ("?":
 /// unknown), "why TEXT" or "disagree TEXT".
@@ -96,27 +73,6 @@ std::map<std::uint64_t, std::string_view> calls_of(std::string_view lines) {
 
 }  // namespace
 
-std::string describe(const Call& call) {
-    std::string text = call.operation;
-    const std::string_view operation = call.operation;
-    if (operation != "barrier" && operation != "split")
-        text += fmt::format(" of {} {}", call.count, name_of(call.type));
-    std::vector<std::string> more;
-    if (call.reduce >= 0) more.emplace_back(name_of(static_cast<Reduce>(call.reduce)));
-    if (call.root >= 0)
-        more.push_back(fmt::format("{} {}", call.collective ? "root" : "rank", call.root));
-    if (call.format != 0) more.emplace_back(name_of(static_cast<Format>(call.format)));
-    if (call.parts != 0) more.push_back(fmt::format("parts {:08x}", call.parts & 0xffff'ffff));
-    for (std::size_t i = 0; i < more.size(); ++i) text += (i == 0 ? " (" : ", ") + more[i];
-    return more.empty() ? text : text + ")";
-}
-
-std::uint64_t digest(std::span<const std::size_t> counts) {
-    std::uint64_t hash = counts.size() + 1;
-    for (const std::size_t count : counts) hash = mixed(hash, count);
-    return hash;
-}
-
 Watchdog::Watchdog(Options options) : options_(std::move(options)), messages_(options_.size) {
     if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
 }
@@ -130,22 +86,6 @@ Watchdog::~Watchdog() {
     stop_.notify_one();
     thread_.join();
     take_back_whereabouts();
-}
-
-static_assert(std::is_trivially_copyable_v<Call>, "it is copied word by word");
-
-void Watchdog::SharedCall::store(const Call& call) {
-    std::array<std::uint64_t, kWords> words{};
-    std::memcpy(words.data(), &call, sizeof call);
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
-}
-
-Call Watchdog::SharedCall::load() const {
-    std::array<std::uint64_t, kWords> words{};
-    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
-    Call call;
-    std::memcpy(static_cast<void*>(&call), words.data(), sizeof call);
-    return call;
 }
 
 std::uint64_t Watchdog::begin(const Call& call) {
@@ -167,7 +107,7 @@ std::uint64_t Watchdog::begin(const Call& call) {
     }
     collective_.store(call.collective, std::memory_order_relaxed);
     version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    return hash_of(call, number);
+    return digest(call, number);
 }
 
 void Watchdog::end() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "collectives/communicator/call.h"
 #include "collectives/group.h"
 
 #include <array>
@@ -15,37 +16,11 @@
 
 namespace dtrun::collectives {
 
-/// One direction of a message exchange between two ranks.
-struct Message {
-    static constexpr std::int64_t kNone = -1;
-    std::int64_t peer = kNone;
-    std::size_t count = 0;     ///< of elements
-    std::uint64_t number = 0;  ///< counts messages to this peer in this direction; set by Watchdog
-};
-
-/// An operation that all ranks of a group call.
-struct Call {
-    const char* operation = "";
-    std::size_t count = 0;
-    DType type = DType::f32;
-    int reduce = -1;          ///< a Reduce, or -1
-    std::int64_t root = -1;   ///< -1: none
-    int format = 0;           ///< of compression; 0: none
-    std::uint64_t parts = 0;  ///< a digest of the counts, where there are several; 0: none
-    bool collective = true;   ///< false: the messages below, between two ranks
-    Message sends{}, receives{};
-};
-
-/// "allreduce of 12 f32 (sum)"
-std::string describe(const Call& call);
-
-/// For Call::parts.
-std::uint64_t digest(std::span<const std::size_t> counts);
-
 /// A watchdog thread for a group's operations. When an operation takes longer than a second, the
 /// thread compares calls with other ranks through the job's store, and aborts the operation if
 /// ranks disagree about it or about a message's size, if one waits for a message of another that
-/// waits for it in an operation of all ranks, if a rank has failed, or if the membership is over. After a broken connection it finds out which rank was lost.
+/// waits for it in an operation of all ranks, if a rank has failed, or if the membership is over.
+/// After a broken connection it finds out which rank was lost.
 ///
 /// Failures spread from rank to rank. So each failing rank leaves a note in the store of whom it
 /// blames, and the rank that is blamed and has left no note is the one that is gone.
@@ -123,16 +98,6 @@ private:
     bool noted_ = false;
     std::optional<Error> verdict_;
 
-    /// A call that one thread writes and another one reads, which sees by version_ whether it was written meanwhile.
-    class SharedCall {
-    public:
-        void store(const Call& call);
-        Call load() const;
-
-    private:
-        static constexpr std::size_t kWords = (sizeof(Call) + 7) / 8;
-        std::array<std::atomic<std::uint64_t>, kWords> words_{};
-    };
     static constexpr std::uint64_t kRecent = 16;
 
     std::atomic<std::uint64_t> version_ = 0;  ///< odd while an operation is under way
