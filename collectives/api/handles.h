@@ -1,16 +1,20 @@
 #pragma once
 
 #include "base/result.h"
-#include "collectives/api/caller_stream.h"
-#include "collectives/api/interpreter_lock.h"
 #include "collectives/communicator/communicator.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 struct dtrun_comm;
 
@@ -32,6 +36,80 @@ private:
 
     unsigned forks_;
 };
+
+/// The stream of the GPU in which each thread works on the arrays that it gives to one communicator:
+/// what dtrun_comm_set_stream() has told. Threads of frameworks have streams of their own, so one
+/// thread's choice is none of another's.
+class CallerStream {
+public:
+    ~CallerStream() { set(nullptr); }
+
+    void set(void* stream) const {
+        const auto found = std::ranges::find(chosen_, number_, &Choice::first);
+        if (found != chosen_.end()) chosen_.erase(found);
+        if (stream != nullptr) chosen_.emplace_back(number_, stream);
+    }
+    /// nullptr: the legacy default stream
+    void* get() const {
+        const auto found = std::ranges::find(chosen_, number_, &Choice::first);
+        return found == chosen_.end() ? nullptr : found->second;
+    }
+
+private:
+    using Choice = std::pair<std::uint64_t, void*>;
+    static inline thread_local std::vector<Choice> chosen_;
+    static inline std::atomic<std::uint64_t> last_number_ = 0;
+
+    const std::uint64_t number_ = ++last_number_;  ///< addresses of communicators are used again
+};
+
+/// The lock of the caller's interpreter, which other threads have while an operation waits.
+struct InterpreterLock {
+    void* (*unlock)(void) = nullptr;
+    void (*lock)(void* state) = nullptr;
+    int (*interrupted)(void) = nullptr;
+
+    class Released;
+    /// Asks the interpreter of the calling thread, if that is in an operation.
+    static bool is_interrupted();
+};
+
+class InterpreterLock::Released {
+public:
+    explicit Released(const InterpreterLock& lock) : lock_(lock), outer_(here_) {
+        if (lock_.unlock == nullptr || lock_.lock == nullptr) return;
+        state_ = lock_.unlock();
+        here_ = this;
+    }
+    ~Released() {
+        if (here_ != this) return;
+        here_ = outer_;
+        lock_.lock(state_);
+    }
+    Released(const Released&) = delete;
+    Released& operator=(const Released&) = delete;
+
+    static Released* here() { return here_; }
+    /// Signals are the main thread's to handle. Others do not ask: an interpreter that ends would end them.
+    bool ask() {
+        if (lock_.interrupted == nullptr || ::syscall(SYS_gettid) != ::getpid()) return false;
+        lock_.lock(state_);
+        const bool is = lock_.interrupted() != 0;
+        state_ = lock_.unlock();
+        return is;
+    }
+
+private:
+    const InterpreterLock& lock_;
+    Released* outer_;
+    void* state_ = nullptr;
+    inline static thread_local Released* here_ =
+        nullptr;  ///< of the operation that this thread is in
+};
+
+inline bool InterpreterLock::is_interrupted() {
+    return Released::here() != nullptr && Released::here()->ask();
+}
 
 /// From now on no thread that calls operations of the communicator has a lock of an interpreter.
 void forget_interpreter(dtrun_comm* comm);

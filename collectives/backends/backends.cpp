@@ -3,7 +3,7 @@
 #include "collectives/backends/mpi/choose_mpi.h"
 #include "collectives/backends/native/group.h"
 #include "collectives/backends/plugin_files.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 
 namespace dtrun::collectives {
 namespace {

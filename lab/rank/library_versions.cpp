@@ -1,5 +1,5 @@
 #include "collectives/backends/backend_facts.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 #include "lab/rank/host_facts.h"
 
 #include <fmt/format.h>

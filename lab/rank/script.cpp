@@ -1,7 +1,7 @@
 #include "lab/rank/script.h"
 
 #include "base/fd.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 #include "lab/child.h"
 #include "lab/rank/steps.h"
 #include "lab/record_json.h"

@@ -1,6 +1,6 @@
 #include "base/fd.h"
 #include "collectives/backends/backend_facts.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 
 namespace dtrun::collectives {
 

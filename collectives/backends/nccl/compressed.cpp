@@ -1,12 +1,14 @@
 #include "collectives/backends/nccl/compressed.h"
 
 #include "collectives/algorithms/segments.h"
-#include "collectives/backends/nccl/codec_library.h"
+#include "collectives/backends/shared_library.h"
 #include "collectives/codec/codec.h"
 #include "collectives/codec/format_table.h"
 #include "collectives/codec/numbers.h"
 
+#include <dlfcn.h>
 #include <algorithm>
+#include <filesystem>
 
 namespace dtrun::collectives::nccl {
 namespace {
@@ -322,6 +324,34 @@ Result<void> NcclGroup::reserve(std::size_t bytes) {
 
 namespace {
 
+/// The codecs of libdtrun_codec_cuda.so for the current device. Once loaded they stay.
+/// \param path  "": beside the plug-in that this is part of
+/// Errc: invalid_input (there is no such library, or it has nothing for this GPU)
+Result<const CudaCodecs*> load_codecs(const std::string& path) {
+    const std::filesystem::path file = path.empty()
+                                           ? folder_of(&load_codecs) / "libdtrun_codec_cuda.so"
+                                           : std::filesystem::path(path);
+    std::error_code error;
+    if (path.empty() && !std::filesystem::exists(file, error))
+        return fail(Errc::invalid_input,
+                    "this dtrun was built without a CUDA toolkit, and so without codecs for the "
+                    "GPU (no {})",
+                    file.string());
+    void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) return fail(Errc::invalid_input, "{}", ::dlerror());
+    const auto entry =
+        reinterpret_cast<const CudaCodecs* (*)()>(::dlsym(library, "dtrun_codec_cuda"));
+    if (entry == nullptr)
+        return fail(Errc::invalid_input, "{} has no codecs of dtrun", file.string());
+    const CudaCodecs* const codecs = entry();
+    if (codecs->abi != CudaCodecs::kAbi)
+        return fail(Errc::invalid_input, "{} is of another version of dtrun", file.string());
+    if (const int code = codecs->check(); code != 0)
+        return fail(Errc::invalid_input, "the codecs do not run on this GPU: {}",
+                    codecs->error_text(code));
+    return codecs;
+}
+
 /// What a rank tells the others of its codecs.
 struct CodecStatus {
     enum class Kind : char { ready, no_codecs, no_memory };
@@ -376,7 +406,7 @@ Result<void> NcclGroup::open_codecs() {
     if (codecs_ != nullptr) return {};
     if (library_->rccl) return fail(Errc::invalid_input, "only on NVIDIA's GPUs");
     const GpuScope scope(library_->gpu, device_);
-    const auto opened = nccl::open_codecs(codecs_path_);
+    const auto opened = load_codecs(codecs_path_);
     if (!opened) return std::unexpected(opened.error());
     codecs_ = *opened;
     return {};

@@ -1,7 +1,7 @@
 #include "collectives/backends/device.h"
 
 #include "collectives/backends/nccl/library.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 
 namespace dtrun::collectives {
 

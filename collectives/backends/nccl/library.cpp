@@ -1,6 +1,6 @@
 #include "collectives/backends/nccl/library.h"
 
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,6 +1,6 @@
 #include "collectives/backends/plugin.h"
 #include "collectives/backends/nccl/group.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 
 #include <mutex>
 

@@ -1,7 +1,7 @@
 #include "collectives/backends/oneccl/library.h"
 
 #include "base/environment.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 
 #include <dlfcn.h>
 #include <link.h>

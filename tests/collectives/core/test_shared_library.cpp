@@ -1,4 +1,4 @@
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

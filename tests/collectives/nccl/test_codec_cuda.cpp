@@ -10,8 +10,8 @@
 //
 // DTRUN_CODEC_CUDA_LIBRARY names another library than the one that was built with it.
 
+#include "collectives/backends/shared_library.h"
 #include "collectives/codec/codec.h"
-#include "collectives/shared_library.h"
 #include "tests/collectives/nccl/codec_checks.h"
 #include "tests/collectives/nccl/codec_measure.h"
 

@@ -1,5 +1,5 @@
 #include "collectives/backends/nccl/settings.h"
-#include "collectives/shared_library.h"
+#include "collectives/backends/shared_library.h"
 #include "tests/collectives/nccl/fake_fixture.h"
 
 #include <atomic>
