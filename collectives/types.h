@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace dtrun::collectives {
@@ -41,6 +42,18 @@ struct Chunk {
         return {begin, total * (index + 1) / number - begin};
     }
 };
+
+inline std::byte* at_byte(void* data, std::size_t offset) {
+    return static_cast<std::byte*>(data) + offset;
+}
+inline const std::byte* at_byte(const void* data, std::size_t offset) {
+    return static_cast<const std::byte*>(data) + offset;
+}
+
+/// Either the same place or one that does not overlap.
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    if (to != from && bytes != 0) std::memcpy(to, from, bytes);
+}
 
 constexpr std::size_t bytes_of(DType type) {
     switch (type) {

@@ -7,10 +7,6 @@
 namespace dtrun::collectives {
 namespace {
 
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (to != from && bytes != 0) std::memmove(to, from, bytes);
-}
-
 /// Operations of one rank.
 class ByMessages {
 public:

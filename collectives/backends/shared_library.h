@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 namespace dtrun::collectives {
 
@@ -20,6 +21,30 @@ template <class Function>
 Function* function_of(void* library, const char* name) {
     return library ? reinterpret_cast<Function*>(::dlsym(library, name)) : nullptr;
 }
+
+/// Binds the functions of a library to pointers, and remembers the first that is missing.
+class Binder {
+public:
+    /// \param prefix  of every name
+    explicit Binder(void* library, std::string prefix = {})
+        : library_(library), prefix_(std::move(prefix)) {}
+
+    template <class Function>
+    bool optional(const char* name, Function*& to) {
+        to = function_of<Function>(library_, (prefix_ + name).c_str());
+        return to != nullptr;
+    }
+    template <class Function>
+    void required(const char* name, Function*& to) {
+        if (!optional(name, to) && missing_.empty()) missing_ = prefix_ + name;
+    }
+    const std::string& missing() const { return missing_; }
+
+private:
+    void* library_;
+    std::string prefix_;
+    std::string missing_;
+};
 
 /// The folder of the file that has a function's code, links resolved, also once the file is gone: what is shipped
 /// with it is beside it. Never relative, as anybody's code may lie in the current directory; where the folder cannot be

@@ -172,7 +172,7 @@ private:
     }
 };
 
-/// What a CodecKernels is made of.
+/// What the codecs of a Kernels are made of.
 template <class V>
 struct ArrayCodec {
     static void encode(Format format, Rounding rounding, std::uint64_t seed, const float* values,

@@ -9,23 +9,6 @@
 #include <string>
 
 namespace dtrun::collectives {
-namespace {
-
-const CodecKernels& codec_kernels() {
-#if defined(__x86_64__)
-    switch (isa()) {
-        case Isa::avx512:
-            return kAvx512Kernels;
-        case Isa::avx2:
-            return kAvx2Kernels;
-        case Isa::scalar:
-            break;
-    }
-#endif
-    return kScalarKernels;
-}
-
-}  // namespace
 
 std::size_t encoded_bytes(Format format, std::size_t count) {
     const FormatRow& row = row_of(format);
@@ -36,20 +19,20 @@ std::size_t encoded_bytes(Format format, std::size_t count) {
 void encode(Format format, Rounding rounding, std::uint64_t seed, const float* values,
             std::size_t count, std::byte* out, float* error) {
     const DefaultArithmetic arithmetic;
-    codec_kernels().encode(format, rounding, seed, values, count,
-                           reinterpret_cast<unsigned char*>(out), error);
+    kernels().encode(format, rounding, seed, values, count, reinterpret_cast<unsigned char*>(out),
+                     error);
 }
 
 void decode(Format format, const std::byte* in, std::size_t count, float* values,
             bool past_caches) {
     const DefaultArithmetic arithmetic;
-    codec_kernels().decode(format, reinterpret_cast<const unsigned char*>(in), count, values,
-                           past_caches);
+    kernels().decode(format, reinterpret_cast<const unsigned char*>(in), count, values,
+                     past_caches);
 }
 
 void decode_add(Format format, const std::byte* in, std::size_t count, float* sums) {
     const DefaultArithmetic arithmetic;
-    codec_kernels().decode_add(format, reinterpret_cast<const unsigned char*>(in), count, sums);
+    kernels().decode_add(format, reinterpret_cast<const unsigned char*>(in), count, sums);
 }
 
 std::string_view name_of(Format format) {

@@ -1,5 +1,7 @@
 #include "collectives/codec/isa.h"
 
+#include "collectives/codec/kernels.h"
+
 #include <atomic>
 
 namespace dtrun::collectives {
@@ -44,6 +46,20 @@ Result<void> set_isa(Isa isa) {
     if (!has(isa)) return fail(Errc::not_found, "this processor has no {}", name_of(isa));
     chosen().store(isa, std::memory_order_relaxed);
     return {};
+}
+
+const Kernels& kernels() {
+#if defined(__x86_64__)
+    switch (isa()) {
+        case Isa::avx512:
+            return kAvx512Kernels;
+        case Isa::avx2:
+            return kAvx2Kernels;
+        case Isa::scalar:
+            break;
+    }
+#endif
+    return kScalarKernels;
 }
 
 std::string_view name_of(Isa isa) {

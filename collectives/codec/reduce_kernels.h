@@ -1,7 +1,7 @@
 #pragma once
 
-// Element-wise reductions for any number of lanes. Included by reduce_scalar.cpp, reduce_avx2.cpp
-// and reduce_avx512.cpp only; as in codec/block_kernels.h, everything depends on the lanes, so that
+// Element-wise reductions for any number of lanes. Included by scalar.cpp, avx2.cpp
+// and avx512.cpp only; as in codec/block_kernels.h, everything depends on the lanes, so that
 // no two of these files share a function.
 
 #include "collectives/codec/numbers.h"
@@ -10,19 +10,6 @@
 #include <type_traits>
 
 namespace dtrun::collectives {
-
-/// reduce_into() and divide() of reduce.h, for one kind of processor.
-struct ReduceKernels {
-    void (*reduce_into)(void* out, const void* a, const void* b, std::size_t count, DType type,
-                        Reduce reduce);
-    void (*divide)(void* data, std::size_t count, DType type, std::uint32_t divisor);
-};
-
-extern const ReduceKernels kScalarReduceKernels;
-#if defined(__x86_64__)
-extern const ReduceKernels kAvx2ReduceKernels;
-extern const ReduceKernels kAvx512ReduceKernels;
-#endif
 
 /// \tparam V  of codec/lanes_*.h
 template <class V>

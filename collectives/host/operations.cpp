@@ -13,17 +13,6 @@ namespace {
 /// instead of two, for more to read.
 constexpr std::size_t kOneStepBytesMax = 32UL << 10;
 
-std::byte* at_byte(void* data, std::size_t offset) {
-    return static_cast<std::byte*>(data) + offset;
-}
-const std::byte* at_byte(const void* data, std::size_t offset) {
-    return static_cast<const std::byte*>(data) + offset;
-}
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
 }  // namespace
 
 // ---- reductions -----------------------------------------------------------------------------

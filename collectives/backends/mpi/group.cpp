@@ -36,17 +36,6 @@ std::unexpected<Error> no_memory() {
     return fail(Errc::internal, "no memory for a result that lies in place");
 }
 
-std::byte* at_byte(void* data, std::size_t offset) {
-    return static_cast<std::byte*>(data) + offset;
-}
-const std::byte* at_byte(const void* data, std::size_t offset) {
-    return static_cast<const std::byte*>(data) + offset;
-}
-
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-    if (to != from && bytes != 0) std::memcpy(to, from, bytes);
-}
-
 }  // namespace
 
 MpiGroup::MpiGroup(MpiRuntime& runtime, MPI_Comm comm, std::uint32_t rank, std::uint32_t size,

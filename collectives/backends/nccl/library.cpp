@@ -16,28 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Binds the functions of a table, and remembers the first that is missing.
-class Binder {
-public:
-    Binder(void* library, std::string prefix) : library_(library), prefix_(std::move(prefix)) {}
-
-    template <class F>
-    bool optional(const char* name, F*& function) {
-        function = reinterpret_cast<F*>(::dlsym(library_, (prefix_ + name).c_str()));
-        return function != nullptr;
-    }
-    template <class F>
-    void required(const char* name, F*& function) {
-        if (!optional(name, function) && missing_.empty()) missing_ = prefix_ + name;
-    }
-    const std::string& missing() const { return missing_; }
-
-private:
-    void* library_;
-    std::string prefix_;
-    std::string missing_;
-};
-
 std::string bind_nccl(void* library, NcclFunctions& nccl) {
     Binder binder(library, "nccl");
     binder.required("GetVersion", nccl.get_version);

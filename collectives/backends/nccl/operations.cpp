@@ -48,14 +48,6 @@ std::optional<NcclOp> nccl_op(Reduce reduce) {
     return std::nullopt;
 }
 
-std::byte* at(void* data, std::size_t offset) {
-    return static_cast<std::byte*>(data) + offset;
-}
-
-const std::byte* at(const void* data, std::size_t offset) {
-    return static_cast<const std::byte*>(data) + offset;
-}
-
 }  // namespace
 
 NcclResult NcclGroup::copy_own_part(void* to, const void* from, std::size_t bytes) const {
@@ -169,9 +161,9 @@ NcclResult NcclGroup::allgatherv(const Operation& what, NcclComm* comm, GpuStrea
         std::size_t offset = 0;
         for (std::uint32_t root = 0; root < size_; offset += parts[root++]) {
             if (parts[root] == 0) continue;
-            const void* const from = root == rank_ ? what.in : at(what.out, offset);
+            const void* const from = root == rank_ ? what.in : at_byte(what.out, offset);
             const NcclResult result =
-                library_->nccl.broadcast(from, at(what.out, offset), parts[root], NcclType::u8,
+                library_->nccl.broadcast(from, at_byte(what.out, offset), parts[root], NcclType::u8,
                                          static_cast<int>(root), comm, stream);
             if (is_error(result)) return result;
         }
@@ -186,13 +178,13 @@ NcclResult NcclGroup::gather(const Operation& what, NcclComm* comm, GpuStream* s
     if (nccl.gather != nullptr)
         return nccl.gather(what.in, what.out, bytes, NcclType::u8, to, comm, stream);
     if (rank_ != what.root) return nccl.send(what.in, bytes, NcclType::u8, to, comm, stream);
-    const NcclResult copied = copy_own_part(at(what.out, rank_ * bytes), what.in, bytes);
+    const NcclResult copied = copy_own_part(at_byte(what.out, rank_ * bytes), what.in, bytes);
     if (is_error(copied)) return copied;
     return grouped([&] {
         for (std::uint32_t from = 0; from < size_; ++from) {
             if (from == rank_) continue;
-            const NcclResult result = nccl.recv(at(what.out, from * bytes), bytes, NcclType::u8,
-                                                static_cast<int>(from), comm, stream);
+            const NcclResult result = nccl.recv(at_byte(what.out, from * bytes), bytes,
+                                                NcclType::u8, static_cast<int>(from), comm, stream);
             if (is_error(result)) return result;
         }
         return NcclResult::success;
@@ -206,12 +198,12 @@ NcclResult NcclGroup::scatter(const Operation& what, NcclComm* comm, GpuStream* 
     if (nccl.scatter != nullptr)
         return nccl.scatter(what.in, what.out, bytes, NcclType::u8, from, comm, stream);
     if (rank_ != what.root) return nccl.recv(what.out, bytes, NcclType::u8, from, comm, stream);
-    const NcclResult copied = copy_own_part(what.out, at(what.in, rank_ * bytes), bytes);
+    const NcclResult copied = copy_own_part(what.out, at_byte(what.in, rank_ * bytes), bytes);
     if (is_error(copied)) return copied;
     return grouped([&] {
         for (std::uint32_t to = 0; to < size_; ++to) {
             if (to == rank_) continue;
-            const NcclResult result = nccl.send(at(what.in, to * bytes), bytes, NcclType::u8,
+            const NcclResult result = nccl.send(at_byte(what.in, to * bytes), bytes, NcclType::u8,
                                                 static_cast<int>(to), comm, stream);
             if (is_error(result)) return result;
         }
@@ -225,16 +217,16 @@ NcclResult NcclGroup::alltoall(const Operation& what, NcclComm* comm, GpuStream*
     if (nccl.all_to_all != nullptr)
         return nccl.all_to_all(what.in, what.out, bytes, NcclType::u8, comm, stream);
     const NcclResult copied =
-        copy_own_part(at(what.out, rank_ * bytes), at(what.in, rank_ * bytes), bytes);
+        copy_own_part(at_byte(what.out, rank_ * bytes), at_byte(what.in, rank_ * bytes), bytes);
     if (is_error(copied)) return copied;
     return grouped([&] {
         for (std::uint32_t step = 1; step < size_; ++step) {
             const std::uint32_t to = (rank_ + step) % size_;
             const std::uint32_t from = (rank_ + size_ - step) % size_;
-            NcclResult result = nccl.send(at(what.in, to * bytes), bytes, NcclType::u8,
+            NcclResult result = nccl.send(at_byte(what.in, to * bytes), bytes, NcclType::u8,
                                           static_cast<int>(to), comm, stream);
             if (!is_error(result))
-                result = nccl.recv(at(what.out, from * bytes), bytes, NcclType::u8,
+                result = nccl.recv(at_byte(what.out, from * bytes), bytes, NcclType::u8,
                                    static_cast<int>(from), comm, stream);
             if (is_error(result)) return result;
         }
@@ -282,20 +274,20 @@ Result<void> NcclGroup::allgather_on_host(const void* in, void* out, std::size_t
     for (std::size_t done = 0; done < bytes; done += chunk_max) {
         const std::size_t chunk = std::min(chunk_max, bytes - done);
         const std::size_t own = rank_ * chunk;
-        std::memcpy(at(staging_, own), at(in, done), chunk);
+        std::memcpy(at_byte(staging_, own), at_byte(in, done), chunk);
         auto ok = perform("exchange", [&] {
-            auto put_in = copy("exchange", at(scratch_, own), at(staging_, own), chunk);
+            auto put_in = copy("exchange", at_byte(scratch_, own), at_byte(staging_, own), chunk);
             if (!put_in) return put_in;
             auto sent = put("exchange", [&](NcclComm* comm, GpuStream* stream) {
-                return library_->nccl.all_gather(at(scratch_, own), scratch_, chunk, NcclType::u8,
-                                                 comm, stream);
+                return library_->nccl.all_gather(at_byte(scratch_, own), scratch_, chunk,
+                                                 NcclType::u8, comm, stream);
             });
             if (!sent) return sent;
             return copy("exchange", staging_, scratch_, chunk * size_);
         });
         if (!ok) return ok;
         for (std::uint32_t rank = 0; rank < size_; ++rank)
-            std::memcpy(at(out, rank * bytes + done), at(staging_, rank * chunk), chunk);
+            std::memcpy(at_byte(out, rank * bytes + done), at_byte(staging_, rank * chunk), chunk);
     }
     return state();
 }

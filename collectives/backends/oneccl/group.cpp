@@ -53,14 +53,6 @@ Op op_of(Reduce reduce) {
     }
 }
 
-const std::byte* at(const void* data, std::size_t offset) {
-    return static_cast<const std::byte*>(data) + offset;
-}
-
-std::byte* at(void* data, std::size_t offset) {
-    return static_cast<std::byte*>(data) + offset;
-}
-
 }  // namespace
 
 /// Messages of one start().
@@ -233,7 +225,7 @@ Result<void> OnecclGroup::allreduce(const Operation& what) {
     for (std::size_t first = 0; first < what.count; first += chunk) {
         const std::size_t offset = first * bytes_of(what.type);
         auto done = call("allreduce", [&] {
-            return library_->call.allreduce(at(what.in, offset), at(what.out, offset),
+            return library_->call.allreduce(at_byte(what.in, offset), at_byte(what.out, offset),
                                             std::min(chunk, what.count - first), type_of(what.type),
                                             op_of(what.reduce), meeting_.comm,
                                             *library_->attributes.allreduce, none_);
@@ -251,7 +243,7 @@ Result<void> OnecclGroup::reduce(const Operation& what) {
         const std::size_t offset = first * bytes_of(what.type);
         auto done = call("reduce", [&] {
             return library_->call.reduce(
-                at(what.in, offset), is_root ? at(what.out, offset) : nullptr,
+                at_byte(what.in, offset), is_root ? at_byte(what.out, offset) : nullptr,
                 std::min(chunk, what.count - first), type_of(what.type), op_of(what.reduce),
                 static_cast<int>(what.root), meeting_.comm, *library_->attributes.reduce, none_);
         });
@@ -266,7 +258,7 @@ Result<void> OnecclGroup::reduce_scatter(const Operation& what) {
     const std::size_t bytes = what.bytes();
     if (bytes > kChunkBytes / size_) {
         for (std::uint32_t root = 0; root < size_; ++root) {
-            auto done = reduce(op::reduce(at(what.in, root * bytes), what.out, what.count,
+            auto done = reduce(op::reduce(at_byte(what.in, root * bytes), what.out, what.count,
                                           what.type, what.reduce, root));
             if (!done) return done;
         }
@@ -289,7 +281,7 @@ Result<void> OnecclGroup::broadcast(const Operation& what) {
     for (std::size_t first = 0; first < bytes; first += kChunkBytes) {
         auto done = call("broadcast", [&] {
             return library_->call.broadcast(
-                at(what.out, first), std::min(kChunkBytes, bytes - first), Type::u8,
+                at_byte(what.out, first), std::min(kChunkBytes, bytes - first), Type::u8,
                 static_cast<int>(what.root), meeting_.comm, *library_->attributes.broadcast, none_);
         });
         if (!done) return done;

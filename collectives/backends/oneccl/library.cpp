@@ -17,65 +17,47 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSoname = "libccl.so.1";
 
-/// Binds names of C++, and remembers the first that is missing.
-class Binder {
-public:
-    explicit Binder(void* library) : library_(library) {}
-
-    template <class T>
-    void bind(const char* name, T*& to) {
-        void* const found = ::dlsym(library_, name);
-        to = reinterpret_cast<T*>(found);
-        if (found == nullptr && missing_.empty()) missing_ = name;
-    }
-    const std::string& missing() const { return missing_; }
-
-private:
-    void* library_;
-    std::string missing_;
-};
-
 std::string bind_functions(void* library, Functions& to) {
     Binder binder(library);
-    binder.bind("_ZN3ccl2v119get_library_versionEv", to.version);
-    binder.bind("_ZN3ccl2v115create_main_kvsERKNS0_8kvs_attrE", to.create_main_kvs);
-    binder.bind("_ZN3ccl2v110create_kvsERKSt5arrayIcLm256EERKNS0_8kvs_attrE", to.create_kvs);
-    binder.bind("_ZNK3ccl2v13kvs11get_addressEv", to.address_of);
-    binder.bind(
+    binder.required("_ZN3ccl2v119get_library_versionEv", to.version);
+    binder.required("_ZN3ccl2v115create_main_kvsERKNS0_8kvs_attrE", to.create_main_kvs);
+    binder.required("_ZN3ccl2v110create_kvsERKSt5arrayIcLm256EERKNS0_8kvs_attrE", to.create_kvs);
+    binder.required("_ZNK3ccl2v13kvs11get_addressEv", to.address_of);
+    binder.required(
         "_ZN3ccl2v119create_communicatorEiiSt10shared_ptrINS0_13kvs_interfaceEERKNS0_9comm_attrE",
         to.create_communicator);
-    binder.bind("_ZN3ccl2v112communicatorD1Ev", to.destroy_communicator);
-    binder.bind("_ZN3ccl2v15event4testEv", to.test);
-    binder.bind("_ZN3ccl2v15eventD1Ev", to.destroy_event);
-    binder.bind(
+    binder.required("_ZN3ccl2v112communicatorD1Ev", to.destroy_communicator);
+    binder.required("_ZN3ccl2v15event4testEv", to.test);
+    binder.required("_ZN3ccl2v15eventD1Ev", to.destroy_event);
+    binder.required(
         "_ZN3ccl2v19allreduceEPKvPvmNS0_8datatypeENS0_9reductionERKNS0_12communicatorERKNS0_"
         "14allreduce_attrERKSt6vectorINS0_5eventESaISD_EE",
         to.allreduce);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v16reduceEPKvPvmNS0_8datatypeENS0_9reductionEiRKNS0_12communicatorERKNS0_"
         "11reduce_attrERKSt6vectorINS0_5eventESaISD_EE",
         to.reduce);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v114reduce_scatterEPKvPvmNS0_8datatypeENS0_9reductionERKNS0_12communicatorERKNS0_"
         "19reduce_scatter_attrERKSt6vectorINS0_5eventESaISD_EE",
         to.reduce_scatter);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v19broadcastEPvmNS0_8datatypeEiRKNS0_12communicatorERKNS0_14broadcast_attrE"
         "RKSt6vectorINS0_5eventESaISA_EE",
         to.broadcast);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v110allgathervEPKvmPvRKSt6vectorImSaImEENS0_8datatypeERKNS0_12communicatorERKNS0_"
         "15allgatherv_attrERKS4_INS0_5eventESaISG_EE",
         to.allgatherv);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v18alltoallEPKvPvmNS0_8datatypeERKNS0_12communicatorERKNS0_13alltoall_attrE"
         "RKSt6vectorINS0_5eventESaISC_EE",
         to.alltoall);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v14sendEPvmNS0_8datatypeEiRKNS0_12communicatorERKNS0_10pt2pt_attrERKSt6vectorI"
         "NS0_5eventESaISA_EE",
         to.send);
-    binder.bind(
+    binder.required(
         "_ZN3ccl2v14recvEPvmNS0_8datatypeEiRKNS0_12communicatorERKNS0_10pt2pt_attrERKSt6vectorI"
         "NS0_5eventESaISA_EE",
         to.receive);
@@ -84,15 +66,15 @@ std::string bind_functions(void* library, Functions& to) {
 
 std::string bind_attributes(void* library, Attributes& to) {
     Binder binder(library);
-    binder.bind("_ZN3ccl2v116default_kvs_attrE", to.kvs);
-    binder.bind("_ZN3ccl2v117default_comm_attrE", to.comm);
-    binder.bind("_ZN3ccl2v122default_allreduce_attrE", to.allreduce);
-    binder.bind("_ZN3ccl2v119default_reduce_attrE", to.reduce);
-    binder.bind("_ZN3ccl2v127default_reduce_scatter_attrE", to.reduce_scatter);
-    binder.bind("_ZN3ccl2v122default_broadcast_attrE", to.broadcast);
-    binder.bind("_ZN3ccl2v123default_allgatherv_attrE", to.allgatherv);
-    binder.bind("_ZN3ccl2v121default_alltoall_attrE", to.alltoall);
-    binder.bind("_ZN3ccl2v118default_pt2pt_attrE", to.message);
+    binder.required("_ZN3ccl2v116default_kvs_attrE", to.kvs);
+    binder.required("_ZN3ccl2v117default_comm_attrE", to.comm);
+    binder.required("_ZN3ccl2v122default_allreduce_attrE", to.allreduce);
+    binder.required("_ZN3ccl2v119default_reduce_attrE", to.reduce);
+    binder.required("_ZN3ccl2v127default_reduce_scatter_attrE", to.reduce_scatter);
+    binder.required("_ZN3ccl2v122default_broadcast_attrE", to.broadcast);
+    binder.required("_ZN3ccl2v123default_allgatherv_attrE", to.allgatherv);
+    binder.required("_ZN3ccl2v121default_alltoall_attrE", to.alltoall);
+    binder.required("_ZN3ccl2v118default_pt2pt_attrE", to.message);
     return binder.missing();
 }
 

@@ -40,13 +40,6 @@ private:
     std::size_t of_rank_;
 };
 
-const std::byte* bytes_at(const void* data, std::size_t offset) {
-    return static_cast<const std::byte*>(data) + offset;
-}
-std::byte* bytes_at(void* data, std::size_t offset) {
-    return static_cast<std::byte*>(data) + offset;
-}
-
 }  // namespace
 
 Result<void> TcpGroup::allreduce(const Operation& what) {
@@ -105,24 +98,24 @@ Result<void> TcpGroup::allreduce_halving(const void* in, void* out, std::size_t 
         Chunk kept{own.at, half}, given{own.at + half, own.count - half};
         if (rank_ & distance) std::swap(kept, given);
         const auto done =
-            exchange_into(rank_ ^ distance, bytes_at(mine, elements.bytes(given.at)), given.count,
-                          bytes_at(mine, elements.bytes(kept.at)),
-                          bytes_at(out, elements.bytes(kept.at)), kept.count, elements);
+            exchange_into(rank_ ^ distance, at_byte(mine, elements.bytes(given.at)), given.count,
+                          at_byte(mine, elements.bytes(kept.at)),
+                          at_byte(out, elements.bytes(kept.at)), kept.count, elements);
         if (!done) return done;
         wholes.push_back(own);
         own = kept;
         mine = out;
     }
     if (elements.reduce == Reduce::average && rank_ < power)
-        divide(bytes_at(out, elements.bytes(own.at)), own.count, elements.type, size_);
+        divide(at_byte(out, elements.bytes(own.at)), own.count, elements.type, size_);
     for (std::uint32_t distance = 1; rank_ < power && distance < power; distance *= 2) {
         const Chunk whole = wholes.back();
         wholes.pop_back();
         const Chunk other{own.at == whole.at ? own.end() : whole.at, whole.count - own.count};
         const std::uint32_t peer = rank_ ^ distance;
         const auto done =
-            exchange(peer, bytes_at(out, elements.bytes(own.at)), elements.bytes(own.count), peer,
-                     bytes_at(out, elements.bytes(other.at)), elements.bytes(other.count));
+            exchange(peer, at_byte(out, elements.bytes(own.at)), elements.bytes(own.count), peer,
+                     at_byte(out, elements.bytes(other.at)), elements.bytes(other.count));
         if (!done) return done;
         own = whole;
     }
@@ -156,8 +149,8 @@ Result<void> TcpGroup::allreduce_ring(const void* in, void* out, std::size_t cou
         const auto step = static_cast<std::int64_t>(index / of_rank);
         const auto [offset, length] = chunks.place(at(-step - 2), index % of_rank);
         if (auto whole = adding.receive(if_late); !whole || !*whole) return whole;
-        std::byte* sum = bytes_at(out, offset);
-        reduce_into(sum, bytes_at(in, offset), chunk_.data(), elements.count(length), elements.type,
+        std::byte* sum = at_byte(out, offset);
+        reduce_into(sum, at_byte(in, offset), chunk_.data(), elements.count(length), elements.type,
                     elements.reduce);
         if (elements.reduce == Reduce::average && index >= round - of_rank)
             divide(sum, elements.count(length), elements.type, size_);
@@ -172,7 +165,7 @@ Result<void> TcpGroup::reduce_scatter(const Operation& what) {
     const Elements elements{what.type, what.reduce};
     const std::size_t part = what.bytes();
     const std::size_t all = part * size_;
-    const void* own = bytes_at(what.in, part * rank_);
+    const void* own = at_byte(what.in, part * rank_);
     if (size_ > 1 && (size_ == 2 || all > kDoublingBytesMax))
         return reduce_scatter_ring(what.in, what.out, what.count, elements);
     if (size_ > 1) {
@@ -194,7 +187,7 @@ Result<void> TcpGroup::reduce_scatter_ring(const void* in, void* out, std::size_
     const std::size_t round = (size_ - 1) * of_rank;
     // What is added up on the way must not overwrite this rank's own part, which comes last.
     const auto* output = static_cast<const std::byte*>(out);
-    const bool in_place = output >= in && output < bytes_at(in, bytes * size_);
+    const bool in_place = output >= in && output < at_byte(in, bytes * size_);
     std::byte* sums = in_place ? scratch(bytes) : static_cast<std::byte*>(out);
     SendStream first(*streams_, at(1), tag(bytes), in);
     SendStream partial(*streams_, at(1), tag(bytes), sums);
@@ -211,7 +204,7 @@ Result<void> TcpGroup::reduce_scatter_ring(const void* in, void* out, std::size_
         if (auto whole = adding.receive(if_late); !whole || !*whole) return whole;
         const bool last = index >= round - of_rank;
         std::byte* sum = (last ? static_cast<std::byte*>(out) : sums) + offset;
-        reduce_into(sum, bytes_at(in, at(-step - 2) * bytes + offset), chunk_.data(),
+        reduce_into(sum, at_byte(in, at(-step - 2) * bytes + offset), chunk_.data(),
                     elements.count(length), elements.type, elements.reduce);
         if (elements.reduce == Reduce::average && last)
             divide(sum, elements.count(length), elements.type, size_);

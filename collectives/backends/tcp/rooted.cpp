@@ -8,13 +8,6 @@
 namespace dtrun::collectives::over_tcp {
 namespace {
 
-std::byte* bytes_of(void* data) {
-    return static_cast<std::byte*>(data);
-}
-const std::byte* bytes_of(const void* data) {
-    return static_cast<const std::byte*>(data);
-}
-
 /// A node's distance to its parent in a binomial tree; the root's is that of its largest child,
 /// times two.
 std::uint32_t parent_distance(std::uint32_t node, std::uint32_t size) {
@@ -72,7 +65,7 @@ Result<void> TcpGroup::reduce_chain(const void* in, void* out, std::size_t count
         [&](std::size_t part) { return outgoing.send(part % 2 * chunk_bytes_, length(part), 0); },
         [&](std::size_t part, IfLate if_late) -> Result<bool> {
             if (auto whole = incoming.receive(if_late); !whole || !*whole) return whole;
-            reduce_into(sums + part % 2 * chunk_bytes_, bytes_of(in) + part * chunk_bytes_,
+            reduce_into(sums + part % 2 * chunk_bytes_, at_byte(in, 0) + part * chunk_bytes_,
                         chunk_.data(), elements.count(length(part)), elements.type,
                         elements.reduce);
             return true;
@@ -84,7 +77,7 @@ Result<void> TcpGroup::reduce_tree(const void* in, void* out, std::size_t count,
     const std::size_t bytes = elements.bytes(count);
     const std::uint32_t node = distance_from(root);
     const bool leaf = (node & 1) != 0 || node + 1 == size_;
-    std::byte* sums = node == 0 ? bytes_of(out) : leaf ? nullptr : scratch(bytes);
+    std::byte* sums = node == 0 ? at_byte(out, 0) : leaf ? nullptr : scratch(bytes);
     const void* mine = in;
     for (std::uint32_t distance = 1; distance < size_; distance *= 2) {
         if (node & distance) return send_to_combine(at(-std::int64_t{distance}), mine, bytes);
@@ -134,7 +127,7 @@ Result<void> TcpGroup::gather(const Operation& what) {
     if (bytes == 0) return {};
     if (size_ > kMeshRanksMax) return gather_tree(what.in, what.out, bytes, what.root);
     if (rank_ != what.root) return send(what.root, what.in, bytes);
-    std::byte* const parts = bytes_of(what.out);
+    std::byte* const parts = at_byte(what.out, 0);
     std::byte* const own = parts + rank_ * bytes;
     if (own != what.in) std::memcpy(own, what.in, bytes);
     for (std::uint32_t step = 1; step < size_; ++step)
@@ -148,7 +141,7 @@ Result<void> TcpGroup::gather_tree(const void* in, void* out, std::size_t bytes,
     const std::uint32_t wrap = size_ - root;
     const std::uint32_t width = std::min(parent_distance(node, size_), size_ - node);
     // A leaf sends from where its block is.
-    std::byte* blocks = node == 0 ? bytes_of(out) : width == 1 ? nullptr : scratch(width * bytes);
+    std::byte* blocks = node == 0 ? at_byte(out, 0) : width == 1 ? nullptr : scratch(width * bytes);
     const auto place = [&](std::uint32_t at_node) {
         return blocks + (node == 0 ? (root + at_node) % size_ : at_node - node) * bytes;
     };
@@ -176,7 +169,7 @@ Result<void> TcpGroup::scatter(const Operation& what) {
     if (bytes == 0) return {};
     if (size_ > kMeshRanksMax) return scatter_tree(what.in, what.out, bytes, what.root);
     if (rank_ != what.root) return receive(what.root, what.out, bytes);
-    const std::byte* const parts = bytes_of(what.in);
+    const std::byte* const parts = at_byte(what.in, 0);
     const std::byte* const own = parts + rank_ * bytes;
     if (own != what.out) std::memcpy(what.out, own, bytes);
     for (std::uint32_t step = 1; step < size_; ++step)
@@ -190,9 +183,9 @@ Result<void> TcpGroup::scatter_tree(const void* in, void* out, std::size_t bytes
     const std::uint32_t wrap = size_ - root;
     std::uint32_t distance = parent_distance(node, size_);
     const std::uint32_t width = std::min(distance, size_ - node);
-    std::byte* blocks = node == 0 ? nullptr : width == 1 ? bytes_of(out) : scratch(width * bytes);
+    std::byte* blocks = node == 0 ? nullptr : width == 1 ? at_byte(out, 0) : scratch(width * bytes);
     const auto place = [&](std::uint32_t at_node) -> const std::byte* {
-        return node == 0 ? bytes_of(in) + (root + at_node) % size_ * bytes
+        return node == 0 ? at_byte(in, 0) + (root + at_node) % size_ * bytes
                          : blocks + (at_node - node) * bytes;
     };
     if (node != 0) {
