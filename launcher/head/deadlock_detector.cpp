@@ -122,8 +122,9 @@ void DeadlockDetector::waits(HostId host, std::vector<RankWait> waits, Deadline 
     }
 }
 
-void DeadlockDetector::rank_ended(Rank rank, std::int64_t pid, MpiUse mpi) {
+void DeadlockDetector::rank_ended(Rank rank, std::int64_t pid, MpiUse mpi, Deadline now) {
     ended_[rank] = pid;
+    last_ended_ = now;
     if (mpi == MpiUse::none || mpi == MpiUse::initialized) left_mpi_[rank] = mpi;
 }
 
@@ -187,9 +188,11 @@ std::optional<std::string> DeadlockDetector::hopeless(
         who_for_what(by_thing(waits).front(), "waits", "wait"), ranks_);
 }
 
-/// The verdict that every rank has ended or waits, so that none can bring what the others wait for.
-std::optional<std::string> DeadlockDetector::deserted(
-    const std::vector<const Waiting*>& certain) const {
+/// The verdict that every rank has ended or waits, so that none can bring what the others wait for. Ranks that
+/// have met and ended within a heartbeat are known to have ended before it is known that nobody waits any more.
+std::optional<std::string> DeadlockDetector::deserted(const std::vector<const Waiting*>& certain,
+                                                      Deadline now) const {
+    if (now - last_ended_ < kCertain) return std::nullopt;
     // This is called whenever a rank ends, so it looks at all ranks only if the numbers match.
     if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
@@ -252,7 +255,7 @@ std::optional<std::string> DeadlockDetector::late(Deadline now, milliseconds lim
 std::optional<std::string> DeadlockDetector::in_vain(Deadline now) const {
     const auto certain = meeting(now, kCertain);
     if (auto text = hopeless(certain)) return text;
-    if (auto text = deserted(certain)) return text;
+    if (auto text = deserted(certain, now)) return text;
     if (auto text = two_libraries(certain)) return text;
     return left_mpi();
 }

@@ -32,7 +32,7 @@ public:
     /// where they are known.
     void waits(HostId host, std::vector<RankWait> waits, Deadline now);
     /// A rank has ended by itself.
-    void rank_ended(Rank rank, std::int64_t pid, MpiUse mpi);
+    void rank_ended(Rank rank, std::int64_t pid, MpiUse mpi, Deadline now);
     /// A rank has called MPI_Init: now every one has to call that, and MPI_Finalize.
     void mpi_used() { mpi_used_ = true; }
     /// A rank has called MPI_Comm_spawn, and was told that it cannot have that.
@@ -60,7 +60,8 @@ private:
     std::vector<const Waiting*> meeting(Deadline now, std::chrono::milliseconds at_least) const;
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
     std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
-    std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
+    std::optional<std::string> deserted(const std::vector<const Waiting*>& certain,
+                                        Deadline now) const;
     std::optional<std::string> two_libraries(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;
@@ -75,6 +76,7 @@ private:
     std::optional<std::chrono::milliseconds> limit_;
     std::map<HostId, std::vector<Waiting>> waits_;  ///< by host
     std::map<Rank, std::int64_t> ended_;            ///< by rank: its pid
+    Deadline last_ended_{};                         ///< the last of them
     bool mpi_used_ = false;
     std::map<Rank, MpiUse> left_mpi_;  ///< by rank: ended without MPI_Finalize
     std::set<Rank> spawn_refused_;

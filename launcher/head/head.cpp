@@ -482,7 +482,8 @@ void Head::rank_exited(HostId host, const Exited& exited) {
         log::info("rank {} {}", exited.rank, ending_text(exited));
     }
     if (assigner_->defer_failure(host, exited)) return;
-    if (exited.sent_signal == 0) deadlocks_.rank_ended(exited.rank, exited.pid, exited.mpi);
+    if (exited.sent_signal == 0)
+        deadlocks_.rank_ended(exited.rank, exited.pid, exited.mpi, Clock::now());
     job_.rank_exited(host, exited);
     if (auto left = deadlocks_.left_mpi()) job_.left_mpi(std::move(*left));
     watch_waits();

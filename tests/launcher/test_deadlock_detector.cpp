@@ -37,8 +37,9 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
-    watch.rank_ended(Rank{3}, 43, MpiUse::none);
-    const auto verdict = watch.look(kStart + 5s);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart + 5s);
+    CHECK_FALSE(watch.look(kStart + 6s).has_value());  // that they have met may be under way
+    const auto verdict = watch.look(kStart + 7s);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
     CHECK_FALSE(verdict->hangs);  // the cause is known, and the ranks' stacks are of no use
@@ -51,7 +52,7 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
     DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
-    watch.rank_ended(Rank{3}, 43, MpiUse::none);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 9s);
     CHECK_FALSE(watch.look(kStart + 9s + 500ms).has_value());  // its end may be under way
@@ -60,7 +61,7 @@ TEST_CASE("a rank that has ended is no reason while another one does not wait", 
 
 TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
     DeadlockDetector watch = four_ranks();
-    watch.rank_ended(Rank{3}, 43, MpiUse::none);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart);
     watch.waits(HostId{0},
                 {at_start(Rank{0}), at_start(Rank{0}), at_start(Rank{1}), at_start(Rank{3})},
                 kStart);
@@ -75,7 +76,7 @@ TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     wait.starting = false;
     watch.waits(HostId{0}, {wait}, kStart);
     for (const std::uint32_t rank : {0, 2, 3})
-        watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::none);
+        watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::none, kStart);
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
     CHECK(watch.describe() == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
 }
@@ -139,7 +140,7 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
 
 TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]") {
     DeadlockDetector watch = four_ranks();
-    watch.rank_ended(Rank{3}, 43, MpiUse::none);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart);
     CHECK_FALSE(watch.look(kStart).has_value());
     watch.mpi_used();
     auto verdict = watch.look(kStart);
@@ -149,9 +150,9 @@ TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]"
           "rank 3 on s2 (pid 43) ended without MPI_Init, which other ranks have called");
     watch.begin(4);
     watch.mpi_used();
-    watch.rank_ended(Rank{1}, 41, MpiUse::finalized);
+    watch.rank_ended(Rank{1}, 41, MpiUse::finalized, kStart);
     CHECK_FALSE(watch.look(kStart).has_value());
-    watch.rank_ended(Rank{0}, 40, MpiUse::initialized);
+    watch.rank_ended(Rank{0}, 40, MpiUse::initialized, kStart);
     verdict = watch.look(kStart);
     REQUIRE(verdict.has_value());
     CHECK(verdict->text ==
@@ -162,8 +163,8 @@ TEST_CASE("nobody waits for the last rank to call MPI_Finalize", "[waits]") {
     DeadlockDetector watch = four_ranks();
     watch.mpi_used();
     for (const std::uint32_t rank : {0, 1, 2})
-        watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::finalized);
-    watch.rank_ended(Rank{3}, 43, MpiUse::initialized);
+        watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::finalized, kStart);
+    watch.rank_ended(Rank{3}, 43, MpiUse::initialized, kStart);
     CHECK_FALSE(watch.look(kStart).has_value());
 }
 
@@ -174,7 +175,7 @@ TEST_CASE("ranks that wait for different things are told each with its own", "[w
     CHECK(watch.look(kStart + 10s).value().text ==
           "ranks 0, 2 have waited 10 s for PMIx, and rank 1 for a key; not there: rank 3 on s2");
     watch.begin(4);
-    watch.rank_ended(Rank{3}, 43, MpiUse::finalized);
+    watch.rank_ended(Rank{3}, 43, MpiUse::finalized, kStart);
     watch.waits(HostId{0}, {at_start(Rank{0}, "a"), at_start(Rank{1}, "b")}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{2}, "b")}, kStart);
     CHECK(watch.look(kStart + 2s).value().text ==
@@ -240,7 +241,7 @@ TEST_CASE("a refused MPI_Comm_spawn is told again while its rank runs, and never
           "ranks 0, 2 were refused MPI_Comm_spawn 1 min ago and still run; if nothing goes on, end "
           "the job and start all ranks at once, with -np");
     CHECK_FALSE(watch.look(kStart + 119s).has_value());
-    watch.rank_ended(Rank{2}, 42, MpiUse::finalized);
+    watch.rank_ended(Rank{2}, 42, MpiUse::finalized, kStart);
     const auto second = watch.look(kStart + 121s);
     REQUIRE(second.has_value());
     CHECK(second->text.starts_with("rank 0 was refused MPI_Comm_spawn 2 min ago and still runs;"));
@@ -248,7 +249,7 @@ TEST_CASE("a refused MPI_Comm_spawn is told again while its rank runs, and never
     CHECK(watch.look(kStart + 1h).value().text.find(" 60 min ago ") != std::string::npos);
     CHECK_FALSE(watch.look(kStart + 64min - 1s).has_value());  // what was missed is not made up for
     CHECK(watch.look(kStart + 64min).has_value());
-    watch.rank_ended(Rank{0}, 40, MpiUse::finalized);
+    watch.rank_ended(Rank{0}, 40, MpiUse::finalized, kStart);
     CHECK_FALSE(watch.look(kStart + 24h).has_value());
 }
 

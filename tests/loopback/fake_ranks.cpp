@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "tests/worker/stores/tcp_store_bytes.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,6 +21,26 @@ std::string value_of(const std::vector<std::string>& env, std::string_view name)
         if (variable.starts_with(name) && variable[name.size()] == '=')
             return variable.substr(name.size() + 1);
     return {};
+}
+
+std::string horovod_put(std::string_view key, std::string_view value) {
+    return fmt::format("PUT /global/{} HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", key, value.size(),
+                       value);
+}
+
+std::string torch_key(std::uint32_t rank) {
+    return fmt::format("/default_pg/0//cpu//0/rank_{}", rank);
+}
+
+/// Says where a rank is, and waits until all that it counts have said it.
+std::string torch_meeting(pid_t pid, std::uint32_t rank, std::uint32_t counts) {
+    constexpr int kSet = 1, kWait = 6, kPing = 13;
+    std::string bytes = torch::kValidate + torch::op(kPing) +
+                        torch::number(static_cast<std::uint32_t>(pid)) +
+                        torch::op(kSet, {torch_key(rank), "here"}) + torch::op(kWait) +
+                        torch::number<std::uint64_t>(counts);
+    for (std::uint32_t each = 0; each < counts; ++each) bytes += torch::text(torch_key(each));
+    return bytes;
 }
 
 }  // namespace
@@ -74,6 +95,7 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
     const auto life = rank.script.life;
     const int code = rank.script.code;
     const int signal = rank.script.signal;
+    const bool meets = rank.script.meets != RankScript::Meets::nobody;
     if (rank.script.elastic) {
         Hello hello;
         hello.generation = request.generation;
@@ -83,16 +105,17 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
                                 value_of(request.command.env, "DTRUN_SOCKET")));
     }
     ranks_.emplace(pid, std::move(rank));
+    if (meets) tasks_.spawn(meet(pid, request.command.env));
     // Programs are executed after a moment, one sooner than the other.
     const std::chrono::microseconds delay(random_() % 3'000);
     auto executed = std::make_shared<Timer>(executor_, delay);
-    executed->async_wait([this, executed, started, life, code, signal, pid,
+    executed->async_wait([this, executed, started, life, code, signal, pid, meets,
                           alive = std::weak_ptr(alive_),
                           made = std::make_shared<Start>(std::move(start))](auto) {
         if (!alive.lock() || vanished_) return;
         started(std::move(*made));
         // A stop_all() before this has already decided how the rank ends.
-        if (ranks_.contains(pid) && ranks_[pid].sent_signal == 0)
+        if (!meets && ranks_.contains(pid) && ranks_[pid].sent_signal == 0)
             end_after(pid, life, code, signal);
     });
 }
@@ -163,8 +186,66 @@ asio::awaitable<void> FakeRanks::rejoin(pid_t pid, std::uint64_t generation) {
     if (found != ranks_.end()) found->second.link->send(encode(Rejoin{generation}));
 }
 
+/// \return what the store on this host says, so many bytes at least; empty if it hangs up
+asio::awaitable<std::string> FakeRanks::ask_store(pid_t pid, std::uint16_t port,
+                                                  std::string request, std::size_t bytes_min) {
+    const auto socket = std::make_shared<tcp::socket>(executor_);
+    boost::system::error_code error;
+    socket->connect({asio::ip::address_v4::loopback(), port}, error);
+    ranks_.at(pid).store = socket;
+    const auto bytes = asio::buffer(request);
+    co_await asio::async_write(*socket, bytes, use_tuple);
+    std::string answer;
+    const auto room = asio::dynamic_buffer(answer);
+    const auto enough = asio::transfer_at_least(bytes_min);
+    const auto [failed, size] = co_await asio::async_read(*socket, room, enough, use_tuple);
+    co_return failed ? std::string() : answer;
+}
+
+/// What dist.init_process_group() and hvd.init() say to the stores of their frameworks.
+asio::awaitable<void> FakeRanks::meet(pid_t pid, std::vector<std::string> env) {
+    const RankScript script = ranks_.at(pid).script;
+    Timer timer(executor_, script.import);
+    co_await timer.async_wait(use_tuple);
+    if (!ranks_.contains(pid) || tasks_.stopping()) co_return;
+    const bool torch = script.meets == RankScript::Meets::torch;
+    const std::uint32_t rank = std::to_underlying(ranks_.at(pid).rank);
+    const auto number_in = [&env](std::string_view name) {
+        return static_cast<std::uint32_t>(std::stoul(value_of(env, name)));
+    };
+    const std::uint32_t size = number_in(torch ? "WORLD_SIZE" : "HOROVOD_SIZE");
+    const std::uint32_t counts = script.counts == 0 ? size : script.counts;
+    const auto port = static_cast<std::uint16_t>(
+        number_in(torch ? "MASTER_PORT" : "HOROVOD_GLOO_RENDEZVOUS_PORT"));
+    std::string request;
+    if (torch)
+        request = torch_meeting(pid, rank, counts);
+    else
+        request = horovod_put(fmt::format("rank_{}", rank), "here");
+    const std::size_t answer_bytes = torch ? 5 : 1;  // of PING and of WAIT
+    const std::string met = co_await ask_store(pid, port, std::move(request), answer_bytes);
+    if (!ranks_.contains(pid) || met.empty()) co_return;
+    bool refused = false;
+    if (!torch) {  // Gloo's address for each other rank
+        constexpr std::size_t kAddressBytes = 136;
+        request = horovod_put(std::to_string(rank), std::string((counts - 1) * kAddressBytes, 'a'));
+        const std::string said = co_await ask_store(pid, port, std::move(request), 1);
+        refused = said.find(" 200 ") == std::string::npos;
+    }
+    const auto found = ranks_.find(pid);
+    if (found == ranks_.end() || found->second.sent_signal != 0) co_return;
+    if (refused) co_return end_after(pid, script.reaction, 0, SIGABRT);
+    end_after(pid, script.life, script.code, script.signal);
+}
+
 bool FakeRanks::may_end(const Running& rank) const {
     return !rank.script.elastic || (rank.has_place && is_complete_(rank.generation));
+}
+
+void FakeRanks::hang_up(Running& rank) {
+    if (rank.link) rank.link->close();
+    boost::system::error_code ignored;
+    if (rank.store) rank.store->close(ignored);
 }
 
 void FakeRanks::ended(pid_t pid, int code, int signal) {
@@ -172,7 +253,7 @@ void FakeRanks::ended(pid_t pid, int code, int signal) {
     if (found == ranks_.end()) return;
     if (signal == 0 && code == 0 && found->second.sent_signal == 0 && !may_end(found->second))
         return end_after(pid, kMissing, code, signal);
-    if (found->second.link) found->second.link->close();
+    hang_up(found->second);
     Exited exited;
     exited.generation = found->second.generation;
     exited.rank = found->second.rank;
@@ -267,15 +348,13 @@ void FakeRanks::look_whether_gone() {
 
 void FakeRanks::vanish() {
     vanished_ = true;
-    for (auto& [pid, rank] : ranks_)
-        if (rank.link) rank.link->close();
+    for (auto& [pid, rank] : ranks_) hang_up(rank);
     ranks_.clear();
     gone_ = nullptr;
 }
 
 asio::awaitable<void> FakeRanks::join() {
-    for (auto& [pid, rank] : ranks_)
-        if (rank.link) rank.link->close();
+    for (auto& [pid, rank] : ranks_) hang_up(rank);
     tasks_.stop();
     co_await tasks_.join();
 }

@@ -32,7 +32,10 @@ struct RankScript {
     /// It is a program of dtrun's client that can live through several worlds. It does not end by itself
     /// while one of its world is missing.
     bool elastic = false;
-    std::chrono::milliseconds import{0};  ///< until it says hello then
+    /// A framework in whose store it meets the others. Its life begins when it has.
+    enum class Meets { nobody, torch, horovod } meets = Meets::nobody;
+    std::uint32_t counts = 0;             ///< ranks, where it was told another number
+    std::chrono::milliseconds import{0};  ///< until it says hello, or comes to the others
 };
 
 /// Runs the ranks of a simulated host: no processes, but timers and real pipes.
@@ -90,13 +93,18 @@ private:
         std::unique_ptr<Timer> ends;
         std::string agent;  ///< DTRUN_AGENT
         std::shared_ptr<Link> link;
-        bool has_place = false;  ///< and does not ask for another one
+        std::shared_ptr<tcp::socket> store;  ///< of its framework
+        bool has_place = false;              ///< and does not ask for another one
     };
     asio::awaitable<void> be_elastic(pid_t pid, Hello hello, std::chrono::milliseconds import,
                                      std::string socket);
     asio::awaitable<void> rejoin(pid_t pid, std::uint64_t generation);
+    asio::awaitable<void> meet(pid_t pid, std::vector<std::string> env);
+    asio::awaitable<std::string> ask_store(pid_t pid, std::uint16_t port, std::string request,
+                                           std::size_t bytes_min);
     Result<void> told(pid_t pid, const FrameView& frame);
     bool may_end(const Running& rank) const;
+    static void hang_up(Running& rank);
     void write_output(Running& rank);
     void end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal);
     void ended(pid_t pid, int code, int signal);

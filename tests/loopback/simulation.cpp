@@ -407,7 +407,8 @@ agent::AgentParts World::agent_parts(HostId host) {
         return ranks;
     };
     parts.make_services = [this, host](const agent::ServiceParts& needed) {
-        agent::Services services;
+        const bool has_framework = spec_.contracts != std::vector<std::string>{"none"};
+        agent::Services services = has_framework ? agent::make_services(needed) : agent::Services{};
         const auto found = script_.hosts.find(host);
         if (found != script_.hosts.end() && !found->second.warns.empty())
             services.push_back(std::make_unique<Warns>(needed.tell_head, found->second.warns));
