@@ -45,12 +45,13 @@ class Assigner {
 public:
     virtual ~Assigner() = default;
 
-    /// Carries the ranks' requests, fences and heartbeats.
-    virtual Exchange& exchange() = 0;
-    virtual void exchanged() {}  ///< exchange() has been given a frame
-    virtual void to_root(FrameType type, std::string_view payload) = 0;
+    /// The ranks' requests, fences and heartbeats, as an agent sends them. Errc: invalid_input (it is to be cut off)
+    virtual Result<void> exchange(PeerId agent, const FrameView& frame) = 0;
+    virtual void agent_came(PeerId) {}
+    virtual void agent_went(PeerId) {}  ///< also of one that has not come
     /// The destination of agents' frames if it can be full, else nullptr.
     virtual Backpressure* towards() { return nullptr; }
+    virtual void signalled(int) {}  ///< the user stops this process (SIGTSTP), or lets it go on
 
     /// The job has this host, with so many slots, or 0 if it may not use it any more. Only in elastic jobs.
     virtual void listed(HostId, std::uint32_t) {}

@@ -4,6 +4,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/milliseconds.h"
+#include "launcher/head/agent_session.h"
 #include "launcher/head/job_policy.h"
 #include "rendezvous/job/rank_end.h"
 #include "rendezvous/wire/exchange_messages.h"
@@ -38,9 +39,9 @@ std::string cause_text(const JobOutcome& outcome) {
 
 }  // namespace
 
-DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
-    : context_(std::move(context)), relay_(outbox), tasks_(context_.executor) {
-    relay_.set_resendable();
+DaemonAssigner::DaemonAssigner(JobContext context)
+    : context_(std::move(context)), tasks_(context_.executor) {
+    context_.agents.on<Heard>([this](HostId, const Heard&) { agent_knows_ = true; });
     context_.agents.on<ResetStatus>([this](HostId host, const ResetStatus& news) {
         connections_reset(context_.hosts.name(host), news);
     });
@@ -60,8 +61,21 @@ DaemonAssigner::DaemonAssigner(JobContext context, Outbox& outbox)
         });
 }
 
-void DaemonAssigner::to_root(FrameType type, std::string_view payload) {
-    if (daemon_link_) daemon_link_->send(type, payload);
+/// What is not passed on the agent says again once it knows that the daemon is there.
+Result<void> DaemonAssigner::exchange(PeerId, const FrameView& frame) {
+    if (frame.type == FrameType::heartbeat) {
+        const auto heartbeat = decode<Heartbeat>(frame.payload);
+        if (!heartbeat) return std::unexpected(heartbeat.error());
+        progress_ = *heartbeat;
+    } else if (agent_knows_) {
+        daemon_link_->send(frame.type, frame.payload);
+    }
+    return {};
+}
+
+void DaemonAssigner::signalled(int signal) {
+    if (daemon_link_)
+        daemon_link_->send(FrameType::signal, payload_of(encode(SignalRanks{signal})));
 }
 
 void DaemonAssigner::entered(HostId, Member member) {
@@ -111,7 +125,7 @@ void DaemonAssigner::begin_generation(const Assign& assign) {
     context_.output.renumber();
     context_.waits.begin(assign.world_size);
     context_.job.begin(PerHost<std::uint32_t>{ranks});
-    relay_.begin(assign.generation, ranks);
+    progress_ = {};
     context_.hosts.send(kOwnHost, encode(assign));
     context_.input.start();
 }
@@ -140,12 +154,15 @@ void DaemonAssigner::daemon_stopped(const Stop& stop) {
 }
 
 Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
-    return relay_.from_root(frame);
+    AgentSession* const agent = context_.hosts[kOwnHost].session;
+    if (agent != nullptr) agent->link().send_soon(frame.type, frame.payload);
+    return {};
 }
 
 void DaemonAssigner::daemon_is_back() {
     was_there_ = true;
-    relay_.resend();
+    agent_knows_ = false;
+    context_.hosts.send(kOwnHost, encode(Heard{}));
 }
 
 bool DaemonAssigner::is_full() const {
@@ -154,10 +171,6 @@ bool DaemonAssigner::is_full() const {
 
 asio::awaitable<void> DaemonAssigner::room() {
     if (daemon_link_) co_await daemon_link_->room();
-}
-
-Heartbeat DaemonAssigner::progress() {
-    return relay_.summary();
 }
 
 void DaemonAssigner::daemon_lost(const Error& why) {

@@ -3,7 +3,6 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/daemon_link.h"
-#include "rendezvous/exchange/relay.h"
 #include "rendezvous/wire/router.h"
 
 #include <memory>
@@ -16,10 +15,10 @@ namespace dtrun::head {
 /// what the agent says of its ranks. The daemon decides; this head only shows what becomes of the ranks here.
 class DaemonAssigner final : public Assigner, private DaemonLinkEvents, private Backpressure {
 public:
-    DaemonAssigner(JobContext context, Outbox& outbox);
+    explicit DaemonAssigner(JobContext context);
 
-    Exchange& exchange() override { return relay_; }
-    void to_root(FrameType type, std::string_view payload) override;
+    Result<void> exchange(PeerId agent, const FrameView& frame) override;
+    void signalled(int signal) override;
     Backpressure* towards() override { return this; }
     void entered(HostId host, Member member) override;
     void lost(HostId, const std::string&) override {}
@@ -41,15 +40,17 @@ private:
     void daemon_stopped(const Stop& stop) override;
     Result<void> daemon_exchanged(const FrameView& frame) override;
     void daemon_is_back() override;
-    Heartbeat progress() override;
+    Heartbeat progress() override { return progress_; }
     void daemon_lost(const Error& why) override;
     bool is_full() const override;  ///< of the connection to the daemon
     asio::awaitable<void> room() override;
     void tell(std::uint64_t generation, const std::string& news);
 
     JobContext context_;
-    Relay relay_;
-    Router<> orders_;                          ///< of the daemon
+    Router<> orders_;  ///< of the daemon
+    /// Whether the agent knows of the connection to the daemon: what it sent before, it says once more.
+    bool agent_knows_ = false;
+    Heartbeat progress_;                       ///< of the ranks, as the agent has told of it
     bool was_there_ = false;                   ///< the daemon, at some time
     std::unique_ptr<DaemonLink> daemon_link_;  ///< once the agent is ready
     Member member_;                            ///< the host, as its agent has described it

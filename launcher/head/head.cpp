@@ -146,13 +146,11 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
               [this] { end_by(SIGPIPE); }),
       debugger_(io.get_executor(), hosts, router_.hosts,
                 [this](std::string_view text) { output_.message(text); }),
-      sessions_(
-          io.get_executor(), router_, hosts,
-          [this](AgentSession& agent, const Error& why) { agent_closed(agent, why); },
-          [this](FrameType type, std::string_view payload) { assigner_->to_root(type, payload); }),
+      sessions_(io.get_executor(), router_, hosts,
+                [this](AgentSession& agent, const Error& why) { agent_closed(agent, why); }),
       over_(io, Timer::time_point::max()) {
     if (spec.daemon)
-        assigner_ = std::make_unique<DaemonAssigner>(context(), sessions_);
+        assigner_ = std::make_unique<DaemonAssigner>(context());
     else
         assigner_ = std::make_unique<OwnAssigner>(context(), sessions_);
     subscribe();
@@ -166,7 +164,7 @@ void Head::subscribe() {
     connections.on<RelayLost>(this, &Head::relay_lost);
     for (const FrameType type : kExchangedUpwards)
         connections.on(type, [this, type](AgentSession& agent, std::string_view payload) {
-            return exchanged(agent, {type, payload});
+            return assigner_->exchange(agent.peer(), {type, payload});
         });
     auto& hosts = router_.hosts;
     hosts.on<Started>(this, &Head::ranks_started);
@@ -390,7 +388,7 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
     state.machine = join.machine;
     if (!relayed) {
         agent.set_host(host);
-        assigner_->exchange().add_peer(agent.peer(), PeerKind::subtree, kNoRank);
+        assigner_->agent_came(agent.peer());
     }
     for (const auto& starter : starters_) starter->look();
     Member member;
@@ -613,7 +611,7 @@ void Head::agent_done(HostId host, const Done& done) {
     inspector_.host_gone(host);
     AgentSession* session = std::exchange(state.session, nullptr);
     if (session != nullptr && !state.relayed) {
-        assigner_->exchange().remove_peer(session->peer());
+        assigner_->agent_went(session->peer());
         sessions_.close(*session);
     }
     job_.host_done(host, done.orphans);
@@ -623,12 +621,6 @@ void Head::agent_done(HostId host, const Done& done) {
     }
     assigner_->left(host);
     decide();
-}
-
-Result<void> Head::exchanged(AgentSession& agent, const FrameView& frame) {
-    const auto done = assigner_->exchange().from_peer(agent.peer(), frame, Clock::now());
-    assigner_->exchanged();
-    return done;
 }
 
 void Head::relay_lost(AgentSession& relay, const RelayLost& lost) {
@@ -641,7 +633,7 @@ void Head::agent_lost(HostId host, const std::string& why) {
 }
 
 void Head::agent_closed(AgentSession& agent, const Error& why) {
-    assigner_->exchange().remove_peer(agent.peer());
+    assigner_->agent_went(agent.peer());
     sessions_.close(agent);
     if (!agent.host())
         return log::info("an agent at {} has not joined: {}", agent.peer_address(), why.message);
@@ -688,12 +680,12 @@ void Head::signalled(int signal) {
         case SIGCONT:
             suspending_ = false;
             hosts_.send_to_all(frame);
-            assigner_->to_root(FrameType::signal, payload_of(frame));
+            assigner_->signalled(signal);
             if (terminal_rank_ == TerminalRank::runs) attach_terminal();  // in the foreground again
             return stdin_.resume();
         case SIGTSTP:
             hosts_.send_to_all(frame);
-            assigner_->to_root(FrameType::signal, payload_of(frame));
+            assigner_->signalled(signal);
             if (!std::exchange(suspending_, true)) tasks_.spawn(stop_ourselves());
             return;
         default:

@@ -88,7 +88,6 @@ private:
     // What agents say, as far as no other part receives it.
     void subscribe();
     Result<void> agent_joined(AgentSession& agent, Join join);
-    Result<void> exchanged(AgentSession& agent, const FrameView& frame);
     void relay_lost(AgentSession& relay, const RelayLost& lost);
     void agent_closed(AgentSession& agent, const Error& why);
     void agent_lost(HostId host, const std::string& why);

@@ -263,11 +263,13 @@ void OwnAssigner::tell_change(const std::optional<Membership::Warning>& warning)
     context_.hosts.send_to_all(encode(notice_.make(notice)));
 }
 
-void OwnAssigner::exchanged() {
+Result<void> OwnAssigner::exchange(PeerId agent, const FrameView& frame) {
+    const auto done = hub_.from_peer(agent, frame, Clock::now());
     hub_timer_.look();
-    if (!is_elastic()) return;
+    if (!is_elastic()) return done;
     if (const auto notice = notice_.look(hub_.progress(), Clock::now()))
         context_.hosts.send_to_all(encode(*notice));
+    return done;
 }
 
 /// Starts processes for a world that begins when they are there.

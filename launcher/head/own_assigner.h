@@ -23,9 +23,9 @@ class OwnAssigner final : public Assigner {
 public:
     OwnAssigner(JobContext context, Outbox& outbox);
 
-    Exchange& exchange() override { return hub_; }
-    void exchanged() override;
-    void to_root(FrameType, std::string_view) override {}  // this head is the root
+    Result<void> exchange(PeerId agent, const FrameView& frame) override;
+    void agent_came(PeerId agent) override { hub_.add_peer(agent, PeerKind::subtree, kNoRank); }
+    void agent_went(PeerId agent) override { hub_.remove_peer(agent); }
     void listed(HostId host, std::uint32_t slots) override;
     void left(HostId host) override;
     void entered(HostId host, Member member) override;

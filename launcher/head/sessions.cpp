@@ -5,13 +5,8 @@
 namespace dtrun::head {
 
 Sessions::Sessions(asio::any_io_executor executor, AgentRouter& router, const Hosts& hosts,
-                   std::function<void(AgentSession&, const Error&)> closed,
-                   std::function<void(FrameType, std::string_view)> to_root)
-    : router_(router),
-      hosts_(hosts),
-      closed_(std::move(closed)),
-      to_root_(std::move(to_root)),
-      tasks_(std::move(executor)) {
+                   std::function<void(AgentSession&, const Error&)> closed)
+    : router_(router), hosts_(hosts), closed_(std::move(closed)), tasks_(std::move(executor)) {
     router.connections.on(FrameType::relayed, [](AgentSession& relay, std::string_view payload) {
         return relay.relayed(payload);
     });

@@ -21,11 +21,9 @@ namespace dtrun::head {
 /// destruction. A session stays in memory when its connection has ended.
 class Sessions final : public Outbox {
 public:
-    /// \param closed   called when an agent's connection has ended, as it should after `done`; not after close()
-    /// \param to_root  sends a frame towards the root
+    /// \param closed  called when an agent's connection has ended, as it should after `done`; not after close()
     Sessions(asio::any_io_executor executor, AgentRouter& router, const Hosts& hosts,
-             std::function<void(AgentSession&, const Error& why)> closed,
-             std::function<void(FrameType, std::string_view)> to_root);
+             std::function<void(AgentSession&, const Error& why)> closed);
 
     /// Serves a connection that has proved to be of this job.
     /// \param towards  as Link::serve()'s
@@ -40,7 +38,7 @@ public:
     void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
     void share_with_peer(PeerId peer, FrameType type, std::string_view payload,
                          const SharedBytes& rest) override;
-    void to_root(FrameType type, std::string_view payload) override { to_root_(type, payload); }
+    void to_root(FrameType, std::string_view) override {}  // the Exchange is the root
 
     asio::awaitable<void> join();  ///< closes everything
 
@@ -50,7 +48,6 @@ private:
     const AgentRouter& router_;
     const Hosts& hosts_;
     std::function<void(AgentSession&, const Error&)> closed_;
-    std::function<void(FrameType, std::string_view)> to_root_;
     std::list<AgentSession> sessions_;
     std::map<PeerId, AgentSession*> open_;
     PeerId last_peer_ = 0;

@@ -354,6 +354,7 @@ std::map<Rank, Relay::Step> Relay::steps() const {
 }
 
 void Relay::resend() {
+    resendable_ = true;
     std::map<std::uint64_t, const Bytes*> in_order;
     for (const auto& [key, request] : unanswered_) in_order[request.number] = &request.payload;
     for (const auto& [number, payload] : in_order) outbox_.to_root(FrameType::request, *payload);

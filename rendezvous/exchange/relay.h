@@ -46,10 +46,9 @@ public:
         std::chrono::duration<double> span{};  ///< zero: not known yet
     };
     std::map<Rank, Step> steps() const;
-    /// To be called after a reconnect to the root: sends unanswered requests and fences again.
+    /// The root can be reached, for the first time or again. Sends unanswered requests and fences again, and keeps
+    /// those to come until they are answered.
     void resend();
-    /// Keeps requests and fences until they are answered, for resend().
-    void set_resendable() { resendable_ = true; }
 
 private:
     using FenceKey = FenceTable::Key;

@@ -115,7 +115,7 @@ public:
             Node& node = nodes_[i];
             node.box = std::make_unique<NodeBox>(*this, i);
             node.relay = std::make_unique<Relay>(*node.box);
-            node.relay->set_resendable();
+            node.relay->resend();
             node.relay->begin(1, ranks_each);
             connect(i);
             for (std::uint32_t local = 0; local < ranks_each; ++local) {
@@ -598,7 +598,7 @@ TEST_CASE("who watches a key over the end of a generation misses nothing", "[exc
 TEST_CASE("that a rank gives up is said again after the connection was lost", "[exchange]") {
     Kept out;
     Relay relay(out);
-    relay.set_resendable();
+    relay.resend();
     relay.begin(1, 2);
     relay.add_peer(0, PeerKind::rank, Rank{0});
     REQUIRE(give(relay, 0, Fence{1, "f", 0, 1, {}}));
@@ -624,7 +624,7 @@ TEST_CASE("that a rank gives up is said again after the connection was lost", "[
 TEST_CASE("requests are sent again in the order in which they came, whoever asked", "[exchange]") {
     Kept out;
     Relay relay(out);
-    relay.set_resendable();
+    relay.resend();
     relay.begin(1, 1);
     relay.add_peer(0, PeerKind::rank, Rank{0});
     const auto ask = [&relay](std::uint64_t client, std::uint64_t id) {

@@ -26,7 +26,7 @@ public:
         PeerId peer = 0;
     };
 
-    /// \param served  by a daemon: each host has a head between its relay and the hub, and links may break
+    /// \param served  by a daemon: links may break
     Tree(std::uint32_t hosts, std::uint32_t ranks_each, bool served = false)
         : ranks_each_(ranks_each), hub_(root_, options(served)) {
         hub_.begin(1, hosts * ranks_each);
@@ -36,11 +36,7 @@ public:
             Host& host = *hosts_.back();
             host.link = i;
             host.relay.begin(1, ranks_each);
-            if (!served) continue;
-            host.head = std::make_unique<Host>();
-            host.head->relay.set_resendable();
-            host.head->relay.begin(1, ranks_each);
-            host.head->relay.add_peer(0, PeerKind::subtree, kNoRank);
+            if (served) host.relay.resend();
         }
         last_link_ = hosts;
     }
@@ -51,7 +47,8 @@ public:
         hub_.remove_peer(host.link, now_);
         host.link = last_link_++;
         hub_.add_peer(host.link, PeerKind::subtree, kNoRank);
-        host.head->relay.resend();
+        host.up.clear();  // what is under way is said again
+        host.relay.resend();
         deliver();
     }
 
@@ -143,8 +140,7 @@ private:
         }
         std::map<PeerId, std::vector<Frame>> told;
         std::deque<Frame> up;
-        PeerId link = 0;             ///< what the hub knows it by
-        std::unique_ptr<Host> head;  ///< of `dtrun join`, if the job is a daemon's
+        PeerId link = 0;  ///< what the hub knows it by
         Relay relay{*this};
     };
     struct Root final : Outbox {
@@ -173,21 +169,13 @@ private:
             for (const auto& host : hosts_) {
                 moved |= !host->up.empty();
                 for (const auto& [type, payload] : std::exchange(host->up, {}))
-                    check(host->head ? host->head->relay.from_peer(0, {type, payload}, now_)
-                                     : hub_.from_peer(host->link, {type, payload}, now_));
-                if (!host->head) continue;
-                moved |= !host->head->up.empty() || !host->head->told[0].empty();
-                for (const auto& [type, payload] : std::exchange(host->head->up, {}))
                     check(hub_.from_peer(host->link, {type, payload}, now_));
-                for (const auto& [type, payload] : std::exchange(host->head->told[0], {}))
-                    check(host->relay.from_root({type, payload}));
             }
             moved |= !root_.down.empty();
             for (const auto& [peer, frame] : std::exchange(root_.down, {}))
                 for (const auto& host : hosts_) {
                     if (host->link != peer) continue;
-                    Relay& relay = host->head ? host->head->relay : host->relay;
-                    check(relay.from_root({frame.first, frame.second}));
+                    check(host->relay.from_root({frame.first, frame.second}));
                 }
         }
     }

@@ -6,6 +6,7 @@
 #include "base/loop/net.h"
 #include "base/soft_limits.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/output_messages.h"
@@ -429,6 +430,7 @@ void Agent::subscribe() {
     router_.on<QueryCommit>([this](const QueryCommit& query_commit) {
         link_->send(encode(ReadyToCommit{query_commit.number}));
     });
+    router_.on<Heard>(this, &Agent::daemon_is_there);
     router_.on<SignalRanks>([this](const SignalRanks& order) { runner_->signal(order.signal); });
     router_.on<StackRequest>(
         [this](const StackRequest& request) { tasks_.spawn(answer_stacks(request)); });

@@ -136,6 +136,7 @@ private:
     void stop(const Stop& stop);
     void lose(ResetConnections wanted);
     void notify(const Notify& notify);
+    void daemon_is_there(const Heard& heard);
     void announce(const Change& change, std::uint32_t grace_ms, const std::string& why);
     asio::awaitable<void> reset_connections(ResetConnections reset_connections);
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);

@@ -4,6 +4,7 @@
 
 #include "base/interfaces.h"
 #include "base/loop/net.h"
+#include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
@@ -48,6 +49,13 @@ void Agent::pause(const Pause& pause) {
 void Agent::announce(const Change& change, std::uint32_t grace_ms, const std::string& why) {
     for (const auto& service : services_) service->changing(change);
     elastic_clients_->announce(change, grace_ms, why);
+}
+
+/// The daemon of which this host is a member can be reached, perhaps again: all that it has not answered is said
+/// once more, behind the sign that it comes now.
+void Agent::daemon_is_there(const Heard& heard) {
+    link_->send(encode(heard));
+    connections_->relay().resend();
 }
 
 /// Hosts change, and ranks may go on for a while.
