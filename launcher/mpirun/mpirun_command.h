@@ -31,7 +31,7 @@ Result<MpirunProgram> identify_mpirun(std::string path, std::string_view version
 struct MpirunCommand {
     std::vector<std::string> argv;  ///< [0] is the program's path
     std::vector<plan::Options::Variable>
-        environment;       ///< of mpirun alone, over JobSpec::environment_here
+        environment;       ///< of mpirun alone, over environment.local of JobSpec
     std::string hostfile;  ///< content of the file that argv names; empty: it names none
 };
 
