@@ -1,5 +1,6 @@
 #include "launcher/head/own_assigner.h"
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/milliseconds.h"
 #include "base/text_layout.h"
@@ -14,8 +15,9 @@
 #include "rendezvous/wire/start_messages.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <csignal>
-#include <random>
 
 namespace dtrun::head {
 namespace {
@@ -40,9 +42,14 @@ std::vector<RankAssignment> planned_world(const plan::JobSpec& spec) {
     return world;
 }
 
+std::uint32_t random_seed() {
+    std::array<std::uint8_t, 4> bytes{};
+    random_bytes(bytes);
+    return std::bit_cast<std::uint32_t>(bytes);
+}
+
 Membership membership_of(const plan::JobSpec& spec) {
-    if (spec.options.elastic)
-        return Membership(elastic_policy(spec.options), {}, std::random_device{}());
+    if (spec.options.elastic) return Membership(elastic_policy(spec.options), {}, random_seed());
     JobPolicy policy;
     policy.ranks_start = static_cast<std::uint32_t>(spec.placement.world_size());
     policy.ranks_min = policy.sizes.max = policy.ranks_start;
