@@ -149,12 +149,6 @@ void Membership::restart(const std::string& why, Deadline now) {
 void Membership::pause(std::string why, Deadline now) {
     phase_ = Phase::pausing;
     forget_plans();
-    if (now - began_ >= kStable)
-        for (Host& host : hosts_) {
-            if (host.state != State::ready || host.first_world == 0) continue;
-            host.failures = 0;
-            for (Slot& slot : host.slots) slot.failures = 0;
-        }
     for (Host& host : hosts_) host.is_ending_ranks = host.state == State::ready;
     orders_.pause = Pausing{generation_ + 1, std::move(why)};
     if (all_paused()) settle(now);
@@ -391,9 +385,13 @@ void Membership::begin(std::vector<RankAssignment> world, Deadline now) {
     std::vector<Process> processes;
     for (RankAssignment& assigned : world) {
         Host& host = hosts_[assigned.host];
-        if (host.first_world == 0) host.first_world = generation_;
-        const Process before =
-            std::exchange(slot_at(assigned.host, assigned.rank.place).process, {});
+        if (host.first_world == 0) {
+            host.first_world = generation_;
+            host.ranked_since = now;
+        }
+        Slot& slot = slot_at(assigned.host, assigned.rank.place);
+        const Process before = std::exchange(slot.process, {});
+        if (!before.lives) slot.ranked_since = now;
         assigned.fresh = !before.lives && !before.prepared;
         processes.push_back(
             {.lives = true, .early = !assigned.fresh, .supports_rejoin = before.supports_rejoin});

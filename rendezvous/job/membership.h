@@ -217,6 +217,7 @@ private:
         std::uint32_t failures = 0;  ///< in a row
         std::uint32_t closings = 0;
         std::optional<Deadline> closed_until{};
+        Deadline ranked_since{};  ///< since when its process has had a rank
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
@@ -229,6 +230,7 @@ private:
         std::vector<Slot> slots{};
         bool is_listed() const { return std::ranges::any_of(slots, &Slot::listed); }
         std::uint64_t first_world = 0;         ///< its first world since it has joined; 0: none yet
+        Deadline ranked_since{};               ///< since when it is in worlds
         std::uint64_t order = 0;               ///< among those without one
         bool is_ending_ranks = false;          ///< it was told to, and has not answered
         std::uint32_t failures = 0;            ///< in a row
@@ -310,6 +312,8 @@ private:
     void end(End::Cause cause, std::string why, std::optional<HostId> host = std::nullopt);
     void end_too_few();
     void cool(Host& host, Deadline now);
+    static void forgive(Host& host, Deadline now);
+    static void forgive(Slot& slot, Deadline now);
     void close_slot(Slot& slot, Deadline now);
     Deadline cooled(std::uint32_t times, Deadline now);
     bool is_coming() const;

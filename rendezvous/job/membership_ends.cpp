@@ -115,11 +115,13 @@ void Membership::blame(const Failure& failure, Deadline now) {
         return end(End::Cause::rank_failed, failure.why, failure.host);
     Host& host = hosts_[failure.host];
     if (policy_.refill == Refill::never) {
+        forgive(host, now);
         const Deadline until = cooled(host.failures++, now);
         for (Slot& slot : host.slots) slot.closed_until = until;
         return;
     }
     Slot& slot = slot_at(failure.host, failure.place);
+    forgive(slot, now);
     if (++slot.failures < kFailuresInARow) return;
     own_faults_ = 0;
     close_slot(slot, now);

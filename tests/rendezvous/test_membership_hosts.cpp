@@ -199,10 +199,37 @@ TEST_CASE(
         job.take_orders();
     }
     now += Membership::kStable;
-    job.rank_ended(h1, p0, {.why = "killed"}, now);
-    pause_all(job, now, {h0, h1});
+    SECTION("whether it is the first thing that happens") {}
+    SECTION("or all have started again just now") {
+        job.rank_ended(h1, p0, {.why = "killed"}, now);
+        pause_all(job, now, {h0, h1});
+    }
     job.host_lost(h0, "crashed", now);
     CHECK(job.cooling().at(0).second <= now + 20s);
+}
+
+TEST_CASE("a slot whose process has lived for a minute is not closed for what was before",
+          "[elastic]") {
+    Membership job = keeping(limits(1, 4), 1);
+    Deadline now = kStart;
+    const auto go_on = [&] {
+        wait_at_desk(job, {{h0, p0}});
+        job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
+        for (const SlotIndex place : {p0, p1})
+            for (const RejoinState state :
+                 {RejoinState::supports_rejoin, RejoinState::rendezvoused})
+                job.process_says(h0, place, state, now);
+    };
+    for (int i = 0; i < 5; ++i) {
+        now += Membership::kStable;
+        job.rank_ended(h0, p1, {.why = "killed"}, now);
+        go_on();
+        CHECK(job.world().size() == 1);
+        job.tick(now += 1s);
+        job.process_says(h0, p1, RejoinState::held_at_start, now);
+        go_on();
+        CHECK(job.world().size() == 2);
+    }
 }
 
 TEST_CASE("a host that is lost while it is left is not used again at once", "[elastic]") {
