@@ -68,6 +68,8 @@ public:
         /// There was none when it was to be ended. The head may have learned that before, and have had
         /// another one started.
         bool was_none = false;
+        /// By dtrun, which nobody here has told to: its host is about to be lost.
+        bool is_ours = false;
     };
     /// What the end of a process means.
     enum class Meaning : std::uint8_t {
@@ -276,7 +278,8 @@ private:
     void keep_spares(std::vector<HostOffer>& hosts) const;
     std::uint32_t ranks_wanted() const;
 
-    Meaning ranked_ended(const Process& process, const Failure& failure, bool well, Deadline now);
+    Meaning ranked_ended(const Process& process, const Failure& failure, const RankEnd& how,
+                         Deadline now);
     void ended_well(bool was_met, Deadline now);
     bool any_lives() const;
     void nobody_lives(Deadline now);

@@ -15,7 +15,7 @@ Membership::Meaning Membership::rank_ended(HostId id, SlotIndex place, const Ran
     const Process process = std::exchange(slot.process, {});
     if (process.lives) {
         const bool own_fault = how.own_fault && now - began_ < kStable;
-        return ranked_ended(process, {id, place, own_fault, how.why}, how.well, now);
+        return ranked_ended(process, {id, place, own_fault, how.why}, how, now);
     }
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
@@ -38,8 +38,8 @@ void Membership::host_finished(HostId host, Deadline now) {
 
 /// A process with a rank has ended.
 Membership::Meaning Membership::ranked_ended(const Process& process, const Failure& failure,
-                                             bool well, Deadline now) {
-    if (warned_ && (!well || policy_.warn_signal != 0)) {
+                                             const RankEnd& how, Deadline now) {
+    if (warned_ && (!how.well || policy_.warn_signal != 0)) {
         // It has saved what it has, if it could.
         one_is_lost_ = true;
         if (!any_lives())
@@ -48,20 +48,20 @@ Membership::Meaning Membership::ranked_ended(const Process& process, const Failu
             lose("hosts have changed", now);
         return Meaning::saved;
     }
-    if (well) {
+    if (how.well) {
         const bool would_meet = process.supports_rejoin || process.early;
         ended_well(!would_meet || process.rendezvoused || process.wants_rank, now);
         return Meaning::well;
     }
     one_is_lost_ = true;
-    count_failure(failure.why);
+    if (!how.is_ours) count_failure(failure.why);
     if (phase_ == Phase::ended) return Meaning::lost;
     // The others of a job whose hosts cannot be lost are not ended only to learn that nobody else is to blame.
     if (!policy_.elastic && !may_fail()) {
         end(End::Cause::rank_failed, failure.why, failure.host);
         return Meaning::lost;
     }
-    if (!failure_) failure_ = failure;
+    if (!failure_ && !how.is_ours) failure_ = failure;
     lose(failure.why, now);
     return Meaning::lost;
 }

@@ -17,7 +17,8 @@ Membership::RankEnd rank_end(const Exited& exited, std::string who) {
     // Signals that end a program from outside.
     const bool was_ended = exited.signal == SIGKILL || exited.signal == SIGTERM ||
                            exited.signal == SIGINT || exited.signal == SIGHUP;
-    return {is_well, exited.out_of_memory || !was_ended, std::move(who), exited.was_none()};
+    return {is_well, exited.out_of_memory || !was_ended, std::move(who), exited.was_none(),
+            exited.sent_signal != 0};
 }
 
 }  // namespace dtrun

@@ -232,6 +232,18 @@ TEST_CASE("a slot whose process has lived for a minute is not closed for what wa
     }
 }
 
+TEST_CASE("ranks that end because their agent has lost its head are not those that fail",
+          "[elastic]") {
+    JobPolicy once = limits(1, 4);
+    once.rank_failures_max = 0;
+    Membership job = keeping(once, 2);
+    job.rank_ended(h1, p0, {.why = "ended", .is_ours = true}, kStart + 1s);
+    wait_at_desk(job, {{h0, p0}, {h0, p1}, {h1, p1}});
+    CHECK_FALSE(job.take_orders().ended);
+    job.host_lost(h1, "silent", kStart + 2s);
+    CHECK_FALSE(job.take_orders().ended);
+}
+
 TEST_CASE("a host that is lost while it is left is not used again at once", "[elastic]") {
     Membership job = begun(limits(1, 4), 2);
     job.host_delisted(h1, kStart + 1s);
