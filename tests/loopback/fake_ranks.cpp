@@ -11,7 +11,7 @@
 #include <csignal>
 #include <stdexcept>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 namespace {
 
 constexpr std::chrono::seconds kMissing{1};  // until a rank looks again whether others have come
@@ -46,8 +46,8 @@ std::string torch_meeting(pid_t pid, std::uint32_t rank, std::uint32_t counts) {
 }  // namespace
 
 FakeRanks::FakeRanks(asio::any_io_executor executor, std::mt19937& random,
-                     std::function<RankScript(std::uint64_t, Rank)> script_of,
-                     std::function<void(const Exited&)> exited,
+                     std::function<RankScript(const Request&)> script_of,
+                     std::function<void(const Exited&, const Process&)> exited,
                      std::function<void(const Welcome&)> welcomed,
                      std::function<bool(std::uint64_t)> is_complete)
     : executor_(executor),
@@ -70,7 +70,7 @@ void FakeRanks::start(const Request& request, std::function<void(Start)> started
     rank.generation = request.generation;
     rank.rank = request.rank;
     rank.place = request.place;
-    rank.script = script_of_(request.generation, request.rank);
+    rank.script = script_of_(request);
     rank.started = Clock::now();
     rank.agent = value_of(request.command.env, "DTRUN_AGENT");
     Start start;
@@ -166,16 +166,22 @@ Result<void> FakeRanks::told(pid_t pid, const FrameView& frame) {
         if (!welcome) return std::unexpected(welcome.error());
         rank.generation = welcome->generation;
         rank.rank = welcome->rank;
-        rank.has_place = true;
+        rank.had_place = rank.has_place = true;
         welcomed_(*welcome);
     } else if (frame.type == FrameType::event && rank.has_place) {
         const auto event = decode<RankEvent>(frame.payload);
         if (!event) return std::unexpected(event.error());
-        if (event->kind != RankEvent::Kind::membership) return {};
-        rank.has_place = false;
-        tasks_.spawn(rejoin(pid, rank.generation));
+        if (event->kind != RankEvent::Kind::membership || rank.script.never_asks) return {};
+        ask(pid);
     }
     return {};
+}
+
+/// It leaves its world, to ask for a place in the next one.
+void FakeRanks::ask(pid_t pid) {
+    Running& rank = ranks_.at(pid);
+    rank.has_place = false;
+    tasks_.spawn(rejoin(pid, rank.generation));
 }
 
 /// Asks for a place once the step under way is done.
@@ -264,12 +270,17 @@ void FakeRanks::ended(pid_t pid, int code, int signal) {
     exited.sent_signal = found->second.sent_signal;
     exited.ran_ns = (Clock::now() - found->second.started).count();
     orphans_ += found->second.script.orphans;
+    const Process process = describe(found->second);
     ranks_.erase(found);
-    exited_(exited);
+    exited_(exited, process);
     look_whether_gone();
 }
 
 void FakeRanks::signal(int signal) {
+    if (signal == kWarnSignal)
+        for (auto& [pid, rank] : ranks_)
+            if (rank.script.saves && rank.sent_signal == 0 && !std::exchange(rank.saves, true))
+                end_after(pid, *rank.script.saves, 0, 0);
     if (signal != SIGTERM && signal != SIGINT) return;
     for (auto& [pid, rank] : ranks_)
         if (!rank.script.ignores_signals) end_after(pid, rank.script.reaction, 0, signal);
@@ -309,6 +320,23 @@ void FakeRanks::kill_at(SlotIndex place) {
             end_after(pid, std::chrono::milliseconds(0), 0, SIGKILL);
 }
 
+void FakeRanks::ask_at(SlotIndex place) {
+    for (auto& [pid, rank] : ranks_)
+        if (rank.place == place && rank.has_place && rank.sent_signal == 0) ask(pid);
+}
+
+std::vector<FakeRanks::Process> FakeRanks::processes() const {
+    std::vector<Process> processes;
+    for (const auto& [pid, rank] : ranks_) processes.push_back(describe(rank));
+    return processes;
+}
+
+FakeRanks::Process FakeRanks::describe(const Running& rank) {
+    const bool learns = rank.script.elastic;  // others are what they were started as
+    return {rank.place, rank.generation, rank.rank, !learns || rank.had_place,
+            !learns || rank.has_place};
+}
+
 int FakeRanks::sweep(std::uint64_t agent) {
     int killed = 0;
     for (auto& [pid, rank] : ranks_) {
@@ -323,6 +351,7 @@ void FakeRanks::stop_all(int signal, std::chrono::milliseconds grace,
                          std::function<void(int)> gone) {
     gone_ = std::move(gone);
     for (auto& [pid, rank] : ranks_) {
+        saves_cut_short_ += std::exchange(rank.saves, false) ? 1 : 0;
         rank.sent_signal = signal;
         if (!rank.script.ignores_signals) end_after(pid, rank.script.reaction, 0, signal);
     }
@@ -359,4 +388,4 @@ asio::awaitable<void> FakeRanks::join() {
     co_await tasks_.join();
 }
 
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

@@ -16,7 +16,7 @@
 
 // What a head of a simulation has in place of a terminal and of a log-in.
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 
 using Pair = std::pair<Fd, Fd>;
 
@@ -128,4 +128,4 @@ private:
     Handle handle_ = std::make_shared<FakeChannel*>(this);
 };
 
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

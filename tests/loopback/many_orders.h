@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 
 /// What holds of the events of every job: they are numbered, begin with its start and end with its end; each
 /// process that starts ends once, or its host is lost.
@@ -55,4 +55,4 @@ void in_many_orders(int count, const Script& script, Check check) {
     }
 }
 
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

@@ -6,6 +6,7 @@
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/loopback/head_parts.h"
+#include "tests/loopback/host_parts.h"
 #include "tests/support/messages_of.h"
 
 #include <unistd.h>
@@ -13,113 +14,11 @@
 #include <csignal>
 #include <list>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 namespace {
 
-/// Takes the place of a network: moves bytes between two sockets, each piece a little later.
-class Wire {
-public:
-    /// \param slow  how much later at least
-    Wire(asio::any_io_executor executor, std::mt19937& random, Fd host, Fd head, milliseconds slow)
-        : random_(random),
-          slow_(slow),
-          host_(executor),
-          head_(executor),
-          goes_on_(executor, Timer::time_point::max()),
-          tasks_(executor) {
-        host_.assign(Unix(), host.release());
-        head_.assign(Unix(), head.release());
-        tasks_.spawn(move(host_, head_, Way::from_host));
-        tasks_.spawn(move(head_, host_, Way::to_host));
-    }
-
-    /// Delivers nothing that goes this way, or all again.
-    void stall(std::optional<Way> way) {
-        stalled_ = way;
-        goes_on_.cancel();
-    }
-    void cut() {
-        boost::system::error_code ignored;
-        host_.close(ignored);
-        head_.close(ignored);
-    }
-    asio::awaitable<void> join() {
-        cut();
-        tasks_.stop();
-        co_await tasks_.join();
-    }
-
-private:
-    bool is_stalled(Way way) const { return stalled_ == Way::both || stalled_ == way; }
-
-    asio::awaitable<void> move(Unix::socket& from, Unix::socket& to, Way way) {
-        std::array<char, 32 << 10> bytes;
-        const auto buffer = asio::buffer(bytes);
-        Timer delay(from.get_executor());
-        for (;;) {
-            const auto [error, n] = co_await from.async_read_some(buffer, use_tuple);
-            if (error) break;
-            delay.expires_after(slow_ + std::chrono::microseconds(random_() % 2'000));
-            co_await delay.async_wait(use_tuple);
-            while (is_stalled(way)) co_await goes_on_.async_wait(use_tuple);
-            const auto piece = asio::buffer(bytes, n);
-            const auto [failed, written] = co_await asio::async_write(to, piece, use_tuple);
-            if (failed) break;
-        }
-        boost::system::error_code ignored;
-        to.shutdown(Unix::socket::shutdown_send, ignored);
-    }
-
-    std::mt19937& random_;
-    milliseconds slow_;
-    Unix::socket host_;
-    Unix::socket head_;
-    Timer goes_on_;
-    std::optional<Way> stalled_;
-    TaskGroup tasks_;
-};
-
-/// One host: its agent, and what connects it to the head.
-struct HostHere {
-    std::list<std::unique_ptr<agent::Agent>> agents;  ///< the last one is today's
-    std::vector<FakeRanks*> ranks;                    ///< of each agent
-    std::list<std::unique_ptr<Wire>> wires;           ///< likewise
-    FakeChannel::Handle channel;
-    bool gone = false;  ///< it has no power
-
-    std::size_t running() const {
-        std::size_t running = 0;
-        for (const FakeRanks* each : ranks) running += each->running();
-        return running;
-    }
-    void vanish() {
-        for (FakeRanks* each : ranks) each->vanish();
-    }
-    void cut() {
-        if (!wires.empty()) wires.back()->cut();
-    }
-    void stall(std::optional<Way> way) {
-        if (!wires.empty()) wires.back()->stall(way);
-    }
-};
-
-/// A service that has something to say before its host has joined.
-class Warns final : public ranks::RankService {
-public:
-    Warns(std::function<void(const MpiStatus&)> tell, std::string text)
-        : tell_(std::move(tell)), text_(std::move(text)) {}
-
-    Result<void> open(contracts::ContractFacts&) override {
-        MpiStatus news;
-        news.note = text_;
-        tell_(news);
-        return {};
-    }
-
-private:
-    std::function<void(const MpiStatus&)> tell_;
-    std::string text_;
-};
+/// By then nothing of an agent that is lost runs any more.
+constexpr std::chrono::seconds kLeftFor{6};
 
 class World final : public head::ChannelOpener, private watch::EventListener {
 public:
@@ -142,17 +41,26 @@ private:
                      std::shared_ptr<Timer> news);
     agent::AgentParts agent_parts(HostId host);
     asio::awaitable<void> run_agent(HostId host, agent::Agent& agent);
-    void rank_starts(std::uint64_t generation, Rank rank, HostId host, bool elastic);
+    void rank_starts(HostId host, const FakeRanks::Request& request, bool elastic);
     HostId machine(HostId host) const;
     int sweep(HostId host, std::uint64_t agent);
     asio::awaitable<Result<Connection>> connect(HostId host);
     asio::awaitable<Result<void>> check_health(HostId host);
     void lose_power(HostId host);
-    void list(HostId host);
+    void happen(const Script::Happening& happening);
+    void list(HostId host, int slots);
+    RankScript script_of(HostId host, const FakeRanks::Request& request);
+    void rank_ended(HostId host, const Exited& exited, const FakeRanks::Process& process);
+    void look();
+    milliseconds elapsed() const {
+        return std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
+    }
+    void wrong(const std::string& what) { wrong_ = wrong_.empty() ? what : wrong_; }
     void note(std::string text);
 
     const Script& script_;
     std::mt19937 random_;
+    Randomness randomness_{random_};
     VirtualTime time_;
     asio::io_context io_{1};
     Deadline begun_ = Clock::now();
@@ -165,6 +73,8 @@ private:
     PerHost<HostHere> here_;
     TaskGroup tasks_{io_.get_executor()};
     std::size_t logins_ = 0;
+    PerHost<int> listed_;  ///< how many slots of a host the job may use
+    std::string wrong_;    ///< what must not be, and is
     std::map<std::uint64_t, std::map<Rank, HostId>> started_;  ///< by generation
     struct Met {
         std::size_t size = 0;
@@ -207,7 +117,13 @@ plan::JobSpec make_spec(const Script& script) {
 }
 
 World::World(const Script& script, std::uint32_t seed)
-    : script_(script), random_(seed), spec_(make_spec(script)), here_(script.ranks_on_host.size()) {
+    : script_(script),
+      random_(seed),
+      spec_(make_spec(script)),
+      here_(script.ranks_on_host.size()),
+      listed_(script.ranks_on_host.size(), 0) {
+    for (const HostId host : spec_.hosts.hosts())
+        listed_[host] = script.ranks_on_host[std::to_underlying(host)];
     hosts_ = std::make_unique<head::Hosts>(spec_);
     output_ = std::make_unique<MemoryOutput>(io_.get_executor(), [this] {
         if (head_) head_->output_left();
@@ -264,6 +180,13 @@ void World::plan_events() {
         at(kill.when, [this, kill] {
             for (FakeRanks* const each : here_[kill.host].ranks) each->kill_at(kill.place);
         });
+    for (const Script::Kill& ask : script_.asks)
+        at(ask.when, [this, ask] {
+            for (FakeRanks* const each : here_[ask.host].ranks) each->ask_at(ask.place);
+        });
+    for (const Script::Happening& happening : script_.happenings)
+        at(happening.when, [this, happening] { happen(happening); });
+    for (const milliseconds when : script_.looks) at(when, [this] { look(); });
     if (script_.reader_pauses) {
         at(script_.reader_pauses->first, [this] { output_->pause(true); });
         at(script_.reader_pauses->second, [this] { output_->pause(false); });
@@ -273,38 +196,67 @@ void World::plan_events() {
     for (const auto& [host, does] : script_.hosts) {
         const HostId which = host;
         for (const auto& when : {does.listed, does.relisted})
-            if (when) at(*when, [this, which] { list(which); });
-        if (does.delisted)
-            at(*does.delisted, [this, which] { head_->delist_host(fmt::format("h{}", which)); });
-        if (does.loses_power) at(*does.loses_power, [this, which] { lose_power(which); });
-        if (does.gets_power) at(*does.gets_power, [this, which] { here_[which].gone = false; });
-        if (does.agent_killed)
-            at(*does.agent_killed, [this, which] {
-                HostHere& here = here_[which];
-                here.vanish();
-                FakeChannel::close(here.channel);
-                here.cut();
-            });
-        if (does.cut_off)
-            at(*does.cut_off, [this, which] {
-                here_[which].cut();
-                FakeChannel::close(here_[which].channel);
-            });
-        if (does.stalled) {
-            at(does.stalled->first,
-               [this, which, way = does.stalled_way] { here_[which].stall(way); });
-            at(does.stalled->second, [this, which] {
-                if (!here_[which].gone) here_[which].stall(std::nullopt);
-            });
-        }
+            if (when)
+                at(*when, [this, which] {
+                    list(which, script_.ranks_on_host[std::to_underlying(which)]);
+                });
+        const auto happens = [this, which](const std::optional<milliseconds>& when, Mishap what,
+                                           Way way = Way::both) {
+            if (when) at(*when, [=, this] { happen({{}, which, what, way}); });
+        };
+        happens(does.delisted, Mishap::delisted);
+        happens(does.loses_power, Mishap::loses_power);
+        happens(does.gets_power, Mishap::gets_power);
+        happens(does.agent_killed, Mishap::agent_killed);
+        happens(does.cut_off, Mishap::cut_off);
+        if (!does.stalled) continue;
+        happens(does.stalled->first, Mishap::stalls, does.stalled_way);
+        happens(does.stalled->second, Mishap::delivers);
     }
 }
 
-void World::list(HostId host) {
+void World::happen(const Script::Happening& happening) {
+    const HostId host = happening.host;
+    HostHere& here = here_[host];
+    switch (happening.what) {
+        case Mishap::loses_power:
+            return lose_power(host);
+        case Mishap::gets_power:
+            here.gone = false;
+            return;
+        case Mishap::agent_killed:
+            here.vanish();
+            FakeChannel::close(here.channel);
+            return here.cut();
+        case Mishap::cut_off:
+            here.cut();
+            return FakeChannel::close(here.channel);
+        case Mishap::stalls:
+            return here.stall(happening.way);
+        case Mishap::delivers:
+            if (!here.gone) here.stall(std::nullopt);
+            return;
+        case Mishap::listed:
+            return list(host, happening.slots);
+        case Mishap::delisted:
+            listed_[host] = 0;
+            return head_->delist_host(fmt::format("h{}", host));
+    }
+}
+
+void World::list(HostId host, int slots) {
     Host listed;
     listed.name = fmt::format("h{}", host);
-    listed.slots = script_.ranks_on_host[std::to_underlying(host)];
+    listed.slots = listed_[host] = slots;
     head_->list_host(listed);
+}
+
+void World::look() {
+    auto& seen = ending_.looks.emplace_back();
+    for (const HostId host : here_.hosts())
+        for (const FakeRanks* const each : here_[host].ranks)
+            for (const FakeRanks::Process& process : each->processes())
+                seen.push_back({elapsed(), host, process});
 }
 
 /// Nothing runs there any more, and packets to it are lost.
@@ -323,6 +275,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     ending_.logins_max = std::max(ending_.logins_max, logins_);
     const bool sweeps = run.task == head::AgentTask::sweep;
     if (sweeps) ++ending_.sweeps;
+    if (!sweeps && listed_[host] == 0) wrong(fmt::format("h{} is used, and is not listed", host));
     phase("log-in");
     const std::chrono::microseconds jitter(random_() % 2'000);
     const bool hangs = does.login == Login::hangs || here_[host].gone;
@@ -377,32 +330,25 @@ agent::AgentParts World::agent_parts(HostId host) {
     parts.check_health = [this, host](const ranks::RankCommand&) { return check_health(host); };
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
-        const auto script_of = [this, host](std::uint64_t generation, Rank rank) {
-            const auto attempt = script_.attempts.find({generation, std::to_underlying(rank)});
-            const auto always = script_.ranks.find(std::to_underlying(rank));
-            RankScript script;
-            if (attempt != script_.attempts.end())
-                script = attempt->second;
-            else if (always != script_.ranks.end())
-                script = always->second;
-            rank_starts(generation, rank, host, script.elastic);
-            return script;
-        };
-        const auto told = [this, host, exited](const Exited& what) {
-            note(fmt::format("rank {} of h{} ended, code {} signal {}", what.rank, host, what.code,
-                             what.signal));
+        const auto told = [this, host, exited](const Exited& what,
+                                               const FakeRanks::Process& process) {
+            rank_ended(host, what, process);
             exited(what);
         };
         const auto welcomed = [this, host](const Welcome& welcome) {
             Met& met = met_[welcome.generation];
             met.size = welcome.world_size;
-            met.ranks[welcome.rank] = host;
+            if (!met.ranks.emplace(welcome.rank, host).second && met.ranks[welcome.rank] != host)
+                wrong(fmt::format("rank {} of world {} is given twice", welcome.rank,
+                                  welcome.generation));
         };
         const auto is_complete = [this](std::uint64_t generation) {
             return met_[generation].ranks.size() == met_[generation].size;
         };
-        auto ranks = std::make_unique<FakeRanks>(io_.get_executor(), random_, script_of, told,
-                                                 welcomed, is_complete);
+        auto ranks = std::make_unique<FakeRanks>(
+            io_.get_executor(), random_,
+            [this, host](const FakeRanks::Request& request) { return script_of(host, request); },
+            told, welcomed, is_complete);
         here_[host].ranks.push_back(ranks.get());
         return ranks;
     };
@@ -430,11 +376,39 @@ asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {
     if (is_last) FakeChannel::close(here_[host].channel);
 }
 
+RankScript World::script_of(HostId host, const FakeRanks::Request& request) {
+    const auto rank = std::to_underlying(request.rank);
+    const auto attempt = script_.attempts.find({request.generation, rank});
+    const auto always = script_.ranks.find(rank);
+    RankScript script;
+    if (attempt != script_.attempts.end())
+        script = attempt->second;
+    else if (always != script_.ranks.end())
+        script = always->second;
+    script.life = std::max(script.life, script.until - elapsed());
+    rank_starts(host, request, script.elastic);
+    return script;
+}
+
 /// \param elastic  it may be to join others, and be given up before these go on
-void World::rank_starts(std::uint64_t generation, Rank rank, HostId host, bool elastic) {
-    const bool is_first = started_[generation].insert_or_assign(rank, host).second;
+void World::rank_starts(HostId host, const FakeRanks::Request& request, bool elastic) {
+    const bool is_first = started_[request.generation].insert_or_assign(request.rank, host).second;
     if (!is_first && !elastic)
-        throw std::runtime_error(fmt::format("rank {} was started twice", rank));
+        throw std::runtime_error(fmt::format("rank {} was started twice", request.rank));
+    // What a lost agent leaves is gone by then.
+    const auto& asked = spec_.options.elastic;
+    if (!asked || asked->cooldown_min < kLeftFor) return;
+    for (const FakeRanks* const each : here_[host].ranks)
+        for (const FakeRanks::Process& process : each->processes())
+            if (process.place == request.place)
+                wrong(fmt::format("two processes in place {} of h{}", request.place, host));
+}
+
+void World::rank_ended(HostId host, const Exited& exited, const FakeRanks::Process& process) {
+    note(fmt::format("rank {} of h{} ended, code {} signal {}", exited.rank, host, exited.code,
+                     exited.signal));
+    ending_.ends.push_back(
+        {elapsed(), host, process, exited.code, exited.signal, exited.sent_signal});
 }
 
 HostId World::machine(HostId host) const {
@@ -496,7 +470,12 @@ Ending World::run() {
         over = true;
     });
     time_.run(
-        io_, [&] { return over; }, begun_ + std::chrono::hours(2));
+        io_,
+        [&] {
+            if (!wrong_.empty()) throw std::runtime_error(wrong_);
+            return over;
+        },
+        begun_ + std::chrono::hours(2));
     ending_.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
     ending_.shown = output_->text();
     ending_.view = head_->record().view({});
@@ -532,6 +511,9 @@ Ending World::run() {
         io_, [&] { return joined && waited; }, promised + std::chrono::hours(1));
     for (const HostHere& here : here_)
         if (!here.gone) ending_.left += here.running();
+    for (const HostHere& here : here_)
+        for (const FakeRanks* const each : here.ranks)
+            ending_.saves_cut_short += each->saves_cut_short();
     bool all = false;
     const auto join_all = [](World& world) -> asio::awaitable<void> {
         for (HostHere& here : world.here_)
@@ -553,12 +535,13 @@ Ending World::run() {
 }  // namespace
 
 Ending simulate(const Script& script, std::uint32_t seed) {
-    World world(script, seed);
+    auto world = std::make_unique<World>(script, seed);
     try {
-        return world.run();
+        return world->run();
     } catch (const std::runtime_error& hangs) {
-        throw std::runtime_error(fmt::format("{}\n{}", hangs.what(), world.story()));
+        World* const stands = world.release();  // as it is: its coroutines have not ended
+        throw std::runtime_error(fmt::format("{}\n{}", hangs.what(), stands->story()));
     }
 }
 
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

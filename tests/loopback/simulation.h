@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 
 using std::chrono::milliseconds;
 
@@ -66,6 +66,18 @@ struct HostScript {
     milliseconds slow{};    ///< what its network takes longer than others, each way
 };
 
+/// What happens to a host at a moment; see HostScript for each.
+enum class Mishap {
+    loses_power,
+    gets_power,
+    agent_killed,
+    cut_off,
+    stalls,
+    delivers,
+    listed,
+    delisted
+};
+
 /// A job of a simulation, and everything that happens to it.
 struct Script {
     std::vector<int> ranks_on_host{2, 2};
@@ -81,6 +93,16 @@ struct Script {
         SlotIndex place{};
     };
     std::vector<Kill> kills{};
+    std::vector<Kill> asks{};  ///< a collective of this process fails, and no other's
+    struct Happening {
+        milliseconds when{};
+        HostId host{};
+        Mishap what{};
+        Way way = Way::both;  ///< that stalls
+        int slots = 0;        ///< that are listed
+    };
+    std::vector<Happening> happenings{};                  ///< besides what `hosts` says
+    std::vector<milliseconds> looks{};                    ///< when all processes are written down
     std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
     /// When everything stands still, and how long, as after Ctrl-Z.
     std::optional<std::pair<milliseconds, milliseconds>> stopped{};
@@ -105,6 +127,17 @@ struct Ending {
     std::vector<watch::Event> events{};  ///< that dtrun has told of
     boost::json::object view{};          ///< of the job, when it was over
     std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs
+    /// A process, as it has ended or as it was seen.
+    struct Seen {
+        milliseconds when{};
+        HostId host{};
+        FakeRanks::Process process{};
+        int code = 0, signal = 0, sent_signal = 0;  ///< of its end
+        bool is_well() const { return code == 0 && signal == 0 && sent_signal == 0; }
+    };
+    std::vector<Seen> ends{};
+    std::vector<std::vector<Seen>> looks{};  ///< all that ran, at each look
+    std::size_t saves_cut_short = 0;         ///< processes that were ended while they saved
     /// Of what the head, and the agent of the first host, are receivers.
     std::set<FrameType> head_receives{}, agent_receives{};
 };
@@ -115,4 +148,4 @@ struct Ending {
 /// \throws std::runtime_error when the job hangs
 Ending simulate(const Script& script, std::uint32_t seed);
 
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 namespace {
 
 using namespace std::chrono_literals;
@@ -367,4 +367,4 @@ TEST_CASE("an elastic job ends with no rank left, whatever happens to it", "[loo
 }
 
 }  // namespace
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

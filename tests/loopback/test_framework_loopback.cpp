@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 namespace {
 
 using namespace std::chrono_literals;
@@ -114,4 +114,4 @@ TEST_CASE("with --init-timeout ranks wait so long and no longer, and the one tha
 }
 
 }  // namespace
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

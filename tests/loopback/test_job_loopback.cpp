@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 namespace {
 
 using namespace std::chrono_literals;
@@ -649,4 +649,4 @@ TEST_CASE("the events of a job that succeeds, fails, restarts and loses a host",
 }
 
 }  // namespace
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

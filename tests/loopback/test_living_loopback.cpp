@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <csignal>
 
-namespace dtrun::simulation {
+namespace dtrun::loopback {
 namespace {
 
 using namespace std::chrono_literals;
@@ -107,4 +107,4 @@ TEST_CASE("whatever is killed, all ranks of the last world meet, and the job end
 }
 
 }  // namespace
-}  // namespace dtrun::simulation
+}  // namespace dtrun::loopback

@@ -20,6 +20,12 @@ namespace {
 
 using embedded::Client;
 using embedded::Outcome;
+using loopback::FakeChannel;
+using loopback::FakeRanks;
+using loopback::MemoryOutput;
+using loopback::Pair;
+using loopback::RankScript;
+using loopback::socket_pair;
 
 constexpr int kRanks = 2;  // of a host
 
@@ -65,13 +71,13 @@ public:
     Ranks(JoinHost& host, std::function<void(const Exited&)> exited)
         : FakeRanks(
               host.io_.get_executor(), host.random_,
-              [](std::uint64_t, Rank) {
+              [](const Request&) {
                   RankScript script;
                   script.life = std::chrono::hours(10);
                   script.output_bytes = 0;
                   return script;
               },
-              [this, exited](const Exited& what) {
+              [this, exited](const Exited& what, const Process&) {
                   running_.erase({what.generation, what.rank});
                   exited(what);
               }),
