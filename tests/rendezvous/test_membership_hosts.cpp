@@ -213,7 +213,7 @@ TEST_CASE("a slot whose process has lived for a minute is not closed for what wa
     Membership job = keeping(limits(1, 4), 1);
     Deadline now = kStart;
     const auto go_on = [&] {
-        wait_at_desk(job, {{h0, p0}});
+        job.process_says(h0, p0, RejoinState::wants_rank, now);
         job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
         for (const SlotIndex place : {p0, p1})
             for (const RejoinState state :

@@ -172,7 +172,7 @@ void StoreUser::take(Operation& operation, const Bytes& results) {
     }
 }
 
-/// Membership of different jobs may have the same number: each has the name that its first member
+/// Generations of different jobs may have the same number: each has the name that its first member
 /// puts into its store.
 Outcome<void> StoreUser::take_place(const std::string& member) {
     const StoreRequest request{

@@ -1,14 +1,11 @@
 // A daemon, its disk, and those who use it, with faults at moments that the seed decides.
 
+#include "tests/simulation/corpus.h"
 #include "tests/simulation/ledger.h"
 #include "tests/simulation/universe.h"
 #include "tests/support/catch.h"
-#include "tests/support/seed.h"
 
 #include <fmt/format.h>
-#include <cstdlib>
-#include <fstream>
-#include <string>
 #include <vector>
 
 // Killed programs leave everything as it stands.
@@ -23,17 +20,8 @@ double in_seconds(std::chrono::milliseconds span) {
     return std::chrono::duration<double>(span).count();
 }
 
-bool is_replayed() {
-    return std::getenv("DTRUN_SEED") != nullptr;
-}
-
-/// DTRUN_SEED, or those that are kept: a new one that finds a fault must not fail another change.
 std::vector<std::uint32_t> seeds() {
-    if (is_replayed()) return {test_seed()};
-    std::vector<std::uint32_t> kept;
-    std::ifstream corpus(SIMULATION_CORPUS);
-    for (std::string line; std::getline(corpus, line);)
-        if (!line.starts_with('#')) kept.push_back(static_cast<std::uint32_t>(std::stoul(line)));
+    auto kept = seeds_of("daemon");
     REQUIRE_FALSE(kept.empty());
     return kept;
 }

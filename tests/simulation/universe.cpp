@@ -349,7 +349,7 @@ private:
     Ledger ledger_;
     Script script_;
     std::vector<Machine*> members_;
-    /// Membership in which jobs have finished, by daemon and name.
+    /// Generations in which jobs have finished, by daemon and name.
     std::map<std::pair<const Daemon*, std::string>, std::uint64_t> finished_;
     RunResult result_;
 };
