@@ -177,7 +177,7 @@ Result<Placed> choose_places(const Options& options, const Offer& offer) {
     if (!options.rankfile.empty()) return place_by_file(options, offer);
     const bool shaped = options.shape.any();
     HostList hosts = offer.hosts;
-    if (shaped && !is_named(options) && !offer.from_allocation)
+    if (shaped && !is_named(options) && !offer.from_allocation && !hosts.empty())
         size_this_machine(options.shape, hosts.front(), offer.here);
     if (const auto done = check_slots(options, hosts); !done) return std::unexpected(done.error());
     const bool filtered = !options.include.empty() || !options.exclude.empty();

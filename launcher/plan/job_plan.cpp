@@ -157,6 +157,17 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     auto placed = place_job(options, *offer);
     if (!placed) return std::unexpected(placed.error());
     const Placement& placement = placed->placement;
+    auto contracts = choose_contracts(options, offer->in_slurm(), placement.world_size());
+    if (!contracts) return std::unexpected(contracts.error());
+    std::vector<std::string>& notes = placed->notes;
+    notes.insert(notes.end(), options.notes.begin(), options.notes.end());
+    if (offer->in_slurm() && offer->from_allocation && !options.mpirun)
+        options.binding = follow_slurm(options.binding, caller, notes);
+    const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
+    // Told now: they may say why a later step fails.
+    for (const std::string& note : notes)
+        if (!is_bystander) log::warn("{}", note);
+
     AccessRules rules = access_rules(options, *offer, caller);
     auto access = choose_access(rules, placement.hosts);
     if (!access) return std::unexpected(access.error());
@@ -165,8 +176,6 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     };
     const bool discovers = !offer->discovery.empty();
     const bool leaves_machine = discovers || std::ranges::any_of(*access, is_elsewhere);
-    auto contracts = choose_contracts(options, offer->in_slurm(), placement.world_size());
-    if (!contracts) return std::unexpected(contracts.error());
     auto there = options.wdir.empty() ? directory : whole_directory(options.wdir, directory);
     if (!there) return std::unexpected(there.error());
     auto environment = plan_environment(
@@ -178,15 +187,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
     auto daemon = choose_daemon(options, caller);
     if (!daemon) return std::unexpected(daemon.error());
 
-    std::vector<std::string>& notes = placed->notes;
-    notes.insert(notes.end(), options.notes.begin(), options.notes.end());
-    if (offer->in_slurm() && offer->from_allocation && !options.mpirun)
-        options.binding = follow_slurm(options.binding, caller, notes);
-    const bool is_bystander = offer->from_allocation && offer->allocation->is_bystander;
-    if (!is_bystander) {
-        for (const std::string& note : notes) log::warn("{}", note);
-        warn_of_idle_flags(options, placement, environment->added);
-    }
+    if (!is_bystander) warn_of_idle_flags(options, placement, environment->added);
     options.torch_store =
         choose_store(options, placement.hosts.size() > 1 || options.join || discovers);
     options.elastic = std::move(placed->elastic);
