@@ -159,6 +159,9 @@ TEST_CASE("the reset limit allows so many changes and not one more", "[elastic]"
     const auto orders = job.take_orders();
     REQUIRE(orders.ended);
     CHECK(orders.ended->cause == Cause::resets);
+    // Programs look for these words of Horovod's.
+    CHECK(orders.ended->why ==
+          "Horovod was shutdown because number of resets during elastic job exceeded limit: 1");
 
     few.resets_max = 0;
     Membership never = begun(few, 3);
