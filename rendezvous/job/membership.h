@@ -250,11 +250,13 @@ private:
         HostId host{};
         SlotIndex place{};
         bool own_fault = false;
+        bool has_worked = false;  ///< for so long that what failed there before is forgiven
         std::string why{};
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
             f("host", m.host), f("place", m.place), f("own_fault", m.own_fault), f("why", m.why);
+            f("has_worked", m.has_worked);
         }
     };
     enum class With : std::uint8_t { survivors, newcomers };
@@ -315,8 +317,6 @@ private:
     void end(End::Cause cause, std::string why, std::optional<HostId> host = std::nullopt);
     void end_too_few();
     void cool(Host& host, Deadline now);
-    static void forgive(Host& host, Deadline now);
-    static void forgive(Slot& slot, Deadline now);
     void close_slot(Slot& slot, Deadline now);
     Deadline cooled(std::uint32_t times, Deadline now);
     bool is_coming() const;

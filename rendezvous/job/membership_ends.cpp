@@ -15,7 +15,8 @@ Membership::Meaning Membership::rank_ended(HostId id, SlotIndex place, const Ran
     const Process process = std::exchange(slot.process, {});
     if (process.lives) {
         const bool own_fault = how.own_fault && now - began_ < kStable;
-        return ranked_ended(process, {id, place, own_fault, how.why}, how, now);
+        const bool has_worked = now - slot.ranked_since >= kStable;
+        return ranked_ended(process, {id, place, own_fault, has_worked, how.why}, how, now);
     }
     if (process.prepared) {
         if (++slot.failures >= kFailuresInARow) close_slot(slot, now);
@@ -115,13 +116,13 @@ void Membership::blame(const Failure& failure, Deadline now) {
         return end(End::Cause::rank_failed, failure.why, failure.host);
     Host& host = hosts_[failure.host];
     if (policy_.refill == Refill::never) {
-        forgive(host, now);
+        if (failure.has_worked) host.failures = 0;
         const Deadline until = cooled(host.failures++, now);
         for (Slot& slot : host.slots) slot.closed_until = until;
         return;
     }
     Slot& slot = slot_at(failure.host, failure.place);
-    forgive(slot, now);
+    if (failure.has_worked) slot.failures = slot.closings = 0;
     if (++slot.failures < kFailuresInARow) return;
     own_faults_ = 0;
     close_slot(slot, now);

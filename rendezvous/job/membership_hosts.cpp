@@ -147,17 +147,10 @@ void Membership::host_lost(HostId id, const std::string& why, Deadline now) {
     gather(now);
 }
 
-/// What has worked for long starts anew.
-void Membership::forgive(Host& host, Deadline now) {
-    if (host.first_world != 0 && now - host.ranked_since >= kStable) host.failures = 0;
-}
-
-void Membership::forgive(Slot& slot, Deadline now) {
-    if (now - slot.ranked_since >= kStable) slot.failures = slot.closings = 0;
-}
-
+/// A host that has worked for long starts anew. One that does not come back has not worked since it was lost.
 void Membership::cool(Host& host, Deadline now) {
-    forgive(host, now);
+    if (host.first_world != 0 && now - host.ranked_since >= kStable) host.failures = 0;
+    host.first_world = 0;
     host.state = host.is_listed() ? State::cooling : State::absent;
     host.is_ending_ranks = false;
     if (policy_.elastic && host.is_listed()) host.cool_until = cooled(host.failures++, now);

@@ -206,6 +206,11 @@ TEST_CASE(
     }
     job.host_lost(h0, "crashed", now);
     CHECK(job.cooling().at(0).second <= now + 20s);
+    for (milliseconds shortest = 20s; shortest < 300s; shortest *= 2) {  // it is not back
+        job.tick(now = job.cooling().at(0).second);
+        job.host_failed(h0, now);
+        CHECK(job.cooling().at(0).second >= now + shortest);
+    }
 }
 
 TEST_CASE("a slot whose process has lived for a minute is not closed for what was before",
@@ -230,6 +235,31 @@ TEST_CASE("a slot whose process has lived for a minute is not closed for what wa
         go_on();
         CHECK(job.world().size() == 2);
     }
+}
+
+TEST_CASE("a process that fails at once has not lived for as long as the others take to ask",
+          "[elastic]") {
+    Membership job = keeping(limits(1, 4), 1);
+    Deadline now = kStart;
+    const auto go_on = [&] {
+        wait_at_desk(job, {{h0, p0}});
+        job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
+        for (const SlotIndex place : {p0, p1})
+            for (const RejoinState state :
+                 {RejoinState::supports_rejoin, RejoinState::rendezvoused})
+                job.process_says(h0, place, state, now);
+    };
+    for (std::uint32_t i = 1; i <= Membership::kFailuresInARow; ++i) {
+        job.rank_ended(h0, p1, {.why = "killed"}, now += 1s);
+        now += Membership::kStable;
+        go_on();
+        job.tick(now += 1s);
+        if (i == Membership::kFailuresInARow) break;
+        job.process_says(h0, p1, RejoinState::held_at_start, now);
+        go_on();
+        CHECK(job.world().size() == 2);
+    }
+    CHECK_FALSE(job.take_orders().prepare);
 }
 
 TEST_CASE("ranks that end because their agent has lost its head are not those that fail",
