@@ -41,7 +41,8 @@ std::string cause_text(const JobOutcome& outcome) {
 
 DaemonAssigner::DaemonAssigner(JobContext context)
     : context_(std::move(context)), tasks_(context_.executor) {
-    context_.agents.on<Heard>([this](HostId, const Heard&) { agent_knows_ = true; });
+    context_.agents.on<Heard>(
+        [this](HostId, const Heard& heard) { agent_knows_ = heard.number == connections_; });
     context_.agents.on<ResetStatus>([this](HostId host, const ResetStatus& news) {
         connections_reset(context_.hosts.name(host), news);
     });
@@ -162,7 +163,7 @@ Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
 void DaemonAssigner::daemon_is_back() {
     was_there_ = true;
     agent_knows_ = false;
-    context_.hosts.send(kOwnHost, encode(Heard{}));
+    context_.hosts.send(kOwnHost, encode(Heard{++connections_}));
 }
 
 bool DaemonAssigner::is_full() const {

@@ -50,6 +50,7 @@ private:
     Router<> orders_;  ///< of the daemon
     /// Whether the agent knows of the connection to the daemon: what it sent before, it says once more.
     bool agent_knows_ = false;
+    std::uint64_t connections_ = 0;            ///< to the daemon, until now
     Heartbeat progress_;                       ///< of the ranks, as the agent has told of it
     bool was_there_ = false;                   ///< the daemon, at some time
     std::unique_ptr<DaemonLink> daemon_link_;  ///< once the agent is ready
