@@ -310,7 +310,7 @@ void Daemon::arm_timer() {
     timer_.expires_at(next);
     timer_.async_wait([this](boost::system::error_code error) {
         if (error) return;
-        timer_.expires_at(Deadline::min());
+        timer_.expires_at(Deadline::max());  // nothing is armed: no job asks for this time
         const Deadline now = Clock::now();
         std::vector<JobId> due;
         for (const auto& [id, job] : jobs_)

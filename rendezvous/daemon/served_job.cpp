@@ -110,12 +110,12 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
         if (auto may = may_enter(enter); !may) return may;
         add_member(enter, now, std::move(remote), std::move(local));
     } else {
+        if (auto done = known->second.sent.heard(enter.heard); !done) return done;
         log::info("job {}: {} is back", escaped(options_.name), escaped(enter.name));
         if (const auto old = known->second.peer) {  // its connection is dead
             hub_.remove_peer(*old, now);
             peers_.erase(*old);
         }
-        if (auto done = known->second.sent.heard(enter.heard); !done) return done;
     }
     MemberState& state = members_.at(enter.member);
     state.peer = peer;
@@ -313,8 +313,14 @@ void ServedJob::tick(Deadline now) {
         if (state.sent.size() > kUnheardMax) deaf.push_back(id);
     }
     for (const MemberId id : gone) remove(id, "its connection broke and it did not come back", now);
-    for (const MemberId id : deaf)
-        if (members_.contains(id)) remove(id, "it does not hear what it is told", now);
+    for (const MemberId id : deaf) {
+        const auto member = members_.find(id);
+        if (member == members_.end()) continue;
+        const std::string why = "it does not hear what it is told";
+        if (const auto peer = member->second.peer)
+            send_now(*peer, encode(Stop{SIGTERM, kGraceMs, why}));
+        remove(id, why, now);
+    }
     if (!membership_ || membership_->next_deadline() > now) return;
     membership_->tick(now);
     carry_out();
