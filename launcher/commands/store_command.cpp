@@ -60,7 +60,7 @@ Result<int> show_status(std::string_view json, const std::string& job, bool as_j
 }
 
 int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {
-    if (command.verb == Verb::set && command.operands[1] == "-" && cli::was_closed(STDIN_FILENO))
+    if (command.reads_input() && cli::was_closed(STDIN_FILENO))
         return cli::complain(
             {Errc::invalid_input, "standard input is closed, and the value stands there"});
     std::string job;

@@ -36,7 +36,8 @@ cli::Rows<ParsedStore> timeout_row() {
           .metavar = "SECONDS",
           .group = daemon,
           .help =
-              "how long to wait for what does not exist yet (default: get does not wait, wait and "
+              "how long to wait for what does not exist yet (default: get and pop do not wait, "
+              "wait and "
               "watch have no limit); 5 s later it ends in any case, also when the daemon does not "
               "answer"},
          cli::set_seconds<&StoreCommand::timeout, 0>}};
@@ -82,6 +83,7 @@ Result<ParsedStore> parse_words(cli::Words words, const cli::FlagTable<ParsedSto
     if (const auto right = asking::check_operands(verb, operands); !right)
         return std::unexpected(right.error());
     parsed.own.verb = verb.verb;
+    parsed.own.takes_value = verb.takes_value();
     return parsed;
 }
 

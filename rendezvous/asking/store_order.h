@@ -14,11 +14,32 @@ namespace dtrun::asking {
 
 /// What `dtrun store` is to do.
 struct StoreOrder {
-    enum class Verb { get, set, wait, watch, list, add, erase, drop, status };
+    enum class Verb {
+        get,
+        set,
+        create,
+        compare_set,
+        append,
+        add,
+        push,
+        pop,
+        length,
+        wait,
+        watch,
+        list,
+        count,
+        erase,
+        drop,
+        status
+    };
     Verb verb = Verb::status;           ///< of a daemon, which is no word of `dtrun store`
     std::vector<std::string> operands;  ///< as many as the verb takes
+    bool takes_value = false;           ///< the last operand is a value
     std::optional<std::chrono::milliseconds> timeout;
     bool nul = false;  ///< list, watch: what is written ends with a NUL, not with a line's end
+
+    /// Whether the value stands on standard input.
+    bool reads_input() const { return takes_value && operands.back() == "-"; }
 };
 
 struct StoreVerb {
@@ -26,6 +47,7 @@ struct StoreVerb {
     StoreOrder::Verb verb{};
     std::string_view operands;  ///< as its usage has them
     std::size_t min = 0, max = 0;
+    bool takes_value() const { return operands.ends_with("VALUE|-"); }
 };
 
 /// Errc: invalid_input

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -75,23 +77,37 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
 class StoreRun {
 public:
     /// \param job    the daemon's; empty: our rank's own, or all
-    /// \param input  what `set KEY -` sets
+    /// \param value  the last operand, or what stands on standard input
     StoreRun(const StoreOrder& order, const StoreParts& parts, StoreClient& client, std::string job,
-             std::string input)
+             std::string value)
         : order_(order),
           parts_(parts),
           client_(client),
           job_(std::move(job)),
-          input_(std::move(input)) {}
+          value_(std::move(value)) {}
 
     asio::awaitable<Result<int>> run() {
         switch (order_.verb) {
             case Verb::get:
-                return get();
+                return once({.op = Op::get, .keys = {key()}}, 0, show_value);
             case Verb::set:
-                return set();
+                return once(with_value(Op::set), show_nothing);
+            case Verb::create:
+                return compare_set(std::nullopt);
+            case Verb::compare_set:
+                return compare_set(order_.operands[1]);
+            case Verb::append:
+                return once(with_value(Op::append), show_number);
             case Verb::add:
                 return add();
+            case Verb::push:
+                return once(with_value(Op::push), show_number);
+            case Verb::pop:
+                return once({.op = Op::pop, .keys = {key()}}, 0, show_value);
+            case Verb::length:
+                return once({.op = Op::length, .keys = {key()}}, show_number);
+            case Verb::count:
+                return once({.op = Op::count}, show_number);
             case Verb::wait:
                 return wait();
             case Verb::watch:
@@ -99,13 +115,14 @@ public:
             case Verb::list:
                 return list();
             case Verb::erase:
-                return erase();
+                return once({.op = Op::erase, .keys = {key()}},
+                            std::bind_front(&StoreRun::show_erased, this));
             case Verb::drop:
-                return drop();
+                return once({.op = Op::drop}, std::bind_front(&StoreRun::show_dropped, this));
             case Verb::status:
-                return status();
+                break;
         }
-        return status();
+        return once({.op = Op::status}, std::bind_front(&StoreRun::show_status, this));
     }
 
 private:
@@ -124,47 +141,65 @@ private:
         co_return co_await client_.ask(std::move(request), Deadline::max());
     }
 
-    asio::awaitable<Result<int>> get() {
-        const StoreRequest request{.op = Op::get, .keys = {key()}};
-        const auto reply = co_await ask(request, 0);
-        if (!reply) co_return std::unexpected(reply.error());
-        if (reply->status != Status::ok) co_return complain(*reply, key());
+    using Answer = asio::awaitable<Result<int>>;
+    /// Shows an answer that is ok.
+    using Show = std::function<Result<int>(PackReader& in)>;
+
+    static Result<int> show_nothing(PackReader&) { return 0; }
+    static Result<int> show_value(PackReader& in) { return put_value(in.bin()); }
+    static Result<int> show_number(PackReader& in) {
+        return put(fmt::format("{}\n", in.integer()));
+    }
+
+    /// What is asked for, in messages.
+    std::string subject() const {
+        if (!order_.operands.empty())
+            return order_.verb == Verb::wait ? join_names(order_.operands) : key();
+        return job_.empty() ? "the store" : fmt::format("job \"{}\"", escaped(job_));
+    }
+
+    Answer once(StoreRequest request, Show show) {
+        const auto reply = co_await ask(std::move(request));
+        co_return shown(reply, show);
+    }
+    /// The same of what waits. \param otherwise  for how long without --timeout, in ms
+    Answer once(StoreRequest request, std::uint64_t otherwise, Show show) {
+        const auto reply = co_await ask(std::move(request), otherwise);
+        co_return shown(reply, show);
+    }
+    Result<int> shown(const Result<StoreClient::Reply>& reply, const Show& show) const {
+        if (!reply) return std::unexpected(reply.error());
+        if (reply->status != Status::ok) return complain(*reply, subject());
         PackReader in(reply->results);
         in.array();
-        co_return put_value(in.bin());
+        return show(in);
     }
 
-    asio::awaitable<Result<int>> set() {
-        const std::string& value = order_.operands[1] == "-" ? input_ : order_.operands[1];
-        if (value.size() > kValueBytesMax)
-            co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value.size(),
-                           kValueBytesMax);
-        const StoreRequest request{.op = Op::set, .keys = {key()}, .values = {value}};
-        const auto reply = co_await ask(request);
-        if (!reply) co_return std::unexpected(reply.error());
-        co_return reply->status == Status::ok ? 0 : complain(*reply, key());
-    }
+    StoreRequest with_value(Op op) const { return {.op = op, .keys = {key()}, .values = {value_}}; }
 
-    asio::awaitable<Result<int>> add() {
+    Answer add() {
         const auto delta = to_int(order_.operands[1], std::numeric_limits<long long>::min(),
                                   std::numeric_limits<long long>::max());
         if (!delta) co_return fail(Errc::invalid_input, "'{}' is no number", order_.operands[1]);
         const StoreRequest request{.op = Op::add, .keys = {key()}, .delta = *delta};
-        const auto reply = co_await ask(request);
-        if (!reply) co_return std::unexpected(reply.error());
-        if (reply->status != Status::ok) co_return complain(*reply, key());
-        PackReader in(reply->results);
-        in.array();
-        co_return put(fmt::format("{}\n", in.integer()));
+        co_return co_await once(request, show_number);
     }
 
-    asio::awaitable<Result<int>> wait() {
+    /// \param expected  nothing: that the key is missing
+    Answer compare_set(std::optional<std::string_view> expected) {
+        StoreRequest request = with_value(Op::compare_set);
+        request.expected = expected;
+        return once(std::move(request), [](PackReader& in) -> Result<int> {
+            if (in.boolean()) return 0;
+            const int failed = in.nil() ? 0 : put_value(in.bin());
+            return failed != 0 ? failed : kStoreNotThere;
+        });
+    }
+
+    Answer wait() {
         StoreRequest request{.op = Op::wait};
         request.keys.assign(order_.operands.begin(), order_.operands.end());
-        const auto reply = co_await ask(request, kForeverMs);
-        if (!reply) co_return std::unexpected(reply.error());
-        const std::string names = join_names(order_.operands);
-        co_return reply->status == Status::ok ? 0 : complain(*reply, names);
+        return once(std::move(request), kForeverMs, show_nothing);
     }
 
     asio::awaitable<Result<int>> watch() {
@@ -228,49 +263,28 @@ private:
         co_return 0;
     }
 
-    asio::awaitable<Result<int>> erase() {
-        const StoreRequest request{.op = Op::erase, .keys = {key()}};
-        const auto reply = co_await ask(request);
-        if (!reply) co_return std::unexpected(reply.error());
-        if (reply->status != Status::ok) co_return complain(*reply, key());
-        PackReader in(reply->results);
-        in.array();
-        co_return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
+    Result<int> show_erased(PackReader& in) const {
+        return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
     }
-
-    asio::awaitable<Result<int>> drop() {
-        const StoreRequest request{.op = Op::drop};
-        const auto reply = co_await ask(request);
-        if (!reply) co_return std::unexpected(reply.error());
-        const std::string name = job_.empty() ? "drop" : fmt::format("job \"{}\"", escaped(job_));
-        if (reply->status != Status::ok) co_return complain(*reply, name);
-        PackReader in(reply->results);
-        in.array();
-        co_return in.boolean() ? 0 : no_job(job_);
-    }
-
-    asio::awaitable<Result<int>> status() {
-        const StoreRequest request{.op = Op::status};
-        const auto reply = co_await ask(request);
-        if (!reply) co_return std::unexpected(reply.error());
-        if (reply->status != Status::ok) co_return complain(*reply, "status");
-        PackReader in(reply->results);
-        in.array();
-        co_return parts_.show_status(in.str());
-    }
+    Result<int> show_dropped(PackReader& in) const { return in.boolean() ? 0 : no_job(job_); }
+    Result<int> show_status(PackReader& in) const { return parts_.show_status(in.str()); }
 
     const StoreOrder& order_;
     const StoreParts& parts_;
     StoreClient& client_;
     std::string job_;
-    std::string input_;
+    std::string value_;
 };
 
 asio::awaitable<Result<int>> run(const StoreOrder& order, const StoreParts& parts) {
     // Input is read before we connect: from then on a daemon expects heartbeats.
-    Result<std::string> input;
-    if (order.verb == Verb::set && order.operands[1] == "-") input = read_value();
-    if (!input) co_return std::unexpected(input.error());
+    Result<std::string> value;
+    if (order.takes_value) value = order.operands.back();
+    if (order.reads_input()) value = read_value();
+    if (!value) co_return std::unexpected(value.error());
+    if (value->size() > kValueBytesMax)
+        co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value->size(),
+                       kValueBytesMax);
     auto server = parts.find_server();
     if (!server) co_return std::unexpected(server.error());
     if (order.timeout)
@@ -280,7 +294,7 @@ asio::awaitable<Result<int>> run(const StoreOrder& order, const StoreParts& part
     StoreClient client(executor, std::move(*server));
     const auto connected = co_await client.connect();
     if (!connected) co_return std::unexpected(connected.error());
-    StoreRun runner(order, parts, client, job, std::move(*input));
+    StoreRun runner(order, parts, client, job, std::move(*value));
     auto done = co_await runner.run();
     co_await client.close();
     co_return done;

@@ -88,6 +88,26 @@ try:
     store("add", "key", "1", code=2)
     store("set", "k" * (65 << 10), "v", code=3)
     assert store("ls", "-0").stdout == b"empty\0key\0n\0"
+    assert store("count").stdout == b"3\n"
+
+    # What scripts make locks and queues of.
+    store("create", "lock", "mine")
+    assert store("create", "lock", "yours", code=1).stdout == b"mine"
+    assert store("compare-set", "lock", "yours", "stolen", code=1).stdout == b"mine"
+    store("compare-set", "lock", "mine", "-", input=b"a\0b")
+    assert store("get", "lock").stdout == b"a\0b"
+    assert store("compare-set", "missing", "a", "b", code=1).stdout == b""
+    store("rm", "lock")
+    assert store("append", "text", "abc").stdout == b"3\n"
+    assert store("append", "text", "de").stdout == b"5\n"
+    store("pop", "work", code=1)
+    assert [store("push", "work", item).stdout for item in ("one", "two")] == [b"1\n", b"2\n"]
+    assert store("length", "work").stdout == b"2\n"
+    assert [store("pop", "work", "--timeout", "5").stdout for _ in range(2)] == [b"one", b"two"]
+    assert store("length", "work").stdout == b"0\n"
+    store("push", "text", "x", code=2)
+    store("length", "text", code=2)
+    store("pop", "work", "--timeout", "0.1", code=1)
 
     # A watch sees values, their ends and removals, and goes on over a restart of the daemon, orderly or not.
     watch = subprocess.Popen([DTRUN, "store", "watch", "-0", "key"], stdout=subprocess.PIPE, env=env)

@@ -345,9 +345,12 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
          "--listen: 'foo' is not a numeric address such as 10.0.0.1 or [::1]"},
         {"serve --heartbeat-timeout 0.5",
          "--heartbeat-timeout: '0.5' is not a number of seconds from 1 to 86400"},
-        {"store", "dtrun store what? get, set, add, wait, watch, ls, rm or drop"},
+        {"store",
+         "dtrun store what? get, set, create, compare-set, append, add, push, pop, length, wait, "
+         "watch, ls, count, rm or drop"},
         {"store put k",
-         "'put' is none of get, set, add, wait, watch, ls, rm and drop; see dtrun store --help"},
+         "there is no 'put', but get, set, create, compare-set, append, add, push, pop, length, "
+         "wait, watch, ls, count, rm or drop; see dtrun store --help"},
         {"store set k", "usage: dtrun store set [options] KEY VALUE|-"},
         {"status a b", "usage: dtrun status [options] [HOST[:PORT]]"},
     }));

@@ -35,7 +35,9 @@ TEST_CASE("the agent's dtrun store takes options and operands in any order", "[s
     CHECK(set.operands == std::vector<std::string>{"k", "v"});
     CHECK(set.timeout == std::chrono::milliseconds(2500));
     CHECK(order_of({"--timeout=0", "wait", "a", "b"}).timeout == std::chrono::milliseconds(0));
-    CHECK(order_of({"set", "k", "-"}).operands.back() == "-");
+    CHECK(order_of({"set", "k", "-"}).reads_input());
+    CHECK(order_of({"compare-set", "k", "old", "-"}).reads_input());
+    CHECK_FALSE(order_of({"get", "-"}).reads_input());
     CHECK(order_of({"add", "k", "--", "-5"}).operands.back() == "-5");
     CHECK(order_of({"ls", "-0"}).nul);
     CHECK(order_of({"ls"}).operands.empty());
@@ -51,7 +53,9 @@ TEST_CASE("words that the agent's dtrun store does not have are told with what t
     CHECK_THAT(error_of({"get", "k", "--timeout"}), Contains("--timeout needs a value"));
     for (const char* const time : {"-1", "soon", "nan", "inf", "1s"})
         CHECK_THAT(error_of({"get", "k", "--timeout", time}), Contains("not a number of seconds"));
-    CHECK_THAT(error_of({"steal", "k"}), Contains("'steal' is none of get, set"));
+    CHECK_THAT(error_of({"steal", "k"}), Contains("there is no 'steal', but get, set, create"));
+    CHECK_THAT(error_of({"compare-set", "k", "v"}),
+               Contains("usage: dtrun store compare-set [options] KEY EXPECTED VALUE|-"));
     CHECK_THAT(error_of({"get"}), Contains("usage: dtrun store get [options] KEY"));
     CHECK_THAT(error_of({}), Contains("dtrun store what?"));
 }

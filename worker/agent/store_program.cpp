@@ -27,7 +27,7 @@ constexpr double kSecondsMax = 31'536'000;  // as the flag of an installed dtrun
 constexpr std::string_view kOptions = R"(
 Options:
   --timeout SECONDS  how long to wait for what does not exist yet (default: get
-                     does not wait, wait and watch have no limit)
+                     and pop do not, wait and watch have no limit)
   -0, --null         ls: a NUL behind each key; watch: behind each state, which
                      is =VALUE, or - when the key was removed
 
@@ -132,6 +132,7 @@ Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string>
     if (const auto right = asking::check_operands(*verb, order.operands); !right)
         return std::unexpected(right.error());
     order.verb = verb->verb;
+    order.takes_value = verb->takes_value();
     return order;
 }
 
