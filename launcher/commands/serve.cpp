@@ -3,6 +3,7 @@
 #include "base/ending_signals.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/task_group.h"
 #include "base/strings.h"
 #include "launcher/cli/command.h"
 #include "launcher/cli/show_rows.h"
@@ -16,8 +17,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <tuple>
 
 namespace dtrun::commands {
 namespace {
@@ -153,6 +157,22 @@ void notify(plan::EnvironmentView environment, std::string_view state) {
         log::warn("NOTIFY_SOCKET: {}", strerror(errno));
 }
 
+/// Tells systemd that the loop turns, twice as often as it wants to hear so (sd_watchdog_enabled(3)).
+asio::awaitable<void> feed_watchdog(plan::EnvironmentView environment) {
+    const auto wanted = [&](std::string_view name) {
+        return to_int(plan::find_variable(environment, name).value_or(""), 1, INT64_MAX);
+    };
+    const auto limit_us = wanted("WATCHDOG_USEC");
+    if (!limit_us || wanted("WATCHDOG_PID").value_or(::getpid()) != ::getpid()) co_return;
+    Timer timer(co_await asio::this_coro::executor);
+    boost::system::error_code stopped;
+    while (!stopped) {
+        notify(environment, "WATCHDOG=1");
+        timer.expires_after(std::chrono::microseconds(*limit_us / 2));
+        std::tie(stopped) = co_await timer.async_wait(use_tuple);
+    }
+}
+
 /// Sockets that systemd has opened for us.
 int passed_sockets(plan::EnvironmentView environment) {
     const auto number = [&](std::string_view name) {
@@ -218,12 +238,16 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
     asio::signal_set signals(executor, SIGTERM, SIGINT, SIGHUP);
     exit_at_unheard_signals();
     notify(environment, "READY=1");
+    TaskGroup watchdog(executor);
+    watchdog.spawn(feed_watchdog(environment));
     const auto [error, signal] = co_await signals.async_wait(use_tuple);
     ending_signal_heard();
     log::info("ended by signal {}", signal);
     notify(environment, "STOPPING=1");
     if (page) co_await page->join();
     const bool is_kept = co_await daemon.stop();
+    watchdog.stop();
+    co_await watchdog.join();
     co_return is_kept ? 0 : plan::kExitInternal;
 }
 

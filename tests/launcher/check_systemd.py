@@ -1,4 +1,4 @@
-"""check_systemd.py DTRUN BUILD: the daemon as systemd starts it, with a socket of its own and readiness told, and its
+"""check_systemd.py DTRUN BUILD: the daemon as systemd starts it, with a socket of its own, readiness and life told, and its
 unit as BUILD installs it."""
 import os
 import signal
@@ -18,6 +18,7 @@ def start(directory, listener, notify_path):
     os.dup2(listener.fileno(), 3)
     os.set_inheritable(3, True)
     os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", NOTIFY_SOCKET=notify_path,
+                      WATCHDOG_USEC="400000", WATCHDOG_PID=str(os.getpid()),
                       CREDENTIALS_DIRECTORY=f"{directory}/credentials")
     os.execv(DTRUN, [DTRUN, "serve", "--state", f"{directory}/state",
                      "--secret-file", f"{directory}/credentials/secret"])
@@ -33,6 +34,7 @@ def run(directory, abstract):
     pid = start(directory, listener, f"@{name}" if abstract else f"{directory}/notify")
     try:
         assert notify.recv(100) == b"READY=1"
+        assert [notify.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
         command = [DTRUN, "store", "--help"]
         assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=20).returncode == 0
         for words in (["set", "k", "v"], ["get", "k"]):
@@ -42,7 +44,10 @@ def run(directory, abstract):
             assert done.returncode == 0, done.stderr
         assert done.stdout == b"v"
         os.kill(pid, signal.SIGTERM)
-        assert notify.recv(100) == b"STOPPING=1"
+        told = b"WATCHDOG=1"
+        while told == b"WATCHDOG=1":
+            told = notify.recv(100)
+        assert told == b"STOPPING=1"
     except BaseException:
         os.kill(pid, signal.SIGKILL)
         raise
