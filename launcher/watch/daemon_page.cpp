@@ -1,6 +1,7 @@
 #include "launcher/watch/daemon_page.h"
 
 #include "base/crypto.h"
+#include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
 #include "launcher/watch/serialize.h"
 
@@ -97,6 +98,9 @@ asio::awaitable<HttpReply> DaemonPage::answer(HttpRequest request) {
     if (!equal_constant_time(as_bytes(request.key), as_bytes(key_))) co_return wrong_key();
     HttpReply reply{404, "text/plain", "not here\n"};
     if (request.path == "/api/view") reply = {.body = serialize(daemon_view(status_()))};
+    if (request.path == "/metrics")
+        if (const auto status = parse_object(status_()))
+            reply = {200, kMetricsType, daemon_metrics_text(*status)};
     reply.is_trusted = true;
     co_return reply;
 }

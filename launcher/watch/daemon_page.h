@@ -16,7 +16,7 @@ namespace dtrun::watch {
 /// The key of a daemon's page: who has the daemon's secret can make it, and from it nobody can make the secret.
 std::string page_key(const Secret& secret);
 
-/// `dtrun serve --web`: the page with the daemon's jobs.
+/// `dtrun serve --web`: the page with the daemon's jobs, and at /metrics its numbers for Prometheus.
 ///
 /// Thread: the executor's. Lifetime: join() before destruction, unless the process ends.
 class DaemonPage {

@@ -33,28 +33,33 @@ std::string_view string_at(const json::object& object, std::string_view name) {
                                                   : std::string_view();
 }
 
+using Labels = std::vector<std::pair<std::string_view, std::string>>;
+
 /// One after the other, each with its help before its samples.
 class Text {
 public:
-    explicit Text(std::string job) : job_(std::move(job)) {}
+    /// \param common  what every sample has
+    explicit Text(Labels common) : common_(std::move(common)) {}
 
     void family(std::string_view name, std::string_view type, std::string_view help) {
         fmt::format_to(std::back_inserter(text_), "# HELP {} {}\n# TYPE {} {}\n", name, help, name,
                        type);
         name_ = name;
     }
-    using Labels = std::vector<std::pair<std::string_view, std::string>>;
     void sample(const Labels& labels, double value) {
-        auto out = std::back_inserter(text_);
-        fmt::format_to(out, "{}{{job_id={}", name_, in_quotes(job_));
-        for (const auto& [label, content] : labels)
-            fmt::format_to(out, ",{}={}", label, in_quotes(content));
-        fmt::format_to(out, "}} {}\n", value);
+        Labels every = common_;
+        every.insert(every.end(), labels.begin(), labels.end());
+        std::string all;
+        for (const auto& [label, content] : every)
+            all += fmt::format("{}{}={}", all.empty() ? "" : ",", label, in_quotes(content));
+        text_ += all.empty() ? fmt::format("{} {}\n", name_, value)
+                             : fmt::format("{}{{{}}} {}\n", name_, all, value);
     }
     std::string take() { return std::move(text_); }
 
 private:
-    std::string job_, name_, text_;
+    Labels common_;
+    std::string name_, text_;
 };
 
 /// A family of one number of each rank.
@@ -78,6 +83,27 @@ constexpr GpuNumber kGpuNumbers[] = {
     {"memory_total_bytes", "dtrun_gpu_memory_total_bytes", "All memory of a GPU.", 1},
 };
 
+/// A number of a daemon, or of each of its jobs.
+struct DaemonNumber {
+    std::string_view field, name, type, help;
+};
+constexpr DaemonNumber kDaemonNumbers[] = {
+    {"uptime_s", "dtrun_serve_seconds_total", "counter", "Since the start of the daemon."},
+    {"connections", "dtrun_serve_connections", "gauge", "Members and clients that are connected."},
+    {"unsent_bytes", "dtrun_serve_unsent_bytes", "gauge", "What waits for disk or network."},
+    {"requests", "dtrun_serve_requests_total", "counter", "Requests to stores."},
+};
+constexpr DaemonNumber kServedJobNumbers[] = {
+    {"connections", "dtrun_serve_job_connections", "gauge", "Members and clients of a job."},
+    {"keys", "dtrun_serve_job_keys", "gauge", "Keys and queues of a job's store."},
+    {"store_bytes", "dtrun_serve_job_store_bytes", "gauge", "What a job's store has in memory."},
+    {"answer_bytes", "dtrun_serve_job_answer_bytes", "gauge", "Answers kept for who comes back."},
+    {"waiting", "dtrun_serve_job_waiting", "gauge", "Requests that wait for a key."},
+    {"ranks", "dtrun_serve_job_ranks", "gauge", "Ranks of a job with members."},
+    {"generation", "dtrun_serve_job_generation", "gauge", "Number of the membership."},
+    {"unused_s", "dtrun_serve_job_unused_seconds", "gauge", "Since nobody is connected to a job."},
+};
+
 double number_of(const json::value& value) {
     return value.is_number() ? value.to_number<double>() : 0;
 }
@@ -94,7 +120,7 @@ void count_states(Text& text, const json::object& view, std::string_view of,
 }  // namespace
 
 std::string metrics_text(const json::object& view) {
-    Text text{std::string(string_at(view, "job"))};
+    Text text({{"job_id", std::string(string_at(view, "job"))}});
     text.family("dtrun_job_state", "gauge", "1 for the state that the job is in.");
     for (const std::string_view state : {"starting", "running", "restarting", "ending", "ended"})
         text.sample({{"state", std::string(state)}}, string_at(view, "state") == state ? 1 : 0);
@@ -136,6 +162,23 @@ std::string metrics_text(const json::object& view) {
                              {"gpu", std::to_string(gpu.at("index").to_number<std::int64_t>())}},
                             number_of(gpu.at(number.field)) * number.factor);
         }
+    }
+    return text.take();
+}
+
+std::string daemon_metrics_text(const json::object& status) {
+    Text text({});
+    for (const DaemonNumber& number : kDaemonNumbers) {
+        text.family(number.name, number.type, number.help);
+        if (const json::value* const value = status.if_contains(number.field))
+            text.sample({}, number_of(*value));
+    }
+    for (const DaemonNumber& number : kServedJobNumbers) {
+        text.family(number.name, number.type, number.help);
+        for (const json::value& job : status.at("jobs").as_array())
+            if (const json::value* const value = job.as_object().if_contains(number.field))
+                text.sample({{"job", std::string(string_at(job.as_object(), "name"))}},
+                            number_of(*value));
     }
     return text.take();
 }

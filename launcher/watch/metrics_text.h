@@ -9,6 +9,9 @@ namespace dtrun::watch {
 /// arguments, output or addresses. Pure. \param view  as JobRecord::view() has it
 std::string metrics_text(const boost::json::object& view);
 
+/// The same of a daemon and its jobs, by their names. \param status  as Daemon::status() makes it
+std::string daemon_metrics_text(const boost::json::object& status);
+
 inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace dtrun::watch

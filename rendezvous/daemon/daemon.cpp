@@ -138,6 +138,7 @@ Result<void> Daemon::on_frame(PeerId id, Peer& peer, const FrameView& frame) {
     if (frame.type == FrameType::signal) return on_signal(peer, frame.payload);
     ServedJob* job = find_job(peer.job);
     if (job == nullptr) return fail(Errc::denied, "the job is over");
+    if (frame.type == FrameType::request) ++requests_;
     const Result<void> done = job->frame(id, frame, Clock::now());
     if (job->is_dropped()) retire(peer.job);
     return done;
@@ -354,6 +355,7 @@ std::string Daemon::status(const std::string& job_name) const {
                              std::chrono::system_clock::now() - started_)
                              .count();
     status["connections"] = peers_.size();
+    status["requests"] = requests_;
     std::size_t unsent = 0;
     for (const auto& [id, peer] : peers_) unsent += peer->held_bytes + peer->link.queued_bytes();
     status["unsent_bytes"] = unsent;

@@ -130,6 +130,7 @@ private:
     bool settle_soon_ = false;
     std::vector<JobId> touched_;     ///< jobs with events, for settle()
     std::uint64_t store_bytes_ = 0;  ///< of all jobs, at the last settle() and taken since then
+    std::uint64_t requests_ = 0;     ///< to stores, since it was started
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     FailureDetector detector_;

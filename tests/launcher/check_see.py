@@ -346,6 +346,9 @@ def check_daemon():
             status, text = get(place, "/api/view", key)
             view = json.loads(text)["jobs"][0]
             assert status == 200 and (view["job"], view["state"], len(view["ranks"])) == ("train", "running", 2), view
+            assert get(place, "/metrics")[0] == 401
+            status, text = get(place, "/metrics", key)
+            assert status == 200 and 'dtrun_serve_job_ranks{job="train"} 2\n' in text, text
             if shutil.which("chromium") is not None:
                 with Browser() as browser:
                     browser.open(f"http://{place}/#{key}")

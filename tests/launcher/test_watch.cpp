@@ -110,6 +110,21 @@ TEST_CASE("metrics are numbers with the job, host and rank, in Prometheus' forma
     }
 }
 
+TEST_CASE("a daemon's metrics are of itself and of each of its jobs", "[watch]") {
+    const auto status = parse_object(R"({"uptime_s": 60, "connections": 3, "requests": 12,
+        "unsent_bytes": 0, "jobs": [
+        {"name": "a \"b\"", "keys": 2, "connections": 1, "store_bytes": 100, "generation": 0},
+        {"name": "idle", "keys": 1, "connections": 0, "unused_s": 7}]})");
+    const std::string text = daemon_metrics_text(status.value());
+    CHECK_THAT(text, Contains("# TYPE dtrun_serve_seconds_total counter\n"
+                              "dtrun_serve_seconds_total 60\n"));
+    CHECK_THAT(text, Contains("\ndtrun_serve_requests_total 12\n"));
+    CHECK_THAT(text, Contains("\ndtrun_serve_job_keys{job=\"a \\\"b\\\"\"} 2\n"
+                              "dtrun_serve_job_keys{job=\"idle\"} 1\n"));
+    CHECK_THAT(text, Contains("\ndtrun_serve_job_unused_seconds{job=\"idle\"} 7\n"));
+    CHECK(text.find("unused_seconds{job=\"a") == std::string::npos);
+}
+
 TEST_CASE("an event is one line of JSON with a schema, a time and a number", "[watch]") {
     Event event{EventKind::host_lost, 7, 1'764'093'605'123'456'789, {}};
     event.fields["host"] = "s1";
