@@ -118,7 +118,7 @@ void DeadlockDetector::waits(HostId host, std::vector<RankWait> waits, Deadline 
     list.clear();
     for (RankWait& wait : waits) {
         const Deadline since = now - milliseconds(wait.waited_ms);
-        list.push_back({std::move(wait), since});
+        list.push_back({std::move(wait), since, now});
     }
 }
 
@@ -189,13 +189,17 @@ std::optional<std::string> DeadlockDetector::hopeless(
 }
 
 /// The verdict that every rank has ended or waits, so that none can bring what the others wait for. Ranks that
-/// have met and ended within a heartbeat are known to have ended before it is known that nobody waits any more.
-std::optional<std::string> DeadlockDetector::deserted(const std::vector<const Waiting*>& certain,
-                                                      Deadline now) const {
-    if (now - last_ended_ < kCertain) return std::nullopt;
+/// have met and ended within a heartbeat are known to have ended before it is known that nobody waits any more:
+/// each host has to say again, some time after the last end, that its ranks wait.
+std::optional<std::string> DeadlockDetector::deserted(
+    const std::vector<const Waiting*>& certain) const {
     // This is called whenever a rank ends, so it looks at all ranks only if the numbers match.
     if (ended_.empty() || certain.empty() || ended_.size() + certain.size() < ranks_)
         return std::nullopt;
+    const auto is_older = [this](const Waiting* waiting) {
+        return waiting->told - last_ended_ < kCertain;
+    };
+    if (std::ranges::any_of(certain, is_older)) return std::nullopt;
     const auto ended_ranks = std::views::keys(ended_);
     std::set<Rank> accounted_for(ended_ranks.begin(), ended_ranks.end());
     for (const Waiting* waiting : certain) accounted_for.insert(waiting->wait.rank);
@@ -255,7 +259,7 @@ std::optional<std::string> DeadlockDetector::late(Deadline now, milliseconds lim
 std::optional<std::string> DeadlockDetector::in_vain(Deadline now) const {
     const auto certain = meeting(now, kCertain);
     if (auto text = hopeless(certain)) return text;
-    if (auto text = deserted(certain, now)) return text;
+    if (auto text = deserted(certain)) return text;
     if (auto text = two_libraries(certain)) return text;
     return left_mpi();
 }

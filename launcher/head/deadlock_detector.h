@@ -56,12 +56,12 @@ private:
     struct Waiting {
         RankWait wait;
         Deadline since{};
+        Deadline told{};  ///< the last time
     };
     std::vector<const Waiting*> meeting(Deadline now, std::chrono::milliseconds at_least) const;
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
     std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
-    std::optional<std::string> deserted(const std::vector<const Waiting*>& certain,
-                                        Deadline now) const;
+    std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> two_libraries(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> late(Deadline now, std::chrono::milliseconds limit,
                                     std::string_view flag) const;

@@ -30,6 +30,18 @@ RankWait in_mpi(Rank rank, MpiWait mpi) {
     return wait;
 }
 
+/// Both hosts say at `now` that three ranks have waited since kStart.
+void still_wait(DeadlockDetector& watch, Deadline now) {
+    std::vector<RankWait> waits;
+    for (const std::uint32_t rank : {0, 1, 2}) {
+        waits.push_back(at_start(Rank{rank}));
+        waits.back().waited_ms = static_cast<std::uint32_t>((now - kStart) / 1ms);
+    }
+    watch.waits(HostId{1}, {waits[2]}, now);
+    waits.pop_back();
+    watch.waits(HostId{0}, waits, now);
+}
+
 }  // namespace
 
 TEST_CASE("ranks that wait for one that has ended are told of it, and it is named", "[waits]") {
@@ -38,7 +50,9 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart);
     CHECK_FALSE(watch.look(kStart + 5s).has_value());
     watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart + 5s);
+    still_wait(watch, kStart + 6s);
     CHECK_FALSE(watch.look(kStart + 6s).has_value());  // that they have met may be under way
+    still_wait(watch, kStart + 7s);
     const auto verdict = watch.look(kStart + 7s);
     REQUIRE(verdict.has_value());
     CHECK(verdict->end);
@@ -49,10 +63,20 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
           "ranks to arrive");
 }
 
+TEST_CASE("ranks of a host that is not heard may have met the one that has ended", "[waits]") {
+    DeadlockDetector watch = four_ranks();
+    still_wait(watch, kStart + 5s);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart + 5s);
+    watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 7s);
+    CHECK_FALSE(watch.look(kStart + 9s).has_value());
+    still_wait(watch, kStart + 9s);
+    CHECK(watch.look(kStart + 9s).value().end);
+}
+
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
     DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
-    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart - 2s);
     CHECK_FALSE(watch.look(kStart + 9s).has_value());
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 9s);
     CHECK_FALSE(watch.look(kStart + 9s + 500ms).has_value());  // its end may be under way
@@ -61,7 +85,7 @@ TEST_CASE("a rank that has ended is no reason while another one does not wait", 
 
 TEST_CASE("a rank that waits twice does not stand for another one", "[waits]") {
     DeadlockDetector watch = four_ranks();
-    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart - 2s);
     watch.waits(HostId{0},
                 {at_start(Rank{0}), at_start(Rank{0}), at_start(Rank{1}), at_start(Rank{3})},
                 kStart);
@@ -175,7 +199,7 @@ TEST_CASE("ranks that wait for different things are told each with its own", "[w
     CHECK(watch.look(kStart + 10s).value().text ==
           "ranks 0, 2 have waited 10 s for PMIx, and rank 1 for a key; not there: rank 3 on s2");
     watch.begin(4);
-    watch.rank_ended(Rank{3}, 43, MpiUse::finalized, kStart);
+    watch.rank_ended(Rank{3}, 43, MpiUse::finalized, kStart - 2s);
     watch.waits(HostId{0}, {at_start(Rank{0}, "a"), at_start(Rank{1}, "b")}, kStart);
     watch.waits(HostId{1}, {at_start(Rank{2}, "b")}, kStart);
     CHECK(watch.look(kStart + 2s).value().text ==

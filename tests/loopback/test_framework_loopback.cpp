@@ -42,6 +42,19 @@ TEST_CASE("ranks that meet in the store of their framework end well, however lat
     }
 }
 
+TEST_CASE("ranks of a host that is not heard for a moment are not taken for ones that still wait",
+          "[loopback][frameworks]") {
+    Script script = meeting(Meets::torch);
+    script.ranks[2].import = 4s;
+    script.ranks[1].life = 6s;
+    script.hosts[HostId{1}].stalled = {3'990ms, 6'800ms};
+    script.hosts[HostId{1}].stalled_way = Way::from_host;
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.took > 10s);
+    });
+}
+
 TEST_CASE("a rank that fails before it meets the others ends the job, and who waited is told",
           "[loopback][frameworks]") {
     for (const Meets meets : {Meets::torch, Meets::horovod}) {

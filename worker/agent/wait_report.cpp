@@ -28,7 +28,9 @@ std::optional<Waits> WaitReport::request(std::vector<RankWait> waits,
         return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());
     });
     if (waits.size() > kWaitsMax) waits.resize(kWaitsMax);
-    if (std::ranges::equal(said_, waits, goes_on)) return std::nullopt;
+    if (std::ranges::equal(said_, waits, goes_on) &&
+        std::ranges::none_of(waits, &RankWait::starting))
+        return std::nullopt;
     said_ = waits;
     return Waits{generation_, std::move(waits)};
 }

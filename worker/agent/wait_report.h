@@ -9,7 +9,9 @@
 
 namespace dtrun::agent {
 
-/// Says to the head which ranks wait for each other, when that has changed. No sockets, no clock.
+/// Says to the head which ranks wait for each other: when that has changed, and again as long as some have
+/// not met, so that the head can tell a host where they still wait from one that is not heard. No sockets,
+/// no clock.
 class WaitReport {
 public:
     void begin(std::uint64_t generation);
