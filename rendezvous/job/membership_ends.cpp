@@ -59,7 +59,8 @@ Membership::Meaning Membership::ranked_ended(const Process& process, const Failu
     if (phase_ == Phase::ended) return Meaning::lost;
     // The others of a job whose hosts cannot be lost are not ended only to learn that nobody else is to blame.
     if (!policy_.elastic && !may_fail()) {
-        end(End::Cause::rank_failed, failure.why, failure.host);
+        const auto cause = how.is_ours ? End::Cause::host_lost : End::Cause::rank_failed;
+        end(cause, failure.why, failure.host);
         return Meaning::lost;
     }
     if (!failure_ && !how.is_ours) failure_ = failure;

@@ -7,6 +7,8 @@
 namespace dtrun {
 
 std::string end_text(const Exited& exited) {
+    if (exited.sent_signal != 0)
+        return fmt::format("rank {} was ended by the agent of its host", exited.rank);
     return exited.signal != 0
                ? fmt::format("rank {} was ended by signal {}", exited.rank, exited.signal)
                : fmt::format("rank {} exited with code {}", exited.rank, exited.code);

@@ -213,6 +213,17 @@ TEST_CASE("a fixed job has the world of its plan, and nothing but a restart chan
     CHECK(hosts_of(job.take_orders()) == "010");
 }
 
+TEST_CASE("a fixed job whose agent ends a rank has lost its host, and no rank has failed",
+          "[elastic]") {
+    JobPolicy fixed = limits(4, 4);
+    fixed.elastic = false;
+    for (const bool is_ours : {false, true}) {
+        Membership job = begun(fixed, 2);
+        job.rank_ended(h1, p0, {.why = "ended", .is_ours = is_ours}, kStart);
+        CHECK(job.take_orders().ended->cause == (is_ours ? Cause::host_lost : Cause::rank_failed));
+    }
+}
+
 // Every order of up to six events of four hosts: what hosts do, what they are asked, and time.
 namespace {
 
