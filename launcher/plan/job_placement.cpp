@@ -29,9 +29,10 @@ Result<HostList> filter_offer(const Options& options, const Offer& offer, HostLi
     return kept;
 }
 
-/// Whether the user has said which hosts there are.
+/// Whether the user has said which hosts there are, or what lists them.
 bool is_named(const Options& options) {
-    return !options.hosts.empty() || !options.hostfile.empty();
+    return !options.hosts.empty() || !options.hostfile.empty() ||
+           (options.elastic && !options.elastic->discovery_script.empty());
 }
 
 std::string source_of_size(const Options& options) {

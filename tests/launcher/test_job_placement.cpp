@@ -114,4 +114,13 @@ TEST_CASE("other batch systems' jobs are named by what gave them", "[placement]"
           "-H: 4 ranks but 3 slots (n1:2 + n2:1 = 3); lower -np, add hosts, or --oversubscribe");
 }
 
+TEST_CASE("hosts that a script lists have the slots that it says, and not this machine's",
+          "[placement][elastic]") {
+    Options options;
+    options.elastic.emplace().discovery_script = "printf 'a:2\\nb:2\\n'";
+    options.shape.count = HostShape::Count::automatic;
+    options.shape.count_flag = "--nproc-per-node auto";
+    CHECK(places(plan_of(4, {}, options)) == "a:2 b:2");
+}
+
 }  // namespace dtrun
