@@ -1,12 +1,19 @@
 #include "launcher/head/daemon_link.h"
 
+#include "launcher/head/head.h"
 #include "launcher/head/job_server.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/request.h"
+#include "rendezvous/wire/start_messages.h"
+#include "rendezvous/wire/store_request.h"
+#include "tests/loopback/head_parts.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/messages_of.h"
+
+#include <csignal>
 
 namespace dtrun {
 
@@ -104,7 +111,90 @@ asio::awaitable<bool> serve_with_patience(FakeDaemon& daemon, DaemonLink& link) 
     co_return true;
 }
 
+/// The next frame that is no heartbeat.
+asio::awaitable<std::pair<FrameType, std::string>> next_of(Link& link) {
+    for (;;) {
+        const auto frame = link.next();
+        REQUIRE(frame.has_value());
+        if (!*frame) {
+            const auto received = co_await link.receive();
+            REQUIRE(received.has_value());
+        } else if ((*frame)->type != FrameType::heartbeat) {
+            co_return std::pair((*frame)->type, std::string((*frame)->payload));
+        }
+    }
+}
+
+/// The head of `dtrun join`; a test plays its agent and its daemon.
+struct JoinedHead {
+    explicit JoinedHead(FakeDaemon& daemon)
+        : spec(spec_of(daemon)),
+          hosts(spec),
+          ends(socket_pair(daemon.io)),
+          agent(Connection{std::move(ends.first), std::nullopt}),
+          output(daemon.io.get_executor(), [] {}),
+          head(daemon.io, spec, hosts, output, [] {}) {}
+    static JobSpec spec_of(const FakeDaemon& daemon) {
+        Options options;
+        options.world_size = 1;
+        options.program = {"/bin/true"};
+        options.stdin_target.kind = StdinTarget::Kind::none;
+        auto spec = make_job_spec(std::move(options), {}, "/");
+        REQUIRE(spec.has_value());
+        spec->options.join.emplace();
+        spec->daemon = daemon.target();
+        return std::move(*spec);
+    }
+    asio::awaitable<void> run() {
+        head.admit(Connection{std::move(ends.second), std::nullopt});
+        co_await head.run();
+    }
+
+    JobSpec spec;
+    Hosts hosts;
+    std::pair<tcp::socket, tcp::socket> ends;
+    Link agent;
+    loopback::MemoryOutput output;
+    Head head;
+};
+
+/// Requests of an agent that does not know of the newest connection to the daemon: it says them again then.
+asio::awaitable<bool> ask_over_an_old_connection(FakeDaemon& daemon, JoinedHead& it) {
+    TaskGroup job(daemon.io.get_executor());
+    job.spawn(it.run());
+    it.agent.send(encode(Join{}));
+    { const tcp::socket first = co_await daemon.accept(); }
+    tcp::socket second = co_await daemon.accept();
+    Link link(Connection{std::move(second), std::nullopt});
+    for (const std::uint64_t connection : {1, 2}) {
+        const auto [type, payload] = co_await next_of(it.agent);
+        CHECK(type == FrameType::heard);
+        CHECK(decode<Heard>(payload)->number == connection);
+    }
+    const StoreRequest set{.op = Op::set, .keys = {"key"}, .values = {"value"}};
+    for (const std::uint64_t connection : {1, 2}) {
+        it.agent.send(encode(Heard{connection}));
+        it.agent.send(encode_request({5, connection, 0}, set, 0));
+    }
+    std::pair<FrameType, std::string> frame(FrameType::enter, "");
+    while (frame.first != FrameType::request) frame = co_await next_of(link);
+    CHECK(decode_request(frame.second)->header.id == 2);
+    it.agent.send(encode(Done{}));
+    it.head.signalled(SIGTERM);
+    link.close();
+    co_await job.join();
+    co_await it.head.join();
+    co_return true;
+}
+
 }  // namespace
+
+TEST_CASE("what an agent says before it knows of a connection to the daemon does not go over it",
+          "[daemon_link]") {
+    FakeDaemon daemon;
+    JoinedHead it(daemon);
+    run_to_end(daemon.io, ask_over_an_old_connection(daemon, it));
+}
 
 TEST_CASE("every message of a daemon to its members has one receiver", "[daemon_link]") {
     asio::io_context io;

@@ -8,6 +8,7 @@
 #include "rendezvous/wire/msgpack.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/request.h"
+#include "rendezvous/wire/sent_frames.h"
 #include "rendezvous/wire/store_request.h"
 #include "tests/rendezvous/slow_disk.h"
 #include "tests/support/catch.h"
@@ -36,16 +37,19 @@ struct Fixture {
     }
     /// Somebody who looks into the job's store, and says nothing by itself.
     asio::awaitable<std::shared_ptr<Link>> enter(Secret secret, std::string name = "job") {
-        const JobId job = job_id_of(name);
+        Enter enter;
+        enter.job_name = name;
+        co_return co_await enter_as(secret, enter);
+    }
+    asio::awaitable<std::shared_ptr<Link>> enter_as(Secret secret, Enter enter) {
+        const JobId job = job_id_of(enter.job_name);
         const Credentials credentials{job, job_secret_of(secret, job)};
         const std::vector<std::string> here{"127.0.0.1"};
         const Deadline limit = after(std::chrono::seconds(5));
         auto connection = co_await connect_to_server(here, port, credentials, limit);
         REQUIRE(connection.has_value());
         auto link = std::make_shared<Link>(std::move(*connection));
-        Enter enter;
         enter.member = MemberId{++last_member};
-        enter.job_name = name;
         link->send(encode(enter));
         co_return link;
     }
@@ -255,6 +259,37 @@ asio::awaitable<bool> ask_for_status_beside_a_slow_disk(Fixture& it, const Secre
     co_return true;
 }
 
+/// A member whose rank fails again and again, and that never says that it has heard of it.
+asio::awaitable<bool> be_deaf_beside_another(Fixture& it, const Secret& secret) {
+    constexpr std::uint64_t kGenerations = 600;
+    const auto other = co_await it.enter(secret, "other");
+    const StoreRequest wait{.op = Op::get, .keys = {"later"}, .timeout_ms = 10};
+    other->send(encode_request({5, 1, 0}, wait, 0));
+    std::uint64_t answered = co_await next_answer(*other);
+    CHECK(answered == 1);
+    Enter enter;
+    enter.job_name = "deaf";
+    enter.slots = 1;
+    enter.policy.rank_failures_max = kGenerations;
+    const auto deaf = co_await it.enter_as(secret, enter);
+    SentFrames said;
+    Exited exited;
+    exited.pid = exited.code = 1;
+    for (std::uint64_t generation = 1; generation < kGenerations; ++generation) {
+        deaf->send(said.add(encode(exited)));
+        deaf->send(said.add(encode(Paused{generation + 1})));
+    }
+    std::optional<FrameType> type = FrameType::heartbeat;
+    while (type && type != FrameType::stop) type = co_await next_frame(*deaf);
+    CHECK(type == FrameType::stop);
+    other->send(encode_request({5, 2, 0}, wait, 0));
+    answered = co_await next_answer(*other);
+    CHECK(answered == 2);
+    for (const auto& link : {deaf, other}) link->close();
+    co_await it.daemon.stop();
+    co_return true;
+}
+
 /// Reads until the daemon has closed the link.
 asio::awaitable<void> read_to_end(std::shared_ptr<Link> link, bool& ended) {
     for (;;) {
@@ -343,6 +378,14 @@ TEST_CASE("a daemon gives up who is silent, but not who was stopped by its user"
     const Secret secret = Secret::random();
     Fixture it(Fixture::options(secret));
     run_to_end(it.io, be_silent_two_ways(it, secret));
+}
+
+TEST_CASE("a member that does not hear what it is told stops no timer of another job", "[daemon]") {
+    const Secret secret = Secret::random();
+    DaemonOptions options = Fixture::options(secret);
+    options.heartbeat_timeout = std::chrono::minutes(1);  // who says nothing is not lost
+    Fixture it(options);
+    run_to_end(it.io, be_deaf_beside_another(it, secret));
 }
 
 }  // namespace dtrun
