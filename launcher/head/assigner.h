@@ -29,7 +29,7 @@ struct JobContext {
     Router<HostId>& agents;  ///< what hosts say
     Job& job;
     StopDeadlines& stop_deadlines;
-    DeadlockDetector& waits;
+    DeadlockDetector& deadlocks;
     JobOutput& output;
     output::StdinPump& input;
     std::function<void()> decide;  ///< carries out what `job` has decided; after every event for it

@@ -124,7 +124,7 @@ void DaemonAssigner::begin_generation(const Assign& assign) {
     context_.hosts.set_numbers(plan::RankNumbers(std::move(numbers)));
     if (assign.kept.empty()) context_.hosts[kOwnHost].ranks.clear();
     context_.output.renumber();
-    context_.waits.begin(assign.world_size);
+    context_.deadlocks.begin(assign.world_size);
     context_.job.begin(PerHost<std::uint32_t>{ranks});
     progress_ = {};
     context_.hosts.send(kOwnHost, encode(assign));

@@ -236,7 +236,7 @@ void OwnAssigner::remember_failure(const Exited& because) {
     restart_because_->cause = JobOutcome::Cause::rank_failed;
     restart_because_->first = because;
     restart_because_->ended_well = outcome.ended_well;
-    restart_because_->waiting = context_.waits.describe();
+    restart_because_->waiting = context_.deadlocks.describe();
     last_failure_ = because;
 }
 
@@ -491,7 +491,7 @@ void OwnAssigner::start_ranks(const World& world, std::map<HostId, Assign> assig
     for (const HostId host : all)
         if (!goes_on) hosts[host].ranks.clear();
     context_.started();
-    context_.waits.begin(world_size);
+    context_.deadlocks.begin(world_size);
     context_.job.begin(std::move(ranks_on_host));
     if (world.generation > 1) {
         if (!goes_on)
