@@ -16,7 +16,6 @@ namespace dtrun::commands {
 namespace {
 
 using asking::StoreServer;
-using Verb = StoreCommand::Verb;
 
 static_assert(asking::kStoreReaderGone == cli::kExitReaderGone);
 static_assert(asking::kStoreUsage == plan::kExitUsage);
@@ -35,14 +34,14 @@ Result<StoreServer> find_server(const StoreCommand& command, plan::EnvironmentVi
     const auto seconds = to_int(given.value_or(""), 0, kServerTimeoutMax);
     server.return_limit = std::chrono::seconds(seconds.value_or(kServerTimeout));
     const auto socket = plan::find_variable(environment, "DTRUN_SOCKET");
-    if (command.verb != Verb::status && command.daemon.address.empty() &&
+    if (command.verb.op != Op::status && command.daemon.address.empty() &&
         command.daemon.job.empty() && socket && !socket->empty()) {
         server.agent_socket = *socket;
         return server;
     }
     auto target = plan::find_daemon(command.daemon, environment);
     if (!target) return std::unexpected(target.error());
-    if (target->job.empty() && command.verb != Verb::status)
+    if (target->job.empty() && command.verb.op != Op::status)
         return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");
     server.daemon = {target->name, target->addresses, target->port, target->credentials,
                      target->job};

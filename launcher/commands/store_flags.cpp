@@ -82,8 +82,7 @@ Result<ParsedStore> parse_words(cli::Words words, const cli::FlagTable<ParsedSto
     }
     if (const auto right = asking::check_operands(verb, operands); !right)
         return std::unexpected(right.error());
-    parsed.own.verb = verb.verb;
-    parsed.own.takes_value = verb.takes_value();
+    parsed.own.verb = verb;
     return parsed;
 }
 
@@ -114,15 +113,14 @@ Result<ParsedStore> parse_store(cli::Words words) {
 }
 
 Result<ParsedStore> parse_status(cli::Words words) {
-    constexpr asking::StoreVerb kVerb{"status", StoreCommand::Verb::status, "[HOST[:PORT]]", 0, 1};
-    auto parsed = parse_words(words, status_flags(), kVerb);
+    auto parsed = parse_words(words, status_flags(), asking::kStatusVerb);
     if (parsed && !parsed->own.operands.empty())
         parsed->own.daemon.address = std::exchange(parsed->own.operands, {}).front();
     return parsed;
 }
 
 std::string store_help() {
-    return std::string(asking::kStoreHelp) + cli::sections(store_flags().flags(), kDaemonSections);
+    return asking::store_words_help() + cli::sections(store_flags().flags(), kDaemonSections);
 }
 
 std::string status_help() {

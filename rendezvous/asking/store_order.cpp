@@ -7,71 +7,69 @@
 namespace dtrun::asking {
 namespace {
 
-using Verb = StoreOrder::Verb;
+using Shows = StoreVerb::Shows;
 
 constexpr StoreVerb kStoreVerbs[] = {
-    {"get", Verb::get, "KEY", 1, 1},
-    {"set", Verb::set, "KEY VALUE|-", 2, 2},
-    {"create", Verb::create, "KEY VALUE|-", 2, 2},
-    {"compare-set", Verb::compare_set, "KEY EXPECTED VALUE|-", 3, 3},
-    {"append", Verb::append, "KEY VALUE|-", 2, 2},
-    {"add", Verb::add, "KEY NUMBER", 2, 2},
-    {"push", Verb::push, "KEY VALUE|-", 2, 2},
-    {"pop", Verb::pop, "KEY", 1, 1},
-    {"length", Verb::length, "KEY", 1, 1},
-    {"wait", Verb::wait, "KEY...", 1, 10'000},
-    {"watch", Verb::watch, "KEY", 1, 1},
-    {"ls", Verb::list, "[PREFIX]", 0, 1},
-    {"count", Verb::count, "", 0, 0},
-    {"rm", Verb::erase, "KEY", 1, 1},
-    {"drop", Verb::drop, "", 0, 0},
+    {"get", "KEY", 1, 1, Op::get, Shows::value, "the value"},
+    {"set", "KEY VALUE|-", 2, 2, Op::set, Shows::nothing},
+    {"create", "KEY VALUE|-", 2, 2, Op::compare_set, Shows::was_set,
+     "unless the key is there; else prints its value, and\nexits 1"},
+    {"compare-set", "KEY EXPECTED VALUE|-", 3, 3, Op::compare_set, Shows::was_set,
+     "sets it if its value is the expected one; else\nprints the value that it has, if any, and "
+     "exits 1"},
+    {"append", "KEY VALUE|-", 2, 2, Op::append, Shows::number, "the value's bytes now"},
+    {"add", "KEY NUMBER", 2, 2, Op::add, Shows::number, "the sum; a missing key counts as 0"},
+    {"push", "KEY VALUE|-", 2, 2, Op::push, Shows::number, "at the end of a queue; its length now"},
+    {"pop", "KEY", 1, 1, Op::pop, Shows::value,
+     "the oldest value of a queue, which each gets once"},
+    {"length", "KEY", 1, 1, Op::length, Shows::number, "of a queue"},
+    {"wait", "KEY...", 1, 10'000, Op::wait, Shows::nothing, "until all exist"},
+    {"watch", "KEY", 1, 1, Op::watch, Shows::changes,
+     "the value whenever it changes, until Ctrl-C; that\nit was removed is told on standard error"},
+    {"ls", "[PREFIX]", 0, 1, Op::list, Shows::keys, "keys, one on a line"},
+    {"count", "", 0, 0, Op::count, Shows::number, "how many keys and queues there are"},
+    {"rm", "KEY", 1, 1, Op::erase, Shows::existed},
+    {"drop", "", 0, 0, Op::drop, Shows::dropped,
+     "forgets the job, with all its keys, unless it has\nmembers; a new run of its name begins "
+     "with nothing"},
 };
 
 /// "get, set or rm": all of them.
 std::string verb_names() {
-    std::string names;
-    const std::size_t count = std::size(kStoreVerbs);
-    for (std::size_t i = 0; i < count; ++i)
-        names += fmt::format("{}{}",
-                             i == 0           ? ""
-                             : i + 1 == count ? " or "
-                                              : ", ",
-                             kStoreVerbs[i].name);
+    std::string names(kStoreVerbs[0].name);
+    for (const StoreVerb& verb : std::span(kStoreVerbs).subspan(1))
+        names += fmt::format("{}{}", &verb == std::end(kStoreVerbs) - 1 ? " or " : ", ", verb.name);
     return names;
+}
+
+/// The words on the left, what they do on the right, or below where there is no room.
+std::string help_of(const StoreVerb& verb) {
+    constexpr std::size_t kColumn = 28;
+    const std::string below = "\n" + std::string(kColumn, ' ');
+    const auto operands = verb.operands.substr(0, verb.operands.find("|-"));
+    std::string line = fmt::format("  {} {}", verb.name, operands);
+    if (!verb.help.empty())
+        line = line.size() < kColumn ? fmt::format("{:<{}}", line, kColumn) : line + below;
+    for (const char c : verb.help) line += c == '\n' ? below : std::string(1, c);
+    return line + "\n";
 }
 
 }  // namespace
 
-constexpr std::string_view kStoreHelp =
-    R"(usage: dtrun store WORD [options] [OPERANDS]
+std::string store_words_help() {
+    std::string help = R"(usage: dtrun store WORD [options] [OPERANDS]
 
 Looks into the store of a job of `dtrun serve`; inside a rank, of its own job.
-  get KEY                   the value
-  set KEY VALUE
-  create KEY VALUE          unless the key is there; else prints its value, 1
-  compare-set KEY EXPECTED VALUE
-                            sets it if its value is the expected one; else
-                            prints the value that it has, if any, and exits 1
-  append KEY VALUE          the value's bytes now
-  add KEY NUMBER            the sum; a missing key counts as 0
-  push KEY VALUE            at the end of a queue; its length now
-  pop KEY                   the oldest value of a queue, which each gets once
-  length KEY                of a queue
-  wait KEY...               until all exist
-  watch KEY                 the value whenever it changes, until Ctrl-C; that it
-                            was removed is told on standard error
-  ls [PREFIX]               keys, one on a line
-  count                     how many keys and queues there are
-  rm KEY
-  drop                      forgets the job, with all its keys, unless it has
-                            members; a new run of its name begins with nothing
-VALUE may be -, for standard input. What begins with a dash stands behind "--".
+)";
+    for (const StoreVerb& verb : kStoreVerbs) help += help_of(verb);
+    return help + R"(VALUE may be -, for standard input. What begins with a dash stands behind "--".
 
 Exit code: 0; 1 the key or job is not there, not in time, or has another value;
 2 the key holds something else, such as a queue; 3 the store refuses it, being
 full for example; 200 wrong words or input; 201 the daemon cannot be reached, or
 does not answer; 202 the secret is wrong; 210 standard output cannot be written.
 )";
+}
 
 Result<StoreVerb> find_store_verb(std::string_view name) {
     if (name.empty()) return fail(Errc::invalid_input, "dtrun store what? {}", verb_names());
@@ -85,7 +83,7 @@ Result<StoreVerb> find_store_verb(std::string_view name) {
 Result<void> check_operands(const StoreVerb& verb, std::span<const std::string> operands) {
     if (operands.size() >= verb.min && operands.size() <= verb.max) return {};
     return fail(Errc::invalid_input, "usage: dtrun {}{} [options] {}",
-                verb.verb == Verb::status ? "" : "store ", verb.name, verb.operands);
+                verb.op == Op::status ? "" : "store ", verb.name, verb.operands);
 }
 
 }  // namespace dtrun::asking

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "rendezvous/wire/request.h"
 
 #include <chrono>
 #include <cstddef>
@@ -12,42 +13,44 @@
 
 namespace dtrun::asking {
 
+/// A word of `dtrun store`, which asks for one operation.
+struct StoreVerb {
+    /// What is shown of an answer.
+    enum class Shows {
+        nothing,
+        value,
+        number,
+        was_set,  ///< the value that is there, if it was not
+        existed,  ///< that nothing was there
+        dropped,  ///< that there was no job
+        status,
+        changes,  ///< of a watched key, until the end
+        keys
+    };
+
+    std::string_view name;
+    std::string_view operands;  ///< as its usage has them
+    std::size_t min = 0, max = 0;
+    Op op{};
+    Shows shows{};
+    std::string_view help{};  ///< in lines of at most 52 characters
+
+    bool takes_value() const { return operands.ends_with("VALUE|-"); }  ///< as its last operand
+};
+
+/// What `dtrun status` asks, which is no word of `dtrun store`.
+inline constexpr StoreVerb kStatusVerb{"status", "[HOST[:PORT]]", 0,
+                                       1,        Op::status,      StoreVerb::Shows::status};
+
 /// What `dtrun store` is to do.
 struct StoreOrder {
-    enum class Verb {
-        get,
-        set,
-        create,
-        compare_set,
-        append,
-        add,
-        push,
-        pop,
-        length,
-        wait,
-        watch,
-        list,
-        count,
-        erase,
-        drop,
-        status
-    };
-    Verb verb = Verb::status;           ///< of a daemon, which is no word of `dtrun store`
+    StoreVerb verb = kStatusVerb;
     std::vector<std::string> operands;  ///< as many as the verb takes
-    bool takes_value = false;           ///< the last operand is a value
     std::optional<std::chrono::milliseconds> timeout;
     bool nul = false;  ///< list, watch: what is written ends with a NUL, not with a line's end
 
     /// Whether the value stands on standard input.
-    bool reads_input() const { return takes_value && operands.back() == "-"; }
-};
-
-struct StoreVerb {
-    std::string_view name;
-    StoreOrder::Verb verb{};
-    std::string_view operands;  ///< as its usage has them
-    std::size_t min = 0, max = 0;
-    bool takes_value() const { return operands.ends_with("VALUE|-"); }
+    bool reads_input() const { return verb.takes_value() && operands.back() == "-"; }
 };
 
 /// Errc: invalid_input
@@ -55,6 +58,6 @@ Result<StoreVerb> find_store_verb(std::string_view name);
 Result<void> check_operands(const StoreVerb& verb, std::span<const std::string> operands);
 
 /// What stands in --help above the options.
-extern const std::string_view kStoreHelp;
+std::string store_words_help();
 
 }  // namespace dtrun::asking

@@ -10,16 +10,15 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 namespace dtrun::asking {
 namespace {
 
-using Verb = StoreOrder::Verb;
+using Shows = StoreVerb::Shows;
 
 /// How long an answer may take after the time that the user has given, or else altogether, where nothing
 /// is waited for.
@@ -87,119 +86,82 @@ public:
           value_(std::move(value)) {}
 
     asio::awaitable<Result<int>> run() {
-        switch (order_.verb) {
-            case Verb::get:
-                return once({.op = Op::get, .keys = {key()}}, 0, show_value);
-            case Verb::set:
-                return once(with_value(Op::set), show_nothing);
-            case Verb::create:
-                return compare_set(std::nullopt);
-            case Verb::compare_set:
-                return compare_set(order_.operands[1]);
-            case Verb::append:
-                return once(with_value(Op::append), show_number);
-            case Verb::add:
-                return add();
-            case Verb::push:
-                return once(with_value(Op::push), show_number);
-            case Verb::pop:
-                return once({.op = Op::pop, .keys = {key()}}, 0, show_value);
-            case Verb::length:
-                return once({.op = Op::length, .keys = {key()}}, show_number);
-            case Verb::count:
-                return once({.op = Op::count}, show_number);
-            case Verb::wait:
-                return wait();
-            case Verb::watch:
-                return watch();
-            case Verb::list:
-                return list();
-            case Verb::erase:
-                return once({.op = Op::erase, .keys = {key()}},
-                            std::bind_front(&StoreRun::show_erased, this));
-            case Verb::drop:
-                return once({.op = Op::drop}, std::bind_front(&StoreRun::show_dropped, this));
-            case Verb::status:
-                break;
-        }
-        return once({.op = Op::status}, std::bind_front(&StoreRun::show_status, this));
+        if (order_.verb.shows == Shows::changes) return watch();
+        if (order_.verb.shows == Shows::keys) return list();
+        return once();
     }
 
 private:
     const std::string& key() const { return order_.operands.front(); }
 
-    /// Asks what waits for nothing.
-    asio::awaitable<Result<StoreClient::Reply>> ask(StoreRequest request) {
-        const auto limit = order_.timeout ? *order_.timeout + kGrace : kReplyLimit;
-        co_return co_await client_.ask(std::move(request), after(limit));
-    }
-    /// Asks what waits as long as the user wants. \param otherwise  if they have not said
-    asio::awaitable<Result<StoreClient::Reply>> ask(StoreRequest request, std::uint64_t otherwise) {
-        request.timeout_ms =
-            order_.timeout ? static_cast<std::uint64_t>(order_.timeout->count()) : otherwise;
-        if (request.timeout_ms != kForeverMs) co_return co_await ask(std::move(request));
-        co_return co_await client_.ask(std::move(request), Deadline::max());
-    }
-
-    using Answer = asio::awaitable<Result<int>>;
-    /// Shows an answer that is ok.
-    using Show = std::function<Result<int>(PackReader& in)>;
-
-    static Result<int> show_nothing(PackReader&) { return 0; }
-    static Result<int> show_value(PackReader& in) { return put_value(in.bin()); }
-    static Result<int> show_number(PackReader& in) {
-        return put(fmt::format("{}\n", in.integer()));
-    }
-
     /// What is asked for, in messages.
     std::string subject() const {
-        if (!order_.operands.empty())
-            return order_.verb == Verb::wait ? join_names(order_.operands) : key();
+        if (order_.verb.op == Op::wait) return join_names(order_.operands);
+        if (!order_.operands.empty()) return key();
         return job_.empty() ? "the store" : fmt::format("job \"{}\"", escaped(job_));
     }
 
-    Answer once(StoreRequest request, Show show) {
-        const auto reply = co_await ask(std::move(request));
-        co_return shown(reply, show);
+    /// What the operands ask for. Errc: invalid_input
+    Result<StoreRequest> request() const {
+        const std::vector<std::string>& operands = order_.operands;
+        StoreRequest request{.op = order_.verb.op};
+        const std::size_t keys = request.op == Op::wait ? operands.size() : 1;
+        for (const std::string& each : std::span(operands).first(std::min(keys, operands.size())))
+            request.keys.push_back(each);
+        if (order_.verb.takes_value()) request.values = {value_};
+        if (operands.size() == 3) request.expected = operands[1];
+        if (request.op != Op::add) return request;
+        const auto delta = to_int(operands[1], std::numeric_limits<long long>::min(),
+                                  std::numeric_limits<long long>::max());
+        if (!delta) return fail(Errc::invalid_input, "'{}' is no number", operands[1]);
+        request.delta = *delta;
+        return request;
     }
-    /// The same of what waits. \param otherwise  for how long without --timeout, in ms
-    Answer once(StoreRequest request, std::uint64_t otherwise, Show show) {
-        const auto reply = co_await ask(std::move(request), otherwise);
-        co_return shown(reply, show);
+
+    /// Waits as long as the user wants. \param otherwise  in ms, if they have not said
+    asio::awaitable<Result<StoreClient::Reply>> ask(StoreRequest request, std::uint64_t otherwise) {
+        const auto& timeout = order_.timeout;
+        request.timeout_ms = timeout ? static_cast<std::uint64_t>(timeout->count()) : otherwise;
+        Deadline limit = after(timeout ? *timeout + kGrace : kReplyLimit);
+        if (request.timeout_ms == kForeverMs) limit = Deadline::max();
+        return client_.ask(std::move(request), limit);
     }
-    Result<int> shown(const Result<StoreClient::Reply>& reply, const Show& show) const {
-        if (!reply) return std::unexpected(reply.error());
-        if (reply->status != Status::ok) return complain(*reply, subject());
+
+    asio::awaitable<Result<int>> once() {
+        auto wanted = request();
+        if (!wanted) co_return std::unexpected(wanted.error());
+        const std::uint64_t otherwise = wanted->op == Op::wait ? kForeverMs : 0;
+        const auto reply = co_await ask(std::move(*wanted), otherwise);
+        if (!reply) co_return std::unexpected(reply.error());
+        if (reply->status != Status::ok) co_return complain(*reply, subject());
         PackReader in(reply->results);
         in.array();
-        return show(in);
+        co_return show(in);
     }
 
-    StoreRequest with_value(Op op) const { return {.op = op, .keys = {key()}, .values = {value_}}; }
-
-    Answer add() {
-        const auto delta = to_int(order_.operands[1], std::numeric_limits<long long>::min(),
-                                  std::numeric_limits<long long>::max());
-        if (!delta) co_return fail(Errc::invalid_input, "'{}' is no number", order_.operands[1]);
-        const StoreRequest request{.op = Op::add, .keys = {key()}, .delta = *delta};
-        co_return co_await once(request, show_number);
-    }
-
-    /// \param expected  nothing: that the key is missing
-    Answer compare_set(std::optional<std::string_view> expected) {
-        StoreRequest request = with_value(Op::compare_set);
-        request.expected = expected;
-        return once(std::move(request), [](PackReader& in) -> Result<int> {
-            if (in.boolean()) return 0;
-            const int failed = in.nil() ? 0 : put_value(in.bin());
-            return failed != 0 ? failed : kStoreNotThere;
-        });
-    }
-
-    Answer wait() {
-        StoreRequest request{.op = Op::wait};
-        request.keys.assign(order_.operands.begin(), order_.operands.end());
-        return once(std::move(request), kForeverMs, show_nothing);
+    Result<int> show(PackReader& in) const {
+        switch (order_.verb.shows) {
+            case Shows::value:
+                return put_value(in.bin());
+            case Shows::number:
+                return put(fmt::format("{}\n", in.integer()));
+            case Shows::was_set: {
+                if (in.boolean()) return 0;
+                const int failed = in.nil() ? 0 : put_value(in.bin());
+                return failed != 0 ? failed : kStoreNotThere;
+            }
+            case Shows::existed:
+                return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
+            case Shows::dropped:
+                return in.boolean() ? 0 : no_job(job_);
+            case Shows::status:
+                return parts_.show_status(in.str());
+            case Shows::nothing:
+            case Shows::changes:
+            case Shows::keys:
+                break;
+        }
+        return 0;
     }
 
     asio::awaitable<Result<int>> watch() {
@@ -246,7 +208,7 @@ private:
         for (bool more = true; more;) {
             const StoreRequest request{
                 .op = Op::list, .keys = {prefix}, .number = kListPage, .after = after};
-            const auto reply = co_await ask(request);
+            const auto reply = co_await ask(request, 0);
             if (!reply) co_return std::unexpected(reply.error());
             if (reply->status != Status::ok) co_return complain(*reply, prefix);
             PackReader in(reply->results);
@@ -263,12 +225,6 @@ private:
         co_return 0;
     }
 
-    Result<int> show_erased(PackReader& in) const {
-        return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
-    }
-    Result<int> show_dropped(PackReader& in) const { return in.boolean() ? 0 : no_job(job_); }
-    Result<int> show_status(PackReader& in) const { return parts_.show_status(in.str()); }
-
     const StoreOrder& order_;
     const StoreParts& parts_;
     StoreClient& client_;
@@ -279,7 +235,7 @@ private:
 asio::awaitable<Result<int>> run(const StoreOrder& order, const StoreParts& parts) {
     // Input is read before we connect: from then on a daemon expects heartbeats.
     Result<std::string> value;
-    if (order.takes_value) value = order.operands.back();
+    if (order.verb.takes_value()) value = order.operands.back();
     if (order.reads_input()) value = read_value();
     if (!value) co_return std::unexpected(value.error());
     if (value->size() > kValueBytesMax)

@@ -491,14 +491,14 @@ TEST_CASE("store commands take options and operands in any order", "[launcher][c
         return parsed->own;
     };
     const StoreCommand set = command("set --job j k v --server h:1");
-    CHECK(set.verb == StoreCommand::Verb::set);
+    CHECK(set.verb.op == Op::set);
     CHECK(set.daemon.job == "j");
     CHECK(set.daemon.address == "h:1");
     CHECK(set.operands == Strings{"k", "v"});
     CHECK(command("--job j set k v").daemon.job == "j");
     CHECK(command("--job j --timeout 3 wait k").operands == Strings{"k"});
     CHECK(command("ls -0").nul);
-    CHECK(command("drop --job j").verb == StoreCommand::Verb::drop);
+    CHECK(command("drop --job j").verb.op == Op::drop);
     CHECK(command("add k -- -5").operands == Strings{"k", "-5"});
     CHECK(command("wait a b c --timeout 2").timeout == std::chrono::seconds(2));
     CHECK(command("ls").operands.empty());

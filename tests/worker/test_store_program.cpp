@@ -31,7 +31,7 @@ std::string error_of(const std::vector<std::string>& words) {
 
 TEST_CASE("the agent's dtrun store takes options and operands in any order", "[store_program]") {
     const StoreOrder set = order_of({"set", "k", "v", "--timeout", "2.5"});
-    CHECK(set.verb == StoreOrder::Verb::set);
+    CHECK(set.verb.op == Op::set);
     CHECK(set.operands == std::vector<std::string>{"k", "v"});
     CHECK(set.timeout == std::chrono::milliseconds(2500));
     CHECK(order_of({"--timeout=0", "wait", "a", "b"}).timeout == std::chrono::milliseconds(0));

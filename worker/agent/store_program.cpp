@@ -131,8 +131,7 @@ Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string>
     if (!verb) return std::unexpected(asking::find_store_verb("").error());
     if (const auto right = asking::check_operands(*verb, order.operands); !right)
         return std::unexpected(right.error());
-    order.verb = verb->verb;
-    order.takes_value = verb->takes_value();
+    order.verb = *verb;
     return order;
 }
 
@@ -148,7 +147,7 @@ int run_store_program(std::span<const std::string> words) {
                          "which ranks have `dtrun store` only (pip install dtrun)"});
     const auto order = parse_store_words(words.subspan(1));
     if (!order) return complain(order.error());
-    if (!*order) return asking::put(std::string(asking::kStoreHelp) + std::string(kOptions));
+    if (!*order) return asking::put(asking::store_words_help() + std::string(kOptions));
     return asking::carry_out(**order, {.find_server = own_agent});
 }
 
