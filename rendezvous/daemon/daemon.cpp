@@ -68,6 +68,14 @@ Result<void> Daemon::restore() {
         log::info("job {}: goes on in generation {} with {}", escaped(record.name),
                   jobs_[record.id]->generation(), plural(record.members.size(), "member"));
     }
+    for (const DamagedJob& damaged : db_->damaged()) {
+        ServedJob::Options options = job_options(damaged.name);
+        options.damage = damaged.why;
+        log::error("job {}: refused until it is dropped: {}",
+                   damaged.name.empty() ? "?" : escaped(damaged.name), damaged.why);
+        jobs_[damaged.id] = std::make_unique<ServedJob>(
+            damaged.id, std::move(options), static_cast<Outbox&>(*this), db_.get(), now);
+    }
     flush();
     arm_timer();
     return {};
@@ -200,6 +208,8 @@ std::string Daemon::refusal(Op op, std::size_t bytes) {
 void Daemon::retire(const JobId& id) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end() || !job->second->is_over()) return;
+    for (const JobId& other : touched_)  // whose changes are submitted with it
+        if (ServedJob* touched = find_job(other)) touched->save();
     job->second->retire();
     if (db_) db_->drop_job(id);  // with what tells of it, which flush() releases
     flush();

@@ -88,6 +88,7 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
     if (enter.job_name.size() > kJobNameBytesMax)
         return fail(Errc::invalid_input, "the job's name has {} bytes, more than {}",
                     enter.job_name.size(), kJobNameBytesMax);
+    if (options_.name.empty()) options_.name = enter.job_name;  // one whose name is damaged, too
     if (enter.slots > 0) {
         auto done = enter_member(peer, enter, std::move(remote), std::move(local), now);
         if (!done) return done;
@@ -130,6 +131,7 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
 
 /// Whether a host that was not here yet may take part.
 Result<void> ServedJob::may_enter(const Enter& enter) const {
+    if (!options_.damage.empty()) return std::unexpected(damaged());
     if (ended_) return fail(Errc::denied, "job {} has ended", escaped(options_.name));
     if (enter.again) return fail(Errc::denied, "this host was taken for lost meanwhile");
     if (!membership_) return {};
@@ -192,6 +194,7 @@ void ServedJob::remove(MemberId id, const std::string& why, Deadline now) {
 Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return fail(Errc::invalid_input, "another connection took its place");
+    if (auto may = may_say(frame); !may) return may;
     if (is_exchanged(frame.type)) {
         const auto done = hub_.from_peer(id, frame, now);
         if (const auto notice = notice_.look(hub_.progress(), now)) send_to_all(*notice);
@@ -338,7 +341,8 @@ Deadline ServedJob::next_deadline() const {
 /// When a job is forgotten that is only a store, and that nobody is connected to. One with members
 /// has their time limits.
 Deadline ServedJob::unused_until() const {
-    if (!options_.keep_unused || !peers_.empty() || membership_ || is_forgotten_)
+    if (!options_.keep_unused || !peers_.empty() || membership_ || is_forgotten_ ||
+        !options_.damage.empty())
         return Deadline::max();
     return unused_since_ + *options_.keep_unused;
 }
@@ -474,12 +478,12 @@ StoreReply ServedJob::drop() {
         return reply;
     }
     is_dropped_ = true;
-    out.boolean(membership_ || hub_.store().size() > 0);
+    out.boolean(membership_ || hub_.store().size() > 0 || !options_.damage.empty());
     return reply;
 }
 
 bool ServedJob::idle() const {
-    if (!peers_.empty()) return false;
+    if (!peers_.empty() || !options_.damage.empty()) return false;
     if (is_forgotten_) return true;
     if (membership_) return members_.empty();
     // Kept answers are needed: a client whose connection broke may repeat its request.

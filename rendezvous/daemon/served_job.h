@@ -38,6 +38,8 @@ public:
         std::function<std::string(Op op, std::size_t bytes)> refusal;
         /// How long a job is kept that nobody is connected to; nothing: until it is dropped.
         std::optional<std::chrono::milliseconds> keep_unused;
+        /// What the disk has damaged of it: it is refused until it is dropped. Empty: nothing.
+        std::string damage;
     };
     /// \param db  nullptr: nothing is kept
     ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Deadline now);
@@ -98,6 +100,8 @@ private:
     Result<void> enter_member(PeerId peer, const Enter& enter, std::string remote,
                               std::string local, Deadline now);
     Result<void> may_enter(const Enter& enter) const;
+    Result<void> may_say(const FrameView& frame) const;
+    Error damaged() const;
     void add_member(const Enter& enter, Deadline now, std::string remote, std::string local);
     void restore_members(const SavedJob& record, Deadline now, std::chrono::milliseconds limit);
     HostId free_host();

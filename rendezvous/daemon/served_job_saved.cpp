@@ -1,6 +1,8 @@
-// What a daemon's disk holds of a job's members, and how a daemon goes on with it.
+// What a daemon's disk holds of a job's members, and how a daemon goes on with it, or does not.
 
 #include "rendezvous/daemon/served_job.h"
+
+#include "base/strings.h"
 #include "rendezvous/wire/fields_codec.h"
 #include "rendezvous/wire/msgpack.h"
 
@@ -83,7 +85,7 @@ void ServedJob::restore_members(const SavedJob& record, Deadline now,
 }
 
 void ServedJob::save() {
-    if (!std::exchange(unsaved_, false) || db_ == nullptr) return;
+    if (!std::exchange(unsaved_, false) || db_ == nullptr || !options_.damage.empty()) return;
     SavedJob record;
     record.id = id_;
     record.name = options_.name;
@@ -100,6 +102,24 @@ void ServedJob::save() {
                                host.server_address, host.free_port, host.addresses});
     }
     db_->save_job(record);
+}
+
+/// Who comes to a damaged job can drop it, and is refused else.
+Result<void> ServedJob::may_say(const FrameView& frame) const {
+    if (options_.damage.empty()) return {};
+    if (frame.type == FrameType::heartbeat || frame.type == FrameType::gone) return {};
+    const auto request = decode_request(frame.payload);
+    const bool is_drop = frame.type == FrameType::request && request &&
+                         (request->header.op == Op::drop || request->header.op == Op::status);
+    return is_drop ? Result<void>{} : std::unexpected(damaged());
+}
+
+Error ServedJob::damaged() const {
+    const std::string name = escaped(options_.name);
+    return {Errc::denied,
+            fmt::format("job {} is damaged on the daemon's disk: {}; it is refused until a backup "
+                        "is restored, or it begins anew: dtrun store drop --job '{}'",
+                        name, options_.damage, name)};
 }
 
 }  // namespace dtrun

@@ -31,6 +31,7 @@ boost::json::object ServedJob::describe(Deadline now) const {
     boost::json::object job;
     job["name"] = options_.name;
     job["phase"] = membership_ ? phase_name(*membership_) : "store";
+    if (!options_.damage.empty()) job["phase"] = "damaged", job["damage"] = options_.damage;
     job["generation"] = hub_.generation();
     job["keys"] = hub_.store().size();
     job["store_bytes"] = hub_.store().bytes();

@@ -51,11 +51,13 @@ public:
     StateJournal(StateDb& db, const JobId& job) : db_(db), job_(job) {}
 
     void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
-        db_.run("INSERT OR REPLACE INTO value VALUES(?,?,?,?)", job_, key, value, revision);
+        db_.run("INSERT OR REPLACE INTO value VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", job_, key,
+                value, revision);
     }
     void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                      std::uint64_t revision) override {
-        db_.run("INSERT OR REPLACE INTO item VALUES(?,?,?,?,?)", job_, key, item, value, revision);
+        db_.run("INSERT OR REPLACE INTO item VALUES(?1,?2,?3,?4,?5,sum_of(?1,?2,?3,?4,?5))", job_,
+                key, item, value, revision);
     }
     void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
         db_.run("DELETE FROM item WHERE job=? AND key=? AND item=?", job_, key, item);
@@ -65,7 +67,8 @@ public:
         db_.run("DELETE FROM item WHERE job=? AND key=?", job_, key);
     }
     void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
-        db_.run("INSERT OR REPLACE INTO answer VALUES(?,?,?,?)", job_, client, id, reply);
+        db_.run("INSERT OR REPLACE INTO answer VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", job_,
+                client, id, reply);
     }
     void answer_forgotten(std::uint64_t client, std::uint64_t id) override {
         db_.run("DELETE FROM answer WHERE job=? AND client=? AND id=?", job_, client, id);
@@ -76,15 +79,15 @@ public:
     }
     void fence_completed(const Fenced& fenced) override {
         const Bytes frame = encode(fenced);
-        db_.run("INSERT OR REPLACE INTO fence VALUES(?,?,?)", job_, std::string_view(fenced.name),
-                payload_of(frame));
+        db_.run("INSERT OR REPLACE INTO fence VALUES(?1,?2,?3,sum_of(?1,?2,?3))", job_,
+                std::string_view(fenced.name), payload_of(frame));
     }
     void completion_forgotten(std::string_view name) override {
         db_.run("DELETE FROM fence WHERE job=? AND name=?", job_, name);
     }
     void fence_failed(const Fenced& fenced) override {
         const Bytes frame = encode(fenced);
-        db_.run("INSERT OR IGNORE INTO failure VALUES(?,?,?,?)", job_,
+        db_.run("INSERT OR IGNORE INTO failure VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", job_,
                 std::string_view(fenced.name), fenced.round, payload_of(frame));
     }
     void failure_forgotten(std::string_view name, std::uint64_t round) override {
@@ -97,9 +100,11 @@ public:
         PackWriter out(clients);
         out.array(static_cast<std::uint32_t>(end.clients.size()));
         for (const std::uint64_t client : end.clients) out.uint(client);
-        db_.run("INSERT OR REPLACE INTO group_fence VALUES(?,?,?,?,?,?)", job_,
-                std::string_view(group), std::string_view(name), round, payload_of(frame),
-                std::string_view(clients));
+        db_.run(
+            "INSERT OR REPLACE INTO group_fence "
+            "VALUES(?1,?2,?3,?4,?5,?6,sum_of(?1,?2,?3,?4,?5,?6))",
+            job_, std::string_view(group), std::string_view(name), round, payload_of(frame),
+            std::string_view(clients));
     }
     void group_forgotten(const GroupFences::Key& key) override {
         const auto& [group, name, round] = key;
@@ -197,12 +202,13 @@ void StateDb::save_job(const SavedJob& record) {
     const auto found = recorded_.find(record.id);
     const SavedJob before = found != recorded_.end() ? found->second : SavedJob{};
     if (found == recorded_.end() || before.policy != record.policy || before.job != record.job)
-        run("INSERT OR REPLACE INTO job VALUES(?,?,?,?)", record.id, std::string_view(record.name),
-            std::string_view(record.policy), std::string_view(record.job));
+        run("INSERT OR REPLACE INTO job VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", record.id,
+            std::string_view(record.name), std::string_view(record.policy),
+            std::string_view(record.job));
     for (std::size_t host = 0; host < record.hosts.size(); ++host)
         if (host >= before.hosts.size() || before.hosts[host] != record.hosts[host])
-            run("INSERT OR REPLACE INTO host VALUES(?,?,?)", record.id, std::uint64_t(host),
-                std::string_view(record.hosts[host]));
+            run("INSERT OR REPLACE INTO host VALUES(?1,?2,?3,sum_of(?1,?2,?3))", record.id,
+                std::uint64_t(host), std::string_view(record.hosts[host]));
     for (const auto& [member, bytes] : before.members)
         if (!record.members.contains(member))
             run("DELETE FROM member WHERE job=? AND member=?", record.id,
@@ -210,7 +216,7 @@ void StateDb::save_job(const SavedJob& record) {
     for (const auto& [member, bytes] : record.members) {
         const auto last = before.members.find(member);
         if (last == before.members.end() || last->second != bytes)
-            run("INSERT OR REPLACE INTO member VALUES(?,?,?)", record.id,
+            run("INSERT OR REPLACE INTO member VALUES(?1,?2,?3,sum_of(?1,?2,?3))", record.id,
                 std::to_underlying(member), std::string_view(bytes));
     }
     recorded_[record.id] = record;
@@ -230,6 +236,8 @@ void StateDb::drop_job(const JobId& job) {
     run("DELETE FROM group_fence WHERE job=?", job);
     run("DELETE FROM host WHERE job=?", job);
     run("DELETE FROM job WHERE id=?", job);
+    run("DELETE FROM total WHERE job=?", job);
+    run("DELETE FROM damaged WHERE job=?", job);
     recorded_.erase(job);
 }
 
@@ -255,6 +263,18 @@ std::vector<SavedJob> StateDb::jobs() {
         recorded_[record.id] = record;
     }
     return records;
+}
+
+std::vector<DamagedJob> StateDb::damaged() {
+    std::vector<DamagedJob> jobs;
+    writer_->query("SELECT job,name,why FROM damaged", [&](sqlite3_stmt* row) {
+        DamagedJob& job = jobs.emplace_back();
+        const std::string id = text(row, 0);
+        std::copy_n(id.begin(), std::min(id.size(), job.id.size()), job.id.begin());
+        job.name = text(row, 1);
+        job.why = text(row, 2);
+    });
+    return jobs;
 }
 
 void StateDb::restore(const JobId& id, Hub& hub, Deadline now) {

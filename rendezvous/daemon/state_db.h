@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "base/numbered.h"
 #include "base/result.h"
+#include "rendezvous/daemon/state_damage.h"
 #include "rendezvous/daemon/state_writer.h"
 #include "rendezvous/exchange/hub.h"
 
@@ -48,6 +49,8 @@ public:
 
     // Reading what is on disk; allowed only while nothing is being written.
     std::vector<SavedJob> jobs();
+    /// Jobs of which nothing is left but that they were there, until they are dropped.
+    std::vector<DamagedJob> damaged();
     /// Gives a hub back its store, answers and fences.
     void restore(const JobId& job, Hub& hub, Deadline now);
 

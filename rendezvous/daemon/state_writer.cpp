@@ -2,6 +2,9 @@
 
 #include "base/log.h"
 #include "base/simulated.h"
+#include "base/text_layout.h"
+#include "rendezvous/daemon/state_damage.h"
+#include "rendezvous/daemon/state_format.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,7 +13,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -26,53 +28,6 @@ constexpr std::uint64_t kPageBytes = 4'096;
 constexpr std::uint64_t kTightBytes = 16u << 20;
 /// dtrun's exit code for what is nobody's mistake (docs/EXIT_CODES.md).
 constexpr int kExitInternal = 210;
-
-/// What each version of the format has added, from the first.
-constexpr std::array kVersions = {
-    R"(
-CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
-                 last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);
-CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT, port INT,
-                    ord INT, accepted INT, assignment BLOB, PRIMARY KEY(job, member));
-CREATE TABLE value(job BLOB, key BLOB, value BLOB, revision INT, PRIMARY KEY(job, key));
-CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
-                  PRIMARY KEY(job, key, item));
-CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
-CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
-)",
-    R"(
-CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
-CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
-                         PRIMARY KEY(job, name, fence, round));
-)",
-    R"(
-CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
-)",
-    R"(
-CREATE TABLE policy(job BLOB PRIMARY KEY, frame BLOB, restarts INT);
-)",
-    R"(
-CREATE TABLE commits(number INT);
-INSERT INTO commits VALUES(0);
-)",
-    // Members of a job of an older version speak its protocol; stores go on.
-    R"(
-DROP TABLE member; DROP TABLE generation; DROP TABLE policy;
-DELETE FROM job WHERE has_members<>0;
-DELETE FROM value WHERE job NOT IN (SELECT id FROM job);
-DELETE FROM item WHERE job NOT IN (SELECT id FROM job);
-DELETE FROM answer WHERE job NOT IN (SELECT id FROM job);
-DELETE FROM fence WHERE job NOT IN (SELECT id FROM job);
-DELETE FROM failure WHERE job NOT IN (SELECT id FROM job);
-DELETE FROM group_fence WHERE job NOT IN (SELECT id FROM job);
-CREATE TABLE stores(id BLOB PRIMARY KEY, name BLOB, policy BLOB, record BLOB);
-INSERT INTO stores SELECT id, name, x'', x'' FROM job;
-DROP TABLE job;
-ALTER TABLE stores RENAME TO job;
-CREATE TABLE host(job BLOB, host INT, record BLOB, PRIMARY KEY(job, host));
-CREATE TABLE member(job BLOB, member INT, record BLOB, PRIMARY KEY(job, member));
-)"};
-constexpr int kVersion = static_cast<int>(kVersions.size());
 
 /// Syncs the parent of a new directory, which holds its name.
 void sync_parent(const std::string& directory) {
@@ -187,23 +142,39 @@ Result<void> StateWriter::prepare_schema() {
     // The lock is taken by the first read and kept: a second daemon must not write here.
     const bool ours = execute(
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-        "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; BEGIN IMMEDIATE; COMMIT;");
+        "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAGMA recursive_triggers=ON;"
+        "BEGIN IMMEDIATE; COMMIT;");
     if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
         return fail(Errc::denied, "another dtrun serve uses it");
     if (!ours) return failure(sqlite3_errcode(db_));
     int version = 0;
-    query("PRAGMA user_version", [&](sqlite3_stmt* row) { version = sqlite3_column_int(row, 0); });
-    if (version > kVersion || version < 0)
+    const bool is_known = try_query(
+        "PRAGMA user_version", [&](sqlite3_stmt* row) { version = sqlite3_column_int(row, 0); });
+    if (!is_known) return failure(sqlite3_errcode(db_));
+    if (version > state_format() || version < 0)
         return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
-                    kVersion);
-    std::string make = "BEGIN;";
-    for (int later = version; later < kVersion; ++later)
-        make += kVersions[static_cast<std::size_t>(later)];
-    make += fmt::format("PRAGMA user_version={}; COMMIT;", kVersion);
-    if (version < kVersion && !execute(make.c_str())) return failure(sqlite3_errcode(db_));
-    query("SELECT number FROM commits", [this](sqlite3_stmt* row) {
+                    state_format());
+    add_sum_function(db_);
+    if (raise_format(db_, version) != SQLITE_OK) return failure(sqlite3_errcode(db_));
+    const bool is_counted = try_query("SELECT number FROM commits", [this](sqlite3_stmt* row) {
         commits_ = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0));
     });
+    if (!is_counted) return failure(sqlite3_errcode(db_));
+    if (auto synced = sync_log(); !synced) return synced;
+    return look_for_damage();
+}
+
+/// Jobs that are whole go on although the disk has damaged others.
+Result<void> StateWriter::look_for_damage() {
+    const auto damage = dtrun::look_for_damage(db_);
+    if (!damage) return failure(sqlite3_errcode(db_));
+    if (!damage->is_any()) return {};
+    const std::string aside = fmt::format("{}/state.db.damaged-{}", directory_, commits_);
+    if (auto left = leave_what_is_whole(db_, aside, *damage); !left) return left;
+    const std::string what = damage->jobs.empty() ? "no job, but the file: " + damage->structure
+                                                  : plural(damage->jobs.size(), "job");
+    log::error("--state: {}: the disk has damaged {}; all others go on; the file as it was is {}",
+               directory_, what, aside);
     return sync_log();
 }
 
@@ -282,24 +253,28 @@ void StateWriter::die(const char* what) {
     ::_exit(kExitInternal);
 }
 
+/// \return nullptr: it cannot be made
 sqlite3_stmt* StateWriter::statement(const char* sql) {
     const auto known = statements_.find(sql);
     if (known != statements_.end()) return known->second;
     sqlite3_stmt* made = nullptr;
     if (sqlite3_prepare_v3(db_, sql, -1, SQLITE_PREPARE_PERSISTENT, &made, nullptr) != SQLITE_OK)
-        die(sql);
+        return nullptr;
     return statements_[sql] = made;
 }
 
-void StateWriter::query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
+/// \return whether all rows were read
+bool StateWriter::query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
                              const std::function<void(sqlite3_stmt*)>& row) {
     sqlite3_stmt* prepared = statement(sql);
+    if (prepared == nullptr) return false;
     bind(prepared);
     int result = 0;
     while ((result = sqlite3_step(prepared)) == SQLITE_ROW) row(prepared);
-    if (result != SQLITE_DONE) die(sql);
+    if (result != SQLITE_DONE) return false;
     sqlite3_reset(prepared);
     sqlite3_clear_bindings(prepared);
+    return true;
 }
 
 void StateWriter::submit(Batch batch) {
@@ -436,6 +411,7 @@ bool StateWriter::try_write(const std::deque<Batch>& batches) {
 /// \return SQLite's code: SQLITE_DONE, or why it failed
 int StateWriter::step(const Statement& statement) {
     sqlite3_stmt* prepared = this->statement(statement.sql);
+    if (prepared == nullptr) return sqlite3_errcode(db_);
     int at = 0;
     for (const Value& value : statement.values)
         std::visit([&](const auto& one) { bind_value(prepared, ++at, one); }, value);

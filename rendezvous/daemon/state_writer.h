@@ -48,11 +48,7 @@ public:
     /// Reads, before anything is submitted.
     template <class Row, class... Values>
     void query(const char* sql, Row row, const Values&... values) {
-        const auto bind = [&]([[maybe_unused]] sqlite3_stmt* prepared) {
-            [[maybe_unused]] int at = 0;
-            (bind_value(prepared, ++at, values), ...);
-        };
-        query_rows(sql, bind, row);
+        if (!try_query(sql, row, values...)) die(sql);
     }
 
     /// To be written with all that waits. Its number is one more than that of the last one.
@@ -82,12 +78,21 @@ private:
     StateWriter(sqlite3* db, std::string directory);
     Result<void> prepare_schema();
     Result<void> sync_log();
+    Result<void> look_for_damage();
     Result<void> failure(int code) const;
     void look_for_lost_commits();
     void note_commit();
     std::uint64_t log_growth();
     std::optional<std::uint64_t> free_on_disk() const;
-    void query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
+    template <class Row, class... Values>
+    bool try_query(const char* sql, Row row, const Values&... values) {
+        const auto bind = [&]([[maybe_unused]] sqlite3_stmt* prepared) {
+            [[maybe_unused]] int at = 0;
+            (bind_value(prepared, ++at, values), ...);
+        };
+        return query_rows(sql, bind, row);
+    }
+    bool query_rows(const char* sql, const std::function<void(sqlite3_stmt*)>& bind,
                     const std::function<void(sqlite3_stmt*)>& row);
     static void bind_value(sqlite3_stmt* statement, int at, std::uint64_t value);
     static void bind_value(sqlite3_stmt* statement, int at, std::string_view value);

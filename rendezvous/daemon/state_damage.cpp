@@ -1,0 +1,235 @@
+#include "rendezvous/daemon/state_damage.h"
+
+#include "base/strings.h"
+#include "base/text_layout.h"
+#include "rendezvous/daemon/state_format.h"
+#include "rendezvous/wire/job_key.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace dtrun {
+namespace {
+
+using OpenDb = std::unique_ptr<sqlite3, decltype(&sqlite3_close)>;
+
+std::string_view blob(sqlite3_stmt* row, int column) {
+    const void* const bytes = sqlite3_column_blob(row, column);
+    const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, column));
+    return bytes != nullptr ? std::string_view(static_cast<const char*>(bytes), size)
+                            : std::string_view();
+}
+
+JobId job_id(std::string_view bytes) {
+    JobId id{};
+    std::copy_n(bytes.begin(), std::min(bytes.size(), id.size()), id.begin());
+    return id;
+}
+
+/// Statements, some of which are used for each job.
+class Reader {
+public:
+    explicit Reader(sqlite3* db) : db_(db) {}
+    ~Reader() {
+        for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+    }
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+
+    using Row = std::function<void(sqlite3_stmt*)>;
+    /// \param values  blobs, one for each parameter \return SQLite's code: SQLITE_DONE, or why it failed
+    int run(const std::string& sql, std::initializer_list<std::string_view> values,
+            const Row& row = {}) {
+        sqlite3_stmt*& statement = statements_[sql];
+        if (statement == nullptr)
+            if (const int made = sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr);
+                made != SQLITE_OK)
+                return made;
+        int at = 0;
+        for (const std::string_view value : values)
+            sqlite3_bind_blob64(statement, ++at, value.data() != nullptr ? value.data() : "",
+                                value.size(), SQLITE_STATIC);
+        int result = 0;
+        while ((result = sqlite3_step(statement)) == SQLITE_ROW)
+            if (row) row(statement);
+        sqlite3_reset(statement);
+        return result;
+    }
+    sqlite3* db() const { return db_; }
+    std::string message() const { return sqlite3_errmsg(db_); }
+
+private:
+    sqlite3* db_;
+    std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
+};
+
+std::string_view bytes_of(const JobId& id) {
+    return {reinterpret_cast<const char*>(id.data()), id.size()};
+}
+
+std::string name_of(Reader& reader, const JobId& id) {
+    std::string name;
+    (void)reader.run("SELECT name FROM job WHERE id=?", {bytes_of(id)},
+                     [&](sqlite3_stmt* row) { name = blob(row, 0); });
+    return job_id_of(name) == id ? name : "";
+}
+
+/// What a row is called, where users have named it.
+std::string row_name(Reader& reader, const StateTable& table, const JobId& id) {
+    std::string key;
+    if (table.name == "value" || table.name == "item")
+        (void)reader.run(fmt::format("SELECT key FROM {} WHERE job=? AND sum IS NOT sum_of({})",
+                                     table.name, table.columns),
+                         {bytes_of(id)}, [&](sqlite3_stmt* row) { key = blob(row, 0); });
+    return key.empty() ? fmt::format("a row of its table \"{}\"", table.name)
+                       : fmt::format("key \"{}\"", escaped(key));
+}
+
+/// What is wrong with a job; empty: nothing.
+std::string damage_of(Reader& reader, const JobId& id) {
+    std::int64_t number = 0, sum = 0, jobs = 0;
+    for (const StateTable& table : state_tables()) {
+        std::int64_t wrong = 0;
+        const auto add = [&](sqlite3_stmt* row) {
+            if (table.name == "job") jobs = sqlite3_column_int64(row, 0);
+            number += sqlite3_column_int64(row, 0);
+            sum += sqlite3_column_int64(row, 1);
+            wrong = sqlite3_column_int64(row, 2);
+        };
+        const std::string sql =
+            fmt::format("SELECT count(*),sum(sum),sum(sum IS NOT sum_of({2})) FROM {0} WHERE {1}=?",
+                        table.name, table.job, table.columns);
+        if (reader.run(sql, {bytes_of(id)}, add) != SQLITE_DONE)
+            return fmt::format("its table \"{}\" cannot be read: {}", table.name, reader.message());
+        if (wrong != 0) return fmt::format("{} is not as it was", row_name(reader, table, id));
+    }
+    std::optional<std::pair<std::int64_t, std::int64_t>> total;
+    const auto take = [&](sqlite3_stmt* row) {
+        total.emplace(sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
+    };
+    if (reader.run("SELECT number,sum FROM total WHERE job=?", {bytes_of(id)}, take) != SQLITE_DONE)
+        return fmt::format("its number of rows cannot be read: {}", reader.message());
+    if (!total) return "its number of rows is lost";
+    if (jobs != 1) return "its name is lost";
+    if (number != total->first)
+        return fmt::format("it has {}, of {}",
+                           plural(static_cast<unsigned long long>(number), "row"), total->first);
+    return sum == total->second ? "" : "rows of it are not those that were last written";
+}
+
+/// All jobs of which something tells.
+std::optional<std::set<JobId>> all_jobs(Reader& reader) {
+    std::set<JobId> jobs;
+    const auto add = [&](sqlite3_stmt* row) { jobs.insert(job_id(blob(row, 0))); };
+    const bool has_names = reader.run("SELECT id FROM job", {}, add) == SQLITE_DONE;
+    const bool has_totals = reader.run("SELECT job FROM total", {}, add) == SQLITE_DONE;
+    if (!has_names && !has_totals) return std::nullopt;
+    return jobs;
+}
+
+/// An empty state; a file of that name is removed.
+Result<OpenDb> open_new(const std::string& path) {
+    sqlite3_vfs* const files = sqlite3_vfs_find(nullptr);
+    (void)files->xDelete(files, path.c_str(), 0);
+    sqlite3* made = nullptr;
+    const mode_t before = ::umask(0077);
+    const int opened =
+        sqlite3_open_v2(path.c_str(), &made,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+    ::umask(before);
+    OpenDb db(made, &sqlite3_close);
+    if (opened != SQLITE_OK) return fail(Errc::internal, "{}: {}", path, sqlite3_errmsg(made));
+    return db;
+}
+
+constexpr const char* kCopyOnce[] = {
+    "DELETE FROM whole.commits",
+    "INSERT INTO whole.commits SELECT * FROM main.commits",
+    "INSERT INTO whole.damaged SELECT * FROM main.damaged",
+};
+
+/// Copies to the attached database "whole".
+int copy_jobs(Reader& reader, const StateDamage& damage) {
+    int result = reader.run("BEGIN", {});
+    for (const char* const sql : kCopyOnce)
+        if (result == SQLITE_DONE) result = reader.run(sql, {});
+    for (const JobId& id : damage.whole)
+        for (const StateTable& table : state_tables())
+            if (result == SQLITE_DONE)
+                result = reader.run(fmt::format("INSERT INTO whole.{0} SELECT * FROM main.{0} "
+                                                "WHERE {1}=? ORDER BY rowid",
+                                                table.name, table.job),
+                                    {bytes_of(id)});
+    for (const DamagedJob& job : damage.jobs)
+        if (result == SQLITE_DONE)
+            result = reader.run("INSERT OR REPLACE INTO whole.damaged VALUES(?,?,?)",
+                                {bytes_of(job.id), job.name, job.why});
+    if (result == SQLITE_DONE) result = reader.run("COMMIT", {});
+    if (sqlite3_get_autocommit(reader.db()) == 0) (void)reader.run("ROLLBACK", {});
+    return result;
+}
+
+}  // namespace
+
+Result<StateDamage> look_for_damage(sqlite3* db) {
+    Reader reader(db);
+    const auto ids = all_jobs(reader);
+    if (!ids) return fail(Errc::internal, "{}", reader.message());
+    StateDamage damage;
+    for (const JobId& id : *ids) {
+        std::string why = damage_of(reader, id);
+        if (why.empty())
+            damage.whole.push_back(id);
+        else
+            damage.jobs.push_back({id, name_of(reader, id), std::move(why)});
+    }
+    const auto take = [&](sqlite3_stmt* row) { damage.structure = blob(row, 0); };
+    if (reader.run("PRAGMA quick_check(1)", {}, take) != SQLITE_DONE)
+        damage.structure = reader.message();
+    if (damage.structure == "ok") damage.structure.clear();
+    return damage;
+}
+
+Result<void> leave_what_is_whole(sqlite3* db, const std::string& aside, const StateDamage& damage) {
+    const std::string path = aside + "-whole";
+    const auto failed = [](sqlite3* which) {
+        return fail(Errc::internal, "what is whole cannot be saved: {}", sqlite3_errmsg(which));
+    };
+    const auto kept = open_new(aside);
+    if (!kept) return std::unexpected(kept.error());
+    if (copy_pages(db, kept->get()) != SQLITE_OK) return failed(kept->get());
+    const auto whole = open_new(path);
+    if (!whole) return std::unexpected(whole.error());
+    add_sum_function(whole->get());
+    if (raise_format(whole->get(), 0) != SQLITE_OK) return failed(whole->get());
+    {
+        Reader reader(db);
+        if (reader.run("ATTACH ? AS whole", {path}) != SQLITE_DONE) return failed(db);
+        (void)reader.run("PRAGMA whole.synchronous=OFF", {});
+        if (copy_jobs(reader, damage) != SQLITE_DONE) return failed(db);
+    }
+    if (sqlite3_exec(db, "DETACH whole", nullptr, nullptr, nullptr) != SQLITE_OK ||
+        copy_pages(whole->get(), db) != SQLITE_OK)
+        return failed(db);
+    sqlite3_vfs* const files = sqlite3_vfs_find(nullptr);
+    (void)files->xDelete(files, path.c_str(), 0);
+    return {};
+}
+
+int copy_pages(sqlite3* from, sqlite3* to) {
+    sqlite3_backup* const copy = sqlite3_backup_init(to, "main", from, "main");
+    if (copy == nullptr) return sqlite3_errcode(to);
+    (void)sqlite3_backup_step(copy, -1);
+    return sqlite3_backup_finish(copy);
+}
+
+}  // namespace dtrun

@@ -1,0 +1,40 @@
+#pragma once
+// What a disk has damaged of a daemon's state, and how the rest goes on.
+
+#include "base/ids.h"
+#include "base/result.h"
+
+#include <string>
+#include <vector>
+
+struct sqlite3;
+
+namespace dtrun {
+
+/// A job that is not as it was recorded, in part or as a whole.
+struct DamagedJob {
+    JobId id{};
+    std::string name;  ///< empty: it cannot be read
+    std::string why;
+};
+
+struct StateDamage {
+    std::vector<JobId> whole;  ///< jobs that are as they were recorded
+    std::vector<DamagedJob> jobs;
+    std::string
+        structure;  ///< of the file, so that nothing can be written to it: what; empty: none
+
+    bool is_any() const { return !jobs.empty() || !structure.empty(); }
+};
+
+/// Reads everything. Errc: internal (not even the names of jobs can be read)
+Result<StateDamage> look_for_damage(sqlite3* db);
+
+/// Copies the file, as it is, to `aside`, and leaves in it the jobs that are whole, and the names of those that are
+/// not. Needs as much room on the disk as the file and the jobs have. Errc: internal
+Result<void> leave_what_is_whole(sqlite3* db, const std::string& aside, const StateDamage& damage);
+
+/// Copies one database over another. \return SQLite's code
+int copy_pages(sqlite3* from, sqlite3* to);
+
+}  // namespace dtrun

@@ -1,0 +1,173 @@
+#include "rendezvous/daemon/state_format.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace dtrun {
+namespace {
+
+/// What each version of the format has added, from the first.
+constexpr std::array kVersions = {
+    R"(
+CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
+                 last_call_ms INT, return_ms INT, has_members INT, phase INT, generation INT);
+CREATE TABLE member(job BLOB, member INT, name BLOB, slots INT, peer TEXT, server TEXT, port INT,
+                    ord INT, accepted INT, assignment BLOB, PRIMARY KEY(job, member));
+CREATE TABLE value(job BLOB, key BLOB, value BLOB, revision INT, PRIMARY KEY(job, key));
+CREATE TABLE item(job BLOB, key BLOB, item INT, value BLOB, revision INT,
+                  PRIMARY KEY(job, key, item));
+CREATE TABLE answer(job BLOB, client INT, id INT, reply BLOB, PRIMARY KEY(job, client, id));
+CREATE TABLE fence(job BLOB, name BLOB, frame BLOB, PRIMARY KEY(job, name));
+)",
+    R"(
+CREATE TABLE failure(job BLOB, name BLOB, round INT, frame BLOB, PRIMARY KEY(job, name, round));
+CREATE TABLE group_fence(job BLOB, name BLOB, fence BLOB, round INT, frame BLOB, clients BLOB,
+                         PRIMARY KEY(job, name, fence, round));
+)",
+    R"(
+CREATE TABLE generation(job BLOB PRIMARY KEY, frame BLOB, failure BLOB);
+)",
+    R"(
+CREATE TABLE policy(job BLOB PRIMARY KEY, frame BLOB, restarts INT);
+)",
+    R"(
+CREATE TABLE commits(number INT);
+INSERT INTO commits VALUES(0);
+)",
+    // Members of a job of an older version speak its protocol; stores go on.
+    R"(
+DROP TABLE member; DROP TABLE generation; DROP TABLE policy;
+DELETE FROM job WHERE has_members<>0;
+DELETE FROM value WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM item WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM answer WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM fence WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM failure WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM group_fence WHERE job NOT IN (SELECT id FROM job);
+CREATE TABLE stores(id BLOB PRIMARY KEY, name BLOB, policy BLOB, record BLOB);
+INSERT INTO stores SELECT id, name, x'', x'' FROM job;
+DROP TABLE job;
+ALTER TABLE stores RENAME TO job;
+CREATE TABLE host(job BLOB, host INT, record BLOB, PRIMARY KEY(job, host));
+CREATE TABLE member(job BLOB, member INT, record BLOB, PRIMARY KEY(job, member));
+)",
+    // And what add_sums() gives each table.
+    R"(
+CREATE TABLE total(job BLOB PRIMARY KEY, number INT, sum INT) WITHOUT ROWID;
+CREATE TABLE damaged(job BLOB PRIMARY KEY, name BLOB, why BLOB);
+)"};
+constexpr std::size_t kVersionWithSums = 7;
+
+constexpr StateTable kTables[] = {
+    {"job", "id", "id,name,policy,record"},
+    {"host", "job", "job,host,record"},
+    {"member", "job", "job,member,record"},
+    {"value", "job", "job,key,value,revision"},
+    {"item", "job", "job,key,item,value,revision"},
+    {"answer", "job", "job,client,id,reply"},
+    {"fence", "job", "job,name,frame"},
+    {"failure", "job", "job,name,round,frame"},
+    {"group_fence", "job", "job,name,fence,round,frame,clients"},
+};
+
+std::string add_sums(const StateTable& table) {
+    return fmt::format(R"(
+ALTER TABLE {0} ADD COLUMN sum INT;
+UPDATE {0} SET sum=sum_of({2});
+INSERT INTO total SELECT {1},count(*),sum(sum) FROM {0} WHERE true GROUP BY {1}
+  ON CONFLICT(job) DO UPDATE SET number=number+excluded.number, sum=sum+excluded.sum;
+CREATE TRIGGER {0}_comes AFTER INSERT ON {0} BEGIN
+  INSERT INTO total VALUES(new.{1},1,new.sum)
+    ON CONFLICT(job) DO UPDATE SET number=number+1, sum=sum+excluded.sum;
+END;
+CREATE TRIGGER {0}_goes AFTER DELETE ON {0} BEGIN
+  UPDATE total SET number=number-1, sum=sum-old.sum WHERE job=old.{1};
+END;
+CREATE TRIGGER {0}_changes AFTER UPDATE ON {0} BEGIN
+  UPDATE total SET sum=sum-old.sum+new.sum WHERE job=new.{1};
+END;
+)",
+                       table.name, table.job, table.columns);
+}
+
+// ---- CRC32C, eight bytes at a time ----------------------------------------------------------------
+
+constexpr std::uint32_t kPolynomial = 0x82f6'3b78;  // reflected
+
+constexpr auto kRemainders = [] {
+    std::array<std::array<std::uint32_t, 256>, 8> all{};
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+        std::uint32_t left = byte;
+        for (int bit = 0; bit < 8; ++bit) left = (left >> 1) ^ ((left & 1) != 0 ? kPolynomial : 0);
+        all[0][byte] = left;
+    }
+    for (std::size_t further = 1; further < 8; ++further)
+        for (std::size_t byte = 0; byte < 256; ++byte) {
+            const std::uint32_t left = all[further - 1][byte];
+            all[further][byte] = (left >> 8) ^ all[0][left & 0xff];
+        }
+    return all;
+}();
+
+std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) {
+    const auto* bytes = static_cast<const std::uint8_t*>(data);
+    for (; std::endian::native == std::endian::little && size >= 8; bytes += 8, size -= 8) {
+        std::uint64_t eight = 0;
+        std::memcpy(&eight, bytes, sizeof eight);
+        eight ^= crc;
+        crc = 0;
+        for (std::size_t at = 0; at < 8; ++at)
+            crc ^= kRemainders[7 - at][(eight >> (8 * at)) & 0xff];
+    }
+    for (; size > 0; ++bytes, --size) crc = (crc >> 8) ^ kRemainders[0][(crc ^ *bytes) & 0xff];
+    return crc;
+}
+
+void sum_of(sqlite3_context* context, int count, sqlite3_value** values) {
+    std::uint32_t crc = ~0u;
+    for (int at = 0; at < count; ++at) {
+        const bool is_number = sqlite3_value_type(values[at]) == SQLITE_INTEGER;
+        // The bytes first: they decide how many there are.
+        const void* const bytes = is_number ? nullptr : sqlite3_value_blob(values[at]);
+        const std::int64_t head[2] = {
+            sqlite3_value_type(values[at]),
+            is_number ? sqlite3_value_int64(values[at]) : sqlite3_value_bytes(values[at])};
+        crc = crc32c(crc, head, sizeof head);
+        if (bytes != nullptr) crc = crc32c(crc, bytes, static_cast<std::size_t>(head[1]));
+    }
+    sqlite3_result_int64(context, ~crc);
+}
+
+}  // namespace
+
+std::span<const StateTable> state_tables() {
+    return kTables;
+}
+
+void add_sum_function(sqlite3* db) {
+    sqlite3_create_function(db, "sum_of", -1, SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS,
+                            nullptr, sum_of, nullptr, nullptr);
+}
+
+int state_format() {
+    return static_cast<int>(kVersions.size());
+}
+
+int raise_format(sqlite3* db, int from) {
+    if (from == state_format()) return SQLITE_OK;
+    std::string make = "BEGIN;";
+    for (auto later = static_cast<std::size_t>(from); later < kVersions.size(); ++later) {
+        make += kVersions[later];
+        if (later + 1 != kVersionWithSums) continue;
+        for (const StateTable& table : kTables) make += add_sums(table);
+    }
+    make += fmt::format("PRAGMA user_version={}; COMMIT;", state_format());
+    return sqlite3_exec(db, make.c_str(), nullptr, nullptr, nullptr);
+}
+
+}  // namespace dtrun
