@@ -26,36 +26,33 @@ Error unknown(string_view what, string_view name, const Names& known) {
 
 }  // namespace
 
+const std::vector<CollectiveOp>& measured_ops() {
+    static const std::vector<CollectiveOp> ops = [] {
+        std::vector<CollectiveOp> all;
+        for (int i = 0; i <= static_cast<int>(CollectiveOp::sendrecv); ++i)
+            if (const auto op = static_cast<CollectiveOp>(i); op != CollectiveOp::allgatherv)
+                all.push_back(op);
+        return all;
+    }();
+    return ops;
+}
+
+const collectives::OperationRow& row_of(CollectiveOp op) {
+    using collectives::Extent;
+    static constexpr collectives::OperationRow kSendrecv{
+        {}, "sendrecv", "", Extent::part, Extent::part, false, false, false};
+    if (op == CollectiveOp::sendrecv) return kSendrecv;
+    return collectives::kOperations[static_cast<std::size_t>(op)];
+}
+
 string_view name_of(CollectiveOp op) {
-    switch (op) {
-        case CollectiveOp::allreduce:
-            return "allreduce";
-        case CollectiveOp::allgather:
-            return "allgather";
-        case CollectiveOp::reduce_scatter:
-            return "reduce_scatter";
-        case CollectiveOp::reduce:
-            return "reduce";
-        case CollectiveOp::broadcast:
-            return "broadcast";
-        case CollectiveOp::gather:
-            return "gather";
-        case CollectiveOp::scatter:
-            return "scatter";
-        case CollectiveOp::alltoall:
-            return "alltoall";
-        case CollectiveOp::sendrecv:
-            return "sendrecv";
-        case CollectiveOp::barrier:
-            break;
-    }
-    return "barrier";
+    return row_of(op).name;
 }
 
 Result<CollectiveOp> parse_op(string_view name) {
     std::string wanted(name);
     std::ranges::replace(wanted, '-', '_');
-    for (const CollectiveOp op : kOps)
+    for (const CollectiveOp op : measured_ops())
         if (wanted == name_of(op)) return op;
     return std::unexpected(unknown("operation", name, operation_names()));
 }
@@ -100,7 +97,7 @@ Result<Algorithm> parse_algorithm(string_view name) {
 const Names& operation_names() {
     static const Names names = [] {
         Names all;
-        for (const CollectiveOp op : kOps) all.emplace_back(name_of(op));
+        for (const CollectiveOp op : measured_ops()) all.emplace_back(name_of(op));
         return all;
     }();
     return names;

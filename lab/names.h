@@ -6,9 +6,9 @@
 
 #include "base/result.h"
 #include "collectives/codec/format.h"
+#include "collectives/operation.h"
 #include "collectives/types.h"
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,24 +20,17 @@ namespace dtrun::lab {
 using collectives::DType;
 using collectives::Format;
 
-/// What is measured. Reductions are sums, roots are rank 0.
+/// Operations of a communicator. Reductions are sums, roots are rank 0.
 enum class CollectiveOp : std::uint8_t {
-    allreduce,
-    allgather,
-    reduce_scatter,
-    reduce,
-    broadcast,
-    gather,
-    scatter,
-    alltoall,
+#define DTRUN_OPERATION(kind, ...) kind,
+#include "collectives/operations.def"
+#undef DTRUN_OPERATION
     sendrecv,  ///< every rank sends to the next and receives from the one before it
-    barrier,
 };
-inline constexpr std::array kOps{CollectiveOp::allreduce,      CollectiveOp::allgather,
-                                 CollectiveOp::reduce_scatter, CollectiveOp::reduce,
-                                 CollectiveOp::broadcast,      CollectiveOp::gather,
-                                 CollectiveOp::scatter,        CollectiveOp::alltoall,
-                                 CollectiveOp::sendrecv,       CollectiveOp::barrier};
+/// Those that are measured: all but allgatherv, whose parts have no size in common.
+const std::vector<CollectiveOp>& measured_ops();
+/// Its shape: the row of operations.def, or one like it.
+const collectives::OperationRow& row_of(CollectiveOp op);
 std::string_view name_of(CollectiveOp op);
 /// '-' and '_' are the same. Errc: invalid_input
 Result<CollectiveOp> parse_op(std::string_view name);

@@ -8,6 +8,7 @@
 #include "lab/step_regex.h"
 #include "launcher/cli/setters.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -136,6 +137,14 @@ Result<void> set_parsed(ParsedBench& parsed, string_view value) {
 }
 
 cli::Rows<ParsedBench> sweep_flags() {
+    static const std::string kOps =
+        fmt::format("{} (default: allreduce)", fmt::join(operation_names(), ", "));
+    static const std::string kTypes =
+        fmt::format("{} (default: f32)", fmt::join(type_names(), ", "));
+    static const std::string kCompressions = fmt::format(
+        "of allreduce of f32: {}; the unscaled ones are there to be seen failing (default: none; "
+        "training: none,fp16,int8)",
+        fmt::join(compression_names(), ", "));
     return {
         {{.names = "--backends --backend",
           .metavar = "NAMES",
@@ -153,28 +162,16 @@ cli::Rows<ParsedBench> sweep_flags() {
           .help = "ranks on each host: 1,2,4 (default: 1, 2, 4, ... and all slots; without hosts: "
                   "this machine's GPUs, else its CPUs)"},
          set_counts<&BenchCommand::slots, kSlotsMax>},
-        {{.names = "--ops",
-          .metavar = "NAMES",
-          .group = native,
-          .help = "allreduce, allgather, reduce_scatter, reduce, broadcast, gather, scatter, "
-                  "alltoall, sendrecv, barrier (default: allreduce)"},
+        {{.names = "--ops", .metavar = "NAMES", .group = native, .help = kOps},
          set_known<&BenchCommand::ops, operation_names>},
         {{.names = "--sizes",
           .metavar = "SIZES",
           .group = native,
           .help = "bytes, as nccl-tests counts them: 4..64M:x4 or 1K,1M (default: 1K..16M:x4)"},
          set_sizes},
-        {{.names = "--dtypes",
-          .metavar = "NAMES",
-          .group = native,
-          .help = "f32, f64, f16, bf16, i8, u8, i32, i64 (default: f32)"},
+        {{.names = "--dtypes", .metavar = "NAMES", .group = native, .help = kTypes},
          set_known<&BenchCommand::dtypes, type_names>},
-        {{.names = "--compress",
-          .metavar = "NAMES",
-          .group = native,
-          .help =
-              "of allreduce of f32: none, fp16, bf16, int8, fp8-e4m3, fp8-e5m2, and to see it fail "
-              "fp8-e4m3-unscaled or fp8-e5m2-unscaled (default: none; training: none,fp16,int8)"},
+        {{.names = "--compress", .metavar = "NAMES", .group = native, .help = kCompressions},
          set_known<&BenchCommand::compress, compression_names>},
         {{.names = "--seconds",
           .metavar = "SECONDS",

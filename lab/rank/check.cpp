@@ -156,8 +156,7 @@ Check::Verdict Check::compare(const Extent& extent, std::span<const std::byte> o
     const bool only_root = op_ == CollectiveOp::reduce || op_ == CollectiveOp::gather;
     if (extent.out == 0 || (only_root && rank_ != 0)) return verdict;
     const std::span<const std::byte> result = out.first(extent.out * bytes_of(type_));
-    if (op_ == CollectiveOp::allreduce || op_ == CollectiveOp::reduce ||
-        op_ == CollectiveOp::reduce_scatter)
+    if (row_of(op_).reduces)
         compare_sum(extent, result, verdict);
     else
         compare_copy(extent, result, verdict);

@@ -8,30 +8,14 @@ Extent extent_of(CollectiveOp op, DType type, std::size_t bytes, std::uint32_t r
     const std::size_t all = bytes / bytes_of(type);
     const std::size_t part = all / ranks;
     const double others = static_cast<double>(ranks - 1) / ranks;
+    const collectives::OperationRow& row = row_of(op);
+    const bool in_parts = collectives::has_all_parts(row.in);
+    const bool out_parts = collectives::has_all_parts(row.out);
     Extent extent;
-    switch (op) {
-        case CollectiveOp::allreduce:
-            extent = {all, all, all, 0, 2 * others};
-            break;
-        case CollectiveOp::reduce:
-        case CollectiveOp::broadcast:
-        case CollectiveOp::sendrecv:
-            extent = {all, all, all, 0, 1};
-            break;
-        case CollectiveOp::allgather:
-        case CollectiveOp::gather:
-            extent = {part, part, part * ranks, 0, others};
-            break;
-        case CollectiveOp::reduce_scatter:
-        case CollectiveOp::scatter:
-            extent = {part, part * ranks, part, 0, others};
-            break;
-        case CollectiveOp::alltoall:
-            extent = {part, part * ranks, part * ranks, 0, others};
-            break;
-        case CollectiveOp::barrier:
-            break;
-    }
+    if (in_parts || out_parts)
+        extent = {part, in_parts ? part * ranks : part, out_parts ? part * ranks : part, 0, others};
+    else if (row.out != collectives::Extent::none)
+        extent = {all, all, all, 0, row.reduces && !row.rooted ? 2 * others : 1};
     extent.bytes = std::max(extent.in, extent.out) * bytes_of(type);
     return extent;
 }

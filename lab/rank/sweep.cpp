@@ -50,6 +50,7 @@ int call(dtrun_comm* comm, CollectiveOp op, DType type, const dtrun_compression*
             return dtrun_sendrecv(comm, in, count, (rank + 1) % size, out, count,
                                   (rank + size - 1) % size, dtype);
         }
+        case CollectiveOp::allgatherv:  // is not measured
         case CollectiveOp::barrier:
             break;
     }
@@ -297,21 +298,7 @@ bool makes_sense(CollectiveOp op, DType type, std::optional<Format> format, std:
 }
 
 bool has_in_place(CollectiveOp op) {
-    switch (op) {
-        case CollectiveOp::allreduce:
-        case CollectiveOp::allgather:
-        case CollectiveOp::reduce_scatter:
-        case CollectiveOp::reduce:
-        case CollectiveOp::gather:
-        case CollectiveOp::scatter:
-            return true;
-        case CollectiveOp::broadcast:
-        case CollectiveOp::alltoall:
-        case CollectiveOp::sendrecv:
-        case CollectiveOp::barrier:
-            break;
-    }
-    return false;
+    return row_of(op).in_place && row_of(op).in != collectives::Extent::none;
 }
 
 Result<void> sweep(const SweepOptions& options, const Comm& comm, const MemoryKind& memory,

@@ -47,7 +47,7 @@ TEST_CASE("a sweep with one rank has a right row for every combination", "[lab][
     const auto comm = Comm::create(*group, "auto", false);
     REQUIRE(comm.has_value());
     SweepOptions options;
-    options.ops.assign(kOps.begin(), kOps.end());
+    options.ops = measured_ops();
     options.sizes = {0, 5, 40'000};
     for (std::size_t i = 0; i < kDTypes; ++i) options.dtypes.push_back(static_cast<DType>(i));
     options.formats = {std::nullopt, Format::int8};
@@ -77,7 +77,7 @@ TEST_CASE("what can be done in place is right there, too", "[lab][rank]") {
     const auto comm = Comm::create(*group, "auto", false);
     REQUIRE(comm.has_value());
     SweepOptions options;
-    options.ops.assign(kOps.begin(), kOps.end());
+    options.ops = measured_ops();
     options.sizes = {4, 40'000};
     options.dtypes = {DType::f32, DType::i32};
     options.formats = {std::nullopt};
