@@ -359,7 +359,7 @@ asio::awaitable<void> Head::watch_time_limit() {
     if (!spec_.options.time_limit) co_return;
     Timer timer(io_, *spec_.options.time_limit);
     co_await timer.async_wait(use_tuple);
-    job_.time_is_up();
+    job_.end_because(JobOutcome::Cause::time_limit);
     decide();
 }
 
@@ -533,8 +533,8 @@ void Head::mpi_news(HostId host, const MpiStatus& news) {
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
         const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";
-        job_.stuck(
-            fmt::format("{} on {} cannot have MPI: {}", who, hosts_.name(host), news.problem));
+        job_.end_because(JobOutcome::Cause::stuck, fmt::format("{} on {} cannot have MPI: {}", who,
+                                                               hosts_.name(host), news.problem));
         return decide();
     }
     // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
@@ -550,7 +550,7 @@ void Head::watch_waits() {
         return;
     }
     if (verdict->hangs) return tasks_.spawn(end_hang(verdict->text));
-    job_.stuck(verdict->text);
+    job_.end_because(JobOutcome::Cause::stuck, verdict->text);
     decide();
 }
 
@@ -560,7 +560,7 @@ asio::awaitable<void> Head::end_hang(std::string why) {
     std::vector<std::string> stacks = co_await inspector_.stacks_for_report();
     if (!job_.running() || worlds_ != world) co_return;
     job_.set_stacks(std::move(stacks));
-    job_.stuck(std::move(why));
+    job_.end_because(JobOutcome::Cause::stuck, std::move(why));
     decide();
 }
 

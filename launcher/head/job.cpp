@@ -229,11 +229,12 @@ void Job::begin(PerHost<std::uint32_t> ranks) {
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
 }
 
-void Job::cannot_go_on(std::string why) {
-    if (stopping_) return;
-    outcome_.ended_text = std::move(why);
+void Job::end_because(JobOutcome::Cause why, std::string text) {
+    // Ranks that are being ended for another generation wait in vain, and that does not matter.
+    if (stopping_ || (paused_ && why == JobOutcome::Cause::stuck)) return;
+    outcome_.ended_text = std::move(text);
     sort_host_failures();
-    cause(JobOutcome::Cause::cannot_go_on);
+    cause(why);
     stop(SIGTERM, options_.grace);
 }
 
@@ -241,13 +242,6 @@ void Job::fails_always(const Exited& rank) {
     if (stopping_) return;
     outcome_.first = rank;
     cause(JobOutcome::Cause::rank_failed);
-    stop(SIGTERM, options_.grace);
-}
-
-void Job::stuck(std::string why) {
-    if (stopping_ || paused_) return;
-    outcome_.ended_text = std::move(why);
-    cause(JobOutcome::Cause::stuck);
     stop(SIGTERM, options_.grace);
 }
 
@@ -284,12 +278,6 @@ void Job::start_timed_out() {
     sort_host_failures();
     cause(JobOutcome::Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
-}
-
-void Job::time_is_up() {
-    if (stopping_) return;
-    cause(JobOutcome::Cause::time_limit);
-    stop(SIGTERM, options_.grace);
 }
 
 void Job::pausing() {

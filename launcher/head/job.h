@@ -104,19 +104,19 @@ public:
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.
     void rank_aborts(Rank rank);
     void left_mpi(std::string why);  ///< the cause of aborted(): a rank that had ended well before
-    void stuck(std::string why);     ///< ranks wait for one that does not come
     void end(int signal);            ///< a scheduler ends the job by this signal
     void interrupt(int signal);      ///< Ctrl-C (twice: kill), or a signal that asks dtrun to end
     void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
-    void time_is_up();  ///< the job has taken as long as it may
     /// A generation begins: all of its ranks start. \param ranks  on each host
     void begin(PerHost<std::uint32_t> ranks);
     void pausing();  ///< exits of ranks until the next generation do not count
     void ended_elsewhere(bool finished, std::string why);
     void no_daemon(bool refused, std::string why);  ///< it was never entered
-    void cannot_go_on(std::string why);             ///< an elastic job
-    void cannot_start();                            ///< no host of an elastic job can be used
+    /// Ranks wait for one that does not come (stuck), an elastic job cannot_go_on, or it has reached its
+    /// time_limit. \param text  for the report, of the first two
+    void end_because(JobOutcome::Cause why, std::string text = {});
+    void cannot_start();                    ///< no host of an elastic job can be used
     void fails_always(const Exited& rank);  ///< an elastic job whose program fails by itself
 
     // What to do.

@@ -323,24 +323,26 @@ void OwnAssigner::end(const Membership::End& end) {
             if (last_failure_)
                 job.fails_always(*last_failure_);
             else
-                job.cannot_go_on(end.why);
+                job.end_because(JobOutcome::Cause::cannot_go_on, end.why);
             break;
         case Cause::too_few:
-            job.cannot_go_on(
+            job.end_because(
+                JobOutcome::Cause::cannot_go_on,
                 fmt::format("too few slots were there for {}, now {} of the {} that it needs "
                             "(--elastic-timeout)",
                             in_seconds(options.elastic->timeout), membership_.slots_ready(),
                             membership_.slots_needed()));
             break;
         case Cause::resets:
-            job.cannot_go_on(end.why + " (--reset-limit)");
+            job.end_because(JobOutcome::Cause::cannot_go_on, end.why + " (--reset-limit)");
             break;
         case Cause::finished:
             job.ended_elsewhere(true, {});
             break;
         case Cause::failures:
-            job.cannot_go_on(fmt::format("{}, and --failure-limit {} allows no more", end.why,
-                                         *options.elastic->failure_limit));
+            job.end_because(JobOutcome::Cause::cannot_go_on,
+                            fmt::format("{}, and --failure-limit {} allows no more", end.why,
+                                        *options.elastic->failure_limit));
             break;
     }
     context_.decide();

@@ -104,7 +104,7 @@ TEST_CASE("a job that is ended while its ranks start again ends", "[job]") {
 
 TEST_CASE("ranks that wait in vain end the job, with a code of its own", "[job]") {
     Job job = running_job();
-    job.stuck("rank 3 ended without having met the others");
+    job.end_because(JobOutcome::Cause::stuck, "rank 3 ended without having met the others");
     REQUIRE(job.take_stop().has_value());
     for (const std::uint32_t rank : {0u, 1u, 2u, 3u})
         job.rank_exited(HostId{rank / 2}, exited(rank, 0, SIGTERM, SIGTERM));
@@ -373,7 +373,7 @@ TEST_CASE("a start timeout counts only before the start", "[job]") {
 TEST_CASE("a job that takes too long is ended as by Ctrl-C, and its exit code is that of a timeout",
           "[job]") {
     Job job = running_job();
-    job.time_is_up();
+    job.end_because(JobOutcome::Cause::time_limit);
     const auto stop = job.take_stop();
     REQUIRE(stop.has_value());
     CHECK(stop->signal == SIGTERM);
@@ -382,7 +382,7 @@ TEST_CASE("a job that takes too long is ended as by Ctrl-C, and its exit code is
     // What has failed before is the cause.
     Job interrupted = running_job();
     interrupted.interrupt(SIGINT);
-    interrupted.time_is_up();
+    interrupted.end_because(JobOutcome::Cause::time_limit);
     CHECK(exit_code(interrupted.outcome()) == 130);
 }
 
