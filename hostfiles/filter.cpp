@@ -2,6 +2,7 @@
 
 #include "hostfiles/host_item.h"
 
+#include <algorithm>
 #include <numeric>
 #include <unordered_map>
 
@@ -16,7 +17,7 @@ struct Choice {
     std::vector<int> slots;  ///< sorted at the end of parsing, no repetitions
 };
 
-std::vector<int> slots_of(const Host& host) {
+std::vector<int> slots_listed(const Host& host) {
     if (!host.slot_ids.empty()) return host.slot_ids;
     std::vector<int> slots(static_cast<std::size_t>(std::max(host.slots, 0)));
     std::iota(slots.begin(), slots.end(), 0);
@@ -143,9 +144,16 @@ Result<void> FilterParser::check_slots(const Host& host, const std::vector<int>&
             ids.empty() ? slot < host.slots : std::find(ids.begin(), ids.end(), slot) != ids.end();
         if (!there)
             return fail_at(position, "host {} has no slot {}; its slots are: {}",
-                           in_quotes(host.name), slot, show_slots(slots_of(host)));
+                           in_quotes(host.name), slot, show_slots(slots_listed(host)));
     }
     return {};
+}
+
+/// How many slots of `host` the list that is left names one by one.
+std::size_t count_listed(const Host& host, const Choice& choice, bool include) {
+    if (choice.all_slots || !choice.named) return host.slot_ids.size();
+    const std::size_t all = host.slot_ids.empty() ? std::max(host.slots, 0) : host.slot_ids.size();
+    return include ? choice.slots.size() : all - choice.slots.size();
 }
 
 /// `host` with what the filter leaves of it; no slots if nothing.
@@ -155,7 +163,7 @@ Host filtered(Host host, const Choice& choice, bool include) {
         return host;
     }
     std::vector<int> kept;
-    for (const int slot : slots_of(host)) {
+    for (const int slot : slots_listed(host)) {
         const bool listed = std::binary_search(choice.slots.begin(), choice.slots.end(), slot);
         if (listed == include) kept.push_back(slot);
     }
@@ -175,13 +183,14 @@ Result<HostList> filter_hosts(const HostList& hosts, std::string_view include,
         return fail_at(position, "--include and --exclude are both given; give one of them");
     const auto choices = FilterParser(hosts, position).parse(include.empty() ? exclude : include);
     if (!choices) return std::unexpected(choices.error());
+    std::size_t listed = 0;
+    for (std::size_t i = 0; i < hosts.size(); ++i)
+        listed += count_listed(hosts[i], (*choices)[i], !include.empty());
+    if (listed > kRanksMax)
+        return fail_at(position, "more than {} slots are left; name fewer of them", kRanksMax);
     HostList left;
-    std::size_t slots_listed = 0;
     for (std::size_t i = 0; i < hosts.size(); ++i) {
         Host host = filtered(hosts[i], (*choices)[i], !include.empty());
-        slots_listed += host.slot_ids.size();
-        if (slots_listed > kRanksMax)
-            return fail_at(position, "more than {} slots are left; name fewer of them", kRanksMax);
         if (host.slots > 0) left.push_back(std::move(host));
     }
     if (left.empty())

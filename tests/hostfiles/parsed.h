@@ -5,9 +5,15 @@
 #include "hostfiles/host.h"
 
 #include <fmt/format.h>
+#include <ctime>
 #include <string>
 
 namespace dtrun {
+
+/// What this process has had of processors: a busy machine does not make a parser slow.
+inline double processor_seconds() {
+    return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
 
 /// The message of an invalid_input error, "no error", or "other code: ..." .
 template <class T>

@@ -2,8 +2,6 @@
 #include "tests/hostfiles/parsed.h"
 #include "tests/support/catch.h"
 
-#include <chrono>
-
 using namespace dtrun;
 
 TEST_CASE("parse_hosts reads every form of -H", "[hostfiles]") {
@@ -98,9 +96,9 @@ TEST_CASE("parse_hosts merges 100,000 repeated names in a moment", "[hostfiles]"
     std::string text;
     for (int i = 0; i < 100'000; ++i) text += fmt::format("node{:05}.example.com:2,", i % 50'000);
     text.pop_back();
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = processor_seconds();
     const auto hosts = parse_hosts(text);
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // not O(n^2)
+    CHECK(processor_seconds() - begin < 5);  // not O(n^2)
     REQUIRE(hosts.has_value());
     CHECK(hosts->size() == 50'000);
     CHECK(hosts->back().slots == 4);

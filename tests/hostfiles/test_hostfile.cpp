@@ -3,7 +3,6 @@
 #include "tests/support/catch.h"
 
 #include <unistd.h>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 
@@ -92,9 +91,9 @@ TEST_CASE("parse_hostfile names the line, the column and the right form", "[host
 TEST_CASE("parse_hostfile reads 100,000 lines in a moment", "[hostfiles]") {
     std::string text;
     for (int i = 0; i < 100'000; ++i) text += fmt::format("node{:05}.example.com slots=8\n", i);
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = processor_seconds();
     CHECK(parse_hostfile(text, "hf").value().size() == 100'000);
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // not O(n^2)
+    CHECK(processor_seconds() - begin < 5);  // not O(n^2)
 }
 
 TEST_CASE("read_hostfile names the path that is missing", "[hostfiles]") {

@@ -5,7 +5,6 @@
 #include "tests/hostfiles/parsed.h"
 #include "tests/support/catch.h"
 
-#include <chrono>
 #include <map>
 
 using namespace dtrun;
@@ -184,8 +183,8 @@ TEST_CASE("expand_nodelist takes exactly as many hosts as a list may hold", "[ho
 }
 
 TEST_CASE("expand_nodelist expands 100,000 names in a moment", "[hostfiles][slurm]") {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = processor_seconds();
     CHECK(expand_nodelist("rack[001-100]-n[0001-1000].example.com").value().size() == 100'000);
     // Far above what an optimised build needs, far below what O(n^2) would take.
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+    CHECK(processor_seconds() - begin < 2);
 }

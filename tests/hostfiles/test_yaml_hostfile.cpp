@@ -4,8 +4,6 @@
 #include "tests/hostfiles/parsed.h"
 #include "tests/support/catch.h"
 
-#include <chrono>
-
 using namespace dtrun;
 
 namespace {
@@ -174,7 +172,7 @@ TEST_CASE("parse_yaml_hostfile refuses deep nesting and huge ranges quickly", "[
 TEST_CASE("parse_yaml_hostfile reads 20,000 hosts in linear time", "[hostfiles][yaml]") {
     std::string text = "hosts:\n";
     for (int i = 0; i < 20'000; ++i) text += fmt::format("  node{:05}: {{slots: 8}}\n", i);
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = processor_seconds();
     CHECK(parse_yaml_hostfile(text, "y").value().size() == 20'000);
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(15));
+    CHECK(processor_seconds() - begin < 15);
 }
