@@ -14,7 +14,6 @@
 namespace dtrun::lab {
 namespace {
 
-using std::string_view;
 using Rows = std::vector<const RowRecord*>;
 
 std::string tip_of(const RowRecord& row) {

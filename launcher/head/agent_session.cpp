@@ -23,7 +23,7 @@ asio::awaitable<Error> AgentSession::run(Backpressure* towards) {
         return this->handle(frame);
     };
     const auto served = co_await link_.serve(handle, towards);
-    const Error why = served.error();
+    const Error& why = served.error();
     // Nobody knows which host this is, but the agent itself, which can be told.
     const bool is_wrong = why.code == Errc::invalid_input || why.code == Errc::denied;
     if (!host_ && is_wrong) co_await refuse(link_, why.message);

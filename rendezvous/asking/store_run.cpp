@@ -197,7 +197,7 @@ private:
     }
 
     int show_removed(std::string_view how) const {
-        if (order_.nul) return put(std::string_view("-", 2));
+        if (order_.nul) return put(std::string_view("-\0", 2));
         log::warn("{}: {}", key(), how);
         return 0;
     }

@@ -277,10 +277,9 @@ std::optional<StoreReply> Store::try_waiting(Op op, const Keys& keys, std::size_
     if (op == Op::pop) {
         const auto entry = entries_.find(keys.front());
         if (!entry->second.is_queue()) return reply(Status::wrong_type);
-        const std::string key(keys.front());
         const std::string value = pop_item(entry);
         StoreReply made = ok(1, [&](PackWriter& out) { out.bin(value); });
-        changed(key);
+        changed(keys.front());
         return made;
     }
     std::size_t bytes = 0;

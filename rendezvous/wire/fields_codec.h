@@ -146,7 +146,7 @@ void unpack(PackReader& in, std::optional<T>& value) {
     if (in.nil())
         value.reset();
     else
-        unpack(in, value.emplace());
+        unpack(in, value.emplace(T{}));  // clang 16 finds no default of a struct within a class
 }
 inline void unpack(PackReader& in, std::pair<std::string, std::string>& value) {
     if (in.array() != 2) return in.set_failed();

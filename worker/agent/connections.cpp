@@ -150,7 +150,7 @@ asio::awaitable<void> Connections::run_peer(PeerId id) {
         return on_frame(peer, f);
     };
     const auto served = co_await peer.link.serve(handle, &head_);
-    const Error why = served.error();
+    const Error& why = served.error();
     if (!peer.is_agent && why.code == Errc::invalid_input)
         turned_away(fmt::format("cut off a process at the socket for ranks: {}", why.message));
     const bool is_refused = peer.is_agent && !peer.host && why.code == Errc::invalid_input;

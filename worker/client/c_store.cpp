@@ -23,6 +23,8 @@ struct Needed {
     T* place;
     const char* name;
 };
+template <class T>
+Needed(T*, const char*) -> Needed<T>;  // which clang before 17 does not deduce
 struct Limit {
     std::uint32_t keys;  ///< at least 1
 };
