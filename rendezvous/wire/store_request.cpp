@@ -130,6 +130,20 @@ Result<StoreRequest> StoreRequest::decode(Op op, PackReader& in) {
     return request;
 }
 
+Result<void> StoreRequest::check() const {
+    const auto arguments = arguments_of(op);
+    if (!arguments) return fail(Errc::invalid_input, "unknown operation {}", static_cast<int>(op));
+    for (const Argument argument : *arguments) {
+        if (argument == Argument::key && keys.size() != 1)
+            return fail(Errc::invalid_input, "{} keys where there is one", keys.size());
+        if (argument == Argument::value && values.size() != 1)
+            return fail(Errc::invalid_input, "{} values where there is one", values.size());
+        if (argument == Argument::pairs && keys.size() != values.size())
+            return fail(Errc::invalid_input, "{} keys and {} values", keys.size(), values.size());
+    }
+    return {};
+}
+
 Bytes StoreRequest::encode(std::uint64_t generation) const {
     Bytes bytes;
     append(bytes, *this, generation);

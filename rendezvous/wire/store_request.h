@@ -26,6 +26,9 @@ struct StoreRequest {
     /// \param arguments  as encode() writes them, less the generation
     /// Errc: invalid_input; the text is for the client
     static Result<StoreRequest> decode(Op op, PackReader& arguments);
+    /// Whether it has the keys and values that its operation takes, without which it cannot be encoded.
+    /// Errc: invalid_input
+    Result<void> check() const;
     /// The arguments, the generation first.
     Bytes encode(std::uint64_t generation) const;
 };

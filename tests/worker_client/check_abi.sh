@@ -10,6 +10,12 @@ if [ "$exported" != "$declared" ]; then
     echo "declared:"; echo "$declared"
     exit 1
 fi
+# Every operation has its number in the header.
+for row in $(sed -nE 's/^DTRUN_[A-Z_]*OPERATION\(\w+, ([0-9]+), "(\w+)".*/\2=\1/p' \
+                 "$(dirname "$header")/../../rendezvous/wire/operations.def" | grep -v '^store='); do
+    name=DTRUN_OP_$(echo "${row%=*}" | tr '[:lower:]' '[:upper:]')
+    grep -qE "^ +$name = ${row#*=},?( |\$)" "$header" || { echo "$header: no $name = ${row#*=}"; exit 1; }
+done
 readelf -d "$library" | grep -q 'SONAME.*\[libdtrun\.so\.0\]'
 [ -n "$sanitizers" ] && { echo "dependencies not looked at: they are the sanitizers', too"; exit 0; }
 needed=$(readelf -d "$library" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |

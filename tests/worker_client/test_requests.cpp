@@ -1,5 +1,4 @@
-#include "tests/support/catch.h"
-#include "worker/client/requests.h"
+#include "tests/worker_client/requests_support.h"
 
 #include <atomic>
 #include <set>
@@ -10,69 +9,6 @@ namespace dtrun::embedded {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr std::uint64_t kClient = 7;
-constexpr std::uint64_t kChangesMax = 64;
-
-/// Requests over a connection, and the store at the other end of it.
-class Asked final : private ServerConnection::Handler {
-public:
-    Asked() {
-        auto [ours, theirs] = private_socket_pair();
-        store_ = FrameSocket(std::move(theirs));
-        REQUIRE(connection_.open(FrameSocket(std::move(ours)),
-                                 [](const FrameSocket&) { return std::vector<Bytes>(); }));
-    }
-    Outcome<Bytes> set(std::size_t value_bytes, const WaitContext& context = {}) {
-        const std::string value(value_bytes, 'x');
-        const StoreRequest request{.op = Op::set, .keys = {"key"}, .values = {value}};
-        return requests_.ask(Op::set, encode_request({}, request, 1), context);
-    }
-    Outcome<Bytes> pop(const WaitContext& context = {}) {
-        const StoreRequest request{.op = Op::pop, .keys = {"queue"}, .timeout_ms = kForeverMs};
-        return requests_.ask(Op::pop, encode_request({}, request, 1), context);
-    }
-    Outcome<Bytes> get(const WaitContext& context) {
-        const StoreRequest request{.op = Op::get, .keys = {"key"}, .timeout_ms = kForeverMs};
-        return requests_.ask(Op::get, encode_request({}, request, 1), context);
-    }
-    /// The next request that the store gets; one without a number if it gets none.
-    RequestHeader next_request(Moment until = now() + 10s) {
-        for (;;) {
-            const auto frame = store_.next();
-            if (frame && *frame) return decode_request((*frame)->payload)->header;
-            if (store_.receive(until) != FrameSocket::Got::bytes) return {};
-        }
-    }
-    static Bytes answer_to(std::uint64_t id) {
-        return encode_reply({kClient, id, Status::ok}, "\x90");
-    }
-    void answer(const RequestHeader& request, Status status, std::string_view results = "\x90") {
-        answer(encode_reply({request.client, request.id, status}, results));
-    }
-    void end() { store_.shut_down(); }
-    void answer(const Bytes& frames) { REQUIRE(store_.send(frames)); }
-    std::vector<Bytes> unanswered() const {
-        const auto lock = connection_.lock();
-        std::vector<Bytes> frames;
-        requests_.add_unanswered(frames);
-        return frames;
-    }
-
-private:
-    void on_open(int) override {}
-    void on_bytes() override {}
-    Result<void> on_frame(const FrameView& frame) override {
-        return requests_.on_reply(frame.payload);
-    }
-    bool on_lost() override { return false; }
-    void on_closed() override {}
-
-    ServerConnection connection_{*this, "the store has gone"};
-    ClientMembership membership_{RankInfo{}};
-    Requests requests_{connection_, membership_, kClient};
-    FrameSocket store_;
-};
 
 }  // namespace
 

@@ -11,25 +11,19 @@ namespace {
 
 constexpr std::chrono::seconds kPatienceForRank0{10};
 constexpr std::size_t kSectionsMax = 64;  // an agent cuts off who is in more
-/// How late an answer of the store may be. A pop needs half of that to hear whether it was done.
+/// How late an answer of the store may be. Who changes something needs half of that to hear whether it was done.
 constexpr std::int64_t kLateAnswerMs = 2'000;
 constexpr std::chrono::seconds kLastCall{2};  // for more members, once there are enough
 constexpr SlotIndex kOwnPlace{0};             // of a member, which has one slot
 const char* const kFinalized = "the worker is finalized";
 
-/// Whether an operation has a timeout, in which it waits for what others do.
-bool waits(Op op) {
-    return op == Op::get || op == Op::wait || op == Op::multi_get || op == Op::pop ||
-           op == Op::watch;
-}
-
 /// Until when to wait for the answer to a request with that timeout, or none if it is negative.
 Moment answer_limit(Op op, std::int64_t timeout_ms) {
     if (timeout_ms < 0) return Moment::max();
-    if (!waits(op)) return moment_after(timeout_ms);
+    if (!may_wait(op)) return moment_after(timeout_ms);
     constexpr std::int64_t kLongestMs = INT64_MAX - kLateAnswerMs;
     return moment_after(std::min(timeout_ms, kLongestMs) +
-                        (op == Op::pop ? kLateAnswerMs / 2 : kLateAnswerMs));
+                        (changes_something(op) ? kLateAnswerMs / 2 : kLateAnswerMs));
 }
 
 /// As the protocol has it; no limit for negative ones.
@@ -53,7 +47,7 @@ Client::Client(Surroundings surroundings, std::optional<ClientCredentials> crede
       connection_(*this, surroundings_.step ? "rank 0, which serves the step, has ended"
                                             : "the other side has closed the connection"),
       membership_(surroundings_.info),
-      requests_(connection_, membership_, client_id_),
+      requests_(connection_, membership_, events_, client_id_),
       fences_(connection_, membership_,
               has_daemon() && !is_member() ? std::optional(std::to_underlying(member_id_))
                                            : std::nullopt) {
@@ -225,28 +219,52 @@ std::vector<Bytes> Client::last_frames(std::string_view failure) {
 Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
                                std::function<bool()> give_up) {
     request.timeout_ms = wire_timeout(timeout_ms);
-    auto results = ask(request, timeout_ms, std::move(give_up));
+    const WaitContext context{answer_limit(request.op, timeout_ms), std::move(give_up)};
+    Outcome<Bytes> results = frame_of(request, context);
+    if (results) results = requests_.ask(request.op, std::move(*results), context);
     if (results) return results;
-    Failure& why = results.error();
-    if (why.text.empty()) why.text = too_late_text(request.op, timeout_ms);
-    why.text = fmt::format("{}: {}", name_of(request), why.text);
-    return results;
+    return std::unexpected(named(request, timeout_ms, std::move(results.error())));
 }
 
-Outcome<Bytes> Client::ask(const StoreRequest& request, std::int64_t timeout_ms,
-                           std::function<bool()> give_up) {
+Outcome<std::uint64_t> Client::submit(StoreRequest request, std::int64_t timeout_ms, void* argument,
+                                      bool more, std::function<bool()> give_up) {
+    request.timeout_ms = wire_timeout(timeout_ms);
+    const Requests::Submission submission{request.op, answer_limit(request.op, timeout_ms),
+                                          timeout_ms, argument, more};
+    auto frame = frame_of(request, {submission.limit, std::move(give_up)});
+    if (!frame) return std::unexpected(named(request, timeout_ms, std::move(frame.error())));
+    return requests_.submit(submission, std::move(*frame));
+}
+
+Outcome<Requests::Completion> Client::complete(const WaitContext& context) {
+    if (!is_served()) return std::unexpected(unserved());
+    auto ended = requests_.complete(context);
+    if (!ended || ended->results) return ended;
+    PackReader arguments(decode_request(payload_of(*ended->frame)).value().arguments);
+    arguments.array();
+    arguments.uint();  // the generation
+    const Requests::Submission& submission = ended->submission;
+    auto request = StoreRequest::decode(submission.op, arguments);
+    if (!request) request = StoreRequest{.op = submission.op};  // what has been refused
+    ended->results =
+        std::unexpected(named(*request, submission.timeout_ms, std::move(ended->results.error())));
+    return ended;
+}
+
+/// The frame of a request that can be made here and now, without its header. A helper connects when it is
+/// first used.
+Outcome<Bytes> Client::frame_of(const StoreRequest& request, const WaitContext& context) {
     if (!is_served()) return std::unexpected(unserved());
     if (is_over()) return std::unexpected(over());
     Bytes frame = encode_request({}, request, generation());
     if (frame.size() > FrameHeader::kPayloadBytesMax)
         return failure(DTRUN_REFUSED, "{} bytes, more than {}", frame.size(),
                        FrameHeader::kPayloadBytesMax);
-    const WaitContext context{answer_limit(request.op, timeout_ms), std::move(give_up)};
     if (role_ == Role::helper) {
         const auto started = first_use_.ensure([&] { return start(context); }, context);
         if (!started) return std::unexpected(started.error());
     }
-    return requests_.ask(request.op, std::move(frame), context);
+    return frame;
 }
 
 Outcome<std::vector<FenceEntry>> Client::fence(std::string_view name,
@@ -290,8 +308,6 @@ Outcome<RankEvent> Client::next_event(const WaitContext& context) {
 }
 
 Outcome<int> Client::event_fd() {
-    if (role_ == Role::helper)
-        return failure(DTRUN_FORKED, "events are for the rank's own process");
     if (!is_served()) return failure(DTRUN_NO_LAUNCHER, "without dtrun nobody announces events");
     const Lock lock = connection_.lock();
     return events_.fd();

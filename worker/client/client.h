@@ -94,6 +94,15 @@ public:
     /// Failures name the operation and its key.
     Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
+    /// The same, but does not wait for the results, which complete() has.
+    /// \param argument, more  see Requests::Submission
+    /// \return its number. Failures: then complete() has none
+    Outcome<std::uint64_t> submit(StoreRequest request, std::int64_t timeout_ms, void* argument,
+                                  bool more, std::function<bool()> give_up);
+    /// The next request that has ended. Failures: timed_out, cancelled, closed, no_launcher
+    Outcome<Requests::Completion> complete(const WaitContext& context);
+    /// \return whether a request of that number had not ended
+    bool cancel(std::uint64_t number) { return requests_.cancel(number); }
 
     /// Requires is_served().
     /// \param bytes  std::nullopt for a barrier
@@ -121,8 +130,7 @@ private:
 
     bool has_daemon() const { return surroundings_.daemon.has_value(); }
     bool in_step() const { return step_.has_value(); }
-    Outcome<Bytes> ask(const StoreRequest& request, std::int64_t timeout_ms,
-                       std::function<bool()> give_up);
+    Outcome<Bytes> frame_of(const StoreRequest& request, const WaitContext& context);
     Outcome<FrameSocket> dial(const WaitContext& context);
     std::vector<Bytes> first_frames(const FrameSocket& socket) const;
     Hello hello() const;
@@ -143,6 +151,7 @@ private:
     Result<void> on_frame(const FrameView& frame) override { return router_.route(frame); }
     bool on_lost() override;
     void on_closed() override;
+    void on_unsent(bool is_left) override { events_.on_unsent(is_left); }
     void subscribe();
     void refused(const Refuse& refuse);
     void welcomed(Welcome welcome);

@@ -38,6 +38,7 @@ bool Client::on_lost() {
 
 void Client::on_closed() {
     if (keep_alive_) keep_alive_->on_closed();
+    requests_.on_closed();
     events_.close();
 }
 

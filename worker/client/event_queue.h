@@ -3,17 +3,19 @@
 #include "base/fd.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/connect/outcome.h"
+#include "worker/client/connect/wait_context.h"
 
 #include <cstdint>
 #include <deque>
 
 namespace dtrun::embedded {
 
-/// Events that a rank has not taken yet, and the descriptor that its program may poll for them.
+/// Events that a rank has not taken yet, and the descriptor that its program may poll for them, and for
+/// requests that it has submitted.
 ///
-/// The descriptor is readable exactly while there is an event to take, when the queue is closed, or
-/// when the watched connection is readable: no thread reads it while nobody waits, so that its next
-/// frame may be an event.
+/// The descriptor is readable exactly while there is an event or a finished request to take, when the
+/// queue is closed, when the time of a request is over, or when the watched connection is readable, or
+/// takes what is left to be sent: no thread reads or sends while nobody waits.
 ///
 /// Thread: guarded by its owner's lock. Lifetime: owns its descriptors, but not the watched one.
 class EventQueue {
@@ -30,15 +32,26 @@ public:
     Outcome<int> fd();
     void watch(int socket);  ///< until unwatch(), before which it must not be closed
     void unwatch();
+    void on_unsent(bool is_left);  ///< something is to be sent over the watched connection
+    /// \param is_finished  a request is
+    /// \param limit        when the first of the others has to be
+    void show_requests(bool is_finished, Moment limit);
 
 private:
     void show();
+    void show_limit();
+    void control(int operation, int fd) const;
 
     std::deque<RankEvent> events_;
     bool closed_ = false;
+    bool is_finished_ = false;
+    bool is_shown_ = false;  ///< signal_ is readable
+    bool is_left_ = false;
     int watched_ = -1;
-    Fd poll_;    ///< epoll of the watched connection and of signal_
+    Moment limit_ = Moment::max();
+    Fd poll_;    ///< epoll of the watched connection and of the next two
     Fd signal_;  ///< eventfd
+    Fd timer_;   ///< timerfd
 };
 
 }  // namespace dtrun::embedded

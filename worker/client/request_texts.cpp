@@ -18,8 +18,7 @@ const char* name_of(Op op) {
     return "store";
 }
 
-}  // namespace
-
+/// `get("key")`, `wait("a" and 2 more)`
 std::string name_of(const StoreRequest& request) {
     if (request.keys.empty()) return fmt::format("{}()", name_of(request.op));
     const std::size_t more = request.keys.size() - 1;
@@ -27,6 +26,7 @@ std::string name_of(const StoreRequest& request) {
                        more == 0 ? std::string() : fmt::format(" and {} more", more));
 }
 
+/// What has not happened: "not there after 0.3 s".
 std::string too_late_text(Op op, std::int64_t timeout_ms) {
     const std::string span = seconds_text(timeout_ms);
     switch (op) {
@@ -40,6 +40,14 @@ std::string too_late_text(Op op, std::int64_t timeout_ms) {
         default:
             return fmt::format("not there after {}", span);
     }
+}
+
+}  // namespace
+
+Failure named(const StoreRequest& request, std::int64_t timeout_ms, Failure why) {
+    if (why.text.empty()) why.text = too_late_text(request.op, timeout_ms);
+    why.text = fmt::format("{}: {}", name_of(request), why.text);
+    return why;
 }
 
 Failure named(std::string_view function, std::int64_t timeout_ms, Failure why) {

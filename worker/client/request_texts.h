@@ -9,11 +9,8 @@
 
 namespace dtrun::embedded {
 
-/// As errors name it: `get("key")`, `wait("a" and 2 more)`.
-std::string name_of(const StoreRequest& request);
-
-/// What has not happened when the store says that the time of an operation is over: "not there after 0.3 s".
-std::string too_late_text(Op op, std::int64_t timeout_ms);
+/// Why a request has failed, with its name before it. Without a text the store has said that its time is over.
+Failure named(const StoreRequest& request, std::int64_t timeout_ms, Failure why);
 
 /// What has failed, with the function's name before it, and after which time.
 Failure named(std::string_view function, std::int64_t timeout_ms, Failure why);

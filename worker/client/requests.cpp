@@ -4,7 +4,6 @@
 #include "rendezvous/wire/exchange_messages.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace dtrun::embedded {
 namespace {
@@ -13,13 +12,16 @@ using namespace std::chrono_literals;
 
 const char* const kNoAnswer = "no answer in time";
 constexpr std::chrono::seconds kLearningTime{2};
-/// Of it, what is left to a pop that has waited for its answer for as long as it may be late.
+/// Of it, what is left to who has waited in a lane for as long as its answer may be late.
 constexpr std::chrono::seconds kLateLearningTime{1};
-constexpr std::chrono::seconds kCancelTime{1};
 /// The other side keeps the last answer of a lane that is idle. Beyond these the lane is given up.
 constexpr std::size_t kIdleLanesMax = 16;
 constexpr std::size_t kLeftMax = 64;
 constexpr std::size_t kIdleBytesMax = 16u << 10;
+
+bool has_lane(Op op) {
+    return may_wait(op) && changes_something(op);
+}
 
 /// Writes the header into a request's frame, before which nobody knew its number.
 void set_header(Bytes& frame, const RequestHeader& header) {
@@ -30,100 +32,124 @@ void set_header(Bytes& frame, const RequestHeader& header) {
 
 }  // namespace
 
-Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context) {
-    Call call;
-    call.op = op;
-    call.frame = std::move(frame);
-    Lock lock = connection_.lock();
-    if (op == Op::pop) {
-        take_lane(call);
-    } else if (changes_something(op)) {
-        if (auto turn = take_turn(lock, context); !turn) return std::unexpected(turn.error());
-        call.has_turn = true;
-    }
-    auto answered = send_and_wait(lock, call, context);
-    const bool in_doubt = !answered && !call.done && call.was_sent;
-    if (in_doubt && changes_something(op))
-        answered = learn(lock, call, context, std::move(answered.error()));
-    if (in_doubt && !answered && answered.error().code == DTRUN_TIMED_OUT && !changes_something(op))
-        answered.error().text = kNoAnswer;
-    const bool is_left = in_doubt && !changes_something(op) && !connection_.closed();
-    const bool lane_ends = !end(call);
-    lock.unlock();
-    if (is_left) send_cancel(call.id, answered.error().code == DTRUN_CANCELLED);
-    if (lane_ends) (void)connection_.send(encode(Gone{call.lane.client}), {now(), {}});
-    if (answered) return results_of(call);
-    return std::unexpected(answered.error());
-}
-
-/// With the lock, which is let go meanwhile.
-Outcome<void> Requests::send_and_wait(Lock& lock, Call& call, const WaitContext& context) {
-    lock.unlock();
-    auto sent = connection_.send_next(
-        [&] {
-            set_header(call.frame, header_for(call));
-            if (call.op == Op::pop)
-                pops_.emplace(call.lane.client, &call);
-            else
-                calls_.push_back(&call);
-            call.was_sent = connection_.is_open();
-            return std::string_view(call.frame);
-        },
-        context);
-    lock.lock();
-    if (!sent && !call.done) return sent;
-    return connection_.wait(lock, call, context);
-}
-
-/// Finds out how a change has ended for which we wait no longer.
-/// \param why  we do not
-Outcome<void> Requests::learn(Lock& lock, Call& call, const WaitContext& context, Failure why) {
-    const bool is_pop = call.op == Op::pop;
-    Moment end = now() + kLearningTime;
-    if (context.deadline != Moment::max())
-        end = std::min(end, context.deadline + (is_pop ? kLateLearningTime : 0s));
-    if (is_pop && !connection_.closed()) {
-        const StoreRequest cancel{.op = Op::cancel, .number = call.id};
-        call.cancel = encode_request({call.lane.client, ++call.lane.last_id, 1, Op::cancel}, cancel,
-                                     membership_.generation());
-        const Bytes frame = call.cancel;
-        lock.unlock();
-        (void)connection_.send(frame, {end, {}});
-        lock.lock();
-    }
-    const auto told = connection_.wait(lock, call, {end, {}});
-    if (told && call.status != Status::cancelled) return {};
-    if (told && why.code == DTRUN_TIMED_OUT) why.text.clear();  // as if the store had said so
-    if (told) return std::unexpected(std::move(why));
-    if (call.failure) return told;
-    if (told.error().code == DTRUN_CLOSED) why = told.error();
-    if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
-    if (why.code == DTRUN_CANCELLED) why = {DTRUN_TIMED_OUT, "interrupted, and no answer"};
-    why.text += "; it may have been done";
-    return std::unexpected(std::move(why));
-}
-
-/// \return false: its lane is given up, which the other side is to be told
-bool Requests::end(Call& call) {
-    give_turn(call);
-    if (call.op != Op::pop) {
-        std::erase(calls_, &call);
-        return true;
-    }
-    pops_.erase(call.lane.client);
-    const bool is_answered = !call.was_sent || (call.done && !call.failure);
-    if (!call.done && !call.cancel.empty()) keep_end(call);
-    if (!is_answered || idle_.size() >= kIdleLanesMax || call.results.size() > kIdleBytesMax)
+bool may_wait(Op op) {
+    switch (op) {
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                 \
         return false;
-    idle_.push_back(call.lane);
+#define DTRUN_WAITING_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                         \
+        return true;
+#include "rendezvous/wire/operations.def"
+    }
+    return false;
+}
+
+Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context) {
+    const auto call = std::make_shared<Call>();
+    call->op = op;
+    call->frame = std::make_shared<Bytes>(std::move(frame));
+    Lock lock = connection_.lock();
+    begin(call);
+    connection_.flush(lock);
+    const auto waited = connection_.wait(lock, *call, context);
+    if (!waited && !call->done) {
+        give_up(call, waited.error(), context.deadline);
+        connection_.flush(lock);
+        if (!call->done) (void)connection_.wait(lock, *call, {call->limit, {}});
+        if (!call->done) end_unheard(call);
+        connection_.flush(lock);
+    }
+    lock.unlock();
+    return results_of(*call);
+}
+
+Outcome<std::uint64_t> Requests::submit(const Submission& submission, Bytes frame) {
+    const auto call = std::make_shared<Call>();
+    call->op = submission.op;
+    call->submission = submission;
+    call->frame = std::make_shared<Bytes>(std::move(frame));
+    Lock lock = connection_.lock();
+    if (connection_.closed()) return std::unexpected(*connection_.closed());
+    connection_.expect_others();
+    call->number = ++last_number_;
+    submitted_.emplace(call->number, call);
+    set_limit(*call, submission.limit);
+    begin(call);
+    show();
+    submission.more ? connection_.flush_if_much(lock) : connection_.flush(lock);
+    return call->number;
+}
+
+Outcome<Requests::Completion> Requests::complete(const WaitContext& context) {
+    Lock lock = connection_.lock();
+    connection_.expect_others();
+    const auto has_finished = [this] { return !finished_.empty(); };
+    const auto first_limit = [this] {
+        return limits_.empty() ? Moment::max() : limits_.begin()->first;
+    };
+    for (;;) {
+        if (!has_finished()) connection_.flush(lock);
+        if (first_limit() <= now()) {
+            // Who stood still meanwhile reads what has come before it gives anything up.
+            while (connection_.read_pending(lock)) {
+            }
+            end_late();
+            connection_.flush(lock);
+        }
+        if (has_finished()) {
+            Completion completion = take_finished();
+            connection_.flush_if_much(lock);
+            return completion;
+        }
+        const WaitContext until{std::min(context.deadline, first_limit()), context.give_up};
+        const auto waited = connection_.wait_until(lock, has_finished, until);
+        if (waited) continue;
+        if (waited.error().code != DTRUN_TIMED_OUT || context.over())
+            return std::unexpected(waited.error());
+    }
+}
+
+bool Requests::cancel(std::uint64_t number) {
+    Lock lock = connection_.lock();
+    const auto found = submitted_.find(number);
+    if (found == submitted_.end()) return false;
+    const CallPtr call = found->second;
+    if (!call->given_up) give_up(call, {DTRUN_CANCELLED, "cancelled"}, call->limit);
+    show();
+    connection_.flush(lock);
     return true;
 }
 
-/// Of the last pops that had no answer, in case the other side did not hear that they were given up: a new
-/// connection says so again, or they would still take what is pushed.
-void Requests::keep_end(const Call& call) {
-    left_.push_back(call.cancel + encode(Gone{call.lane.client}));
-    if (left_.size() > kLeftMax) left_.pop_front();
+/// Sends it, or has it wait for its turn.
+void Requests::begin(const CallPtr& call) {
+    if (has_lane(call->op))
+        take_lane(*call);
+    else if (changes_something(call->op) && changes_ >= kChangesMax)
+        return turns_.push_back(call);
+    send(call);
+}
+
+void Requests::send(const CallPtr& call) {
+    call->has_turn = changes_something(call->op) && !has_lane(call->op);
+    if (call->has_turn) ++changes_;
+    set_header(*call->frame, header_for(*call));
+    if (has_lane(call->op))
+        lanes_.emplace(call->lane.client, call);
+    else
+        calls_.emplace(call->id, call);
+    call->was_sent = connection_.is_open() && !connection_.closed();
+    connection_.queue(call->frame);
+}
+
+/// The one that waits longest goes in its place.
+void Requests::give_turn(Call& call) {
+    if (!std::exchange(call.has_turn, false)) return;
+    --changes_;
+    if (turns_.empty()) return;
+    const CallPtr next = turns_.front();
+    turns_.pop_front();
+    send(next);
 }
 
 void Requests::take_lane(Call& call) {
@@ -135,81 +161,164 @@ void Requests::take_lane(Call& call) {
     idle_.pop_back();
 }
 
+/// Keeps the lane for others if nothing more can come over it; else the other side is told that it has ended.
+void Requests::end_lane(const Call& call, bool is_answered) {
+    // Of the last ones without an answer, in case the other side did not hear that they were given up: a new
+    // connection says so again, or they would still take what is pushed.
+    if (!is_answered && call.cancel) {
+        left_.push_back(*call.cancel + encode(Gone{call.lane.client}));
+        if (left_.size() > kLeftMax) left_.pop_front();
+    }
+    const bool is_idle = is_answered || !call.was_sent;
+    if (is_idle && idle_.size() < kIdleLanesMax && call.results.size() <= kIdleBytesMax)
+        idle_.push_back(call.lane);
+    else
+        connection_.queue(std::make_shared<Bytes>(encode(Gone{call.lane.client})));
+}
+
+void Requests::finish(const CallPtr& call, bool is_answered) {
+    if (call->id == 0) {
+        std::erase(turns_, call);
+    } else if (has_lane(call->op)) {
+        lanes_.erase(call->lane.client);
+        end_lane(*call, is_answered);
+    } else {
+        calls_.erase(call->id);
+    }
+    if (call->number != 0) {
+        set_limit(*call, Moment::max());
+        submitted_.erase(call->number);
+        finished_.push_back(call);
+        connection_.changed();
+        show();
+    }
+    call->finish();
+    give_turn(*call);
+}
+
+void Requests::fail(const CallPtr& call, Failure why) {
+    call->failure = std::move(why);
+    finish(call, false);
+}
+
+/// Nobody waits for it any more. It ends, or is asked until its limit how it has ended.
+/// \param deadline  of who has waited
+void Requests::give_up(const CallPtr& call, Failure why, Moment deadline) {
+    const bool is_closed = connection_.closed().has_value();
+    if (!call->was_sent || !changes_something(call->op)) {
+        if (call->was_sent && why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
+        if (call->was_sent && !is_closed) connection_.queue(cancel_frame(*call));
+        return fail(call, std::move(why));
+    }
+    call->given_up = std::move(why);
+    if (is_closed) return end_unheard(call);
+    Moment limit = now() + kLearningTime;
+    if (deadline != Moment::max())
+        limit = std::min(limit, deadline + (has_lane(call->op) ? kLateLearningTime : 0s));
+    set_limit(*call, limit);
+    if (!has_lane(call->op)) return;  // it is done soon
+    call->cancel = cancel_frame(*call);
+    connection_.queue(call->cancel);
+}
+
+/// Nobody has said how it has ended.
+void Requests::end_unheard(const CallPtr& call) {
+    Failure why = *call->given_up;
+    const auto& closed = connection_.closed();
+    if (closed && closed->code == DTRUN_CLOSED) why = *closed;
+    if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
+    if (why.code == DTRUN_CANCELLED) why = {DTRUN_TIMED_OUT, why.text + ", and no answer"};
+    why.text += "; it may have been done";
+    fail(call, std::move(why));
+}
+
+/// Of those that were submitted.
+void Requests::end_late() {
+    while (!limits_.empty() && limits_.begin()->first <= now()) {
+        const CallPtr call = submitted_.at(limits_.begin()->second);
+        if (call->given_up)
+            end_unheard(call);
+        else
+            give_up(call, {DTRUN_TIMED_OUT, "timed out"}, call->limit);
+    }
+}
+
+void Requests::set_limit(Call& call, Moment limit) {
+    if (call.number != 0 && call.limit != Moment::max()) limits_.erase({call.limit, call.number});
+    call.limit = limit;
+    if (call.number != 0 && limit != Moment::max()) limits_.emplace(limit, call.number);
+}
+
+/// Tells who polls.
+void Requests::show() {
+    events_.show_requests(!finished_.empty(),
+                          limits_.empty() ? Moment::max() : limits_.begin()->first);
+}
+
+Requests::Completion Requests::take_finished() {
+    const CallPtr call = finished_.front();
+    finished_.pop_front();
+    show();
+    return {call->number, call->submission, call->frame, results_of(*call)};
+}
+
 Result<void> Requests::on_reply(std::string_view payload) {
     const auto reply = decode_reply(payload);
     if (!reply) return std::unexpected(reply.error());
-    Call* const call = find(reply->header);
-    if (call == nullptr || call->done) return {};  // nobody waits for it any more
+    const CallPtr call = find(reply->header);
+    if (call == nullptr) return {};  // nobody waits for it any more
     call->status = reply->header.status;
     call->results = reply->results;
-    call->finish();
-    give_turn(*call);
+    if (call->given_up && call->status == Status::cancelled) {
+        call->failure = *call->given_up;
+        if (call->failure->code == DTRUN_TIMED_OUT)
+            call->failure->text.clear();  // as the store says it
+    }
+    finish(call, true);
     return {};
 }
 
-Requests::Call* Requests::find(const ReplyHeader& reply) const {
+Requests::CallPtr Requests::find(const ReplyHeader& reply) const {
     if (reply.client == client_) {
-        const auto call = std::ranges::lower_bound(calls_, reply.id, {}, &Call::id);
-        return call != calls_.end() && (*call)->id == reply.id ? *call : nullptr;
+        const auto call = calls_.find(reply.id);
+        return call != calls_.end() ? call->second : nullptr;
     }
-    const auto pop = pops_.find(reply.client);
-    return pop != pops_.end() && pop->second->id == reply.id ? pop->second : nullptr;
+    const auto in_lane = lanes_.find(reply.client);
+    return in_lane != lanes_.end() && in_lane->second->id == reply.id ? in_lane->second : nullptr;
+}
+
+void Requests::on_closed() {
+    for (const auto& [number, call] : std::map(submitted_))
+        give_up(call, *connection_.closed(), Moment::max());
 }
 
 void Requests::end_all(const Failure& why) {
-    const auto end_one = [&](Call* call) {
-        if (call->done) return;
-        call->failure = why;
-        call->finish();
-    };
-    for (Call* call : calls_) end_one(call);
-    for (const auto& [client, call] : pops_) end_one(call);
+    const std::deque<CallPtr> turns = std::exchange(turns_, {});
+    std::vector<CallPtr> all(turns.begin(), turns.end());
+    for (const auto& [id, call] : calls_) all.push_back(call);
+    for (const auto& [client, call] : lanes_) all.push_back(call);
+    for (const CallPtr& call : all) fail(call, why);
 }
 
 void Requests::add_unanswered(std::vector<Bytes>& frames) const {
-    const auto add = [&](Call* call) {
-        if (call->done) return;
-        call->was_sent = true;
-        frames.push_back(call->frame);
-        if (!call->cancel.empty()) frames.push_back(call->cancel);
+    const auto add = [&](Call& call) {
+        call.was_sent = true;
+        frames.push_back(*call.frame);
+        if (call.cancel) frames.push_back(*call.cancel);
     };
-    for (Call* call : calls_) add(call);
-    for (const auto& [client, call] : pops_) add(call);
+    for (const auto& [id, call] : calls_) add(*call);
+    for (const auto& [client, call] : lanes_) add(*call);
     for (const Bytes& end : left_) frames.push_back(end);
 }
 
 void Requests::add_gone(std::vector<Bytes>& frames) const {
     frames.push_back(encode(Gone{client_}));
     for (const Lane& lane : idle_) frames.push_back(encode(Gone{lane.client}));
-    for (const auto& [client, call] : pops_) frames.push_back(encode(Gone{client}));
-}
-
-/// Lets at most kChangesMax requests that change something be under way.
-Outcome<void> Requests::take_turn(Lock& lock, const WaitContext& context) {
-    if (changes_ < kChangesMax) {
-        ++changes_;
-        return {};
-    }
-    ServerConnection::Waiter turn;
-    turns_.push_back(&turn);
-    const auto waited = connection_.wait(lock, turn, context);
-    if (!waited) std::erase(turns_, &turn);
-    return waited;
-}
-
-/// Done by who reads the answer, not by the caller: who reads may be waiting for a turn, and would
-/// go on reading if it came later. A call that fails has an answer yet to come, which is read.
-void Requests::give_turn(Call& call) {
-    if (!std::exchange(call.has_turn, false)) return;
-    if (turns_.empty()) {
-        --changes_;
-        return;
-    }
-    turns_.front()->finish();  // it is under way in our place
-    turns_.pop_front();
+    for (const auto& [client, call] : lanes_) frames.push_back(encode(Gone{client}));
 }
 
 Outcome<Bytes> Requests::results_of(Call& call) const {
+    if (call.failure) return std::unexpected(*call.failure);
     PackReader results(call.results);
     switch (call.status) {
         case Status::ok:
@@ -233,26 +342,24 @@ Outcome<Bytes> Requests::results_of(Call& call) const {
 
 /// Numbers a new request.
 RequestHeader Requests::header_for(Call& call) {
-    if (call.op == Op::pop) {
+    if (has_lane(call.op)) {
         call.id = ++call.lane.last_id;
         return {call.lane.client, call.id, 0, call.op};
     }
     call.id = ++last_id_;
-    const std::uint64_t lowest = calls_.empty() ? call.id : calls_.front()->id;
+    const std::uint64_t lowest = calls_.empty() ? call.id : calls_.begin()->first;
     return {client_, call.id, static_cast<std::uint32_t>(call.id - lowest), call.op};
 }
 
-/// Tells the other side that nobody waits for that request any more: of one whose time is over it knows.
-void Requests::send_cancel(std::uint64_t id, bool was_interrupted) {
-    const StoreRequest cancel{.op = Op::cancel, .number = id};
-    Call call;
-    call.op = Op::cancel;
-    (void)connection_.send_next(
-        [&] {
-            call.frame = encode_request(header_for(call), cancel, membership_.generation());
-            return std::string_view(call.frame);
-        },
-        {now() + (was_interrupted ? kCancelTime : 0s), {}});
+/// Tells the other side that nobody waits for it any more.
+std::shared_ptr<Bytes> Requests::cancel_frame(Call& call) {
+    const StoreRequest cancel{.op = Op::cancel, .number = call.id};
+    Call own;
+    own.op = Op::cancel;
+    const RequestHeader header = has_lane(call.op)
+                                     ? RequestHeader{call.lane.client, ++call.lane.last_id, 1, {}}
+                                     : header_for(own);
+    return std::make_shared<Bytes>(encode_request(header, cancel, membership_.generation()));
 }
 
 }  // namespace dtrun::embedded

@@ -4,35 +4,63 @@
 #include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
+#include "worker/client/event_queue.h"
 #include "worker/client/server_connection.h"
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrun::embedded {
 
+/// Whether an operation has a timeout, in which it waits for what others do.
+bool may_wait(Op op);
+
 /// A client's requests to the store that have no answer yet. They are numbered in the order in which
 /// they are sent; each frame is kept until its answer, to be sent again over another connection; and
 /// at most 64 of those that change something are under way, which is how many answers the other side
-/// keeps for a client.
+/// keeps for a client. More of them wait for their turns, in their order.
 ///
-/// A pop changes something, and may wait for as long as it likes for what others have yet to push. So each
+/// Some change something and wait, for as long as they like, for what others have yet to do: a pop. So each
 /// that is under way has a client's id of its own, which the next one takes over: it takes no turn, and
 /// is known to be answered when the next one is asked.
 ///
 /// Who is interrupted, or out of time, while a change is under way asks for two seconds at most how it
 /// has ended: it is done, or not done, or nobody knows, which the failure says.
 ///
-/// Thread: any may ask(); the rest is called with the connection's lock held, which guards
-/// everything.
+/// A thread may wait for its request, by ask(), or take the results of all that were submitted, by complete().
+///
+/// Thread: any may ask(), submit(), complete() and cancel(); the rest is called with the connection's lock
+/// held, which guards everything.
 class Requests {
 public:
+    /// What is known of a request besides its frame.
+    struct Submission {
+        Op op{};
+        Moment limit = Moment::max();  ///< by which it is answered, or ends
+        std::int64_t timeout_ms = -1;  ///< for texts
+        void* argument = nullptr;
+        bool more = false;  ///< others follow: it may be sent with them
+    };
+    /// A submitted request that has ended.
+    struct Completion {
+        std::uint64_t number = 0;
+        Submission submission;
+        std::shared_ptr<const Bytes> frame;
+        Outcome<Bytes> results;  ///< a MessagePack array
+    };
+
     /// \param client  the id under which the other side knows them
-    Requests(ServerConnection& connection, const ClientMembership& membership, std::uint64_t client)
-        : connection_(connection), membership_(membership), client_(client) {}
+    /// \param events  whose descriptor tells that complete() has something to do
+    Requests(ServerConnection& connection, const ClientMembership& membership, EventQueue& events,
+             std::uint64_t client)
+        : connection_(connection), membership_(membership), events_(events), client_(client) {}
 
     /// Sends a request and waits for its results, a MessagePack array. One that nobody waits for any
     /// more is cancelled.
@@ -41,8 +69,18 @@ public:
     /// so if a change may have been done; and those of end_all()
     Outcome<Bytes> ask(Op op, Bytes frame, const WaitContext& context);
 
+    /// The same without a wait. \return its number, for cancel(). Failures: why the connection is closed
+    Outcome<std::uint64_t> submit(const Submission& submission, Bytes frame);
+    /// The first submitted request that has ended, once there is one. Failures: timed_out, cancelled, why
+    /// the connection is closed
+    Outcome<Completion> complete(const WaitContext& context);
+    /// As if the thread that waits for it were interrupted. \return whether it had not ended
+    bool cancel(std::uint64_t number);
+
     Result<void> on_reply(std::string_view payload);
-    /// Ends the calls that wait for an answer. One that comes nevertheless is dropped.
+    /// The connection is closed: what was submitted ends.
+    void on_closed();
+    /// Ends all calls that wait for an answer. One that comes nevertheless is dropped.
     void end_all(const Failure& why);
     /// Adds the frames of all that are under way.
     void add_unanswered(std::vector<Bytes>& frames) const;
@@ -50,48 +88,66 @@ public:
     void add_gone(std::vector<Bytes>& frames) const;
 
 private:
-    /// A client's id for one pop at a time.
+    /// A client's id for one request at a time.
     struct Lane {
         std::uint64_t client = 0;
         std::uint64_t last_id = 0;
     };
     struct Call : ServerConnection::Waiter {
         Op op{};
-        std::uint64_t id = 0;  ///< 0: it has none, and was not sent
-        Lane lane;             ///< of a pop
-        Bytes frame;
-        Bytes cancel;           ///< of a pop that is cancelled
+        std::uint64_t id = 0;  ///< 0: it was not sent, and waits for its turn
+        Lane lane;             ///< of one that has a lane
+        std::shared_ptr<Bytes> frame;
+        std::shared_ptr<Bytes> cancel;
         bool has_turn = false;  ///< it is one of changes_
         bool was_sent = false;  ///< to whom it may have reached
+        std::optional<Failure>
+            given_up;  ///< why nobody waits for more than to hear whether it was done
+        Moment limit = Moment::max();  ///< of that, or of the whole
+        std::uint64_t number = 0;      ///< of one that was submitted
+        Submission submission;
         Status status{};
         Bytes results;
     };
+    using CallPtr = std::shared_ptr<Call>;
     using Lock = ServerConnection::Lock;
 
-    Outcome<void> take_turn(Lock& lock, const WaitContext& context);
+    void begin(const CallPtr& call);
+    void send(const CallPtr& call);
     void give_turn(Call& call);
     void take_lane(Call& call);
-    bool end(Call& call);
-    void keep_end(const Call& call);
-    Call* find(const ReplyHeader& reply) const;
-    Outcome<void> send_and_wait(Lock& lock, Call& call, const WaitContext& context);
-    Outcome<void> learn(Lock& lock, Call& call, const WaitContext& context, Failure why);
+    void end_lane(const Call& call, bool is_answered);
+    void finish(const CallPtr& call, bool is_answered);
+    void fail(const CallPtr& call, Failure why);
+    void give_up(const CallPtr& call, Failure why, Moment deadline);
+    void end_unheard(const CallPtr& call);
+    void end_late();
+    void set_limit(Call& call, Moment limit);
+    void show();
+    Completion take_finished();
+    CallPtr find(const ReplyHeader& reply) const;
     Outcome<Bytes> results_of(Call& call) const;
     RequestHeader header_for(Call& call);
-    void send_cancel(std::uint64_t id, bool was_interrupted);
+    std::shared_ptr<Bytes> cancel_frame(Call& call);
 
     static constexpr int kChangesMax = 64;
 
     ServerConnection& connection_;
     const ClientMembership& membership_;
+    EventQueue& events_;
     const std::uint64_t client_;
-    std::vector<Call*> calls_;             ///< by id, but for pops
-    std::map<std::uint64_t, Call*> pops_;  ///< by their lanes' clients
-    std::vector<Lane> idle_;               ///< lanes whose pops have been answered
-    std::deque<Bytes> left_;  ///< what ends pops that were given up, in case it was not heard
-    std::deque<ServerConnection::Waiter*> turns_;  ///< changes that are too many
-    int changes_ = 0;                              ///< under way
+    std::map<std::uint64_t, CallPtr> calls_;  ///< by id, but for those in lanes
+    std::map<std::uint64_t, CallPtr> lanes_;  ///< those, by their lanes' clients
+    std::vector<Lane> idle_;                  ///< lanes whose requests have been answered
+    std::deque<Bytes> left_;     ///< what ends those that were given up, in case it was not heard
+    std::deque<CallPtr> turns_;  ///< changes that are too many
+    int changes_ = 0;            ///< under way
     std::uint64_t last_id_ = 0;
+
+    std::map<std::uint64_t, CallPtr> submitted_;         ///< by number, until they end
+    std::set<std::pair<Moment, std::uint64_t>> limits_;  ///< of these
+    std::deque<CallPtr> finished_;                       ///< until they are taken
+    std::uint64_t last_number_ = 0;
 };
 
 }  // namespace dtrun::embedded

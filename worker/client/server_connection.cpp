@@ -1,5 +1,6 @@
 #include "worker/client/server_connection.h"
 
+#include <sys/eventfd.h>
 #include <utility>
 
 namespace dtrun::embedded {
@@ -12,6 +13,8 @@ constexpr std::chrono::seconds kFirstTime{1};
 /// waits for may have come meanwhile, and it gets the time to read that.
 constexpr std::chrono::milliseconds kStoodStill{500};
 constexpr std::chrono::seconds kReadingTime{1};
+/// So much is sent before more comes.
+constexpr std::size_t kMuch = 16u << 10;
 
 }  // namespace
 
@@ -31,7 +34,13 @@ Outcome<void> ServerConnection::wait(Lock& lock, Waiter& waiter, const WaitConte
     while (!waiter.done && !closed_) {
         bool ask = false;
         if (open_ && !reading_) {
-            ask = read_once(lock, context.slice());
+            const FrameSocket::Got got = read_once(lock, context.slice());
+            ask = got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
+        } else if (is_left_to_us() && !context.over()) {
+            sending_ = true;
+            (void)send_unsent(lock, context.slice());
+            ask = !unsent_.empty();
+            end_sending();
         } else if (!context.over()) {
             const Moment until = context.slice();
             ask = until != Moment::max()
@@ -67,31 +76,38 @@ Outcome<void> ServerConnection::wait(Lock& lock, Waiter& waiter, const WaitConte
 
 void ServerConnection::changed() {
     for (Waiter* listener : listeners_) listener->finish();
+    wake_reader();
+}
+
+void ServerConnection::wake_reader() {
+    if (reading_ && bell_) (void)::eventfd_write(bell_.get(), 1);
 }
 
 void ServerConnection::find_reader() {
     if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
 }
 
-void ServerConnection::read_pending(Lock& lock) {
-    if (!reading_) read_once(lock, now());
+bool ServerConnection::read_pending(Lock& lock) {
+    return open_ && !reading_ && read_once(lock, now()) == FrameSocket::Got::bytes;
 }
 
-/// Reads what comes until then, and hands it out.
-/// \return whether nothing came: a signal, or it is time
-bool ServerConnection::read_once(Lock& lock, Moment until) {
+/// Reads what comes until then, and hands it out; and sends what is left.
+FrameSocket::Got ServerConnection::read_once(Lock& lock, Moment until) {
     reading_ = true;
+    reader_sends_ = !sending_ && !unsent_.empty();
+    const FrameSocket::Also also{reader_sends_, bell_.get()};
     lock.unlock();
-    const FrameSocket::Got got = socket_.receive(until);
+    const FrameSocket::Got got = socket_.receive(until, also);
     lock.lock();
-    reading_ = false;
+    reading_ = reader_sends_ = false;
     if (got == FrameSocket::Got::bytes) {
         handler_.on_bytes();
         hand_out();
     } else if (got == FrameSocket::Got::end) {
         lose(end_text_);
     }
-    return got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
+    flush(lock);
+    return got;
 }
 
 /// Hands out every whole frame that was read.
@@ -109,7 +125,8 @@ void ServerConnection::hand_out() {
 void ServerConnection::lose(std::string why) {
     if (!open_) return;
     open_ = false;
-    rest_.clear();
+    unsent_.clear();
+    shows_unsent_ = false;
     if (!handler_.on_lost()) close({DTRUN_CLOSED, std::move(why)});
 }
 
@@ -131,15 +148,35 @@ Outcome<void> ServerConnection::open(
     Lock lock(mutex_);
     (void)begin_sending(lock, {});
     socket_ = std::move(socket);
-    Bytes frames;
-    for (const Bytes& frame : first(socket_)) frames += frame;
+    unsent_.clear();
+    for (const Bytes& frame : first(socket_)) unsent_.add(frame);
     open_ = true;
     handler_.on_open(socket_.fd());
     find_reader();
-    const bool all_sent = send_part(lock, frames, now() + kFirstTime);
+    const bool is_whole = send_unsent(lock, now() + kFirstTime);
     end_sending();
-    if (!all_sent) return failure(DTRUN_CLOSED, "the connection is broken");
+    if (!is_whole) return failure(DTRUN_CLOSED, "the connection is broken");
     return {};
+}
+
+void ServerConnection::expect_others() {
+    if (!bell_ && SimulatedSystem::current == nullptr)
+        bell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+void ServerConnection::queue(const std::shared_ptr<Bytes>& frame) {
+    if (open_ && !closed_) unsent_.add(frame);
+}
+
+void ServerConnection::flush(Lock& lock) {
+    if (sending_ || !open_ || unsent_.empty()) return;
+    sending_ = true;
+    (void)send_unsent(lock, now());
+    end_sending();
+}
+
+void ServerConnection::flush_if_much(Lock& lock) {
+    unsent_.bytes() >= kMuch ? flush(lock) : show_unsent();
 }
 
 /// Waits until nobody else sends, and what others have left has gone.
@@ -148,9 +185,8 @@ Outcome<void> ServerConnection::begin_sending(Lock& lock, const WaitContext& con
         const Moment until = context.slice();
         if (!sending_) {
             sending_ = true;
-            if (rest_.empty()) return {};
-            (void)send_part(lock, std::exchange(rest_, {}), until);
-            if (rest_.empty()) return {};
+            (void)send_unsent(lock, until);
+            if (unsent_.empty()) return {};
             end_sending();
         } else if (until == Moment::max()) {
             may_send_.wait(lock);
@@ -171,20 +207,44 @@ Outcome<void> ServerConnection::begin_sending(Lock& lock, const WaitContext& con
     }
 }
 
-/// Sends until then, and keeps the rest; for who has begun to send. A connection that is broken has no rest.
-/// \return whether it is not broken
-bool ServerConnection::send_part(Lock& lock, std::string_view bytes, Moment until) {
-    if (!open_) return true;
-    lock.unlock();
-    const auto sent = socket_.send_some(bytes, until);
-    lock.lock();
-    if (sent && open_) rest_ = bytes;
-    return sent.has_value();
+/// Sends until then; for who has begun to send. A connection that is broken, which the thread that reads
+/// notices, takes all. \return whether it is not broken
+bool ServerConnection::send_unsent(Lock& lock, Moment until) {
+    while (open_ && !unsent_.empty()) {
+        UnsentFrames::Piece piece = unsent_.take();
+        std::string_view rest = piece.rest();
+        lock.unlock();
+        const auto sent = socket_.send_some(rest, until);
+        lock.lock();
+        piece.sent = piece.bytes->size() - rest.size();
+        if (!sent) unsent_.clear();
+        if (!sent || !open_) return sent.has_value();
+        if (rest.empty()) continue;
+        unsent_.give_back(std::move(piece));
+        return true;
+    }
+    return true;
 }
 
 void ServerConnection::end_sending() {
     sending_ = false;
     may_send_.notify_one();
+    show_unsent();
+}
+
+/// Tells those who could send what is left.
+void ServerConnection::show_unsent() {
+    const bool is_left = open_ && !sending_ && !unsent_.empty();
+    if (std::exchange(shows_unsent_, is_left) != is_left) handler_.on_unsent(is_left);
+    if (!is_left) return;
+    if (reading_ && !reader_sends_) wake_reader();
+    if (is_left_to_us())
+        for (Waiter* waiter : waiters_) waiter->wake.notify_one();
+}
+
+/// Nobody else sends it: the thread that reads does not know of it, and cannot be woken.
+bool ServerConnection::is_left_to_us() const {
+    return open_ && reading_ && !reader_sends_ && !bell_ && !sending_ && !unsent_.empty();
 }
 
 Outcome<void> ServerConnection::send(std::string_view frame, const WaitContext& context) {
@@ -195,8 +255,10 @@ Outcome<void> ServerConnection::send_next(const std::function<std::string_view()
                                           const WaitContext& context) {
     Lock lock(mutex_);
     if (auto begun = begin_sending(lock, context); !begun) return begun;
-    (void)send_part(lock, make(), context.slice());
-    const bool all = rest_.empty();
+    const std::string_view frame = make();
+    if (open_) unsent_.add(frame);
+    (void)send_unsent(lock, context.slice());
+    const bool all = unsent_.empty();
     end_sending();
     if (all) return {};
     auto gone = begin_sending(lock, context);
@@ -208,8 +270,11 @@ void ServerConnection::send_if_idle(std::string_view frame, Moment until) {
     Lock lock(mutex_);
     if (sending_ || !open_) return;
     sending_ = true;
-    if (!rest_.empty()) (void)send_part(lock, std::exchange(rest_, {}), until);
-    if (open_ && rest_.empty() && socket_.can_send()) (void)send_part(lock, frame, now());
+    (void)send_unsent(lock, until);
+    if (open_ && unsent_.empty() && socket_.can_send()) {
+        unsent_.add(frame);
+        (void)send_unsent(lock, now());
+    }
     end_sending();
 }
 
@@ -218,9 +283,8 @@ void ServerConnection::finish(const std::function<std::vector<Bytes>()>& last, s
     end_text_ = std::move(why);
     const WaitContext context{now() + kFinishTime, {}};
     if (!open_ || !begin_sending(lock, context)) return;
-    Bytes frames;
-    for (const Bytes& frame : last()) frames += frame;
-    const bool is_whole = send_part(lock, frames, context.deadline) && rest_.empty() && open_;
+    for (const Bytes& frame : last()) unsent_.add(frame);
+    const bool is_whole = send_unsent(lock, context.deadline) && unsent_.empty() && open_;
     end_sending();
     // If we closed a connection with unread bytes, TCP would discard what the other side has not
     // read yet.

@@ -1,12 +1,15 @@
 #pragma once
 
+#include "base/fd.h"
 #include "base/threads.h"
 #include "rendezvous/wire/frame.h"
 #include "worker/client/connect/frame_socket.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
+#include "worker/client/unsent_frames.h"
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,8 +24,8 @@ namespace dtrun::embedded {
 /// A connection that was lost may be opened again; one that is closed stays so, and whoever waits
 /// then learns why.
 ///
-/// Who sends has the time that it is given. What it leaves unsent then goes before the next frame, so that
-/// the other side gets each frame whole or not at all.
+/// Frames are sent in their order. Who sends has the time that it is given, and who only queues a frame takes
+/// none: what the other side does not take goes later, by whoever sends next, or waits, or polls.
 ///
 /// Locks: lock() guards all that the handler and its waiters change, too, and is never held while a
 /// thread waits or sends. One thread sends at a time, and one reads; the socket is replaced with the
@@ -47,6 +50,8 @@ public:
         virtual void on_bytes() = 0;  ///< a sign of life; frames follow
         /// Errc: any, which closes the connection
         virtual Result<void> on_frame(const FrameView& frame) = 0;
+        /// Whether frames are left that somebody has to send.
+        virtual void on_unsent(bool /*is_left*/) {}
         /// \return whether it will be opened again; if not, it is closed
         virtual bool on_lost() = 0;
         virtual void on_closed() = 0;
@@ -76,8 +81,16 @@ public:
     void changed();
     /// Descriptors that have come with what was read.
     std::vector<Fd> take_descriptors() { return socket_.take_descriptors(); }
-    /// Reads what is there, unless somebody else reads.
-    void read_pending(Lock& lock);
+    /// Reads what is there, unless somebody else reads. \return whether something was
+    bool read_pending(Lock& lock);
+    /// A frame is to be sent behind all others, by flush() or later. Without a connection it is forgotten.
+    void queue(const std::shared_ptr<Bytes>& frame);
+    /// Sends as much of what is queued as the other side takes at once. The lock is let go meanwhile.
+    void flush(Lock& lock);
+    /// The same, but what is little may wait for more.
+    void flush_if_much(Lock& lock);
+    /// From now on somebody who is not asked may have something to say to the thread that reads: it can be woken.
+    void expect_others();
     /// Wakes somebody who waits, to read if nobody does.
     void find_reader();
     /// Ends the connection: who reads next finds the end.
@@ -112,9 +125,12 @@ public:
 
 private:
     Outcome<void> begin_sending(Lock& lock, const WaitContext& context);
-    bool send_part(Lock& lock, std::string_view bytes, Moment until);
+    bool send_unsent(Lock& lock, Moment until);
     void end_sending();
-    bool read_once(Lock& lock, Moment until);
+    void show_unsent();
+    bool is_left_to_us() const;
+    FrameSocket::Got read_once(Lock& lock, Moment until);
+    void wake_reader();
     void hand_out();
     void lose(std::string why);
 
@@ -125,8 +141,11 @@ private:
     bool open_ = false;
     bool sending_ = false;        ///< somebody is in socket_.send_some(), or may be at once
     ConditionVariable may_send_;  ///< nobody is any more
-    std::string rest_;            ///< of frames that were begun: goes before any other
-    bool reading_ = false;        ///< somebody is in socket_.receive()
+    UnsentFrames unsent_;
+    bool shows_unsent_ = false;  ///< the handler knows that something is left
+    bool reading_ = false;       ///< somebody is in socket_.receive()
+    bool reader_sends_ = false;  ///< and sends when the other side takes more
+    Fd bell_;                    ///< eventfd, by which it can be woken; see expect_others()
     std::optional<Failure> closed_;
     std::vector<Waiter*> waiters_;    ///< in wait()
     std::vector<Waiter*> listeners_;  ///< in wait_until()

@@ -255,6 +255,83 @@ DTRUN_API int dtrun_watch(dtrun_worker* worker, dtrun_view key, uint64_t* revisi
 /* Number of keys and queues. */
 DTRUN_API int dtrun_count(dtrun_worker* worker, uint64_t* count);
 
+/* ---- without a thread for each wait ----------------------------------------------------------- */
+
+/* Each function of the store above as a request, which does not wait: DTRUN_OP_GET is dtrun_get(). */
+typedef enum dtrun_operation {
+    DTRUN_OP_SET = 1,
+    DTRUN_OP_GET = 2,
+    DTRUN_OP_WAIT = 3,
+    DTRUN_OP_ADD = 4,
+    DTRUN_OP_COMPARE_SET = 5,
+    DTRUN_OP_APPEND = 6,
+    DTRUN_OP_CHECK = 7,
+    DTRUN_OP_ERASE = 8,
+    DTRUN_OP_MULTI_GET = 9,
+    DTRUN_OP_MULTI_SET = 10,
+    DTRUN_OP_LIST_KEYS = 11,
+    DTRUN_OP_PUSH = 12,
+    DTRUN_OP_POP = 13,
+    DTRUN_OP_LENGTH = 14,
+    DTRUN_OP_WATCH = 15,
+    DTRUN_OP_COUNT = 16
+} dtrun_operation;
+
+/* What is asked: what the function of that operation takes, and nothing else; the rest is zero. */
+typedef struct dtrun_request {
+    size_t size;             /* sizeof(dtrun_request) */
+    int operation;           /* dtrun_operation */
+    int more;                /* 1: others follow at once. It may be sent with them, or by
+                                dtrun_complete(), by one system call for many. 0: now */
+    const dtrun_view* keys;  /* the key, the prefix, or several keys */
+    size_t key_count;
+    const dtrun_view* values; /* of as many keys, or the value */
+    size_t value_count;
+    const dtrun_view* expected; /* COMPARE_SET; NULL: missing */
+    dtrun_view after;           /* LIST_KEYS */
+    int64_t delta;              /* ADD */
+    uint64_t number;            /* WATCH: the known revision; LIST_KEYS: the limit */
+    int64_t timeout_ms;         /* as the function's. Of an operation that has none: 0 or less is
+                                   dtrun_options.call_timeout_ms */
+    void* argument;             /* of the program, for the completion */
+} dtrun_request;
+
+/* How a request has ended. */
+typedef struct dtrun_completion {
+    size_t size;   /* sizeof(dtrun_completion), set by the caller */
+    uint64_t id;   /* of the request */
+    void* argument;
+    int operation;
+    int code;      /* dtrun_code. dtrun_error_text() says more, until this thread's next call */
+    int yes;       /* COMPARE_SET: was set; CHECK, ERASE: is, was there; LIST_KEYS: there are more */
+    int64_t number;    /* ADD: the sum; APPEND: the size; PUSH, LENGTH, COUNT; WATCH: the revision */
+    dtrun_bytes value; /* GET, POP, WATCH, COMPARE_SET (now). data NULL if missing, and for others;
+                          dtrun_free(value.data) */
+    dtrun_list items;  /* MULTI_GET, LIST_KEYS; items NULL for others; dtrun_free(items.items) */
+} dtrun_completion;
+
+/* Asks, and does not wait for the other side: what that does not take yet is kept, and sent by
+ * calls of any thread, by threads that wait in one, and when dtrun_event_fd() is polled and
+ * dtrun_complete() called. (The first call of a forked child connects, which takes its time.) After
+ * DTRUN_OK one completion comes for it, unless the worker is finalized before; otherwise none. All
+ * is as with the function: changes are done exactly once, and in the order in which they were
+ * submitted, 64 of them under way at a time and the others behind them; any number of other requests
+ * may be under way. Who waits for one key and sets it by another request waits for nobody else.
+ * id  for dtrun_cancel(); may be NULL
+ * Errors: INVALID, NO_LAUNCHER, CLOSED, STALE, REFUSED. */
+DTRUN_API int dtrun_submit(dtrun_worker* worker, const dtrun_request* request, uint64_t* id);
+
+/* The next request that has ended, each once, whatever its own code: DTRUN_OK. Any threads may call
+ * it. The requests of synchronous calls are not among them. TIMED_OUT: none has ended, CANCELLED,
+ * CLOSED (and all have been taken), NO_LAUNCHER. */
+DTRUN_API int dtrun_complete(dtrun_worker* worker, int64_t timeout_ms,
+                             dtrun_completion* completion);
+
+/* Nobody waits for that request any more. Its completion comes all the same, once: CANCELLED if
+ * it was not done; as it has ended otherwise; and TIMED_OUT with "it may have been done" when nobody says
+ * so for two seconds. From any thread. NOT_FOUND: it has ended. */
+DTRUN_API int dtrun_cancel(dtrun_worker* worker, uint64_t id);
+
 /* ---- all ranks together ---------------------------------------------------------------------- */
 
 /* Returns once every rank has called it with the same name (1 to 1,024 bytes) as often as this
@@ -298,8 +375,10 @@ typedef struct dtrun_event {
 DTRUN_API int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_event* event);
 
 /* A descriptor to poll for reading along with others: when it is readable, call
- * dtrun_next_event(worker, 0, ...), which may still find nothing. Belongs to the worker; not to be
- * read. NO_LAUNCHER: there will be no events. */
+ * dtrun_next_event(worker, 0, ...) if events are wanted, and dtrun_complete(worker, 0, ...) until it
+ * says TIMED_OUT if something was submitted; either may still find nothing. It stays readable while
+ * there is an event that nobody takes. Belongs to the worker; not to be read. NO_LAUNCHER: there will
+ * be nothing. */
 DTRUN_API int dtrun_event_fd(dtrun_worker* worker, int* fd);
 
 /* ---- generations ----------------------------------------------------------------------------- */

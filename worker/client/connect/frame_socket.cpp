@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -230,10 +231,10 @@ void FrameSocket::make_room() {
 }
 
 /// One recv(), or recvmsg() where descriptors may come along.
-ssize_t FrameSocket::receive_bytes() {
+ssize_t FrameSocket::receive_bytes(int flags) {
     char* const room = buffer_.data() + end_;
     const std::size_t size = buffer_.size() - end_;
-    if (!is_unix_) return ::recv(socket_.get(), room, size, 0);
+    if (!is_unix_) return ::recv(socket_.get(), room, size, flags);
     iovec bytes{room, size};
     alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
     msghdr message{};
@@ -241,7 +242,7 @@ ssize_t FrameSocket::receive_bytes() {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | flags);
     if (n < 0) return n;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
          header = CMSG_NXTHDR(&message, header)) {
@@ -259,19 +260,32 @@ ssize_t FrameSocket::receive_bytes() {
     return n;
 }
 
-FrameSocket::Got FrameSocket::receive(Moment until) {
+/// As poll(): of the socket, and of what else is to end the wait.
+int FrameSocket::wait_for_bytes(Moment until, Also also) {
+    const auto events = static_cast<short>(also.has_room ? POLLIN | POLLOUT : POLLIN);
+    if (also.bell < 0) return poll_until(socket_.get(), events, until);
+    pollfd entries[] = {{socket_.get(), events, 0}, {also.bell, POLLIN, 0}};
+    const int ready = ::poll(entries, 2, poll_timeout(until));
+    eventfd_t rung = 0;
+    if (ready > 0 && entries[1].revents != 0) (void)::eventfd_read(also.bell, &rung);
+    return ready;
+}
+
+FrameSocket::Got FrameSocket::receive(Moment until, Also also) {
     make_room();
+    const bool may_be_woken = also.has_room || also.bell >= 0;
     // recv() itself waits as long as it takes.
-    if (until != Moment::max() || SimulatedSystem::current != nullptr) {
-        const int ready = poll_until(socket_.get(), POLLIN, until);
+    if (until != Moment::max() || may_be_woken || SimulatedSystem::current != nullptr) {
+        const int ready = wait_for_bytes(until, also);
         if (ready == 0) return Got::nothing;
         if (ready < 0) return Got::signal;
     }
-    const ssize_t n = receive_bytes();
+    const ssize_t n = receive_bytes(may_be_woken ? MSG_DONTWAIT : 0);
     if (n > 0) {
         end_ += static_cast<std::size_t>(n);
         return Got::bytes;
     }
+    if (n < 0 && errno == EAGAIN) return Got::woken;
     return n < 0 && errno == EINTR ? Got::signal : Got::end;
 }
 

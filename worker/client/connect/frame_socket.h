@@ -75,10 +75,17 @@ public:
         bytes,    ///< next() may have a frame
         nothing,  ///< `until` has passed
         signal,   ///< a signal handler ran
+        woken,    ///< what was to end the wait, too, is there
         end       ///< closed or broken
     };
+    /// What ends a wait for bytes besides them.
+    struct Also {
+        bool has_room = false;  ///< it can be sent to
+        int bell = -1;          ///< an eventfd, which is read when it has rung; none: -1
+    };
     /// Waits for bytes and takes what is there, by one recv().
-    Got receive(Moment until);
+    Got receive(Moment until, Also also);
+    Got receive(Moment until) { return receive(until, {}); }
     /// Descriptors that came with bytes, over a Unix socket, and were not taken yet; at most kDescriptorsMax.
     std::vector<Fd> take_descriptors() { return std::exchange(descriptors_, {}); }
     /// The next whole frame; a view until the next receive(). Errc: invalid_input
@@ -95,7 +102,8 @@ public:
 
 private:
     void make_room();
-    ssize_t receive_bytes();
+    int wait_for_bytes(Moment until, Also also);
+    ssize_t receive_bytes(int flags);
 
     PrivateFd socket_;
     std::string buffer_;     ///< its size is what could be filled
