@@ -231,6 +231,100 @@ class Ranks(unittest.TestCase):
             """)
 
 
+class Asyncio(unittest.TestCase):
+    def test_every_operation_has_its_awaitable_form(self):
+        launch(1, """if True:
+            import asyncio, dtrun
+            async def main(w):
+                a = w.aio
+                await a.set("a", "1")
+                assert (await a.get("a"), await a.find("a"), await a.find("missing")) == (b"1", b"1", None)
+                await a.wait(["a"], 1)
+                assert await a.compare_set("c", None, "x") == (True, b"x")
+                assert await a.compare_set("c", "y", "z") == (False, b"x")
+                assert await a.compare_set("none", "y", "z") == (False, None)
+                assert await a.append("c", "yz") == 3 and await a.add("n", -2) == -2
+                assert await a.all_exist(["a", "c"]) and not await a.all_exist(["a", "none"])
+                await a.multi_set({"m1": "one", "m2": b""})
+                assert await a.multi_get(["m2", "m1"]) == [b"", b"one"]
+                assert await a.list_keys("m", limit=1) == ([b"m1"], True)
+                assert await a.list_keys("m", after="m1") == ([b"m2"], False)
+                assert (await a.push("q", "1"), await a.length("q"), await a.pop("q")) == (1, 1, b"1")
+                revision, value = await a.watch("a", 0)
+                assert value == b"1" and await a.erase("a") and await a.watch("a", revision) == (0, None)
+                assert await a.count() == 4
+                try:
+                    await a.get("never", 0.02)
+                    assert False
+                except TimeoutError as error:
+                    assert error.code == dtrun.Code.TIMED_OUT and "never" in str(error)
+            with dtrun.Worker() as w:
+                asyncio.run(main(w))
+            """)
+
+    def test_thousands_are_in_flight_from_one_thread(self):
+        launch(1, """if True:
+            import asyncio, dtrun, threading
+            async def main(w):
+                before = threading.active_count()
+                gets = [w.aio.get(f"k{i}") for i in range(3000)]
+                await asyncio.gather(*(w.aio.set(f"k{i}", str(i)) for i in range(3000)))
+                assert await asyncio.gather(*gets) == [str(i).encode() for i in range(3000)]
+                assert threading.active_count() == before
+            with dtrun.Worker() as w:
+                for _ in range(2):  # in one loop after another
+                    asyncio.run(main(w))
+            """)
+
+    def test_a_cancelled_task_cancels_its_request_and_loses_no_item(self):
+        launch(1, """if True:
+            import asyncio, dtrun
+            async def pop(w, got):
+                got.append(await w.aio.pop("q"))
+            async def main(w):
+                got = []
+                for i in range(200):
+                    task = asyncio.ensure_future(pop(w, got))
+                    await asyncio.sleep(0)
+                    pushed = w.aio.push("q", str(i))
+                    if i % 3 == 0:
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.gather(task, pushed, return_exceptions=True)
+                try:
+                    await asyncio.wait_for(w.aio.get("never"), 0.05)
+                    assert False
+                except asyncio.TimeoutError:
+                    pass
+                await asyncio.sleep(0.05)  # what was cancelled is answered
+                while len(got) < 200:
+                    got.append(await w.aio.pop("q", 1))
+                assert sorted(map(int, got)) == list(range(200)), got
+            with dtrun.Worker() as w:
+                asyncio.run(main(w))
+            """)
+
+    def test_closing_ends_what_is_awaited(self):
+        launch(1, """if True:
+            import asyncio, dtrun, threading
+            async def main(w):
+                closes = threading.Timer(0.1, w.close)
+                closes.start()
+                async def events():
+                    async for event in w.aio.events():
+                        print(event)
+                ends = await asyncio.gather(w.aio.get("never"), events(), return_exceptions=True)
+                assert [end.code for end in ends] == [dtrun.Code.CLOSED] * 2, ends
+                closes.join()
+                try:
+                    w.aio
+                    assert False
+                except dtrun.Error as error:
+                    assert error.code == dtrun.Code.CLOSED
+            asyncio.run(main(dtrun.Worker()))
+            """)
+
+
 class Interrupts(unittest.TestCase):
     WAITS = {
         "get": 'w.get("never")',

@@ -32,7 +32,10 @@ import os
 import pathlib
 import weakref
 from types import TracebackType
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
+
+if TYPE_CHECKING:
+    from dtrun.aio import Store
 
 __all__ = ["Change", "ChangeReason", "Changed", "Code", "Elastic", "Error", "Event", "EventKind", "TimedOut",
            "Worker", "version"]
@@ -338,6 +341,8 @@ class Worker:
         # which process and generation, for a forked child has its parent's items, and each generation a store.
         self._left: Dict[bytes, "collections.deque[bytes]"] = {}
         self._left_of = (0, 0)
+        self._aio: Optional["Store"] = None
+        self._events: Deque[Event] = collections.deque()  # that aio has taken, and nobody else
         worker = ctypes.c_void_p()
         options = _options(timeout, elastic, call_timeout)
         _check(_library.dtrun_init(ctypes.byref(options), ctypes.byref(worker)))
@@ -401,6 +406,13 @@ class Worker:
             return self._left[key].popleft()
         except (KeyError, IndexError):
             return None
+
+    def _leave(self, key: bytes, item: bytes) -> None:
+        """Nobody has had that item of a queue."""
+        owner = (os.getpid(), self.generation)
+        if self._left_of != owner:
+            self._left, self._left_of = {}, owner
+        self._left.setdefault(key, collections.deque()).append(item)
 
     def _give_back(self) -> None:
         """Puts items that nobody has taken at the end of their queues, if the connection is there."""
@@ -604,10 +616,7 @@ class Worker:
                 item = ctypes.string_at(value.data, value.size)
                 _library.dtrun_free(value.data)
             if item is not None:
-                owner = (os.getpid(), self.generation)
-                if self._left_of != owner:
-                    self._left, self._left_of = {}, owner
-                self._left.setdefault(name, collections.deque()).append(item)
+                self._leave(name, item)
             raise
 
     def length(self, key: Bytes) -> int:
@@ -629,6 +638,14 @@ class Worker:
         count = ctypes.c_uint64()
         _check(_library.dtrun_count(self._get(), ctypes.byref(count)))
         return count.value
+
+    @property
+    def aio(self) -> "Store":
+        """The functions above, as futures for asyncio, and events: see dtrun.aio."""
+        if self._aio is None or not self._aio._is_usable():
+            from dtrun.aio import Store
+            self._aio = Store(self)
+        return self._aio
 
     # ---- all ranks together ----
 
@@ -654,6 +671,9 @@ class Worker:
 
     def next_event(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The oldest event that nobody has taken; None when the time has passed."""
+        return self._events.popleft() if self._events else self._next_event(timeout)
+
+    def _next_event(self, timeout: Optional[float]) -> Optional[Event]:
         event = _Event()
         try:
             _check(_library.dtrun_next_event(self._get(), _ms(timeout), ctypes.byref(event)))
