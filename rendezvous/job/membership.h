@@ -35,7 +35,8 @@ namespace dtrun {
 class Membership {
 public:
     /// So many failures in a row, each sooner than kStable after the start, are the program's own fault, and
-    /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while.
+    /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while; but so
+    /// many slots in a row are not at fault.
     static constexpr std::uint32_t kFailuresInARow = 3;
     static constexpr std::chrono::seconds kStable{60};
     /// How long a host that is to go waits for others that are to come in its place.
@@ -341,9 +342,10 @@ private:
     bool asked_ = false;         ///< who asks for a place may do so because of us
     bool warned_ = false;        ///< who ends may do so to start again
     Deadline began_{};
-    std::optional<Failure> failure_;  ///< the first in this generation
-    bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
-    std::uint32_t own_faults_ = 0;    ///< in a row
+    std::optional<Failure> failure_;    ///< the first in this generation
+    bool host_was_lost_ = false;        ///< in this generation: ranks may have failed because of it
+    std::uint32_t own_faults_ = 0;      ///< in a row
+    std::uint32_t slots_at_fault_ = 0;  ///< in a row
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     /// The next world: processes are prepared for it, or asked to commit.
     std::vector<RankAssignment> target_;

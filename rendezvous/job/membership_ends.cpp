@@ -113,6 +113,7 @@ void Membership::blame(const Failure& failure, Deadline now) {
     if (own_faults_ == 0) same_slot_ = where;
     if (same_slot_ != where) same_slot_.reset();
     own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
+    if (!failure.own_fault) slots_at_fault_ = 0;
     if (own_faults_ >= kFailuresInARow && !same_slot_)
         return end(End::Cause::rank_failed, failure.why, failure.host);
     Host& host = hosts_[failure.host];
@@ -127,7 +128,8 @@ void Membership::blame(const Failure& failure, Deadline now) {
     if (++slot.failures < kFailuresInARow) return;
     own_faults_ = 0;
     close_slot(slot, now);
-    if (failure.own_fault && plan(With::newcomers).size() < policy_.ranks_min)
+    const bool no_other = plan(With::newcomers).size() < policy_.ranks_min;
+    if (failure.own_fault && (++slots_at_fault_ >= kFailuresInARow || no_other))
         end(End::Cause::rank_failed, failure.why, failure.host);
 }
 

@@ -131,6 +131,20 @@ TEST_CASE("a program that fails by itself three times in a row ends the job", "[
     }
 }
 
+TEST_CASE("a program that fails in one slot after the other ends the job, whatever slots are left",
+          "[elastic]") {
+    Membership job = begun(limits(1, 1), 9);
+    std::uint32_t failures = 0;
+    for (Deadline now = kStart; job.phase() == Phase::running && failures < 90; now += 5s) {
+        const RankAssignment runs = job.world().front();
+        ++failures;
+        job.rank_ended(runs.host, runs.rank.place, {false, true, "it failed"}, now);
+        for (std::uint32_t host = 0; host < 9; ++host) pause_all(job, now, {HostId{host}});
+    }
+    CHECK(failures == Membership::kFailuresInARow * Membership::kFailuresInARow);
+    CHECK(job.take_orders().ended->cause == Cause::rank_failed);
+}
+
 TEST_CASE("ranks that fail because their host is lost are not to blame", "[elastic]") {
     Membership job = begun(limits(2, 6), 3);
     for (int i = 0; i < 5; ++i) {

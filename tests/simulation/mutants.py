@@ -172,8 +172,11 @@ OF_HEAD = {
         f"{MEMBERSHIP}.cpp", "            slot.closed_until.reset();\n", ""),
     "a process without a place in the new world lives on": (
         f"{MEMBERSHIP}.cpp", "        if (hosts_[host].is_listed()) orders_.kill.emplace_back(host, place);\n", ""),
-    "a program may fail for ever": (
-        f"{MEMBERSHIP}_ends.cpp", "failure.own_fault ? own_faults_ + 1 : 0", "0"),
+    "a program may fail for ever": [
+        (f"{MEMBERSHIP}_ends.cpp", "failure.own_fault ? own_faults_ + 1 : 0", "0"),
+        (f"{MEMBERSHIP}_ends.cpp", "(++slots_at_fault_ >= kFailuresInARow || no_other)", "no_other")],
+    "a program may fail in one slot after the other": (
+        f"{MEMBERSHIP}_ends.cpp", "(++slots_at_fault_ >= kFailuresInARow || no_other)", "no_other"),
     "one failure less is allowed than was asked for": (
         f"{MEMBERSHIP}_ends.cpp", "++rank_failures_ > *policy_", "++rank_failures_ >= *policy_"),
     "a job succeeds when the last rank is killed after another has ended well": (
