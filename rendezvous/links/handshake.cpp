@@ -1,19 +1,9 @@
 #include "rendezvous/links/handshake.h"
 
-#include "base/crypto.h"
-#include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/handshake.h"
 
 namespace dtrun {
 namespace {
-
-/// A random nonce; with encryption it is the side's public key of the key exchange.
-Nonce make_nonce(const std::optional<KeyExchange>& exchange) {
-    return exchange ? exchange->public_key() : random_nonce();
-}
-
-std::string wanted(bool encrypt) {
-    return encrypt ? "an encrypted connection" : "a connection without encryption";
-}
 
 /// Reads or writes all of `buffer` before `deadline`.
 template <class Transfer>
@@ -27,19 +17,24 @@ asio::awaitable<Result<void>> timed(tcp::socket& socket, Deadline deadline, Tran
     co_return Result<void>{};
 }
 
-asio::awaitable<Result<void>> read_record(tcp::socket& socket, std::span<std::uint8_t> record,
-                                          Deadline deadline) {
-    const auto buffer = asio::buffer(record.data(), record.size());
-    auto transfer = asio::async_read(socket, buffer, use_tuple);
-    co_return co_await timed(socket, deadline, std::move(transfer));
-}
-
-asio::awaitable<Result<void>> write_record(tcp::socket& socket,
-                                           std::span<const std::uint8_t> record,
-                                           Deadline deadline) {
-    const auto buffer = asio::buffer(record.data(), record.size());
-    auto transfer = asio::async_write(socket, buffer, use_tuple);
-    co_return co_await timed(socket, deadline, std::move(transfer));
+/// Until both sides have proved themselves.
+asio::awaitable<Result<void>> carry(tcp::socket& socket, Handshake& handshake, Deadline deadline) {
+    Result<void> fits;
+    for (;;) {
+        Result<void> done;
+        const Bytes said = handshake.take_output();
+        if (!said.empty()) {
+            auto writing = asio::async_write(socket, asio::buffer(said), use_tuple);
+            done = co_await timed(socket, deadline, std::move(writing));
+        }
+        if (!fits) co_return fits;
+        const auto room = handshake.room();
+        if (!done || room.empty()) co_return done;
+        auto reading = asio::async_read(socket, asio::buffer(room.data(), room.size()), use_tuple);
+        done = co_await timed(socket, deadline, std::move(reading));
+        if (!done) co_return done;
+        fits = handshake.come(room.size());
+    }
 }
 
 }  // namespace
@@ -48,81 +43,23 @@ asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::sock
                                                                        Credentials credentials,
                                                                        Deadline deadline) {
     std::optional<KeyExchange> exchange;
-    if (credentials.encrypt) exchange.emplace();
-    const std::uint16_t flags = credentials.encrypt ? kFlagEncrypt : 0;
-    const ClientHello hello{kProtocolVersion, flags, credentials.job, make_nonce(exchange)};
-    const ClientRecord ours = encode_hello(hello);
-    auto done = co_await write_record(socket, ours, deadline);
+    const HandshakeTerms terms = make_terms(credentials.encrypt, exchange);
+    Handshake handshake(credentials.job, credentials.secret, terms);
+    const auto done = co_await carry(socket, handshake, deadline);
     if (!done) co_return std::unexpected(done.error());
-
-    ServerRecord theirs;
-    done = co_await read_record(socket, theirs, deadline);
-    if (!done) co_return std::unexpected(done.error());
-    const auto answer = decode_server_hello(theirs);
-    if (!answer) co_return fail(Errc::denied, "the other side does not speak dtrun's protocol");
-    if (answer->version != kProtocolVersion)
-        co_return fail(Errc::denied, "the other side speaks protocol {}, this is {}",
-                       answer->version, kProtocolVersion);
-    if (answer->flags != flags)
-        co_return fail(Errc::denied, "the other side wants {} (--encrypt)",
-                       wanted(!credentials.encrypt));
-
-    const Proofs proofs = make_proofs(credentials.secret, ours, theirs);
-    done = co_await write_record(socket, proofs.client, deadline);
-    if (!done) co_return std::unexpected(done.error());
-    Sha256 shown;
-    done = co_await read_record(socket, shown, deadline);
-    if (!done) co_return std::unexpected(done.error());
-    if (!equal_constant_time(proofs.server, shown))
-        co_return fail(Errc::denied, "the other side does not know the job's secret");
-    if (!exchange) co_return std::optional<Sealing>();
-    const auto keys = session_keys(*exchange, answer->nonce, credentials.secret, ours, theirs);
-    if (!keys) co_return std::unexpected(keys.error());
-    co_return Sealing{Seal(keys->client), Seal(keys->server)};
+    co_return make_sealing(exchange, handshake);
 }
 
 asio::awaitable<Result<Authenticated>> authenticate_client(tcp::socket& socket, SecretOf secret_of,
                                                            bool encrypt, Deadline deadline) {
-    ClientRecord theirs;
-    auto done = co_await read_record(socket, theirs, deadline);
-    if (!done) co_return std::unexpected(done.error());
-    const auto hello = decode_hello(theirs);
-    if (!hello) co_return std::unexpected(hello.error());
-
     std::optional<KeyExchange> exchange;
-    const std::uint16_t flags = encrypt ? kFlagEncrypt : 0;
-    if (encrypt && hello->flags == flags) exchange.emplace();
-    const ServerRecord ours =
-        encode_hello(ServerHello{kProtocolVersion, flags, make_nonce(exchange)});
-    done = co_await write_record(socket, ours, deadline);
+    const HandshakeTerms terms = make_terms(encrypt, exchange);
+    Handshake handshake(std::move(secret_of), terms);
+    const auto done = co_await carry(socket, handshake, deadline);
     if (!done) co_return std::unexpected(done.error());
-    const Sha256 refusal{};
-    const bool wrong_version = hello->version != kProtocolVersion;
-    if (wrong_version || hello->flags != flags) {
-        // Clients before version 3 read this record, too, before they check the version.
-        done = co_await write_record(socket, refusal, deadline);
-        if (wrong_version)
-            co_return fail(Errc::denied, "speaks protocol {}, this is {}", hello->version,
-                           kProtocolVersion);
-        co_return fail(Errc::denied, "wants {}", wanted(!encrypt));
-    }
-
-    Sha256 shown;
-    done = co_await read_record(socket, shown, deadline);
-    if (!done) co_return std::unexpected(done.error());
-    // An unknown job gets a random secret: clients cannot tell it from a wrong secret.
-    const auto known = secret_of(hello->job);
-    const Secret secret = known ? *known : Secret::random();
-    const Proofs proofs = make_proofs(secret, theirs, ours);
-    const bool proved = equal_constant_time(proofs.client, shown);
-    const Sha256 answer = proved ? proofs.server : refusal;
-    done = co_await write_record(socket, answer, deadline);
-    if (!proved) co_return fail(Errc::denied, "wrong secret");
-    if (!done) co_return std::unexpected(done.error());
-    if (!exchange) co_return Authenticated{hello->job, std::nullopt};
-    const auto keys = session_keys(*exchange, hello->nonce, secret, theirs, ours);
-    if (!keys) co_return std::unexpected(keys.error());
-    co_return Authenticated{hello->job, Sealing{Seal(keys->server), Seal(keys->client)}};
+    auto sealing = make_sealing(exchange, handshake);
+    if (!sealing) co_return std::unexpected(sealing.error());
+    co_return Authenticated{handshake.job(), std::move(*sealing)};
 }
 
 }  // namespace dtrun

@@ -6,12 +6,11 @@
 #include "base/result.h"
 #include "rendezvous/wire/sealing.h"
 
-#include <functional>
 #include <optional>
 
 namespace dtrun {
 
-// The authentication of handshake_records.h over Asio, and the keys of an encrypted connection.
+// The handshake of rendezvous/wire/handshake.h over Asio, and the keys of an encrypted connection.
 
 /// A client's proof of membership.
 struct Credentials {
@@ -20,15 +19,10 @@ struct Credentials {
     bool encrypt = false;
 };
 
-/// Client side; the keys if the connection is encrypted from here on.
-/// Errc: denied (wrong secret, other version, or other choice of encryption; the server's refusal
-/// itself is not authenticated), closed, timed_out
+/// Client side; the keys if the connection is encrypted from here on. Errc: denied, closed, timed_out
 asio::awaitable<Result<std::optional<Sealing>>> authenticate_to_server(tcp::socket& socket,
                                                                        Credentials credentials,
                                                                        Deadline deadline);
-
-/// Finds a job's secret; nothing when there is no such job.
-using SecretOf = std::function<std::optional<Secret>(const JobId&)>;
 
 struct Authenticated {
     JobId job{};

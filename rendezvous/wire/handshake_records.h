@@ -14,9 +14,8 @@
 namespace dtrun {
 
 // Mutual proof that both sides of a connection know the job's secret, before anything else is parsed.
-// These are its records and proofs, without any input or output; rendezvous/links/handshake.h and
-// worker/client/connect/handshake.h carry them over sockets. Records have a fixed size and are big-endian, so
-// that nothing is allocated for a stranger:
+// These are its records and proofs; handshake.h has what each side says when. Records have a fixed size and are
+// big-endian, so that nothing grows with what a stranger says:
 //
 //   client -> server   "dtrn"  u16 version  u16 flags  job id[16]  nonce[32]           56 bytes
 //   server -> client   "dtrn"  u16 version  u16 flags  nonce[32]                       40 bytes

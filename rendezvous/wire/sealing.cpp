@@ -27,6 +27,15 @@ const std::uint8_t* bytes(const char* text) {
     return reinterpret_cast<const std::uint8_t*>(text);
 }
 
+/// HKDF-SHA256 (RFC 5869), one block.
+Key derive_key(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> salt,
+               std::string_view info) {
+    const Sha256 extracted = hmac_sha256(salt, {secret});
+    const std::span<const std::uint8_t> label(bytes(info.data()), info.size());
+    const std::array<std::uint8_t, 1> block{1};
+    return hmac_sha256(extracted, {label, block});
+}
+
 }  // namespace
 
 void KeyExchange::Free::operator()(evp_pkey_st* key) const {
@@ -60,26 +69,29 @@ Result<Key> KeyExchange::shared_secret(const Key& others) const {
     return secret;
 }
 
-Key derive_key(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> salt,
-               std::string_view info) {
-    const Sha256 extracted = hmac_sha256(salt, {secret});
-    const std::span<const std::uint8_t> label(bytes(info.data()), info.size());
-    const std::array<std::uint8_t, 1> block{1};
-    return hmac_sha256(extracted, {label, block});
+HandshakeTerms make_terms(bool encrypt, std::optional<KeyExchange>& exchange) {
+    if (!encrypt) return {};
+    exchange.emplace();
+    return {kFlagEncrypt, exchange->public_key()};
 }
 
-Result<SessionKeys> session_keys(const KeyExchange& exchange, const Key& others,
-                                 const Secret& secret, const ClientRecord& client,
-                                 const ServerRecord& server) {
-    const auto shared = exchange.shared_secret(others);
+Result<std::optional<Sealing>> make_sealing(const std::optional<KeyExchange>& exchange,
+                                            const Handshake& handshake) {
+    if (!exchange) return std::nullopt;
+    const auto shared = exchange->shared_secret(handshake.others_nonce());
     if (!shared) return std::unexpected(shared.error());
+    const auto secret = handshake.secret().bytes();
     std::vector<std::uint8_t> both(shared->begin(), shared->end());
-    both.insert(both.end(), secret.bytes().begin(), secret.bytes().end());
+    both.insert(both.end(), secret.begin(), secret.end());
+    const ClientRecord& client = handshake.client_record();
+    const ServerRecord& server = handshake.server_record();
     std::string records(client.size() + server.size(), '\0');
     std::ranges::copy(server, std::ranges::copy(client, records.begin()).out);
     const Sha256 salt = sha256(records);
-    return SessionKeys{derive_key(both, salt, "dtrun client key"),
-                       derive_key(both, salt, "dtrun server key")};
+    Seal of_client(derive_key(both, salt, "dtrun client key"));
+    Seal of_server(derive_key(both, salt, "dtrun server key"));
+    if (handshake.is_server()) std::swap(of_client, of_server);
+    return Sealing{std::move(of_client), std::move(of_server)};
 }
 
 void Seal::Free::operator()(evp_cipher_ctx_st* context) const {

@@ -2,12 +2,13 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/handshake.h"
 #include "rendezvous/wire/msgpack.h"
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -32,22 +33,6 @@ private:
     };
     std::unique_ptr<evp_pkey_st, Free> pair_;
 };
-
-/// HKDF-SHA256 (RFC 5869), one block.
-Key derive_key(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> salt,
-               std::string_view info);
-
-/// The keys of both directions of one connection, by who sends.
-struct SessionKeys {
-    Key client;
-    Key server;
-};
-
-/// What both sides make of the handshake's hellos, whose nonces are public keys then, and of the secret under
-/// which they have proved themselves. Errc: denied (the other side's key is invalid)
-Result<SessionKeys> session_keys(const KeyExchange& exchange, const Key& others,
-                                 const Secret& secret, const ClientRecord& client,
-                                 const ServerRecord& server);
 
 /// One direction of an encrypted connection: AES-256-GCM records as docs/PROTOCOL.md has them. The
 /// number of a record is its nonce, so a record that is lost, repeated, moved or changed fails.
@@ -82,5 +67,13 @@ struct Sealing {
     Seal out;
     Seal in;
 };
+
+/// What a side brings along to a handshake: for an encrypted connection the public key of a fresh exchange.
+HandshakeTerms make_terms(bool encrypt, std::optional<KeyExchange>& exchange);
+
+/// The keys of a connection whose handshake is done, if it is encrypted: both sides make them of the handshake's
+/// hellos and of the secret under which they have proved themselves. Errc: denied (the other side's key is invalid)
+Result<std::optional<Sealing>> make_sealing(const std::optional<KeyExchange>& exchange,
+                                            const Handshake& handshake);
 
 }  // namespace dtrun

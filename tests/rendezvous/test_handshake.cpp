@@ -1,7 +1,7 @@
 #include "base/loop/task_group.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/links/server.h"
-#include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/handshake.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
@@ -50,6 +50,41 @@ asio::awaitable<Result<void>> as_server(tcp::socket& socket, const Secret& secre
     co_return Result<void>{};
 }
 
+/// Both sides of a handshake, without a network.
+struct Sides {
+    const JobId job = random_job_id();
+    const Secret secret = Secret::random();
+    Handshake client{job, secret};
+    Handshake server{server_of(job, secret)};
+
+    static Handshake server_of(const JobId& job, const Secret& secret) {
+        return Handshake(
+            [=](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; });
+    }
+};
+
+/// A side hears this, byte by byte. \return how far that went well, and why it has ended
+std::pair<std::size_t, Result<void>> hear(Handshake& side, std::string_view bytes) {
+    Result<void> fits;
+    std::size_t heard = 0;
+    for (; heard < bytes.size() && fits && !side.room().empty(); ++heard) {
+        side.room().front() = static_cast<std::uint8_t>(bytes[heard]);
+        fits = side.come(1);
+    }
+    return {heard, fits};
+}
+
+/// The four records in turn. \param change  what becomes of them on the way
+bool meet(Sides& sides, const std::function<void(int record, Bytes&)>& change) {
+    for (int record = 0; record < 4; ++record) {
+        const bool from_client = record % 2 == 0;
+        Bytes said = (from_client ? sides.client : sides.server).take_output();
+        change(record, said);
+        if (!hear(from_client ? sides.server : sides.client, said).second) return false;
+    }
+    return sides.client.room().empty() && sides.server.room().empty();
+}
+
 /// A connection from this address that says nothing.
 tcp::socket stranger(asio::io_context& io, const TestServer& server, const char* from) {
     tcp::socket socket(io, tcp::v4());
@@ -71,16 +106,6 @@ std::vector<bool> closed(asio::io_context& io, std::vector<tcp::socket>& sockets
         all.push_back(error == asio::error::eof || error == asio::error::connection_reset);
     }
     return all;
-}
-
-/// What the server has said to it.
-std::string said_by(asio::io_context& io, tcp::socket& socket) {
-    io.restart();
-    io.run_for(std::chrono::milliseconds(50));
-    std::string bytes(1'000, '\0');
-    boost::system::error_code error;
-    bytes.resize(socket.read_some(asio::buffer(bytes), error));
-    return bytes;
 }
 
 /// A server that is full a few times, and then lets in.
@@ -186,81 +211,76 @@ TEST_CASE("who is closed before anything was proved tries again until its deadli
     CHECK(nobody.error().code == Errc::unreachable);
 }
 
-TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {
-    asio::io_context io;
-    const Secret secret = Secret::random();
-    const JobId job = random_job_id();
-    // What a client sends, recorded through a real handshake with a relay in between.
-    auto [client, to_client] = socket_pair(io);
-    auto [to_server, server_end] = socket_pair(io);
-    std::string recorded;
-    asio::co_spawn(io, as_server(server_end, secret), [](std::exception_ptr, Result<void>) {});
-    asio::co_spawn(io, authenticate_to_server(client, {job, secret}, after(kShort)),
-                   [](std::exception_ptr, Result<std::optional<Sealing>>) {});
-    const auto relay = [&io](tcp::socket& from, tcp::socket& to, std::size_t bytes,
-                             std::string* keep) {
-        std::string buffer(bytes, '\0');
-        io.restart();
-        io.run_for(std::chrono::milliseconds(20));
-        asio::read(from, asio::buffer(buffer));
-        asio::write(to, asio::buffer(buffer));
-        if (keep != nullptr) *keep += buffer;
-    };
-    relay(to_client, to_server, 56, &recorded);
-    relay(to_server, to_client, 40, nullptr);
-    relay(to_client, to_server, 32, &recorded);
-    relay(to_server, to_client, 32, nullptr);
+TEST_CASE("no beginning of a handshake lets anybody in", "[handshake]") {
+    Bytes said[2];
+    Sides whole;
+    REQUIRE(meet(whole, [&said](int record, Bytes& bytes) { said[record % 2] += bytes; }));
+    for (std::size_t ended : {std::size_t(0), std::size_t(55), std::size_t(56), std::size_t(87)}) {
+        Handshake server = Sides::server_of(whole.job, whole.secret);
+        CHECK(hear(server, std::string_view(said[0]).substr(0, ended)).second.has_value());
+        CHECK_FALSE(server.room().empty());
+    }
+    CHECK(whole.server.job() == whole.job);
+    CHECK(hear(whole.server, "a frame").first == 0);  // is for others
+    CHECK(said[0].size() == 56 + 32);
+    CHECK(said[1].size() == 40 + 32);
+}
 
-    auto [replayer, victim] = socket_pair(io);
-    asio::write(replayer, asio::buffer(recorded));
-    const auto done = run_to_end(io, as_server(victim, secret));
-    REQUIRE_FALSE(done.has_value());
-    CHECK(done.error().code == Errc::denied);
+TEST_CASE("a recorded handshake cannot be played again", "[handshake]") {
+    Bytes recorded;
+    Sides sides;
+    REQUIRE(meet(sides, [&recorded](int record, Bytes& bytes) {
+        if (record % 2 == 0) recorded += bytes;
+    }));
+    Handshake victim = Sides::server_of(sides.job, sides.secret);
+    CHECK(hear(victim, recorded).second.error().code == Errc::denied);
+}
+
+TEST_CASE("every byte of both hellos is under both proofs, version and flags among them",
+          "[handshake]") {
+    for (const auto& [record, bytes] : {std::pair(0, 56), std::pair(1, 40), std::pair(2, 32)})
+        for (int at = 0; at < bytes; ++at) {
+            Sides sides;
+            CHECK_FALSE(meet(sides, [&, record = record](int which, Bytes& said) {
+                if (which == record) said[static_cast<std::size_t>(at)] ^= 1;
+            }));
+            CHECK_FALSE(sides.client.room().empty());
+            CHECK_FALSE(sides.server.room().empty());
+        }
 }
 
 TEST_CASE("a server that does not know the secret, or speaks another protocol, is not trusted",
           "[handshake]") {
-    asio::io_context io;
-    auto [client, impostor] = socket_pair(io);
-    const std::string nonsense(72, 'x');
-    asio::write(impostor, asio::buffer(nonsense));
-    auto done = run_to_end(
-        io, authenticate_to_server(client, {random_job_id(), Secret::random()}, after(kShort)));
-    REQUIRE_FALSE(done.has_value());
-    CHECK(done.error().message == "the other side does not speak dtrun's protocol");
-
-    auto [other_client, other_impostor] = socket_pair(io);
-    std::string downgrade(72, '\0');
-    downgrade.replace(0, 6, std::string("dtrn\0\0", 6));
-    asio::write(other_impostor, asio::buffer(downgrade));
-    done = run_to_end(io, authenticate_to_server(other_client, {random_job_id(), Secret::random()},
-                                                 after(kShort)));
-    REQUIRE_FALSE(done.has_value());
-    CHECK(done.error().message == "the other side speaks protocol 0, this is 3");
+    for (const auto& [says, why] :
+         {std::pair(std::string(40, 'x'), "does not speak dtrun's protocol"),
+          {"dtrn" + std::string(36, '\0'), "speaks protocol 0, this is 3"}}) {
+        Sides sides;
+        CHECK(hear(sides.client, says).second.error().message ==
+              fmt::format("the other side {}", why));
+    }
+    Sides sides;
+    CHECK_FALSE(meet(sides, [](int record, Bytes& bytes) { bytes[0] ^= record == 3 ? 1 : 0; }));
+    CHECK_FALSE(sides.client.room().empty());
 }
 
 TEST_CASE("a stranger takes home nothing on which to try secrets", "[handshake]") {
     for (const bool job_exists : {true, false}) {
         CAPTURE(job_exists);
-        asio::io_context io;
-        TestServer server(io);
-        tcp::socket socket = stranger(io, server, "127.0.0.1");
-        const ClientHello hello{kProtocolVersion, 0, job_exists ? server.job : random_job_id(), {}};
-        asio::write(socket, asio::buffer(encode_hello(hello)));
-        CHECK(said_by(io, socket).size() == 40);  // a nonce, and no proof
-        asio::write(socket, asio::buffer(std::string(32, 'x')));
-        CHECK(said_by(io, socket) == std::string(32, '\0'));
-        CHECK(server.admitted.empty());
+        Sides sides;
+        const ClientHello hello{kProtocolVersion, 0, job_exists ? sides.job : random_job_id(), {}};
+        CHECK(hear(sides.server, as_text(encode_hello(hello))).second.has_value());
+        CHECK(sides.server.take_output().size() == 40);  // a nonce, and no proof
+        CHECK(hear(sides.server, std::string(32, 'x')).second.error().code == Errc::denied);
+        CHECK(sides.server.take_output() == std::string(32, '\0'));
     }
 }
 
 TEST_CASE("a client of an earlier version learns from the server which version it speaks",
           "[handshake]") {
-    asio::io_context io;
-    TestServer server(io);
-    tcp::socket socket = stranger(io, server, "127.0.0.1");
-    asio::write(socket, asio::buffer(encode_hello({2, 0, server.job, {}})));
-    const std::string answer = said_by(io, socket);
+    Sides sides;
+    CHECK_FALSE(
+        hear(sides.server, as_text(encode_hello({2, 0, sides.job, {}}))).second.has_value());
+    const Bytes answer = sides.server.take_output();
     REQUIRE(answer.size() == 72);  // as much as it waits for
     CHECK(answer.substr(0, 6) == std::string("dtrn\0\3", 6));
     CHECK(answer.substr(40) == std::string(32, '\0'));
@@ -345,31 +365,6 @@ TEST_CASE("an encrypted record that is changed, repeated or left out is refused"
     }
     CHECK_FALSE(opens(Bytes(2, '\0') + made[0]));
     CHECK_FALSE(opens("\xff\xff" + made[0]));
-}
-
-TEST_CASE("every byte of both hellos is under both proofs, version and flags among them",
-          "[handshake]") {
-    const Secret secret = Secret::random();
-    const ClientRecord client =
-        encode_hello(ClientHello{kProtocolVersion, kFlagEncrypt, random_job_id(), random_nonce()});
-    const ServerRecord server =
-        encode_hello(ServerHello{kProtocolVersion, kFlagEncrypt, random_nonce()});
-    const Proofs honest = make_proofs(secret, client, server);
-    CHECK_FALSE(equal_constant_time(honest.client, honest.server));
-    const auto differs = [&](const Proofs& proofs) {
-        return !equal_constant_time(proofs.client, honest.client) &&
-               !equal_constant_time(proofs.server, honest.server);
-    };
-    for (std::size_t at = 0; at < client.size(); ++at) {
-        ClientRecord spoilt = client;
-        spoilt[at] ^= 1;
-        CHECK(differs(make_proofs(secret, spoilt, server)));
-    }
-    for (std::size_t at = 0; at < server.size(); ++at) {
-        ServerRecord spoilt = server;
-        spoilt[at] ^= 1;
-        CHECK(differs(make_proofs(secret, client, spoilt)));
-    }
 }
 
 TEST_CASE("a hello that is not ours is refused before anything else is looked at", "[handshake]") {

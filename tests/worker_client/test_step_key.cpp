@@ -64,17 +64,4 @@ TEST_CASE("ranks with and without a secret's file do not go together", "[client]
                Catch::Contains("it has no DTRUN_SECRET_FILE, and we have"));
 }
 
-TEST_CASE("a server challenges only who speaks its protocol", "[client][handshake]") {
-    const ClientCredentials credentials = key_of("17.0").credentials_at({"n1", 20'000});
-    std::string record(as_text(encode_hello(ClientHello{.job = credentials.job})));
-    const auto first = challenge(credentials, record);
-    REQUIRE(first.has_value());
-    CHECK(first->proofs.server != first->proofs.client);
-    CHECK(challenge(credentials, record)->record != first->record);  // a nonce of its own
-    record[7] = 1;
-    CHECK_THAT(challenge(credentials, record).error().text, Catch::Contains("encryption"));
-    record[0] = 'x';
-    CHECK_FALSE(challenge(credentials, record).has_value());
-}
-
 }  // namespace dtrun::embedded

@@ -94,7 +94,7 @@ private:
         State state = State::none;
         Socket socket{};
         std::chrono::steady_clock::time_point again{};  ///< when a pause is over
-        std::optional<AskingSide> asking{};             ///< while it greets
+        std::optional<RankHandshake> asking{};          ///< while it greets
         std::unique_ptr<SealedStream> sealed{};         ///< if it is encrypted
         /// What has come and was not asked for yet: small messages take one system call.
         std::unique_ptr<std::byte[]> ahead{};

@@ -78,15 +78,16 @@ PeerListener::Strangers::iterator PeerListener::forget(Strangers::iterator stran
 
 void PeerListener::hear(std::uint32_t rank, const Terms& terms) {
     for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-        const auto proved = stranger->side.advance(stranger->socket, terms);
+        if (!stranger->side) stranger->side.emplace(terms);
+        const auto proved = stranger->side->advance(stranger->socket);
         const bool done = proved && *proved;
         if (done) {
-            const ConnectRequest& request = stranger->side.request();
+            const ConnectRequest request = stranger->side->request();
             // The lower rank asks.
             if (request.to == rank && request.from < rank)
                 admitted_.insert_or_assign(
                     {request.kind, request.from},
-                    Admitted{std::move(stranger->socket), stranger->side.take_sealing()});
+                    Admitted{std::move(stranger->socket), stranger->side->take_sealing()});
         }
         stranger = proved && !done ? std::next(stranger) : forget(stranger);
     }
@@ -103,7 +104,7 @@ void PeerListener::add_to(std::vector<pollfd>& waits) const {
     if (std::ranges::find(waits, listener_.fd(), &pollfd::fd) != waits.end()) return;
     waits.push_back({listener_.fd(), POLLIN, 0});
     for (const Stranger& stranger : strangers_) {
-        const short event = stranger.side.has_to_send() ? POLLOUT : POLLIN;
+        const short event = stranger.side && stranger.side->has_to_send() ? POLLOUT : POLLIN;
         waits.push_back({stranger.socket.fd(), event, 0});
     }
 }

@@ -47,8 +47,8 @@ private:
     /// Of whom nobody knows yet who he is.
     struct Stranger {
         Socket socket;
-        std::string from;  ///< his address, or his network
-        AnsweringSide side{};
+        std::string from;                     ///< his address, or his network
+        std::optional<RankHandshake> side{};  ///< once it is known what the ranks share
     };
     using Strangers = std::list<Stranger>;  ///< in the order in which they came
 

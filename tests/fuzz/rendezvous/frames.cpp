@@ -3,7 +3,7 @@
 #include "rendezvous/wire/control_messages.h"
 #include "rendezvous/wire/doctor_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
-#include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/handshake.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/output_messages.h"
@@ -44,9 +44,11 @@ void try_all(const FrameView& frame) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace dtrun;
     std::string_view bytes(reinterpret_cast<const char*>(data), size);
-    if (size >= ClientHello::kBytes)
-        static_cast<void>(decode_hello(
-            std::span<const std::uint8_t, ClientHello::kBytes>(data, ClientHello::kBytes)));
+    Handshake server([](const JobId&) { return std::optional(Secret()); });
+    for (std::size_t at = 0; at < size && !server.room().empty(); ++at) {
+        server.room().front() = data[at];
+        if (!server.come(1)) break;
+    }
     for (;;) {
         const auto frame = next_frame(bytes);
         if (!frame || !*frame) return 0;

@@ -4,7 +4,6 @@
 #include "base/ids.h"
 #include "worker/client/connect/outcome.h"
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,10 +14,6 @@ struct ClientCredentials {
     JobId job{};
     Secret secret;  ///< the job's
 };
-
-inline std::string_view as_text(std::span<const std::uint8_t> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 /// The secret of DTRUN_SECRET_FILE or DTRUN_SECRET_FD, as docs/PROTOCOL.md makes it of what is in
 /// there. A file must be ours or root's and nobody else's to read; a descriptor is closed.

@@ -1,7 +1,7 @@
 #include "worker/client/step/key.h"
 
 #include "base/crypto.h"
-#include "worker/client/connect/handshake.h"
+#include "rendezvous/wire/handshake_records.h"
 
 #include <strings.h>
 #include <utility>
@@ -57,9 +57,11 @@ Outcome<std::string> StepKey::make_greeting() {
 }
 
 Outcome<std::size_t> StepKey::credential_bytes(std::string_view greeting) {
-    auto preamble = decode_preamble(as_bytes(greeting));
-    const std::size_t bytes = preamble ? std::exchange(preamble->flags, 0) : 0;
-    if (auto fits = check_preamble(preamble); !fits) return std::unexpected(fits.error());
+    const auto preamble = decode_preamble(as_bytes(greeting));
+    if (!preamble) return failure(DTRUN_REFUSED, "it does not speak dtrun's protocol");
+    if (preamble->version != kProtocolVersion)
+        return failure(DTRUN_REFUSED, "it speaks another version of dtrun's protocol");
+    const std::size_t bytes = preamble->flags;
     if (bytes > kCredentialBytesMax) return failure(DTRUN_REFUSED, "it is no rank of a step");
     return bytes;
 }

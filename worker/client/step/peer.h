@@ -3,7 +3,7 @@
 #include "base/numbered.h"
 #include "rendezvous/exchange/exchange.h"
 #include "rendezvous/wire/frame.h"
-#include "rendezvous/wire/handshake_records.h"
+#include "rendezvous/wire/handshake.h"
 #include "worker/client/connect/private_fd.h"
 #include "worker/client/step/send_queue.h"
 
@@ -18,9 +18,7 @@ namespace dtrun::embedded {
 class StepPeer {
 public:
     enum class Stage {
-        greeted,     ///< a stranger, whose record is awaited
-        challenged,  ///< a stranger, whose proof is awaited
-        known,       ///< one of ours, whose hello is awaited
+        stranger,  ///< whose proof is awaited, and then its hello
         rank,
         helper
     };
@@ -29,8 +27,8 @@ public:
     StepPeer(PrivateFd socket, PeerId id);
 
     const PeerId id;
-    Stage stage = Stage::greeted;
-    Proofs proofs;  ///< challenged: what it has to show, and ours for when it has
+    Stage stage = Stage::stranger;
+    std::optional<Handshake> handshake;  ///< until it has proved itself
     Rank rank = kNoRank;
     bool leaving = false;    ///< it has said so
     bool writing = false;    ///< we are told when it can be sent more
@@ -42,7 +40,7 @@ public:
     PeerSendQueue out;  ///< what it is sent
 
     int fd() const { return socket_.get(); }
-    bool is_stranger() const { return stage < Stage::rank; }
+    bool is_stranger() const { return stage == Stage::stranger; }
 
     /// Takes what has come, by one recv(). \return whether the connection lives
     bool receive(std::span<char> scratch);

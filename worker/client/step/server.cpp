@@ -179,6 +179,10 @@ void StepServer::accept_all() {
                                    : fmt::format(" (rank 0: accept: {})", socket.error().text));
         if (!socket) return;
         StepPeer& peer = peers_.add(std::move(*socket));
+        const auto secret_of = [this](const JobId& job) {
+            return job == credentials_.job ? std::optional(credentials_.secret) : std::nullopt;
+        };
+        peer.handshake.emplace(secret_of, HandshakeTerms{.words = kHandshakeWords});
         unauthenticated_.add(peer.id, now() + kHandshakeTime);
         send(peer, greeting_);
     }

@@ -72,8 +72,6 @@ private:
     // server_peers.cpp: what peers say
     Result<void> on_received(StepPeer& peer) override;
     void on_lost(const StepPeer& peer) override;
-    Result<void> on_record(StepPeer& peer, std::string_view record);
-    Result<void> on_proof(StepPeer& peer, std::string_view proof);
     Result<void> on_hello(StepPeer& peer, const FrameView& frame);
     Result<void> on_frame(StepPeer& peer, const FrameView& frame);
     std::unexpected<Error> refuse(StepPeer& peer, std::string reason, bool later);

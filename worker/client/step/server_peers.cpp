@@ -1,6 +1,5 @@
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
-#include "worker/client/connect/handshake.h"
 #include "worker/client/step/server.h"
 
 #include <algorithm>
@@ -9,12 +8,15 @@ namespace dtrun::embedded {
 
 Result<void> StepServer::on_received(StepPeer& peer) {
     for (;;) {
-        if (peer.stage == StepPeer::Stage::greeted || peer.stage == StepPeer::Stage::challenged) {
-            const bool greeted = peer.stage == StepPeer::Stage::greeted;
-            const auto record = peer.take(greeted ? ClientHello::kBytes : sizeof(Sha256));
+        if (peer.handshake) {
+            const auto room = peer.handshake->room();
+            const auto record = peer.take(room.size());
             if (!record) return {};
-            const auto taken = greeted ? on_record(peer, *record) : on_proof(peer, *record);
-            if (!taken) return taken;
+            std::ranges::copy(as_bytes(*record), room.begin());
+            const auto fits = peer.handshake->come(room.size());
+            send(peer, peer.handshake->take_output());
+            if (!fits) return fits;
+            if (peer.handshake->room().empty()) peer.handshake.reset();
             continue;
         }
         if (peer.out.is_full() && !peer.heard_though_full) {
@@ -24,27 +26,9 @@ Result<void> StepServer::on_received(StepPeer& peer) {
         const auto frame = peer.take_frame();
         if (!frame) return std::unexpected(frame.error());
         if (!*frame) return {};
-        const bool known = peer.stage == StepPeer::Stage::known;
-        const auto taken = known ? on_hello(peer, **frame) : on_frame(peer, **frame);
+        const auto taken = peer.is_stranger() ? on_hello(peer, **frame) : on_frame(peer, **frame);
         if (!taken) return taken;
     }
-}
-
-Result<void> StepServer::on_record(StepPeer& peer, std::string_view record) {
-    auto answer = challenge(credentials_, record);
-    if (!answer) return fail(Errc::denied, "{}", answer.error().text);
-    peer.proofs = answer->proofs;
-    peer.stage = StepPeer::Stage::challenged;
-    send(peer, Bytes(as_text(answer->record)));
-    return {};
-}
-
-Result<void> StepServer::on_proof(StepPeer& peer, std::string_view proof) {
-    const bool proved = equal_constant_time(peer.proofs.client, as_bytes(proof));
-    send(peer, Bytes(as_text(proved ? peer.proofs.server : Sha256{})));
-    if (!proved) return fail(Errc::denied, "it does not know the secret");
-    peer.stage = StepPeer::Stage::known;
-    return {};
 }
 
 Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
