@@ -41,21 +41,14 @@ private:
         std::uint64_t received = 0;
     };
 
-    // They throw what Gloo throws, and fail with nothing else.
-    Result<void> allreduce(const Operation& what) override;
-    Result<void> reduce(const Operation& what) override;
-    Result<void> reduce_scatter(const Operation& what) override;
-    Result<void> broadcast(const Operation& what) override;
-    Result<void> allgather(const Operation& what) override;
-    Result<void> allgatherv(const Operation& what) override;
-    Result<void> gather(const Operation& what) override;
-    Result<void> scatter(const Operation& what) override;
-    Result<void> alltoall(const Operation& what) override;
-    Result<void> barrier(const Operation& what) override;
     Error failed(const std::exception& error);
     /// Of the present operation: ranks in another one have another tag, and wait.
     std::uint32_t tag() const { return tag_; }
     std::uint64_t slot_of(std::uint64_t number, std::size_t bytes) const;
+    // They throw what Gloo throws, and fail with nothing else.
+#define DTRUN_OPERATION(kind, ...) Result<void> kind(const Operation& what) override;
+#include "collectives/operations.def"
+#undef DTRUN_OPERATION
 
     over_tcp::LocalAddress address_;
     std::shared_ptr<::gloo::Context> context_;

@@ -35,16 +35,9 @@ private:
     template <class Function>
     Result<void> call(const char* name, Function function);
     bool fits(std::size_t count) const;
-    Result<void> allreduce(const Operation& what) override;
-    Result<void> reduce(const Operation& what) override;
-    Result<void> reduce_scatter(const Operation& what) override;
-    Result<void> broadcast(const Operation& what) override;
-    Result<void> allgather(const Operation& what) override;
-    Result<void> allgatherv(const Operation& what) override;
-    Result<void> gather(const Operation& what) override;
-    Result<void> scatter(const Operation& what) override;
-    Result<void> alltoall(const Operation& what) override;
-    Result<void> barrier(const Operation& what) override;
+#define DTRUN_OPERATION(kind, ...) Result<void> kind(const Operation& what) override;
+#include "collectives/operations.def"
+#undef DTRUN_OPERATION
 
     MpiRuntime& runtime_;
     MpiRuntime::Activity activity_;
