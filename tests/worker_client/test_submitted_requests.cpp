@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool is_readable(int fd, int timeout_ms = 0) {
+bool is_ready(int fd, int timeout_ms = 0) {
     pollfd entry{fd, POLLIN, 0};
     return ::poll(&entry, 1, timeout_ms) == 1;
 }
@@ -71,7 +71,7 @@ TEST_CASE("what the other side does not take is kept, and goes when it takes it"
     std::thread completes;
     const auto complete_all = [&] {
         while (completed < kCount) {
-            if (polls && !is_readable(fd, 10'000)) return;
+            if (polls && !is_ready(fd, 10'000)) return;
             if (asked.complete(polls ? now() : now() + 10s)) ++completed;
         }
     };
@@ -88,7 +88,7 @@ TEST_CASE("what the other side does not take is kept, and goes when it takes it"
     }
     completes.join();
     CHECK(completed == kCount);
-    if (polls) CHECK_FALSE(is_readable(fd));
+    if (polls) CHECK_FALSE(is_ready(fd));
 }
 
 TEST_CASE("a request that others follow waits for them, or for who completes", "[client][submit]") {
@@ -96,10 +96,10 @@ TEST_CASE("a request that others follow waits for them, or for who completes", "
     const int fd = asked.fd();
     asked.submit(Op::get, Moment::max(), true);
     CHECK(asked.next_request(now() + 20ms).id == 0);
-    CHECK(is_readable(fd));
+    CHECK(is_ready(fd));
     CHECK(code_of(asked.complete(now())) == DTRUN_TIMED_OUT);
     CHECK(asked.next_request().id == 1);
-    CHECK_FALSE(is_readable(fd));
+    CHECK_FALSE(is_ready(fd));
     asked.submit(Op::get, Moment::max(), true);
     asked.submit(Op::get);
     CHECK(asked.next_request().id == 2);
@@ -110,18 +110,18 @@ TEST_CASE("the descriptor tells of completions, and of times that are over", "[c
     Asked asked;
     const int fd = asked.fd();
     asked.submit(Op::get);
-    CHECK_FALSE(is_readable(fd));
+    CHECK_FALSE(is_ready(fd));
     asked.answer(asked.next_request(), Status::ok);
-    CHECK(is_readable(fd, 5'000));
+    CHECK(is_ready(fd, 5'000));
     CHECK(asked.complete(now()).has_value());
-    CHECK_FALSE(is_readable(fd));
+    CHECK_FALSE(is_ready(fd));
     asked.submit(Op::get, now() + 50ms);
-    CHECK_FALSE(is_readable(fd));
-    CHECK(is_readable(fd, 5'000));
+    CHECK_FALSE(is_ready(fd));
+    CHECK(is_ready(fd, 5'000));
     const auto ended = asked.complete(now());
     REQUIRE(ended);
     CHECK(ended->results.error().text == "no answer in time");
-    CHECK_FALSE(is_readable(fd));
+    CHECK_FALSE(is_ready(fd));
 }
 
 TEST_CASE("a request that is cancelled ends once, as not done or as the store says",
