@@ -23,7 +23,8 @@ from launch import busy_seconds, own_seconds, processor  # noqa: E402
 from table import number  # noqa: E402
 
 SIZES = {"setget": [1, 64, 1024], "barrier": [64, 1024, 4096, 16384],
-         "connect": [64, 1024, 4096, 16384]}
+         "connect": [64, 1024, 4096, 16384],
+         "flight": [10_000]}  # of one client's operations, not of clients
 QUICK_SIZE_MAX = 1024
 LOAD_LIMIT_S = 180  # of everything that one run does; only a mistake gets there
 TIMED_OUT = 3  # rendezvous_load's exit status
@@ -31,6 +32,7 @@ FAILURES_MAX = 2  # then a cell is given up
 LOAD_BUSY_MAX = 0.95  # of a processor: from there on the load may be what limits
 OPS_RATIO_MIN = 2.0
 OPS_CLIENTS = 64
+FLIGHT_RATIO_MIN = 5.0
 LARGEST = 16384
 BARRIER_MS_MAX = 20
 CONNECT_S_MAX = 1
@@ -91,7 +93,7 @@ class Bench:
 
     def run(self, peer, workload, clients):
         """Of a server that is started for it: what it keeps of one run is in no other."""
-        server = peer.start(clients)
+        server = peer.start(1 if workload == "flight" else clients)
         try:
             command, read = peer.load(server, workload, clients, self.options)
             done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_LIMIT_S, check=False)
@@ -141,7 +143,7 @@ def parse_arguments():
     parser.add_argument("--quick", action="store_true",
                         help=f"a first look: at most {QUICK_SIZE_MAX} clients")
     parser.add_argument("--only", metavar="NAME,..", help="rows by name; a wrong one prints all")
-    parser.add_argument("--workloads", metavar="NAME,..", help="of setget, barrier, connect (all)")
+    parser.add_argument("--workloads", metavar="NAME,..", help="of setget, barrier, connect, flight (all)")
     parser.add_argument("--sizes", metavar="N,..", type=numbers,
                         help="numbers of clients, for all workloads")
     parser.add_argument("--ranks-per-agent", type=int, metavar="K",
@@ -157,7 +159,8 @@ def parse_arguments():
     if unknown := set(workloads) - set(SIZES):
         parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(SIZES)}")
     options.sizes = {workload: options.sizes or [clients for clients in SIZES[workload] if
-                                                 not options.quick or clients <= QUICK_SIZE_MAX]
+                                                 not options.quick or workload == "flight" or
+                                                 clients <= QUICK_SIZE_MAX]
                      for workload in workloads}
     if not os.access(f"{options.bin}/rendezvous_load", os.X_OK):
         parser.error(f"no {options.bin}/rendezvous_load; `./dev bench rendezvous` builds it")
@@ -278,6 +281,13 @@ def connect_lines(bench):
         ("ms", lambda cell: cell.value("seconds") * 1e3), ("server", server_us))
 
 
+def flight_lines(bench):
+    return section(
+        bench, "flight", "flight: thousand operations a second of one thread of a program, through the client library: "
+        "one at a time by functions that wait, and so many in flight by requests that do not",
+        *((name, functools.partial(lambda name, cell: cell.value(name), name)) for name in ("set", "sets", "get", "gets")))
+
+
 def memory_sizes(bench):
     """(workload, the most clients)."""
     return [(workload, max(bench.options.sizes[workload])) for workload in ("connect", "barrier")
@@ -348,10 +358,15 @@ def target_lines(bench):
                             contest.ours[0].label + ": {:.2f} s")
         if contest.ratio is not None:
             targets.add(f"connect, {people(clients)}: time", contest.text(), None)
+    for (key, workload, clients), cell in bench.cells.items():
+        if workload == "flight" and cell.runs:
+            ratio = table.median(min(run["sets"] / run["set"], run["gets"] / run["get"]) for run in cell.runs)
+            targets.add(f"flight, {clients:,} operations: >= {FLIGHT_RATIO_MIN:g} x one at a time",
+                        f"{key}: {number(ratio)} x", ratio >= FLIGHT_RATIO_MIN)
     for peer in bench.peers:
         found = [bytes_per_client("head", clients, bench.cells[peer.key, workload, clients])
                  for workload, clients in memory_sizes(bench) if clients == LARGEST]
-        if peer.key.startswith("dtrun"):
+        if peer.key.startswith("dtrun") and "connect" in peer.workloads:
             targets.at_most(f"memory, {people(LARGEST)}: head <= {HEAD_BYTES_MAX:,} B for each",
                             max((value for value in found if value is not None), default=None), HEAD_BYTES_MAX,
                             peer.label + ": {:,.0f} B")
@@ -376,7 +391,10 @@ def notes(bench, absent):
 
 def agents_text(bench):
     """How dtrun's ranks were spread."""
-    sizes = sorted({clients for sizes in bench.options.sizes.values() for clients in sizes})
+    sizes = sorted({clients for workload, sizes in bench.options.sizes.items() if workload != "flight"
+                    for clients in sizes})
+    if not sizes:
+        return ""
     for peer in bench.peers:
         if peer.key.startswith("dtrun"):
             shapes = ["{} x {}".format(*peer.shape(clients)) for clients in sizes]
@@ -386,12 +404,13 @@ def agents_text(bench):
 
 def report(bench, absent, facts):
     options = bench.options
-    versions = ", ".join(f"{peer.label} {peer.version}" for peer in bench.peers if peer.key != "dtrun-tree")
+    versions = ", ".join(f"{peer.label} {peer.version}" for peer in bench.peers if peer.key not in ("dtrun-tree", "dtrun-serve"))
     lines = table.wrapped(
         f"Median of {options.rounds} interleaved rounds, a fresh server for each run, all on "
         f"loopback. {versions}.{agents_text(bench)}",
         f"{table.machine(facts)} {options.descriptors:,} descriptors for each process.") + [""]
-    lines += setget_lines(bench) + barrier_lines(bench) + connect_lines(bench) + memory_lines(bench)
+    lines += (setget_lines(bench) + barrier_lines(bench) + connect_lines(bench) + flight_lines(bench) +
+              memory_lines(bench))
     for note in notes(bench, absent):
         lines += table.wrapped(note, indent="    ")
     return "\n".join(lines + [""] + target_lines(bench)).rstrip()

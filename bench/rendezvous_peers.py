@@ -186,6 +186,7 @@ class Peer:
 class Dtrun(Peer):
     """The head, and all agents in a second process."""
     key, label = "dtrun", "dtrun"
+    workloads = (*Peer.workloads, "flight")
     options = []
 
     def __init__(self, options):
@@ -220,10 +221,49 @@ class Dtrun(Peer):
         return server
 
 
+    def load(self, server, workload, clients, options):
+        if workload != "flight":
+            return super().load(server, workload, clients, options)
+        name, rank = server.arguments[1].rsplit("=", 1)
+        return flight(options, clients, DTRUN_SOCKET=name, DTRUN_RANK=rank, DTRUN_GENERATION=1)
+
+
+def flight(options, operations, **variables):
+    """The load of one client with its operations in flight."""
+    return ["env", *(f"{name}={value}" for name, value in variables.items()),
+            f"{options.bin}/rendezvous_flight", str(operations), str(options.seconds)], json.loads
+
+
 class DtrunTree(Dtrun):
     """With relays between head and agents."""
     key, label = "dtrun-tree", "dtrun --tree"
+    workloads = Peer.workloads
     options = ["--tree"]
+
+
+class DtrunServe(Peer):
+    """A daemon without a file."""
+    key, label = "dtrun-serve", "dtrun serve"
+    workloads = ("flight",)
+
+    def __init__(self, options):
+        self.dtrun = f"{options.bin}/dtrun"
+
+    def prepare(self):
+        self.version = first_match(r"(\d[\w.]*)", self.dtrun, "--version")
+
+    def start(self, clients):
+        port, secret = free_port(), ["--secret-file", "secret"]
+        server = Server(lambda directory: [
+            "sh", "-c", 'cd "$1" && umask 077 && head -c 32 /dev/urandom >secret && shift && exec "$@"', "sh", directory,
+            self.dtrun, "serve", "--listen", f"127.0.0.1:{port}", *secret], talks=False)
+        server.wait_until(is_listening, port)
+        server.arguments = [port]
+        return server
+
+    def load(self, server, workload, clients, options):
+        return flight(options, clients, DTRUN_SERVE=f"127.0.0.1:{server.arguments[0]}", DTRUN_JOB_NAME="flight",
+                      DTRUN_SECRET_FILE=f"{server.directory}/secret", RANK=0, WORLD_SIZE=1)
 
 
 class TcpStore(Peer):
@@ -317,4 +357,4 @@ class RedisUnix(Redis):
 def all_peers(options):
     """In the order of the table."""
     return [kind(options)
-            for kind in (Dtrun, DtrunTree, TcpStore, Redis, RedisUnix)]
+            for kind in (Dtrun, DtrunTree, DtrunServe, TcpStore, Redis, RedisUnix)]
