@@ -60,7 +60,7 @@ private:
 
     void submit(int operation, std::uint64_t i) {
         const dtrun_view key = view(keys_[i % kKeys]), value = view(value_);
-        dtrun_request request{};
+        dtrun_submission request{};
         request.size = sizeof request;
         request.operation = operation;
         request.more = 1;

@@ -38,7 +38,7 @@ int submit(dtrun_worker* worker, const Ask& ask, std::uint64_t* id = nullptr) {
     for (const std::string& value : ask.values) values.push_back(view(value));
     const std::string old = ask.expected.value_or("");
     const dtrun_view expected = view(old);
-    dtrun_request request{};
+    dtrun_submission request{};
     request.size = sizeof request;
     request.operation = ask.operation;
     request.more = ask.more;
@@ -145,7 +145,7 @@ TEST_CASE("what cannot be a request is refused at once, and has no completion",
                                     {18},
                                     {300, {"a"}}};
     for (const Ask& ask : wrong) CHECK(submit(w, ask) == DTRUN_INVALID);
-    dtrun_request request{};
+    dtrun_submission request{};
     CHECK(dtrun_submit(w, &request, nullptr) == DTRUN_INVALID);
     CHECK(dtrun_submit(w, nullptr, nullptr) == DTRUN_INVALID);
     dtrun_completion completion{};

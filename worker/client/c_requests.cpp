@@ -26,7 +26,7 @@ bool is_known(int operation) {
     }
 }
 
-Outcome<StoreRequest> request_of(const dtrun_request& given) {
+Outcome<StoreRequest> request_of(const dtrun_submission& given) {
     if (!is_known(given.operation))
         return failure(DTRUN_INVALID, "submit: no operation has the number {}", given.operation);
     StoreRequest request{.op = static_cast<Op>(given.operation)};
@@ -115,10 +115,10 @@ using namespace dtrun::embedded;
 
 extern "C" {
 
-int dtrun_submit(dtrun_worker* worker, const dtrun_request* request, uint64_t* id) {
+int dtrun_submit(dtrun_worker* worker, const dtrun_submission* request, uint64_t* id) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
         if (request == nullptr) return failure(DTRUN_INVALID, "submit: request is NULL");
-        const auto given = dtrun::read_sized(*request, sizeof *request, "dtrun_request");
+        const auto given = dtrun::read_sized(*request, sizeof *request, "dtrun_submission");
         if (!given) return failure(DTRUN_INVALID, "submit: {}", given.error().message);
         auto asked = request_of(*given);
         if (!asked) return std::unexpected(asked.error());

@@ -278,8 +278,8 @@ typedef enum dtrun_operation {
 } dtrun_operation;
 
 /* What is asked: what the function of that operation takes, and nothing else; the rest is zero. */
-typedef struct dtrun_request {
-    size_t size;             /* sizeof(dtrun_request) */
+typedef struct dtrun_submission {
+    size_t size;             /* sizeof(dtrun_submission) */
     int operation;           /* dtrun_operation */
     int more;                /* 1: others follow at once. It may be sent with them, or by
                                 dtrun_complete(), by one system call for many. 0: now */
@@ -294,7 +294,7 @@ typedef struct dtrun_request {
     int64_t timeout_ms;         /* as the function's. Of an operation that has none: 0 or less is
                                    dtrun_options.call_timeout_ms */
     void* argument;             /* of the program, for the completion */
-} dtrun_request;
+} dtrun_submission;
 
 /* How a request has ended. */
 typedef struct dtrun_completion {
@@ -319,7 +319,7 @@ typedef struct dtrun_completion {
  * may be under way. Who waits for one key and sets it by another request waits for nobody else.
  * id  for dtrun_cancel(); may be NULL
  * Errors: INVALID, NO_LAUNCHER, CLOSED, STALE, REFUSED. */
-DTRUN_API int dtrun_submit(dtrun_worker* worker, const dtrun_request* request, uint64_t* id);
+DTRUN_API int dtrun_submit(dtrun_worker* worker, const dtrun_submission* request, uint64_t* id);
 
 /* The next request that has ended, each once, whatever its own code: DTRUN_OK. Any threads may call
  * it. The requests of synchronous calls are not among them. TIMED_OUT: none has ended, CANCELLED,
