@@ -106,8 +106,8 @@ if(DTRUN_SANITIZE)
     endif()
 endif()
 
-# Presets compile six files as one: half of the time went into reading the same headers again. So names
-# of anonymous namespaces differ within a target, and g++ takes the second file's types for a header's.
+# Presets compile six files as one, and CI 24 of the product: half of the time went into reading the same headers
+# again. So names of anonymous namespaces differ within a target, and g++ takes the second file's types for a header's.
 if(CMAKE_UNITY_BUILD)
     target_compile_options(dtrun_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()

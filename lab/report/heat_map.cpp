@@ -9,9 +9,9 @@
 namespace dtrun::lab {
 namespace {
 
-constexpr double kWidth = 480;
-constexpr double kTop = 24;
-constexpr double kLetter = 6.6;       // of a name, on the average
+constexpr double kMapWidth = 480;
+constexpr double kMapTop = 24;
+constexpr double kNameLetter = 6.6;   // of a name, on the average
 constexpr std::size_t kNameMax = 16;  // letters of a name that have room
 constexpr double kCellMax = 56;       // few cells need not fill the picture
 constexpr double kTextCell = 36;      // a cell that is narrower has no text
@@ -48,21 +48,21 @@ double opacity_of(double value, const Span& span, bool strong_is_high) {
     return kPalest + (kStrongest - kPalest) * std::clamp(distance / range, 0.0, 1.0);
 }
 
-class Painter {
+class MapPainter {
 public:
-    explicit Painter(const HeatMapData& data) : data_(data), span_(span_of(data)) {
+    explicit MapPainter(const HeatMapData& data) : data_(data), span_(span_of(data)) {
         std::size_t longest = 0;
         for (const std::string& name : data.names)
             longest = std::max(longest, std::min(name.size(), kNameMax));
-        left_ = static_cast<double>(longest) * kLetter + 14;
+        left_ = static_cast<double>(longest) * kNameLetter + 14;
         const auto count = static_cast<double>(std::max<std::size_t>(data.names.size(), 1));
-        cell_ = std::min((kWidth - left_) / count, kCellMax);
-        height_ = kTop + cell_ * count + 4;
+        cell_ = std::min((kMapWidth - left_) / count, kCellMax);
+        height_ = kMapTop + cell_ * count + 4;
     }
 
     std::string draw() {
         text_ = fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n",
-                            kWidth, height_, html_text(data_.description));
+                            kMapWidth, height_, html_text(data_.description));
         names();
         for (std::size_t row = 0; row < data_.values.size(); ++row)
             for (std::size_t column = 0; column < data_.values[row].size(); ++column)
@@ -72,7 +72,7 @@ public:
 
 private:
     double x_of(std::size_t column) const { return left_ + cell_ * static_cast<double>(column); }
-    double y_of(std::size_t row) const { return kTop + cell_ * static_cast<double>(row); }
+    double y_of(std::size_t row) const { return kMapTop + cell_ * static_cast<double>(row); }
 
     void names() {
         const auto every = static_cast<std::size_t>(std::ceil(2 * kNameCell / cell_));
@@ -81,7 +81,7 @@ private:
                 text_ += fmt::format(
                     "<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\" "
                     "text-anchor=\"middle\">{}</text>\n",
-                    x_of(i) + cell_ / 2, kTop - 7, i);
+                    x_of(i) + cell_ / 2, kMapTop - 7, i);
             if (cell_ >= kNameCell || i % every == 0)
                 text_ += fmt::format(
                     "<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\" "
@@ -120,7 +120,7 @@ private:
 }  // namespace
 
 std::string heat_map_svg(const HeatMapData& data) {
-    return Painter(data).draw();
+    return MapPainter(data).draw();
 }
 
 }  // namespace dtrun::lab

@@ -31,7 +31,7 @@ using std::string_view;
 constexpr int kExitFailed = 1;
 constexpr std::chrono::milliseconds kSweepSilence{300'000};
 constexpr std::chrono::milliseconds kTrainSilence{3'600'000};
-constexpr std::size_t kErrorBytesMax = 16u << 10;
+constexpr std::size_t kRankErrorBytesMax = 16u << 10;
 constexpr std::size_t kFailureBytesMax = 3'000;
 
 std::string now_text() {
@@ -238,8 +238,8 @@ private:
                 if (options_.verbosity >= log::Level::verbose)
                     static_cast<void>(write_all(STDERR_FILENO, bytes));
                 heard.errors += bytes;
-                if (heard.errors.size() > kErrorBytesMax)
-                    heard.errors.erase(0, heard.errors.size() - kErrorBytesMax);
+                if (heard.errors.size() > kRankErrorBytesMax)
+                    heard.errors.erase(0, heard.errors.size() - kRankErrorBytesMax);
             });
         lines.finish(take);
         return ended;

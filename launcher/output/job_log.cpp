@@ -9,7 +9,7 @@
 namespace dtrun::output {
 namespace {
 
-constexpr std::size_t kSliceBytes = 32u << 10;  // formatted under one lock
+constexpr std::size_t kLogSliceBytes = 32u << 10;  // formatted under one lock
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void JobLog::end_line(std::size_t stream) {
 std::size_t JobLog::add_some(std::size_t stream, std::int64_t time_ns, std::string_view bytes) {
     std::size_t added = 0;
     while (added < bytes.size() && !file_->queue().full()) {
-        const std::string_view slice = bytes.substr(added, kSliceBytes);
+        const std::string_view slice = bytes.substr(added, kLogSliceBytes);
         const std::string_view stamp = timestamp_.text(time_ns);
         BufferQueue::Filler out(file_->queue());
         streams_[stream].lines.add(slice, stamp, out);
