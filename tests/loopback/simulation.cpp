@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <list>
 
 namespace dtrun::loopback {
@@ -33,7 +34,7 @@ public:
         std::function<void(const char*)> phase) override;
 
 private:
-    void happened(const watch::Event& event) override { ending_.events.push_back(event); }
+    void happened(const watch::Event& event) override;
     void at(milliseconds when, std::function<void()> what);
     asio::awaitable<void> do_at(milliseconds when, std::function<void()> what);
     void plan_events();
@@ -73,8 +74,9 @@ private:
     PerHost<HostHere> here_;
     TaskGroup tasks_{io_.get_executor()};
     std::size_t logins_ = 0;
-    PerHost<int> listed_;  ///< how many slots of a host the job may use
-    std::string wrong_;    ///< what must not be, and is
+    PerHost<int> listed_;                       ///< how many slots of a host the job may use
+    PerHost<std::optional<Deadline>> cooling_;  ///< until when a host that was lost is left alone
+    std::string wrong_;                         ///< what must not be, and is
     std::map<std::uint64_t, std::map<Rank, HostId>> started_;  ///< by generation
     struct Met {
         std::size_t size = 0;
@@ -102,6 +104,7 @@ plan::JobSpec make_spec(const Script& script) {
     options.transport = plan::Transport::ssh;
     options.tree_threshold = 10'000;
     options.verbosity = log::Level::normal;
+    if (std::getenv("DTRUN_SIMULATION_LOG") != nullptr) options.verbosity = log::Level::verbose;
     script.options(options);
     auto spec = plan::make_job_spec(std::move(options), {}, "/");
     if (!spec) throw std::runtime_error(spec.error().message);
@@ -121,7 +124,8 @@ World::World(const Script& script, std::uint32_t seed)
       random_(seed),
       spec_(make_spec(script)),
       here_(script.ranks_on_host.size()),
-      listed_(script.ranks_on_host.size(), 0) {
+      listed_(script.ranks_on_host.size(), 0),
+      cooling_(script.ranks_on_host.size()) {
     for (const HostId host : spec_.hosts.hosts())
         listed_[host] = script.ranks_on_host[std::to_underlying(host)];
     hosts_ = std::make_unique<head::Hosts>(spec_);
@@ -143,6 +147,15 @@ World::World(const Script& script, std::uint32_t seed)
 
 World::~World() {
     log::set_sink(nullptr, nullptr);
+}
+
+void World::happened(const watch::Event& event) {
+    ending_.events.push_back(event);
+    if (event.kind != watch::EventKind::host_lost || !spec_.options.elastic) return;
+    const std::string_view lost = event.fields.at("host").as_string();
+    for (const HostId host : here_.hosts())
+        if (lost == fmt::format("h{}", host) && listed_[host] > 0)
+            cooling_[host] = after(spec_.options.elastic->cooldown_min);
 }
 
 void World::note(std::string text) {
@@ -240,6 +253,8 @@ void World::happen(const Script::Happening& happening) {
             return list(host, happening.slots);
         case Mishap::delisted:
             listed_[host] = 0;
+            cooling_[host]
+                .reset();  // should it be listed again, its user thinks that it can be used
             return head_->delist_host(fmt::format("h{}", host));
     }
 }
@@ -276,6 +291,8 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     const bool sweeps = run.task == head::AgentTask::sweep;
     if (sweeps) ++ending_.sweeps;
     if (!sweeps && listed_[host] == 0) wrong(fmt::format("h{} is used, and is not listed", host));
+    if (!sweeps && cooling_[host] && Clock::now() < *cooling_[host])
+        wrong(fmt::format("h{} is used again too soon after it was lost", host));
     phase("log-in");
     const std::chrono::microseconds jitter(random_() % 2'000);
     const bool hangs = does.login == Login::hangs || here_[host].gone;
@@ -336,6 +353,7 @@ agent::AgentParts World::agent_parts(HostId host) {
             exited(what);
         };
         const auto welcomed = [this, host](const Welcome& welcome) {
+            ending_.last_place = elapsed();
             Met& met = met_[welcome.generation];
             met.size = welcome.world_size;
             if (!met.ranks.emplace(welcome.rank, host).second && met.ranks[welcome.rank] != host)

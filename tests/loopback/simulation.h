@@ -137,6 +137,7 @@ struct Ending {
     };
     std::vector<Seen> ends{};
     std::vector<std::vector<Seen>> looks{};  ///< all that ran, at each look
+    milliseconds last_place{};               ///< when an elastic rank was last given a place
     std::size_t saves_cut_short = 0;         ///< processes that were ended while they saved
     /// Of what the head, and the agent of the first host, are receivers.
     std::set<FrameType> head_receives{}, agent_receives{};

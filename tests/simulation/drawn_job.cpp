@@ -80,9 +80,14 @@ void Drawing::delist(milliseconds when, HostId at) {
     slots_[at] = 0;
 }
 
+/// Its network delivers nothing, or nothing one way.
+void Drawing::stall(milliseconds when, HostId at, Way way, milliseconds time) {
+    script.happenings.push_back({when, at, Mishap::stalls, way});
+    script.happenings.push_back({when + time, at, Mishap::delivers});
+}
+
 /// A host is lost in one of the ways in which it can be, and comes back.
 void Drawing::lose(milliseconds when, HostId at) {
-    has_losses = true;
     const milliseconds back = when + span(milliseconds(10), seconds(10));
     switch (draw(4)) {
         case 0:
@@ -96,9 +101,38 @@ void Drawing::lose(milliseconds when, HostId at) {
             script.happenings.push_back({when, at, Mishap::cut_off});
             return;
         default:
-            script.happenings.push_back({when, at, Mishap::stalls, static_cast<Way>(draw(3))});
-            script.happenings.push_back({back, at, Mishap::delivers});
+            stall(when, at, static_cast<Way>(draw(3)), back - when);
     }
+}
+
+/// It stays listed, but nobody can log in to it any more. Not the first host, without which the job has too few slots.
+void Drawing::lose_for_good(milliseconds when, HostId at) {
+    if (std::to_underlying(at) == 0) return;
+    lost_for_good_.insert(at);
+    std::erase_if(script.happenings, [at](const Script::Happening& other) {
+        return other.host == at && other.what == Mishap::gets_power;
+    });
+    script.happenings.push_back({when, at, Mishap::loses_power});
+}
+
+/// A host is delisted, and listed again while its ranks may still be ending; it may be lost meanwhile, too.
+void Drawing::leave(milliseconds when, HostId at) {
+    delist(when, at);
+    const milliseconds again = when + span(milliseconds(1), chance(70) ? seconds(2) : seconds(8));
+    if (chance(80)) list(again, at, 1 + draw(3));
+    if (chance(50)) lose(when + span(milliseconds(0), seconds(3)), at);
+}
+
+/// As when memory is short; perhaps once more while others are being started in their places.
+void Drawing::kill_many(milliseconds when, HostId at) {
+    if (chance(60)) kill_many(when + span(milliseconds(100), seconds(3)), at);
+    for (std::uint32_t place = 0; std::cmp_less(place, most_slots_[at]); ++place)
+        if (chance(70)) script.kills.push_back({when, at, SlotIndex{place}});
+}
+
+/// Processes that are told to end need time for that.
+void Drawing::end_slowly() {
+    for (auto& [rank, does] : script.ranks) does.reaction = span(milliseconds(0), seconds(4));
 }
 
 /// Something goes wrong, or the list of hosts changes. The first host stays listed.
@@ -106,26 +140,25 @@ void Drawing::fault(milliseconds when, bool living) {
     const HostId at = host();
     const bool is_first = std::to_underlying(at) == 0;
     const bool is_coming = script.hosts[at].listed.value_or(milliseconds(0)) >= when;
-    switch (draw(living ? 8 : 7)) {
+    if (lost_for_good_.contains(at)) return;
+    switch (draw(living ? 9 : 8)) {
         case 0:
         case 1:
-            return lose(when, at);
+            return chance(15) ? lose_for_good(when, at) : lose(when, at);
         case 2:
             if (is_first || is_coming) return;
-            delist(when, at);
-            if (chance(70)) list(when + span(milliseconds(1), seconds(8)), at, 1 + draw(3));
-            return;
+            return leave(when, at);
         case 3:
             if (is_coming || slots_[at] == 0) return;
             return list(when, at,
                         is_first ? std::max(*elastic.ranks_min, 1 + draw(4)) : 1 + draw(4));
-        case 7:
+        case 4:
+            return kill_many(when, at);
+        case 8:
             script.asks.push_back({when, at, place(at)});
-            has_losses = true;
             return;
         default:
             script.kills.push_back({when, at, place(at)});
-            has_losses = true;
     }
 }
 
@@ -135,7 +168,7 @@ void Drawing::let_all_end(milliseconds until) {
     for (auto& [which, does] : script.attempts) does.until = until;
 }
 
-/// That are listed at last.
+/// That can be used at last.
 std::uint32_t Drawing::slots() const {
     std::vector<int> listed = script.ranks_on_host;
     auto happenings = script.happenings;
@@ -143,6 +176,7 @@ std::uint32_t Drawing::slots() const {
     for (const Script::Happening& each : happenings)
         if (each.what == Mishap::listed || each.what == Mishap::delisted)
             listed[std::to_underlying(each.host)] = each.slots;
+    for (const HostId host : lost_for_good_) listed[std::to_underlying(host)] = 0;
     return static_cast<std::uint32_t>(std::accumulate(listed.begin(), listed.end(), 0));
 }
 

@@ -3,6 +3,7 @@
 #include "tests/simulation/head_job.h"
 
 #include <cstdint>
+#include <set>
 #include <utility>
 
 namespace dtrun::loopback {
@@ -32,7 +33,12 @@ public:
     void list(milliseconds when, HostId at, int slots);
     void delist(milliseconds when, HostId at);
     void find_hosts();
+    void stall(milliseconds when, HostId at, Way way, milliseconds time);
     void lose(milliseconds when, HostId at);
+    void lose_for_good(milliseconds when, HostId at);
+    void leave(milliseconds when, HostId at);
+    void kill_many(milliseconds when, HostId at);
+    void end_slowly();
     void fault(milliseconds when, bool living);
     void let_all_end(milliseconds until);
     std::uint32_t slots() const;
@@ -41,7 +47,6 @@ public:
     Script script;
     plan::ElasticOptions elastic;
     int world_size = 0;
-    bool has_losses = false;  ///< ranks or hosts, besides hosts that are delisted
 
     /// The job, with what must hold of it.
     HeadJob done(std::string kind, std::function<void(const Ending&)> judge) {
@@ -55,6 +60,7 @@ public:
 private:
     std::mt19937& random_;
     PerHost<int> slots_;  ///< that are listed, at last
+    std::set<HostId> lost_for_good_;
     PerHost<int> most_slots_;
 };
 

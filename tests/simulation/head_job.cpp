@@ -17,6 +17,8 @@ constexpr seconds kWholeWithin{100};
 constexpr seconds kHungWithin{310};
 constexpr seconds kEndsWithin{40};
 constexpr milliseconds kNewsTakes{700};  ///< from a rank's end until nobody acts on what was before
+constexpr milliseconds kChangeTakes{
+    3'000};  ///< until a world has begun, of whose beginning all were told before
 
 void require(bool holds, const std::string& what) {
     if (!holds) throw Broken(what);
@@ -78,36 +80,100 @@ RankScript lasting() {
 
 // ---- Kinds of jobs -----------------------------------------------------------------------------------
 
+/// The job has every rank that it may have at that time, and ends well when it is told to.
+HeadJob becomes_whole(Drawing& job, const char* kind, milliseconds when) {
+    job.script.looks = {when};
+    job.let_all_end(when + seconds(2));
+    const std::size_t full = job.full_size();
+    const std::size_t least =
+        job.elastic.spares > 0 ? static_cast<std::size_t>(*job.elastic.ranks_min) : full;
+    return job.done(kind, [=](const Ending& ending) {
+        require(ending.looks.size() == 1, fmt::format("it ends early, with {}", ending.code));
+        const auto generation = check_world(ending.looks[0], least, full);
+        check_well(ending, generation, ending.looks[0].size());
+        check_time(ending, when + kEndsWithin);
+    });
+}
+
 /// Hosts and ranks are lost, come and go; when that is over, the job is whole again, and ends well.
 HeadJob draw_faulty(std::mt19937& random, bool living) {
     Drawing job(random);
     job.draw_hosts(1, 4);
     job.draw_policy(living);
     job.draw_ranks(living, lasting());
+    if (job.chance(30)) job.end_slowly();
     milliseconds when = job.span(seconds(2), seconds(6));
     for (int left = 1 + job.draw(10); left > 0; --left) {
         when += job.chance(25) ? job.span(seconds(0), seconds(15))
                                : job.span(seconds(0), milliseconds(1'500));
         job.fault(when, living);
     }
-    const bool hangs = living && job.chance(10);
+    return becomes_whole(job, living ? "living" : "restarting", when + kWholeWithin);
+}
+
+/// Hosts come, one after the other, and each of them may be lost, or taken back, before it has joined the others. The
+/// others hear of no loss: one that hangs is noticed because it does not ask for its place when it is told of newcomers,
+/// and others do.
+HeadJob draw_newcomers(std::mt19937& random) {
+    Drawing job(random);
+    const bool living = job.chance(80);
+    job.draw_hosts(2, 4, false);
+    job.draw_policy(living);
+    job.draw_ranks(living, lasting());
+    for (auto& [rank, does] : job.script.ranks)
+        does.import = job.span(milliseconds(100), seconds(6));
+    if (job.chance(40)) job.end_slowly();
+    const bool hangs = living && job.world_size > 1 && job.chance(50);
     if (hangs) {
-        const auto rank = static_cast<std::uint32_t>(job.draw(3));
-        RankScript& hung = job.script.attempts[{1 + job.draw(2), rank}] = job.script.ranks[rank];
-        hung.never_asks = true;
+        const auto rank = static_cast<std::uint32_t>(job.draw(job.world_size));
+        job.script.attempts[{1, rank}] = job.script.ranks[rank];
+        job.script.attempts[{1, rank}].never_asks = true;
     }
-    const milliseconds whole = when + kWholeWithin + (hangs ? kHungWithin : seconds(0));
-    job.script.looks = {whole};
-    job.let_all_end(whole + seconds(2));
-    const std::size_t full = job.full_size();
-    const std::size_t least =
-        job.elastic.spares > 0 ? static_cast<std::size_t>(*job.elastic.ranks_min) : full;
-    return job.done(living ? "living" : "restarting", [=](const Ending& ending) {
-        require(ending.looks.size() == 1, fmt::format("it ends early, with {}", ending.code));
-        const auto generation = check_world(ending.looks[0], least, full);
-        check_well(ending, generation, ending.looks[0].size());
-        check_time(ending, whole + kEndsWithin);
-    });
+    milliseconds comes(0);
+    for (std::uint32_t i = 1; i < job.hosts(); ++i) {
+        const HostId at{i};
+        comes += job.span(seconds(1), seconds(8));
+        job.script.hosts[at].listed = comes;
+        if (hangs || job.chance(20)) continue;
+        const milliseconds when = comes + job.span(milliseconds(500), seconds(8));
+        switch (job.draw(4)) {
+            case 0:
+                job.lose(when, at);
+                break;
+            case 1:
+                job.lose_for_good(when, at);
+                break;
+            case 2:
+                job.leave(when, at);
+                break;
+            default:
+                job.kill_many(when, at);
+        }
+    }
+    const milliseconds last = comes + seconds(16);
+    return becomes_whole(job, "newcomers",
+                         last + kWholeWithin + (hangs ? kHungWithin : seconds(0)));
+}
+
+/// Processes of a host are killed at once, while others are being started in the places of those before.
+HeadJob draw_killed(std::mt19937& random) {
+    Drawing job(random);
+    job.draw_hosts(1, 2, false);
+    for (int& slots : job.script.ranks_on_host) slots = 3;
+    job.draw_policy(true);
+    if (job.chance(50)) job.elastic.refill = Refill::wait;
+    job.draw_ranks(true, lasting());
+    for (auto& [rank, does] : job.script.ranks) does.import = job.span(seconds(1), seconds(3));
+    milliseconds when = seconds(10);
+    for (int left = 3; left > 0; --left, when += seconds(40)) {
+        const auto first = static_cast<std::uint32_t>(job.draw(3));
+        const milliseconds then = when + job.span(milliseconds(200), milliseconds(1'500));
+        job.script.kills.push_back({when, HostId{0}, SlotIndex{first}});
+        for (std::uint32_t next = 1; next <= 3; ++next)
+            if (job.chance(70))
+                job.script.kills.push_back({then, HostId{0}, SlotIndex{(first + next) % 3}});
+    }
+    return becomes_whole(job, "killed", when + kWholeWithin);
 }
 
 /// Ranks end well, one after the other, while hosts come: those that are left are not disturbed.
@@ -117,6 +183,7 @@ HeadJob draw_finishing(std::mt19937& random) {
     job.draw_hosts(1, 4);
     job.draw_policy(living);
     job.draw_ranks(living, lasting());
+    for (auto& [rank, does] : job.script.ranks) does.import = job.span(milliseconds(0), seconds(8));
     milliseconds last(0);
     const milliseconds around = job.span(seconds(5), seconds(15));
     for (auto& [rank, does] : job.script.ranks) {
@@ -142,6 +209,8 @@ HeadJob draw_finishing(std::mt19937& random) {
         if (has_kills) return;
         const auto first = std::ranges::find_if(ending.ends, &Ending::Seen::is_well);
         require(first != ending.ends.end(), "no rank has ended well");
+        require(ending.last_place <= first->when + kChangeTakes,
+                "ranks get other places, after another has ended well");
         for (auto end = first; end != ending.ends.end(); ++end)
             require(end->sent_signal == 0 || end->when <= first->when + kNewsTakes ||
                         !end->process.had_place,
@@ -170,19 +239,13 @@ HeadJob draw_warned(std::mt19937& random) {
         else
             job.list(when, at, 1 + job.draw(4));
     }
-    const milliseconds whole = when + kWholeWithin;
-    job.script.looks = {whole};
-    job.let_all_end(whole + seconds(2));
-    const std::size_t full = job.full_size();
-    const std::size_t least = job.elastic.spares > 0 ? 1 : full;
-    return job.done("warned", [=](const Ending& ending) {
-        require(ending.looks.size() == 1, fmt::format("it ends early, with {}", ending.code));
+    HeadJob made = becomes_whole(job, "warned", when + kWholeWithin);
+    made.judge = [judge = std::move(made.judge)](const Ending& ending) {
         require(ending.saves_cut_short == 0,
                 fmt::format("{} ranks were ended while they saved", ending.saves_cut_short));
-        const auto generation = check_world(ending.looks[0], least, full);
-        check_well(ending, generation, ending.looks[0].size());
-        check_time(ending, whole + kEndsWithin);
-    });
+        judge(ending);
+    };
+    return made;
 }
 
 /// From a moment on the program fails wherever it runs: it is not started for ever, and its code is told.
@@ -192,6 +255,10 @@ HeadJob draw_broken(std::mt19937& random) {
     job.draw_hosts(1, 3);
     job.draw_policy(false);
     job.elastic.spares = 0;
+    if (job.chance(50)) {  // there are slots left to try
+        job.elastic.ranks_max = job.world_size;
+        job.elastic.allowed.clear();
+    }
     const milliseconds breaks = job.span(seconds(15), seconds(40));
     RankScript fails;
     fails.code = 9;
@@ -221,9 +288,15 @@ HeadJob draw_limited(std::mt19937& random) {
     job.elastic.rank_failure_limit = static_cast<int>(limit);
     job.draw_ranks(living, lasting());
     for (auto& [rank, does] : job.script.ranks) does.import = milliseconds(500);
-    job.lose(seconds(15), HostId{1});
-    milliseconds when = seconds(60);
-    const std::size_t kills = 1 + static_cast<std::size_t>(job.draw(4));
+    milliseconds when = seconds(15);
+    for (int losses = job.draw(3); losses >= 0; --losses) {
+        if (job.chance(50))  // its agent hears nothing, and ends its ranks
+            job.stall(when, HostId{1}, Way::to_host, seconds(6));
+        else
+            job.lose(when, HostId{1});
+        when += seconds(45);
+    }
+    const std::size_t kills = limit + static_cast<std::size_t>(job.draw(2));
     for (std::uint32_t kill = 0; kill < kills; ++kill) {
         job.script.kills.push_back({when, HostId{0}, SlotIndex{kill % 3}});
         when += seconds(10);
@@ -303,6 +376,8 @@ using Kind = HeadJob (*)(std::mt19937&);
 constexpr Kind kKinds[] = {
     [](std::mt19937& random) { return draw_faulty(random, true); },
     [](std::mt19937& random) { return draw_faulty(random, false); },
+    draw_newcomers,
+    draw_killed,
     draw_finishing,
     draw_warned,
     draw_broken,
