@@ -32,14 +32,6 @@ struct Options {
     std::vector<std::string> program;
 };
 
-std::optional<MpiMode> mode_of(std::string_view name) {
-    if (name == "auto") return MpiMode::automatic;
-    if (name == "pmix") return MpiMode::pmix;
-    if (name == "pmi1") return MpiMode::pmi1;
-    if (name == "pmi2") return MpiMode::pmi2;
-    return {};
-}
-
 std::optional<Options> parse(const std::vector<std::string>& words) {
     Options options;
     std::size_t i = 0;

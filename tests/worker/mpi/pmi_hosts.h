@@ -9,9 +9,11 @@
 #include "worker/stores/local_store.h"
 
 #include <fmt/format.h>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,13 +57,13 @@ private:
 /// Thread: the executor's.
 class MpiNetworks {
 public:
-    explicit MpiNetworks(asio::io_context& io, std::size_t hosts)
-        : io_(io), store_(io.get_executor()) {
-        for (std::size_t host = 0; host < hosts; ++host)
+    MpiNetworks(asio::io_context& io, std::size_t hosts) : io_(io), store_(io.get_executor()) {
+        for (std::uint32_t host = 0; host < hosts; ++host)
             networks_.push_back(std::make_unique<Network>(*this, host));
     }
 
     MpiNetwork& of(std::size_t host) { return *networks_[host]; }
+    LocalStore& store() { return store_; }
 
     /// A rank has ended: so do all fences, those to come too.
     void fail(std::string why) {
@@ -69,30 +71,63 @@ public:
         for (auto& [name, fence] : std::exchange(fences_, {}))
             for (auto& [host, arrival] : fence) end(std::move(arrival.second));
     }
+    /// Another generation.
+    void begin() {
+        ++generation_;
+        fences_.clear();
+        failed_.reset();
+        for (const auto& network : networks_) network->begin();
+    }
 
     std::size_t fences_passed = 0;
     std::size_t bytes_carried = 0;  ///< to the root
+    std::size_t mails = 0;
 
 private:
     using Arrival = std::pair<std::string, MpiNetwork::Fenced>;
 
     class Network final : public MpiNetwork {
     public:
-        Network(MpiNetworks& all, std::size_t host) : all_(all), host_(host) {}
+        Network(MpiNetworks& all, std::uint32_t host) : all_(all), host_(host) {}
         void fence(std::string_view name, std::string bytes, Fenced done) override {
             all_.arrive(std::string(name), host_, {std::move(bytes), std::move(done)});
         }
-        void mail(std::uint32_t, std::string) override {}
-        void open_mail(std::function<void(std::string)>) override {}
+        void mail(std::uint32_t node_rank, std::string bytes) override {
+            ++all_.mails;
+            all_.later([to = all_.networks_.at(node_rank).get(), bytes = std::move(bytes)] {
+                to->arrived_.push_back(bytes);
+                to->deliver();
+            });
+        }
+        void open_mail(std::function<void(std::string)> take) override {
+            take_ = std::move(take);
+            all_.later([this] { deliver(); });
+        }
         JobStore& store() override { return all_.store_; }
+        void begin() {
+            take_ = nullptr;
+            arrived_.clear();
+        }
 
     private:
+        void deliver() {
+            for (; take_ && !arrived_.empty(); arrived_.pop_front()) take_(arrived_.front());
+        }
+
         MpiNetworks& all_;
-        std::size_t host_;
+        std::uint32_t host_;
+        std::function<void(std::string)> take_;
+        std::deque<std::string> arrived_;
     };
 
-    void arrive(const std::string& name, std::size_t host, Arrival arrival) {
-        if (!failed_.empty()) return end(std::move(arrival.second));
+    /// As long as the generation lasts.
+    void later(std::function<void()> call) {
+        asio::post(io_, [this, generation = generation_, call = std::move(call)] {
+            if (generation == generation_) call();
+        });
+    }
+    void arrive(const std::string& name, std::uint32_t host, Arrival arrival) {
+        if (failed_) return end(std::move(arrival.second));
         auto& fence = fences_[name];
         bytes_carried += arrival.first.size();
         if (!fence.emplace(host, std::move(arrival)).second) std::terminate();
@@ -103,20 +138,20 @@ private:
         std::vector<std::string> parts;
         for (const auto& [from, arrived] : complete) parts.push_back(arrived.first);
         for (const auto& [to, arrived] : complete)
-            asio::post(io_, [parts, done = arrived.second] { done(parts); });
+            later([parts, done = arrived.second] { done(parts); });
     }
     void end(MpiNetwork::Fenced done) {
-        asio::post(io_, [why = failed_, done = std::move(done)] { done(fail_with(why)); });
-    }
-    static Result<std::vector<std::string>> fail_with(const std::string& why) {
-        return dtrun::fail(Errc::closed, "{}", why);
+        later([why = *failed_, done = std::move(done)] {
+            done(dtrun::fail(Errc::closed, "{}", why));
+        });
     }
 
     asio::io_context& io_;
     LocalStore store_;
     std::vector<std::unique_ptr<Network>> networks_;
-    std::map<std::string, std::map<std::size_t, Arrival>> fences_;  ///< by name and host
-    std::string failed_;
+    std::map<std::string, std::map<std::uint32_t, Arrival>> fences_;  ///< by name and host
+    std::optional<std::string> failed_;
+    std::uint64_t generation_ = 0;
 };
 
 /// A world of hosts with so many ranks each, as seen from one of them.
@@ -136,6 +171,15 @@ inline MpiWorld mpi_world(const std::vector<std::uint32_t>& sizes, std::uint32_t
     }
     world.rank_map = rank_map(world.node_of_rank);
     return world;
+}
+
+/// Of the word for it, as a program is told.
+inline std::optional<MpiMode> mode_of(std::string_view name) {
+    if (name == "auto") return MpiMode::automatic;
+    if (name == "pmix") return MpiMode::pmix;
+    if (name == "pmi1") return MpiMode::pmi1;
+    if (name == "pmi2") return MpiMode::pmi2;
+    return {};
 }
 
 /// Hosts in one process, each with its server of PMI.

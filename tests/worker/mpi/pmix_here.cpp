@@ -41,14 +41,6 @@ struct Options {
     std::vector<std::string> program;
 };
 
-std::optional<MpiMode> mode_of(std::string_view name) {
-    if (name == "auto") return MpiMode::automatic;
-    if (name == "pmix") return MpiMode::pmix;
-    if (name == "pmi1") return MpiMode::pmi1;
-    if (name == "pmi2") return MpiMode::pmi2;
-    return {};
-}
-
 bool read_number(const std::string& word, int& number) {
     const auto read = to_int(word, 1, 10'000);
     if (read) number = static_cast<int>(*read);

@@ -8,115 +8,13 @@
 
 #include <unistd.h>
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
-#include <optional>
 
 namespace dtrun {
 
 using namespace mpi;
-
-/// The networks of hosts that are all in this process, with mail.
-///
-/// Thread: the executor's.
-class PmixNetworks {
-public:
-    PmixNetworks(asio::io_context& io, std::size_t hosts) : io_(io), store_(io.get_executor()) {
-        for (std::uint32_t host = 0; host < hosts; ++host)
-            networks_.push_back(std::make_unique<Network>(*this, host));
-    }
-
-    MpiNetwork& of(std::size_t host) { return *networks_[host]; }
-    LocalStore& store() { return store_; }
-
-    /// A rank has ended: so do all fences, those to come too.
-    void fail(std::string why) {
-        failed_ = std::move(why);
-        for (auto& [name, fence] : std::exchange(fences_, {}))
-            for (auto& [host, arrival] : fence) end(std::move(arrival.second));
-    }
-    /// Another generation.
-    void begin() {
-        ++generation_;
-        fences_.clear();
-        failed_.reset();
-        for (const auto& network : networks_) network->begin();
-    }
-
-    std::size_t fences_passed = 0;
-    std::size_t mails = 0;
-
-private:
-    using Arrival = std::pair<std::string, MpiNetwork::Fenced>;
-
-    class Network final : public MpiNetwork {
-    public:
-        Network(PmixNetworks& all, std::uint32_t host) : all_(all), host_(host) {}
-        void fence(std::string_view name, std::string bytes, Fenced done) override {
-            all_.arrive(std::string(name), host_, {std::move(bytes), std::move(done)});
-        }
-        void mail(std::uint32_t node_rank, std::string bytes) override {
-            ++all_.mails;
-            all_.later([to = all_.networks_.at(node_rank).get(), bytes = std::move(bytes)] {
-                to->arrived_.push_back(bytes);
-                to->deliver();
-            });
-        }
-        void open_mail(std::function<void(std::string)> take) override {
-            take_ = std::move(take);
-            all_.later([this] { deliver(); });
-        }
-        JobStore& store() override { return all_.store_; }
-        void begin() {
-            take_ = nullptr;
-            arrived_.clear();
-        }
-
-    private:
-        void deliver() {
-            for (; take_ && !arrived_.empty(); arrived_.pop_front()) take_(arrived_.front());
-        }
-
-        PmixNetworks& all_;
-        std::uint32_t host_;
-        std::function<void(std::string)> take_;
-        std::deque<std::string> arrived_;
-    };
-
-    /// As long as the generation lasts.
-    void later(std::function<void()> call) {
-        asio::post(io_, [this, generation = generation_, call = std::move(call)] {
-            if (generation == generation_) call();
-        });
-    }
-    void arrive(const std::string& name, std::uint32_t host, Arrival arrival) {
-        if (failed_) return end(std::move(arrival.second));
-        auto& fence = fences_[name];
-        if (!fence.emplace(host, std::move(arrival)).second) std::terminate();
-        if (fence.size() < networks_.size()) return;
-        ++fences_passed;
-        const auto complete = std::exchange(fence, {});
-        fences_.erase(name);
-        std::vector<std::string> parts;
-        for (const auto& [from, arrived] : complete) parts.push_back(arrived.first);
-        for (const auto& [to, arrived] : complete)
-            later([parts, done = arrived.second] { done(parts); });
-    }
-    void end(MpiNetwork::Fenced done) {
-        later([why = *failed_, done = std::move(done)] {
-            done(dtrun::fail(Errc::closed, "{}", why));
-        });
-    }
-
-    asio::io_context& io_;
-    LocalStore store_;
-    std::vector<std::unique_ptr<Network>> networks_;
-    std::map<std::string, std::map<std::uint32_t, Arrival>> fences_;  ///< by name and host
-    std::optional<std::string> failed_;
-    std::uint64_t generation_ = 0;
-};
 
 /// The environment of this process.
 inline std::map<std::string, std::string, std::less<>> environment_here() {
@@ -195,7 +93,7 @@ public:
     std::size_t size() const { return sizes_.size(); }
     const std::string& directory(std::size_t host) const { return directories_[host]->path(); }
     PmixServer& server(std::size_t host) { return *servers_[host]; }
-    PmixNetworks& networks() { return networks_; }
+    MpiNetworks& networks() { return networks_; }
     MpiWorld world(std::uint32_t host) const { return mpi_world(sizes_, host); }
 
     RecordedMpi mpi;
@@ -204,7 +102,7 @@ public:
 private:
     asio::io_context& io_;
     std::vector<std::uint32_t> sizes_;
-    PmixNetworks networks_;
+    MpiNetworks networks_;
     std::vector<std::unique_ptr<TempDir>> directories_, past_directories_;
     std::vector<std::unique_ptr<PmixServer>> servers_;
 };
