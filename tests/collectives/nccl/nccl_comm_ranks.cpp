@@ -1,23 +1,17 @@
 // A rank with arrays on a GPU, with what users have: <dtrun/communicator.h>. The libraries for the
 // GPU are those of the environment. Prints "ok", or what went wrong.
+#include "tests/collectives/support/sums.h"
+
 #include <dtrun/communicator.h>
 
 #include <dlfcn.h>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <stdexcept>
 
 namespace {
 
 using namespace dtrun;
-
-void require(bool condition, const char* what) {
-    if (!condition) throw std::runtime_error(std::string("not so: ") + what);
-}
-
-#define REQUIRE(condition) require(static_cast<bool>(condition), #condition)
 
 /// The CUDA runtime, as far as it is needed here.
 struct Runtime {
@@ -71,28 +65,6 @@ private:
     std::size_t count_;
     float* data_ = nullptr;
 };
-
-std::vector<float> numbers(std::size_t count, std::uint32_t rank) {
-    std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i)
-        values[i] = std::sin(static_cast<float>(i + 1) * (static_cast<float>(rank) + 0.5F));
-    return values;
-}
-
-double relative_error(const std::vector<float>& values, std::uint32_t ranks) {
-    double wrong = 0;
-    double all = 0;
-    std::vector<double> sums(values.size());
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-        const auto part = numbers(values.size(), rank);
-        for (std::size_t i = 0; i < values.size(); ++i) sums[i] += static_cast<double>(part[i]);
-    }
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        wrong += std::pow(static_cast<double>(values[i]) - sums[i], 2);
-        all += sums[i] * sums[i];
-    }
-    return std::sqrt(wrong / all);
-}
 
 void same_bits_everywhere(Communicator& comm, const Runtime& gpu, const Floats& values) {
     const Floats all(gpu, std::vector<float>(values.count() * comm.size()));
