@@ -6,13 +6,13 @@ namespace dtrun {
 
 Handshake::Handshake(const JobId& job, const Secret& secret, HandshakeTerms terms)
     : is_server_(false), terms_(terms), job_(job), secret_(secret) {
-    client_ = encode_hello(ClientHello{kProtocolVersion, terms_.flags, job, terms_.nonce});
+    client_ = encode_hello(ClientHello{terms_.versions.newest, terms_.flags, job, terms_.nonce});
     say(client_);
 }
 
 Handshake::Handshake(SecretOf secret_of, HandshakeTerms terms)
     : is_server_(true), secret_of_(std::move(secret_of)), terms_(terms) {
-    server_ = encode_hello(ServerHello{kProtocolVersion, terms_.flags, terms_.nonce});
+    server_ = encode_hello(ServerHello{terms_.versions.newest, terms_.flags, terms_.nonce});
 }
 
 void Handshake::say(std::span<const std::uint8_t> record) {
@@ -37,9 +37,9 @@ Result<void> Handshake::come(std::size_t bytes) {
 }
 
 Result<void> Handshake::compare(std::uint16_t version, std::uint16_t flags) const {
-    if (version != kProtocolVersion)
+    if (!terms_.versions.knows(version))
         return fail(Errc::denied, "{} speaks protocol {}, this is {}", terms_.words.other, version,
-                    kProtocolVersion);
+                    terms_.versions.newest);
     if (flags != terms_.flags)
         return fail(Errc::denied, "{} wants {}{}", terms_.words.other,
                     flags != 0 ? "an encrypted connection" : "a connection without encryption",

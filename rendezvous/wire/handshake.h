@@ -26,6 +26,7 @@ struct HandshakeTerms {
     std::uint16_t flags = 0;       ///< both sides need the same
     Nonce nonce = random_nonce();  ///< with kFlagEncrypt the public key of an exchange
     HandshakeWords words{};
+    ProtocolVersions versions{};
 };
 
 /// One side of the handshake of handshake_records.h, without input or output: take_output() is to be sent whenever

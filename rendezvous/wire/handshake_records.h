@@ -28,6 +28,15 @@ namespace dtrun {
 // refuse replays; version and flags are under the proofs, so that a downgrade is refused too. Flag 1
 // asks for encryption: the nonces are X25519 public keys then.
 
+/// Versions of the protocol that a side speaks. Two sides speak the lower of their newest ones, so each needs to
+/// know only whether the other's is too old for it (docs/VERSIONS.md).
+struct ProtocolVersions {
+    std::uint16_t newest = kProtocolVersion;
+    std::uint16_t oldest = kProtocolVersion;  ///< from version 4 on: the one before the newest
+
+    constexpr bool knows(std::uint16_t others_newest) const { return others_newest >= oldest; }
+};
+
 using Nonce = std::array<std::uint8_t, 32>;
 
 inline constexpr std::uint16_t kFlagEncrypt = 1;

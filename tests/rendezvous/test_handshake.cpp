@@ -54,12 +54,15 @@ asio::awaitable<Result<void>> as_server(tcp::socket& socket, const Secret& secre
 struct Sides {
     const JobId job = random_job_id();
     const Secret secret = Secret::random();
-    Handshake client{job, secret};
-    Handshake server{server_of(job, secret)};
+    ProtocolVersions clients{}, servers{};
+    Handshake client{job, secret, {.versions = clients}};
+    Handshake server{server_of(job, secret, servers)};
 
-    static Handshake server_of(const JobId& job, const Secret& secret) {
+    static Handshake server_of(const JobId& job, const Secret& secret,
+                               ProtocolVersions versions = {}) {
         return Handshake(
-            [=](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; });
+            [=](const JobId& id) { return id == job ? std::optional(secret) : std::nullopt; },
+            {.versions = versions});
     }
 };
 
@@ -284,6 +287,17 @@ TEST_CASE("a client of an earlier version learns from the server which version i
     REQUIRE(answer.size() == 72);  // as much as it waits for
     CHECK(answer.substr(0, 6) == std::string("dtrn\0\3", 6));
     CHECK(answer.substr(40) == std::string(32, '\0'));
+}
+
+TEST_CASE("sides of neighbouring versions meet, and those too far apart say so", "[handshake]") {
+    const auto met = [](ProtocolVersions clients, ProtocolVersions servers) {
+        Sides sides{.clients = clients, .servers = servers};
+        return meet(sides, [](int, Bytes&) {});
+    };
+    CHECK(met({.newest = 8, .oldest = 7}, {.newest = 7, .oldest = 6}));
+    CHECK(met({.newest = 7, .oldest = 6}, {.newest = 8, .oldest = 7}));
+    CHECK_FALSE(met({.newest = 9, .oldest = 8}, {.newest = 7, .oldest = 6}));
+    CHECK_FALSE(met({.newest = 7, .oldest = 6}, {.newest = 9, .oldest = 8}));
 }
 
 TEST_CASE("encryption is had by both sides or by none", "[handshake]") {

@@ -1,4 +1,11 @@
+#include "rendezvous/wire/control_messages.h"
+#include "rendezvous/wire/doctor_messages.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/look_messages.h"
+#include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/modes.h"
+#include "rendezvous/wire/msgpack.h"
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/request.h"
@@ -9,7 +16,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <new>
+#include <sstream>
 #include <string>
 
 namespace {
@@ -60,6 +69,31 @@ std::vector<std::string> documented(std::string_view heads) {
     return rows;
 }
 
+std::string_view type_of(std::uint8_t first) {
+    if (first == 0xc0) return "nil";
+    if (first == 0xc2 || first == 0xc3) return "bool";
+    if ((first & 0xf0) == 0x80 || first == 0xde || first == 0xdf) return "map";
+    if ((first & 0xf0) == 0x90 || first == 0xdc || first == 0xdd) return "array";
+    if ((first & 0xe0) == 0xa0 || (first >= 0xc4 && first <= 0xc6) ||
+        (first >= 0xd9 && first <= 0xdb))
+        return "bytes";
+    return "number";
+}
+
+/// The fields of a message, each with the type of its value.
+template <class M>
+std::map<std::string, std::string_view> fields_of(const M& message) {
+    const Bytes frame = encode(message);
+    std::map<std::string, std::string_view> fields;
+    PackReader in(payload_of(frame));
+    for (std::uint32_t left = in.map(); left > 0; --left) {
+        const std::string_view name = in.str();
+        fields.emplace(name, type_of(static_cast<std::uint8_t>(*name.end())));
+        in.skip();
+    }
+    return fields;
+}
+
 template <class M>
 Result<M> through_wire(const M& message) {
     const Bytes frame = encode(message);
@@ -97,6 +131,30 @@ TEST_CASE("docs/PROTOCOL.md has the frames of messages.def, and no others", "[me
 #include "rendezvous/wire/messages.def"
     };
     CHECK(documented("| type | name |") == listed);
+}
+
+// Of messages between what may be of different builds: docs/VERSIONS.md.
+TEST_CASE("messages have all fields that version 3 of the protocol has", "[messages]") {
+    std::map<std::string, std::map<std::string, std::string_view>> today;
+#define DTRUN_FRAME(...)
+#define DTRUN_MESSAGE(name, number, Message, ...) today[#name] = fields_of(Message{});
+#include "rendezvous/wire/messages.def"
+    std::ifstream file(DTRUN_SOURCE_DIR "/tests/rendezvous/protocol_3.txt");
+    int lines = 0;
+    for (std::string line; std::getline(file, line); ++lines) {
+        std::istringstream words(line);
+        std::string message;
+        words >> message;
+        for (std::string word; words >> word;) {
+            CAPTURE(message, word);
+            const std::size_t colon = word.find(':');
+            const auto field = today[message].find(word.substr(0, colon));
+            REQUIRE(field != today[message].end());
+            const std::string was = word.substr(colon + 1);
+            CHECK((was == field->second || was == "nil" || field->second == "nil"));
+        }
+    }
+    CHECK(lines > 30);
 }
 
 TEST_CASE("docs/PROTOCOL.md has the operations of operations.def, and no others", "[messages]") {

@@ -10,6 +10,9 @@ if [ "$exported" != "$declared" ]; then
     echo "declared:"; echo "$declared"
     exit 1
 fi
+# What programs of an earlier .so.0 call is still there (docs/VERSIONS.md).
+gone=$(echo "$exported" | comm -13 - "$(dirname "$0")/exports_0.txt")
+[ -z "$gone" ] || { echo "gone: $gone"; exit 1; }
 # Every operation has its number in the header.
 for row in $(sed -nE 's/^DTRUN_[A-Z_]*OPERATION\(\w+, ([0-9]+), "(\w+)".*/\2=\1/p' \
                  "$(dirname "$header")/../../rendezvous/wire/operations.def" | grep -v '^store='); do

@@ -5,7 +5,7 @@
 #include "base/loop/accept.h"
 #include "rendezvous/links/refuse.h"
 #include "rendezvous/wire/exchange_messages.h"
-#include "rendezvous/wire/message.h"
+#include "rendezvous/wire/handshake_records.h"
 #include "rendezvous/wire/relayed.h"
 #include "rendezvous/wire/start_messages.h"
 
@@ -216,7 +216,7 @@ Result<void> Connections::first_frame(Peer& peer, const FrameView& frame) {
     if (frame.type != FrameType::hello || !hello)
         return fail(Errc::invalid_input, "a rank's first frame is hello");
     Result<std::optional<Welcome>> answer;
-    if (hello->protocol == kProtocolVersion)
+    if (ProtocolVersions{}.knows(hello->protocol))
         answer = for_ranks_.greet(peer.id, *hello);
     else
         answer = fail(Errc::denied, "it speaks protocol {}, this is {}", hello->protocol,

@@ -59,7 +59,7 @@ Outcome<std::string> StepKey::make_greeting() {
 Outcome<std::size_t> StepKey::credential_bytes(std::string_view greeting) {
     const auto preamble = decode_preamble(as_bytes(greeting));
     if (!preamble) return failure(DTRUN_REFUSED, "it does not speak dtrun's protocol");
-    if (preamble->version != kProtocolVersion)
+    if (!ProtocolVersions{}.knows(preamble->version))
         return failure(DTRUN_REFUSED, "it speaks another version of dtrun's protocol");
     const std::size_t bytes = preamble->flags;
     if (bytes > kCredentialBytesMax) return failure(DTRUN_REFUSED, "it is no rank of a step");

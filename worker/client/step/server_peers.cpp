@@ -1,4 +1,5 @@
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/handshake_records.h"
 #include "rendezvous/wire/member_messages.h"
 #include "worker/client/step/server.h"
 
@@ -35,7 +36,7 @@ Result<void> StepServer::on_hello(StepPeer& peer, const FrameView& frame) {
     const auto hello = decode<Hello>(frame.payload);
     if (frame.type != FrameType::hello || !hello)
         return fail(Errc::invalid_input, "a rank's first frame is hello");
-    if (hello->protocol != kProtocolVersion)
+    if (!ProtocolVersions{}.knows(hello->protocol))
         return refuse(
             peer,
             fmt::format("it speaks protocol {}, rank 0 {}", hello->protocol, kProtocolVersion),
