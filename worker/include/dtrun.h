@@ -258,7 +258,7 @@ DTRUN_API int dtrun_count(dtrun_worker* worker, uint64_t* count);
 /* ---- without a thread for each wait ----------------------------------------------------------- */
 
 /* Each function of the store above as a request, which does not wait: DTRUN_OP_GET is dtrun_get(). */
-typedef enum dtrun_operation {
+typedef enum dtrun_store_operation {
     DTRUN_OP_SET = 1,
     DTRUN_OP_GET = 2,
     DTRUN_OP_WAIT = 3,
@@ -275,12 +275,12 @@ typedef enum dtrun_operation {
     DTRUN_OP_LENGTH = 14,
     DTRUN_OP_WATCH = 15,
     DTRUN_OP_COUNT = 16
-} dtrun_operation;
+} dtrun_store_operation;
 
 /* What is asked: what the function of that operation takes, and nothing else; the rest is zero. */
 typedef struct dtrun_submission {
     size_t size;             /* sizeof(dtrun_submission) */
-    int operation;           /* dtrun_operation */
+    int operation;           /* dtrun_store_operation */
     int more;                /* 1: others follow at once. It may be sent with them, or by
                                 dtrun_complete(), by one system call for many. 0: now */
     const dtrun_view* keys;  /* the key, the prefix, or several keys */
