@@ -1,6 +1,8 @@
 #include "collectives/algorithms/compressed.h"
+#include "tests/collectives/support/formats.h"
 #include "tests/collectives/support/local_group.h"
 #include "tests/collectives/support/thread_ranks.h"
+#include "tests/support/catch.h"
 
 #include <cmath>
 #include <cstring>
@@ -16,31 +18,6 @@ using Values = std::vector<float>;
 
 /// Small, so that a few thousand values are many chunks.
 constexpr CompressedAllreduce::StepSizes kSmallSteps{.step_bytes = 1024, .message_bytes_min = 512};
-
-constexpr Format kFormats[] = {
-#define DTRUN_FORMAT(format, ...) Format::format,
-#include "collectives/codec/formats.def"
-#include "tests/support/catch.h"
-#undef DTRUN_FORMAT
-};
-
-/// The relative error that two roundings may cost: of numbers from N(0, 1), with a scale for each
-/// block of 256 where the format has one.
-double bound(Format format) {
-    switch (format) {
-        case Format::f16:
-            return 5e-4;
-        case Format::bf16:
-            return 4e-3;
-        case Format::int8:
-            return 1.2e-2;
-        case Format::e4m3:
-        case Format::e4m3_unscaled:
-            return 4.5e-2;
-        default:
-            return 9e-2;
-    }
-}
 
 std::vector<Values> gaussian(std::uint32_t size, std::size_t count, unsigned seed = 1) {
     std::mt19937 random(seed);
@@ -112,7 +89,7 @@ TEST_CASE("a compressed allreduce is as right as its format allows, and the same
         for (const std::size_t count : {0, 1, 255, 256, 257, 20'011}) {
             const std::vector<Values> in = gaussian(size, count);
             const std::vector<double> sum = sum_of(in);
-            for (const Format format : kFormats) {
+            for (const Format format : kAllFormats) {
                 INFO(size << " ranks, " << count << " values, " << name_of(format));
                 ++turn;
                 Setting setting{.compression = {.format = format}, .in_place = turn % 2 == 0};
@@ -289,7 +266,7 @@ TEST_CASE("numbers that are not finite are seen on every rank", "[collectives][c
     constexpr std::size_t kBad = 1000;
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-        for (const Format format : kFormats)
+        for (const Format format : kAllFormats)
             for (const std::uint32_t owner : {0u, 1u, 2u}) {
                 INFO(name_of(format) << ", " << bad << " on rank " << owner);
                 std::vector<Values> in = gaussian(3, 3000);

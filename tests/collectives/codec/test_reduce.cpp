@@ -57,21 +57,8 @@ bool equal(const SmallFloat& small, std::uint16_t code, float expected) {
     return code == small.nearest(static_cast<double>(expected), false);
 }
 
-bool right(DType type, Reduce reduce, const Bytes& out, const Bytes& a, const Bytes& b,
-           std::size_t i) {
-    const auto words = [&](const SmallFloat& small) {
-        const auto x = static_cast<float>(small.value(at<std::uint16_t>(a, i)));
-        const auto y = static_cast<float>(small.value(at<std::uint16_t>(b, i)));
-        return equal(small, at<std::uint16_t>(out, i), combined(x, y, reduce));
-    };
-    const auto floats = [&]<class T>(T) {
-        const T expected = combined(at<T>(a, i), at<T>(b, i), reduce);
-        const T found = at<T>(out, i);
-        return found == expected || (std::isnan(found) && std::isnan(expected));
-    };
-    const auto integers = [&]<class T>(T) {
-        return at<T>(out, i) == wrapped(at<T>(a, i), at<T>(b, i), reduce);
-    };
+/// The check of the type's kind; `floats` and `integers` are given a value of the type.
+bool by_type(DType type, const auto& floats, const auto& words, const auto& integers) {
     switch (type) {
         case DType::f32:
             return floats(float());
@@ -91,6 +78,24 @@ bool right(DType type, Reduce reduce, const Bytes& out, const Bytes& a, const By
             return integers(std::int64_t());
     }
     return false;
+}
+
+bool right(DType type, Reduce reduce, const Bytes& out, const Bytes& a, const Bytes& b,
+           std::size_t i) {
+    const auto words = [&](const SmallFloat& small) {
+        const auto x = static_cast<float>(small.value(at<std::uint16_t>(a, i)));
+        const auto y = static_cast<float>(small.value(at<std::uint16_t>(b, i)));
+        return equal(small, at<std::uint16_t>(out, i), combined(x, y, reduce));
+    };
+    const auto floats = [&]<class T>(T) {
+        const T expected = combined(at<T>(a, i), at<T>(b, i), reduce);
+        const T found = at<T>(out, i);
+        return found == expected || (std::isnan(found) && std::isnan(expected));
+    };
+    const auto integers = [&]<class T>(T) {
+        return at<T>(out, i) == wrapped(at<T>(a, i), at<T>(b, i), reduce);
+    };
+    return by_type(type, floats, words, integers);
 }
 
 /// Any bits for integers and for every eighth block of floats; else floats that are near 1.
@@ -182,25 +187,7 @@ bool divided(DType type, const Bytes& out, const Bytes& in, std::size_t i, std::
     const auto integers = [&]<class T>(T) {
         return at<T>(out, i) == static_cast<T>(at<T>(in, i) / static_cast<std::int64_t>(by));
     };
-    switch (type) {
-        case DType::f32:
-            return floats(float());
-        case DType::f64:
-            return floats(double());
-        case DType::f16:
-            return words(kHalf);
-        case DType::bf16:
-            return words(kBFloat16);
-        case DType::i8:
-            return integers(std::int8_t());
-        case DType::u8:
-            return integers(std::uint8_t());
-        case DType::i32:
-            return integers(std::int32_t());
-        case DType::i64:
-            return integers(std::int64_t());
-    }
-    return false;
+    return by_type(type, floats, words, integers);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "collectives/algorithms/compressed.h"
 #include "tests/collectives/nccl/fake_fixture.h"
+#include "tests/collectives/support/formats.h"
 #include "tests/collectives/support/local_group.h"
 
 #include <cmath>
@@ -11,29 +12,6 @@ namespace dtrun::collectives::nccl {
 namespace {
 
 using Values = std::vector<float>;
-
-constexpr Format kFormats[] = {
-#define DTRUN_FORMAT(format, ...) Format::format,
-#include "collectives/codec/formats.def"
-#undef DTRUN_FORMAT
-};
-
-/// The relative error that two roundings may cost: of numbers from N(0, 1).
-double bound(Format format) {
-    switch (format) {
-        case Format::f16:
-            return 5e-4;
-        case Format::bf16:
-            return 4e-3;
-        case Format::int8:
-            return 1.2e-2;
-        case Format::e4m3:
-        case Format::e4m3_unscaled:
-            return 4.5e-2;
-        default:
-            return 9e-2;
-    }
-}
 
 Values gaussian(std::size_t count, unsigned seed) {
     std::mt19937 random(seed);
@@ -189,7 +167,7 @@ TEST_CASE("a compressed allreduce on GPUs has the bits of that on CPUs", "[nccl]
         for (const bool rounds : {false, true}) {
             std::vector<Case> cases;
             for (const std::size_t count : {0, 1, 255, 256, 257, 1'025, 9'011})
-                for (const Format format : kFormats) {
+                for (const Format format : kAllFormats) {
                     const std::size_t turn = cases.size() + size;
                     cases.push_back({.counts = {count},
                                      .format = format,
@@ -235,7 +213,7 @@ TEST_CASE("rounded at random, all GPUs have the same bits, and others in the nex
           "[nccl][compressed]") {
     constexpr std::uint32_t kSize = 3;
     std::vector<Case> cases;
-    for (const Format format : kFormats)
+    for (const Format format : kAllFormats)
         for (const std::uint64_t call : {1, 1, 2})
             cases.push_back({.counts = {9'011},
                              .format = format,
