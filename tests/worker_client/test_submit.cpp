@@ -11,6 +11,7 @@
 #include <atomic>
 #include <csignal>
 #include <deque>
+#include <set>
 
 namespace dtrun::testing {
 namespace {
@@ -178,6 +179,38 @@ TEST_CASE("sixty-four pops wait, and one thread fills their queue and has all it
     }
     CHECK(items.size() == 63);
     CHECK(worker.length("q") == 0);
+}
+
+TEST_CASE("a C++ program's functions are called with what they have waited for",
+          "[client][submit]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    std::vector<std::string> said;
+    worker.submit({DTRUN_OP_GET, {"key"}}, [&](const Answer& answer) {
+        said.push_back("got " + answer.value.value());
+        worker.submit({DTRUN_OP_COUNT},
+                      [&](const Answer& count) { said.push_back(std::to_string(count.number)); });
+    });
+    CHECK(worker.poll(10ms) == 0);
+    Worker shared = worker.share();
+    shared.submit({DTRUN_OP_SET, {"key"}, {"value"}},
+                  [&](const Answer& answer) { said.push_back(answer ? "set" : "not set"); });
+    while (said.size() < 3) CHECK(worker.poll() <= 3);
+    CHECK(std::set<std::string>(said.begin(), said.end()) ==
+          std::set<std::string>{"set", "got value", "1"});
+    const std::uint64_t id = worker.submit(
+        {DTRUN_OP_POP, {"q"}}, [&](const Answer& answer) { said.push_back(answer.error->what()); });
+    CHECK(worker.cancel(id));
+    CHECK(worker.poll(forever) == 1);
+    CHECK(said.back() == "pop(\"q\"): cancelled");
+    CHECK_FALSE(worker.cancel(id));
+    CHECK(code_of([&] { worker.submit({DTRUN_OP_GET}, {}); }) == DTRUN_INVALID);
+    const auto kept = std::make_shared<int>(1);
+    worker.submit({DTRUN_OP_POP, {"q"}}, [kept](const Answer&) {});
+    worker.submit({DTRUN_OP_GET, {"none"}}, [kept](const Answer&) {});
+    { const Worker ends = std::move(shared); }
+    { const Worker ends = std::move(worker); }
+    CHECK(kept.use_count() == 1);
 }
 
 TEST_CASE("an item is popped or left, however a cancel and a push meet", "[client][submit]") {

@@ -1,29 +1,34 @@
 /// dtrun's embedded client for C++17: <dtrun.h> with strings, exceptions and a destructor. Header
 /// only; link with dtrun::dtrun (CMake) or `pkg-config --libs dtrun`.
+///
+/// Built without exceptions (-fno-exceptions) the same functions return a Result, which is a value or an Error.
 #pragma once
 
 #include <dtrun.h>
-
-#if !defined(__cpp_exceptions)
-#error \
-    "<dtrun/worker.h> throws: build with exceptions, or use <dtrun.h>, whose functions return codes"
-#endif
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace dtrun {
+#if defined(__cpp_exceptions)
 inline namespace v0 {
+#else
+inline namespace v0_without_exceptions {  // another type: both may be linked into one program
+#endif
 
 /// How long a call may wait: std::nullopt (forever) or milliseconds, 0 or less for "not at all".
 using Timeout = std::optional<std::chrono::milliseconds>;
@@ -39,7 +44,7 @@ inline const std::error_category& error_category() noexcept {
     return category;
 }
 
-/// What every function here throws. `what()` is ready to be shown.
+/// What every function here throws, or returns in its Result. `what()` is ready to be shown.
 class Error : public std::system_error {
 public:
     Error(int code, const char* text)
@@ -53,6 +58,69 @@ public:
 private:
     std::shared_ptr<const std::string> text_;  ///< the code's name does not hang behind it
 };
+
+#if defined(__cpp_exceptions)
+
+/// What a function returns that throws an Error if it fails.
+template <class T>
+using Returned = T;
+
+/// What make() makes, unless the code is a failure's.
+template <class Make>
+auto returned(int code, Make make) -> decltype(make()) {
+    if (code != DTRUN_OK) throw Error(code, dtrun_error_text());
+    return make();
+}
+
+#else
+
+/// A value, or an Error where there is none.
+template <class T>
+class [[nodiscard]] Result {
+public:
+    Result(T value) : value_(std::move(value)) {}
+    Result(Error error) : error_(std::move(error)) {}
+    explicit operator bool() const noexcept { return value_.has_value(); }
+    T& operator*() { return *value_; }
+    const T& operator*() const { return *value_; }
+    T* operator->() { return &*value_; }
+    const T* operator->() const { return &*value_; }
+    const Error& error() const { return *error_; }  ///< requires a failure
+
+private:
+    std::optional<T> value_;
+    std::optional<Error> error_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+public:
+    Result() = default;
+    Result(Error error) : error_(std::move(error)) {}
+    explicit operator bool() const noexcept { return !error_; }
+    const Error& error() const { return *error_; }  ///< requires a failure
+
+private:
+    std::optional<Error> error_;
+};
+
+template <class T>
+using Returned = Result<T>;
+
+template <class Make>
+auto returned(int code, Make make) -> Result<decltype(make())> {
+    if (code != DTRUN_OK) return Error(code, dtrun_error_text());
+    if constexpr (std::is_void_v<decltype(make())>)
+        return {};
+    else
+        return make();
+}
+
+#endif
+
+inline Returned<void> returned(int code) {
+    return returned(code, [] {});
+}
 
 /// Something that a rank may want to know; see dtrun_event.
 struct Event {
@@ -77,20 +145,82 @@ struct WorkerOptions {
     int (*interrupted)(void) = nullptr;  ///< asked after signals; non-zero ends the call, CANCELLED
 };
 
+/// What is asked without a wait: what the function of that operation takes, and nothing else. What it views is read
+/// by Worker::submit() only.
+struct Submission {
+    dtrun_store_operation operation{};
+    std::vector<std::string_view> keys{};
+    std::vector<std::string_view> values{};
+    Timeout timeout = forever;  ///< of operations that have one
+    std::optional<std::string_view> expected{};
+    std::string_view after{};
+    std::int64_t delta = 0;
+    std::uint64_t number = 0;  ///< see dtrun_submission
+    bool more = false;         ///< others follow at once, and may be sent with it
+};
+
+/// How a request has ended: with the results that its operation has, or with an error.
+struct Answer {
+    std::optional<Error> error;
+    bool yes = false;
+    std::int64_t number = 0;
+    std::optional<std::string> value;
+    std::vector<std::string> items;
+    explicit operator bool() const noexcept { return !error; }
+};
+
+namespace detail {
+
+/// Functions that wait for their requests' ends.
+class Callbacks {
+public:
+    using Function = std::function<void(Answer)>;
+
+    void* add(Function function) {
+        auto kept = std::make_unique<Function>(std::move(function));
+        void* const key = kept.get();
+        const std::lock_guard<std::mutex> lock(mutex_);
+        functions_.emplace(key, std::move(kept));
+        return key;
+    }
+    Function take(void* key) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = functions_.find(key);
+        if (found == functions_.end()) return {};
+        const std::unique_ptr<Function> kept = std::move(found->second);
+        functions_.erase(found);
+        return std::move(*kept);
+    }
+
+private:
+    std::mutex mutex_;
+    std::unordered_map<void*, std::unique_ptr<Function>> functions_;
+};
+
+}  // namespace detail
+
 /// One process's membership of a job. Any number of threads may be in its functions; <dtrun.h> says
 /// more about each. Moving it while others use it is not allowed.
 ///
 /// It is as large as <dtrun.h>: it has a function for each operation there, and nothing of its own
-/// but the handle, so nothing else belongs here.
+/// but the handle and functions to be called, so nothing else belongs here.
 class Worker {
 public:
+#if defined(__cpp_exceptions)
     /// Finds the launcher and takes this process's place among the ranks.
     /// \throws Error  INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
     explicit Worker(Timeout timeout = forever) : Worker(timeout, false) {}
     /// The same, and rejoin() works in an elastic job: `dtrun::Worker worker(dtrun::elastic)`.
     explicit Worker(Elastic, Timeout timeout = forever) : Worker(timeout, true) {}
     /// The same, as told: `dtrun::Worker worker(options)`.
-    explicit Worker(const WorkerOptions& options) { init(options); }
+    explicit Worker(const WorkerOptions& options) : Worker(make(options)) {}
+#endif
+    /// The same, where a constructor could not say that it has failed.
+    static Returned<Worker> make(const WorkerOptions& options = {}) {
+        dtrun_worker* worker = nullptr;
+        return returned(init(options, &worker),
+                        [&] { return Worker(worker, std::make_shared<detail::Callbacks>()); });
+    }
 
     /// Ends the membership before the destructor does. Calls of other threads end with CLOSED, and none
     /// may begin meanwhile; those that follow answer INVALID, as they do after a move.
@@ -99,62 +229,85 @@ public:
         dtrun_finalize(worker_.release(), failure);
     }
     /// A second handle on the same membership, which ends before this one; see dtrun_share().
-    Worker share() {
+    Returned<Worker> share() {
         dtrun_worker* shared = nullptr;
-        check(dtrun_share(handle(), &shared));
-        return Worker(shared);
+        return returned(dtrun_share(handle(), &shared), [&] { return Worker(shared, callbacks_); });
     }
     /// Of the library, such as "0.1.0".
-    static const char* version() noexcept { return dtrun_version(); }
+    static const char* version() noexcept {
+        return dtrun_version();
+    }
 
     // ---- place; DTRUN_UNKNOWN where the launcher does not say ----
 
-    std::string_view launcher() const { return dtrun_launcher(valid()); }
-    std::string_view job() const { return dtrun_job(valid()); }
-    std::string_view host_name() const { return dtrun_host_name(valid()); }
-    std::uint64_t generation() const { return dtrun_generation(valid()); }
-    std::uint32_t rank() const { return dtrun_rank(valid()); }
-    std::uint32_t world_size() const { return dtrun_world_size(valid()); }
-    std::uint32_t local_rank() const { return dtrun_local_rank(valid()); }
-    std::uint32_t local_size() const { return dtrun_local_size(valid()); }
-    std::uint32_t cross_rank() const { return dtrun_cross_rank(valid()); }
-    std::uint32_t cross_size() const { return dtrun_cross_size(valid()); }
-    std::uint32_t node_rank() const { return dtrun_node_rank(valid()); }
-    std::uint32_t node_count() const { return dtrun_node_count(valid()); }
+    std::string_view launcher() const {
+        return dtrun_launcher(valid());
+    }
+    std::string_view job() const {
+        return dtrun_job(valid());
+    }
+    std::string_view host_name() const {
+        return dtrun_host_name(valid());
+    }
+    std::uint64_t generation() const {
+        return dtrun_generation(valid());
+    }
+    std::uint32_t rank() const {
+        return dtrun_rank(valid());
+    }
+    std::uint32_t world_size() const {
+        return dtrun_world_size(valid());
+    }
+    std::uint32_t local_rank() const {
+        return dtrun_local_rank(valid());
+    }
+    std::uint32_t local_size() const {
+        return dtrun_local_size(valid());
+    }
+    std::uint32_t cross_rank() const {
+        return dtrun_cross_rank(valid());
+    }
+    std::uint32_t cross_size() const {
+        return dtrun_cross_size(valid());
+    }
+    std::uint32_t node_rank() const {
+        return dtrun_node_rank(valid());
+    }
+    std::uint32_t node_count() const {
+        return dtrun_node_count(valid());
+    }
 
     // ---- store ----
 
-    void set(std::string_view key, std::string_view value) {
-        check(dtrun_set(handle(), view(key), view(value)));
+    Returned<void> set(std::string_view key, std::string_view value) {
+        return returned(dtrun_set(handle(), view(key), view(value)));
     }
 
     /// The value, once it exists. \throws Error  TIMED_OUT, NOT_FOUND (timeout 0)
-    std::string get(std::string_view key, Timeout timeout = forever) {
+    Returned<std::string> get(std::string_view key, Timeout timeout = forever) {
         dtrun_bytes value{};
-        check(dtrun_get(handle(), view(key), ms(timeout), &value));
-        return take(value);
+        return returned(dtrun_get(handle(), view(key), ms(timeout), &value),
+                        [&] { return take(value); });
     }
 
     /// The value if it exists now.
-    std::optional<std::string> find(std::string_view key) {
+    Returned<std::optional<std::string>> find(std::string_view key) {
         dtrun_bytes value{};
         const int code = dtrun_get(handle(), view(key), 0, &value);
-        if (code == DTRUN_NOT_FOUND) return std::nullopt;
-        check(code);
-        return take(value);
+        return returned(code == DTRUN_NOT_FOUND ? DTRUN_OK : code,
+                        [&] { return take_optional(value); });
     }
 
     /// Returns once all keys exist. \throws Error  TIMED_OUT
-    void wait(const std::vector<std::string_view>& keys, Timeout timeout = forever) {
+    Returned<void> wait(const std::vector<std::string_view>& keys, Timeout timeout = forever) {
         const auto all = views(keys);
-        check(dtrun_wait(handle(), all.data(), all.size(), ms(timeout)));
+        return returned(dtrun_wait(handle(), all.data(), all.size(), ms(timeout)));
     }
 
     /// The sum; a missing key counts as 0. \throws Error  WRONG_TYPE
-    std::int64_t add(std::string_view key, std::int64_t delta) {
+    Returned<std::int64_t> add(std::string_view key, std::int64_t delta) {
         std::int64_t sum = 0;
-        check(dtrun_add(handle(), view(key), delta, &sum));
-        return sum;
+        return returned(dtrun_add(handle(), view(key), delta, &sum), [&] { return sum; });
     }
 
     struct Compared {
@@ -162,56 +315,57 @@ public:
         std::optional<std::string> now;  ///< the value after the call
     };
     /// \param expected  std::nullopt: "missing"
-    Compared compare_set(std::string_view key, std::optional<std::string_view> expected,
-                         std::string_view desired) {
+    Returned<Compared> compare_set(std::string_view key, std::optional<std::string_view> expected,
+                                   std::string_view desired) {
         const dtrun_view old = view(expected.value_or(std::string_view()));
         int was_set = 0;
         dtrun_bytes now{};
-        check(dtrun_compare_set(handle(), view(key), expected ? &old : nullptr, view(desired),
-                                &was_set, &now));
-        return {was_set != 0, take_optional(now)};
+        return returned(dtrun_compare_set(handle(), view(key), expected ? &old : nullptr,
+                                          view(desired), &was_set, &now),
+                        [&] {
+                            return Compared{was_set != 0, take_optional(now)};
+                        });
     }
 
     /// \return bytes of the value now
-    std::uint64_t append(std::string_view key, std::string_view value) {
+    Returned<std::uint64_t> append(std::string_view key, std::string_view value) {
         std::uint64_t size = 0;
-        check(dtrun_append(handle(), view(key), view(value), &size));
-        return size;
+        return returned(dtrun_append(handle(), view(key), view(value), &size),
+                        [&] { return size; });
     }
 
     /// Whether all keys exist.
-    bool all_exist(const std::vector<std::string_view>& keys) {
+    Returned<bool> all_exist(const std::vector<std::string_view>& keys) {
         const auto all = views(keys);
         int exist = 0;
-        check(dtrun_check(handle(), all.data(), all.size(), &exist));
-        return exist != 0;
+        return returned(dtrun_check(handle(), all.data(), all.size(), &exist),
+                        [&] { return exist != 0; });
     }
 
     /// \return whether it existed
-    bool erase(std::string_view key) {
+    Returned<bool> erase(std::string_view key) {
         int existed = 0;
-        check(dtrun_erase(handle(), view(key), &existed));
-        return existed != 0;
+        return returned(dtrun_erase(handle(), view(key), &existed), [&] { return existed != 0; });
     }
 
     /// All values in the order of the keys, once all exist. \throws Error  TIMED_OUT, NOT_FOUND
-    std::vector<std::string> multi_get(const std::vector<std::string_view>& keys,
-                                       Timeout timeout = forever) {
+    Returned<std::vector<std::string>> multi_get(const std::vector<std::string_view>& keys,
+                                                 Timeout timeout = forever) {
         const auto all = views(keys);
         dtrun_list values{};
-        check(dtrun_multi_get(handle(), all.data(), all.size(), ms(timeout), &values));
-        return take(values);
+        return returned(dtrun_multi_get(handle(), all.data(), all.size(), ms(timeout), &values),
+                        [&] { return take(values); });
     }
 
     /// All at once.
-    void multi_set(
+    Returned<void> multi_set(
         const std::vector<std::pair<std::string_view, std::string_view>>& keys_and_values) {
         std::vector<dtrun_view> keys, values;
         for (const auto& [key, value] : keys_and_values) {
             keys.push_back(view(key));
             values.push_back(view(value));
         }
-        check(dtrun_multi_set(handle(), keys.data(), values.data(), keys.size()));
+        return returned(dtrun_multi_set(handle(), keys.data(), values.data(), keys.size()));
     }
 
     struct Keys {
@@ -219,32 +373,33 @@ public:
         bool more = false;  ///< there are others behind these
     };
     /// Keys in order that begin with `prefix` and come behind `after`.
-    Keys list_keys(std::string_view prefix, std::string_view after = {},
-                   std::uint32_t limit = 1'000) {
+    Returned<Keys> list_keys(std::string_view prefix, std::string_view after = {},
+                             std::uint32_t limit = 1'000) {
         dtrun_list keys{};
         int more = 0;
-        check(dtrun_list_keys(handle(), view(prefix), view(after), limit, &keys, &more));
-        return {take(keys), more != 0};
+        return returned(dtrun_list_keys(handle(), view(prefix), view(after), limit, &keys, &more),
+                        [&] {
+                            return Keys{take(keys), more != 0};
+                        });
     }
 
     /// \return length of the queue now
-    std::uint64_t push(std::string_view key, std::string_view value) {
+    Returned<std::uint64_t> push(std::string_view key, std::string_view value) {
         std::uint64_t length = 0;
-        check(dtrun_push(handle(), view(key), view(value), &length));
-        return length;
+        return returned(dtrun_push(handle(), view(key), view(value), &length),
+                        [&] { return length; });
     }
 
     /// The oldest value of a queue, once there is one. \throws Error  TIMED_OUT, NOT_FOUND
-    std::string pop(std::string_view key, Timeout timeout = forever) {
+    Returned<std::string> pop(std::string_view key, Timeout timeout = forever) {
         dtrun_bytes value{};
-        check(dtrun_pop(handle(), view(key), ms(timeout), &value));
-        return take(value);
+        return returned(dtrun_pop(handle(), view(key), ms(timeout), &value),
+                        [&] { return take(value); });
     }
 
-    std::uint64_t length(std::string_view key) {
+    Returned<std::uint64_t> length(std::string_view key) {
         std::uint64_t length = 0;
-        check(dtrun_length(handle(), view(key), &length));
-        return length;
+        return returned(dtrun_length(handle(), view(key), &length), [&] { return length; });
     }
 
     struct Watched {
@@ -252,64 +407,124 @@ public:
         std::optional<std::string> value;
     };
     /// Returns once the key's revision is another one. \throws Error  TIMED_OUT
-    Watched watch(std::string_view key, std::uint64_t revision, Timeout timeout = forever) {
+    Returned<Watched> watch(std::string_view key, std::uint64_t revision,
+                            Timeout timeout = forever) {
         dtrun_bytes value{};
-        check(dtrun_watch(handle(), view(key), &revision, ms(timeout), &value));
-        return {revision, take_optional(value)};
+        return returned(dtrun_watch(handle(), view(key), &revision, ms(timeout), &value), [&] {
+            return Watched{revision, take_optional(value)};
+        });
     }
 
     /// Number of keys and queues.
-    std::uint64_t count() {
+    Returned<std::uint64_t> count() {
         std::uint64_t count = 0;
-        check(dtrun_count(handle(), &count));
+        return returned(dtrun_count(handle(), &count), [&] { return count; });
+    }
+
+    // ---- without a thread for each wait ----
+
+    /// Asks, and does not wait: poll() calls `answered` when it has ended, unless the worker is finalized before.
+    /// \return for cancel()
+    Returned<std::uint64_t> submit(const Submission& request,
+                                   std::function<void(Answer)> answered) {
+        const auto keys = views(request.keys), values = views(request.values);
+        const dtrun_view expected = view(request.expected.value_or(std::string_view()));
+        dtrun_submission asked{};
+        asked.size = sizeof asked;
+        asked.operation = request.operation;
+        asked.more = request.more ? 1 : 0;
+        asked.keys = keys.data();
+        asked.key_count = keys.size();
+        asked.values = values.data();
+        asked.value_count = values.size();
+        asked.expected = request.expected ? &expected : nullptr;
+        asked.after = view(request.after);
+        asked.delta = request.delta;
+        asked.number = request.number;
+        asked.timeout_ms = ms(request.timeout);
+        asked.argument = callbacks_ ? callbacks_->add(std::move(answered)) : nullptr;
+        std::uint64_t id = 0;
+        const int code = dtrun_submit(handle(), &asked, &id);
+        if (code != DTRUN_OK && callbacks_) (void)callbacks_->take(asked.argument);
+        return returned(code, [&] { return id; });
+    }
+
+    /// Calls the functions of requests that have ended, in this thread; waits for the first at most that long.
+    /// For all handles of this membership, in which nobody else is to call dtrun_complete().
+    /// \return how many they were; 0: none in time
+    Returned<std::size_t> poll(Timeout timeout = std::chrono::milliseconds(0)) {
+        constexpr std::size_t kAtOnce = 1'000;  // others may want this thread, too
+        std::size_t count = 0;
+        for (; count < kAtOnce; ++count) {
+            dtrun_completion ended{};
+            ended.size = sizeof ended;
+            const int code = dtrun_complete(handle(), count == 0 ? ms(timeout) : 0, &ended);
+            const bool is_end = code == DTRUN_TIMED_OUT || (code != DTRUN_OK && count > 0);
+            if (is_end) break;
+            if (code != DTRUN_OK) return returned(code, [&] { return count; });
+            Answer answer = take(ended);
+            if (const auto answered = callbacks_->take(ended.argument)) answered(std::move(answer));
+        }
         return count;
+    }
+
+    /// Its function is called all the same; see dtrun_cancel(). \return false: it has ended
+    bool cancel(std::uint64_t id) {
+        return dtrun_cancel(handle(), id) == DTRUN_OK;
     }
 
     // ---- all ranks together ----
 
     /// Returns once every rank has called it.
     /// \throws Error  TIMED_OUT, CANCELLED (another rank gave up), STALE, FORKED, NO_LAUNCHER
-    void barrier(std::string_view name, Timeout timeout = forever) {
-        check(dtrun_barrier(handle(), view(name), ms(timeout)));
+    Returned<void> barrier(std::string_view name, Timeout timeout = forever) {
+        return returned(dtrun_barrier(handle(), view(name), ms(timeout)));
     }
 
     /// As barrier(). \return the bytes of all, by rank
-    std::vector<std::string> fence(std::string_view name, std::string_view bytes,
-                                   Timeout timeout = forever) {
+    Returned<std::vector<std::string>> fence(std::string_view name, std::string_view bytes,
+                                             Timeout timeout = forever) {
         dtrun_list all{};
-        check(dtrun_fence(handle(), view(name), view(bytes), ms(timeout), &all));
-        return take(all);
+        return returned(dtrun_fence(handle(), view(name), view(bytes), ms(timeout), &all),
+                        [&] { return take(all); });
     }
 
     /// How far this rank is, for whoever watches.
-    void progress(std::uint64_t step) { check(dtrun_progress(handle(), step)); }
+    Returned<void> progress(std::uint64_t step) {
+        return returned(dtrun_progress(handle(), step));
+    }
 
     // ---- events ----
 
     /// The oldest event that nobody has taken; nothing when the time has passed.
-    std::optional<Event> next_event(Timeout timeout = forever) {
+    Returned<std::optional<Event>> next_event(Timeout timeout = forever) {
         dtrun_event event{};
         const int code = dtrun_next_event(handle(), ms(timeout), &event);
-        if (code == DTRUN_TIMED_OUT) return std::nullopt;
-        check(code);
-        const Block why(event.why);
-        return Event{static_cast<dtrun_event_kind>(event.kind), event.generation,
-                     std::chrono::milliseconds(event.grace_ms), event.why};
+        const bool is_none = code == DTRUN_TIMED_OUT;
+        return returned(is_none ? DTRUN_OK : code, [&]() -> std::optional<Event> {
+            if (is_none) return std::nullopt;
+            const Block why(event.why);
+            return Event{static_cast<dtrun_event_kind>(event.kind), event.generation,
+                         std::chrono::milliseconds(event.grace_ms), event.why};
+        });
     }
 
     /// To be polled for reading: then next_event(0ms) may have one.
-    int event_fd() {
+    Returned<int> event_fd() {
         int fd = -1;
-        check(dtrun_event_fd(handle(), &fd));
-        return fd;
+        return returned(dtrun_event_fd(handle(), &fd), [&] { return fd; });
     }
 
     // ---- generations ----
 
     /// Takes a place in the next generation. \throws Error  TIMED_OUT, REFUSED, CLOSED
-    void rejoin(Timeout timeout = forever) { check(dtrun_rejoin(handle(), ms(timeout))); }
+    Returned<void> rejoin(Timeout timeout = forever) {
+        return returned(dtrun_rejoin(handle(), ms(timeout)));
+    }
 
-    bool can_rejoin() const { return dtrun_can_rejoin(handle()) != 0; }
+    bool can_rejoin() const {
+        return dtrun_can_rejoin(handle()) != 0;
+    }
 
     /// The change that is coming, if one is: a look into memory, for every step of a program.
     std::optional<Change> change() const {
@@ -319,49 +534,62 @@ public:
     }
 
     /// Waits for a change; nothing when the time has passed.
-    std::optional<Change> wait_for_change(Timeout timeout = forever) {
+    Returned<std::optional<Change>> wait_for_change(Timeout timeout = forever) {
         Change change{};
         const int code = dtrun_wait_for_change(handle(), ms(timeout), &change);
-        if (code == DTRUN_TIMED_OUT) return std::nullopt;
-        check(code);
-        return change;
+        const bool is_none = code == DTRUN_TIMED_OUT;
+        return returned(is_none ? DTRUN_OK : code,
+                        [&] { return is_none ? std::nullopt : std::optional<Change>(change); });
     }
 
     /// Has a function called when a rank of this generation is lost, by a thread of the library's own;
     /// see dtrun_on_loss(). \return for on_loss_end()
-    std::uint64_t on_loss(void (*lost)(void* argument), void* argument) {
+    Returned<std::uint64_t> on_loss(void (*lost)(void* argument), void* argument) {
         std::uint64_t id = 0;
-        check(dtrun_on_loss(handle(), lost, argument, &id));
-        return id;
+        return returned(dtrun_on_loss(handle(), lost, argument, &id), [&] { return id; });
     }
     /// The function is not called any more, and has returned.
-    void on_loss_end(std::uint64_t id) { check(dtrun_on_loss_end(handle(), id)); }
+    Returned<void> on_loss_end(std::uint64_t id) {
+        return returned(dtrun_on_loss_end(handle(), id));
+    }
 
     /// For the names of what is written outside of the job.
-    std::uint64_t token() const { return dtrun_token(valid()); }
+    std::uint64_t token() const {
+        return dtrun_token(valid());
+    }
 
     // ---- sections ----
 
     /// A part of the program that is not to take longer than `limit`; see dtrun_section().
-    void section(std::string_view name, std::chrono::milliseconds limit) {
-        check(dtrun_section(handle(), view(name), ms(limit)));
+    Returned<void> section(std::string_view name, std::chrono::milliseconds limit) {
+        return returned(dtrun_section(handle(), view(name), ms(limit)));
     }
-    void section_end(std::string_view name) { check(dtrun_section_end(handle(), view(name))); }
-    void beat() { check(dtrun_beat(handle())); }
+    Returned<void> section_end(std::string_view name) {
+        return returned(dtrun_section_end(handle(), view(name)));
+    }
+    Returned<void> beat() {
+        return returned(dtrun_beat(handle()));
+    }
 
     /// For functions of <dtrun.h>; nullptr after finalize() and a move.
-    dtrun_worker* handle() const noexcept { return worker_.get(); }
+    dtrun_worker* handle() const noexcept {
+        return worker_.get();
+    }
 
 private:
-    Worker(Timeout timeout, bool is_elastic) {
+#if defined(__cpp_exceptions)
+    Worker(Timeout timeout, bool is_elastic) : Worker(options_of(timeout, is_elastic)) {}
+#endif
+    Worker(dtrun_worker* worker, std::shared_ptr<detail::Callbacks> callbacks)
+        : worker_(worker), callbacks_(std::move(callbacks)) {}
+
+    static WorkerOptions options_of(Timeout timeout, bool is_elastic) {
         WorkerOptions options;
         options.timeout = timeout;
         options.elastic = is_elastic;
-        init(options);
+        return options;
     }
-    explicit Worker(dtrun_worker* worker) : worker_(worker) {}
-
-    void init(const WorkerOptions& given) {
+    static int init(const WorkerOptions& given, dtrun_worker** worker) {
         dtrun_options options{};
         options.size = sizeof options;
         options.timeout_ms = ms(given.timeout);
@@ -370,13 +598,13 @@ private:
         if (given.call_timeout)
             options.call_timeout_ms = std::max<std::int64_t>(ms(given.call_timeout), 1);
         options.interrupted = given.interrupted;
-        dtrun_worker* worker = nullptr;
-        check(dtrun_init(&options, &worker));
-        worker_.reset(worker);
+        return dtrun_init(&options, worker);
     }
     dtrun_worker* valid() const {
+#if defined(__cpp_exceptions)
         if (worker_ == nullptr) throw Error(DTRUN_INVALID, "the worker is finalized, or was moved");
-        return worker_.get();
+#endif
+        return worker_.get();  // NULL is something that the functions answer
     }
 
     /// A destructor that runs because of an exception tells the others that this rank has failed.
@@ -393,20 +621,28 @@ private:
     };
     using Block = std::unique_ptr<void, Free>;
 
-    static void check(int code) {
-        if (code != DTRUN_OK) throw Error(code, dtrun_error_text());
-    }
     /// A time that has passed is over: only std::nullopt is for ever.
     static std::int64_t ms(Timeout timeout) {
         if (!timeout) return DTRUN_FOREVER;
         return std::max<std::int64_t>(timeout->count(), 0);
     }
-    static dtrun_view view(std::string_view text) { return {text.data(), text.size()}; }
+    static dtrun_view view(std::string_view text) {
+        return {text.data(), text.size()};
+    }
     static std::vector<dtrun_view> views(const std::vector<std::string_view>& texts) {
         std::vector<dtrun_view> all;
         all.reserve(texts.size());
         for (const std::string_view text : texts) all.push_back(view(text));
         return all;
+    }
+    static Answer take(const dtrun_completion& ended) {
+        Answer answer;
+        if (ended.code != DTRUN_OK) answer.error.emplace(ended.code, dtrun_error_text());
+        answer.yes = ended.yes != 0;
+        answer.number = ended.number;
+        answer.value = take_optional(ended.value);
+        answer.items = take(ended.items);
+        return answer;
     }
     static std::string text(dtrun_bytes bytes) {
         return {static_cast<const char*>(bytes.data), bytes.size};
@@ -428,6 +664,7 @@ private:
     }
 
     std::unique_ptr<dtrun_worker, Finalize> worker_;
+    std::shared_ptr<detail::Callbacks> callbacks_;  ///< of all handles of the membership
 };
 
 }  // namespace v0

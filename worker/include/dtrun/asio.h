@@ -1,0 +1,130 @@
+/// A worker in a program whose loop is Asio's: its requests as asynchronous operations. Header only; Boost's Asio, or the
+/// one without Boost if DTRUN_STANDALONE_ASIO is defined. The library itself needs neither.
+///
+///     dtrun::AsioWorker store(context.get_executor(), worker);
+///     dtrun::Answer answer = co_await store.ask({DTRUN_OP_GET, {"address"}}, asio::use_awaitable);
+#pragma once
+
+#include <dtrun/worker.h>
+
+#if defined(DTRUN_STANDALONE_ASIO)
+#include <asio/any_io_executor.hpp>
+#include <asio/associated_cancellation_slot.hpp>
+#include <asio/associated_executor.hpp>
+#include <asio/async_result.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <system_error>
+#else
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/system/error_code.hpp>
+#endif
+
+#include <unistd.h>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace dtrun {
+inline namespace v0 {
+
+#if defined(DTRUN_STANDALONE_ASIO)
+namespace asio = ::asio;
+using AsioError = std::error_code;
+#else
+namespace asio = ::boost::asio;
+using AsioError = boost::system::error_code;
+#endif
+
+/// Requests of one worker in one executor, which has one thread or is a strand. Lives as long as something is under way;
+/// the worker outlives it. What is asked elsewhere in the same membership by Worker::submit() is answered here, too.
+class AsioWorker {
+public:
+    using OnEvent = std::function<void(const Event&)>;
+
+    /// \param on_event  is given the events that come while something is under way; without it nobody has them
+    AsioWorker(const asio::any_io_executor& executor, Worker& worker, OnEvent on_event = ignore)
+        : worker_(worker),
+          descriptor_(executor, ::dup(worker.event_fd())),
+          on_event_(std::move(on_event)) {}
+    AsioWorker(const AsioWorker&) = delete;
+    AsioWorker& operator=(const AsioWorker&) = delete;
+
+    /// Completes with an Answer, which is an error if the request could not be asked. Cancelling it cancels the request,
+    /// and the answer says whether it was done. What `request` views is read before the operation is suspended.
+    template <class Token>
+    auto ask(const Submission& request, Token&& token) {
+        return asio::async_initiate<Token, void(Answer)>(
+            [this, &request](auto handler) { begin(request, std::move(handler)); }, token);
+    }
+
+private:
+    static void ignore(const Event&) {}
+
+    template <class Handler>
+    void begin(const Submission& request, Handler handler) {
+        const auto executor = asio::get_associated_executor(handler, descriptor_.get_executor());
+        auto slot = asio::get_associated_cancellation_slot(handler);
+        // A std::function can be copied, which not every handler can.
+        const auto shared = std::make_shared<Handler>(std::move(handler));
+        const auto answer_with = [executor, shared](Answer answer) {
+            asio::post(executor, [shared, answer = std::move(answer)]() mutable {
+                std::move (*shared)(std::move(answer));
+            });
+        };
+        const auto answered = [this, slot, answer_with](Answer answer) mutable {
+            if (slot.is_connected()) slot.clear();
+            --under_way_;
+            answer_with(std::move(answer));
+        };
+        std::uint64_t id = 0;
+        try {
+            id = worker_.submit(request, answered);
+        } catch (const Error& error) {
+            Answer answer;
+            answer.error = error;
+            return answer_with(std::move(answer));
+        }
+        ++under_way_;
+        if (slot.is_connected())
+            slot.assign([this, id](asio::cancellation_type) { (void)worker_.cancel(id); });
+        watch();
+    }
+
+    /// Until nothing is under way.
+    void watch() {
+        if (watches_ || under_way_ == 0) return;
+        watches_ = true;
+        descriptor_.async_wait(descriptor_.wait_read, [this](const AsioError& error) {
+            if (error) return;  // the end of this object
+            watches_ = false;
+            ready();
+            watch();
+        });
+    }
+
+    void ready() {
+        try {
+            (void)worker_.poll();
+            while (const auto event = worker_.next_event(std::chrono::milliseconds(0)))
+                on_event_(*event);
+        } catch (const Error&) {
+            // The connection has gone: poll() has given all their answers before it says so, and a forked
+            // child has no events.
+        }
+    }
+
+    Worker& worker_;
+    asio::posix::stream_descriptor descriptor_;
+    OnEvent on_event_;
+    std::size_t under_way_ = 0;
+    bool watches_ = false;
+};
+
+}  // namespace v0
+}  // namespace dtrun
