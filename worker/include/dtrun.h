@@ -403,7 +403,9 @@ typedef enum dtrun_change_reason {
     DTRUN_CHANGE_RESTARTED = 4 /* all ranks are being ended, to start again */
 } dtrun_change_reason;
 
-/* What is known of the end of this generation. */
+/* What is known of the end of this generation: the one way to hear of it. Any number of threads may look
+ * at it or wait for it, and it stays until dtrun_rejoin(). The event DTRUN_MEMBERSHIP and dtrun_on_loss()
+ * are older ways that say the same, once. */
 typedef struct dtrun_change {
     uint64_t generation; /* of this process */
     uint64_t next;       /* that is coming */
@@ -423,7 +425,8 @@ DTRUN_API int dtrun_change_pending(const dtrun_worker* worker, dtrun_change* cha
  * change  may be NULL */
 DTRUN_API int dtrun_wait_for_change(dtrun_worker* worker, int64_t timeout_ms, dtrun_change* change);
 
-/* Has a function called when a rank of this generation is lost, by a thread of the library's own,
+/* An older way to wait for a change whose reason is DTRUN_CHANGE_LOST; it will be there in the next version.
+ * Has a function called when a rank of this generation is lost, by a thread of the library's own,
  * so that it can end what waits for that rank (ncclCommAbort, say). Once for each generation; at
  * once if this one is over already. Communicators of <dtrun_collectives.h> need none: they end by
  * themselves. Never called but in an elastic job of dtrun.
