@@ -4,7 +4,8 @@ Hosts are network namespaces of this machine. `--only` chooses among:
 
 hostile  10,000 connections of eight kinds from four hosts, while a job runs and others want to get in;
 kills    the daemon is SIGKILLed 1,000 times while ranks change its store;
-disk     its disk is full, takes ten seconds for a sync, or fails.
+disk     its disk is full, takes ten seconds for a sync, or fails;
+jobs     a million jobs in turn, each a store that nobody comes back to, leave its memory and its file as they are.
 
 The exit status is 1 if anything was lost or done twice, or a target was missed.
 """
@@ -160,6 +161,38 @@ class Bench:
         self.judge("  the job meanwhile", users_directory, users, "2 ranks of 2 threads")
         daemon.terminate()
 
+    def jobs(self, options):
+        directory = f"{self.directory}/jobs"
+        os.makedirs(directory)
+        with open(f"{directory}/log", "w", encoding="utf-8") as log:
+            self.on("head", DTRUN, "serve", "--quiet", "--secret-file", f"{self.directory}/secret", "--state",
+                    f"{directory}/state", "--keep-unused", "1", stderr=log)
+        self.wait_for_daemon()
+        sizes = []
+        part = options.jobs // 10
+        began = time.monotonic()
+        for tenth in range(10):
+            users = [self.on(f"s{1 + number}", PYTHON, f"{ROOT}/bench/daemon_jobs.py",
+                             str(tenth * part + number * (part // 4)), str(part // 4),
+                             env={"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+                     for number in range(4)]
+            if any(user.wait() != 0 for user in users):
+                self.check(False, "jobs: a user has failed")
+            time.sleep(5)
+            sizes.append(self.daemon_size(f"{directory}/state"))
+        (memory, file), (memory_then, file_then) = sizes[-1], sizes[1]
+        self.check(memory <= 1.2 * memory_then + 2 and file <= 1.2 * file_then + 8,
+                   f"jobs: {options.jobs} in turn in {time.monotonic() - began:.0f} s: memory {memory_then:.1f} MB after "
+                   f"a fifth of them, {memory:.1f} MB after all; state {file_then:.1f} and {file:.1f} MB")
+
+    def daemon_size(self, state):
+        """Megabytes in memory, and on the disk."""
+        status = self.on("s1", DTRUN, "status", "--json", stdout=subprocess.PIPE)
+        pid = json.loads(status.stdout.read())["pid"]
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            memory = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+        return memory / 1e3, sum(os.path.getsize(name) for name in glob.glob(f"{state}/*")) / 1e6
+
     def knock(self, times):
         """How long others take to get in, and an answer."""
         took = []
@@ -287,9 +320,10 @@ def main():
         return inner(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, prog="./dev bench daemon",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=("hostile", "kills", "disk"),
-                        default=("hostile", "kills", "disk"))
+    parser.add_argument("--only", nargs="+", choices=("hostile", "kills", "disk", "jobs"),
+                        default=("hostile", "kills", "disk", "jobs"))
     parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=30, help="that hostile connections last")
     options = parser.parse_args()

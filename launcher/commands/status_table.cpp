@@ -67,6 +67,9 @@ std::string status_table(const json::object& status) {
         number_of(status, "pid"), number_of(status, "uptime_s"),
         plural(static_cast<unsigned long long>(number_of(status, "connections")), "connection"));
     const std::vector<json::object> jobs = objects_of(status, "jobs");
+    if (status.contains("keep_unused_s"))
+        out += fmt::format("a job that is only a store goes when it is unused for {}\n",
+                           duration_text(static_cast<double>(number_of(status, "keep_unused_s"))));
     if (jobs.empty()) return out + "no jobs\n";
     out += fmt::format("{:<20} {:<10} {:>5} {:>13} {:>8} {:>10} {:>12}\n", "JOB", "PHASE", "GEN",
                        "RANKS", "KEYS", "STEP", "UNUSED");

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/rank_messages.h"
 
 #include <dtrun_version.h>
+#include <malloc.h>
 #include <unistd.h>
 #include <boost/json.hpp>
 #include <csignal>
@@ -22,6 +23,8 @@ namespace {
 constexpr std::chrono::seconds kReturnLimit{15};
 constexpr std::chrono::seconds kGoodbyeLimit{2};
 constexpr std::chrono::seconds kLastWritesLimit{3};
+/// When stores have become smaller by so much, memory is given back to the system, which takes milliseconds.
+constexpr std::uint64_t kGivenBack = 16u << 20;
 
 }  // namespace
 
@@ -254,9 +257,18 @@ void Daemon::settle() {
     }
     store_bytes_ = 0;
     for (const auto& [id, job] : jobs_) store_bytes_ += job->bytes();
+    give_memory_back();
     flush();
     arm_timer();
     look_for_end();
+}
+
+/// What jobs had that have gone lies among what others have, and would stay with this process.
+void Daemon::give_memory_back() {
+    most_bytes_ = std::max(most_bytes_, store_bytes_);
+    if (most_bytes_ - store_bytes_ < kGivenBack) return;
+    most_bytes_ = store_bytes_;
+    ::malloc_trim(0);
 }
 
 /// Hands recorded changes to the disk's thread and sends held frames whose changes are on disk.
@@ -364,6 +376,9 @@ std::string Daemon::status(const std::string& job_name) const {
     status["uptime_s"] = std::chrono::duration_cast<std::chrono::seconds>(
                              std::chrono::system_clock::now() - started_)
                              .count();
+    if (options_.keep_unused)
+        status["keep_unused_s"] =
+            std::chrono::duration_cast<std::chrono::seconds>(*options_.keep_unused).count();
     status["connections"] = peers_.size();
     status["requests"] = requests_;
     std::size_t unsent = 0;

@@ -113,6 +113,7 @@ private:
     static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);
     static asio::awaitable<void> let_go(std::shared_ptr<Peer> peer);
     void settle();
+    void give_memory_back();
     void flush();
     void retire(const JobId& job);
     void arm_timer();
@@ -131,6 +132,7 @@ private:
     std::vector<JobId> touched_;     ///< jobs with events, for settle()
     std::uint64_t store_bytes_ = 0;  ///< of all jobs, at the last settle() and taken since then
     std::uint64_t requests_ = 0;     ///< to stores, since it was started
+    std::uint64_t most_bytes_ = 0;   ///< the most that it was since memory was given back
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     FailureDetector detector_;
