@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "launcher/cli/command.h"
 #include "launcher/cli/show_rows.h"
 #include "launcher/commands/daemon_flags.h"
@@ -12,6 +13,7 @@
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/daemon_page.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/state_backup.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -92,12 +94,12 @@ cli::Rows<ParsedServe> own_rows() {
           .group = daemon,
           .help =
               "forget a job that is only a store when nobody has been connected to it for so long, "
-              "counted anew when the daemon is started (default: it is kept until its last key is "
-              "removed, or `dtrun store drop`)"},
+              "counted anew when the daemon is started; 0: never (default: 604800, a week)"},
          [](ParsedServe& parsed, std::string_view value) -> Result<void> {
-             const auto time = cli::parse_seconds(value, std::chrono::seconds(1), kKeepMax);
+             const auto time = cli::parse_seconds(value, std::chrono::seconds(0), kKeepMax);
              if (!time) return std::unexpected(time.error());
-             parsed.own.keep_unused = *time;
+             parsed.own.keep_unused.reset();
+             if (time->count() > 0) parsed.own.keep_unused = *time;
              return {};
          }},
         {{.names = "--store-limit",
@@ -124,6 +126,28 @@ cli::Rows<ParsedServe> own_rows() {
              parsed.own.page = *at;
              return {};
          }},
+    };
+}
+
+cli::Rows<ParsedServe> copy_rows() {
+    using enum cli::FlagGroup;
+    return {
+        {{.names = "--backup",
+          .metavar = "FILE",
+          .group = daemon,
+          .help = "write the state in --state to a file as it is now, also while a daemon uses it, "
+                  "and end"},
+         cli::set_text<&ServeOptions::backup>},
+        {{.names = "--restore",
+          .metavar = "FROM",
+          .group = daemon,
+          .help = "put a backup, or what is whole of another state's directory, into --state, list "
+                  "what is damaged, and end"},
+         cli::set_text<&ServeOptions::restore>},
+        {{.names = "--replace",
+          .group = daemon,
+          .help = "with --restore: move the state that is there to state.db.replaced"},
+         cli::set_true<&ServeOptions::replaces>},
     };
 }
 
@@ -251,6 +275,39 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
     co_return is_kept ? 0 : plan::kExitInternal;
 }
 
+void tell_damaged(const std::vector<DamagedJob>& jobs) {
+    for (const DamagedJob& job : jobs)
+        log::error("job {} is damaged: {}", job.name.empty() ? "?" : escaped(job.name), job.why);
+}
+
+/// \return the process's exit status
+int back_up(const ServeOptions& options) {
+    const auto damaged = back_up_state(options.state_directory, options.backup);
+    if (!damaged) {
+        log::error("--backup: {}", damaged.error().message);
+        return plan::kExitInternal;
+    }
+    tell_damaged(*damaged);
+    log::info("--backup: {} is written", options.backup);
+    return damaged->empty() ? 0 : plan::kExitInternal;
+}
+
+/// \return the process's exit status
+int restore(const ServeOptions& options) {
+    const auto restored = restore_state(options.restore, options.state_directory, options.replaces);
+    if (!restored) {
+        log::error("--restore: {}", restored.error().message);
+        const bool is_usage = restored.error().code == Errc::invalid_input;
+        return is_usage ? plan::kExitUsage : plan::kExitInternal;
+    }
+    tell_damaged(restored->damaged);
+    if (!restored->replaced.empty())
+        log::info("--restore: the state that was there is {}", restored->replaced);
+    log::info("--restore: {} has {}", options.state_directory,
+              plural(restored->jobs.size(), "job"));
+    return 0;
+}
+
 /// Serves until a signal ends it. \return the process's exit status
 int serve_until_signal(const ServeOptions& options, plan::EnvironmentView environment) {
     const auto secret = plan::read_secret(options.daemon, environment, true);
@@ -284,8 +341,8 @@ int serve_until_signal(const ServeOptions& options, plan::EnvironmentView enviro
 
 const cli::FlagTable<ParsedServe>& serve_flags() {
     static const cli::FlagTable<ParsedServe> table(
-        "dtrun serve",
-        {own_rows(), secret_rows<ParsedServe>(), verbosity_rows(), cli::about_rows<ParsedServe>()});
+        "dtrun serve", {own_rows(), copy_rows(), secret_rows<ParsedServe>(), verbosity_rows(),
+                        cli::about_rows<ParsedServe>()});
     return table;
 }
 
@@ -296,6 +353,14 @@ Result<ParsedServe> parse_serve(cli::Words words) {
     if (parsed.asked == cli::Ask::nothing && !rest->words.empty())
         return fail(Errc::invalid_input, "'{}': dtrun serve takes options only",
                     rest->words.front());
+    const ServeOptions& own = parsed.own;
+    if (parsed.asked != cli::Ask::nothing) return parsed;
+    if (!own.backup.empty() && !own.restore.empty())
+        return fail(Errc::invalid_input, "--backup and --restore are two things");
+    if (own.state_directory.empty() && !(own.backup.empty() && own.restore.empty()))
+        return fail(Errc::invalid_input, "--backup and --restore need --state DIR");
+    if (own.replaces && own.restore.empty())
+        return fail(Errc::invalid_input, "--replace goes with --restore");
     return parsed;
 }
 
@@ -303,6 +368,8 @@ int run_serve(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_serve(words);
     if (const auto status = cli::settled(parsed, serve_help)) return *status;
     log::init("dtrun serve", parsed->own.verbosity);
+    if (!parsed->own.backup.empty()) return back_up(parsed->own);
+    if (!parsed->own.restore.empty()) return restore(parsed->own);
     return run_apart([&] { return serve_until_signal(parsed->own, environment); });
 }
 

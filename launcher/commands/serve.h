@@ -20,9 +20,13 @@ struct ServeOptions {
     plan::DaemonArgs daemon;      ///< the secret, and whether to encrypt
     std::string state_directory;  ///< --state; empty: nothing is kept
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
-    std::optional<std::chrono::milliseconds> keep_unused;
+    /// --keep-unused; nothing: for ever
+    std::optional<std::chrono::milliseconds> keep_unused = std::chrono::hours(7 * 24);
     std::optional<std::uint64_t> store_bytes_max;  ///< nothing: half of the memory
     std::optional<plan::ListenAddress> page;       ///< --web
+    std::string backup;                            ///< --backup FILE
+    std::string restore;                           ///< --restore FROM
+    bool replaces = false;                         ///< --replace
     log::Level verbosity = log::Level::verbose;
 };
 

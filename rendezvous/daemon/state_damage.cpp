@@ -148,6 +148,7 @@ Result<OpenDb> open_new(const std::string& path) {
     ::umask(before);
     OpenDb db(made, &sqlite3_close);
     if (opened != SQLITE_OK) return fail(Errc::internal, "{}: {}", path, sqlite3_errmsg(made));
+    (void)sqlite3_exec(made, "PRAGMA auto_vacuum=INCREMENTAL", nullptr, nullptr, nullptr);
     return db;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -95,52 +94,40 @@ END;
                        table.name, table.job, table.columns);
 }
 
-// ---- CRC32C, eight bytes at a time ----------------------------------------------------------------
+/// Each step gives different results for different words, so a change in one word always shows in the 64 bits.
+std::uint64_t mix(std::uint64_t sum, std::uint64_t word) {
+    sum = (sum ^ word) * 0x9e37'79b9'7f4a'7c15;
+    return sum ^ (sum >> 32);
+}
 
-constexpr std::uint32_t kPolynomial = 0x82f6'3b78;  // reflected
-
-constexpr auto kRemainders = [] {
-    std::array<std::array<std::uint32_t, 256>, 8> all{};
-    for (std::uint32_t byte = 0; byte < 256; ++byte) {
-        std::uint32_t left = byte;
-        for (int bit = 0; bit < 8; ++bit) left = (left >> 1) ^ ((left & 1) != 0 ? kPolynomial : 0);
-        all[0][byte] = left;
+std::uint64_t mix_bytes(std::uint64_t sum, const char* bytes, std::size_t size) {
+    std::uint64_t word = 0;
+    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
+        std::memcpy(&word, bytes, sizeof word);
+        sum = mix(sum, word);
     }
-    for (std::size_t further = 1; further < 8; ++further)
-        for (std::size_t byte = 0; byte < 256; ++byte) {
-            const std::uint32_t left = all[further - 1][byte];
-            all[further][byte] = (left >> 8) ^ all[0][left & 0xff];
-        }
-    return all;
-}();
-
-std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t size) {
-    const auto* bytes = static_cast<const std::uint8_t*>(data);
-    for (; std::endian::native == std::endian::little && size >= 8; bytes += 8, size -= 8) {
-        std::uint64_t eight = 0;
-        std::memcpy(&eight, bytes, sizeof eight);
-        eight ^= crc;
-        crc = 0;
-        for (std::size_t at = 0; at < 8; ++at)
-            crc ^= kRemainders[7 - at][(eight >> (8 * at)) & 0xff];
-    }
-    for (; size > 0; ++bytes, --size) crc = (crc >> 8) ^ kRemainders[0][(crc ^ *bytes) & 0xff];
-    return crc;
+    if (size == 0) return sum;
+    word = 0;
+    std::memcpy(&word, bytes, size);
+    return mix(sum, word);
 }
 
 void sum_of(sqlite3_context* context, int count, sqlite3_value** values) {
-    std::uint32_t crc = ~0u;
+    std::uint64_t sum = 0;
     for (int at = 0; at < count; ++at) {
-        const bool is_number = sqlite3_value_type(values[at]) == SQLITE_INTEGER;
+        const int type = sqlite3_value_type(values[at]);
+        sum = mix(sum, static_cast<std::uint64_t>(type));
+        if (type == SQLITE_INTEGER) {
+            sum = mix(sum, static_cast<std::uint64_t>(sqlite3_value_int64(values[at])));
+            continue;
+        }
         // The bytes first: they decide how many there are.
-        const void* const bytes = is_number ? nullptr : sqlite3_value_blob(values[at]);
-        const std::int64_t head[2] = {
-            sqlite3_value_type(values[at]),
-            is_number ? sqlite3_value_int64(values[at]) : sqlite3_value_bytes(values[at])};
-        crc = crc32c(crc, head, sizeof head);
-        if (bytes != nullptr) crc = crc32c(crc, bytes, static_cast<std::size_t>(head[1]));
+        const void* const bytes = sqlite3_value_blob(values[at]);
+        const auto size = static_cast<std::size_t>(sqlite3_value_bytes(values[at]));
+        sum = mix_bytes(mix(sum, size), static_cast<const char*>(bytes), size);
     }
-    sqlite3_result_int64(context, ~crc);
+    // Of 32 bits, so that the sums of many rows fit into an integer of SQLite.
+    sqlite3_result_int64(context, static_cast<std::int64_t>(mix(sum, 0) & 0xffff'ffff));
 }
 
 }  // namespace

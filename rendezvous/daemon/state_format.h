@@ -17,7 +17,7 @@ struct StateTable {
 };
 std::span<const StateTable> state_tables();
 
-/// Makes sum_of(...) known, which tables and statements use: the CRC32C of its arguments and of their types.
+/// Makes sum_of(...) known, which statements use: a hash of its arguments and of their types, of 32 bits.
 void add_sum_function(sqlite3* db);
 
 /// The format that this dtrun writes.

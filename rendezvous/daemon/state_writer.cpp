@@ -4,6 +4,7 @@
 #include "base/simulated.h"
 #include "base/text_layout.h"
 #include "rendezvous/daemon/state_damage.h"
+#include "rendezvous/daemon/state_files.h"
 #include "rendezvous/daemon/state_format.h"
 
 #include <fcntl.h>
@@ -26,16 +27,14 @@ constexpr std::uint64_t kPageBytes = 4'096;
 /// With less free than this the log is brought into the file after each commit, so that it does not take what
 /// the file will need.
 constexpr std::uint64_t kTightBytes = 16u << 20;
+/// How long a backup that others make may keep the log from being brought into the file.
+constexpr int kBusyMs = 60'000;
+/// The file is made smaller, this much a second, when more than this and a quarter of it is free.
+constexpr std::uint64_t kShrinkBytes = 8u << 20;
+/// A file of an older version is made one that can shrink if it is no larger than this.
+constexpr std::uint64_t kConvertedBytesMax = 256u << 20;
 /// dtrun's exit code for what is nobody's mistake (docs/EXIT_CODES.md).
 constexpr int kExitInternal = 210;
-
-/// Syncs the parent of a new directory, which holds its name.
-void sync_parent(const std::string& directory) {
-    const std::size_t slash = directory.find_last_of('/');
-    const std::string parent = slash == std::string::npos ? "." : directory.substr(0, slash + 1);
-    const Fd opened(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (opened) ::fsync(opened.get());
-}
 
 /// errno of the last operation on the log, or else on the file, that has failed; 0: none.
 int last_errno(sqlite3* db) {
@@ -59,19 +58,6 @@ std::string advice(int code, const std::string& directory) {
         directory);
 }
 
-/// Who can write to the directory can give the daemon another state, with keys and members of their own.
-Result<void> check_owner(const std::string& directory) {
-    struct stat found {};
-    if (::stat(directory.c_str(), &found) != 0)
-        return fail(Errc::denied, "{}: {}", directory, strerror(errno));
-    if (found.st_uid != ::geteuid())
-        return fail(Errc::denied, "{}: it belongs to user {}, not to the daemon's, {}", directory,
-                    found.st_uid, ::geteuid());
-    if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return fail(Errc::denied, "{}: others can write to it; chmod 700", directory);
-    return {};
-}
-
 }  // namespace
 
 void StateWriter::bind_value(sqlite3_stmt* statement, int at, std::uint64_t value) {
@@ -90,6 +76,10 @@ Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& direct
     else if (errno != EEXIST)
         return fail(Errc::denied, "{}: {}", directory, strerror(errno));
     if (const auto ours = check_owner(directory); !ours) return std::unexpected(ours.error());
+    // Not SQLite's own lock, which would keep others from reading, too.
+    Result<Fd> lock = Fd();
+    if (SimulatedSystem::current == nullptr) lock = lock_state(directory);
+    if (!lock) return std::unexpected(lock.error());
     const std::string path = directory + "/state.db";
     sqlite3* db = nullptr;
     const mode_t before = ::umask(0077);
@@ -99,13 +89,15 @@ Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& direct
         nullptr);
     ::umask(before);
     std::shared_ptr<StateWriter> state(new StateWriter(db, directory));
+    state->last_commit_ = std::move(*lock);
     if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
     if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
     // The locks of a file that is open as a path only are not lost when that is closed.
     if (SimulatedSystem::current == nullptr)
         state->file_.reset(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    state->look_whether_copied();
     state->look_for_lost_commits();
-    state->growth_bytes_ = state->log_growth();
+    state->look_at_file();
     state->look_at_disk();
     return state;
 }
@@ -139,10 +131,12 @@ Result<void> StateWriter::prepare_schema() {
     const auto execute = [this](const char* sql) {
         return sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK;
     };
-    // The lock is taken by the first read and kept: a second daemon must not write here.
+    // Versions before this one lock the file; a simulated disk has no memory that processes share.
+    if (SimulatedSystem::current != nullptr) (void)execute("PRAGMA locking_mode=EXCLUSIVE");
+    sqlite3_busy_timeout(db_, kBusyMs);
     const bool ours = execute(
-        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-        "PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; PRAGMA recursive_triggers=ON;"
+        "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+        "PRAGMA journal_size_limit=16777216; PRAGMA recursive_triggers=ON;"
         "BEGIN IMMEDIATE; COMMIT;");
     if (!ours && (sqlite3_errcode(db_) & 0xff) == SQLITE_BUSY)
         return fail(Errc::denied, "another dtrun serve uses it");
@@ -161,7 +155,43 @@ Result<void> StateWriter::prepare_schema() {
     });
     if (!is_counted) return failure(sqlite3_errcode(db_));
     if (auto synced = sync_log(); !synced) return synced;
-    return look_for_damage();
+    if (auto done = look_for_damage(); !done) return done;
+    make_shrinkable();
+    return {};
+}
+
+/// Files that older versions have made never become smaller; to change that all is written anew.
+void StateWriter::make_shrinkable() {
+    std::int64_t is_shrinkable = 0, pages = 0;
+    query("PRAGMA auto_vacuum",
+          [&](sqlite3_stmt* row) { is_shrinkable = sqlite3_column_int64(row, 0); });
+    if (is_shrinkable != 0) return;
+    query("PRAGMA page_count", [&](sqlite3_stmt* row) { pages = sqlite3_column_int64(row, 0); });
+    if (static_cast<std::uint64_t>(pages) * kPageBytes <= kConvertedBytesMax &&
+        sqlite3_exec(db_, "VACUUM", nullptr, nullptr, nullptr) == SQLITE_OK)
+        return (void)sync_log();
+    log::warn(
+        "--state: {0}: state.db is of an older version, and keeps its size when jobs go; to "
+        "change that, stop dtrun serve and run: sqlite3 {0}/state.db 'PRAGMA auto_vacuum=2; "
+        "VACUUM'",
+        directory_);
+}
+
+/// Gives room that is free in the file back to the disk, little by little.
+void StateWriter::shrink() {
+    std::uint64_t pages = 0;
+    if (file_bytes_ < kShrinkBytes) return;
+    query("PRAGMA page_count", [&](sqlite3_stmt* row) {
+        pages = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0));
+    });
+    if (file_bytes_ < pages * kPageBytes / 4) return;
+    const std::string sql = fmt::format("PRAGMA incremental_vacuum({})", kShrinkBytes / kPageBytes);
+    writing_since_ = Clock::now();
+    const int result = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
+    if (result != SQLITE_OK && !is_out_of_space(result)) die("incremental_vacuum");
+    sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    writing_since_ = Deadline::max();
+    look_at_file();
 }
 
 /// Jobs that are whole go on although the disk has damaged others.
@@ -182,15 +212,38 @@ Result<void> StateWriter::failure(int code) const {
     return fail(Errc::internal, "{}{}", sqlite3_errmsg(db_), advice(code, directory_));
 }
 
+/// A file keeps its number and the time at which it was made when it is moved, and a copy has others: what the file was is
+/// written into it. Two daemons with copies of one state serve the same jobs, and know nothing of each other.
+void StateWriter::look_whether_copied() {
+    struct statx found {};
+    if (SimulatedSystem::current != nullptr ||
+        ::statx(file_.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &found) != 0)
+        return;
+    const std::uint64_t mixed = (found.stx_ino * 0x9e37'79b9'7f4a'7c15) ^
+                                (static_cast<std::uint64_t>(found.stx_btime.tv_sec) << 30) ^
+                                found.stx_btime.tv_nsec;
+    const auto mark = static_cast<std::int32_t>((mixed >> 32) ^ mixed) | 1;
+    std::int32_t was = 0;
+    query("PRAGMA application_id", [&](sqlite3_stmt* row) { was = sqlite3_column_int(row, 0); });
+    if (was == mark) return;
+    if (was != 0)
+        log::warn(
+            "--state: {}: it is a copy, or a backup that was put in its place: if a daemon "
+            "serves the other one still, programs that go from one to the other are told "
+            "what is not true",
+            directory_);
+    (void)sqlite3_exec(db_, fmt::format("PRAGMA application_id={}", mark).c_str(), nullptr, nullptr,
+                       nullptr);
+    (void)sync_log();
+}
+
 /// A damaged log ends, for SQLite, where the damage begins, as if nothing had followed. So the number of the last
 /// commit stands in a file of its own, which is written later and not synced: it never has a number of what
 /// was not on disk.
 void StateWriter::look_for_lost_commits() {
     if (SimulatedSystem::current != nullptr) return;
-    const std::string path = directory_ + "/last-commit";
-    last_commit_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     char text[32]{};
-    if (!last_commit_ || ::pread(last_commit_.get(), text, sizeof text - 1, 0) < 0) return;
+    if (::pread(last_commit_.get(), text, sizeof text - 1, 0) < 0) return;
     const std::uint64_t last = std::strtoull(text, nullptr, 10);
     if (last > commits_)
         log::error(
@@ -323,11 +376,12 @@ void StateWriter::write_batches() {
     for (;;) {
         changed_.wait(lock, [this] { return stopping_ || look_ || !queue_.empty(); });
         if (queue_.empty() && stopping_) break;
-        look_ = false;
+        const bool may_shrink = std::exchange(look_, false);
         const std::deque<Batch> batches = std::exchange(queue_, {});
         lock.unlock();
         const bool written = batches.empty() || write(batches);
         if (written) look_at_disk();
+        if (written && may_shrink) shrink();
         lock.lock();
         if (!written) {  // the disk is full, and this is to end
             has_lost_ = true;
@@ -401,11 +455,15 @@ bool StateWriter::try_write(const std::deque<Batch>& batches) {
     note_commit();
     if (disk_bytes_ < kTightBytes)  // without success, it is tried after the next commit
         sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    look_at_file();
+    return true;
+}
+
+void StateWriter::look_at_file() {
     growth_bytes_ = log_growth();
     query("PRAGMA freelist_count", [this](sqlite3_stmt* row) {
         file_bytes_ = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0)) * kPageBytes;
     });
-    return true;
 }
 
 /// \return SQLite's code: SQLITE_DONE, or why it failed

@@ -79,6 +79,9 @@ private:
     Result<void> prepare_schema();
     Result<void> sync_log();
     Result<void> look_for_damage();
+    void make_shrinkable();
+    void look_whether_copied();
+    void shrink();
     Result<void> failure(int code) const;
     void look_for_lost_commits();
     void note_commit();
@@ -104,6 +107,7 @@ private:
     bool write(const std::deque<Batch>& batches);
     bool try_write(const std::deque<Batch>& batches);
     void look_at_disk();
+    void look_at_file();
     void close();
     [[noreturn]] void die(const char* what);
 
@@ -113,7 +117,8 @@ private:
     const std::string directory_;
     Fd file_;                    ///< the file, as a path; not there in simulations
     std::uint64_t commits_ = 0;  ///< that the file has, since it was made
-    Fd last_commit_;  ///< a file that has the number of the last one, for look_for_lost_commits()
+    /// A file that has the number of the last one, for look_for_lost_commits(), and is locked.
+    Fd last_commit_;
 
     std::atomic<std::uint64_t> durable_{0};
     std::atomic<std::size_t> unwritten_bytes_{0};

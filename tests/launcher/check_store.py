@@ -135,6 +135,18 @@ try:
         process.kill()
         process.communicate()
 
+    # The state is copied while it is used.
+    for words in ([f"--backup={scratch.name}/backup", "--state", f"{scratch.name}/state"],
+                  [f"--restore={scratch.name}/backup", "--state", f"{scratch.name}/other"]):
+        done = subprocess.run([DTRUN, "serve", *words], stderr=subprocess.PIPE, env=env, timeout=60)
+        assert done.returncode == 0, done
+    assert b"other has 1 job" in done.stderr, done
+    for words, code in ((["--restore", f"{scratch.name}/backup", "--state", f"{scratch.name}/other"], 200),
+                        (["--backup", f"{scratch.name}/nowhere/backup", "--state", f"{scratch.name}/state"], 210),
+                        (["--backup", "file"], 200)):
+        done = subprocess.run([DTRUN, "serve", *words], stderr=subprocess.PIPE, env=env, timeout=60)
+        assert done.returncode == code, done
+
     # A job is dropped as a whole.
     store("drop")
     done = store("drop", code=1)
