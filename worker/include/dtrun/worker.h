@@ -24,11 +24,13 @@
 #include <vector>
 
 namespace dtrun {
+// Other types without exceptions: both may be linked into one program.
 #if defined(__cpp_exceptions)
-inline namespace v0 {
+#define DTRUN_NAMESPACE v0
 #else
-inline namespace v0_without_exceptions {  // another type: both may be linked into one program
+#define DTRUN_NAMESPACE v0_without_exceptions
 #endif
+inline namespace DTRUN_NAMESPACE {
 
 /// How long a call may wait: std::nullopt (forever) or milliseconds, 0 or less for "not at all".
 using Timeout = std::optional<std::chrono::milliseconds>;
@@ -206,16 +208,8 @@ private:
 /// but the handle and functions to be called, so nothing else belongs here.
 class Worker {
 public:
-#if defined(__cpp_exceptions)
-    /// Finds the launcher and takes this process's place among the ranks.
-    /// \throws Error  INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
-    explicit Worker(Timeout timeout = forever) : Worker(timeout, false) {}
-    /// The same, and rejoin() works in an elastic job: `dtrun::Worker worker(dtrun::elastic)`.
-    explicit Worker(Elastic, Timeout timeout = forever) : Worker(timeout, true) {}
-    /// The same, as told: `dtrun::Worker worker(options)`.
-    explicit Worker(const WorkerOptions& options) : Worker(make(options)) {}
-#endif
-    /// The same, where a constructor could not say that it has failed.
+    /// Finds the launcher and takes this process's place among the ranks: what constructors do, where there are
+    /// no exceptions by which they could say that they have failed.
     static Returned<Worker> make(const WorkerOptions& options = {}) {
         dtrun_worker* worker = nullptr;
         return returned(init(options, &worker),
@@ -234,48 +228,22 @@ public:
         return returned(dtrun_share(handle(), &shared), [&] { return Worker(shared, callbacks_); });
     }
     /// Of the library, such as "0.1.0".
-    static const char* version() noexcept {
-        return dtrun_version();
-    }
+    static const char* version() noexcept { return dtrun_version(); }
 
     // ---- place; DTRUN_UNKNOWN where the launcher does not say ----
 
-    std::string_view launcher() const {
-        return dtrun_launcher(valid());
-    }
-    std::string_view job() const {
-        return dtrun_job(valid());
-    }
-    std::string_view host_name() const {
-        return dtrun_host_name(valid());
-    }
-    std::uint64_t generation() const {
-        return dtrun_generation(valid());
-    }
-    std::uint32_t rank() const {
-        return dtrun_rank(valid());
-    }
-    std::uint32_t world_size() const {
-        return dtrun_world_size(valid());
-    }
-    std::uint32_t local_rank() const {
-        return dtrun_local_rank(valid());
-    }
-    std::uint32_t local_size() const {
-        return dtrun_local_size(valid());
-    }
-    std::uint32_t cross_rank() const {
-        return dtrun_cross_rank(valid());
-    }
-    std::uint32_t cross_size() const {
-        return dtrun_cross_size(valid());
-    }
-    std::uint32_t node_rank() const {
-        return dtrun_node_rank(valid());
-    }
-    std::uint32_t node_count() const {
-        return dtrun_node_count(valid());
-    }
+    std::string_view launcher() const { return dtrun_launcher(valid()); }
+    std::string_view job() const { return dtrun_job(valid()); }
+    std::string_view host_name() const { return dtrun_host_name(valid()); }
+    std::uint64_t generation() const { return dtrun_generation(valid()); }
+    std::uint32_t rank() const { return dtrun_rank(valid()); }
+    std::uint32_t world_size() const { return dtrun_world_size(valid()); }
+    std::uint32_t local_rank() const { return dtrun_local_rank(valid()); }
+    std::uint32_t local_size() const { return dtrun_local_size(valid()); }
+    std::uint32_t cross_rank() const { return dtrun_cross_rank(valid()); }
+    std::uint32_t cross_size() const { return dtrun_cross_size(valid()); }
+    std::uint32_t node_rank() const { return dtrun_node_rank(valid()); }
+    std::uint32_t node_count() const { return dtrun_node_count(valid()); }
 
     // ---- store ----
 
@@ -469,9 +437,7 @@ public:
     }
 
     /// Its function is called all the same; see dtrun_cancel(). \return false: it has ended
-    bool cancel(std::uint64_t id) {
-        return dtrun_cancel(handle(), id) == DTRUN_OK;
-    }
+    bool cancel(std::uint64_t id) { return dtrun_cancel(handle(), id) == DTRUN_OK; }
 
     // ---- all ranks together ----
 
@@ -490,9 +456,7 @@ public:
     }
 
     /// How far this rank is, for whoever watches.
-    Returned<void> progress(std::uint64_t step) {
-        return returned(dtrun_progress(handle(), step));
-    }
+    Returned<void> progress(std::uint64_t step) { return returned(dtrun_progress(handle(), step)); }
 
     // ---- events ----
 
@@ -522,9 +486,7 @@ public:
         return returned(dtrun_rejoin(handle(), ms(timeout)));
     }
 
-    bool can_rejoin() const {
-        return dtrun_can_rejoin(handle()) != 0;
-    }
+    bool can_rejoin() const { return dtrun_can_rejoin(handle()) != 0; }
 
     /// The change that is coming, if one is: a look into memory, for every step of a program.
     std::optional<Change> change() const {
@@ -554,9 +516,7 @@ public:
     }
 
     /// For the names of what is written outside of the job.
-    std::uint64_t token() const {
-        return dtrun_token(valid());
-    }
+    std::uint64_t token() const { return dtrun_token(valid()); }
 
     // ---- sections ----
 
@@ -567,14 +527,22 @@ public:
     Returned<void> section_end(std::string_view name) {
         return returned(dtrun_section_end(handle(), view(name)));
     }
-    Returned<void> beat() {
-        return returned(dtrun_beat(handle()));
-    }
+    Returned<void> beat() { return returned(dtrun_beat(handle())); }
 
     /// For functions of <dtrun.h>; nullptr after finalize() and a move.
-    dtrun_worker* handle() const noexcept {
-        return worker_.get();
-    }
+    dtrun_worker* handle() const noexcept { return worker_.get(); }
+
+    // ---- where there are exceptions ----
+
+#if defined(__cpp_exceptions)
+    /// Finds the launcher and takes this process's place among the ranks.
+    /// \throws Error  INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
+    explicit Worker(Timeout timeout = forever) : Worker(timeout, false) {}
+    /// The same, and rejoin() works in an elastic job: `dtrun::Worker worker(dtrun::elastic)`.
+    explicit Worker(Elastic, Timeout timeout = forever) : Worker(timeout, true) {}
+    /// The same, as told: `dtrun::Worker worker(options)`.
+    explicit Worker(const WorkerOptions& options) : Worker(make(options)) {}
+#endif
 
 private:
 #if defined(__cpp_exceptions)
@@ -667,5 +635,7 @@ private:
     std::shared_ptr<detail::Callbacks> callbacks_;  ///< of all handles of the membership
 };
 
-}  // namespace v0
+}  // namespace DTRUN_NAMESPACE
 }  // namespace dtrun
+
+#undef DTRUN_NAMESPACE
