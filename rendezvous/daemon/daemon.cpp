@@ -339,7 +339,7 @@ void Daemon::arm_timer() {
         for (const auto& [id, job] : jobs_)
             if (job->next_deadline() <= now) due.push_back(id);
         for (const JobId& id : due) {
-            jobs_.at(id)->tick(now);
+            jobs_.at(id)->tick(now, detector_.awake_since());
             changed(id);
         }
         arm_timer();

@@ -73,8 +73,9 @@ ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Dea
       unused_since_(now) {}
 
 HubOptions ServedJob::hub_options() {
-    return {
-        true, {}, first_revision(), options_.status, options_.refusal, [this] { return drop(); }};
+    const auto dropped = [this] { return drop(); };
+    return {true,   {}, first_revision(), options_.return_limit, options_.status, options_.refusal,
+            dropped};
 }
 
 // ---- Members come and go --------------------------------------------------------------------------
@@ -280,11 +281,11 @@ Result<void> ServedJob::rank_exited(HostId host, std::string_view payload, Deadl
     return {};
 }
 
-void ServedJob::closed(PeerId id, Deadline now) {
+void ServedJob::closed(PeerId id, Deadline now, bool is_lost) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
     const std::optional<MemberId> member = peer->second.member;
-    hub_.remove_peer(id, now);
+    hub_.remove_peer(id, now, is_lost);
     peers_.erase(peer);
     unused_since_ = now;
     if (!member) return;
@@ -296,14 +297,14 @@ void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
     const std::optional<MemberId> member = peer->second.member;
-    closed(id, now);
+    closed(id, now, true);
     if (member) remove(*member, why, now);
 }
 
 // ---- Time ---------------------------------------------------------------------------------------------
 
-void ServedJob::tick(Deadline now) {
-    hub_.expire(now);
+void ServedJob::tick(Deadline now, Deadline awake_since) {
+    hub_.expire(now, awake_since);
     if (unused_until() <= now) {
         log::info("job {}: forgotten, as nobody was connected to it for {} s (--keep-unused)",
                   escaped(options_.name),
@@ -464,23 +465,6 @@ void ServedJob::send_now(PeerId peer, const Bytes& frame) {
 }
 
 // ---- The job as a whole ---------------------------------------------------------------------------
-
-/// Answers who wants the job dropped; the daemon does it, when the answer is under way.
-StoreReply ServedJob::drop() {
-    const bool has_members = !members_.empty();
-    StoreReply reply{has_members ? Status::refused : Status::ok, {}};
-    PackWriter out(reply.results);
-    out.array(1);
-    if (has_members) {
-        const std::string members = plural(members_.size(), "member");
-        out.str(ended_ ? fmt::format("the job has ended, but {} of it must leave first", members)
-                       : fmt::format("the job has {}; end them first", members));
-        return reply;
-    }
-    is_dropped_ = true;
-    out.boolean(membership_ || hub_.store().size() > 0 || !options_.damage.empty());
-    return reply;
-}
 
 bool ServedJob::idle() const {
     if (!peers_.empty() || !options_.damage.empty()) return false;

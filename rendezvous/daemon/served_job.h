@@ -54,9 +54,11 @@ public:
                        Deadline now);
     /// Any other frame. Errc: invalid_input (the peer is to be cut off)
     Result<void> frame(PeerId peer, const FrameView& frame, Deadline now);
-    void closed(PeerId peer, Deadline now);                          ///< the peer may reconnect
+    /// The peer may reconnect, unless it is lost.
+    void closed(PeerId peer, Deadline now, bool is_lost = false);
     void silent(PeerId peer, const std::string& why, Deadline now);  ///< the peer is lost
-    void tick(Deadline now);
+    /// \param awake_since  this process did not run before
+    void tick(Deadline now, Deadline awake_since = Deadline::min());
     Deadline next_deadline() const;
     /// Ends the job for all, because the daemon ends.
     void end(const std::string& why);

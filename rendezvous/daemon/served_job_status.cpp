@@ -1,6 +1,8 @@
-// What `dtrun status` and the page of a daemon say of a job.
+// What `dtrun status` and the page of a daemon say of a job, and what `dtrun store drop` is answered.
 
+#include "base/text_layout.h"
 #include "rendezvous/daemon/served_job.h"
+#include "rendezvous/wire/msgpack.h"
 
 #include <chrono>
 #include <utility>
@@ -70,6 +72,23 @@ boost::json::object ServedJob::describe(const MemberState& state, boost::json::a
     member["rank_list"] = std::move(ranks);
     member["connected"] = state.peer.has_value();
     return member;
+}
+
+/// Answers who wants the job dropped; the daemon does it, when the answer is under way.
+StoreReply ServedJob::drop() {
+    const bool has_members = !members_.empty();
+    StoreReply reply{has_members ? Status::refused : Status::ok, {}};
+    PackWriter out(reply.results);
+    out.array(1);
+    if (has_members) {
+        const std::string members = plural(members_.size(), "member");
+        out.str(ended_ ? fmt::format("the job has ended, but {} of it must leave first", members)
+                       : fmt::format("the job has {}; end them first", members));
+        return reply;
+    }
+    is_dropped_ = true;
+    out.boolean(membership_ || hub_.store().size() > 0 || !options_.damage.empty());
+    return reply;
 }
 
 }  // namespace dtrun

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/milliseconds.h"
+#include "base/simulated.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/msgpack.h"
@@ -23,6 +24,18 @@ constexpr std::size_t kUnwrittenBytesMax = 64u << 20;
 constexpr std::chrono::seconds kSlowWrite{1};
 /// How long the end of a daemon may wait for its disk.
 constexpr std::chrono::seconds kLastWrites{5};
+
+/// A restart is given another clock, but for that of the day. 0: never
+std::uint64_t unix_ms(Deadline deadline) {
+    if (deadline == Deadline::max()) return 0;
+    const auto time = since_1970() + (deadline - Clock::now());
+    return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
+}
+
+Deadline deadline(std::uint64_t unix_ms) {
+    if (unix_ms == 0) return Deadline::max();
+    return Clock::now() + (std::chrono::milliseconds(unix_ms) - since_1970());
+}
 
 std::uint64_t to_value(std::uint64_t value) {
     return value;
@@ -50,14 +63,25 @@ class StateJournal final : public HubJournal {
 public:
     StateJournal(StateDb& db, const JobId& job) : db_(db), job_(job) {}
 
-    void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
-        db_.run("INSERT OR REPLACE INTO value VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", job_, key,
-                value, revision);
+    void value_set(std::string_view key, std::string_view value, const ValueFacts& facts) override {
+        db_.run(
+            "INSERT OR REPLACE INTO value(job,key,value,revision,owner,expires,sum)"
+            " VALUES(?1,?2,?3,?4,?5,?6,sum_of(?1,?2,?3,?4,?5,?6))",
+            job_, key, value, facts.revision, facts.owner, unix_ms(facts.expires));
     }
     void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                      std::uint64_t revision) override {
-        db_.run("INSERT OR REPLACE INTO item VALUES(?1,?2,?3,?4,?5,sum_of(?1,?2,?3,?4,?5))", job_,
-                key, item, value, revision);
+        db_.run(
+            "INSERT OR REPLACE INTO item(job,key,item,value,revision,owner,sum)"
+            " VALUES(?1,?2,?3,?4,?5,0,sum_of(?1,?2,?3,?4,?5,0))",
+            job_, key, item, value, revision);
+    }
+    void item_claimed(std::string_view key, std::uint64_t item, std::uint64_t owner,
+                      std::uint64_t) override {
+        db_.run(
+            "UPDATE item SET owner=?1,sum=sum_of(job,key,item,value,revision,?1)"
+            " WHERE job=?2 AND key=?3 AND item=?4",
+            owner, job_, key, item);
     }
     void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
         db_.run("DELETE FROM item WHERE job=? AND key=? AND item=?", job_, key, item);
@@ -280,18 +304,20 @@ std::vector<DamagedJob> StateDb::damaged() {
 void StateDb::restore(const JobId& id, Hub& hub, Deadline now) {
     const std::string job = to_value(id);
     writer_->query(
-        "SELECT key,value,revision FROM value WHERE job=?",
+        "SELECT key,value,revision,owner,expires FROM value WHERE job=?",
         [&](sqlite3_stmt* row) {
-            hub.restore_store().restore_value(text(row, 0), text(row, 1), number(row, 2));
+            const ValueFacts facts{number(row, 2), number(row, 3), deadline(number(row, 4))};
+            hub.restore_store().restore_value(text(row, 0), text(row, 1), facts);
         },
         job);
     writer_->query(
-        "SELECT key,item,value,revision FROM item WHERE job=? ORDER BY key,item",
+        "SELECT key,item,value,revision,owner FROM item WHERE job=? ORDER BY key,item",
         [&](sqlite3_stmt* row) {
             hub.restore_store().restore_item(text(row, 0), number(row, 1), text(row, 2),
-                                             number(row, 3));
+                                             number(row, 4), number(row, 3));
         },
         job);
+    hub.restore_owners(now);
     writer_->query(
         "SELECT client,id,reply FROM answer WHERE job=? ORDER BY rowid",
         [&](sqlite3_stmt* row) {

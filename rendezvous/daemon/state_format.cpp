@@ -59,6 +59,13 @@ CREATE TABLE member(job BLOB, member INT, record BLOB, PRIMARY KEY(job, member))
     R"(
 CREATE TABLE total(job BLOB PRIMARY KEY, number INT, sum INT) WITHOUT ROWID;
 CREATE TABLE damaged(job BLOB PRIMARY KEY, name BLOB, why BLOB);
+)",
+    R"(
+ALTER TABLE value ADD COLUMN owner INT NOT NULL DEFAULT 0;
+ALTER TABLE value ADD COLUMN expires INT NOT NULL DEFAULT 0;
+ALTER TABLE item ADD COLUMN owner INT NOT NULL DEFAULT 0;
+UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires);
+UPDATE item SET sum=sum_of(job,key,item,value,revision,owner);
 )"};
 constexpr std::size_t kVersionWithSums = 7;
 
@@ -66,13 +73,20 @@ constexpr StateTable kTables[] = {
     {"job", "id", "id,name,policy,record"},
     {"host", "job", "job,host,record"},
     {"member", "job", "job,member,record"},
-    {"value", "job", "job,key,value,revision"},
-    {"item", "job", "job,key,item,value,revision"},
+    {"value", "job", "job,key,value,revision,owner,expires"},
+    {"item", "job", "job,key,item,value,revision,owner"},
     {"answer", "job", "job,client,id,reply"},
     {"fence", "job", "job,name,frame"},
     {"failure", "job", "job,name,round,frame"},
     {"group_fence", "job", "job,name,fence,round,frame,clients"},
 };
+
+/// What a table had when sums came.
+std::string_view first_columns(const StateTable& table) {
+    if (table.name == "value") return "job,key,value,revision";
+    if (table.name == "item") return "job,key,item,value,revision";
+    return table.columns;
+}
 
 std::string add_sums(const StateTable& table) {
     return fmt::format(R"(
@@ -91,7 +105,7 @@ CREATE TRIGGER {0}_changes AFTER UPDATE ON {0} BEGIN
   UPDATE total SET sum=sum-old.sum+new.sum WHERE job=new.{1};
 END;
 )",
-                       table.name, table.job, table.columns);
+                       table.name, table.job, first_columns(table));
 }
 
 /// Each step gives different results for different words, so a change in one word always shows in the 64 bits.

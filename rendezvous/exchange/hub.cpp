@@ -42,8 +42,8 @@ void Hub::make_store() {
     const auto answer = [this](Store::Token token, const StoreReply& reply) {
         answer_late(token, reply);
     };
-    // Who watches a key has a revision of the generation before, and must not miss the same one here.
-    const std::uint64_t last = store_ ? store_->revision() : options_.revision;
+    // Who watches has a revision of the generation before, and must not miss the same one here.
+    const std::uint64_t last = store_ ? store_->revision() + 1 : options_.revision;
     store_ = std::make_unique<Store>(answer, journal_, options_.limits);
     store_->restore_revision(last);
 }
@@ -60,16 +60,21 @@ void Hub::set_group_client(PeerId peer, std::uint64_t client) {
     group_fences_.add_peer(peer, client);
 }
 
-void Hub::remove_peer(PeerId id, Deadline now) {
+void Hub::remove_peer(PeerId id, Deadline now, bool is_lost) {
     const auto peer = peers_.extract(id);
     if (peer.empty()) return;
     fences_.retract(id);
     std::erase_if(absent_, [id](const auto& rank) { return rank.second.peer == id; });
     group_fences_.remove_peer(id);
+    std::vector<std::uint64_t> gone;
     for (const std::uint64_t name : peer.mapped().clients) {
         Client& client = clients_.at(name);
         for (const auto& [request, op] : client.waiting) store_->forget({name, request});
         client.waiting.clear();
+        if (owners_.contains(name) && (is_lost || !options_.reconnects))
+            gone.push_back(name);
+        else if (owners_.contains(name))
+            set_owner_away(name, now, options_.owner_limit);
         const auto limit = peer.mapped().return_limit;
         if (client.moved)
             set_away(name, client, now + std::max<std::chrono::milliseconds>(limit, kLateCopies));
@@ -78,6 +83,7 @@ void Hub::remove_peer(PeerId id, Deadline now) {
         else
             forget_client(name);
     }
+    for (const std::uint64_t name : gone) owner_gone(name);
 }
 
 Result<void> Hub::from_peer(PeerId id, const FrameView& frame, Deadline now) {
@@ -129,6 +135,7 @@ Result<void> Hub::on_gone(PeerId peer, std::string_view payload, Deadline now) {
     client.waiting.clear();
     forget_answers(gone->client, client);
     peers_.at(peer).clients.erase(gone->client);
+    owner_gone(gone->client);
     if (!client.moved) {
         forget_client(gone->client);
         return {};
@@ -142,7 +149,7 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
     const auto request = decode_request(payload);
     if (!request) return std::unexpected(request.error());
     const RequestHeader& header = request->header;
-    if (has_asked(peer, header)) return {};
+    if (has_asked(peer, *request)) return {};
     PackReader in(request->arguments);
     if (in.array() == 0) in.set_failed();
     const std::uint64_t generation = in.uint();
@@ -153,12 +160,15 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
     } else if (header.op == Op::status) {
         tell(peer, header, status_reply());
     } else if (header.op == Op::cancel) {
-        store_->cancel({header.client, in.uint()});
-        answer(peer, header, {Status::ok, Bytes(1, '\x90')});
+        cancel(peer, header, in);
     } else if (const auto asked = StoreRequest::decode(header.op, in); !asked) {
         answer(peer, header, text_reply(Status::refused, asked.error().message));
     } else if (header.op == Op::drop) {
         answer(peer, header, drop_reply());
+    } else if (header.op == Op::own) {
+        answer(peer, header, own(peer, header.client));
+    } else if (const std::string unowned = owner_refusal(peer, *asked); !unowned.empty()) {
+        answer(peer, header, text_reply(Status::refused, unowned));
     } else if (const std::string why = refusal(header.op, payload.size()); !why.empty()) {
         tell(peer, header, text_reply(Status::refused, why));
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
@@ -171,7 +181,8 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
 
 /// Whether this request is a repetition. Its kept answer is sent again, if there is one; else it
 /// still waits in the store, or is a late copy whose answer the client has.
-bool Hub::has_asked(PeerId peer, const RequestHeader& header) {
+bool Hub::has_asked(PeerId peer, const RequestView& request) {
+    const RequestHeader& header = request.header;
     Client& client = clients_[header.client];
     if (client.gone || (options_.reconnects && client.peer > peer)) return true;
     if (client.peer != peer) move_to(peer, header.client, client);
@@ -184,6 +195,11 @@ bool Hub::has_asked(PeerId peer, const RequestHeader& header) {
     }
     const auto known = client.answers.find(header.id);
     if (known == client.answers.end()) return client.waiting.contains(header.id);
+    if (was_taken(request, *known->second)) {
+        if (journal_ != nullptr) journal_->answer_forgotten(header.client, header.id);
+        forget_answer(client, header.id);
+        return false;
+    }
     // The repeated answer counts as the newest, so it is dropped last.
     std::erase(client.answered, header.id);
     client.answered.push_back(header.id);
@@ -230,8 +246,9 @@ void Hub::forget_answers(std::uint64_t id, Client& client) {
     while (!client.answers.empty()) forget_answer(client, client.answers.begin()->first);
 }
 
-void Hub::expire(Deadline now) {
+void Hub::expire(Deadline now, Deadline awake_since) {
     store_->expire(now);
+    expire_owners(now, awake_since);
     while (!away_.empty() && away_.begin()->first <= now) forget_client(away_.begin()->second);
     if (absent_look_ && *absent_look_ <= now) end_long_waits(now);
 }
@@ -239,6 +256,7 @@ void Hub::expire(Deadline now) {
 Deadline Hub::next_deadline() const {
     Deadline next = store_->next_deadline();
     if (!away_.empty()) next = std::min(next, away_.begin()->first);
+    if (!owners_away_.empty()) next = std::min(next, owners_away_.begin()->first);
     return absent_look_ ? std::min(next, *absent_look_) : next;
 }
 

@@ -49,6 +49,8 @@ struct HubOptions {
     Store::Limits limits;
     /// The store's revisions are larger than this.
     std::uint64_t revision = 0;
+    /// How long an owner may be without a connection, with `reconnects`.
+    std::chrono::milliseconds owner_limit{3'000};
     /// Answers `status`; nullptr: refused.
     std::function<std::string()> status;
     /// Why an operation with so many bytes that changes something is refused; empty: it is not.
@@ -65,6 +67,10 @@ struct HubOptions {
 /// how many requests a client may have pending. They are dropped when the client says that it is
 /// gone, or has been disconnected for the return limit. Requests that arrive over a connection
 /// which the client has replaced are ignored.
+///
+/// A client that has said `own` is an owner, as long as it is connected. When it has said `gone`, was silent for
+/// too long, or has lost its connection and not said `own` over another within the owner limit, what it owns in
+/// the store is let go in one step; if it comes later it begins with nothing.
 class Hub final : public Exchange, private GroupFences::Events {
 public:
     /// \param journal  nullptr: nothing is kept
@@ -77,14 +83,16 @@ public:
     void set_return_limit(PeerId peer, std::chrono::milliseconds limit);
     /// With `reconnects`, remove_peer(peer, now) must be used instead.
     void remove_peer(PeerId peer) override { remove_peer(peer, Deadline{}); }
-    void remove_peer(PeerId peer, Deadline now);
+    /// \param is_lost  it has been silent for so long that its owners are not waited for
+    void remove_peer(PeerId peer, Deadline now, bool is_lost = false);
     Result<void> from_peer(PeerId peer, const FrameView& frame, Deadline now) override;
     void begin(std::uint64_t generation, std::uint32_t ranks) override;
     void fail_fences(std::string why) override;
 
-    /// Answers requests whose time has passed, forgets clients that have not come back, and fails fences
-    /// that have waited long for a rank that is away; to be called at next_deadline().
-    void expire(Deadline now);
+    /// Answers requests whose time has passed, forgets clients and owners that have not come back, and fails
+    /// fences that have waited long for a rank that is away; to be called at next_deadline().
+    /// \param awake_since  this process did not run before, so that nobody could come back
+    void expire(Deadline now, Deadline awake_since = Deadline::min());
     Deadline next_deadline() const;
     /// Answers all waiting requests of the store with `stale`.
     void end_waits();
@@ -99,6 +107,8 @@ public:
     void restore_generation(std::uint64_t generation, std::uint32_t ranks);
     Store& restore_store() { return *store_; }
     void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
+    /// Those who own something have a while to come back.
+    void restore_owners(Deadline now);
     void restore_fence(Fenced fenced);
     void restore_group(const GroupFences::Key& key, GroupFences::End end);
 
@@ -120,6 +130,12 @@ private:
         std::deque<std::uint64_t> answered;            ///< ids of `answers`, oldest answer first
     };
     using Clients = std::unordered_map<std::uint64_t, Client>;
+    struct Owner {
+        std::optional<PeerId> peer;  ///< over which it is connected
+        Deadline away_since{};       ///< without one
+        std::chrono::milliseconds limit{};
+        Deadline gone_at() const { return away_since + limit; }
+    };
     /// Results, and ends of fences, of at least this size are shared by all peers that get them.
     static constexpr std::size_t kSharedBytesMin = 16u << 10;
     struct Completed {
@@ -130,8 +146,15 @@ private:
     void make_store();
     Result<void> on_request(PeerId peer, std::string_view payload, Deadline now);
     Result<void> on_gone(PeerId peer, std::string_view payload, Deadline now);
-    bool has_asked(PeerId peer, const RequestHeader& header);
+    bool has_asked(PeerId peer, const RequestView& request);
     void move_to(PeerId peer, std::uint64_t id, Client& client);
+    StoreReply own(PeerId peer, std::uint64_t client);
+    std::string owner_refusal(PeerId peer, const StoreRequest& request) const;
+    bool was_taken(const RequestView& request, std::string_view reply) const;
+    void cancel(PeerId peer, const RequestHeader& header, PackReader& in);
+    void set_owner_away(std::uint64_t id, Deadline since, std::chrono::milliseconds limit);
+    void owner_gone(std::uint64_t id);
+    void expire_owners(Deadline now, Deadline awake_since);
     StoreReply status_reply() const;
     StoreReply drop_reply() const;
     std::string refusal(Op op, std::size_t bytes) const;
@@ -162,7 +185,9 @@ private:
     std::map<PeerId, Peer> peers_;
     std::unique_ptr<Store> store_;
     Clients clients_;
-    std::set<std::pair<Deadline, std::uint64_t>> away_;  ///< clients by away_until
+    std::set<std::pair<Deadline, std::uint64_t>> away_;         ///< clients by away_until
+    std::map<std::uint64_t, Owner> owners_;                     ///< by client
+    std::set<std::pair<Deadline, std::uint64_t>> owners_away_;  ///< by gone_at()
     std::size_t answer_bytes_ = 0;
     std::weak_ptr<const Bytes> last_results_;  ///< large ones that are still being sent
     FenceTable fences_;

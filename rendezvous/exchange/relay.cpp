@@ -52,6 +52,7 @@ void Relay::forget_requests(std::uint64_t client) {
     const auto begin = unanswered_.lower_bound({client, 0});
     const auto end = unanswered_.upper_bound({client, UINT64_MAX});
     unanswered_.erase(begin, end);
+    owners_.erase(client);
 }
 
 Result<void> Relay::from_peer(PeerId id, const FrameView& frame, Deadline now) {
@@ -107,7 +108,10 @@ Result<void> Relay::on_request(PeerId id, Peer& peer, std::string_view payload) 
         peer.clients.insert(header.client);
     else if (owner->second != id)
         return fail(Errc::invalid_input, "two connections call themselves the same client");
-    if (resendable_) unanswered_[{header.client, header.id}] = {++requests_, Bytes(payload)};
+    if (header.op == Op::own)
+        owners_[header.client] = payload;
+    else if (resendable_)
+        unanswered_[{header.client, header.id}] = {++requests_, Bytes(payload)};
     outbox_.to_root(FrameType::request, payload);
     return {};
 }
@@ -355,6 +359,7 @@ std::map<Rank, Relay::Step> Relay::steps() const {
 
 void Relay::resend() {
     resendable_ = true;
+    for (const auto& [client, payload] : owners_) outbox_.to_root(FrameType::request, payload);
     std::map<std::uint64_t, const Bytes*> in_order;
     for (const auto& [key, request] : unanswered_) in_order[request.number] = &request.payload;
     for (const auto& [number, payload] : in_order) outbox_.to_root(FrameType::request, *payload);

@@ -94,6 +94,8 @@ private:
     };
     std::map<RequestKey, Unanswered> unanswered_;
     std::uint64_t requests_ = 0;  ///< how many have arrived
+    /// What clients have said who own things: the root must hear it over each connection.
+    std::map<std::uint64_t, Bytes> owners_;
     std::map<FenceKey, Fence> unanswered_fences_;
     std::map<FenceKey, Unfence> unfences_;  ///< one for all fences stays for the generation
     std::map<Rank, Unfence> away_;          ///< ranks of this node, or behind it

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/clock.h"
+#include "rendezvous/exchange/store_history.h"
+#include "rendezvous/exchange/wait_lines.h"
 #include "rendezvous/wire/store_request.h"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,14 +20,25 @@
 
 namespace dtrun {
 
+/// What a store keeps of a key with a value, besides the value.
+struct ValueFacts {
+    std::uint64_t revision = 0;
+    std::uint64_t owner = 0;             ///< 0: nobody's
+    Deadline expires = Deadline::max();  ///< when it is erased
+};
+
 /// Records every change of a store, in order, each before a reply that depends on it.
 class StoreJournal {
 public:
     virtual ~StoreJournal() = default;
     virtual void value_set(std::string_view key, std::string_view value,
-                           std::uint64_t revision) = 0;
+                           const ValueFacts& facts) = 0;
     virtual void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                              std::uint64_t revision) = 0;
+    /// \param owner  0: it was given back
+    virtual void item_claimed(std::string_view key, std::uint64_t item, std::uint64_t owner,
+                              std::uint64_t revision) = 0;
+    /// It is gone: popped, or acknowledged.
     virtual void item_popped(std::string_view key, std::uint64_t item, std::uint64_t revision) = 0;
     virtual void erased(std::string_view key) = 0;
 };
@@ -37,11 +51,15 @@ struct StoreReply {
 /// Keys and values of one generation of a job, and the requests that wait for them. A pure state
 /// machine: no sockets, no clock; time comes in.
 ///
-/// Requests are executed in the order of the calls, so all operations are linearizable.
+/// Requests are executed in the order of the calls, so all operations are linearizable. Who waits is
+/// answered when all changes of a call are done.
+///
+/// Values, locks and claimed items may be an owner's: a client, of which others say when it is gone for
+/// good. Revisions only grow, so that of a lock is a token that no later holder has.
 class Store {
 public:
     /// Names a waiting request: client and request id.
-    using Token = std::pair<std::uint64_t, std::uint64_t>;
+    using Token = WaitLines::Token;
     using Answer = std::function<void(Token, const StoreReply&)>;
 
     struct Limits {
@@ -59,10 +77,21 @@ public:
 
     bool cancel(Token token);  ///< answers a waiting request with `cancelled`
     void forget(Token token);  ///< drops a waiting request without an answer
+    /// Erases what has lived for long enough, and answers who has waited for long enough.
     void expire(Deadline now);
     Deadline next_deadline() const;
     /// Answers all waiting requests, e.g. because the generation is over.
     void answer_all(const StoreReply& reply);
+
+    /// An owner is gone for good: its keys are erased, what it has claimed comes back, and what it waits for is
+    /// refused.
+    void owner_gone(std::uint64_t owner);
+    /// What a request of this owner was given is not wanted: the lock is free, the item comes back.
+    void take_back(std::uint64_t owner, Token request);
+    /// Whether the owner still has what this lock or claim was answered.
+    bool still_has(const StoreRequest& request, const StoreReply& reply) const;
+    /// Whose something is.
+    std::vector<std::uint64_t> owners() const;
 
     std::size_t bytes() const { return bytes_; }
     /// Sets how many bytes others keep that count against bytes_max, too.
@@ -71,62 +100,120 @@ public:
     std::size_t waiting() const { return waiters_.size(); }
 
     // Restore a journal's records.
-    void restore_value(std::string key, std::string value, std::uint64_t revision);
-    void restore_item(std::string key, std::uint64_t item, std::string value,
+    void restore_value(std::string key, std::string value, const ValueFacts& facts);
+    /// \param owner  who has claimed it; 0: nobody
+    void restore_item(std::string key, std::uint64_t item, std::string value, std::uint64_t owner,
                       std::uint64_t revision);
     /// Makes future revisions larger than this one: revisions of erased keys were not recorded.
     void restore_revision(std::uint64_t revision) { revision_ = std::max(revision_, revision); }
     std::uint64_t revision() const { return revision_; }  ///< of the last change
 
 private:
+    /// An item's number is the revision with which it was pushed: no other item has it, in any queue.
+    struct Item {
+        std::uint64_t number = 0;
+        std::string value;
+    };
+    struct Claimed {
+        std::uint64_t owner = 0;
+        std::string value;
+    };
+    struct Queue {
+        std::deque<Item> items;  ///< that nobody has claimed, by their numbers
+        std::map<std::uint64_t, Claimed> claimed;
+    };
     struct Entry {
         std::string value;
-        std::deque<std::string> items;  ///< not empty: a queue
-        std::uint64_t first_item = 0;   ///< number of items.front()
-        std::uint64_t revision = 0;
-        bool is_queue() const { return !items.empty(); }
+        ValueFacts facts;
+        std::unique_ptr<Queue> queue;
+        bool is_queue() const { return queue != nullptr; }
     };
     using Entries = std::map<std::string, Entry, std::less<>>;
+    /// What is an owner's; with the request that was given it.
+    struct Owned {
+        std::map<std::string, Token> keys;
+        std::map<std::pair<std::string, std::uint64_t>, Token> items;  ///< by queue and number
+        std::set<Token> waiters;
+        bool is_empty() const { return keys.empty() && items.empty() && waiters.empty(); }
+    };
     struct Waiter {
-        Op op{};
-        std::vector<std::string> keys;
+        std::vector<std::string> texts;  ///< what the views of the request are of
+        StoreRequest request;
         std::size_t at = 0;  ///< keys[at] is what it waits for
-        std::uint64_t revision = 0;
         Deadline deadline{};
     };
     using Waiters = std::map<Token, Waiter>;
 
     const Entry* find(std::string_view key) const;
+    std::optional<StoreReply> carry_out(Token token, const StoreRequest& request, Deadline now);
 #define DTRUN_OPERATION(name, number, function, effect, arguments) \
     StoreReply name(const StoreRequest& request);
 #define DTRUN_WAITING_OPERATION(name, number, function, effect, arguments)
 #define DTRUN_OTHER_OPERATION(name, number, function, effect, arguments)
 #include "rendezvous/wire/operations.def"
 
-    template <class Keys>
-    std::optional<StoreReply> try_waiting(Op op, const Keys& keys, std::size_t& at,
-                                          std::uint64_t revision);
+    // store.cpp: what changes
+    void put_value(std::string_view key, std::string value, ValueFacts facts, Token token = {});
+    void change_value(std::string_view key, std::string value);
+    Entries::iterator erase_entry(Entries::iterator entry);
+    StoreReply set_with(const StoreRequest& request, const ValueFacts& facts);
+    void note(std::string_view key, StoreHistory::Kind kind, std::string_view value = {});
+
+    // store_queues.cpp
+    std::uint64_t push_item(std::string_view key, std::string_view value);
+    std::optional<StoreReply> try_take(const StoreRequest& request, Token token);
+    Claimed* find_claimed(const StoreRequest& request);
+    void return_item(Entries::iterator queue, std::uint64_t item);
+    void queue_changed(Entries::iterator queue);
+
+    // store_owners.cpp
+    std::optional<StoreReply> try_lock(const StoreRequest& request, Token token);
+    void own(std::string_view key, const ValueFacts& facts, Token token);
+    void disown(std::string_view key, const ValueFacts& facts);
+    void disown_item(std::uint64_t owner, const std::string& key, std::uint64_t item);
+    void let_go(std::uint64_t owner);
+    bool holds(const Condition& condition) const;
+    std::optional<StoreReply> refusal_of(const std::vector<Action>& actions) const;
+    void carry_out(const Action& action);
+
+    // store_waits.cpp
+    std::optional<StoreReply> try_waiting(const StoreRequest& request, std::size_t& at,
+                                          Token token);
+    std::optional<StoreReply> try_read(const StoreRequest& request, std::size_t& at);
+    std::optional<StoreReply> try_watch(const StoreRequest& request);
+    std::optional<StoreReply> try_watch_prefix(const StoreRequest& request);
+    StoreReply all_under(std::string_view prefix) const;
     std::optional<StoreReply> wait_for(Token token, const StoreRequest& request, Deadline now);
-    void put(std::string_view key, std::string value);
-    std::string pop_item(Entries::iterator entry);
+    StoreReply too_late(const StoreRequest& request) const;
+    void wake();
+    void hand_over(const std::string& key);
+    void retry(WaitLines& lines, std::string_view name);
+    void remove(Waiters::iterator waiter);
+    void leave_line(const Waiters::value_type& waiter);
+    void end_wait(Waiters::iterator waiter, const StoreReply& reply);
+    WaitLines& lines_of(Op op);
+    static std::size_t bytes_of(const Waiter& waiter);
     bool has_room(std::size_t bytes) const {
         return bytes_ + waiting_bytes_ + besides_ + bytes <= limits_.bytes_max;
     }
-    void changed(std::string_view key);
-    Waiters::iterator remove(Waiters::iterator waiter);
-    static std::size_t bytes_of(const Waiter& waiter);
 
     Answer answer_;
     StoreJournal* journal_;
     Limits limits_;
     Entries entries_;
+    std::unordered_map<std::uint64_t, Owned> owned_;       ///< by owner
+    std::set<std::pair<Deadline, std::string>> expiries_;  ///< of values
+    std::optional<StoreHistory> history_;                  ///< once somebody has asked for a prefix
     std::size_t bytes_ = 0;
     std::size_t waiting_bytes_ = 0;  ///< of requests that wait
     std::size_t besides_ = 0;
     std::uint64_t revision_ = 0;  ///< of the last change
+    Deadline now_{};              ///< of the last request
     Waiters waiters_;
-    std::unordered_map<std::string, std::vector<Token>> waiting_for_;  ///< by key, oldest first
+    WaitLines for_keys_, for_locks_, for_prefixes_;
     std::set<std::pair<Deadline, Token>> deadlines_;
+    std::deque<std::string> changed_;  ///< keys of which those who wait are still to hear
+    std::uint64_t told_ = 0;           ///< up to this revision they have heard
 };
 
 }  // namespace dtrun

@@ -40,6 +40,11 @@ std::optional<std::chrono::milliseconds> FailureDetector::lost(Deadline last_hea
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard);
 }
 
+Deadline FailureDetector::awake_since() const {
+    const Deadline now = Clock::now();
+    return now > next_ + kLate ? now : awake_since_;  // the beat may be still to come
+}
+
 std::optional<std::chrono::milliseconds> FailureDetector::pause() const {
     const Deadline now = Clock::now();
     Clock::duration pause{};

@@ -43,6 +43,9 @@ public:
         return lost(link.last_heard(), link.machine_answers() ? 4 : bad_network ? 2 : 1);
     }
 
+    /// Before this moment this process did not run for a while, or not at all.
+    Deadline awake_since() const;
+
     /// How long this process itself did not run, if that was longer than a timeout and ended less
     /// than a timeout ago: its peers may have taken it for lost.
     std::optional<std::chrono::milliseconds> pause() const;

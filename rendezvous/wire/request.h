@@ -28,6 +28,20 @@ constexpr Effect effect_of(Op op) {
     return Effect::reads;
 }
 
+/// Whether an operation may wait in the store, for what others do; it has a timeout then.
+constexpr bool may_wait(Op op) {
+    switch (op) {
+#define DTRUN_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                 \
+        return false;
+#define DTRUN_WAITING_OPERATION(name, number, function, effect, arguments) \
+    case Op::name:                                                         \
+        return true;
+#include "rendezvous/wire/operations.def"
+    }
+    return false;
+}
+
 /// Whether the answer of an operation must be remembered until the client has it.
 constexpr bool changes_something(Op op) {
     return effect_of(op) != Effect::reads;

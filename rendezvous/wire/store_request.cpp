@@ -16,8 +16,13 @@ enum class Argument : std::uint8_t {
     expected,
     delta,
     after,
-    number,  ///< a limit, a revision or the id of a request
+    number,  ///< a limit, a revision, an item or the id of a request
     timeout,
+    owner,
+    ttl,
+    limit,
+    conditions,
+    actions,
 };
 
 /// The arguments of an operation after the generation, in their order on the wire.
@@ -35,6 +40,78 @@ std::optional<std::span<const Argument>> arguments_of(Op op) {
 #undef DTRUN_UNPACKED
     }
     return std::nullopt;
+}
+
+/// Begins a list's next row of three; what lies behind them is left out by end_row().
+std::uint32_t begin_row(PackReader& in) {
+    const std::uint32_t items = in.array();
+    if (items < 3) in.set_failed();
+    return items;
+}
+
+void end_row(PackReader& in, std::uint32_t items) {
+    for (; in.ok() && items > 3; --items) in.skip();
+}
+
+Condition read_condition(PackReader& in) {
+    const std::uint32_t items = begin_row(in);
+    Condition condition;
+    condition.key = in.bytes();
+    const std::uint64_t kind = in.uint();
+    condition.kind = static_cast<Condition::Kind>(std::min<std::uint64_t>(kind, UINT8_MAX));
+    switch (condition.kind) {
+        case Condition::Kind::missing:
+        case Condition::Kind::exists:
+            in.skip();
+            break;
+        case Condition::Kind::value:
+            condition.value = in.bytes();
+            break;
+        case Condition::Kind::revision:
+            condition.revision = in.uint();
+            break;
+        default:
+            in.set_failed();
+    }
+    end_row(in, items);
+    return condition;
+}
+
+void write(PackWriter& out, const Condition& condition) {
+    out.array(3);
+    out.bin(condition.key);
+    out.uint(static_cast<std::uint64_t>(condition.kind));
+    if (condition.kind == Condition::Kind::value)
+        out.bin(condition.value);
+    else if (condition.kind == Condition::Kind::revision)
+        out.uint(condition.revision);
+    else
+        out.nil();
+}
+
+Action read_action(PackReader& in) {
+    const std::uint32_t items = begin_row(in);
+    Action action;
+    const std::uint64_t kind = in.uint();
+    if (kind > static_cast<std::uint64_t>(Action::Kind::add)) in.set_failed();
+    action.kind = static_cast<Action::Kind>(kind);
+    action.key = in.bytes();
+    action.value = in.bytes();
+    end_row(in, items);
+    return action;
+}
+
+void write(PackWriter& out, const Action& action) {
+    out.array(3);
+    out.uint(static_cast<std::uint64_t>(action.kind));
+    out.bin(action.key);
+    out.bin(action.value);
+}
+
+template <class Row>
+void write_rows(PackWriter& out, const std::vector<Row>& rows) {
+    out.array(static_cast<std::uint32_t>(rows.size()));
+    for (const Row& row : rows) write(out, row);
 }
 
 void read(PackReader& in, Argument argument, StoreRequest& request) {
@@ -70,6 +147,23 @@ void read(PackReader& in, Argument argument, StoreRequest& request) {
         case Argument::timeout:
             request.timeout_ms = in.uint();
             break;
+        case Argument::owner:
+            request.owner = in.uint();
+            break;
+        case Argument::ttl:
+            request.ttl_ms = in.uint();
+            break;
+        case Argument::limit:
+            request.limit = in.uint();
+            break;
+        case Argument::conditions:
+            for (std::uint32_t left = in.array(); in.ok() && left > 0; --left)
+                request.conditions.push_back(read_condition(in));
+            break;
+        case Argument::actions:
+            for (std::uint32_t left = in.array(); in.ok() && left > 0; --left)
+                request.actions.push_back(read_action(in));
+            break;
     }
 }
 
@@ -99,7 +193,43 @@ void write(PackWriter& out, Argument argument, const StoreRequest& request) {
             return out.uint(request.number);
         case Argument::timeout:
             return out.uint(request.timeout_ms);
+        case Argument::owner:
+            return out.uint(request.owner);
+        case Argument::ttl:
+            return out.uint(request.ttl_ms);
+        case Argument::limit:
+            return out.uint(request.limit);
+        case Argument::conditions:
+            return write_rows(out, request.conditions);
+        case Argument::actions:
+            return write_rows(out, request.actions);
     }
+}
+
+Result<void> check_key(std::string_view key) {
+    if (key.size() <= kKeyBytesMax) return {};
+    return fail(Errc::invalid_input, "a key of {} bytes, more than {}", key.size(), kKeyBytesMax);
+}
+
+Result<void> check_value(std::string_view value) {
+    if (value.size() <= kValueBytesMax) return {};
+    return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value.size(),
+                kValueBytesMax);
+}
+
+Result<void> check_sizes(const StoreRequest& request) {
+    Result<void> fits;
+    for (const std::string_view key : request.keys)
+        if (fits) fits = check_key(key);
+    for (const std::string_view value : request.values)
+        if (fits) fits = check_value(value);
+    for (const Condition& condition : request.conditions)
+        if (fits) fits = check_key(condition.key);
+    for (const Action& action : request.actions) {
+        if (fits) fits = check_key(action.key);
+        if (fits) fits = check_value(action.value);
+    }
+    return fits;
 }
 
 void append(Bytes& bytes, const StoreRequest& request, std::uint64_t generation) {
@@ -119,14 +249,7 @@ Result<StoreRequest> StoreRequest::decode(Op op, PackReader& in) {
     request.op = op;
     for (const Argument argument : *arguments) read(in, argument, request);
     if (!in.ok()) return fail(Errc::invalid_input, "malformed arguments");
-    for (const std::string_view k : request.keys)
-        if (k.size() > kKeyBytesMax)
-            return fail(Errc::invalid_input, "a key of {} bytes, more than {}", k.size(),
-                        kKeyBytesMax);
-    for (const std::string_view v : request.values)
-        if (v.size() > kValueBytesMax)
-            return fail(Errc::invalid_input, "a value of {} bytes, more than {}", v.size(),
-                        kValueBytesMax);
+    if (auto sizes = check_sizes(request); !sizes) return std::unexpected(sizes.error());
     return request;
 }
 

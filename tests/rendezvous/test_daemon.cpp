@@ -32,11 +32,11 @@ struct Sink final : Outbox {
     std::vector<std::pair<FrameType, std::string>> sent;
 };
 
-void ask(Hub& hub, std::uint64_t id, const StoreRequest& request) {
+void ask(Hub& hub, std::uint64_t id, const StoreRequest& request, Deadline now = {}) {
     const auto behind = static_cast<std::uint32_t>(id - 1);  // nothing was answered yet
     const Bytes frame = encode_request({5, id, behind}, request, 0);
     REQUIRE(hub.from_peer(
-        1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, Deadline{}));
+        1, {FrameType::request, std::string_view(frame).substr(FrameHeader::kBytes)}, now));
 }
 
 }  // namespace
@@ -130,6 +130,56 @@ struct Job {
 };
 
 }  // namespace
+
+TEST_CASE("whose something is, and how long it lives, is there again after a restart", "[daemon]") {
+    using namespace std::chrono_literals;
+    const TempDir directory;
+    const JobId id = job_id_of("job");
+    HubOptions options;
+    options.reconnects = true;
+    const Deadline now = Clock::now();
+    const auto answers = [&](Hub& hub, Sink& out, const StoreRequest& request) {
+        const Bytes frame = encode_request({9, out.sent.size() + 1}, request, 0);
+        REQUIRE(hub.from_peer(1, {FrameType::request, payload_of(frame)}, now));
+        return decode_reply(out.sent.back().second)->header.status;
+    };
+    {
+        auto db = StateDb::open(directory.path() + "/state");
+        REQUIRE(db.has_value());
+        const auto journal = (*db)->journal(id);
+        Sink out;
+        Hub hub(out, options, journal.get());
+        hub.add_peer(1, PeerKind::subtree, kNoRank);
+        ask(hub, 1, {.op = Op::own});
+        ask(hub, 2, {.op = Op::put, .keys = {"mine"}, .values = {""}, .owner = 5});
+        ask(hub, 3, {.op = Op::put, .keys = {"brief"}, .values = {""}, .ttl_ms = 20'000}, now);
+        for (const std::uint64_t item : {4, 5, 6})
+            ask(hub, item, {.op = Op::push, .keys = {"q"}, .values = {"item"}});
+        for (const std::uint64_t item : {7, 8})
+            ask(hub, item, {.op = Op::claim, .keys = {"q"}, .owner = 5});
+        ask(hub, 9, {.op = Op::give_back, .keys = {"q"}, .number = 3, .owner = 5});
+        (*db)->save_job({id, "job", {}, {}, {}, {}});
+        (*db)->commit();
+    }
+    auto db = StateDb::open(directory.path() + "/state");
+    REQUIRE(db.has_value());
+    Sink out;
+    Hub hub(out, options, nullptr);
+    (*db)->restore(id, hub, now);
+    hub.add_peer(1, PeerKind::subtree, kNoRank);
+    CHECK(hub.store().owners() == std::vector<std::uint64_t>{5});
+    CHECK(hub.store().size() == 3);
+    // Two items are free, and one comes back when its owner does not.
+    CHECK(answers(hub, out, {.op = Op::pop, .keys = {"q"}}) == Status::ok);
+    CHECK(answers(hub, out, {.op = Op::pop, .keys = {"q"}}) == Status::ok);
+    CHECK(answers(hub, out, {.op = Op::pop, .keys = {"q"}}) == Status::not_found);
+    hub.expire(now + 11s);
+    CHECK(answers(hub, out, {.op = Op::get, .keys = {"mine"}}) == Status::not_found);
+    CHECK(answers(hub, out, {.op = Op::pop, .keys = {"q"}}) == Status::ok);
+    CHECK(answers(hub, out, {.op = Op::get, .keys = {"brief"}}) == Status::ok);
+    hub.expire(now + 21s);
+    CHECK(hub.store().size() == 0);
+}
 
 TEST_CASE("an item whose taker has lost its connection is not lost with the job", "[daemon]") {
     Job it;

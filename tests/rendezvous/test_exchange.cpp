@@ -44,8 +44,12 @@ class MemoryJournal final : public HubJournal {
 public:
     struct Kept {
         std::uint64_t generation = 0;
-        std::map<std::string, std::pair<std::string, std::uint64_t>> values;
-        std::map<std::string, std::map<std::uint64_t, std::pair<std::string, std::uint64_t>>> items;
+        struct Item {
+            std::string value;
+            std::uint64_t owner = 0, revision = 0;
+        };
+        std::map<std::string, std::pair<std::string, ValueFacts>> values;
+        std::map<std::string, std::map<std::uint64_t, Item>> items;
         /// By client; ids and replies, oldest first.
         std::map<std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>> answers;
         std::map<std::string, Fenced> fences;
@@ -53,12 +57,16 @@ public:
         std::map<GroupFences::Key, GroupFences::End> groups;
     };
 
-    void value_set(std::string_view key, std::string_view value, std::uint64_t revision) override {
-        next_.values[std::string(key)] = {std::string(value), revision};
+    void value_set(std::string_view key, std::string_view value, const ValueFacts& facts) override {
+        next_.values[std::string(key)] = {std::string(value), facts};
     }
     void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                      std::uint64_t revision) override {
-        next_.items[std::string(key)][item] = {std::string(value), revision};
+        next_.items[std::string(key)][item] = {std::string(value), 0, revision};
+    }
+    void item_claimed(std::string_view key, std::uint64_t item, std::uint64_t owner,
+                      std::uint64_t) override {
+        next_.items[std::string(key)][item].owner = owner;
     }
     void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
         next_.items[std::string(key)].erase(item);
@@ -224,7 +232,9 @@ private:
             hub_->restore_store().restore_value(key, value.first, value.second);
         for (const auto& [key, items] : kept.items)
             for (const auto& [item, value] : items)
-                hub_->restore_store().restore_item(key, item, value.first, value.second);
+                hub_->restore_store().restore_item(key, item, value.value, value.owner,
+                                                   value.revision);
+        hub_->restore_owners({});
         for (const auto& [client, answers] : kept.answers)
             for (const auto& [id, reply] : answers) hub_->restore_answer(client, id, reply, {});
         for (const auto& [name, fenced] : kept.fences) hub_->restore_fence(fenced);

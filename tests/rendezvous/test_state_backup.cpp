@@ -28,7 +28,7 @@ void add_job(StateDb& db, const std::string& name) {
     record.id = job_id_of(name);
     record.name = name;
     db.save_job(record);
-    db.journal(record.id)->value_set("key", "of " + name, 1);
+    db.journal(record.id)->value_set("key", "of " + name, {.revision = 1});
     db.commit();
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("the file of a state becomes smaller when its jobs go", "[daemon]") {
     add_job(*db, "goes");
     const auto journal = db->journal(job_id_of("goes"));
     for (std::uint64_t at = 0; at < 300; ++at)
-        journal->value_set("key" + std::to_string(at), std::string(100'000, 'v'), at);
+        journal->value_set("key" + std::to_string(at), std::string(100'000, 'v'), {.revision = at});
     db->commit();
     const auto size = [&] { return fs::file_size(state + "/state.db"); };
     db->drop_job(job_id_of("goes"));
@@ -140,7 +140,7 @@ TEST_CASE("ten thousand jobs in turn leave the file of a state as it was", "[dae
             record.name = std::to_string(100 * turn + job);
             record.id = job_id_of(record.name);
             db->save_job(record);
-            db->journal(record.id)->value_set("key", std::string(500, 'v'), 1);
+            db->journal(record.id)->value_set("key", std::string(500, 'v'), {.revision = 1});
             if (job >= 20) db->drop_job(record.id);
         }
         for (int job = 0; job < 20; ++job)

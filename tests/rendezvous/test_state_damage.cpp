@@ -48,11 +48,11 @@ void make_state(const std::string& directory) {
         (*db)->save_job(record);
         const auto journal = (*db)->journal(record.id);
         for (std::uint64_t at = 1; at <= 12; ++at) {
-            journal->value_set("key" + std::to_string(at), std::string(200, 'v'), at);
+            journal->value_set("key" + std::to_string(at), std::string(200, 'v'), {.revision = at});
             journal->item_pushed("queue", at, std::string(at, 'i'), 100 + at);
             journal->answered(5, at, "reply");
         }
-        journal->value_set("key3", "again", 200);
+        journal->value_set("key3", "again", {.revision = 200});
         journal->item_popped("queue", 1, 201);
         journal->answers_forgotten(5, 6);
     }

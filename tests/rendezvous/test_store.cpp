@@ -1,91 +1,16 @@
 #include "rendezvous/exchange/store.h"
 
 #include "rendezvous/wire/msgpack.h"
+#include "tests/rendezvous/store_asker.h"
 #include "tests/support/catch.h"
 
 namespace dtrun {
 namespace {
 
 using std::chrono::milliseconds;
+using Asker = StoreAsker;
 
-const Deadline kBegin{};
-
-/// Asks a store in words, and shows replies as text: "ok 5", "not_found", "waits".
-class Asker {
-public:
-    explicit Asker(Store::Limits limits = {})
-        : store_(
-              [this](Store::Token token, const StoreReply& reply) {
-                  late.push_back(std::to_string(token.second) + ": " + show(reply));
-              },
-              nullptr, limits) {}
-
-    std::string ask(StoreRequest request, Deadline now = kBegin) {
-        const auto reply = store_.ask({1, ++id_}, request, now);
-        return reply ? show(*reply) : "waits";
-    }
-    std::string set(std::string_view key, std::string_view value) {
-        return ask({Op::set, {key}, {value}});
-    }
-    std::string get(std::string_view key, std::uint64_t timeout_ms = 0, Deadline now = kBegin) {
-        StoreRequest request{Op::get, {key}};
-        request.timeout_ms = timeout_ms;
-        return ask(request, now);
-    }
-    std::string add(std::string_view key, std::int64_t delta) {
-        StoreRequest request{Op::add, {key}};
-        request.delta = delta;
-        return ask(request);
-    }
-    std::string compare_set(std::string_view key, std::optional<std::string_view> expected,
-                            std::string_view desired) {
-        return ask({Op::compare_set, {key}, {desired}, expected});
-    }
-    std::string pop(std::string_view key, std::uint64_t timeout_ms = 0) {
-        StoreRequest request{Op::pop, {key}};
-        request.timeout_ms = timeout_ms;
-        return ask(request);
-    }
-    std::string push(std::string_view key, std::string_view value) {
-        return ask({Op::push, {key}, {value}});
-    }
-    std::string watch(std::string_view key, std::uint64_t revision) {
-        StoreRequest request{Op::watch, {key}};
-        request.number = revision;
-        request.timeout_ms = kForeverMs;
-        return ask(request);
-    }
-    Store& store() { return store_; }
-    std::vector<std::string> late;
-
-private:
-    static std::string show(const StoreReply& reply) {
-        static const char* names[] = {"ok",        "not_found", "timed_out", "stale",
-                                      "cancelled", "refused",   "wrong_type"};
-        std::string text = names[static_cast<int>(reply.status)];
-        PackReader in(reply.results);
-        const std::uint32_t items = in.array();
-        for (std::uint32_t i = 0; i < items; ++i) text += " " + item(in);
-        CHECK(in.at_end());
-        return text;
-    }
-    static std::string item(PackReader& in) {
-        PackReader probe = in;
-        if (probe.nil()) return in.nil() ? "nil" : "";
-        if (const bool value = probe.boolean(); probe.ok())
-            return in.boolean(), value ? "true" : "false";
-        if (probe = in; probe.uint(), probe.ok()) return std::to_string(in.uint());
-        if (probe = in; probe.integer(), probe.ok()) return std::to_string(in.integer());
-        if (probe = in; probe.bytes(), probe.ok()) return std::string(in.bytes());
-        std::string list = "[";
-        const std::uint32_t items = in.array();
-        for (std::uint32_t i = 0; i < items; ++i) list += (i > 0 ? " " : "") + item(in);
-        return list + "]";
-    }
-
-    Store store_;
-    std::uint64_t id_ = 0;
-};
+const Deadline kBegin = StoreAsker::kBegin;
 
 }  // namespace
 
@@ -280,6 +205,21 @@ TEST_CASE("every operation has its arguments in the order of docs/PROTOCOL.md", 
     const auto keys = [](Out out) { out.array(2), out.bin("k"), out.bin("l"); };
     const auto keys_timeout = [&](Out out) { keys(out), out.uint(70'000); };
     const std::vector<std::string_view> k{"k"}, kl{"k", "l"}, v{"v"}, vw{"v", "w"};
+    const auto key_number_owner = [](Out o) { o.bin("k"), o.uint(9), o.uint(6); };
+    StoreRequest transaction{.op = Op::transact};
+    transaction.conditions = {{"a", Condition::Kind::missing},
+                              {"b", Condition::Kind::value, "v"},
+                              {"c", Condition::Kind::revision, "", 9}};
+    transaction.actions = {{Action::Kind::set, "d", "v"}, {Action::Kind::erase, "e"}};
+    const auto write_transaction = [](Out o) {
+        o.array(3);
+        o.array(3), o.bin("a"), o.uint(0), o.nil();
+        o.array(3), o.bin("b"), o.uint(2), o.bin("v");
+        o.array(3), o.bin("c"), o.uint(3), o.uint(9);
+        o.array(2);
+        o.array(3), o.uint(0), o.bin("d"), o.bin("v");
+        o.array(3), o.uint(1), o.bin("e"), o.bin("");
+    };
     const std::vector<Row> rows{
         {{.op = Op::set, .keys = k, .values = v}, 2, key_value},
         {{.op = Op::get, .keys = k, .timeout_ms = 70'000}, 2, key_timeout},
@@ -308,9 +248,27 @@ TEST_CASE("every operation has its arguments in the order of docs/PROTOCOL.md", 
          3,
          [](Out o) { o.bin("k"), o.uint(9), o.uint(70'000); }},
         {{.op = Op::count}, 0, [](Out) {}},
-        {{.op = Op::cancel, .number = 9}, 1, [](Out o) { o.uint(9); }},
+        {{.op = Op::cancel, .number = 9, .owner = 6}, 2, [](Out o) { o.uint(9), o.uint(6); }},
         {{.op = Op::status}, 0, [](Out) {}},
         {{.op = Op::drop}, 0, [](Out) {}},
+        {{.op = Op::put, .keys = k, .values = v, .owner = 6, .ttl_ms = 70'000},
+         4,
+         [](Out o) { o.bin("k"), o.bin("v"), o.uint(6), o.uint(70'000); }},
+        {{.op = Op::lock, .keys = k, .values = v, .timeout_ms = 70'000, .owner = 6},
+         4,
+         [](Out o) { o.bin("k"), o.bin("v"), o.uint(6), o.uint(70'000); }},
+        {{.op = Op::unlock, .keys = k, .number = 9, .owner = 6}, 3, key_number_owner},
+        {{.op = Op::claim, .keys = k, .timeout_ms = 70'000, .owner = 6},
+         3,
+         [](Out o) { o.bin("k"), o.uint(6), o.uint(70'000); }},
+        {{.op = Op::acknowledge, .keys = k, .number = 9, .owner = 6}, 3, key_number_owner},
+        {{.op = Op::give_back, .keys = k, .number = 9, .owner = 6}, 3, key_number_owner},
+        {{.op = Op::erase_prefix, .keys = k}, 1, key},
+        {{.op = Op::watch_prefix, .keys = k, .number = 9, .timeout_ms = 70'000, .limit = 3},
+         4,
+         [](Out o) { o.bin("k"), o.uint(9), o.uint(3), o.uint(70'000); }},
+        {transaction, 2, write_transaction},
+        {{.op = Op::own}, 0, [](Out) {}},
     };
     for (const Row& row : rows) {
         CAPTURE(static_cast<int>(row.request.op));
@@ -344,6 +302,14 @@ TEST_CASE("arguments that are malformed or too large are refused", "[store]") {
           "malformed arguments");
     CHECK(decode(Op::multi_set, [](PackWriter& out) { out.array(1), out.str("k"); }) ==
           "malformed arguments");
+    CHECK(decode(Op::transact, [](PackWriter& out) {
+              out.array(1), out.array(3), out.str("k"), out.uint(9), out.nil();
+              out.array(0);
+          }) == "malformed arguments");
+    CHECK(decode(Op::transact, [](PackWriter& out) {
+              out.array(0);
+              out.array(1), out.array(3), out.uint(4), out.str("k"), out.str("v");
+          }) == "malformed arguments");
     CHECK(decode(static_cast<Op>(99), [](PackWriter&) {}) == "unknown operation 99");
     const std::string key(kKeyBytesMax + 1, 'k');
     CHECK(decode(Op::erase, [&](PackWriter& out) { out.str(key); }) ==
