@@ -150,9 +150,62 @@ class Ranks(unittest.TestCase):
                 assert (w.pop("q"), w.pop("q")) == (b"1", b"2")
                 revision, value = w.watch("a", 0)
                 assert revision > 0 and value == b"1"
-                assert w.erase("a") and not w.erase("a")
+                assert w.delete("a") and not w.erase("a")
                 assert w.watch("a", revision)[1] is None
-                assert w.count() == 3
+                assert w.exists("c") and w.count() == 3
+                token = w.lock("l", "me", 1)
+                assert w.get("l") == b"me" and w.transact(if_=[("revision", "l", token)]) == (True, None)
+                assert w.transact(if_=[("exists", "c"), ("missing", "c")], then=[("delete", "c")]) == (False, 1)
+                assert token.release() and not token.release()
+                with w.elect("l") as later:
+                    assert later > token
+                    try:
+                        w.lock("l", timeout=0.02)
+                        assert False
+                    except TimeoutError as error:
+                        assert error.code == dtrun.Code.TIMED_OUT
+                assert not w.exists("l")
+                try:
+                    with w.lock("l"):
+                        w.delete("l")
+                    assert False
+                except dtrun.Error as error:
+                    assert "was lost" in str(error)
+                for item in "12":
+                    w.push("q", item)
+                with w.claim("q", 1) as claim:
+                    assert claim.value == b"1" and w.length("q") == 1
+                assert not claim.acknowledge()
+                try:
+                    with w.claim("q"):
+                        raise KeyError
+                except KeyError:
+                    pass
+                claim = w.claim("q", 0)
+                assert claim.value == b"2" and claim.give_back() and w.pop("q") == b"2"
+                w.put("p/mine", "x", ephemeral=True)
+                w.put("p/brief", "x", ttl=0.05)
+                revision, is_complete, changes = w.key_changes("p/")
+                assert is_complete and [change.key for change in changes] == [b"p/brief", b"p/mine"]
+                changes = w.watch_prefix("p/", timeout=5)
+                assert {next(changes).key, next(changes).key} == {b"p/brief", b"p/mine"}
+                gone = next(changes)
+                assert gone.key == b"p/brief" and gone.is_deleted and not gone.is_queue
+                with w.prefix("p/") as p:
+                    p.set("new", "1")
+                    assert next(changes)[1:] == (b"p/new", b"1", False)
+                    with p.prefix("deep/") as deep:
+                        deep.push("q", "1")
+                    assert next(changes).is_queue and p.list_keys()[0] == [b"deep/q", b"mine", b"new"]
+                    assert p.erase_prefix("deep/") == 1
+                assert w.transact(then=[("add", "n", 7), ("push", "q", "1"), ("set", "p/new", "2")]).done
+                assert w.get("n") == b"7" and w.erase_prefix("p/") == 2 and w.delete("n") and w.delete("q")
+                for wrong in ({"if_": [("exits", "c")]}, {"then": [("add", "c", 1 << 63)]}):
+                    try:
+                        w.transact(**wrong)
+                        assert False
+                    except ValueError:
+                        pass
                 assert w.next_event(0) is None and w.event_fd() > 2
                 for call in (lambda: w.get("never", 0.02), lambda: w.pop("never", 0.02)):
                     try:

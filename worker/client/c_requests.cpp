@@ -19,7 +19,7 @@ bool is_known(int operation) {
     switch (operation) {
 #define DTRUN_OPERATION(name, number, function, effect, arguments) \
     case number:                                                   \
-        return std::string_view(function) != "store";
+        return number <= DTRUN_OP_COUNT && std::string_view(function) != "store";
 #include "rendezvous/wire/operations.def"
         default:
             return false;
@@ -81,13 +81,8 @@ void read_results(Op op, PackReader& in, dtrun_completion& to) {
         case Op::watch:
             to.number = in.integer();
             return value();
-        case Op::set:
-        case Op::wait:
-        case Op::multi_set:
-        case Op::cancel:
-        case Op::status:
-        case Op::drop:
-            return;
+        default:
+            return;  // they have none, or cannot be submitted
     }
 }
 
@@ -120,6 +115,8 @@ int dtrun_submit(dtrun_worker* worker, const dtrun_submission* request, uint64_t
         if (request == nullptr) return failure(DTRUN_INVALID, "submit: request is NULL");
         const auto given = dtrun::read_sized(*request, sizeof *request, "dtrun_submission");
         if (!given) return failure(DTRUN_INVALID, "submit: {}", given.error().message);
+        if (!worker->prefix.empty())
+            return failure(DTRUN_INVALID, "submit: not through a prefix, but with whole keys");
         auto asked = request_of(*given);
         if (!asked) return std::unexpected(asked.error());
         const bool has_own_timeout = may_wait(asked->op) || given->timeout_ms > 0;

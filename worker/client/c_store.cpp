@@ -2,8 +2,11 @@
 #include "worker/client/c_worker.h"
 #include "worker/client/client.h"
 
+#include <algorithm>
+#include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 
 // The functions of <dtrun.h> for the operations of the store. Each names the parts of its call: what is asked,
@@ -15,6 +18,7 @@ namespace {
 struct Call {
     StoreRequest request;
     std::int64_t timeout_ms;
+    std::uint64_t owner;  ///< who we are
 };
 
 /// A result that the caller must have a place for. Other places may be NULL.
@@ -30,6 +34,13 @@ struct Limit {
 };
 struct Timeout {
     std::int64_t ms;
+};
+/// What is to be set, or asked about, is the caller's own.
+struct Mine {
+    bool is_mine = true;
+};
+struct Number {
+    std::uint64_t value;
 };
 
 // Each puts a part of the call into what is asked: keys come before values, and a function does what only one
@@ -48,44 +59,106 @@ void ask_for(Call& call, Limit part) {
 void ask_for(Call& call, Timeout part) {
     call.timeout_ms = part.ms;
 }
+void ask_for(Call& call, Mine part) {
+    if (part.is_mine) call.request.owner = call.owner;
+}
+void ask_for(Call& call, Number part) {
+    call.request.number = part.value;
+}
 template <class Part>
 void ask_for(Call& call, Part part) {
     if constexpr (std::is_invocable_v<Part, StoreRequest&>) part(call.request);
 }
 
+/// Keys with the handle's prefix before them.
+class Prefixed {
+public:
+    Prefixed(const std::string& prefix, StoreRequest& request) : prefix_(prefix) {
+        if (prefix.empty()) return;
+        for (std::string_view& key : request.keys) add_to(key);
+        for (Condition& condition : request.conditions) add_to(condition.key);
+        for (Action& action : request.actions) add_to(action.key);
+        if (!request.after.empty()) add_to(request.after);
+    }
+
+private:
+    void add_to(std::string_view& key) { key = texts_.emplace_back(prefix_ + std::string(key)); }
+
+    const std::string& prefix_;
+    std::deque<std::string> texts_;
+};
+
+/// The results of an answer, and how many bytes of keys are the handle's prefix.
+struct Results {
+    PackReader in;
+    std::size_t prefix;
+
+    std::string_view key() {
+        const std::string_view whole = in.bytes();
+        return whole.substr(std::min(prefix, whole.size()));
+    }
+};
+
+/// Where keys go.
+struct Keys {
+    dtrun_list* place;
+    const char* name;
+};
+
 // Each takes the next result to its place; parts that are no places take nothing.
-void take(PackReader& in, std::uint64_t* place) {
-    const std::uint64_t number = in.uint();
+void take(Results& from, std::uint64_t* place) {
+    const std::uint64_t number = from.in.uint();
     if (place != nullptr) *place = number;
 }
-void take(PackReader& in, std::int64_t* place) {
-    const std::int64_t number = in.integer();
+void take(Results& from, std::int64_t* place) {
+    const std::int64_t number = from.in.integer();
     if (place != nullptr) *place = number;
 }
-void take(PackReader& in, int* place) {
-    const bool yes = in.boolean();
+void take(Results& from, int* place) {
+    const bool yes = from.in.boolean();
     if (place != nullptr) *place = static_cast<int>(yes);
 }
-void take(PackReader& in, dtrun_bytes* place) {
+void take(Results& from, dtrun_bytes* place) {
     std::optional<std::string_view> bytes;
-    if (!in.nil()) bytes = in.bytes();
+    if (!from.in.nil()) bytes = from.in.bytes();
     if (place != nullptr) *place = bytes ? copy_out(*bytes) : dtrun_bytes{};
 }
-void take(PackReader& in, dtrun_list* place) {
-    std::vector<std::string_view> items(in.array());
-    for (std::string_view& item : items) item = in.bytes();
+void take(Results& from, dtrun_list* place) {
+    std::vector<std::string_view> items(from.in.array());
+    for (std::string_view& item : items) item = from.in.bytes();
     if (place != nullptr) *place = copy_out(items);
 }
+void take(Results& from, Keys part) {
+    std::vector<std::string_view> keys(from.in.array());
+    for (std::string_view& key : keys) key = from.key();
+    *part.place = copy_out(keys);
+}
+void take(Results& from, dtrun_key_changes* place) {
+    place->complete = static_cast<int>(from.in.boolean());
+    std::vector<dtrun_key_change> changes(from.in.array());
+    std::vector<std::string_view> texts;  // key and value of each
+    for (dtrun_key_change& change : changes) {
+        from.in.array();
+        change.revision = from.in.uint();
+        texts.push_back(from.key());
+        texts.push_back(from.in.nil() ? std::string_view() : from.in.bytes());
+        change.kind = static_cast<int>(from.in.uint());
+    }
+    copy_out(std::move(changes), texts, *place);
+}
 template <class T>
-void take(PackReader& in, Needed<T> part) {
-    take(in, part.place);
+void take(Results& from, Needed<T> part) {
+    take(from, part.place);
 }
 template <class Part>
-void take(PackReader&, Part) {}
+void take(Results&, Part) {}
 
 template <class T>
 void check(Outcome<void>& valid, Needed<T> part) {
     if (valid && part.place == nullptr) valid = failure(DTRUN_INVALID, "{} is NULL", part.name);
+}
+void check(Outcome<void>& valid, Keys part) {
+    check(valid, Needed<dtrun_list>{part.place, part.name});
 }
 void check(Outcome<void>& valid, Limit part) {
     if (valid && part.keys == 0) valid = failure(DTRUN_INVALID, "limit is 0");
@@ -99,15 +172,16 @@ int ask(dtrun_worker* worker, Op op, Parts... parts) {
         Outcome<void> valid;
         (check(valid, parts), ...);
         if (!valid) return valid;
-        Call asked{{.op = op}, call_timeout(worker)};
+        Call asked{{.op = op}, call_timeout(worker), client.owner()};
         (ask_for(asked, parts), ...);
+        const Prefixed prefixed(worker->prefix, asked.request);
         const auto results =
             client.request(std::move(asked.request), asked.timeout_ms, std::move(give_up));
         if (!results) return std::unexpected(results.error());
-        PackReader in(*results);
-        in.array();
-        (take(in, parts), ...);
-        if (!in.ok()) return failure(DTRUN_INTERNAL, "malformed answer of the store");
+        Results from{PackReader(*results), worker->prefix.size()};
+        from.in.array();
+        (take(from, parts), ...);
+        if (!from.in.ok()) return failure(DTRUN_INTERNAL, "malformed answer of the store");
         return {};
     });
 }
@@ -116,6 +190,8 @@ int ask(dtrun_worker* worker, Op op, Parts... parts) {
 }  // namespace dtrun::embedded
 
 using namespace dtrun::embedded;
+using dtrun::Action;
+using dtrun::Condition;
 using dtrun::Op;
 using dtrun::StoreRequest;
 
@@ -150,12 +226,20 @@ int dtrun_append(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_
     return ask(worker, Op::append, key, value, size);
 }
 
-int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist) {
+int dtrun_exists(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist) {
     return ask(worker, Op::check, std::span(keys, count), Needed{exist, "exist"});
 }
 
-int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed) {
+int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist) {
+    return dtrun_exists(worker, keys, count, exist);
+}
+
+int dtrun_delete(dtrun_worker* worker, dtrun_view key, int* existed) {
     return ask(worker, Op::erase, key, existed);
+}
+
+int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed) {
+    return dtrun_delete(worker, key, existed);
 }
 
 int dtrun_multi_get(dtrun_worker* worker, const dtrun_view* keys, size_t count, int64_t timeout_ms,
@@ -172,7 +256,7 @@ int dtrun_multi_set(dtrun_worker* worker, const dtrun_view* keys, const dtrun_vi
 int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_view after, uint32_t limit,
                     dtrun_list* keys, int* more) {
     const auto behind = [&](StoreRequest& request) { request.after = text_of(after); };
-    return ask(worker, Op::list, prefix, behind, Needed{keys, "keys"}, Limit{limit}, more);
+    return ask(worker, Op::list, prefix, behind, Keys{keys, "keys"}, Limit{limit}, more);
 }
 
 int dtrun_push(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* length) {
@@ -196,6 +280,68 @@ int dtrun_watch(dtrun_worker* worker, dtrun_view key, uint64_t* revision, int64_
 
 int dtrun_count(dtrun_worker* worker, uint64_t* count) {
     return ask(worker, Op::count, Needed{count, "count"});
+}
+
+int dtrun_put(dtrun_worker* worker, dtrun_view key, dtrun_view value, int flags, int64_t ttl_ms) {
+    if ((flags & ~DTRUN_EPHEMERAL) != 0) return keep_error(DTRUN_INVALID, "unknown flags");
+    const auto life = [&](StoreRequest& request) {
+        if (ttl_ms > 0) request.ttl_ms = static_cast<std::uint64_t>(ttl_ms);
+    };
+    return ask(worker, Op::put, key, value, Mine{(flags & DTRUN_EPHEMERAL) != 0}, life);
+}
+
+int dtrun_lock(dtrun_worker* worker, dtrun_view key, dtrun_view value, int64_t timeout_ms,
+               uint64_t* token) {
+    return ask(worker, Op::lock, key, value, Mine{}, Timeout{timeout_ms}, Needed{token, "token"});
+}
+
+int dtrun_unlock(dtrun_worker* worker, dtrun_view key, uint64_t token, int* was_held) {
+    return ask(worker, Op::unlock, key, Number{token}, Mine{}, was_held);
+}
+
+int dtrun_claim(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms, dtrun_bytes* value,
+                uint64_t* item) {
+    return ask(worker, Op::claim, key, Mine{}, Timeout{timeout_ms}, Needed{value, "value"},
+               Needed{item, "item"});
+}
+
+int dtrun_acknowledge(dtrun_worker* worker, dtrun_view key, uint64_t item, int* done) {
+    return ask(worker, Op::acknowledge, key, Number{item}, Mine{}, done);
+}
+
+int dtrun_give_back(dtrun_worker* worker, dtrun_view key, uint64_t item, int* done) {
+    return ask(worker, Op::give_back, key, Number{item}, Mine{}, done);
+}
+
+int dtrun_erase_prefix(dtrun_worker* worker, dtrun_view prefix, uint64_t* count) {
+    return ask(worker, Op::erase_prefix, prefix, count);
+}
+
+int dtrun_watch_prefix(dtrun_worker* worker, dtrun_view prefix, uint64_t* revision, uint32_t limit,
+                       int64_t timeout_ms, dtrun_key_changes* changes) {
+    const auto known = [&](StoreRequest& request) {
+        request.number = *revision;
+        request.limit = limit;
+    };
+    const int code = ask(worker, Op::watch_prefix, prefix, known, Timeout{timeout_ms},
+                         Needed{revision, "revision"}, Needed{changes, "changes"});
+    if (code != DTRUN_OK || changes->count > 0 || changes->complete != 0) return code;
+    dtrun_free(changes->items);
+    *changes = {};
+    return keep_error(DTRUN_TIMED_OUT, "watch_prefix(): no change in time");
+}
+
+int dtrun_transact(dtrun_worker* worker, const dtrun_condition* conditions, size_t condition_count,
+                   const dtrun_action* actions, size_t action_count, int* done, uint64_t* failed) {
+    const auto all = [&](StoreRequest& request) {
+        for (const dtrun_condition& given : std::span(conditions, condition_count))
+            request.conditions.push_back({text_of(given.key), Condition::Kind(given.kind),
+                                          text_of(given.value), given.revision});
+        for (const dtrun_action& given : std::span(actions, action_count))
+            request.actions.push_back(
+                {Action::Kind(given.kind), text_of(given.key), text_of(given.value)});
+    };
+    return ask(worker, Op::transact, all, Needed{done, "done"}, failed);
 }
 
 }  // extern "C"

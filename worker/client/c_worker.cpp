@@ -141,6 +141,28 @@ dtrun_list copy_out(const std::vector<std::string_view>& items) {
     return list;
 }
 
+void copy_out(std::vector<dtrun_key_change> changes, const std::vector<std::string_view>& texts,
+              dtrun_key_changes& to) {
+    std::size_t size = std::max<std::size_t>(changes.size(), 1) * sizeof(dtrun_key_change);
+    for (const std::string_view text : texts) size += text.size() + 1;
+    char* block = static_cast<char*>(std::malloc(size));
+    if (block == nullptr) throw std::bad_alloc();
+    char* next = block + changes.size() * sizeof(dtrun_key_change);
+    const auto place = [&next](std::string_view text) {
+        const dtrun_bytes placed{next, text.size()};
+        next = std::copy(text.begin(), text.end(), next);
+        *next++ = '\0';
+        return placed;
+    };
+    to.items = reinterpret_cast<dtrun_key_change*>(block);
+    to.count = changes.size();
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+        changes[i].key = place(texts[2 * i]);
+        if (changes[i].kind == DTRUN_KEY_SET) changes[i].value = place(texts[2 * i + 1]);
+        to.items[i] = changes[i];
+    }
+}
+
 }  // namespace dtrun::embedded
 
 using dtrun::embedded::Client;
@@ -195,7 +217,24 @@ int dtrun_share(dtrun_worker* worker, dtrun_worker** shared) {
     auto* made = new (std::nothrow) dtrun_worker();
     if (made == nullptr) return keep_error(DTRUN_INTERNAL, "out of memory");
     made->origin = worker->origin != nullptr ? worker->origin : worker;
+    made->prefix = worker->prefix;
     *shared = made;
+    return DTRUN_OK;
+}
+
+int dtrun_prefix(dtrun_worker* worker, dtrun_view prefix, dtrun_worker** handle) {
+    if (handle == nullptr) return keep_error(DTRUN_INVALID, "handle is NULL");
+    dtrun_worker* made = nullptr;
+    if (const int code = dtrun_share(worker, &made); code != DTRUN_OK) return code;
+    made->options = worker->options;
+    try {
+        made->prefix = worker->prefix;
+        made->prefix += dtrun::embedded::text_of(prefix);
+    } catch (const std::exception& error) {
+        delete made;
+        return keep_error(DTRUN_INTERNAL, error.what());
+    }
+    *handle = made;
     return DTRUN_OK;
 }
 

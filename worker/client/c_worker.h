@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <string>
 #include <string_view>
 
 // What the files of the C interface share.
@@ -15,6 +16,7 @@ struct dtrun_worker {
     dtrun_options options{};
     std::atomic<dtrun::embedded::Client*> client{nullptr};
     dtrun_worker* origin = nullptr;  ///< of a shared handle, which has no client of its own
+    std::string prefix;              ///< of keys; see dtrun_prefix()
 };
 
 namespace dtrun::embedded {
@@ -86,5 +88,8 @@ inline std::string_view text_of(dtrun_view view) {
 dtrun_bytes copy_out(std::string_view bytes);
 /// Views of them, copied into one block, by malloc(). Throws std::bad_alloc.
 dtrun_list copy_out(const std::vector<std::string_view>& items);
+/// The same of changes. \param texts  the key and the value of each
+void copy_out(std::vector<dtrun_key_change> changes, const std::vector<std::string_view>& texts,
+              dtrun_key_changes& to);
 
 }  // namespace dtrun::embedded

@@ -221,7 +221,7 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
     request.timeout_ms = wire_timeout(timeout_ms);
     const WaitContext context{answer_limit(request.op, timeout_ms), std::move(give_up)};
     Outcome<Bytes> results = frame_of(request, context);
-    if (results) results = requests_.ask(request.op, std::move(*results), context);
+    if (results) results = requests_.ask(request.op, std::move(*results), context, request.owner);
     if (results) return results;
     return std::unexpected(named(request, timeout_ms, std::move(results.error())));
 }

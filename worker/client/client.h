@@ -85,6 +85,8 @@ public:
     const std::string& job() const { return membership_.job(); }
     const std::string& host_name() const { return membership_.host_name(); }
     RankInfo rank_info() const;
+    /// Who we are to the store, where something is ours.
+    std::uint64_t owner() const { return client_id_; }
     std::uint64_t generation() const { return membership_.generation(); }
 
     /// Asks the store and waits for the results, a MessagePack array.

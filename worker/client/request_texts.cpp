@@ -30,7 +30,10 @@ std::string name_of(const StoreRequest& request) {
 std::string too_late_text(Op op, std::int64_t timeout_ms) {
     const std::string span = seconds_text(timeout_ms);
     switch (op) {
+        case Op::lock:
+            return fmt::format("not free for {}", span);
         case Op::pop:
+        case Op::claim:
             return fmt::format("nothing has come for {}", span);
         case Op::watch:
             return fmt::format("no change for {}", span);

@@ -32,22 +32,10 @@ void set_header(Bytes& frame, const RequestHeader& header) {
 
 }  // namespace
 
-bool may_wait(Op op) {
-    switch (op) {
-#define DTRUN_OPERATION(name, number, function, effect, arguments) \
-    case Op::name:                                                 \
-        return false;
-#define DTRUN_WAITING_OPERATION(name, number, function, effect, arguments) \
-    case Op::name:                                                         \
-        return true;
-#include "rendezvous/wire/operations.def"
-    }
-    return false;
-}
-
-Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context) {
+Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context, std::uint64_t owner) {
     const auto call = std::make_shared<Call>();
     call->op = op;
+    call->owner = owner;
     call->frame = std::make_shared<Bytes>(std::move(frame));
     Lock lock = connection_.lock();
     begin(call);
@@ -133,6 +121,13 @@ void Requests::begin(const CallPtr& call) {
 void Requests::send(const CallPtr& call) {
     call->has_turn = changes_something(call->op) && !has_lane(call->op);
     if (call->has_turn) ++changes_;
+    if (call->owner != 0 && !own_) {
+        Call own;
+        own.op = Op::own;
+        own_ = std::make_shared<Bytes>(
+            encode_request(header_for(own), StoreRequest{.op = Op::own}, 0));
+        connection_.queue(own_);
+    }
     set_header(*call->frame, header_for(*call));
     if (has_lane(call->op))
         lanes_.emplace(call->lane.client, call);
@@ -162,18 +157,27 @@ void Requests::take_lane(Call& call) {
 }
 
 /// Keeps the lane for others if nothing more can come over it; else the other side is told that it has ended.
-void Requests::end_lane(const Call& call, bool is_answered) {
+void Requests::end_lane(Call& call, bool is_answered) {
     // Of the last ones without an answer, in case the other side did not hear that they were given up: a new
     // connection says so again, or they would still take what is pushed.
+    const Bytes last = is_answered ? encode(Gone{call.lane.client}) : end_of_lane(call);
     if (!is_answered && call.cancel) {
-        left_.push_back(*call.cancel + encode(Gone{call.lane.client}));
+        left_.push_back(*call.cancel + last);
         if (left_.size() > kLeftMax) left_.pop_front();
     }
     const bool is_idle = is_answered || !call.was_sent;
     if (is_idle && idle_.size() < kIdleLanesMax && call.results.size() <= kIdleBytesMax)
         idle_.push_back(call.lane);
     else
-        connection_.queue(std::make_shared<Bytes>(encode(Gone{call.lane.client})));
+        connection_.queue(std::make_shared<Bytes>(last));
+}
+
+/// What one that was cancelled, and has no answer, may have given to its owner is given back.
+Bytes Requests::end_of_lane(Call& call) const {
+    const Bytes gone = encode(Gone{call.lane.client});
+    if (!call.cancel || call.owner == 0) return gone;
+    const StoreRequest take_back{.op = Op::cancel, .number = call.id, .owner = call.owner};
+    return encode_request({call.lane.client, ++call.lane.last_id, 2, {}}, take_back, 0) + gone;
 }
 
 void Requests::finish(const CallPtr& call, bool is_answered) {
@@ -306,6 +310,7 @@ void Requests::add_unanswered(std::vector<Bytes>& frames) const {
         frames.push_back(*call.frame);
         if (call.cancel) frames.push_back(*call.cancel);
     };
+    if (own_) frames.push_back(*own_);
     for (const auto& [id, call] : calls_) add(*call);
     for (const auto& [client, call] : lanes_) add(*call);
     for (const Bytes& end : left_) frames.push_back(end);

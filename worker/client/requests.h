@@ -19,17 +19,18 @@
 
 namespace dtrun::embedded {
 
-/// Whether an operation has a timeout, in which it waits for what others do.
-bool may_wait(Op op);
-
 /// A client's requests to the store that have no answer yet. They are numbered in the order in which
 /// they are sent; each frame is kept until its answer, to be sent again over another connection; and
 /// at most 64 of those that change something are under way, which is how many answers the other side
 /// keeps for a client. More of them wait for their turns, in their order.
 ///
-/// Some change something and wait, for as long as they like, for what others have yet to do: a pop. So each
+/// Some change something and wait, for as long as they like, for what others have yet to do: a pop, a claim or a lock. So each
 /// that is under way has a client's id of its own, which the next one takes over: it takes no turn, and
 /// is known to be answered when the next one is asked.
+///
+/// What is this client's own is so as long as the other side knows that it is there: that is said before the first
+/// request that is about such things, and again on each new connection. A lock or an item of which nobody here has
+/// heard, as its call ended without an answer, is given back.
 ///
 /// Who is interrupted, or out of time, while a change is under way asks for two seconds at most how it
 /// has ended: it is done, or not done, or nobody knows, which the failure says.
@@ -67,7 +68,8 @@ public:
     /// \param frame  the request with an empty header
     /// Failures: those of the store (timed_out without a text); timed_out, cancelled, closed, which say
     /// so if a change may have been done; and those of end_all()
-    Outcome<Bytes> ask(Op op, Bytes frame, const WaitContext& context);
+    /// \param owner  whose things it is about; 0: nobody's
+    Outcome<Bytes> ask(Op op, Bytes frame, const WaitContext& context, std::uint64_t owner = 0);
 
     /// The same without a wait. \return its number, for cancel(). Failures: why the connection is closed
     Outcome<std::uint64_t> submit(const Submission& submission, Bytes frame);
@@ -97,6 +99,7 @@ private:
         Op op{};
         std::uint64_t id = 0;  ///< 0: it was not sent, and waits for its turn
         Lane lane;             ///< of one that has a lane
+        std::uint64_t owner = 0;
         std::shared_ptr<Bytes> frame;
         std::shared_ptr<Bytes> cancel;
         bool has_turn = false;  ///< it is one of changes_
@@ -116,7 +119,8 @@ private:
     void send(const CallPtr& call);
     void give_turn(Call& call);
     void take_lane(Call& call);
-    void end_lane(const Call& call, bool is_answered);
+    void end_lane(Call& call, bool is_answered);
+    Bytes end_of_lane(Call& call) const;
     void finish(const CallPtr& call, bool is_answered);
     void fail(const CallPtr& call, Failure why);
     void give_up(const CallPtr& call, Failure why, Moment deadline);
@@ -139,6 +143,7 @@ private:
     std::map<std::uint64_t, CallPtr> calls_;  ///< by id, but for those in lanes
     std::map<std::uint64_t, CallPtr> lanes_;  ///< those, by their lanes' clients
     std::vector<Lane> idle_;                  ///< lanes whose requests have been answered
+    std::shared_ptr<Bytes> own_;              ///< says that things are ours; nullptr: none ever was
     std::deque<Bytes> left_;     ///< what ends those that were given up, in case it was not heard
     std::deque<CallPtr> turns_;  ///< changes that are too many
     int changes_ = 0;            ///< under way

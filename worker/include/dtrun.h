@@ -138,6 +138,11 @@ DTRUN_API void dtrun_finalize(dtrun_worker* worker, const char* failure);
  * dtrun_finalize(shared, NULL), before `worker` is, and that does nothing else. */
 DTRUN_API int dtrun_share(dtrun_worker* worker, dtrun_worker** shared);
 
+/* A handle as this one, through which every key of the store has `prefix` before it: keys that are given, and
+ * those that come back without it. dtrun_count() counts all keys nevertheless, dtrun_submit() is INVALID, and
+ * everything but the store is as without it. It is ended by dtrun_finalize(handle, NULL), before `worker` is. */
+DTRUN_API int dtrun_prefix(dtrun_worker* worker, dtrun_view prefix, dtrun_worker** handle);
+
 /* What the last failed call of this thread has to say, ready to be shown; "" if none has failed.
  * Valid until the next call of this thread. */
 DTRUN_API const char* dtrun_error_text(void);
@@ -181,7 +186,8 @@ DTRUN_API uint32_t dtrun_node_count(const dtrun_worker* worker); /* hosts that h
 /* Keys (at most 64 KiB) and values (at most 15.75 MiB) are any bytes. Each operation is done once
  * and in one piece, and all ranks see the same order. Each generation has its own store, empty at
  * its beginning. At most 64 operations of one worker that change something are under way at a time;
- * more of them wait for their turn. dtrun_pop() takes none of these turns.
+ * more of them wait for their turn. Those that wait for others (dtrun_pop(), dtrun_claim(), dtrun_lock()) take none
+ * of these turns.
  *
  * Who is interrupted or runs out of time knows whether an operation that changes something was done: the
  * call asks the other side, for at most two seconds, and returns DTRUN_OK if it was. CANCELLED: it was
@@ -215,9 +221,17 @@ DTRUN_API int dtrun_compare_set(dtrun_worker* worker, dtrun_view key, const dtru
 DTRUN_API int dtrun_append(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* size);
 
 /* exist  1 if all keys exist, else 0 */
-DTRUN_API int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist);
+DTRUN_API int dtrun_exists(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist);
 
 /* existed  1 or 0; may be NULL */
+DTRUN_API int dtrun_delete(dtrun_worker* worker, dtrun_view key, int* existed);
+
+/* Deletes all keys and queues that begin with `prefix`.
+ * count  of them; may be NULL */
+DTRUN_API int dtrun_erase_prefix(dtrun_worker* worker, dtrun_view prefix, uint64_t* count);
+
+/* Former names of dtrun_exists() and dtrun_delete(). */
+DTRUN_API int dtrun_check(dtrun_worker* worker, const dtrun_view* keys, size_t count, int* exist);
 DTRUN_API int dtrun_erase(dtrun_worker* worker, dtrun_view key, int* existed);
 
 /* All values, in the order of the keys, once all exist. NOT_FOUND, TIMED_OUT as dtrun_get(). */
@@ -234,8 +248,8 @@ DTRUN_API int dtrun_multi_set(dtrun_worker* worker, const dtrun_view* keys,
 DTRUN_API int dtrun_list_keys(dtrun_worker* worker, dtrun_view prefix, dtrun_view after,
                               uint32_t limit, dtrun_list* keys, int* more);
 
-/* Puts a value at the end of a queue; a queue exists while it is not empty.
- * length  of the queue now; may be NULL */
+/* Puts a value at the end of a queue; a queue exists while it is not empty, and what is claimed counts.
+ * length  how many items nobody has claimed; may be NULL */
 DTRUN_API int dtrun_push(dtrun_worker* worker, dtrun_view key, dtrun_view value, uint64_t* length);
 
 /* Takes the oldest value of a queue, once there is one; each value goes to one caller, and any number of
@@ -254,6 +268,115 @@ DTRUN_API int dtrun_watch(dtrun_worker* worker, dtrun_view key, uint64_t* revisi
 
 /* Number of keys and queues. */
 DTRUN_API int dtrun_count(dtrun_worker* worker, uint64_t* count);
+
+/* ---- owners ---------------------------------------------------------------------------------- */
+
+/* What is ephemeral, locked or claimed is the worker's, whichever handle, thread or library of the process has
+ * asked for it. When the worker ends, or its process or machine, all that is its own goes at once: keys are
+ * deleted, locks are free, claimed items come back. Under dtrun that is when its connection to the agent ends;
+ * a daemon waits 3 s (its --heartbeat-timeout) for a broken connection to come back, and hears of a machine
+ * that is gone after as long; it has four times as much patience with a process that stands still on a machine
+ * that answers. A worker that comes back later has nothing any more: its locks were lost. A forked child
+ * has a worker of its own. */
+
+#define DTRUN_EPHEMERAL 1
+
+/* As dtrun_set(), for a value that does not stay. Whoever sets it by dtrun_set() makes it stay; dtrun_append(),
+ * dtrun_add() and dtrun_compare_set() leave it as it is.
+ * flags   DTRUN_EPHEMERAL: it is this worker's
+ * ttl_ms  after which it is deleted; 0 or less: it is not */
+DTRUN_API int dtrun_put(dtrun_worker* worker, dtrun_view key, dtrun_view value, int flags,
+                        int64_t ttl_ms);
+
+/* Makes an ephemeral key once it is missing: who has waited longest gets it. So a key is a lock, and its value
+ * tells who holds it; whoever wants to know who leads waits for the key, or watches it. A thread that locks a key
+ * which its own worker holds waits, too. TIMED_OUT.
+ * token  grows with every holder of this lock, over generations and restarts: see dtrun_transact(). The
+ *        lock is held as long as it is the key's revision: dtrun_watch(), given it, returns when the lock is lost */
+DTRUN_API int dtrun_lock(dtrun_worker* worker, dtrun_view key, dtrun_view value, int64_t timeout_ms,
+                         uint64_t* token);
+
+/* was_held  1; 0: it was lost before; may be NULL */
+DTRUN_API int dtrun_unlock(dtrun_worker* worker, dtrun_view key, uint64_t token, int* was_held);
+
+/* As dtrun_pop(), but the item stays this worker's until it says that it has done it. If it never does, since it
+ * has died, the item comes back to where it was in the queue.
+ * item  its number, for the next two */
+DTRUN_API int dtrun_claim(dtrun_worker* worker, dtrun_view key, int64_t timeout_ms,
+                          dtrun_bytes* value, uint64_t* item);
+
+/* The item is done, and gone.
+ * done  1; 0: it is not this worker's any more, somebody else does it again; may be NULL */
+DTRUN_API int dtrun_acknowledge(dtrun_worker* worker, dtrun_view key, uint64_t item, int* done);
+
+/* The item is for others. done  as above */
+DTRUN_API int dtrun_give_back(dtrun_worker* worker, dtrun_view key, uint64_t item, int* done);
+
+/* ---- several keys ---------------------------------------------------------------------------- */
+
+typedef enum dtrun_condition_kind {
+    DTRUN_IF_MISSING = 0,
+    DTRUN_IF_EXISTS = 1,
+    DTRUN_IF_VALUE = 2,   /* it is `value` */
+    DTRUN_IF_REVISION = 3 /* it is `revision`: that of dtrun_watch(), or the token of a lock */
+} dtrun_condition_kind;
+
+typedef struct dtrun_condition {
+    int kind; /* dtrun_condition_kind */
+    dtrun_view key;
+    dtrun_view value;
+    uint64_t revision;
+} dtrun_condition;
+
+typedef enum dtrun_action_kind {
+    DTRUN_DO_SET = 0,
+    DTRUN_DO_DELETE = 1,
+    DTRUN_DO_PUSH = 2,
+    DTRUN_DO_ADD = 3 /* `value` is a decimal number */
+} dtrun_action_kind;
+
+typedef struct dtrun_action {
+    int kind; /* dtrun_action_kind */
+    dtrun_view key;
+    dtrun_view value;
+} dtrun_action;
+
+/* If all conditions hold all actions are done, at one moment; else none. With DTRUN_IF_REVISION and the token of a
+ * lock nobody writes who has lost it, however late. A key stands in one action at most. WRONG_TYPE: nothing was
+ * done.
+ * done    1 or 0
+ * failed  index of the first condition that does not hold; may be NULL */
+DTRUN_API int dtrun_transact(dtrun_worker* worker, const dtrun_condition* conditions,
+                             size_t condition_count, const dtrun_action* actions,
+                             size_t action_count, int* done, uint64_t* failed);
+
+typedef enum dtrun_key_change_kind {
+    DTRUN_KEY_SET = 0,
+    DTRUN_KEY_DELETED = 1, /* or it was lost, has expired, or is an empty queue */
+    DTRUN_KEY_QUEUE = 2    /* something was pushed, popped, claimed or given back */
+} dtrun_key_change_kind;
+
+typedef struct dtrun_key_change {
+    uint64_t revision;
+    int kind; /* dtrun_key_change_kind */
+    dtrun_bytes key;
+    dtrun_bytes value; /* of DTRUN_KEY_SET; else data is NULL */
+} dtrun_key_change;
+
+/* In one block: the caller calls dtrun_free(items) once, and nothing else. */
+typedef struct dtrun_key_changes {
+    dtrun_key_change* items;
+    size_t count;
+    int complete; /* 1: these are all keys there are; forget what you knew */
+} dtrun_key_changes;
+
+/* Every change of the keys under a prefix, in order, and none twice. Returns once there is one behind *revision. Who
+ * knows nothing (0), or has been away for so long that changes are forgotten, or knows another generation, gets all
+ * keys as they are now (`complete`). TIMED_OUT, and *revision has gone on.
+ * revision  in: up to which changes are known; out: up to which they are now
+ * limit     of their number, if not complete; 0: none */
+DTRUN_API int dtrun_watch_prefix(dtrun_worker* worker, dtrun_view prefix, uint64_t* revision,
+                                 uint32_t limit, int64_t timeout_ms, dtrun_key_changes* changes);
 
 /* ---- without a thread for each wait ----------------------------------------------------------- */
 

@@ -227,6 +227,12 @@ public:
         dtrun_worker* shared = nullptr;
         return returned(dtrun_share(handle(), &shared), [&] { return Worker(shared, callbacks_); });
     }
+    /// The same, through which every key of the store has a prefix; see dtrun_prefix().
+    Returned<Worker> prefix(std::string_view prefix) {
+        dtrun_worker* made = nullptr;
+        return returned(dtrun_prefix(handle(), view(prefix), &made),
+                        [&] { return Worker(made, callbacks_); });
+    }
     /// Of the library, such as "0.1.0".
     static const char* version() noexcept { return dtrun_version(); }
 
@@ -306,14 +312,24 @@ public:
     Returned<bool> all_exist(const std::vector<std::string_view>& keys) {
         const auto all = views(keys);
         int exist = 0;
-        return returned(dtrun_check(handle(), all.data(), all.size(), &exist),
+        return returned(dtrun_exists(handle(), all.data(), all.size(), &exist),
                         [&] { return exist != 0; });
+    }
+
+    Returned<bool> exists(std::string_view key) {
+        return all_exist({key});
     }
 
     /// \return whether it existed
     Returned<bool> erase(std::string_view key) {
         int existed = 0;
-        return returned(dtrun_erase(handle(), view(key), &existed), [&] { return existed != 0; });
+        return returned(dtrun_delete(handle(), view(key), &existed), [&] { return existed != 0; });
+    }
+
+    /// Deletes all keys and queues under a prefix. \return how many
+    Returned<std::uint64_t> erase_prefix(std::string_view prefix) {
+        std::uint64_t count = 0;
+        return returned(dtrun_erase_prefix(handle(), view(prefix), &count), [&] { return count; });
     }
 
     /// All values in the order of the keys, once all exist. \throws Error  TIMED_OUT, NOT_FOUND
@@ -438,6 +454,121 @@ public:
 
     /// Its function is called all the same; see dtrun_cancel(). \return false: it has ended
     bool cancel(std::uint64_t id) { return dtrun_cancel(handle(), id) == DTRUN_OK; }
+
+    // ---- owners; see <dtrun.h> ----
+
+    /// A value that does not stay: it lives for that long, or as long as this worker.
+    Returned<void> put(std::string_view key, std::string_view value, bool is_ephemeral,
+                       Timeout ttl = forever) {
+        // 0 would be for ever.
+        const std::int64_t life = ttl ? std::max<std::int64_t>(ms(ttl), 1) : 0;
+        const int flags = is_ephemeral ? DTRUN_EPHEMERAL : 0;
+        return returned(dtrun_put(handle(), view(key), view(value), flags, life));
+    }
+
+    /// Makes an ephemeral key once it is missing. \return the token; \throws Error  TIMED_OUT
+    Returned<std::uint64_t> lock(std::string_view key, std::string_view value = {},
+                                 Timeout timeout = forever) {
+        std::uint64_t token = 0;
+        return returned(dtrun_lock(handle(), view(key), view(value), ms(timeout), &token),
+                        [&] { return token; });
+    }
+
+    /// \return false: it was lost before
+    Returned<bool> unlock(std::string_view key, std::uint64_t token) {
+        int was_held = 0;
+        return returned(dtrun_unlock(handle(), view(key), token, &was_held),
+                        [&] { return was_held != 0; });
+    }
+
+    struct Claim {
+        std::string value;
+        std::uint64_t item = 0;
+    };
+    /// As pop(), but the item comes back if this worker does not acknowledge it before it ends.
+    Returned<Claim> claim(std::string_view key, Timeout timeout = forever) {
+        dtrun_bytes value{};
+        std::uint64_t item = 0;
+        return returned(dtrun_claim(handle(), view(key), ms(timeout), &value, &item), [&] {
+            return Claim{take(value), item};
+        });
+    }
+
+    /// The item is done. \return false: it is somebody else's by now
+    Returned<bool> acknowledge(std::string_view key, std::uint64_t item) {
+        int done = 0;
+        return returned(dtrun_acknowledge(handle(), view(key), item, &done),
+                        [&] { return done != 0; });
+    }
+
+    /// The item is for others. \return as above
+    Returned<bool> give_back(std::string_view key, std::uint64_t item) {
+        int done = 0;
+        return returned(dtrun_give_back(handle(), view(key), item, &done),
+                        [&] { return done != 0; });
+    }
+
+    // ---- several keys ----
+
+    struct Condition {
+        dtrun_condition_kind kind{};
+        std::string_view key;
+        std::string_view value{};
+        std::uint64_t revision = 0;
+    };
+    struct Action {
+        dtrun_action_kind kind{};
+        std::string_view key;
+        std::string_view value{};
+    };
+    /// If all conditions hold all actions are done, at one moment; else none.
+    /// \return nothing: it was done; else the index of the first condition that does not hold
+    Returned<std::optional<std::size_t>> transact(const std::vector<Condition>& conditions,
+                                                  const std::vector<Action>& actions) {
+        std::vector<dtrun_condition> if_all;
+        for (const Condition& one : conditions)
+            if_all.push_back({one.kind, view(one.key), view(one.value), one.revision});
+        std::vector<dtrun_action> then_all;
+        for (const Action& one : actions)
+            then_all.push_back({one.kind, view(one.key), view(one.value)});
+        int done = 0;
+        std::uint64_t failed = 0;
+        const int code = dtrun_transact(handle(), if_all.data(), if_all.size(), then_all.data(),
+                                        then_all.size(), &done, &failed);
+        return returned(code, [&]() -> std::optional<std::size_t> {
+            if (done != 0) return std::nullopt;
+            return static_cast<std::size_t>(failed);
+        });
+    }
+
+    struct KeyChange {
+        std::uint64_t revision = 0;
+        dtrun_key_change_kind kind{};
+        std::string key;
+        std::string value;
+    };
+    struct KeyChanges {
+        std::uint64_t revision = 0;  ///< for the next call
+        bool complete = false;       ///< these are all keys there are: forget what you knew
+        std::vector<KeyChange> changes;
+    };
+    /// Every change under a prefix, in order; nothing but a larger revision when the time has passed.
+    Returned<KeyChanges> watch_prefix(std::string_view prefix, std::uint64_t revision,
+                                      Timeout timeout = forever, std::uint32_t limit = 0) {
+        dtrun_key_changes changes{};
+        const int code =
+            dtrun_watch_prefix(handle(), view(prefix), &revision, limit, ms(timeout), &changes);
+        return returned(code == DTRUN_TIMED_OUT ? DTRUN_OK : code, [&] {
+            const Block block(changes.items);
+            KeyChanges all{revision, changes.complete != 0, {}};
+            for (std::size_t i = 0; i < changes.count; ++i) {
+                const dtrun_key_change& one = changes.items[i];
+                all.changes.push_back({one.revision, static_cast<dtrun_key_change_kind>(one.kind),
+                                       text(one.key), text(one.value)});
+            }
+            return all;
+        });
+    }
 
     // ---- all ranks together ----
 

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, List, Na
 if TYPE_CHECKING:
     from dtrun.aio import Store
 
-__all__ = ["Change", "ChangeReason", "Changed", "Code", "Elastic", "Error", "Event", "EventKind", "TimedOut",
-           "Worker", "version"]
+__all__ = ["Change", "ChangeReason", "Changed", "Claim", "Code", "Elastic", "Error", "Event", "EventKind", "KeyChange",
+           "Lock", "Prefix", "TimedOut", "Transacted", "Worker", "version"]
 
 Bytes = Union[str, bytes, bytearray, memoryview]
 
@@ -103,6 +103,26 @@ class Change(NamedTuple):
     reason: int  #: a ChangeReason; 0: not known
 
 
+class KeyChange(NamedTuple):
+    """A change of a key under a prefix."""
+
+    revision: int
+    key: bytes
+    value: Optional[bytes]  #: None: it was deleted, or is a queue
+    is_queue: bool
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.value is None and not self.is_queue
+
+
+class Transacted(NamedTuple):
+    """How a transaction ended."""
+
+    done: bool
+    failed: Optional[int]  #: index of the first condition that does not hold
+
+
 class Changed(Exception):
     """Raised by Elastic.check(): this generation ends here."""
 
@@ -154,6 +174,22 @@ class _Change(ctypes.Structure):
     ]
 
 
+class _Condition(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("key", _View), ("value", _View), ("revision", ctypes.c_uint64)]
+
+
+class _Action(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("key", _View), ("value", _View)]
+
+
+class _KeyChange(ctypes.Structure):
+    _fields_ = [("revision", ctypes.c_uint64), ("kind", ctypes.c_int), ("key", _Bytes), ("value", _Bytes)]
+
+
+class _KeyChanges(ctypes.Structure):
+    _fields_ = [("items", ctypes.POINTER(_KeyChange)), ("count", ctypes.c_size_t), ("complete", ctypes.c_int)]
+
+
 def _load() -> ctypes.PyDLL:
     # PyDLL keeps the interpreter's lock and raises what a signal handler has raised. The library gives
     # the lock up while it waits, by the functions that _options() hands to it.
@@ -173,8 +209,8 @@ def _load() -> ctypes.PyDLL:
         "add": [worker, view, ctypes.c_int64, out_i64],
         "compare_set": [worker, view, views, view, out_int, out],
         "append": [worker, view, view, out_u64],
-        "check": [worker, views, size, out_int],
-        "erase": [worker, view, out_int],
+        "exists": [worker, views, size, out_int],
+        "delete": [worker, view, out_int],
         "multi_get": [worker, views, size, ms, out_list],
         "multi_set": [worker, views, views, size],
         "list_keys": [worker, view, view, ctypes.c_uint32, out_list, out_int],
@@ -183,6 +219,16 @@ def _load() -> ctypes.PyDLL:
         "length": [worker, view, out_u64],
         "watch": [worker, view, out_u64, ms, out],
         "count": [worker, out_u64],
+        "prefix": [worker, view, ctypes.POINTER(ctypes.c_void_p)],
+        "put": [worker, view, view, ctypes.c_int, ctypes.c_int64],
+        "lock": [worker, view, view, ms, out_u64],
+        "unlock": [worker, view, ctypes.c_uint64, out_int],
+        "claim": [worker, view, ms, out, out_u64],
+        "acknowledge": [worker, view, ctypes.c_uint64, out_int],
+        "give_back": [worker, view, ctypes.c_uint64, out_int],
+        "erase_prefix": [worker, view, out_u64],
+        "watch_prefix": [worker, view, out_u64, ctypes.c_uint32, ms, ctypes.POINTER(_KeyChanges)],
+        "transact": [worker, ctypes.POINTER(_Condition), size, ctypes.POINTER(_Action), size, out_int, out_u64],
         "barrier": [worker, view, ms],
         "fence": [worker, view, view, ms, out_list],
         "progress": [worker, ctypes.c_uint64],
@@ -293,6 +339,36 @@ def _change(change: _Change) -> Change:
     return Change(change.generation, change.next, change.stop_step, change.deadline_ms / 1000, change.reason)
 
 
+def _key_change(change: _KeyChange) -> KeyChange:
+    is_set, is_queue = change.kind == 0, change.kind == 2
+    value = ctypes.string_at(change.value.data, change.value.size) if is_set else None
+    return KeyChange(change.revision, ctypes.string_at(change.key.data, change.key.size), value, is_queue)
+
+
+_CONDITIONS = {"missing": 0, "exists": 1, "value": 2, "revision": 3}
+_ACTIONS = {"set": 0, "delete": 1, "push": 2, "add": 3}
+
+
+def _kind(name: str, kinds: Dict[str, int]) -> int:
+    if name not in kinds:
+        raise ValueError(f"{name!r} is none of {', '.join(kinds)}")
+    return kinds[name]
+
+
+def _condition(kind: str, key: Bytes, operand: Any = b"") -> _Condition:
+    number = _kind(kind, _CONDITIONS)
+    if kind == "revision":
+        return _Condition(number, _view(key), _view(b""), _integer("revision", operand, 0, (1 << 64) - 1))
+    return _Condition(number, _view(key), _view(operand), 0)
+
+
+def _action(kind: str, key: Bytes, value: Any = b"") -> _Action:
+    number = _kind(kind, _ACTIONS)
+    if kind == "add":
+        value = str(_integer("add", value, -(1 << 63), (1 << 63) - 1))
+    return _Action(number, _view(key), _view(value))
+
+
 def _options(timeout: Optional[float], elastic: bool, call_timeout: Optional[float]) -> _Options:
     def pointer(name: str) -> Optional[int]:
         return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
@@ -314,7 +390,386 @@ def _failure_of(error: Optional[BaseException]) -> Optional[str]:
     return f"{type(error).__name__}: {error}"
 
 
-class Worker:
+class _Store:
+    """What a Worker, and a Prefix of one, do with keys and values."""
+
+    def __init__(self) -> None:
+        self._worker: Optional[ctypes.c_void_p] = None
+        # By queue: items of calls of pop() that a signal handler's exception has ended. And whose they are: of
+        # which process and generation, for a forked child has its parent's items, and each generation a store.
+        self._left: Dict[bytes, "collections.deque[bytes]"] = {}
+        self._left_of = (0, 0)
+
+    def _get(self) -> ctypes.c_void_p:
+        if self._worker is None:
+            raise Error(Code.CLOSED, "the worker is closed")
+        return self._worker
+
+    def _generation(self) -> int:
+        return _library.dtrun_generation(self._get())
+
+    def _take_left(self, key: bytes) -> Optional[bytes]:
+        if not self._left:
+            return None
+        if self._left_of != (os.getpid(), self._generation()):
+            self._left = {}
+            return None
+        try:
+            return self._left[key].popleft()
+        except (KeyError, IndexError):
+            return None
+
+    def _leave(self, key: bytes, item: bytes) -> None:
+        """Nobody has had that item of a queue."""
+        owner = (os.getpid(), self._generation())
+        if self._left_of != owner:
+            self._left, self._left_of = {}, owner
+        self._left.setdefault(key, collections.deque()).append(item)
+
+    def _give_back(self) -> None:
+        """Puts items that nobody has taken at the end of their queues, if the connection is there."""
+        if self._worker is None or not self._left or self._left_of != (os.getpid(), self._generation()):
+            return
+        for key, items in self._left.items():
+            while items:
+                try:
+                    self.get(key, 0)  # which ends soon if nobody answers
+                except Error as error:
+                    if error.code not in (Code.NOT_FOUND, Code.WRONG_TYPE):
+                        return
+                try:
+                    self.push(key, items[0])
+                except Error:
+                    return
+                items.popleft()
+
+    def set(self, key: Bytes, value: Bytes) -> None:
+        """Sets a value of at most 15.75 MiB; a key has at most 64 KiB."""
+        _check(_library.dtrun_set(self._get(), _view(key), _view(value)))
+
+    def get(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
+        """The value, once it exists. :raises Error: TimedOut, NOT_FOUND (timeout 0)"""
+        value = _Bytes()
+        _check(_library.dtrun_get(self._get(), _view(key), _ms(timeout), ctypes.byref(value)))
+        return _take(value) or b""
+
+    def find(self, key: Bytes) -> Optional[bytes]:
+        """The value if it exists now, else None."""
+        try:
+            return self.get(key, 0)
+        except Error as error:
+            if error.code == Code.NOT_FOUND:
+                return None
+            raise
+
+    def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
+        """Returns once all keys exist. :raises TimedOut:"""
+        views, count = _views(keys)
+        _check(_library.dtrun_wait(self._get(), views, count, _ms(timeout)))
+
+    def add(self, key: Bytes, delta: int) -> int:
+        """Adds to a decimal number and returns the sum; a missing key counts as 0."""
+        total = ctypes.c_int64()
+        delta = _integer("delta", delta, -(1 << 63), (1 << 63) - 1)
+        _check(_library.dtrun_add(self._get(), _view(key), delta, ctypes.byref(total)))
+        return total.value
+
+    def compare_set(self, key: Bytes, expected: Optional[Bytes],
+                    desired: Bytes) -> Tuple[bool, Optional[bytes]]:
+        """Sets the value if it is the expected one (None: missing).
+
+        :return: whether it was set, and the value after the call (None: missing)
+        """
+        was_set, now = ctypes.c_int(), _Bytes()
+        old = None if expected is None else ctypes.pointer(_view(expected))
+        _check(_library.dtrun_compare_set(self._get(), _view(key), old, _view(desired),
+                                          ctypes.byref(was_set), ctypes.byref(now)))
+        return bool(was_set.value), _take(now)
+
+    def append(self, key: Bytes, value: Bytes) -> int:
+        """Appends to a value and returns its size now; a missing one counts as empty."""
+        size = ctypes.c_uint64()
+        _check(_library.dtrun_append(self._get(), _view(key), _view(value), ctypes.byref(size)))
+        return size.value
+
+    def exists(self, *keys: Bytes) -> bool:
+        """Whether all these keys exist."""
+        views, count = _views(keys)
+        exist = ctypes.c_int()
+        _check(_library.dtrun_exists(self._get(), views, count, ctypes.byref(exist)))
+        return bool(exist.value)
+
+    def all_exist(self, keys: Iterable[Bytes]) -> bool:
+        """Whether all keys exist."""
+        return self.exists(*keys)
+
+    def delete(self, key: Bytes) -> bool:
+        """Deletes a value or a queue; returns whether it existed."""
+        existed = ctypes.c_int()
+        _check(_library.dtrun_delete(self._get(), _view(key), ctypes.byref(existed)))
+        return bool(existed.value)
+
+    erase = delete  #: its former name
+
+    def erase_prefix(self, prefix: Bytes) -> int:
+        """Deletes all keys and queues that begin with `prefix`; returns how many."""
+        count = ctypes.c_uint64()
+        _check(_library.dtrun_erase_prefix(self._get(), _view(prefix), ctypes.byref(count)))
+        return count.value
+
+    def multi_get(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> List[bytes]:
+        """All values in the order of the keys, once all exist."""
+        views, count = _views(keys)
+        values = _List()
+        _check(_library.dtrun_multi_get(self._get(), views, count, _ms(timeout), ctypes.byref(values)))
+        return _take_list(values)
+
+    def multi_set(self, values: Dict[Bytes, Bytes]) -> None:
+        """Sets all at once."""
+        keys, count = _views(values.keys())
+        _check(_library.dtrun_multi_set(self._get(), keys, _views(values.values())[0], count))
+
+    def list_keys(self, prefix: Bytes = b"", after: Bytes = b"",
+                  limit: int = 1000) -> Tuple[List[bytes], bool]:
+        """Keys in order that begin with `prefix` and come behind `after`, and whether there are more."""
+        keys, more = _List(), ctypes.c_int()
+        limit = _integer("limit", limit, 1, (1 << 32) - 1)
+        _check(_library.dtrun_list_keys(self._get(), _view(prefix), _view(after), limit,
+                                        ctypes.byref(keys), ctypes.byref(more)))
+        return _take_list(keys), bool(more.value)
+
+    def push(self, key: Bytes, value: Bytes) -> int:
+        """Puts a value at the end of a queue; returns its length now."""
+        length = ctypes.c_uint64()
+        _check(_library.dtrun_push(self._get(), _view(key), _view(value), ctypes.byref(length)))
+        return length.value
+
+    def pop(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
+        """Takes the oldest value of a queue, once there is one; as get()."""
+        name = _bytes(key)
+        left = self._take_left(name)
+        if left is not None:
+            return left
+        value, item = _Bytes(), None
+        try:
+            _check(_library.dtrun_pop(self._get(), _view(name), _ms(timeout), ctypes.byref(value)))
+            item = ctypes.string_at(value.data, value.size)
+            _library.dtrun_free(value.data)
+            return item
+        except BaseException:
+            # A signal handler has raised something, and the item has come nevertheless.
+            if item is None and value.data is not None:
+                item = ctypes.string_at(value.data, value.size)
+                _library.dtrun_free(value.data)
+            if item is not None:
+                self._leave(name, item)
+            raise
+
+    def length(self, key: Bytes) -> int:
+        """Length of a queue."""
+        length = ctypes.c_uint64()
+        _check(_library.dtrun_length(self._get(), _view(key), ctypes.byref(length)))
+        return length.value
+
+    def watch(self, key: Bytes, revision: int,
+              timeout: Optional[float] = None) -> Tuple[int, Optional[bytes]]:
+        """Returns revision and value (None: missing) once the revision is another one."""
+        now, value = ctypes.c_uint64(_integer("revision", revision, 0, (1 << 64) - 1)), _Bytes()
+        _check(_library.dtrun_watch(self._get(), _view(key), ctypes.byref(now), _ms(timeout),
+                                    ctypes.byref(value)))
+        return now.value, _take(value)
+
+    def count(self) -> int:
+        """Number of keys and queues."""
+        count = ctypes.c_uint64()
+        _check(_library.dtrun_count(self._get(), ctypes.byref(count)))
+        return count.value
+
+    # ---- owners; <dtrun.h> says when what is a worker's own is gone ----
+
+    def put(self, key: Bytes, value: Bytes, ephemeral: bool = False, ttl: Optional[float] = None) -> None:
+        """Sets a value that does not stay: as long as this worker, or for `ttl` seconds."""
+        life = 0 if ttl is None else max(_ms(ttl), 1)  # 0 would be for ever
+        _check(_library.dtrun_put(self._get(), _view(key), _view(value), int(ephemeral), life))
+
+    def lock(self, name: Bytes, value: Bytes = b"", timeout: Optional[float] = None) -> "Lock":
+        """Makes an ephemeral key once it is missing; who has waited longest gets it.
+
+            with worker.lock("leader", value=address) as token:   # an election: the key tells who leads
+                worker.transact(if_=[("revision", "leader", token)], then=[("set", "state", new)])
+
+        :raises Error: TimedOut
+        """
+        token = ctypes.c_uint64()
+        try:
+            _check(_library.dtrun_lock(self._get(), _view(name), _view(value), _ms(timeout), ctypes.byref(token)))
+        except BaseException:
+            if token.value != 0:  # a signal handler has raised something, and it is ours nevertheless
+                _library.dtrun_unlock(self._get(), _view(name), token, None)
+            raise
+        lock = Lock(token.value)
+        lock._store, lock._name = self, _bytes(name)
+        return lock
+
+    elect = lock
+
+    def claim(self, key: Bytes, timeout: Optional[float] = None) -> "Claim":
+        """As pop(), but the item comes back unless it is acknowledged; for a `with` block, at whose end it is.
+
+        :raises Error: TimedOut, NOT_FOUND (timeout 0)
+        """
+        value, item = _Bytes(), ctypes.c_uint64()
+        try:
+            _check(_library.dtrun_claim(self._get(), _view(key), _ms(timeout), ctypes.byref(value),
+                                        ctypes.byref(item)))
+            return Claim(self, _bytes(key), _take(value) or b"", item.value)
+        except BaseException:
+            if item.value != 0:  # a signal handler has raised something: others are to have it
+                _library.dtrun_give_back(self._get(), _view(key), item, None)
+            raise
+
+    # ---- several keys ----
+
+    def transact(self, if_: Iterable[Tuple[Any, ...]] = (), then: Iterable[Tuple[Any, ...]] = ()) -> "Transacted":
+        """Does all actions at one moment if all conditions hold; else nothing.
+
+        :param if_: ("missing", key), ("exists", key), ("value", key, bytes), ("revision", key, number); a lock's
+            token is the revision of its key
+        :param then: ("set", key, value), ("delete", key), ("push", key, value), ("add", key, number); each key once
+        """
+        conditions = [_condition(*condition) for condition in if_]
+        actions = [_action(*action) for action in then]
+        done, failed = ctypes.c_int(), ctypes.c_uint64()
+        _check(_library.dtrun_transact(self._get(), (_Condition * len(conditions))(*conditions), len(conditions),
+                                       (_Action * len(actions))(*actions), len(actions), ctypes.byref(done),
+                                       ctypes.byref(failed)))
+        return Transacted(bool(done.value), None if done.value else failed.value)
+
+    def key_changes(self, prefix: Bytes, revision: int = 0, timeout: Optional[float] = None,
+                    limit: int = 0) -> Tuple[int, bool, List["KeyChange"]]:
+        """Waits for changes under a prefix behind a revision.
+
+        :return: the revision for the next call; whether these are all keys there are, and what was known before
+            is to be forgotten; and the changes, in order
+        :raises TimedOut:
+        """
+        known, changes = ctypes.c_uint64(_integer("revision", revision, 0, (1 << 64) - 1)), _KeyChanges()
+        _check(_library.dtrun_watch_prefix(self._get(), _view(prefix), ctypes.byref(known), limit, _ms(timeout),
+                                           ctypes.byref(changes)))
+        taken = [_key_change(changes.items[i]) for i in range(changes.count)]
+        _library.dtrun_free(changes.items)
+        return known.value, bool(changes.complete), taken
+
+    def watch_prefix(self, prefix: Bytes, timeout: Optional[float] = None) -> Iterator["KeyChange"]:
+        """All keys under a prefix, and then every change of them, in order, for ever. After the daemon was away for
+        long, what has changed meanwhile comes as one change of each key.
+
+        :param timeout: for each change
+        :raises TimedOut:
+        """
+        known: Dict[bytes, int] = {}
+        revision = 0
+        while True:
+            revision, is_complete, changes = self.key_changes(prefix, revision, timeout)
+            if is_complete:
+                there = {change.key for change in changes}
+                gone = [KeyChange(revision, key, None, False) for key in known if key not in there]
+                changes = gone + [change for change in changes if known.get(change.key) != change.revision]
+            for change in changes:
+                if change.is_deleted:
+                    known.pop(change.key, None)
+                else:
+                    known[change.key] = change.revision
+                yield change
+
+    def prefix(self, prefix: Bytes) -> "Prefix":
+        """The same store, of which only the keys under a prefix are seen, without it."""
+        return Prefix(self, prefix)
+
+
+class Prefix(_Store):
+    """A Worker's store under a prefix: see Worker.prefix(). Ends with its worker, or by close()."""
+
+    def __init__(self, parent: _Store, prefix: Bytes) -> None:
+        super().__init__()
+        handle = ctypes.c_void_p()
+        _check(_library.dtrun_prefix(parent._get(), _view(prefix), ctypes.byref(handle)))
+        self._worker = handle
+        self._owner: "Worker" = parent._owner if isinstance(parent, Prefix) else parent  # type: ignore[assignment]
+        self._owner._add_user(self)
+
+    def give_up(self, failure: str) -> None:
+        """Nothing of it has to be given up."""
+
+    def close(self) -> None:
+        """May be called again."""
+        if self._worker is None:
+            return
+        self._give_back()
+        handle, self._worker = self._worker, None
+        self._owner._drop_user(self)
+        _library.dtrun_finalize(handle, None)
+
+    def __enter__(self) -> "Prefix":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+
+class Lock(int):
+    """A lock that is held; the number is its token, which grows with every holder."""
+
+    _store: _Store
+    _name: bytes
+
+    def release(self) -> bool:
+        """Returns False if it was lost before."""
+        was_held = ctypes.c_int()
+        _check(_library.dtrun_unlock(self._store._get(), _view(self._name), self, ctypes.byref(was_held)))
+        return bool(was_held.value)
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        if not self.release() and error is None:
+            raise Error(Code.CANCELLED, f"lock {self._name!r}: it was lost before it was released")
+
+
+class Claim:
+    """An item of a queue that is this worker's to do."""
+
+    def __init__(self, store: _Store, key: bytes, value: bytes, item: int) -> None:
+        self._store, self._key = store, key
+        self.value = value
+        self.item = item  #: its number
+
+    def acknowledge(self) -> bool:
+        """It is done. Returns False if it was not this worker's any more: somebody else does it again."""
+        done = ctypes.c_int()
+        _check(_library.dtrun_acknowledge(self._store._get(), _view(self._key), self.item, ctypes.byref(done)))
+        return bool(done.value)
+
+    def give_back(self) -> bool:
+        """It is for others; returns as above."""
+        done = ctypes.c_int()
+        _check(_library.dtrun_give_back(self._store._get(), _view(self._key), self.item, ctypes.byref(done)))
+        return bool(done.value)
+
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        if error is not None:
+            self.give_back()
+        elif not self.acknowledge():
+            raise Error(Code.CANCELLED, f"claim({self._key!r}): the item was not this worker's any more")
+
+
+class Worker(_Store):
     """One process's membership of a job.
 
     Use it in a `with` statement, or call close(): a member of a `dtrun serve` daemon that ends without
@@ -332,15 +787,11 @@ class Worker:
             they are answered, or the connection is gone for good
         :raises Error: INVALID (names the variable), TIMED_OUT, REFUSED, CLOSED
         """
-        self._worker: Optional[ctypes.c_void_p] = None
+        super().__init__()
         # Are closed before it, in the order in which all ranks made them.
         self._users: List["weakref.ref[Any]"] = []
         self._held: List[Any] = []  # users that were closed, and are still inside of the library
         self._ending: Optional[Tuple[ctypes.c_void_p, Optional[str]]] = None  # closed, but for those
-        # By queue: items of calls of pop() that a signal handler's exception has ended. And whose they are: of
-        # which process and generation, for a forked child has its parent's items, and each generation a store.
-        self._left: Dict[bytes, "collections.deque[bytes]"] = {}
-        self._left_of = (0, 0)
         self._aio: Optional["Store"] = None
         self._events: Deque[Event] = collections.deque()  # that aio has taken, and nobody else
         worker = ctypes.c_void_p()
@@ -395,46 +846,6 @@ class Worker:
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
         self.close(_failure_of(error))
-
-    def _take_left(self, key: bytes) -> Optional[bytes]:
-        if not self._left:
-            return None
-        if self._left_of != (os.getpid(), self.generation):
-            self._left = {}
-            return None
-        try:
-            return self._left[key].popleft()
-        except (KeyError, IndexError):
-            return None
-
-    def _leave(self, key: bytes, item: bytes) -> None:
-        """Nobody has had that item of a queue."""
-        owner = (os.getpid(), self.generation)
-        if self._left_of != owner:
-            self._left, self._left_of = {}, owner
-        self._left.setdefault(key, collections.deque()).append(item)
-
-    def _give_back(self) -> None:
-        """Puts items that nobody has taken at the end of their queues, if the connection is there."""
-        if self._worker is None or not self._left or self._left_of != (os.getpid(), self.generation):
-            return
-        for key, items in self._left.items():
-            while items:
-                try:
-                    self.get(key, 0)  # which ends soon if nobody answers
-                except Error as error:
-                    if error.code not in (Code.NOT_FOUND, Code.WRONG_TYPE):
-                        return
-                try:
-                    self.push(key, items[0])
-                except Error:
-                    return
-                items.popleft()
-
-    def _get(self) -> ctypes.c_void_p:
-        if self._worker is None:
-            raise Error(Code.CLOSED, "the worker is closed")
-        return self._worker
 
     # ---- place ----
 
@@ -507,137 +918,7 @@ class Worker:
         """Hosts that have ranks."""
         return self._fact("node_count")
 
-    # ---- store ----
-
-    def set(self, key: Bytes, value: Bytes) -> None:
-        """Sets a value of at most 15.75 MiB; a key has at most 64 KiB."""
-        _check(_library.dtrun_set(self._get(), _view(key), _view(value)))
-
-    def get(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
-        """The value, once it exists. :raises Error: TimedOut, NOT_FOUND (timeout 0)"""
-        value = _Bytes()
-        _check(_library.dtrun_get(self._get(), _view(key), _ms(timeout), ctypes.byref(value)))
-        return _take(value) or b""
-
-    def find(self, key: Bytes) -> Optional[bytes]:
-        """The value if it exists now, else None."""
-        try:
-            return self.get(key, 0)
-        except Error as error:
-            if error.code == Code.NOT_FOUND:
-                return None
-            raise
-
-    def wait(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> None:
-        """Returns once all keys exist. :raises TimedOut:"""
-        views, count = _views(keys)
-        _check(_library.dtrun_wait(self._get(), views, count, _ms(timeout)))
-
-    def add(self, key: Bytes, delta: int) -> int:
-        """Adds to a decimal number and returns the sum; a missing key counts as 0."""
-        total = ctypes.c_int64()
-        delta = _integer("delta", delta, -(1 << 63), (1 << 63) - 1)
-        _check(_library.dtrun_add(self._get(), _view(key), delta, ctypes.byref(total)))
-        return total.value
-
-    def compare_set(self, key: Bytes, expected: Optional[Bytes],
-                    desired: Bytes) -> Tuple[bool, Optional[bytes]]:
-        """Sets the value if it is the expected one (None: missing).
-
-        :return: whether it was set, and the value after the call (None: missing)
-        """
-        was_set, now = ctypes.c_int(), _Bytes()
-        old = None if expected is None else ctypes.pointer(_view(expected))
-        _check(_library.dtrun_compare_set(self._get(), _view(key), old, _view(desired),
-                                          ctypes.byref(was_set), ctypes.byref(now)))
-        return bool(was_set.value), _take(now)
-
-    def append(self, key: Bytes, value: Bytes) -> int:
-        """Appends to a value and returns its size now; a missing one counts as empty."""
-        size = ctypes.c_uint64()
-        _check(_library.dtrun_append(self._get(), _view(key), _view(value), ctypes.byref(size)))
-        return size.value
-
-    def all_exist(self, keys: Iterable[Bytes]) -> bool:
-        """Whether all keys exist."""
-        views, count = _views(keys)
-        exist = ctypes.c_int()
-        _check(_library.dtrun_check(self._get(), views, count, ctypes.byref(exist)))
-        return bool(exist.value)
-
-    def erase(self, key: Bytes) -> bool:
-        """Erases a value or a queue; returns whether it existed."""
-        existed = ctypes.c_int()
-        _check(_library.dtrun_erase(self._get(), _view(key), ctypes.byref(existed)))
-        return bool(existed.value)
-
-    def multi_get(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> List[bytes]:
-        """All values in the order of the keys, once all exist."""
-        views, count = _views(keys)
-        values = _List()
-        _check(_library.dtrun_multi_get(self._get(), views, count, _ms(timeout), ctypes.byref(values)))
-        return _take_list(values)
-
-    def multi_set(self, values: Dict[Bytes, Bytes]) -> None:
-        """Sets all at once."""
-        keys, count = _views(values.keys())
-        _check(_library.dtrun_multi_set(self._get(), keys, _views(values.values())[0], count))
-
-    def list_keys(self, prefix: Bytes = b"", after: Bytes = b"",
-                  limit: int = 1000) -> Tuple[List[bytes], bool]:
-        """Keys in order that begin with `prefix` and come behind `after`, and whether there are more."""
-        keys, more = _List(), ctypes.c_int()
-        limit = _integer("limit", limit, 1, (1 << 32) - 1)
-        _check(_library.dtrun_list_keys(self._get(), _view(prefix), _view(after), limit,
-                                        ctypes.byref(keys), ctypes.byref(more)))
-        return _take_list(keys), bool(more.value)
-
-    def push(self, key: Bytes, value: Bytes) -> int:
-        """Puts a value at the end of a queue; returns its length now."""
-        length = ctypes.c_uint64()
-        _check(_library.dtrun_push(self._get(), _view(key), _view(value), ctypes.byref(length)))
-        return length.value
-
-    def pop(self, key: Bytes, timeout: Optional[float] = None) -> bytes:
-        """Takes the oldest value of a queue, once there is one; as get()."""
-        name = _bytes(key)
-        left = self._take_left(name)
-        if left is not None:
-            return left
-        value, item = _Bytes(), None
-        try:
-            _check(_library.dtrun_pop(self._get(), _view(name), _ms(timeout), ctypes.byref(value)))
-            item = ctypes.string_at(value.data, value.size)
-            _library.dtrun_free(value.data)
-            return item
-        except BaseException:
-            # A signal handler has raised something, and the item has come nevertheless.
-            if item is None and value.data is not None:
-                item = ctypes.string_at(value.data, value.size)
-                _library.dtrun_free(value.data)
-            if item is not None:
-                self._leave(name, item)
-            raise
-
-    def length(self, key: Bytes) -> int:
-        """Length of a queue."""
-        length = ctypes.c_uint64()
-        _check(_library.dtrun_length(self._get(), _view(key), ctypes.byref(length)))
-        return length.value
-
-    def watch(self, key: Bytes, revision: int,
-              timeout: Optional[float] = None) -> Tuple[int, Optional[bytes]]:
-        """Returns revision and value (None: missing) once the revision is another one."""
-        now, value = ctypes.c_uint64(_integer("revision", revision, 0, (1 << 64) - 1)), _Bytes()
-        _check(_library.dtrun_watch(self._get(), _view(key), ctypes.byref(now), _ms(timeout),
-                                    ctypes.byref(value)))
-        return now.value, _take(value)
-
-    def count(self) -> int:
-        """Number of keys and queues."""
-        count = ctypes.c_uint64()
-        _check(_library.dtrun_count(self._get(), ctypes.byref(count)))
-        return count.value
+    # ---- asyncio ----
 
     @property
     def aio(self) -> "Store":
