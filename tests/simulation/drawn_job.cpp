@@ -115,12 +115,14 @@ void Drawing::lose_for_good(milliseconds when, HostId at) {
     script.happenings.push_back({when, at, Mishap::loses_power});
 }
 
-/// A host is delisted, and listed again while its ranks may still be ending; it may be lost meanwhile, too.
+/// A host is delisted, and listed again while its ranks may still be ending; it may be lost meanwhile, or before.
 void Drawing::leave(milliseconds when, HostId at) {
-    delist(when, at);
-    const milliseconds again = when + span(milliseconds(1), chance(70) ? seconds(2) : seconds(8));
-    if (chance(80)) list(again, at, 1 + draw(3));
-    if (chance(50)) lose(when + span(milliseconds(0), seconds(3)), at);
+    const milliseconds delisted = when + seconds(3);
+    delist(delisted, at);
+    const milliseconds again =
+        delisted + span(milliseconds(1), chance(70) ? seconds(2) : seconds(8));
+    if (chance(70)) list(again, at, 1 + draw(3));
+    if (chance(60)) lose(when + span(milliseconds(0), seconds(6)), at);
 }
 
 /// As when memory is short; perhaps once more while others are being started in their places.

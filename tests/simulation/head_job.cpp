@@ -176,6 +176,18 @@ HeadJob draw_killed(std::mt19937& random) {
     return becomes_whole(job, "killed", when + kWholeWithin);
 }
 
+/// The first end after which nobody is to be disturbed. Where all ranks of a world are being ended, one that ends well at
+/// that moment starts again with the others.
+std::vector<Ending::Seen>::const_iterator first_done(const std::vector<Ending::Seen>& ends) {
+    return std::ranges::find_if(ends, [&ends](const Ending::Seen& well) {
+        return well.is_well() && std::ranges::none_of(ends, [&well](const Ending::Seen& other) {
+                   return other.sent_signal != 0 && other.process.had_place &&
+                          other.process.generation == well.process.generation &&
+                          other.when <= well.when + kNewsTakes;
+               });
+    });
+}
+
 /// Ranks end well, one after the other, while hosts come: those that are left are not disturbed.
 HeadJob draw_finishing(std::mt19937& random) {
     Drawing job(random);
@@ -202,12 +214,15 @@ HeadJob draw_finishing(std::mt19937& random) {
         job.script.kills.push_back(
             {job.span(around - seconds(3), around + seconds(9)), at, job.place(at)});
     }
+    if (has_kills && job.chance(50))  // so that the last one may be among them
+        for (std::uint32_t i = 0; i < job.hosts(); ++i)
+            job.kill_many(around + seconds(9), HostId{i});
     return job.done("finishing", [=](const Ending& ending) {
         require(ending.code == 0, fmt::format("it ends with {}", ending.code));
         check_time(ending, last + kEndsWithin);
         check_last_world(ending);
         if (has_kills) return;
-        const auto first = std::ranges::find_if(ending.ends, &Ending::Seen::is_well);
+        const auto first = first_done(ending.ends);
         require(first != ending.ends.end(), "no rank has ended well");
         require(ending.last_place <= first->when + kChangeTakes,
                 "ranks get other places, after another has ended well");
