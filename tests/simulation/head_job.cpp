@@ -214,9 +214,6 @@ HeadJob draw_finishing(std::mt19937& random) {
         job.script.kills.push_back(
             {job.span(around - seconds(3), around + seconds(9)), at, job.place(at)});
     }
-    if (has_kills && job.chance(50))  // so that the last one may be among them
-        for (std::uint32_t i = 0; i < job.hosts(); ++i)
-            job.kill_many(around + seconds(9), HostId{i});
     return job.done("finishing", [=](const Ending& ending) {
         require(ending.code == 0, fmt::format("it ends with {}", ending.code));
         check_time(ending, last + kEndsWithin);
@@ -231,6 +228,29 @@ HeadJob draw_finishing(std::mt19937& random) {
                         !end->process.had_place,
                     fmt::format("rank {} of world {} is ended, after another has ended well",
                                 end->process.rank, end->process.generation));
+    });
+}
+
+/// Of two ranks, one ends well about when the other is killed, before it could hear of that.
+HeadJob draw_crossing(std::mt19937& random) {
+    Drawing job(random);
+    job.draw_hosts(2, 2, false);
+    for (int& slots : job.script.ranks_on_host) slots = 1;
+    for (const HostId host : {HostId{0}, HostId{1}})
+        job.script.hosts[host].slow = job.span(milliseconds(50), milliseconds(200));
+    job.world_size = 2;
+    job.elastic = {.ranks_min = 1, .cooldown_min = kCooldownMin, .cooldown_max = kCooldownMax};
+    job.draw_ranks(true, lasting());
+    const milliseconds ends = job.span(seconds(6), seconds(10));
+    const milliseconds last = ends + seconds(30);
+    job.let_all_end(last);
+    job.script.ranks[1].until = ends;
+    const milliseconds killed = job.span(ends - milliseconds(300), ends + milliseconds(50));
+    job.script.kills.push_back({killed, HostId{0}, SlotIndex{0}});
+    return job.done("crossing", [=](const Ending& ending) {
+        require(ending.code == 0, fmt::format("it ends with {}", ending.code));
+        check_time(ending, last + kEndsWithin);
+        check_last_world(ending);
     });
 }
 
@@ -394,6 +414,7 @@ constexpr Kind kKinds[] = {
     draw_newcomers,
     draw_killed,
     draw_finishing,
+    draw_crossing,
     draw_warned,
     draw_broken,
     draw_limited,

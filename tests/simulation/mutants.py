@@ -179,7 +179,7 @@ OF_HEAD = {
         f"{MEMBERSHIP}_ends.cpp", "(++slots_at_fault_ >= kFailuresInARow || no_other)", "no_other"),
     "one failure less is allowed than was asked for": (
         f"{MEMBERSHIP}_ends.cpp", "++rank_failures_ > *policy_", "++rank_failures_ >= *policy_"),
-    "a job succeeds when the last rank is killed after another has ended well": (
+    "a job succeeds when one rank is killed and the last one ends well": (
         f"{MEMBERSHIP}_ends.cpp", "    if (!one_is_lost_) return end(", "    if (!one_is_lost_ || one_is_done_) return end("),
     "a process that was never started is not told to have ended": (
         "worker/agent/agent_ranks.cpp", "        if (!processes_.contains(place)) {  // it has", "        if (false) {  // it has"),

@@ -9,7 +9,7 @@
 namespace dtrun::loopback {
 namespace {
 
-constexpr std::size_t kJobs = 30;  // of a seed
+constexpr std::size_t kJobs = 33;  // of a seed
 
 TEST_CASE("a job of a head goes on as long as it can, and ends as it should", "[simulation]") {
     const auto seeds = seeds_of("head");
