@@ -304,8 +304,31 @@ class Asyncio(unittest.TestCase):
                 assert await a.list_keys("m", after="m1") == ([b"m2"], False)
                 assert (await a.push("q", "1"), await a.length("q"), await a.pop("q")) == (1, 1, b"1")
                 revision, value = await a.watch("a", 0)
-                assert value == b"1" and await a.erase("a") and await a.watch("a", revision) == (0, None)
+                assert value == b"1" and await a.delete("a") and await a.watch("a", revision) == (0, None)
                 assert await a.count() == 4
+                await a.put("mine", "x", ephemeral=True)
+                token = await a.lock("leader", "me")
+                done = await a.transact([("revision", "leader", token)], [("set", "state", "new")])
+                assert done == (True, None) and await a.get("state") == b"new"
+                assert (await a.transact([("missing", "leader")])).failed == 0
+                waits = asyncio.ensure_future(a.lock("leader"))
+                await asyncio.sleep(0.01)
+                waits.cancel()
+                assert await a.unlock("leader", token) and not await a.unlock("leader", token)
+                await a.push("work", "item")
+                item, number = await a.claim("work")
+                assert item == b"item" and await a.give_back("work", number)
+                assert await a.acknowledge("work", (await a.claim("work"))[1])
+                revision, is_complete, changes = await a.key_changes("sta")
+                assert is_complete and [(c.key, c.value) for c in changes] == [(b"state", b"new")]
+                assert await a.erase_prefix("sta") == 1
+                later, is_complete, changes = await a.key_changes("sta", revision)
+                assert not is_complete and changes[0].is_deleted and later > revision
+                try:
+                    await a.key_changes("sta", later, 0.02)
+                    assert False
+                except dtrun.TimedOut:
+                    pass
                 try:
                     await a.get("never", 0.02)
                     assert False

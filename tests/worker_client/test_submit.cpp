@@ -104,8 +104,8 @@ TEST_CASE("every operation can be submitted, and has its results in their fields
     CHECK(compared.yes == 0);
     CHECK(compared.value == "x");
     CHECK(ask(w, {DTRUN_OP_APPEND, {"c"}, {"yz"}}).number == 3);
-    CHECK(ask(w, {DTRUN_OP_CHECK, {"a", "c"}}).yes == 1);
-    CHECK(ask(w, {DTRUN_OP_CHECK, {"a", "none"}}).yes == 0);
+    CHECK(ask(w, {DTRUN_OP_EXISTS, {"a", "c"}}).yes == 1);
+    CHECK(ask(w, {DTRUN_OP_EXISTS, {"a", "none"}}).yes == 0);
     CHECK(ask(w, {DTRUN_OP_MULTI_SET, {"m1", "m2"}, {"one", ""}}).code == DTRUN_OK);
     CHECK(ask(w, {DTRUN_OP_MULTI_GET, {"m2", "m1"}}).items == std::vector<std::string>{"", "one"});
     const Ended keys = ask(w, {.operation = DTRUN_OP_LIST_KEYS, .keys = {"m"}, .number = 1});
@@ -117,7 +117,7 @@ TEST_CASE("every operation can be submitted, and has its results in their fields
     const Ended watched = ask(w, {DTRUN_OP_WATCH, {"a"}});
     CHECK(watched.number > 0);
     CHECK(watched.value == "1");
-    CHECK(ask(w, {DTRUN_OP_ERASE, {"a"}}).yes == 1);
+    CHECK(ask(w, {DTRUN_OP_DELETE, {"a"}}).yes == 1);
     const auto revision = static_cast<std::uint64_t>(watched.number);
     CHECK_FALSE(ask(w, {.operation = DTRUN_OP_WATCH, .keys = {"a"}, .number = revision}).value);
     CHECK(ask(w, {DTRUN_OP_COUNT}).number == 4);

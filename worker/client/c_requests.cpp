@@ -1,9 +1,8 @@
-#include "rendezvous/wire/msgpack.h"
+#include "base/sized_struct.h"
+#include "worker/client/c_results.h"
 #include "worker/client/c_worker.h"
 #include "worker/client/client.h"
 #include "worker/client/request_texts.h"
-
-#include "base/sized_struct.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,14 +18,15 @@ bool is_known(int operation) {
     switch (operation) {
 #define DTRUN_OPERATION(name, number, function, effect, arguments) \
     case number:                                                   \
-        return number <= DTRUN_OP_COUNT && std::string_view(function) != "store";
+        return std::string_view(function) != "store";
 #include "rendezvous/wire/operations.def"
         default:
             return false;
     }
 }
 
-Outcome<StoreRequest> request_of(const dtrun_submission& given) {
+/// \param owner  who we are
+Outcome<StoreRequest> request_of(const dtrun_submission& given, std::uint64_t owner) {
     if (!is_known(given.operation))
         return failure(DTRUN_INVALID, "submit: no operation has the number {}", given.operation);
     StoreRequest request{.op = static_cast<Op>(given.operation)};
@@ -38,51 +38,70 @@ Outcome<StoreRequest> request_of(const dtrun_submission& given) {
     request.after = text_of(given.after);
     request.delta = given.delta;
     request.number = given.number;
+    request.limit = given.limit;
+    if (given.ttl_ms > 0) request.ttl_ms = static_cast<std::uint64_t>(given.ttl_ms);
+    for (const dtrun_condition& condition : std::span(given.conditions, given.condition_count))
+        request.conditions.push_back(condition_of(condition));
+    for (const dtrun_action& action : std::span(given.actions, given.action_count))
+        request.actions.push_back(action_of(action));
+    if ((given.flags & ~DTRUN_EPHEMERAL) != 0)
+        return failure(DTRUN_INVALID, "submit: unknown flags");
+    const bool is_ours = request.op != Op::put || (given.flags & DTRUN_EPHEMERAL) != 0;
+    if (is_ours) request.owner = owner;
     if (const auto whole = request.check(); !whole)
         return failure(DTRUN_INVALID, "submit: {}", whole.error().message);
     return request;
 }
 
 /// Takes the results to their places, in the order of docs/PROTOCOL.md.
-void read_results(Op op, PackReader& in, dtrun_completion& to) {
-    const auto value = [&] {
-        if (!in.nil()) to.value = copy_out(in.bytes());
-    };
-    const auto items = [&] {
-        std::vector<std::string_view> all(in.array());
-        for (std::string_view& item : all) item = in.bytes();
-        to.items = copy_out(all);
-    };
-    in.array();
+void read_results(Op op, Results& from, dtrun_completion& to) {
     switch (op) {
         case Op::get:
         case Op::pop:
-            return value();
+            return take(from, &to.value);
         case Op::add:
         case Op::append:
         case Op::push:
         case Op::length:
         case Op::count:
-            to.number = in.integer();
-            return;
+        case Op::lock:
+        case Op::erase_prefix:
+            return take(from, &to.number);
         case Op::check:
         case Op::erase:
-            to.yes = in.boolean() ? 1 : 0;
-            return;
+        case Op::unlock:
+        case Op::acknowledge:
+        case Op::give_back:
+            return take(from, &to.yes);
         case Op::compare_set:
-            to.yes = in.boolean() ? 1 : 0;
-            return value();
+            take(from, &to.yes);
+            return take(from, &to.value);
         case Op::multi_get:
-            return items();
+            return take(from, &to.items);
         case Op::list:
-            items();
-            to.yes = in.boolean() ? 1 : 0;
-            return;
+            take(from, Keys{&to.items, "items"});
+            return take(from, &to.yes);
         case Op::watch:
-            to.number = in.integer();
-            return value();
-        default:
-            return;  // they have none, or cannot be submitted
+            take(from, &to.number);
+            return take(from, &to.value);
+        case Op::claim:
+            take(from, &to.value);
+            return take(from, &to.number);
+        case Op::transact:
+            take(from, &to.yes);
+            return take(from, &to.number);
+        case Op::watch_prefix:
+            take(from, &to.number);
+            return take(from, &to.changes);
+        case Op::set:
+        case Op::wait:
+        case Op::multi_set:
+        case Op::put:
+        case Op::cancel:
+        case Op::status:
+        case Op::drop:
+        case Op::own:
+            return;
     }
 }
 
@@ -93,9 +112,16 @@ Outcome<void> deliver(const Requests::Completion& ended, dtrun_completion& place
     own.argument = ended.submission.argument;
     own.operation = static_cast<int>(ended.submission.op);
     if (ended.results) {
-        PackReader in(*ended.results);
-        read_results(ended.submission.op, in, own);
-        if (!in.ok()) own.code = keep_error(DTRUN_INTERNAL, "malformed answer of the store");
+        Results from{PackReader(*ended.results), ended.submission.prefix_bytes};
+        from.in.array();
+        read_results(ended.submission.op, from, own);
+        const dtrun_key_changes& changes = own.changes;
+        if (ended.submission.op == Op::watch_prefix && changes.count == 0 &&
+            changes.complete == 0) {
+            dtrun_free(std::exchange(own.changes.items, nullptr));
+            own.code = keep_error(DTRUN_TIMED_OUT, "watch_prefix(): no change in time");
+        }
+        if (!from.in.ok()) own.code = keep_error(DTRUN_INTERNAL, "malformed answer of the store");
     } else {
         own.code = keep_error(ended.results.error().code, ended.results.error().text);
     }
@@ -115,14 +141,16 @@ int dtrun_submit(dtrun_worker* worker, const dtrun_submission* request, uint64_t
         if (request == nullptr) return failure(DTRUN_INVALID, "submit: request is NULL");
         const auto given = dtrun::read_sized(*request, sizeof *request, "dtrun_submission");
         if (!given) return failure(DTRUN_INVALID, "submit: {}", given.error().message);
-        if (!worker->prefix.empty())
-            return failure(DTRUN_INVALID, "submit: not through a prefix, but with whole keys");
-        auto asked = request_of(*given);
+        auto asked = request_of(*given, client.owner());
         if (!asked) return std::unexpected(asked.error());
         const bool has_own_timeout = may_wait(asked->op) || given->timeout_ms > 0;
         const std::int64_t timeout_ms = has_own_timeout ? given->timeout_ms : call_timeout(worker);
-        const auto number = client.submit(std::move(*asked), timeout_ms, given->argument,
-                                          given->more != 0, std::move(give_up));
+        const Prefixed prefixed(worker->prefix, *asked);
+        const Requests::Submission submission{.timeout_ms = timeout_ms,
+                                              .argument = given->argument,
+                                              .prefix_bytes = worker->prefix.size(),
+                                              .more = given->more != 0};
+        const auto number = client.submit(*asked, submission, std::move(give_up));
         if (!number) return std::unexpected(number.error());
         if (id != nullptr) *id = *number;
         return {};

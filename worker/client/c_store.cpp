@@ -1,12 +1,8 @@
-#include "rendezvous/wire/msgpack.h"
+#include "worker/client/c_results.h"
 #include "worker/client/c_worker.h"
 #include "worker/client/client.h"
 
-#include <algorithm>
-#include <deque>
-#include <optional>
 #include <span>
-#include <string>
 #include <type_traits>
 
 // The functions of <dtrun.h> for the operations of the store. Each names the parts of its call: what is asked,
@@ -70,82 +66,7 @@ void ask_for(Call& call, Part part) {
     if constexpr (std::is_invocable_v<Part, StoreRequest&>) part(call.request);
 }
 
-/// Keys with the handle's prefix before them.
-class Prefixed {
-public:
-    Prefixed(const std::string& prefix, StoreRequest& request) : prefix_(prefix) {
-        if (prefix.empty()) return;
-        for (std::string_view& key : request.keys) add_to(key);
-        for (Condition& condition : request.conditions) add_to(condition.key);
-        for (Action& action : request.actions) add_to(action.key);
-        if (!request.after.empty()) add_to(request.after);
-    }
-
-private:
-    void add_to(std::string_view& key) { key = texts_.emplace_back(prefix_ + std::string(key)); }
-
-    const std::string& prefix_;
-    std::deque<std::string> texts_;
-};
-
-/// The results of an answer, and how many bytes of keys are the handle's prefix.
-struct Results {
-    PackReader in;
-    std::size_t prefix;
-
-    std::string_view key() {
-        const std::string_view whole = in.bytes();
-        return whole.substr(std::min(prefix, whole.size()));
-    }
-};
-
-/// Where keys go.
-struct Keys {
-    dtrun_list* place;
-    const char* name;
-};
-
-// Each takes the next result to its place; parts that are no places take nothing.
-void take(Results& from, std::uint64_t* place) {
-    const std::uint64_t number = from.in.uint();
-    if (place != nullptr) *place = number;
-}
-void take(Results& from, std::int64_t* place) {
-    const std::int64_t number = from.in.integer();
-    if (place != nullptr) *place = number;
-}
-void take(Results& from, int* place) {
-    const bool yes = from.in.boolean();
-    if (place != nullptr) *place = static_cast<int>(yes);
-}
-void take(Results& from, dtrun_bytes* place) {
-    std::optional<std::string_view> bytes;
-    if (!from.in.nil()) bytes = from.in.bytes();
-    if (place != nullptr) *place = bytes ? copy_out(*bytes) : dtrun_bytes{};
-}
-void take(Results& from, dtrun_list* place) {
-    std::vector<std::string_view> items(from.in.array());
-    for (std::string_view& item : items) item = from.in.bytes();
-    if (place != nullptr) *place = copy_out(items);
-}
-void take(Results& from, Keys part) {
-    std::vector<std::string_view> keys(from.in.array());
-    for (std::string_view& key : keys) key = from.key();
-    *part.place = copy_out(keys);
-}
-void take(Results& from, dtrun_key_changes* place) {
-    place->complete = static_cast<int>(from.in.boolean());
-    std::vector<dtrun_key_change> changes(from.in.array());
-    std::vector<std::string_view> texts;  // key and value of each
-    for (dtrun_key_change& change : changes) {
-        from.in.array();
-        change.revision = from.in.uint();
-        texts.push_back(from.key());
-        texts.push_back(from.in.nil() ? std::string_view() : from.in.bytes());
-        change.kind = static_cast<int>(from.in.uint());
-    }
-    copy_out(std::move(changes), texts, *place);
-}
+// Parts that are no places take nothing.
 template <class T>
 void take(Results& from, Needed<T> part) {
     take(from, part.place);
@@ -190,8 +111,6 @@ int ask(dtrun_worker* worker, Op op, Parts... parts) {
 }  // namespace dtrun::embedded
 
 using namespace dtrun::embedded;
-using dtrun::Action;
-using dtrun::Condition;
 using dtrun::Op;
 using dtrun::StoreRequest;
 
@@ -335,11 +254,9 @@ int dtrun_transact(dtrun_worker* worker, const dtrun_condition* conditions, size
                    const dtrun_action* actions, size_t action_count, int* done, uint64_t* failed) {
     const auto all = [&](StoreRequest& request) {
         for (const dtrun_condition& given : std::span(conditions, condition_count))
-            request.conditions.push_back({text_of(given.key), Condition::Kind(given.kind),
-                                          text_of(given.value), given.revision});
+            request.conditions.push_back(condition_of(given));
         for (const dtrun_action& given : std::span(actions, action_count))
-            request.actions.push_back(
-                {Action::Kind(given.kind), text_of(given.key), text_of(given.value)});
+            request.actions.push_back(action_of(given));
     };
     return ask(worker, Op::transact, all, Needed{done, "done"}, failed);
 }

@@ -226,14 +226,15 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
     return std::unexpected(named(request, timeout_ms, std::move(results.error())));
 }
 
-Outcome<std::uint64_t> Client::submit(StoreRequest request, std::int64_t timeout_ms, void* argument,
-                                      bool more, std::function<bool()> give_up) {
-    request.timeout_ms = wire_timeout(timeout_ms);
-    const Requests::Submission submission{request.op, answer_limit(request.op, timeout_ms),
-                                          timeout_ms, argument, more};
+Outcome<std::uint64_t> Client::submit(StoreRequest request, Requests::Submission submission,
+                                      std::function<bool()> give_up) {
+    request.timeout_ms = wire_timeout(submission.timeout_ms);
+    submission.op = request.op;
+    submission.owner = request.owner;
+    submission.limit = answer_limit(request.op, submission.timeout_ms);
     auto frame = frame_of(request, {submission.limit, std::move(give_up)});
-    if (!frame) return std::unexpected(named(request, timeout_ms, std::move(frame.error())));
-    return requests_.submit(submission, std::move(*frame));
+    if (frame) return requests_.submit(submission, std::move(*frame));
+    return std::unexpected(named(request, submission.timeout_ms, std::move(frame.error())));
 }
 
 Outcome<Requests::Completion> Client::complete(const WaitContext& context) {

@@ -97,10 +97,10 @@ public:
     Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
     /// The same, but does not wait for the results, which complete() has.
-    /// \param argument, more  see Requests::Submission
+    /// \param submission  of which the rest follows from `request`: timeout, argument, prefix and more
     /// \return its number. Failures: then complete() has none
-    Outcome<std::uint64_t> submit(StoreRequest request, std::int64_t timeout_ms, void* argument,
-                                  bool more, std::function<bool()> give_up);
+    Outcome<std::uint64_t> submit(StoreRequest request, Requests::Submission submission,
+                                  std::function<bool()> give_up);
     /// The next request that has ended. Failures: timed_out, cancelled, closed, no_launcher
     Outcome<Requests::Completion> complete(const WaitContext& context);
     /// \return whether a request of that number had not ended

@@ -55,6 +55,7 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context, std
 Outcome<std::uint64_t> Requests::submit(const Submission& submission, Bytes frame) {
     const auto call = std::make_shared<Call>();
     call->op = submission.op;
+    call->owner = submission.owner;
     call->submission = submission;
     call->frame = std::make_shared<Bytes>(std::move(frame));
     Lock lock = connection_.lock();

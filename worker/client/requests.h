@@ -47,7 +47,9 @@ public:
         Moment limit = Moment::max();  ///< by which it is answered, or ends
         std::int64_t timeout_ms = -1;  ///< for texts
         void* argument = nullptr;
-        bool more = false;  ///< others follow: it may be sent with them
+        std::uint64_t owner = 0;       ///< whose things it is about; 0: nobody's
+        std::size_t prefix_bytes = 0;  ///< of the keys of its results: the handle's
+        bool more = false;             ///< others follow: it may be sent with them
     };
     /// A submitted request that has ended.
     struct Completion {

@@ -388,8 +388,8 @@ typedef enum dtrun_store_operation {
     DTRUN_OP_ADD = 4,
     DTRUN_OP_COMPARE_SET = 5,
     DTRUN_OP_APPEND = 6,
-    DTRUN_OP_CHECK = 7,
-    DTRUN_OP_ERASE = 8,
+    DTRUN_OP_EXISTS = 7,
+    DTRUN_OP_DELETE = 8,
     DTRUN_OP_MULTI_GET = 9,
     DTRUN_OP_MULTI_SET = 10,
     DTRUN_OP_LIST_KEYS = 11,
@@ -397,7 +397,16 @@ typedef enum dtrun_store_operation {
     DTRUN_OP_POP = 13,
     DTRUN_OP_LENGTH = 14,
     DTRUN_OP_WATCH = 15,
-    DTRUN_OP_COUNT = 16
+    DTRUN_OP_COUNT = 16,
+    DTRUN_OP_PUT = 20,
+    DTRUN_OP_LOCK = 21,
+    DTRUN_OP_UNLOCK = 22,
+    DTRUN_OP_CLAIM = 23,
+    DTRUN_OP_ACKNOWLEDGE = 24,
+    DTRUN_OP_GIVE_BACK = 25,
+    DTRUN_OP_ERASE_PREFIX = 26,
+    DTRUN_OP_WATCH_PREFIX = 27,
+    DTRUN_OP_TRANSACT = 28
 } dtrun_store_operation;
 
 /* What is asked: what the function of that operation takes, and nothing else; the rest is zero. */
@@ -413,7 +422,15 @@ typedef struct dtrun_submission {
     const dtrun_view* expected; /* COMPARE_SET; NULL: missing */
     dtrun_view after;           /* LIST_KEYS */
     int64_t delta;              /* ADD */
-    uint64_t number;            /* WATCH: the known revision; LIST_KEYS: the limit */
+    uint64_t number;            /* WATCH, WATCH_PREFIX: the known revision; LIST_KEYS: the limit;
+                                   UNLOCK: the token; ACKNOWLEDGE, GIVE_BACK: the item */
+    uint32_t limit;             /* WATCH_PREFIX */
+    int flags;                  /* PUT: DTRUN_EPHEMERAL or 0 */
+    int64_t ttl_ms;             /* PUT */
+    const dtrun_condition* conditions; /* TRANSACT */
+    size_t condition_count;
+    const dtrun_action* actions; /* TRANSACT */
+    size_t action_count;
     int64_t timeout_ms;         /* as the function's. Of an operation that has none: 0 or less is
                                    dtrun_options.call_timeout_ms */
     void* argument;             /* of the program, for the completion */
@@ -421,16 +438,20 @@ typedef struct dtrun_submission {
 
 /* How a request has ended. */
 typedef struct dtrun_completion {
-    size_t size;   /* sizeof(dtrun_completion), set by the caller */
-    uint64_t id;   /* of the request */
+    size_t size; /* sizeof(dtrun_completion), set by the caller */
+    uint64_t id; /* of the request */
     void* argument;
     int operation;
-    int code;      /* dtrun_code. dtrun_error_text() says more, until this thread's next call */
-    int yes;       /* COMPARE_SET: was set; CHECK, ERASE: is, was there; LIST_KEYS: there are more */
-    int64_t number;    /* ADD: the sum; APPEND: the size; PUSH, LENGTH, COUNT; WATCH: the revision */
-    dtrun_bytes value; /* GET, POP, WATCH, COMPARE_SET (now). data NULL if missing, and for others;
-                          dtrun_free(value.data) */
-    dtrun_list items;  /* MULTI_GET, LIST_KEYS; items NULL for others; dtrun_free(items.items) */
+    int code; /* dtrun_code. dtrun_error_text() says more, until this thread's next call */
+    /* Results, as the function has them; what an operation does not have is zero. */
+    int yes;        /* COMPARE_SET: was set; EXISTS; DELETE: was there; LIST_KEYS: there are more; UNLOCK: was
+                       held; ACKNOWLEDGE, GIVE_BACK, TRANSACT: done */
+    int64_t number; /* ADD: the sum; APPEND: the size; PUSH, LENGTH, COUNT, ERASE_PREFIX; WATCH,
+                       WATCH_PREFIX: the revision; LOCK: the token; CLAIM: the item; TRANSACT: the condition
+                       that has failed */
+    dtrun_bytes value;         /* GET, POP, CLAIM, WATCH, COMPARE_SET (now); dtrun_free(value.data) */
+    dtrun_list items;          /* MULTI_GET, LIST_KEYS; dtrun_free(items.items) */
+    dtrun_key_changes changes; /* WATCH_PREFIX; dtrun_free(changes.items) */
 } dtrun_completion;
 
 /* Asks, and does not wait for the other side: what that does not take yet is kept, and sent by

@@ -147,8 +147,8 @@ struct WorkerOptions {
     int (*interrupted)(void) = nullptr;  ///< asked after signals; non-zero ends the call, CANCELLED
 };
 
-/// What is asked without a wait: what the function of that operation takes, and nothing else. What it views is read
-/// by Worker::submit() only.
+/// What is asked without a wait: what the function of that operation takes, and nothing else; any but TRANSACT and
+/// WATCH_PREFIX. What it views is read by Worker::submit() only.
 struct Submission {
     dtrun_store_operation operation{};
     std::vector<std::string_view> keys{};
@@ -159,6 +159,9 @@ struct Submission {
     std::int64_t delta = 0;
     std::uint64_t number = 0;  ///< see dtrun_submission
     bool more = false;         ///< others follow at once, and may be sent with it
+    std::uint32_t limit = 0;
+    bool is_ephemeral = false;
+    Timeout ttl = forever;
 };
 
 /// How a request has ended: with the results that its operation has, or with an error.
@@ -426,6 +429,9 @@ public:
         asked.delta = request.delta;
         asked.number = request.number;
         asked.timeout_ms = ms(request.timeout);
+        asked.limit = request.limit;
+        asked.flags = request.is_ephemeral ? DTRUN_EPHEMERAL : 0;
+        asked.ttl_ms = request.ttl ? std::max<std::int64_t>(ms(request.ttl), 1) : 0;
         asked.argument = callbacks_ ? callbacks_->add(std::move(answered)) : nullptr;
         std::uint64_t id = 0;
         const int code = dtrun_submit(handle(), &asked, &id);
@@ -741,6 +747,7 @@ private:
         answer.number = ended.number;
         answer.value = take_optional(ended.value);
         answer.items = take(ended.items);
+        const Block changes(ended.changes.items);  // of WATCH_PREFIX, which is not for this
         return answer;
     }
     static std::string text(dtrun_bytes bytes) {

@@ -7,7 +7,7 @@
 
 `worker.aio` has the functions of the store that Worker has, under the same names. Each asks at once and returns a
 future with the result, so that any number may be under way (find() and pop() are coroutines: they ask when they are
-awaited); what one iteration of the loop asks goes together.
+awaited, as lock() and claim() do); what one iteration of the loop asks goes together.
 Changes are done once, and in the order in which they were asked for. When a task that waits is cancelled, so is its
 request: it may have been done, and an item that a cancelled pop() had been given is what the worker's next pop() of
 that queue returns.
@@ -25,8 +25,9 @@ import os
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import dtrun
-from dtrun import Bytes, Code, Error, Event, TimedOut, Worker, _Bytes, _bytes, _integer, _library, _List, _ms
-from dtrun import _take, _take_list, _View
+from dtrun import Bytes, Code, Error, Event, KeyChange, TimedOut, Transacted, Worker
+from dtrun import _Action, _action, _Bytes, _bytes, _Condition, _condition, _integer, _key_change, _KeyChanges, _library
+from dtrun import _List, _ms, _take, _take_list, _View
 
 __all__ = ["Store"]
 
@@ -38,8 +39,8 @@ class _Op(enum.IntEnum):
     ADD = 4
     COMPARE_SET = 5
     APPEND = 6
-    CHECK = 7
-    ERASE = 8
+    EXISTS = 7
+    DELETE = 8
     MULTI_GET = 9
     MULTI_SET = 10
     LIST_KEYS = 11
@@ -48,6 +49,15 @@ class _Op(enum.IntEnum):
     LENGTH = 14
     WATCH = 15
     COUNT = 16
+    PUT = 20
+    LOCK = 21
+    UNLOCK = 22
+    CLAIM = 23
+    ACKNOWLEDGE = 24
+    GIVE_BACK = 25
+    ERASE_PREFIX = 26
+    WATCH_PREFIX = 27
+    TRANSACT = 28
 
 
 class _Request(ctypes.Structure):
@@ -63,6 +73,13 @@ class _Request(ctypes.Structure):
         ("after", _View),
         ("delta", ctypes.c_int64),
         ("number", ctypes.c_uint64),
+        ("limit", ctypes.c_uint32),
+        ("flags", ctypes.c_int),
+        ("ttl_ms", ctypes.c_int64),
+        ("conditions", ctypes.POINTER(_Condition)),
+        ("condition_count", ctypes.c_size_t),
+        ("actions", ctypes.POINTER(_Action)),
+        ("action_count", ctypes.c_size_t),
         ("timeout_ms", ctypes.c_int64),
         ("argument", ctypes.c_void_p),
     ]
@@ -79,6 +96,7 @@ class _Completion(ctypes.Structure):
         ("number", ctypes.c_int64),
         ("value", _Bytes),
         ("items", _List),
+        ("changes", _KeyChanges),
     ]
 
 
@@ -90,6 +108,10 @@ class _Answer:
         self.number: int = completion.number
         self.value = _take(completion.value)
         self.items = _take_list(completion.items) if completion.items.items else []
+        changes = completion.changes
+        self.changes = [_key_change(changes.items[i]) for i in range(changes.count)]
+        self.is_complete = bool(changes.complete)
+        _library.dtrun_free(changes.items)
 
 
 _Take = Callable[[_Answer], Any]
@@ -124,8 +146,8 @@ _library.dtrun_cancel.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
 class _Pending:
     """A request that has not ended."""
 
-    def __init__(self, future: "asyncio.Future[Any]", take: _Take, queue: Optional[bytes]) -> None:
-        self.future, self.take, self.queue = future, take, queue
+    def __init__(self, future: "asyncio.Future[Any]", take: _Take, undo: Optional[_Take]) -> None:
+        self.future, self.take, self.undo = future, take, undo
 
 
 class Store:
@@ -174,10 +196,10 @@ class Store:
         return self._ask(_Op.APPEND, _number, [key], [value])
 
     def all_exist(self, keys: Iterable[Bytes]) -> "asyncio.Future[bool]":
-        return self._ask(_Op.CHECK, _yes, list(keys))
+        return self._ask(_Op.EXISTS, _yes, list(keys))
 
-    def erase(self, key: Bytes) -> "asyncio.Future[bool]":
-        return self._ask(_Op.ERASE, _yes, [key])
+    def delete(self, key: Bytes) -> "asyncio.Future[bool]":
+        return self._ask(_Op.DELETE, _yes, [key])
 
     def multi_get(self, keys: Iterable[Bytes], timeout: Optional[float] = None) -> "asyncio.Future[List[bytes]]":
         return self._ask(_Op.MULTI_GET, lambda answer: answer.items, list(keys), timeout=timeout)
@@ -198,13 +220,8 @@ class Store:
         left = self._worker._take_left(name)
         if left is not None:
             return left
-        future = self._ask(_Op.POP, _value, [name], timeout=timeout, queue=name)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if not future.cancelled() and future.exception() is None:  # the item had come
-                self._worker._leave(name, future.result())
-            raise
+        return await self._unless_cancelled(_Op.POP, _value, [name], timeout=timeout,
+                                            undo=lambda answer: self._worker._leave(name, answer.value or b""))
 
     def length(self, key: Bytes) -> "asyncio.Future[int]":
         return self._ask(_Op.LENGTH, _number, [key])
@@ -216,6 +233,48 @@ class Store:
 
     def count(self) -> "asyncio.Future[int]":
         return self._ask(_Op.COUNT, _number)
+
+    def put(self, key: Bytes, value: Bytes, ephemeral: bool = False,
+            ttl: Optional[float] = None) -> "asyncio.Future[None]":
+        life = 0 if ttl is None else max(_ms(ttl), 1)
+        return self._ask(_Op.PUT, _nothing, [key], [value], flags=int(ephemeral), ttl_ms=life)
+
+    async def lock(self, name: Bytes, value: Bytes = b"", timeout: Optional[float] = None) -> int:
+        """The token, for unlock(): what is locked by a task that is cancelled is unlocked."""
+        return await self._unless_cancelled(_Op.LOCK, _number, [name], [value], timeout=timeout,
+                                            undo=lambda answer: self.unlock(name, answer.number))
+
+    elect = lock
+
+    def unlock(self, name: Bytes, token: int) -> "asyncio.Future[bool]":
+        """False: it was lost before."""
+        return self._ask(_Op.UNLOCK, _yes, [name], number=token)
+
+    async def claim(self, key: Bytes, timeout: Optional[float] = None) -> Tuple[bytes, int]:
+        """The value, and the item's number for acknowledge() and give_back()."""
+        return await self._unless_cancelled(_Op.CLAIM, lambda answer: (answer.value, answer.number), [key],
+                                            timeout=timeout, undo=lambda answer: self.give_back(key, answer.number))
+
+    def acknowledge(self, key: Bytes, item: int) -> "asyncio.Future[bool]":
+        return self._ask(_Op.ACKNOWLEDGE, _yes, [key], number=item)
+
+    def give_back(self, key: Bytes, item: int) -> "asyncio.Future[bool]":
+        return self._ask(_Op.GIVE_BACK, _yes, [key], number=item)
+
+    def erase_prefix(self, prefix: Bytes) -> "asyncio.Future[int]":
+        return self._ask(_Op.ERASE_PREFIX, _number, [prefix])
+
+    def key_changes(self, prefix: Bytes, revision: int = 0, timeout: Optional[float] = None,
+                    limit: int = 0) -> "asyncio.Future[Tuple[int, bool, List[KeyChange]]]":
+        return self._ask(_Op.WATCH_PREFIX, lambda answer: (answer.number, answer.is_complete, answer.changes), [prefix],
+                         number=_integer("revision", revision, 0, (1 << 64) - 1), timeout=timeout, limit=limit)
+
+    def transact(self, if_: Iterable[Tuple[Any, ...]] = (),
+                 then: Iterable[Tuple[Any, ...]] = ()) -> "asyncio.Future[Transacted]":
+        return self._ask(_Op.TRANSACT,
+                         lambda answer: Transacted(answer.yes, None if answer.yes else answer.number),
+                         conditions=[_condition(*condition) for condition in if_],
+                         actions=[_action(*action) for action in then])
 
     async def events(self) -> AsyncIterator[Event]:
         """Events, as they come. :raises Error: CLOSED"""
@@ -271,25 +330,46 @@ class Store:
 
     def _ask(self, operation: _Op, take: _Take, keys: Sequence[Bytes] = (), values: Sequence[Bytes] = (),
              expected: Optional[Bytes] = None, after: Bytes = b"", delta: int = 0, number: int = 0,
-             timeout: Optional[float] = 0, queue: Optional[bytes] = None) -> "asyncio.Future[Any]":
+             timeout: Optional[float] = 0, limit: int = 0, flags: int = 0, ttl_ms: int = 0,
+             conditions: Sequence[_Condition] = (), actions: Sequence[_Action] = (),
+             undo: Optional[_Take] = None) -> "asyncio.Future[Any]":
         loop = self._begin()
         key_views, key_count = dtrun._views(keys)
         value_views, value_count = dtrun._views(values)
         old = None if expected is None else ctypes.pointer(dtrun._view(expected))
         request = _Request(ctypes.sizeof(_Request), operation, 1, key_views, key_count, value_views, value_count, old,
-                           dtrun._view(after), delta, number, _ms(timeout), None)
+                           dtrun._view(after), delta, number, limit, flags, ttl_ms,
+                           (_Condition * len(conditions))(*conditions), len(conditions),
+                           (_Action * len(actions))(*actions), len(actions), _ms(timeout), None)
         identity = ctypes.c_uint64()
         code = _library.dtrun_submit(self._worker._get(), ctypes.byref(request), ctypes.byref(identity))
         if code != 0:
             raise _failure(code)
         future = loop.create_future()
-        self._pending[identity.value] = _Pending(future, take, queue)
+        self._pending[identity.value] = _Pending(future, take, undo)
         future.add_done_callback(lambda done: self._cancel(identity.value) if done.cancelled() else None)
         self._poll()
         if not self._is_unsent:
             self._is_unsent = True
             loop.call_soon(self._ready)  # sends all of this iteration
         return future
+
+    async def _unless_cancelled(self, operation: _Op, take: _Take, keys: Sequence[Bytes], *rest: Any, undo: _Take,
+                                **options: Any) -> Any:
+        """What is got by a task that is cancelled in the same moment is given up, too."""
+        answers: List[_Answer] = []
+
+        def take_and_keep(answer: _Answer) -> Any:
+            answers.append(answer)
+            return take(answer)
+
+        future = self._ask(operation, take_and_keep, keys, *rest, undo=undo, **options)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if answers:
+                undo(answers[0])
+            raise
 
     def _cancel(self, identity: int) -> None:
         if identity in self._pending and self._closed is None:
@@ -324,8 +404,8 @@ class Store:
                 pending.future.set_result(pending.take(answer))
             else:
                 pending.future.set_exception(failure)
-        elif pending.queue is not None and failure is None and answer.value is not None:
-            self._worker._leave(pending.queue, answer.value)
+        elif pending.undo is not None and failure is None:
+            pending.undo(answer)
 
     def _take_events(self) -> None:
         """Those that nobody takes would keep the descriptor readable, and the loop busy."""
