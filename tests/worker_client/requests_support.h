@@ -37,7 +37,8 @@ public:
     std::uint64_t submit(Op op, Moment limit = Moment::max(), bool more = false) {
         StoreRequest request{.op = op, .keys = {"key"}, .timeout_ms = kForeverMs};
         if (op == Op::set) request.values = {"value"};
-        return requests_.submit({op, limit, -1, nullptr, more}, encode_request({}, request, 1))
+        return requests_
+            .submit({.op = op, .limit = limit, .more = more}, encode_request({}, request, 1))
             .value();
     }
     Outcome<Requests::Completion> complete(Moment until = now() + std::chrono::seconds(10)) {
