@@ -28,12 +28,15 @@ std::span<std::uint8_t> Handshake::room() {
 }
 
 Result<void> Handshake::come(std::size_t bytes) {
+    if (failed_) return std::unexpected(*failed_);
     come_ += bytes;
     if (!room().empty()) return {};
     come_ = 0;
-    if (awaits_ == Awaits::proof) return hear_proof();
-    awaits_ = Awaits::proof;
-    return is_server_ ? hear_client() : hear_server();
+    const bool is_last = awaits_ == Awaits::proof;
+    const auto heard = is_last ? hear_proof() : is_server_ ? hear_client() : hear_server();
+    if (!heard) failed_ = heard.error();
+    if (heard) awaits_ = is_last ? Awaits::nothing : Awaits::proof;
+    return heard;
 }
 
 Result<void> Handshake::compare(std::uint16_t version, std::uint16_t flags) const {
@@ -79,7 +82,6 @@ Result<void> Handshake::hear_proof() {
     if (is_server_) say(proved ? proofs_.server : Sha256{});
     if (!proved)
         return fail(Errc::denied, "{} {}", terms_.words.other, terms_.words.has_another_secret);
-    awaits_ = Awaits::nothing;
     return {};
 }
 

@@ -42,8 +42,9 @@ public:
     Bytes take_output() { return std::exchange(out_, {}); }
     /// Where the next bytes belong; empty once both sides have proved themselves.
     std::span<std::uint8_t> room();
-    /// So many of them have come. Errc: denied (wrong secret, other version or other choice of encryption; a server's
-    /// refusal itself is not authenticated), invalid_input (a client that does not speak our protocol)
+    /// So many of them have come. After an error nothing helps any more. Errc: denied (wrong secret, other version or
+    /// other choice of encryption; a server's refusal itself is not authenticated), invalid_input (a client that does
+    /// not speak our protocol)
     Result<void> come(std::size_t bytes);
 
     bool is_server() const { return is_server_; }
@@ -73,7 +74,8 @@ private:
     Proofs proofs_;
     Sha256 shown_{};
     Awaits awaits_ = Awaits::hello;
-    std::size_t come_ = 0;  ///< bytes of the record that comes
+    std::size_t come_ = 0;         ///< bytes of the record that comes
+    std::optional<Error> failed_;  ///< once it has, for good
     Bytes out_;
 };
 

@@ -300,6 +300,15 @@ TEST_CASE("sides of neighbouring versions meet, and those too far apart say so",
     CHECK_FALSE(met({.newest = 7, .oldest = 6}, {.newest = 9, .oldest = 8}));
 }
 
+TEST_CASE("who was refused is not let in by what it says later", "[handshake]") {
+    Sides sides;
+    const ClientHello encrypted{kProtocolVersion, kFlagEncrypt, sides.job, {}};
+    CHECK_FALSE(hear(sides.server, as_text(encode_hello(encrypted))).second.has_value());
+    // Its proof was never made, and would be zeros.
+    CHECK(hear(sides.server, std::string(56, '\0')).second.error().code == Errc::denied);
+    CHECK_FALSE(sides.server.room().empty());
+}
+
 TEST_CASE("encryption is had by both sides or by none", "[handshake]") {
     for (const bool server_wants : {false, true}) {
         for (const bool client_wants : {false, true}) {
