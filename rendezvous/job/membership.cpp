@@ -27,8 +27,7 @@ std::uint32_t Membership::slots_ready() const {
     std::uint32_t ready = 0;
     for (const Host& host : hosts_)
         if (host.state == State::ready)
-            ready += static_cast<std::uint32_t>(std::ranges::count_if(
-                host.slots, [](const Slot& slot) { return slot.listed && !slot.closed_until; }));
+            ready += static_cast<std::uint32_t>(std::ranges::count_if(host.slots, &Slot::is_open));
     return ready;
 }
 
@@ -110,13 +109,12 @@ std::vector<RankAssignment> Membership::plan(With with) const {
 std::optional<HostOffer> Membership::offer_of(HostId id, With with) const {
     const Host& host = hosts_[id];
     if (host.state != State::ready) return std::nullopt;
-    const auto is_open = [](const Slot& slot) { return slot.listed && !slot.closed_until; };
     HostOffer offer{.host = id};
     for (const SlotIndex place : living(id))
-        if (is_open(slot_at(id, place))) offer.survivors.push_back(place);
+        if (slot_at(id, place).is_open()) offer.survivors.push_back(place);
     for (std::uint32_t i = 0; i < host.slots.size() && with == With::newcomers; ++i) {
         const Process& process = host.slots[i].process;
-        if (is_open(host.slots[i]) && !process.lives && !process.ending)
+        if (host.slots[i].is_open() && !process.lives && !process.ending)
             offer.vacant.push_back(SlotIndex{i});
     }
     return offer;
@@ -377,6 +375,7 @@ void Membership::begin(std::vector<RankAssignment> world, Deadline now) {
     if (generation_ > 0) ++resets_;
     ++generation_;
     phase_ = Phase::running;
+    if (now - began_ >= kStable) slots_at_fault_.clear();
     began_ = now;
     one_is_done_ = one_is_lost_ = asked_ = warned_ = false;
     waiting_since_.reset();

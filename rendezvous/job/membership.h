@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,7 +37,7 @@ class Membership {
 public:
     /// So many failures in a row, each sooner than kStable after the start, are the program's own fault, and
     /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while; but so
-    /// many slots in a row are not at fault.
+    /// many slots, or more than others are left for, are not at fault, unless a world lasts that long between them.
     static constexpr std::uint32_t kFailuresInARow = 3;
     static constexpr std::chrono::seconds kStable{60};
     /// How long a host that is to go waits for others that are to come in its place.
@@ -221,6 +222,7 @@ private:
         std::uint32_t closings = 0;
         std::optional<Deadline> closed_until{};
         Deadline ranked_since{};  ///< since when its process has had a rank
+        bool is_open() const { return listed && !closed_until; }
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
@@ -290,6 +292,7 @@ private:
     void pause(std::string why, Deadline now);
     bool all_paused() const;
     void settle(Deadline now);
+    bool has_others() const;
     void blame(const Failure& failure, Deadline now);
     void collect(Deadline now);
     void gather(Deadline now);
@@ -342,10 +345,10 @@ private:
     bool asked_ = false;         ///< who asks for a place may do so because of us
     bool warned_ = false;        ///< who ends may do so to start again
     Deadline began_{};
-    std::optional<Failure> failure_;    ///< the first in this generation
-    bool host_was_lost_ = false;        ///< in this generation: ranks may have failed because of it
-    std::uint32_t own_faults_ = 0;      ///< in a row
-    std::uint32_t slots_at_fault_ = 0;  ///< in a row
+    std::optional<Failure> failure_;  ///< the first in this generation
+    bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
+    std::uint32_t own_faults_ = 0;    ///< in a row
+    std::set<std::pair<HostId, SlotIndex>> slots_at_fault_;
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     /// The next world: processes are prepared for it, or asked to commit.
     std::vector<RankAssignment> target_;

@@ -113,7 +113,7 @@ void Membership::blame(const Failure& failure, Deadline now) {
     if (own_faults_ == 0) same_slot_ = where;
     if (same_slot_ != where) same_slot_.reset();
     own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
-    if (!failure.own_fault) slots_at_fault_ = 0;
+    if (!failure.own_fault) slots_at_fault_.clear();
     if (own_faults_ >= kFailuresInARow && !same_slot_)
         return end(End::Cause::rank_failed, failure.why, failure.host);
     Host& host = hosts_[failure.host];
@@ -128,9 +128,21 @@ void Membership::blame(const Failure& failure, Deadline now) {
     if (++slot.failures < kFailuresInARow) return;
     own_faults_ = 0;
     close_slot(slot, now);
-    const bool no_other = plan(With::newcomers).size() < policy_.ranks_min;
-    if (failure.own_fault && (++slots_at_fault_ >= kFailuresInARow || no_other))
+    if (!failure.own_fault) return;
+    slots_at_fault_.insert(where);
+    const bool too_many = slots_at_fault_.size() >= kFailuresInARow;
+    if (too_many || !has_others() || plan(With::newcomers).size() < policy_.ranks_min)
         end(End::Cause::rank_failed, failure.why, failure.host);
+}
+
+/// Whether there are slots for a world without those at fault, which cool down and come back.
+bool Membership::has_others() const {
+    std::size_t others = 0;
+    for (const HostId id : hosts_.hosts())
+        for (std::uint32_t i = 0; i < hosts_[id].slots.size(); ++i)
+            others += hosts_[id].state == State::ready && hosts_[id].slots[i].is_open() &&
+                      !slots_at_fault_.contains({id, SlotIndex{i}});
+    return others >= policy_.ranks_min;
 }
 
 }  // namespace dtrun

@@ -121,6 +121,18 @@ TEST_CASE("a program that fails by itself three times in a row ends the job", "[
         job.tick(job.next_deadline());
         CHECK(job.take_orders().pause);  // to start the fourth once more
     }
+    SECTION("nor if that slot fails again each time that it is tried once more") {
+        Deadline now = kStart;
+        for (int closings = 0; closings < 5; ++closings) {
+            for (int i = 0; i < 3; ++i) CHECK_FALSE(fail(h0, true, now).ended);
+            CHECK(job.world().size() == 3);
+            while (job.world().size() == 3) {
+                now = job.next_deadline();
+                job.tick(now);
+                pause_all(job, now, {h0, h1});
+            }
+        }
+    }
     SECTION("but not if somebody kills it each time, or it runs for a minute between") {
         for (int i = 0; i < 2; ++i) {
             CHECK(hosts_of(fail(h0, false, kStart)) == "0011");
@@ -142,6 +154,21 @@ TEST_CASE("a program that fails in one slot after the other ends the job, whatev
         for (std::uint32_t host = 0; host < 9; ++host) pause_all(job, now, {HostId{host}});
     }
     CHECK(failures == Membership::kFailuresInARow * Membership::kFailuresInARow);
+    CHECK(job.take_orders().ended->cause == Cause::rank_failed);
+}
+
+TEST_CASE("a program that fails in all slots ends the job, also where these are fewer than three",
+          "[elastic]") {
+    Membership job = begun(limits(1, 1), 1);
+    Deadline now = kStart;
+    for (int failures = 0; job.phase() == Phase::running && failures < 30; ++failures) {
+        const RankAssignment runs = job.world().front();
+        job.rank_ended(runs.host, runs.rank.place, {false, true, "it failed"}, now);
+        pause_all(job, now, {h0});
+        // The slot that was left alone has cooled down by the time that the other one fails.
+        while (job.next_deadline() < now + 20s) job.tick(job.next_deadline());
+        now += 20s;
+    }
     CHECK(job.take_orders().ended->cause == Cause::rank_failed);
 }
 

@@ -174,9 +174,9 @@ OF_HEAD = {
         f"{MEMBERSHIP}.cpp", "        if (hosts_[host].is_listed()) orders_.kill.emplace_back(host, place);\n", ""),
     "a program may fail for ever": [
         (f"{MEMBERSHIP}_ends.cpp", "failure.own_fault ? own_faults_ + 1 : 0", "0"),
-        (f"{MEMBERSHIP}_ends.cpp", "(++slots_at_fault_ >= kFailuresInARow || no_other)", "no_other")],
+        (f"{MEMBERSHIP}_ends.cpp", "too_many || !has_others() || ", "")],
     "a program may fail in one slot after the other": (
-        f"{MEMBERSHIP}_ends.cpp", "(++slots_at_fault_ >= kFailuresInARow || no_other)", "no_other"),
+        f"{MEMBERSHIP}_ends.cpp", "too_many || !has_others() || ", ""),
     "one failure less is allowed than was asked for": (
         f"{MEMBERSHIP}_ends.cpp", "++rank_failures_ > *policy_", "++rank_failures_ >= *policy_"),
     "a job succeeds when one rank is killed and the last one ends well": (
