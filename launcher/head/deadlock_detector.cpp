@@ -115,10 +115,17 @@ void DeadlockDetector::begin(std::uint32_t ranks) {
 void DeadlockDetector::waits(HostId host, std::vector<RankWait> waits, Deadline now) {
     if (over_) return;
     std::vector<Waiting>& list = waits_[host];
-    list.clear();
+    const std::vector<Waiting> before = std::exchange(list, {});
     for (RankWait& wait : waits) {
-        const Deadline since = now - milliseconds(wait.waited_ms);
-        list.push_back({std::move(wait), since, now});
+        const milliseconds waited(wait.waited_ms);
+        Deadline since = now - waited;
+        // How long a wait has lasted tells when a report of it was made, which may come late.
+        const auto same = std::ranges::find_if(before, [&wait](const Waiting& last) {
+            return last.wait.rank == wait.rank && last.wait.pid == wait.pid &&
+                   last.wait.what == wait.what && last.wait.waited_ms <= wait.waited_ms;
+        });
+        if (same != before.end()) since = std::min(since, same->since);
+        list.push_back({std::move(wait), since, since + waited});
     }
 }
 

@@ -56,7 +56,7 @@ private:
     struct Waiting {
         RankWait wait;
         Deadline since{};
-        Deadline told{};  ///< the last time
+        Deadline told{};  ///< when the last report of it was made
     };
     std::vector<const Waiting*> meeting(Deadline now, std::chrono::milliseconds at_least) const;
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);

@@ -73,6 +73,20 @@ TEST_CASE("ranks of a host that is not heard may have met the one that has ended
     CHECK(watch.look(kStart + 9s).value().end);
 }
 
+TEST_CASE("a report that was long on its way is no news of who waits", "[waits]") {
+    DeadlockDetector watch = four_ranks();
+    still_wait(watch, kStart + 4s);
+    watch.rank_ended(Rank{3}, 43, MpiUse::none, kStart + 5s);
+    // Made at 4.5 s, before the end; it comes at 7 s.
+    std::vector<RankWait> late{at_start(Rank{0}), at_start(Rank{1}), at_start(Rank{2})};
+    for (RankWait& wait : late) wait.waited_ms = 4'500;
+    watch.waits(HostId{0}, {late[0], late[1]}, kStart + 7s);
+    watch.waits(HostId{1}, {late[2]}, kStart + 7s);
+    CHECK_FALSE(watch.look(kStart + 7s).has_value());
+    still_wait(watch, kStart + 8s);
+    CHECK(watch.look(kStart + 8s).has_value());
+}
+
 TEST_CASE("a rank that has ended is no reason while another one does not wait", "[waits]") {
     DeadlockDetector watch = four_ranks();
     watch.waits(HostId{0}, {at_start(Rank{0}), at_start(Rank{1})}, kStart);
