@@ -52,8 +52,10 @@ public:
         sqlite3_stmt*& statement = statements_[sql];
         if (statement == nullptr)
             if (const int made = sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr);
-                made != SQLITE_OK)
+                made != SQLITE_OK) {
+                look_at_failure();
                 return made;
+            }
         int at = 0;
         for (const std::string_view value : values)
             sqlite3_bind_blob64(statement, ++at, value.data() != nullptr ? value.data() : "",
@@ -61,14 +63,29 @@ public:
         int result = 0;
         while ((result = sqlite3_step(statement)) == SQLITE_ROW)
             if (row) row(statement);
+        if (result != SQLITE_DONE) look_at_failure();
         sqlite3_reset(statement);
         return result;
     }
     sqlite3* db() const { return db_; }
+    /// What was in the way that is no damage; empty: nothing.
+    const std::string& hindrance() const { return hindrance_; }
     std::string message() const { return sqlite3_errmsg(db_); }
 
 private:
+    void look_at_failure() {
+        static constexpr int kNoDamage[] = {SQLITE_NOMEM,   SQLITE_BUSY,      SQLITE_LOCKED,
+                                            SQLITE_FULL,    SQLITE_INTERRUPT, SQLITE_CANTOPEN,
+                                            SQLITE_READONLY};
+        const int code = sqlite3_extended_errcode(db_);
+        const bool is_other_io = (code & 0xff) == SQLITE_IOERR && code != SQLITE_IOERR_READ &&
+                                 code != SQLITE_IOERR_SHORT_READ;
+        if (is_other_io || std::ranges::find(kNoDamage, code & 0xff) != std::end(kNoDamage))
+            hindrance_ = message();
+    }
+
     sqlite3* db_;
+    std::string hindrance_;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
 };
 
@@ -193,11 +210,32 @@ Result<StateDamage> look_for_damage(sqlite3* db) {
         else
             damage.jobs.push_back({id, name_of(reader, id), std::move(why)});
     }
+    const auto structure = check_structure(db);
+    if (!structure) return structure;
+    damage.structure = structure->structure;
+    if (!reader.hindrance().empty()) return fail(Errc::internal, "{}", reader.hindrance());
+    return damage;
+}
+
+Result<StateDamage> check_structure(sqlite3* db) {
+    Reader reader(db);
+    StateDamage damage;
     const auto take = [&](sqlite3_stmt* row) { damage.structure = blob(row, 0); };
     if (reader.run("PRAGMA quick_check(1)", {}, take) != SQLITE_DONE)
         damage.structure = reader.message();
+    if (!reader.hindrance().empty()) return fail(Errc::internal, "{}", reader.hindrance());
     if (damage.structure == "ok") damage.structure.clear();
     return damage;
+}
+
+std::vector<DamagedJob> jobs_marked_damaged(sqlite3* db) {
+    Reader reader(db);
+    std::vector<DamagedJob> jobs;
+    (void)reader.run("SELECT job,name,why FROM damaged", {}, [&](sqlite3_stmt* row) {
+        jobs.push_back(
+            {job_id(blob(row, 0)), std::string(blob(row, 1)), std::string(blob(row, 2))});
+    });
+    return jobs;
 }
 
 Result<void> leave_what_is_whole(sqlite3* db, const std::string& aside, const StateDamage& damage) {

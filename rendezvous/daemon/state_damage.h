@@ -27,8 +27,14 @@ struct StateDamage {
     bool is_any() const { return !jobs.empty() || !structure.empty(); }
 };
 
-/// Reads everything. Errc: internal (not even the names of jobs can be read)
+/// Reads everything. Errc: internal (not even the names of jobs can be read, or something else than the disk's damage
+/// is in the way)
 Result<StateDamage> look_for_damage(sqlite3* db);
+
+/// What can be told of a file of another format: whether it can be read at all.
+Result<StateDamage> check_structure(sqlite3* db);
+/// Jobs of which nothing is left but that they were there.
+std::vector<DamagedJob> jobs_marked_damaged(sqlite3* db);
 
 /// Copies the file, as it is, to `aside`, and leaves in it the jobs that are whole, and the names of those that are
 /// not. Needs as much room on the disk as the file and the jobs have. Errc: internal

@@ -55,8 +55,16 @@ ALTER TABLE stores RENAME TO job;
 CREATE TABLE host(job BLOB, host INT, record BLOB, PRIMARY KEY(job, host));
 CREATE TABLE member(job BLOB, member INT, record BLOB, PRIMARY KEY(job, member));
 )",
-    // And what add_sums() gives each table.
+    // And what add_sums() gives each table. Rows of no job were never read.
     R"(
+DELETE FROM host WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM member WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM value WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM item WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM answer WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM fence WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM failure WHERE job NOT IN (SELECT id FROM job);
+DELETE FROM group_fence WHERE job NOT IN (SELECT id FROM job);
 CREATE TABLE total(job BLOB PRIMARY KEY, number INT, sum INT) WITHOUT ROWID;
 CREATE TABLE damaged(job BLOB PRIMARY KEY, name BLOB, why BLOB);
 )",

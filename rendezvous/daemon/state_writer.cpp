@@ -28,7 +28,7 @@ constexpr std::uint64_t kPageBytes = 4'096;
 /// the file will need.
 constexpr std::uint64_t kTightBytes = 16u << 20;
 /// How long a backup that others make may keep the log from being brought into the file.
-constexpr int kBusyMs = 60'000;
+constexpr int kBusyMs = 10'000;
 /// The file is made smaller, this much a second, when more than this and a quarter of it is free.
 constexpr std::uint64_t kShrinkBytes = 8u << 20;
 /// A file of an older version is made one that can shrink if it is no larger than this.
@@ -46,6 +46,26 @@ int last_errno(sqlite3* db) {
             file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &error);
     }
     return error;
+}
+
+bool sync_file(sqlite3* db, int which) {
+    sqlite3_file* file = nullptr;
+    sqlite3_file_control(db, "main", which, &file);
+    return file != nullptr && file->pMethods != nullptr &&
+           file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) == SQLITE_OK;
+}
+
+/// A name that no file has yet, on whatever disk SQLite uses.
+std::string free_file(const std::string& name) {
+    sqlite3_vfs* const files = sqlite3_vfs_find(nullptr);
+    std::string free = name;
+    int is_there = 0;
+    for (int more = 2;
+         files->xAccess(files, free.c_str(), SQLITE_ACCESS_EXISTS, &is_there) == SQLITE_OK &&
+         is_there != 0;
+         ++more)
+        free = fmt::format("{}-{}", name, more);
+    return free;
 }
 
 /// What can be done about a failure of the database; empty: nothing in general.
@@ -199,7 +219,8 @@ Result<void> StateWriter::look_for_damage() {
     const auto damage = dtrun::look_for_damage(db_);
     if (!damage) return failure(sqlite3_errcode(db_));
     if (!damage->is_any()) return {};
-    const std::string aside = fmt::format("{}/state.db.damaged-{}", directory_, commits_);
+    const std::string aside =
+        free_file(fmt::format("{}/state.db.damaged-{}", directory_, commits_));
     if (auto left = leave_what_is_whole(db_, aside, *damage); !left) return left;
     const std::string what = damage->jobs.empty() ? "no job, but the file: " + damage->structure
                                                   : plural(damage->jobs.size(), "job");
@@ -284,6 +305,8 @@ std::uint64_t StateWriter::free_bytes() const {
 Result<void> StateWriter::sync_log() {
     const int result =
         sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+    // Who makes a backup needs the log as it is.
+    if ((result & 0xff) == SQLITE_BUSY && sync_file(db_, SQLITE_FCNTL_JOURNAL_POINTER)) return {};
     // The log itself is synced first. What does not fit into the file stays in it.
     if (result == SQLITE_OK || is_out_of_space(result)) return {};
     return failure(result);
@@ -381,7 +404,7 @@ void StateWriter::write_batches() {
         lock.unlock();
         const bool written = batches.empty() || write(batches);
         if (written) look_at_disk();
-        if (written && may_shrink) shrink();
+        if (written && may_shrink && batches.empty()) shrink();
         lock.lock();
         if (!written) {  // the disk is full, and this is to end
             has_lost_ = true;
