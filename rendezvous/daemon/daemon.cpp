@@ -25,6 +25,7 @@ constexpr std::chrono::seconds kGoodbyeLimit{2};
 constexpr std::chrono::seconds kLastWritesLimit{3};
 /// When stores have become smaller by so much, memory is given back to the system, which takes milliseconds.
 constexpr std::uint64_t kGivenBack = 16u << 20;
+constexpr std::chrono::seconds kGiveBackPause{10};
 
 }  // namespace
 
@@ -266,7 +267,8 @@ void Daemon::settle() {
 /// What jobs had that have gone lies among what others have, and would stay with this process.
 void Daemon::give_memory_back() {
     most_bytes_ = std::max(most_bytes_, store_bytes_);
-    if (most_bytes_ - store_bytes_ < kGivenBack) return;
+    if (most_bytes_ - store_bytes_ < kGivenBack || Clock::now() < give_back_again_) return;
+    give_back_again_ = after(kGiveBackPause);
     most_bytes_ = store_bytes_;
     ::malloc_trim(0);
 }

@@ -133,6 +133,7 @@ private:
     std::uint64_t store_bytes_ = 0;  ///< of all jobs, at the last settle() and taken since then
     std::uint64_t requests_ = 0;     ///< to stores, since it was started
     std::uint64_t most_bytes_ = 0;   ///< the most that it was since memory was given back
+    Deadline give_back_again_{};     ///< when memory may be given back again
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     FailureDetector detector_;
