@@ -282,14 +282,20 @@ void tell_damaged(const std::vector<DamagedJob>& jobs) {
 
 /// \return the process's exit status
 int back_up(const ServeOptions& options) {
-    const auto damaged = back_up_state(options.state_directory, options.backup);
-    if (!damaged) {
-        log::error("--backup: {}", damaged.error().message);
-        return plan::kExitInternal;
+    const auto backup = back_up_state(options.state_directory, options.backup);
+    if (!backup) {
+        log::error("--backup: {}", backup.error().message);
+        const bool is_usage = backup.error().code == Errc::invalid_input;
+        return is_usage ? plan::kExitUsage : plan::kExitInternal;
     }
-    tell_damaged(*damaged);
-    log::info("--backup: {} is written", options.backup);
-    return damaged->empty() ? 0 : plan::kExitInternal;
+    tell_damaged(backup->damage.jobs);
+    const std::string& structure = backup->damage.structure;
+    if (!structure.empty()) log::error("--backup: the file is damaged: {}", structure);
+    if (!backup->has_sums)
+        log::warn(
+            "--backup: the state is of another version of dtrun, so its rows are not checked");
+    log::info("--backup: {} is written", backup->file);
+    return backup->damage.is_any() ? plan::kExitInternal : 0;
 }
 
 /// \return the process's exit status

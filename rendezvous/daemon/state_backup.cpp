@@ -5,6 +5,7 @@
 #include "rendezvous/daemon/state_files.h"
 #include "rendezvous/daemon/state_format.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -54,24 +56,29 @@ Result<void> rename_file(const std::string& from, const std::string& to) {
     return fail(Errc::internal, "{}: {}", to, strerror(errno));
 }
 
-/// Copies a backup, or the files of a state directory, to an empty directory.
-Result<void> copy_state(const std::string& from, const std::string& to) {
+Result<void> copy_private(const std::string& from, const std::string& to) {
     std::error_code error;
-    if (!fs::is_directory(from)) {
-        fs::copy_file(from, to + "/state.db", error);
-        if (error) return fail(Errc::invalid_input, "{}: {}", from, error.message());
-        return {};
-    }
-    const auto lock = lock_state(from);
-    if (!lock) return fail(lock.error(), "use --backup");
-    for (const char* const part : {"state.db", "state.db-wal", "last-commit"}) {
-        const std::string file = fmt::format("{}/{}", from, part);
-        const bool is_needed = std::string_view(part) == "state.db";
-        if (!is_needed && !fs::exists(file)) continue;
-        fs::copy_file(file, fmt::format("{}/{}", to, part), error);
-        if (error) return fail(Errc::invalid_input, "{}: {}", file, error.message());
-    }
+    fs::copy_file(from, to, error);
+    if (!error) fs::permissions(to, fs::perms{0600}, error);
+    if (error) return fail(Errc::invalid_input, "{}: {}", from, error.message());
     return {};
+}
+
+/// Copies a backup, or the file of a state, with its log, to an empty directory.
+Result<void> copy_state(const std::string& from, const std::string& to) {
+    fs::path file = from;
+    if (fs::is_directory(file)) file /= "state.db";
+    const bool is_state = file.filename() == "state.db";
+    const std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
+    Result<Fd> lock = Fd();
+    if (is_state && fs::exists(directory + "/last-commit")) lock = lock_state(directory);
+    if (!lock) return fail(lock.error(), "use --backup");
+    if (auto done = copy_private(file.string(), to + "/state.db"); !done) return done;
+    const std::string log = file.string() + "-wal";
+    if (fs::exists(log))
+        if (auto done = copy_private(log, to + "/state.db-wal"); !done) return done;
+    if (!*lock) return {};
+    return copy_private(directory + "/last-commit", to + "/last-commit");
 }
 
 /// Reads all of a state, and leaves in it what is whole.
@@ -86,31 +93,57 @@ Result<RestoredState> check_state(const std::string& directory) {
     return found;
 }
 
-/// Moves a state aside, the log first: a file without it is told as one that is too old.
+/// A name that no file has yet.
+std::string free_name(const std::string& name) {
+    std::string free = name;
+    for (int more = 2; fs::exists(free) || fs::exists(free + "-wal"); ++more)
+        free = fmt::format("{}-{}", name, more);
+    return free;
+}
+
+/// Moves a state aside, the log first: a file without it is told as one that is too old. A log that is there alone would
+/// be taken for that of the file to come. \return its new name; empty: there was none
 Result<std::string> move_aside(const std::string& directory) {
-    std::string replaced;
+    const std::string file = directory + "/state.db", replaced = free_name(file + ".replaced");
+    bool was_there = false;
     for (const std::string log : {"-wal", ""}) {
-        const std::string file = directory + "/state.db" + log;
-        replaced = directory + "/state.db.replaced" + log;
-        std::error_code error;
-        fs::remove(replaced, error);
-        if (!fs::exists(file)) continue;
-        if (auto done = rename_file(file, replaced); !done) return std::unexpected(done.error());
+        was_there = fs::exists(file + log);
+        if (!was_there) continue;
+        if (auto done = rename_file(file + log, replaced + log); !done)
+            return std::unexpected(done.error());
     }
-    return replaced;
+    std::error_code error;
+    fs::remove(file + "-shm", error);
+    return was_there ? replaced : "";
+}
+
+/// Root restores for the user to whom the directory belongs.
+Result<void> give_to_owner(const std::string& directory, const std::string& file,
+                           const Fd& last_commit) {
+    struct stat found {};
+    if (::geteuid() != 0 || ::stat(directory.c_str(), &found) != 0) return {};
+    if (::chown(file.c_str(), found.st_uid, found.st_gid) == 0 &&
+        ::fchown(last_commit.get(), found.st_uid, found.st_gid) == 0)
+        return {};
+    return fail(Errc::internal, "{}: {}", file, strerror(errno));
 }
 
 Result<RestoredState> restore_into(const Fd& last_commit, const std::string& from,
                                    const std::string& directory, const std::string& work) {
+    const std::string made = work + "/state.db";
     if (auto copied = copy_state(from, work); !copied) return std::unexpected(copied.error());
     auto restored = check_state(work);
     if (!restored) return restored;
-    if (fs::exists(directory + "/state.db")) {
-        auto replaced = move_aside(directory);
-        if (!replaced) return std::unexpected(replaced.error());
-        restored->replaced = *replaced;
-    }
-    if (auto done = rename_file(work + "/state.db", directory + "/state.db"); !done)
+    std::error_code error;
+    if (fs::exists(made + "-wal") && fs::file_size(made + "-wal", error) > 0)
+        return fail(Errc::internal, "{}: its log does not fit into its file: is the disk full?",
+                    made);
+    if (auto done = give_to_owner(directory, made, last_commit); !done)
+        return std::unexpected(done.error());
+    auto replaced = move_aside(directory);
+    if (!replaced) return std::unexpected(replaced.error());
+    restored->replaced = *replaced;
+    if (auto done = rename_file(made, directory + "/state.db"); !done)
         return std::unexpected(done.error());
     // Its number was that of the state before.
     if (::ftruncate(last_commit.get(), 0) != 0)
@@ -119,41 +152,64 @@ Result<RestoredState> restore_into(const Fd& last_commit, const std::string& fro
     return restored;
 }
 
-}  // namespace
-
-Result<std::vector<DamagedJob>> back_up_state(const std::string& directory,
-                                              const std::string& file) {
+Result<StateBackup> copy_and_check(const std::string& directory, const std::string& made) {
     const auto state = open_db(directory + "/state.db", SQLITE_OPEN_READWRITE);
     if (!state) return std::unexpected(state.error());
     // To close it is no reason to bring the log of a daemon that was killed into the file.
     sqlite3_db_config(state->get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-    const std::string made = file + ".new";
+    const auto copy = open_db(made, SQLITE_OPEN_READWRITE);
+    if (!copy) return std::unexpected(copy.error());
+    if (copy_pages(state->get(), copy->get()) != SQLITE_OK)
+        return fail(Errc::internal, "{}: {}", made, sqlite3_errmsg(copy->get()));
+    const auto format = format_of(copy->get(), made);
+    if (!format) return std::unexpected(format.error());
+    StateBackup backup;
+    backup.has_sums = *format == state_format();
+    add_sum_function(copy->get());
+    auto damage = backup.has_sums ? look_for_damage(copy->get()) : check_structure(copy->get());
+    if (!damage) return fail(damage.error(), "{}", directory);
+    backup.damage = std::move(*damage);
+    for (DamagedJob& job : jobs_marked_damaged(copy->get()))
+        backup.damage.jobs.push_back(std::move(job));
+    return backup;
+}
+
+/// Whether a file is one of a state itself.
+bool is_of_state(const fs::path& file, const std::string& directory) {
     std::error_code error;
-    fs::remove(made, error);
-    std::vector<DamagedJob> damaged;
-    {
-        const auto copy = open_db(made, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-        if (!copy) return std::unexpected(copy.error());
-        if (copy_pages(state->get(), copy->get()) != SQLITE_OK)
-            return fail(Errc::internal, "{}: {}", made, sqlite3_errmsg(copy->get()));
-        const auto format = format_of(copy->get(), made);
-        if (!format) return std::unexpected(format.error());
-        if (*format == state_format()) {
-            add_sum_function(copy->get());
-            auto damage = look_for_damage(copy->get());
-            if (!damage) return fail(damage.error(), "{}", directory);
-            damaged = std::move(damage->jobs);
-        }
+    const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
+    const std::string name = file.filename().string();
+    return fs::equivalent(parent, directory, error) &&
+           (name.starts_with("state.db") || name == "last-commit");
+}
+
+}  // namespace
+
+Result<StateBackup> back_up_state(const std::string& directory, const std::string& file) {
+    if (is_of_state(file, directory))
+        return fail(Errc::invalid_input, "{} is a file of the state itself", file);
+    std::string made = file + ".XXXXXX";
+    if (!Fd(::mkostemp(made.data(), O_CLOEXEC)))
+        return fail(Errc::denied, "{}: {}", file, strerror(errno));
+    auto backup = copy_and_check(directory, made);
+    if (backup) {
+        const bool is_whole = !backup->damage.is_any();
+        backup->file = is_whole ? file : file + ".damaged";
+        if (auto done = rename_file(made, backup->file); !done)
+            backup = std::unexpected(done.error());
+        sync_parent(file);
     }
-    if (auto done = rename_file(made, file); !done) return std::unexpected(done.error());
-    sync_parent(file);
-    return damaged;
+    std::error_code error;
+    if (!backup) fs::remove(made, error);
+    return backup;
 }
 
 Result<RestoredState> restore_state(const std::string& from, const std::string& directory,
                                     bool replaces) {
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
         return fail(Errc::denied, "{}: {}", directory, strerror(errno));
+    if (const auto ours = check_owner(directory); ::geteuid() != 0 && !ours)
+        return std::unexpected(ours.error());
     const auto lock = lock_state(directory);
     if (!lock) return std::unexpected(lock.error());
     if (!replaces && fs::exists(directory + "/state.db"))

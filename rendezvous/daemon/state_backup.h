@@ -10,10 +10,16 @@
 
 namespace dtrun {
 
+struct StateBackup {
+    StateDamage damage;    ///< of the copy, with what was damaged before
+    std::string file;      ///< where it is: FILE, or FILE.damaged
+    bool has_sums = true;  ///< false: it is of another format, whose rows could not be checked
+};
+
 /// Writes a state as it is at one instant, also while a daemon uses it, to a file, which replaces one of that name when
-/// it is complete. \return what of it is damaged. Errc: denied, internal
-Result<std::vector<DamagedJob>> back_up_state(const std::string& directory,
-                                              const std::string& file);
+/// it is complete and whole; a damaged one is left beside it. Errc: invalid_input (it is the state itself), denied,
+/// internal
+Result<StateBackup> back_up_state(const std::string& directory, const std::string& file);
 
 struct RestoredState {
     std::vector<std::string> jobs;

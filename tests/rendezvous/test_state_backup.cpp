@@ -49,14 +49,14 @@ TEST_CASE("a state is copied while its daemon writes to it, and restored", "[dae
     const std::string state = directory.path() + "/state", backup = directory.path() + "/backup";
     const auto db = open_state(state);
     add_job(*db, "one");
-    REQUIRE(back_up_state(state, backup)->empty());
+    REQUIRE(back_up_state(state, backup)->file == backup);
     add_job(*db, "two");
     CHECK(fs::status(backup).permissions() == fs::perms{0600});
 
     const std::string elsewhere = directory.path() + "/elsewhere";
     CHECK(restore_state(backup, elsewhere, false)->jobs == Names{"one"});
     CHECK(jobs_of(elsewhere) == Names{"one"});
-    REQUIRE(back_up_state(state, backup)->empty());  // in place of the one before
+    REQUIRE(back_up_state(state, backup)->file == backup);  // in place of the one before
     const auto refused = restore_state(backup, elsewhere, false);
     REQUIRE_FALSE(refused.has_value());
     CHECK_THAT(refused.error().message, Catch::Contains("has a state already; --replace moves it"));
@@ -92,16 +92,35 @@ TEST_CASE("what is whole of a damaged state is restored, and the rest is listed"
                          nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(file);
 
-    const auto damaged = back_up_state(state, directory.path() + "/backup");
+    const std::string backup = directory.path() + "/backup";
+    const auto damaged = back_up_state(state, backup);
     REQUIRE(damaged.has_value());
-    REQUIRE(damaged->size() == 1);
-    CHECK(damaged->front().name == "one");
+    REQUIRE(damaged->damage.jobs.size() == 1);
+    CHECK(damaged->damage.jobs.front().name == "one");
+    CHECK(damaged->file == backup + ".damaged");  // the last good one is kept
+    CHECK_FALSE(fs::exists(backup));
+    CHECK_FALSE(back_up_state(state, state + "/state.db").has_value());
     const auto restored = restore_state(state, other, false);
     REQUIRE(restored.has_value());
     CHECK(restored->jobs == Names{"two"});
     REQUIRE(restored->damaged.size() == 1);
     CHECK(restored->damaged.front().name == "one");
     CHECK_FALSE(fs::exists(other + "/restoring"));
+    CHECK(back_up_state(other, backup)->damage.jobs.size() == 1);  // until it is dropped
+
+    // What was replaced is kept, and is no worse than what it is restored from.
+    {
+        const auto db = open_state(other);
+        add_job(*db, "three");
+        fs::copy(other, directory.path() + "/killed");
+    }
+    const std::string killed = directory.path() + "/killed";
+    REQUIRE(restore_state(backup + ".damaged", killed, true).has_value());
+    REQUIRE(fs::exists(killed + "/state.db.replaced-wal"));
+    const auto again = restore_state(killed + "/state.db.replaced", killed, true);
+    REQUIRE(again.has_value());
+    CHECK(again->replaced == killed + "/state.db.replaced-2");
+    CHECK(jobs_of(killed) == Names{"three", "two"});
     log::set_sink(nullptr, nullptr);
 }
 
