@@ -124,6 +124,17 @@ TEST_CASE("the descriptor tells of completions, and of times that are over", "[c
     CHECK_FALSE(is_ready(fd));
 }
 
+TEST_CASE("the descriptor forgets the time of a request that has ended before", "[client][submit]") {
+    Asked asked;
+    const int fd = asked.fd();
+    asked.submit(Op::get, now() + 50ms);
+    asked.answer(asked.next_request(), Status::ok);
+    CHECK(code_of(asked.complete()) == DTRUN_OK);
+    CHECK(is_ready(fd, 5'000));
+    CHECK(code_of(asked.complete(now())) == DTRUN_TIMED_OUT);
+    CHECK_FALSE(is_ready(fd));
+}
+
 TEST_CASE("a request that is cancelled ends once, as not done or as the store says",
           "[client][submit]") {
     Asked asked;

@@ -91,6 +91,7 @@ Outcome<Requests::Completion> Requests::complete(const WaitContext& context) {
             connection_.flush_if_much(lock);
             return completion;
         }
+        show();  // a limit that has passed may have been of one that has ended before
         const WaitContext until{std::min(context.deadline, first_limit()), context.give_up};
         const auto waited = connection_.wait_until(lock, has_finished, until);
         if (waited) continue;
