@@ -41,6 +41,11 @@ public:
             .submit({.op = op, .limit = limit, .more = more}, encode_request({}, request, 1))
             .value();
     }
+    std::uint64_t submit_set(std::size_t value_bytes) {
+        const std::string value(value_bytes, 'x');
+        const StoreRequest request{.op = Op::set, .keys = {"key"}, .values = {value}};
+        return requests_.submit({.op = Op::set}, encode_request({}, request, 1)).value();
+    }
     Outcome<Requests::Completion> complete(Moment until = now() + std::chrono::seconds(10)) {
         return requests_.complete({until, {}});
     }

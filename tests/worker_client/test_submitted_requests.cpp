@@ -91,6 +91,25 @@ TEST_CASE("what the other side does not take is kept, and goes when it takes it"
     if (polls) CHECK_FALSE(is_ready(fd));
 }
 
+TEST_CASE("what is too large for now goes while a thread reads that cannot be woken",
+          "[client][submit]") {
+    Asked asked;
+    std::thread waits([&] { CHECK(asked.get({now() + 20s, {}})); });
+    const RequestHeader get = asked.next_request();
+    std::this_thread::sleep_for(20ms);  // it reads by now, from before the first submission
+    std::thread submits([&] {
+        const std::uint64_t number = asked.submit_set(4u << 20);
+        const auto ended = asked.complete();
+        CHECK((ended && ended->number == number));
+    });
+    const RequestHeader set = asked.next_request();
+    CHECK(set.op == Op::set);
+    asked.answer(set, Status::ok);
+    submits.join();
+    asked.answer(get, Status::ok);
+    waits.join();
+}
+
 TEST_CASE("a request that others follow waits for them, or for who completes", "[client][submit]") {
     Asked asked;
     const int fd = asked.fd();
@@ -124,7 +143,8 @@ TEST_CASE("the descriptor tells of completions, and of times that are over", "[c
     CHECK_FALSE(is_ready(fd));
 }
 
-TEST_CASE("the descriptor forgets the time of a request that has ended before", "[client][submit]") {
+TEST_CASE("the descriptor forgets the time of a request that has ended before",
+          "[client][submit]") {
     Asked asked;
     const int fd = asked.fd();
     asked.submit(Op::get, now() + 50ms);

@@ -80,7 +80,7 @@ void ServerConnection::changed() {
 }
 
 void ServerConnection::wake_reader() {
-    if (reading_ && bell_) (void)::eventfd_write(bell_.get(), 1);
+    if (reading_ && reader_has_bell_) (void)::eventfd_write(bell_.get(), 1);
 }
 
 void ServerConnection::find_reader() {
@@ -95,11 +95,12 @@ bool ServerConnection::read_pending(Lock& lock) {
 FrameSocket::Got ServerConnection::read_once(Lock& lock, Moment until) {
     reading_ = true;
     reader_sends_ = !sending_ && !unsent_.empty();
+    reader_has_bell_ = static_cast<bool>(bell_);
     const FrameSocket::Also also{reader_sends_, bell_.get()};
     lock.unlock();
     const FrameSocket::Got got = socket_.receive(until, also);
     lock.lock();
-    reading_ = reader_sends_ = false;
+    reading_ = reader_sends_ = reader_has_bell_ = false;
     if (got == FrameSocket::Got::bytes) {
         handler_.on_bytes();
         hand_out();
@@ -244,7 +245,8 @@ void ServerConnection::show_unsent() {
 
 /// Nobody else sends it: the thread that reads does not know of it, and cannot be woken.
 bool ServerConnection::is_left_to_us() const {
-    return open_ && reading_ && !reader_sends_ && !bell_ && !sending_ && !unsent_.empty();
+    return open_ && reading_ && !reader_sends_ && !reader_has_bell_ && !sending_ &&
+           !unsent_.empty();
 }
 
 Outcome<void> ServerConnection::send(std::string_view frame, const WaitContext& context) {

@@ -142,10 +142,11 @@ private:
     bool sending_ = false;        ///< somebody is in socket_.send_some(), or may be at once
     ConditionVariable may_send_;  ///< nobody is any more
     UnsentFrames unsent_;
-    bool shows_unsent_ = false;  ///< the handler knows that something is left
-    bool reading_ = false;       ///< somebody is in socket_.receive()
-    bool reader_sends_ = false;  ///< and sends when the other side takes more
-    Fd bell_;                    ///< eventfd, by which it can be woken; see expect_others()
+    bool shows_unsent_ = false;     ///< the handler knows that something is left
+    bool reading_ = false;          ///< somebody is in socket_.receive()
+    bool reader_sends_ = false;     ///< and sends when the other side takes more
+    Fd bell_;                       ///< eventfd, by which one can be woken; see expect_others()
+    bool reader_has_bell_ = false;  ///< it has begun since there is one
     std::optional<Failure> closed_;
     std::vector<Waiter*> waiters_;    ///< in wait()
     std::vector<Waiter*> listeners_;  ///< in wait_until()
