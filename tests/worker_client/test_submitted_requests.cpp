@@ -155,6 +155,24 @@ TEST_CASE("the descriptor forgets the time of a request that has ended before",
     CHECK_FALSE(is_ready(fd));
 }
 
+TEST_CASE("a thread that completes already learns of a limit", "[client][submit]") {
+    const bool cancels = GENERATE(true, false);
+    CAPTURE(cancels);
+    Asked asked;
+    Outcome<Requests::Completion> ended = failure(DTRUN_INTERNAL, "none");
+    std::thread completes([&] { ended = asked.complete(); });
+    std::this_thread::sleep_for(20ms);  // it waits by now, without a limit
+    const Moment begun = now();
+    if (cancels)
+        asked.cancel(asked.submit(Op::set));
+    else
+        asked.submit(Op::get, now() + 50ms);
+    completes.join();
+    CHECK(now() - begun < 5s);
+    REQUIRE(ended);
+    CHECK_FALSE(ended->results);
+}
+
 TEST_CASE("a request that is cancelled ends once, as not done or as the store says",
           "[client][submit]") {
     Asked asked;

@@ -74,9 +74,6 @@ Outcome<Requests::Completion> Requests::complete(const WaitContext& context) {
     Lock lock = connection_.lock();
     connection_.expect_others();
     const auto has_finished = [this] { return !finished_.empty(); };
-    const auto first_limit = [this] {
-        return limits_.empty() ? Moment::max() : limits_.begin()->first;
-    };
     for (;;) {
         if (!has_finished()) connection_.flush(lock);
         if (first_limit() <= now()) {
@@ -92,8 +89,10 @@ Outcome<Requests::Completion> Requests::complete(const WaitContext& context) {
             return completion;
         }
         show();  // a limit that has passed may have been of one that has ended before
-        const WaitContext until{std::min(context.deadline, first_limit()), context.give_up};
-        const auto waited = connection_.wait_until(lock, has_finished, until);
+        const Moment limit = first_limit();
+        const auto has_changed = [&] { return has_finished() || first_limit() < limit; };
+        const WaitContext until{std::min(context.deadline, limit), context.give_up};
+        const auto waited = connection_.wait_until(lock, has_changed, until);
         if (waited) continue;
         if (waited.error().code != DTRUN_TIMED_OUT || context.over())
             return std::unexpected(waited.error());
@@ -249,16 +248,23 @@ void Requests::end_late() {
     }
 }
 
+Moment Requests::first_limit() const {
+    return limits_.empty() ? Moment::max() : limits_.begin()->first;
+}
+
 void Requests::set_limit(Call& call, Moment limit) {
-    if (call.number != 0 && call.limit != Moment::max()) limits_.erase({call.limit, call.number});
+    const bool was_submitted = call.number != 0;
+    if (was_submitted && call.limit != Moment::max()) limits_.erase({call.limit, call.number});
     call.limit = limit;
-    if (call.number != 0 && limit != Moment::max()) limits_.emplace(limit, call.number);
+    if (!was_submitted || limit == Moment::max()) return;
+    const bool is_first = limit < first_limit();
+    limits_.emplace(limit, call.number);
+    if (is_first) connection_.changed();  // who completes waits until then
 }
 
 /// Tells who polls.
 void Requests::show() {
-    events_.show_requests(!finished_.empty(),
-                          limits_.empty() ? Moment::max() : limits_.begin()->first);
+    events_.show_requests(!finished_.empty(), first_limit());
 }
 
 Requests::Completion Requests::take_finished() {

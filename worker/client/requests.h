@@ -128,6 +128,7 @@ private:
     void give_up(const CallPtr& call, Failure why, Moment deadline);
     void end_unheard(const CallPtr& call);
     void end_late();
+    Moment first_limit() const;
     void set_limit(Call& call, Moment limit);
     void show();
     Completion take_finished();
