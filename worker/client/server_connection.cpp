@@ -1,6 +1,7 @@
 #include "worker/client/server_connection.h"
 
 #include <sys/eventfd.h>
+#include <algorithm>
 #include <utility>
 
 namespace dtrun::embedded {
@@ -38,7 +39,9 @@ Outcome<void> ServerConnection::wait(Lock& lock, Waiter& waiter, const WaitConte
             ask = got == FrameSocket::Got::nothing || got == FrameSocket::Got::signal;
         } else if (is_left_to_us() && !context.over()) {
             sending_ = true;
+            sender_ = &waiter;
             (void)send_unsent(lock, context.slice());
+            sender_ = nullptr;
             ask = !unsent_.empty();
             end_sending();
         } else if (!context.over()) {
@@ -84,7 +87,10 @@ void ServerConnection::wake_reader() {
 }
 
 void ServerConnection::find_reader() {
-    if (!reading_ && !waiters_.empty()) waiters_.front()->wake.notify_one();
+    if (reading_) return;
+    const auto found =
+        std::ranges::find_if(waiters_, [this](const Waiter* waiter) { return waiter != sender_; });
+    if (found != waiters_.end()) (*found)->wake.notify_one();
 }
 
 bool ServerConnection::read_pending(Lock& lock) {

@@ -149,6 +149,7 @@ private:
     bool reader_has_bell_ = false;  ///< it has begun since there is one
     std::optional<Failure> closed_;
     std::vector<Waiter*> waiters_;    ///< in wait()
+    const Waiter* sender_ = nullptr;  ///< of these, who sends: it hears of nothing meanwhile
     std::vector<Waiter*> listeners_;  ///< in wait_until()
 };
 
