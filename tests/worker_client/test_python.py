@@ -380,6 +380,36 @@ class Asyncio(unittest.TestCase):
                 asyncio.run(main(w))
             """)
 
+    def test_an_item_for_a_loop_that_has_ended_is_not_lost(self):
+        launch(2, """if True:
+            import asyncio, dtrun
+            async def begin(w, queue):
+                task = asyncio.ensure_future(w.aio.pop(queue))
+                await asyncio.sleep(0.05)
+                return task
+            def pop_in_a_loop_that_ends(w, queue):
+                loop = asyncio.new_event_loop()
+                task = loop.run_until_complete(begin(w, queue))
+                loop.close()
+                w.push(queue, "an item")
+                return task
+            async def something_else(w):
+                await w.aio.count()
+                await asyncio.sleep(0.05)
+            async def pop(w, queue):
+                return await w.aio.pop(queue, 5)
+            with dtrun.Worker() as w:
+                if w.rank == 0:
+                    kept = pop_in_a_loop_that_ends(w, "mine")
+                    asyncio.run(something_else(w))
+                    assert asyncio.run(pop(w, "mine")) == b"an item"
+                    w.get("popped", 10)
+                    assert w.pop("other's", 10) == b"an item"
+                else:
+                    kept = pop_in_a_loop_that_ends(w, "other's")
+                    w.set("popped", "")
+            """)
+
     def test_closing_ends_what_is_awaited(self):
         launch(1, """if True:
             import asyncio, dtrun, threading

@@ -22,6 +22,7 @@ import asyncio
 import ctypes
 import enum
 import os
+import time
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import dtrun
@@ -30,6 +31,8 @@ from dtrun import _Action, _action, _Bytes, _bytes, _Condition, _condition, _int
 from dtrun import _List, _ms, _take, _take_list, _View
 
 __all__ = ["Store"]
+
+_ANSWER_TIME = 2.0  # for what is cancelled when the worker is closed
 
 
 class _Op(enum.IntEnum):
@@ -146,8 +149,9 @@ _library.dtrun_cancel.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
 class _Pending:
     """A request that has not ended."""
 
-    def __init__(self, future: "asyncio.Future[Any]", take: _Take, undo: Optional[_Take]) -> None:
-        self.future, self.take, self.undo = future, take, undo
+    def __init__(self, future: "asyncio.Future[Any]", operation: _Op, take: _Take, undo: Optional[_Take]) -> None:
+        self.future: Optional["asyncio.Future[Any]"] = future  # None: its loop has been closed
+        self.operation, self.take, self.undo = operation, take, undo
 
 
 class Store:
@@ -299,7 +303,10 @@ class Store:
 
     def close(self) -> None:
         """Of Worker.close(): nothing that is awaited here comes any more."""
-        loop, self._closed = self._loop, self._closed or Error(Code.CLOSED, "the worker is closed")
+        is_open, loop = self._is_usable(), self._loop
+        self._closed = self._closed or Error(Code.CLOSED, "the worker is closed")
+        if is_open:
+            self._keep_items()
         self._worker._drop_user(self)
         if loop is None or loop.is_closed():
             return
@@ -312,6 +319,23 @@ class Store:
         else:
             loop.call_soon_threadsafe(self._end_all)
 
+    def _keep_items(self) -> None:
+        """Leaves what calls of pop() are given in this moment to the worker, which puts it back."""
+        pops = {identity for identity, pending in self._pending.items() if pending.operation == _Op.POP}
+        for identity in pops:
+            _library.dtrun_cancel(self._worker._get(), identity)
+        until = time.monotonic() + _ANSWER_TIME
+        while pops & self._pending.keys():
+            completion = _Completion(ctypes.sizeof(_Completion))
+            left = _ms(max(until - time.monotonic(), 0))
+            if _library.dtrun_complete(self._worker._get(), left, ctypes.byref(completion)) != 0:
+                return
+            answer, pending = _Answer(completion), self._pending.get(completion.id)
+            pops.discard(completion.id)
+            if pending is not None and pending.operation == _Op.POP and completion.code == 0:
+                assert pending.undo is not None
+                pending.undo(answer)
+
     def give_up(self, failure: str) -> None:
         """Of a worker that has failed: close() follows."""
 
@@ -323,9 +347,12 @@ class Store:
         if loop is not self._loop:
             if self._loop is not None and not self._loop.is_closed() and (self._pending or self._listeners):
                 raise RuntimeError("worker.aio is in use by another event loop")
-            self._pending.clear()
-            self._listeners.clear()
             self._loop, self._is_polled, self._is_unsent = loop, False, False
+            self._listeners.clear()
+            self._pending = {identity: pending for identity, pending in self._pending.items() if pending.undo}
+            for identity, pending in self._pending.items():  # what they are given is to be given back
+                pending.future = None
+                _library.dtrun_cancel(self._worker._get(), identity)
         return loop
 
     def _ask(self, operation: _Op, take: _Take, keys: Sequence[Bytes] = (), values: Sequence[Bytes] = (),
@@ -346,7 +373,7 @@ class Store:
         if code != 0:
             raise _failure(code)
         future = loop.create_future()
-        self._pending[identity.value] = _Pending(future, take, undo)
+        self._pending[identity.value] = _Pending(future, operation, take, undo)
         future.add_done_callback(lambda done: self._cancel(identity.value) if done.cancelled() else None)
         self._poll()
         if not self._is_unsent:
@@ -399,7 +426,7 @@ class Store:
         pending = self._pending.pop(completion.id, None)
         if pending is None:
             return
-        if not pending.future.done():
+        if pending.future is not None and not pending.future.done():
             if failure is None:
                 pending.future.set_result(pending.take(answer))
             else:
@@ -437,7 +464,7 @@ class Store:
         pending, self._pending = self._pending, {}
         listeners, self._listeners = self._listeners, []
         for future in [request.future for request in pending.values()] + listeners:
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_exception(self._closed)
                 future.exception()  # nobody has to look
         self._poll()
