@@ -111,11 +111,14 @@ private:
     void ready() {
         try {
             (void)worker_.poll();
+        } catch (const Error&) {
+            // The connection has gone: poll() has given all their answers before it says so.
+        }
+        try {
             while (const auto event = worker_.next_event(std::chrono::milliseconds(0)))
                 on_event_(*event);
         } catch (const Error&) {
-            // The connection has gone: poll() has given all their answers before it says so, and a forked
-            // child has no events.
+            // It has gone, and these were the last ones; or this is a forked child, which has none.
         }
     }
 

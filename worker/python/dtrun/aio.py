@@ -414,7 +414,9 @@ class Store:
             completion = _Completion(ctypes.sizeof(_Completion))
             code = _library.dtrun_complete(self._worker._get(), 0, ctypes.byref(completion))
         if code not in (Code.TIMED_OUT, Code.CANCELLED):
-            self._closed = _failure(code)
+            failure = _failure(code)
+            self._take_events()  # the last ones
+            self._closed = failure
             self._end_all()
             return
         self._take_events()
@@ -442,7 +444,7 @@ class Store:
                 self._worker._events.append(event)
                 event = self._worker._next_event(0)
         except Error as error:
-            if error.code not in (Code.FORKED, Code.CANCELLED):
+            if error.code not in (Code.FORKED, Code.CANCELLED, Code.CLOSED):
                 raise
         if self._worker._events:
             for listener in self._listeners:
