@@ -407,12 +407,14 @@ class Store:
         self._is_unsent = False
         if self._closed is not None:
             return
-        completion = _Completion(ctypes.sizeof(_Completion))
-        code = _library.dtrun_complete(self._worker._get(), 0, ctypes.byref(completion))
+        code = 0
         while code == 0:
-            self._finish(completion)
             completion = _Completion(ctypes.sizeof(_Completion))
-            code = _library.dtrun_complete(self._worker._get(), 0, ctypes.byref(completion))
+            try:
+                code = _library.dtrun_complete(self._worker._get(), 0, ctypes.byref(completion))
+            finally:  # a signal handler may have raised something, and a completion has come nevertheless
+                if completion.id != 0:
+                    self._finish(completion)
         if code not in (Code.TIMED_OUT, Code.CANCELLED):
             failure = _failure(code)
             self._take_events()  # the last ones
