@@ -71,6 +71,29 @@ TEST_CASE("an operation of Asio's that is cancelled cancels its request", "[clie
     CHECK(code == DTRUN_INVALID);
 }
 
+TEST_CASE("handlers of what is under way end with their executor, before the worker",
+          "[client][submit]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    const auto kept = std::make_shared<int>(1);
+    asio::cancellation_signal stop;
+    {
+        asio::io_context context;
+        AsioWorker store(context.get_executor(), worker);
+        std::int64_t sum = 0;
+        asio::co_spawn(context, sum_up(store, 50, sum), asio::detached);
+        store.ask({DTRUN_OP_GET, {"never"}},
+                  asio::bind_cancellation_slot(stop.slot(), [kept](const Answer&) {}));
+        context.poll();
+        CHECK(kept.use_count() == 2);
+    }
+    CHECK(kept.use_count() == 1);
+    stop.emit(asio::cancellation_type::terminal);
+    worker.set("never", "value");
+    while (worker.poll(std::chrono::seconds(1)) == 0) {
+    }
+}
+
 TEST_CASE("an executor hears of events, and of an agent that goes", "[client][submit][event]") {
     FakeServer agent = FakeServer::agent(1);
     Worker worker = rank_of_agent(agent.address(), 0);

@@ -26,7 +26,9 @@
 #endif
 
 #include <unistd.h>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -41,8 +43,8 @@ namespace asio = ::boost::asio;
 using AsioError = boost::system::error_code;
 #endif
 
-/// Requests of one worker in one executor, which has one thread or is a strand. Lives as long as something is under way;
-/// the worker outlives it. What is asked elsewhere in the same membership by Worker::submit() is answered here, too.
+/// Requests of one worker in one executor, which has one thread or is a strand. The worker outlives it; what is under way
+/// when it ends is not answered. What is asked elsewhere in the same membership by Worker::submit() is answered here, too.
 class AsioWorker {
 public:
     using OnEvent = std::function<void(const Event&)>;
@@ -64,6 +66,8 @@ public:
     }
 
 private:
+    using UnderWay = std::map<std::uint64_t, std::function<void(Answer)>>;
+
     static void ignore(const Event&) {}
 
     template <class Handler>
@@ -77,28 +81,36 @@ private:
                 std::move (*shared)(std::move(answer));
             });
         };
-        const auto answered = [this, slot, answer_with](Answer answer) mutable {
+        const std::uint64_t key = ++last_key_;
+        under_way_->emplace(key, [slot, answer_with](Answer answer) mutable {
             if (slot.is_connected()) slot.clear();
-            --under_way_;
             answer_with(std::move(answer));
+        });
+        const std::weak_ptr<UnderWay> ours = under_way_;
+        const auto answered = [ours, key](Answer answer) {
+            const auto under_way = ours.lock();
+            if (!under_way) return;
+            if (auto found = under_way->extract(key)) found.mapped()(std::move(answer));
         };
         std::uint64_t id = 0;
         try {
             id = worker_.submit(request, answered);
         } catch (const Error& error) {
+            under_way_->erase(key);
             Answer answer;
             answer.error = error;
             return answer_with(std::move(answer));
         }
-        ++under_way_;
         if (slot.is_connected())
-            slot.assign([this, id](asio::cancellation_type) { (void)worker_.cancel(id); });
+            slot.assign([this, ours, id](asio::cancellation_type) {
+                if (!ours.expired()) (void)worker_.cancel(id);
+            });
         watch();
     }
 
     /// Until nothing is under way.
     void watch() {
-        if (watches_ || under_way_ == 0) return;
+        if (watches_ || under_way_->empty()) return;
         watches_ = true;
         descriptor_.async_wait(descriptor_.wait_read, [this](const AsioError& error) {
             if (error) return;  // the end of this object
@@ -125,8 +137,10 @@ private:
     Worker& worker_;
     asio::posix::stream_descriptor descriptor_;
     OnEvent on_event_;
-    std::size_t under_way_ = 0;
     bool watches_ = false;
+    std::uint64_t last_key_ = 0;
+    // The worker has no handlers of ours: they must not outlive their executor, and it may.
+    std::shared_ptr<UnderWay> under_way_ = std::make_shared<UnderWay>();
 };
 
 }  // namespace v0
