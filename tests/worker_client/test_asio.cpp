@@ -47,6 +47,19 @@ TEST_CASE("coroutines of one thread wait for each other through the store", "[cl
     CHECK(sum == 10 * 49 * 50 / 2);
 }
 
+TEST_CASE("an operation of Asio's may be started after its request has gone", "[client][submit]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    asio::io_context context;
+    AsioWorker store(context.get_executor(), worker);
+    bool is_set = false;
+    asio::co_spawn(context, store.ask({DTRUN_OP_SET, {"key"}, {"value"}}, asio::use_awaitable),
+                   [&](const std::exception_ptr&, const Answer& answer) { is_set = bool(answer); });
+    context.run();
+    CHECK(is_set);
+    CHECK(worker.get("key") == "value");
+}
+
 TEST_CASE("an operation of Asio's that is cancelled cancels its request", "[client][submit]") {
     const FakeServer agent = FakeServer::agent(1);
     Worker worker = rank_of_agent(agent.address(), 0);

@@ -58,11 +58,12 @@ public:
     AsioWorker& operator=(const AsioWorker&) = delete;
 
     /// Completes with an Answer, which is an error if the request could not be asked. Cancelling it cancels the request,
-    /// and the answer says whether it was done. What `request` views is read before the operation is suspended.
+    /// and the answer says whether it was done. What `request` views has to live until the operation is started, which
+    /// for asio::use_awaitable is when it is awaited.
     template <class Token>
     auto ask(const Submission& request, Token&& token) {
         return asio::async_initiate<Token, void(Answer)>(
-            [this, &request](auto handler) { begin(request, std::move(handler)); }, token);
+            [this, asked = request](auto handler) { begin(asked, std::move(handler)); }, token);
     }
 
 private:
