@@ -25,7 +25,7 @@
 #include <boost/system/error_code.hpp>
 #endif
 
-#include <unistd.h>
+#include <fcntl.h>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -52,7 +52,7 @@ public:
     /// \param on_event  is given the events that come while something is under way; without it nobody has them
     AsioWorker(const asio::any_io_executor& executor, Worker& worker, OnEvent on_event = ignore)
         : worker_(worker),
-          descriptor_(executor, ::dup(worker.event_fd())),
+          descriptor_(executor, ::fcntl(worker.event_fd(), F_DUPFD_CLOEXEC, 0)),
           on_event_(std::move(on_event)) {}
     AsioWorker(const AsioWorker&) = delete;
     AsioWorker& operator=(const AsioWorker&) = delete;
