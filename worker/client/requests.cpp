@@ -190,6 +190,8 @@ void Requests::finish(const CallPtr& call, bool is_answered) {
     } else {
         calls_.erase(call->id);
     }
+    const bool is_done = is_answered && !call->failure && call->status == Status::ok;
+    if (is_done) call->frame.reset();  // only what is said of failures needs it
     if (call->number != 0) {
         set_limit(*call, Moment::max());
         submitted_.erase(call->number);

@@ -55,8 +55,8 @@ public:
     struct Completion {
         std::uint64_t number = 0;
         Submission submission;
-        std::shared_ptr<const Bytes> frame;
-        Outcome<Bytes> results;  ///< a MessagePack array
+        std::shared_ptr<const Bytes> frame;  ///< of one that has failed
+        Outcome<Bytes> results;              ///< a MessagePack array
     };
 
     /// \param client  the id under which the other side knows them
