@@ -46,6 +46,8 @@ Outcome<StoreRequest> request_of(const dtrun_submission& given, std::uint64_t ow
         request.actions.push_back(action_of(action));
     if ((given.flags & ~DTRUN_EPHEMERAL) != 0)
         return failure(DTRUN_INVALID, "submit: unknown flags");
+    if (request.op == Op::list && request.number == 0)
+        return failure(DTRUN_INVALID, "submit: limit is 0");
     const bool is_ours = request.op != Op::put || (given.flags & DTRUN_EPHEMERAL) != 0;
     if (is_ours) request.owner = owner;
     if (const auto whole = request.check(); !whole)
