@@ -58,7 +58,10 @@ public:
     RequestHeader next_request(Moment until = now() + std::chrono::seconds(10)) {
         for (;;) {
             const auto frame = store_.next();
-            if (frame && *frame) return decode_request((*frame)->payload)->header;
+            const bool is_there = frame && *frame;
+            if (is_there && (*frame)->type == FrameType::request)
+                return decode_request((*frame)->payload)->header;
+            if (is_there) continue;  // that a lane has ended
             if (store_.receive(until) != FrameSocket::Got::bytes) return {};
         }
     }
