@@ -149,6 +149,26 @@ TEST_CASE("through a prefix only the keys under it are there", "[client][store]"
     CHECK(dtrun_prefix(worker.handle(), {}, nullptr) == DTRUN_INVALID);
 }
 
+TEST_CASE("a prefix may be closed while a thread waits through it", "[client][store]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    for (int i = 0; i < 3; ++i) {
+        const std::string prefix = std::string(100, 'a') + std::to_string(i) + "/";
+        dtrun_worker* handle = nullptr;
+        REQUIRE(dtrun_prefix(worker.handle(), {prefix.data(), prefix.size()}, &handle) == DTRUN_OK);
+        dtrun_bytes value{};
+        int code = DTRUN_INTERNAL;
+        std::thread waits([&] { code = dtrun_get(handle, {"key", 3}, 20'000, &value); });
+        std::this_thread::sleep_for(50ms);
+        dtrun_finalize(handle, nullptr);
+        worker.set(prefix + "key", "value");
+        waits.join();
+        CHECK(code == DTRUN_OK);
+        CHECK(value.size == 5);
+        dtrun_free(value.data);
+    }
+}
+
 TEST_CASE("what is a worker's own stays over lost connections, and goes when it closes",
           "[client][daemon]") {
     FakeServer daemon = FakeServer::daemon(2, kOwnersSecret);

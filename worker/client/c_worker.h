@@ -49,7 +49,7 @@ public:
 private:
     void lock();
 
-    const dtrun_options& options_;
+    const dtrun_options options_;  ///< a handle may be closed while a call through it waits
     void* state_ = nullptr;
 };
 
