@@ -411,11 +411,11 @@ typedef enum dtrun_store_operation {
 
 /* What is asked: what the function of that operation takes, and nothing else; the rest is zero. */
 typedef struct dtrun_submission {
-    size_t size;             /* sizeof(dtrun_submission) */
-    int operation;           /* dtrun_store_operation */
-    int more;                /* 1: others follow at once. It may be sent with them, or by
+    size_t size;            /* sizeof(dtrun_submission) */
+    int operation;          /* dtrun_store_operation */
+    int more;               /* 1: others follow at once. It may be sent with them, or by
                                 dtrun_complete(), by one system call for many. 0: now */
-    const dtrun_view* keys;  /* the key, the prefix, or several keys */
+    const dtrun_view* keys; /* the key, the prefix, or several keys */
     size_t key_count;
     const dtrun_view* values; /* of as many keys, or the value */
     size_t value_count;
@@ -431,9 +431,9 @@ typedef struct dtrun_submission {
     size_t condition_count;
     const dtrun_action* actions; /* TRANSACT */
     size_t action_count;
-    int64_t timeout_ms;         /* as the function's. Of an operation that has none: 0 or less is
+    int64_t timeout_ms; /* as the function's. Of an operation that has none: 0 or less is
                                    dtrun_options.call_timeout_ms */
-    void* argument;             /* of the program, for the completion */
+    void* argument;     /* of the program, for the completion */
 } dtrun_submission;
 
 /* How a request has ended. */
@@ -444,13 +444,13 @@ typedef struct dtrun_completion {
     int operation;
     int code; /* dtrun_code. dtrun_error_text() says more, until this thread's next call */
     /* Results, as the function has them; what an operation does not have is zero. */
-    int yes;        /* COMPARE_SET: was set; EXISTS; DELETE: was there; LIST_KEYS: there are more; UNLOCK: was
+    int yes; /* COMPARE_SET: was set; EXISTS; DELETE: was there; LIST_KEYS: there are more; UNLOCK: was
                        held; ACKNOWLEDGE, GIVE_BACK, TRANSACT: done */
-    int64_t number; /* ADD: the sum; APPEND: the size; PUSH, LENGTH, COUNT, ERASE_PREFIX; WATCH,
+    int64_t number;    /* ADD: the sum; APPEND: the size; PUSH, LENGTH, COUNT, ERASE_PREFIX; WATCH,
                        WATCH_PREFIX: the revision; LOCK: the token; CLAIM: the item; TRANSACT: the condition
                        that has failed */
-    dtrun_bytes value;         /* GET, POP, CLAIM, WATCH, COMPARE_SET (now); dtrun_free(value.data) */
-    dtrun_list items;          /* MULTI_GET, LIST_KEYS; dtrun_free(items.items) */
+    dtrun_bytes value; /* GET, POP, CLAIM, WATCH, COMPARE_SET (now); dtrun_free(value.data) */
+    dtrun_list items;  /* MULTI_GET, LIST_KEYS; dtrun_free(items.items) */
     dtrun_key_changes changes; /* WATCH_PREFIX; dtrun_free(changes.items) */
 } dtrun_completion;
 

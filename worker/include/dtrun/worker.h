@@ -319,9 +319,7 @@ public:
                         [&] { return exist != 0; });
     }
 
-    Returned<bool> exists(std::string_view key) {
-        return all_exist({key});
-    }
+    Returned<bool> exists(std::string_view key) { return all_exist({key}); }
 
     /// \return whether it existed
     Returned<bool> erase(std::string_view key) {
