@@ -58,10 +58,46 @@ Result<void> rename_file(const std::string& from, const std::string& to) {
 
 Result<void> copy_private(const std::string& from, const std::string& to) {
     std::error_code error;
-    fs::copy_file(from, to, error);
+    fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
     if (!error) fs::permissions(to, fs::perms{0600}, error);
     if (error) return fail(Errc::invalid_input, "{}: {}", from, error.message());
     return {};
+}
+
+/// What is another one when the log of a state has begun anew: its header, or, while it is empty, when the file was
+/// written.
+std::string log_stamp(const std::string& file) {
+    std::string header(32, '\0');
+    const Fd log(::open((file + "-wal").c_str(), O_RDONLY | O_CLOEXEC));
+    const ssize_t size = log ? ::read(log.get(), header.data(), header.size()) : 0;
+    if (size > 0) return header;
+    struct stat found {};
+    if (::stat(file.c_str(), &found) != 0) return "";
+    return fmt::format("{} {}.{}", found.st_size, found.st_mtim.tv_sec, found.st_mtim.tv_nsec);
+}
+
+/// Copies the file of a state and its log while a daemon writes to them. What is brought from the log into the file stays
+/// in the log until that begins anew: if it has not, the log that was copied last mends what was copied half.
+Result<void> copy_while_written(const std::string& file, const std::string& made) {
+    constexpr int kAttempts = 100;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        const std::string before = log_stamp(file);
+        if (auto done = copy_private(file, made); !done) return done;
+        std::error_code error;
+        fs::remove(made + "-wal", error);
+        if (fs::exists(file + "-wal"))
+            if (auto done = copy_private(file + "-wal", made + "-wal"); !done) return done;
+        if (log_stamp(file) == before) return {};
+    }
+    return fail(Errc::internal, "{}: it changes faster than it can be copied", file);
+}
+
+/// Brings the log into the file, which is all there is then.
+Result<void> end_log(sqlite3* db, const std::string& path) {
+    const char* const sql = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=DELETE";
+    if (sqlite3_exec(db, sql, nullptr, nullptr, nullptr) == SQLITE_OK && !fs::exists(path + "-wal"))
+        return {};
+    return fail(Errc::internal, "{}: {}", path, sqlite3_errmsg(db));
 }
 
 /// Copies a backup, or the file of a state, with its log, to an empty directory.
@@ -153,14 +189,11 @@ Result<RestoredState> restore_into(const Fd& last_commit, const std::string& fro
 }
 
 Result<StateBackup> copy_and_check(const std::string& directory, const std::string& made) {
-    const auto state = open_db(directory + "/state.db", SQLITE_OPEN_READWRITE);
-    if (!state) return std::unexpected(state.error());
-    // To close it is no reason to bring the log of a daemon that was killed into the file.
-    sqlite3_db_config(state->get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    if (auto done = copy_while_written(directory + "/state.db", made); !done)
+        return std::unexpected(done.error());
     const auto copy = open_db(made, SQLITE_OPEN_READWRITE);
     if (!copy) return std::unexpected(copy.error());
-    if (copy_pages(state->get(), copy->get()) != SQLITE_OK)
-        return fail(Errc::internal, "{}: {}", made, sqlite3_errmsg(copy->get()));
+    if (auto done = end_log(copy->get(), made); !done) return std::unexpected(done.error());
     const auto format = format_of(copy->get(), made);
     if (!format) return std::unexpected(format.error());
     StateBackup backup;
@@ -201,6 +234,7 @@ Result<StateBackup> back_up_state(const std::string& directory, const std::strin
     }
     std::error_code error;
     if (!backup) fs::remove(made, error);
+    fs::remove(made + "-wal", error);
     return backup;
 }
 

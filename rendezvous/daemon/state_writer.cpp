@@ -151,8 +151,9 @@ Result<void> StateWriter::prepare_schema() {
     const auto execute = [this](const char* sql) {
         return sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) == SQLITE_OK;
     };
-    // Versions before this one lock the file; a simulated disk has no memory that processes share.
-    if (SimulatedSystem::current != nullptr) (void)execute("PRAGMA locking_mode=EXCLUSIVE");
+    // The log's index is in our own memory then. One in a mapped file would stop the whole process, not its writer
+    // alone, where the disk does not answer.
+    (void)execute("PRAGMA locking_mode=EXCLUSIVE");
     sqlite3_busy_timeout(db_, kBusyMs);
     const bool ours = execute(
         "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"

@@ -151,7 +151,7 @@ TEST_CASE("the file of a state becomes smaller when its jobs go", "[daemon]") {
 TEST_CASE("ten thousand jobs in turn leave the file of a state as it was", "[daemon]") {
     const TempDir directory;
     const std::string state = directory.path() + "/state";
-    const auto db = open_state(state);
+    auto db = open_state(state);
     std::uintmax_t before = 0;
     for (int turn = 0; turn < 100; ++turn) {
         for (int job = 0; job < 100; ++job) {
@@ -168,6 +168,7 @@ TEST_CASE("ten thousand jobs in turn leave the file of a state as it was", "[dae
         if (turn == 20) before = fs::file_size(state + "/state.db");
     }
     CHECK(fs::file_size(state + "/state.db") <= before + 100'000);
+    db.reset();
     sqlite3* file = nullptr;
     std::string left;
     REQUIRE(sqlite3_open((state + "/state.db").c_str(), &file) == SQLITE_OK);
