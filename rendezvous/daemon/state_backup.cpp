@@ -26,7 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using OpenDb = std::unique_ptr<sqlite3, decltype(&sqlite3_close)>;
 
-constexpr int kBusyMs = 10'000;  // of a daemon that opens or closes its file
 constexpr std::chrono::minutes kCloseLimit{10};
 
 Result<OpenDb> open_db(const std::string& path, int flags) {
@@ -36,7 +35,6 @@ Result<OpenDb> open_db(const std::string& path, int flags) {
     ::umask(before);
     OpenDb db(opened, &sqlite3_close);
     if (result != SQLITE_OK) return fail(Errc::internal, "{}: {}", path, sqlite3_errmsg(opened));
-    sqlite3_busy_timeout(opened, kBusyMs);
     return db;
 }
 
