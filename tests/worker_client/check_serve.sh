@@ -7,6 +7,7 @@ shift
 directory=$(mktemp -d)
 trap 'kill "$daemon" 2>/dev/null || true; wait; rm -rf "$directory"' EXIT
 (umask 077; echo "a secret of this test, and no other" >"$directory/secret")
+: >"$directory/log"
 "$dtrun" serve --listen 127.0.0.1:0 --secret-file "$directory/secret" >"$directory/log" 2>&1 &
 daemon=$!
 port=
