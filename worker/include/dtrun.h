@@ -139,7 +139,7 @@ DTRUN_API void dtrun_finalize(dtrun_worker* worker, const char* failure);
 DTRUN_API int dtrun_share(dtrun_worker* worker, dtrun_worker** shared);
 
 /* A handle as this one, through which every key of the store has `prefix` before it: keys that are given, and
- * those that come back without it. dtrun_count() counts all keys nevertheless, dtrun_submit() is INVALID, and
+ * those that come back without it, also of dtrun_submit(). dtrun_count() counts all keys nevertheless, and
  * everything but the store is as without it. It is ended by dtrun_finalize(handle, NULL), before `worker` is. */
 DTRUN_API int dtrun_prefix(dtrun_worker* worker, dtrun_view prefix, dtrun_worker** handle);
 
