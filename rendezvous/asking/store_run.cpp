@@ -109,7 +109,7 @@ private:
         for (const std::string& each : std::span(operands).first(std::min(keys, operands.size())))
             request.keys.push_back(each);
         if (order_.verb.takes_value()) request.values = {value_};
-        if (operands.size() == 3) request.expected = operands[1];
+        if (order_.verb.min == 3) request.expected = operands[1];
         if (request.op != Op::add) return request;
         const auto delta = to_int(operands[1], std::numeric_limits<long long>::min(),
                                   std::numeric_limits<long long>::max());
