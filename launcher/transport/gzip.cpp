@@ -19,7 +19,7 @@ std::string gzip(std::string_view bytes) {
     stream.next_out = reinterpret_cast<Bytef*>(packed.data());
     stream.avail_out = static_cast<uInt>(packed.size());
     ::deflate(&stream, Z_FINISH);  // there is room for all of it
-    packed.resize(packed.size() - stream.avail_out);
+    packed.resize(stream.total_out);
     ::deflateEnd(&stream);
     return packed;
 }

@@ -29,7 +29,7 @@ Result<std::string> gunzip(std::string_view archive, std::size_t bytes_max) {
         stream.next_out = reinterpret_cast<Bytef*>(bytes.data() + before);
         stream.avail_out = static_cast<uInt>(bytes.size() - before);
         status = ::inflate(&stream, Z_NO_FLUSH);
-        bytes.resize(bytes.size() - stream.avail_out);
+        bytes.resize(stream.total_out);
     }
     ::inflateEnd(&stream);
     if (status != Z_STREAM_END) return fail(Errc::invalid_input, "the archive is damaged");
