@@ -107,6 +107,35 @@ TEST_CASE("handlers of what is under way end with their executor, before the wor
     }
 }
 
+TEST_CASE("an executor's run() returns when the worker is finalized", "[client][submit]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    asio::io_context context;
+    AsioWorker store(context.get_executor(), worker);
+    int code = DTRUN_OK;
+    store.ask({DTRUN_OP_GET, {"never"}},
+              [&](const Answer& answer) { code = answer.error->code().value(); });
+    asio::post(context, [&] { worker.finalize(); });
+    context.run();
+    CHECK(code == DTRUN_CLOSED);
+}
+
+TEST_CASE("what a program's function for events throws ends run(), and not what is under way",
+          "[client][submit][event]") {
+    FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    asio::io_context context;
+    AsioWorker store(context.get_executor(), worker,
+                     [](const Event& event) { throw std::runtime_error(event.why); });
+    bool is_there = false;
+    store.ask({DTRUN_OP_GET, {"key"}}, [&](const Answer& answer) { is_there = bool(answer); });
+    agent.announce(1, 2, 500, "a host has come");
+    CHECK_THROWS_WITH(context.run(), "a host has come");
+    worker.set("key", "value");
+    context.run();
+    CHECK(is_there);
+}
+
 TEST_CASE("an executor hears of events, and of an agent that goes", "[client][submit][event]") {
     FakeServer agent = FakeServer::agent(1);
     Worker worker = rank_of_agent(agent.address(), 0);

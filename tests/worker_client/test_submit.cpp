@@ -214,6 +214,47 @@ TEST_CASE("a C++ program's functions are called with what they have waited for",
     CHECK(kept.use_count() == 1);
 }
 
+TEST_CASE("finalizing the last handle tells functions of C++ that nothing comes any more",
+          "[client][submit]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    std::vector<int> codes;
+    worker.submit({DTRUN_OP_GET, {"never"}},
+                  [&](const Answer& answer) { codes.push_back(answer.error->code().value()); });
+    worker.submit({DTRUN_OP_POP, {"never"}}, {});
+    worker.share().finalize();
+    CHECK(codes.empty());
+    worker.finalize();
+    CHECK(codes == std::vector<int>{DTRUN_CLOSED});
+}
+
+TEST_CASE("a C++ program submits transactions, and hears of changes under a prefix",
+          "[client][submit]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    std::vector<Answer> answers;
+    const auto keep = [&](Answer answer) { answers.push_back(std::move(answer)); };
+    Submission watch{DTRUN_OP_WATCH_PREFIX, {"p/"}};
+    watch.number = 1;  // of before the first change
+    watch.timeout = 20s;
+    worker.submit(watch, keep);
+    Submission transact{DTRUN_OP_TRANSACT};
+    transact.conditions = {{DTRUN_IF_MISSING, "p/key"}};
+    transact.actions = {{DTRUN_DO_SET, "p/key", "value"}};
+    worker.submit(transact, keep);
+    while (answers.size() < 2) worker.poll(1s);
+    worker.submit(transact, keep);
+    while (answers.size() < 3) worker.poll(1s);
+    const auto is_of_watch = [](const Answer& answer) { return !answer.changes.empty(); };
+    const auto seen = std::find_if(answers.begin(), answers.end(), is_of_watch);
+    REQUIRE(seen != answers.end());
+    CHECK(seen->changes[0].key == "p/key");
+    CHECK(seen->changes[0].value == "value");
+    CHECK(seen->changes[0].kind == DTRUN_KEY_SET);
+    CHECK_FALSE(answers[2].yes);
+    CHECK(answers[2].number == 0);
+}
+
 TEST_CASE("an item is popped or left, however a cancel and a push meet", "[client][submit]") {
     const FakeServer agent = FakeServer::agent(1);
     Worker worker = rank_of_agent(agent.address(), 0);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <span>
 
 // The functions of <dtrun.h> for requests that nobody waits for.
@@ -116,7 +117,11 @@ Outcome<void> deliver(const Requests::Completion& ended, dtrun_completion& place
     if (ended.results) {
         Results from{PackReader(*ended.results), ended.submission.prefix_bytes};
         from.in.array();
-        read_results(ended.submission.op, from, own);
+        try {
+            read_results(ended.submission.op, from, own);
+        } catch (const std::bad_alloc&) {  // it has ended, and that is not told twice
+            own.code = keep_error(DTRUN_INTERNAL, "not enough memory for the answer of the store");
+        }
         const dtrun_key_changes& changes = own.changes;
         if (ended.submission.op == Op::watch_prefix && changes.count == 0 &&
             changes.complete == 0) {

@@ -35,16 +35,20 @@
 namespace dtrun {
 inline namespace v0 {
 
+// One program may have parts with either of them, which are two types then.
 #if defined(DTRUN_STANDALONE_ASIO)
+inline namespace standalone {
 namespace asio = ::asio;
 using AsioError = std::error_code;
 #else
+inline namespace with_boost {
 namespace asio = ::boost::asio;
 using AsioError = boost::system::error_code;
 #endif
 
 /// Requests of one worker in one executor, which has one thread or is a strand. The worker outlives it; what is under way
-/// when it ends is not answered. What is asked elsewhere in the same membership by Worker::submit() is answered here, too.
+/// when it ends is not answered, and Worker::finalize() in that thread ends it with CLOSED. What is asked elsewhere in
+/// the same membership by Worker::submit() is answered here, too.
 class AsioWorker {
 public:
     using OnEvent = std::function<void(const Event&)>;
@@ -88,10 +92,11 @@ private:
             answer_with(std::move(answer));
         });
         const std::weak_ptr<UnderWay> ours = under_way_;
-        const auto answered = [ours, key](Answer answer) {
+        const auto answered = [this, ours, key](Answer answer) {
             const auto under_way = ours.lock();
             if (!under_way) return;
             if (auto found = under_way->extract(key)) found.mapped()(std::move(answer));
+            if (under_way->empty()) stop_watching();
         };
         std::uint64_t id = 0;
         try {
@@ -114,12 +119,23 @@ private:
         if (watches_ || under_way_->empty()) return;
         watches_ = true;
         descriptor_.async_wait(descriptor_.wait_read, [this](const AsioError& error) {
-            if (error) return;  // the end of this object
+            if (error) return;  // it may be the end of this object
             watches_ = false;
+            const WatchAgain again{*this};  // also if a function of the program throws
             ready();
-            watch();
         });
     }
+
+    void stop_watching() {
+        if (!watches_) return;
+        watches_ = false;
+        descriptor_.cancel();
+    }
+
+    struct WatchAgain {
+        AsioWorker& worker;
+        ~WatchAgain() { worker.watch(); }
+    };
 
     void ready() {
         try {
@@ -144,5 +160,6 @@ private:
     std::shared_ptr<UnderWay> under_way_ = std::make_shared<UnderWay>();
 };
 
+}  // the namespace of the Asio that it is made with
 }  // namespace v0
 }  // namespace dtrun

@@ -147,8 +147,31 @@ struct WorkerOptions {
     int (*interrupted)(void) = nullptr;  ///< asked after signals; non-zero ends the call, CANCELLED
 };
 
-/// What is asked without a wait: what the function of that operation takes, and nothing else; any but TRANSACT and
-/// WATCH_PREFIX. What it views is read by Worker::submit() only.
+/// That has to hold for Worker::transact() to do anything; see dtrun_condition.
+struct Condition {
+    dtrun_condition_kind kind{};
+    std::string_view key;
+    std::string_view value{};
+    std::uint64_t revision = 0;
+};
+
+/// What Worker::transact() does; see dtrun_action.
+struct Action {
+    dtrun_action_kind kind{};
+    std::string_view key;
+    std::string_view value{};
+};
+
+/// Of a key under a prefix; see dtrun_key_change.
+struct KeyChange {
+    std::uint64_t revision = 0;
+    dtrun_key_change_kind kind{};
+    std::string key;
+    std::string value;
+};
+
+/// What is asked without a wait: what the function of that operation takes, and nothing else. What it views is read by
+/// Worker::submit() only.
 struct Submission {
     dtrun_store_operation operation{};
     std::vector<std::string_view> keys{};
@@ -162,6 +185,8 @@ struct Submission {
     std::uint32_t limit = 0;
     bool is_ephemeral = false;
     Timeout ttl = forever;
+    std::vector<Condition> conditions{};
+    std::vector<Action> actions{};
 };
 
 /// How a request has ended: with the results that its operation has, or with an error.
@@ -171,6 +196,8 @@ struct Answer {
     std::int64_t number = 0;
     std::optional<std::string> value;
     std::vector<std::string> items;
+    bool complete = false;  ///< of WATCH_PREFIX: the changes are all keys there are
+    std::vector<KeyChange> changes;
     explicit operator bool() const noexcept { return !error; }
 };
 
@@ -195,6 +222,17 @@ public:
         const std::unique_ptr<Function> kept = std::move(found->second);
         functions_.erase(found);
         return std::move(*kept);
+    }
+    /// Tells those that wait that nothing comes any more.
+    void end(const Error& error) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        const auto ended = std::exchange(functions_, {});
+        lock.unlock();
+        for (const auto& [key, function] : ended) {
+            Answer answer;
+            answer.error = error;
+            if (*function) (*function)(std::move(answer));
+        }
     }
 
 private:
@@ -221,9 +259,14 @@ public:
 
     /// Ends the membership before the destructor does. Calls of other threads end with CLOSED, and none
     /// may begin meanwhile; those that follow answer INVALID, as they do after a move.
+    /// The functions of requests that are under way are called with CLOSED, if this is the last handle; they throw
+    /// nothing then. The destructor calls none.
     /// \param failure  why this rank has failed; nullptr: all went well
     void finalize(const char* failure = nullptr) noexcept {
         dtrun_finalize(worker_.release(), failure);
+        const auto callbacks = std::move(callbacks_);
+        if (callbacks.use_count() == 1)
+            callbacks->end(Error(DTRUN_CLOSED, "the worker is finalized"));
     }
     /// A second handle on the same membership, which ends before this one; see dtrun_share().
     Returned<Worker> share() {
@@ -408,7 +451,7 @@ public:
 
     // ---- without a thread for each wait ----
 
-    /// Asks, and does not wait: poll() calls `answered` when it has ended, unless the worker is finalized before.
+    /// Asks, and does not wait: poll() calls `answered` when it has ended.
     /// \return for cancel()
     Returned<std::uint64_t> submit(const Submission& request,
                                    std::function<void(Answer)> answered) {
@@ -430,6 +473,12 @@ public:
         asked.limit = request.limit;
         asked.flags = request.is_ephemeral ? DTRUN_EPHEMERAL : 0;
         asked.ttl_ms = request.ttl ? std::max<std::int64_t>(ms(request.ttl), 1) : 0;
+        const auto conditions = conditions_of(request.conditions);
+        const auto actions = actions_of(request.actions);
+        asked.conditions = conditions.data();
+        asked.condition_count = conditions.size();
+        asked.actions = actions.data();
+        asked.action_count = actions.size();
         asked.argument = callbacks_ ? callbacks_->add(std::move(answered)) : nullptr;
         std::uint64_t id = 0;
         const int code = dtrun_submit(handle(), &asked, &id);
@@ -514,27 +563,14 @@ public:
 
     // ---- several keys ----
 
-    struct Condition {
-        dtrun_condition_kind kind{};
-        std::string_view key;
-        std::string_view value{};
-        std::uint64_t revision = 0;
-    };
-    struct Action {
-        dtrun_action_kind kind{};
-        std::string_view key;
-        std::string_view value{};
-    };
+    using Condition = dtrun::Condition;
+    using Action = dtrun::Action;
     /// If all conditions hold all actions are done, at one moment; else none.
     /// \return nothing: it was done; else the index of the first condition that does not hold
     Returned<std::optional<std::size_t>> transact(const std::vector<Condition>& conditions,
                                                   const std::vector<Action>& actions) {
-        std::vector<dtrun_condition> if_all;
-        for (const Condition& one : conditions)
-            if_all.push_back({one.kind, view(one.key), view(one.value), one.revision});
-        std::vector<dtrun_action> then_all;
-        for (const Action& one : actions)
-            then_all.push_back({one.kind, view(one.key), view(one.value)});
+        const auto if_all = conditions_of(conditions);
+        const auto then_all = actions_of(actions);
         int done = 0;
         std::uint64_t failed = 0;
         const int code = dtrun_transact(handle(), if_all.data(), if_all.size(), then_all.data(),
@@ -545,12 +581,7 @@ public:
         });
     }
 
-    struct KeyChange {
-        std::uint64_t revision = 0;
-        dtrun_key_change_kind kind{};
-        std::string key;
-        std::string value;
-    };
+    using KeyChange = dtrun::KeyChange;
     struct KeyChanges {
         std::uint64_t revision = 0;  ///< for the next call
         bool complete = false;       ///< these are all keys there are: forget what you knew
@@ -563,14 +594,7 @@ public:
         const int code =
             dtrun_watch_prefix(handle(), view(prefix), &revision, limit, ms(timeout), &changes);
         return returned(code == DTRUN_TIMED_OUT ? DTRUN_OK : code, [&] {
-            const Block block(changes.items);
-            KeyChanges all{revision, changes.complete != 0, {}};
-            for (std::size_t i = 0; i < changes.count; ++i) {
-                const dtrun_key_change& one = changes.items[i];
-                all.changes.push_back({one.revision, static_cast<dtrun_key_change_kind>(one.kind),
-                                       text(one.key), text(one.value)});
-            }
-            return all;
+            return KeyChanges{revision, changes.complete != 0, take(changes)};
         });
     }
 
@@ -738,6 +762,27 @@ private:
         for (const std::string_view text : texts) all.push_back(view(text));
         return all;
     }
+    static std::vector<dtrun_condition> conditions_of(const std::vector<Condition>& conditions) {
+        std::vector<dtrun_condition> all;
+        for (const Condition& one : conditions)
+            all.push_back({one.kind, view(one.key), view(one.value), one.revision});
+        return all;
+    }
+    static std::vector<dtrun_action> actions_of(const std::vector<Action>& actions) {
+        std::vector<dtrun_action> all;
+        for (const Action& one : actions) all.push_back({one.kind, view(one.key), view(one.value)});
+        return all;
+    }
+    static std::vector<KeyChange> take(const dtrun_key_changes& changes) {
+        const Block block(changes.items);
+        std::vector<KeyChange> all;
+        for (std::size_t i = 0; i < changes.count; ++i) {
+            const dtrun_key_change& one = changes.items[i];
+            all.push_back({one.revision, static_cast<dtrun_key_change_kind>(one.kind),
+                           text(one.key), text(one.value)});
+        }
+        return all;
+    }
     static Answer take(const dtrun_completion& ended) {
         Answer answer;
         if (ended.code != DTRUN_OK) answer.error.emplace(ended.code, dtrun_error_text());
@@ -745,7 +790,8 @@ private:
         answer.number = ended.number;
         answer.value = take_optional(ended.value);
         answer.items = take(ended.items);
-        const Block changes(ended.changes.items);  // of WATCH_PREFIX, which is not for this
+        answer.complete = ended.changes.complete != 0;
+        answer.changes = take(ended.changes);
         return answer;
     }
     static std::string text(dtrun_bytes bytes) {
