@@ -187,6 +187,14 @@ class Ranks(unittest.TestCase):
                 w.put("p/brief", "x", ttl=0.05)
                 revision, is_complete, changes = w.key_changes("p/")
                 assert is_complete and [change.key for change in changes] == [b"p/brief", b"p/mine"]
+                changes = w.watch_prefix("p/", timeout=0.05)
+                assert {next(changes).key, next(changes).key} == {b"p/brief", b"p/mine"}
+                for _ in range(3):  # one may be the end of p/brief
+                    try:
+                        next(changes)
+                    except TimeoutError as error:
+                        assert error.code == dtrun.Code.TIMED_OUT
+                w.put("p/brief", "x", ttl=0.05)
                 changes = w.watch_prefix("p/", timeout=5)
                 assert {next(changes).key, next(changes).key} == {b"p/brief", b"p/mine"}
                 gone = next(changes)
@@ -213,6 +221,9 @@ class Ranks(unittest.TestCase):
                         assert False
                     except TimeoutError as error:
                         assert error.code == dtrun.Code.TIMED_OUT
+                for _ in range(3):
+                    assert not w.prefix("left open/").exists("key")
+                assert not w._users
                 try:
                     w.rejoin()
                     assert False

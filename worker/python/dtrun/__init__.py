@@ -603,13 +603,13 @@ class _Store:
         token = ctypes.c_uint64()
         try:
             _check(_library.dtrun_lock(self._get(), _view(name), _view(value), _ms(timeout), ctypes.byref(token)))
+            lock = Lock(token.value)
+            lock._store, lock._name = self, _bytes(name)
+            return lock
         except BaseException:
             if token.value != 0:  # a signal handler has raised something, and it is ours nevertheless
                 _library.dtrun_unlock(self._get(), _view(name), token, None)
             raise
-        lock = Lock(token.value)
-        lock._store, lock._name = self, _bytes(name)
-        return lock
 
     elect = lock
 
@@ -665,26 +665,42 @@ class _Store:
         long, what has changed meanwhile comes as one change of each key.
 
         :param timeout: for each change
-        :raises TimedOut:
+        :raises TimedOut: and the next call goes on where it was
         """
-        known: Dict[bytes, int] = {}
-        revision = 0
-        while True:
-            revision, is_complete, changes = self.key_changes(prefix, revision, timeout)
-            if is_complete:
-                there = {change.key for change in changes}
-                gone = [KeyChange(revision, key, None, False) for key in known if key not in there]
-                changes = gone + [change for change in changes if known.get(change.key) != change.revision]
-            for change in changes:
-                if change.is_deleted:
-                    known.pop(change.key, None)
-                else:
-                    known[change.key] = change.revision
-                yield change
+        return _PrefixWatch(self, prefix, timeout)
 
     def prefix(self, prefix: Bytes) -> "Prefix":
         """The same store, of which only the keys under a prefix are seen, without it."""
         return Prefix(self, prefix)
+
+
+class _PrefixWatch(Iterator["KeyChange"]):
+    """Of watch_prefix(); a generator would have ended with its first exception."""
+
+    def __init__(self, store: _Store, prefix: Bytes, timeout: Optional[float]) -> None:
+        self._store, self._prefix, self._timeout = store, prefix, timeout
+        self._revision = 0
+        self._known: Dict[bytes, int] = {}
+        self._next: Deque[KeyChange] = collections.deque()
+
+    def __next__(self) -> "KeyChange":
+        while not self._next:
+            self._ask()
+        return self._next.popleft()
+
+    def _ask(self) -> None:
+        revision, is_complete, changes = self._store.key_changes(self._prefix, self._revision, self._timeout)
+        if is_complete:
+            there = {change.key for change in changes}
+            gone = [KeyChange(revision, key, None, False) for key in self._known if key not in there]
+            changes = gone + [change for change in changes if self._known.get(change.key) != change.revision]
+        for change in changes:
+            if change.is_deleted:
+                self._known.pop(change.key, None)
+            else:
+                self._known[change.key] = change.revision
+        self._revision = revision
+        self._next.extend(changes)
 
 
 class Prefix(_Store):
@@ -695,6 +711,8 @@ class Prefix(_Store):
         handle = ctypes.c_void_p()
         _check(_library.dtrun_prefix(parent._get(), _view(prefix), ctypes.byref(handle)))
         self._worker = handle
+        self._finalize = weakref.finalize(self, _library.dtrun_finalize, handle, None)
+        self._finalize.atexit = False  # Worker.close() ends it, too
         self._owner: "Worker" = parent._owner if isinstance(parent, Prefix) else parent  # type: ignore[assignment]
         self._owner._add_user(self)
 
@@ -706,9 +724,9 @@ class Prefix(_Store):
         if self._worker is None:
             return
         self._give_back()
-        handle, self._worker = self._worker, None
+        self._worker = None
         self._owner._drop_user(self)
-        _library.dtrun_finalize(handle, None)
+        self._finalize()
 
     def __enter__(self) -> "Prefix":
         return self
@@ -829,7 +847,7 @@ class Worker(_Store):
 
     def _add_user(self, user: Any) -> None:
         """What is closed before this worker, unless nobody has it any more by then."""
-        self._users.append(weakref.ref(user))
+        self._users.append(weakref.ref(user, self._users.remove))
 
     def _drop_user(self, user: Any) -> None:
         self._users[:] = [reference for reference in self._users if reference() not in (user, None)]

@@ -161,7 +161,7 @@ class Store:
         self._worker = worker
         self._pid = os.getpid()
         self._loop: Optional[asyncio.AbstractEventLoop] = None
-        self._fd = worker.event_fd()
+        self._fd = os.dup(worker.event_fd())  # the loop looks at it until it hears that the worker is closed
         self._pending: Dict[int, _Pending] = {}
         self._listeners: List["asyncio.Future[None]"] = []  # that wait for events
         self._is_polled = False  # the loop looks at the descriptor
@@ -309,6 +309,7 @@ class Store:
             self._keep_items()
         self._worker._drop_user(self)
         if loop is None or loop.is_closed():
+            self._close_descriptor()
             return
         try:
             is_ours = asyncio.get_running_loop() is loop
@@ -472,3 +473,9 @@ class Store:
                 future.set_exception(self._closed)
                 future.exception()  # nobody has to look
         self._poll()
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
