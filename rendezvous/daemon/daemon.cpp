@@ -62,23 +62,26 @@ Result<void> Daemon::restore() {
     db_->notify([this] { asio::post(executor_, [this] { release(); }); });
     const Deadline now = Clock::now();
     for (const SavedJob& record : db_->jobs()) {
-        jobs_[record.id] = std::make_unique<ServedJob>(
-            record, job_options(record.name), static_cast<Outbox&>(*this), *db_, now, kReturnLimit);
-        if (jobs_[record.id]->idle()) {
+        const ServedJob& job =
+            jobs_.add(record.id, std::make_unique<ServedJob>(record, job_options(record.name),
+                                                             static_cast<Outbox&>(*this), *db_, now,
+                                                             kReturnLimit));
+        if (job.idle()) {
             db_->drop_job(record.id);
             jobs_.erase(record.id);
             continue;
         }
         log::info("job {}: goes on in generation {} with {}", escaped(record.name),
-                  jobs_[record.id]->generation(), plural(record.members.size(), "member"));
+                  job.generation(), plural(record.members.size(), "member"));
     }
     for (const DamagedJob& damaged : db_->damaged()) {
         ServedJob::Options options = job_options(damaged.name);
         options.damage = damaged.why;
         log::error("job {}: refused until it is dropped: {}",
                    damaged.name.empty() ? "?" : escaped(damaged.name), damaged.why);
-        jobs_[damaged.id] = std::make_unique<ServedJob>(
-            damaged.id, std::move(options), static_cast<Outbox&>(*this), db_.get(), now);
+        jobs_.add(damaged.id,
+                  std::make_unique<ServedJob>(damaged.id, std::move(options),
+                                              static_cast<Outbox&>(*this), db_.get(), now));
     }
     flush();
     arm_timer();
@@ -115,7 +118,7 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
     const auto served = co_await peer.link.serve(handle, &peer);
     const Error& why = served.error();
     const bool is_wrong = why.code == Errc::invalid_input || why.code == Errc::denied;
-    const ServedJob* const its = find_job(peer.job);
+    const ServedJob* const its = jobs_.find(peer.job);
     const std::string who =
         its != nullptr && !its->name().empty() ? "job " + escaped(its->name()) + ": " : "";
     // Who only asks for a value, or for the daemon's status, comes and goes all the time.
@@ -124,7 +127,7 @@ asio::awaitable<void> Daemon::run_peer(PeerId id) {
     else
         log::debug("{}connection from {}: {}", who, peer.remote, why.message);
     if (is_wrong) co_await refuse(peer.link, why.message);
-    if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered && !stopping_)
+    if (ServedJob* job = jobs_.find(peer.job); job != nullptr && peer.entered && !stopping_)
         job->closed(id, Clock::now());
     peer.link.close();
     co_await writer.join();
@@ -148,7 +151,7 @@ Result<void> Daemon::on_frame(PeerId id, Peer& peer, const FrameView& frame) {
     changed(peer.job);
     if (!peer.entered) return first_frame(id, peer, frame);
     if (frame.type == FrameType::signal) return on_signal(peer, frame.payload);
-    ServedJob* job = find_job(peer.job);
+    ServedJob* job = jobs_.find(peer.job);
     if (job == nullptr) return fail(Errc::denied, "the job is over");
     if (frame.type == FrameType::request) ++requests_;
     const Result<void> done = job->frame(id, frame, Clock::now());
@@ -179,11 +182,6 @@ Result<void> Daemon::on_signal(Peer& peer, std::string_view payload) {
     return {};
 }
 
-ServedJob* Daemon::find_job(const JobId& id) {
-    const auto found = jobs_.find(id);
-    return found != jobs_.end() ? found->second.get() : nullptr;
-}
-
 ServedJob::Options Daemon::job_options(const std::string& name) {
     ServedJob::Options options;
     options.name = name;
@@ -210,29 +208,28 @@ std::string Daemon::refusal(Op op, std::size_t bytes) {
 /// Frees the name of a job that is over or dropped. Clients of its store are disconnected; when they connect
 /// again they get the store of the next job of that name.
 void Daemon::retire(const JobId& id) {
-    const auto job = jobs_.find(id);
-    if (job == jobs_.end() || !job->second->is_over()) return;
+    ServedJob* const job = jobs_.find(id);
+    if (job == nullptr || !job->is_over()) return;
     for (const JobId& other : touched_)  // whose changes are submitted with it
-        if (ServedJob* touched = find_job(other)) touched->save();
-    job->second->retire();
+        if (ServedJob* touched = jobs_.find(other)) touched->save();
+    job->retire();
     if (db_) db_->drop_job(id);  // with what tells of it, which flush() releases
     flush();
     for (const auto& [number, peer] : peers_) {
         if (peer->job != id || !peer->entered) continue;
-        job->second->closed(number, Clock::now());
+        job->closed(number, Clock::now());
         peer->entered = false;
         peer->is_leaving = true;
         tasks_.spawn(let_go(peer));
     }
-    jobs_.erase(job);
+    jobs_.erase(id);
 }
 
 ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
-    auto& job = jobs_[id];
-    if (!job)
-        job = std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
-                                          db_.get(), Clock::now());
-    return *job;
+    if (ServedJob* const job = jobs_.find(id)) return *job;
+    return jobs_.add(id,
+                     std::make_unique<ServedJob>(id, job_options(name), static_cast<Outbox&>(*this),
+                                                 db_.get(), Clock::now()));
 }
 
 /// To be called after every event of a job: settle() runs once for all events that have arrived by
@@ -249,15 +246,15 @@ void Daemon::changed(const JobId& id) {
 void Daemon::settle() {
     settle_soon_ = false;
     for (const JobId& id : std::exchange(touched_, {})) {
-        const auto job = jobs_.find(id);
-        if (job == jobs_.end()) continue;
-        job->second->save();
-        if (!job->second->idle()) continue;
+        ServedJob* const job = jobs_.find(id);
+        if (job == nullptr) continue;
+        job->save();
+        jobs_.recount(id);
+        if (!job->idle()) continue;
         if (db_) db_->drop_job(id);
-        jobs_.erase(job);
+        jobs_.erase(id);
     }
-    store_bytes_ = 0;
-    for (const auto& [id, job] : jobs_) store_bytes_ += job->bytes();
+    store_bytes_ = jobs_.bytes();
     give_memory_back();
     flush();
     arm_timer();
@@ -329,19 +326,16 @@ void Daemon::share_with_peer(PeerId id, FrameType type, std::string_view payload
 void Daemon::to_root(FrameType, std::string_view) {}  // the daemon is the root
 
 void Daemon::arm_timer() {
-    Deadline next = Deadline::max();
-    for (const auto& [id, job] : jobs_) next = std::min(next, job->next_deadline());
+    const Deadline next = jobs_.next_deadline();
     if (next == Deadline::max() || timer_.expiry() == next) return;
     timer_.expires_at(next);
     timer_.async_wait([this](boost::system::error_code error) {
         if (error) return;
         timer_.expires_at(Deadline::max());  // nothing is armed: no job asks for this time
         const Deadline now = Clock::now();
-        std::vector<JobId> due;
-        for (const auto& [id, job] : jobs_)
-            if (job->next_deadline() <= now) due.push_back(id);
-        for (const JobId& id : due) {
-            jobs_.at(id)->tick(now, detector_.awake_since());
+        for (const JobId& id : jobs_.due(now)) {
+            jobs_.find(id)->tick(now, detector_.awake_since());
+            jobs_.recount(id);
             changed(id);
         }
         arm_timer();
@@ -364,7 +358,7 @@ void Daemon::beat() {
         Peer& peer = *peers_.at(id);
         const std::string why = describe_silence(silence);
         log::info("connection from {}: {}", peer.remote, why);
-        if (ServedJob* job = find_job(peer.job); job != nullptr && peer.entered)
+        if (ServedJob* job = jobs_.find(peer.job); job != nullptr && peer.entered)
             job->silent(id, why, Clock::now());
         peer.link.close();
         changed(peer.job);
@@ -388,9 +382,10 @@ std::string Daemon::status(const std::string& job_name) const {
     status["unsent_bytes"] = unsent;
     boost::json::array jobs;
     const Deadline now = Clock::now();
-    for (const auto& [id, job] : jobs_)
-        if (!job->name().empty() && (job_name.empty() || job->name() == job_name))
-            jobs.push_back(job->describe(now));
+    jobs_.for_each([&](const ServedJob& job) {
+        if (!job.name().empty() && (job_name.empty() || job.name() == job_name))
+            jobs.push_back(job.describe(now));
+    });
     status["jobs"] = std::move(jobs);
     return boost::json::serialize(status);
 }
@@ -418,14 +413,13 @@ asio::awaitable<void> Daemon::idle() {
 
 asio::awaitable<bool> Daemon::stop(std::string why) {
     server_->stop();
-    if (!db_)
-        for (const auto& [id, job] : jobs_) job->end(why);
+    if (!db_) jobs_.for_each([&](ServedJob& job) { job.end(why); });
     const Refuse kept{"dtrun serve was stopped; its jobs are kept", true};
     const Bytes goodbye = encode(kept);
     TaskGroup flushes(executor_);
     for (const auto& [id, peer] : peers_)
         if (db_) to_peer(id, FrameType::refuse, payload_of(goodbye));
-    for (const auto& [id, job] : jobs_) job->save();
+    jobs_.for_each([](ServedJob& job) { job.save(); });
     flush();
     for (const auto& [id, peer] : peers_) flushes.spawn(flush_peer(peer));
     {

@@ -2,7 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
-#include "rendezvous/daemon/served_job.h"
+#include "rendezvous/daemon/job_table.h"
 #include "rendezvous/daemon/state_db.h"
 #include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/link.h"
@@ -105,7 +105,6 @@ private:
     Result<void> on_frame(PeerId id, Peer& peer, const FrameView& frame);
     Result<void> first_frame(PeerId id, Peer& peer, const FrameView& frame);
     Result<void> on_signal(Peer& peer, std::string_view payload);
-    ServedJob* find_job(const JobId& id);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
     std::string refusal(Op op, std::size_t bytes);
@@ -124,7 +123,7 @@ private:
     DaemonOptions options_;
     std::unique_ptr<StateDb> db_;
     std::unique_ptr<Server> server_;
-    std::map<JobId, std::unique_ptr<ServedJob>> jobs_;
+    JobTable jobs_;
     std::map<PeerId, std::shared_ptr<Peer>> peers_;  ///< shared with flush_peer()
     PeerId last_peer_ = 0;
     std::set<PeerId> holding_;  ///< peers with held frames
