@@ -52,7 +52,9 @@ void Hub::cancel(PeerId peer, const RequestHeader& header, PackReader& in) {
     const std::uint64_t id = in.uint();
     const std::uint64_t owner = in.uint();
     const bool waited = store_->cancel({header.client, id});
-    if (!waited && in.ok() && owner != 0) store_->take_back(owner, {header.client, id});
+    const auto found = owners_.find(owner);
+    const bool is_here = in.ok() && found != owners_.end() && found->second.peer == peer;
+    if (!waited && is_here) store_->take_back(owner, {header.client, id});
     answer(peer, header, reply(Status::ok));
 }
 

@@ -1,6 +1,7 @@
 #include "rendezvous/exchange/relay.h"
 
 #include "rendezvous/wire/request.h"
+#include "rendezvous/wire/store_request.h"
 
 #include <algorithm>
 
@@ -9,6 +10,16 @@ namespace {
 
 /// At how many fences a rank may be at once: as many threads wait.
 constexpr std::size_t kOpenOfRankMax = 4'096;
+
+/// Whether the root must hear of this although its client has gone: its owner lives, and would keep what nobody knows
+/// of.
+bool takes_back(const RequestView& request) {
+    if (request.header.op != Op::cancel) return false;
+    PackReader in(request.arguments);
+    (void)in.array(), (void)in.uint();
+    const auto cancel = StoreRequest::decode(Op::cancel, in);
+    return cancel && cancel->owner != 0;
+}
 
 }  // namespace
 
@@ -51,7 +62,8 @@ void Relay::renumber(PeerId id, Rank rank) {
 void Relay::forget_requests(std::uint64_t client) {
     const auto begin = unanswered_.lower_bound({client, 0});
     const auto end = unanswered_.upper_bound({client, UINT64_MAX});
-    unanswered_.erase(begin, end);
+    for (auto request = begin; request != end;)
+        request = request->second.takes_back ? std::next(request) : unanswered_.erase(request);
     owners_.erase(client);
 }
 
@@ -111,7 +123,8 @@ Result<void> Relay::on_request(PeerId id, Peer& peer, std::string_view payload) 
     if (header.op == Op::own)
         owners_[header.client] = payload;
     else if (resendable_)
-        unanswered_[{header.client, header.id}] = {++requests_, Bytes(payload)};
+        unanswered_[{header.client, header.id}] = {++requests_, Bytes(payload),
+                                                   takes_back(*request)};
     outbox_.to_root(FrameType::request, payload);
     return {};
 }
@@ -360,9 +373,15 @@ std::map<Rank, Relay::Step> Relay::steps() const {
 void Relay::resend() {
     resendable_ = true;
     for (const auto& [client, payload] : owners_) outbox_.to_root(FrameType::request, payload);
-    std::map<std::uint64_t, const Bytes*> in_order;
-    for (const auto& [key, request] : unanswered_) in_order[request.number] = &request.payload;
-    for (const auto& [number, payload] : in_order) outbox_.to_root(FrameType::request, *payload);
+    std::map<std::uint64_t, std::pair<std::uint64_t, const Bytes*>> in_order;
+    for (const auto& [key, request] : unanswered_)
+        in_order[request.number] = {key.first, &request.payload};
+    for (const auto& [number, request] : in_order) {
+        const auto& [client, payload] = request;
+        outbox_.to_root(FrameType::request, *payload);
+        if (!client_peers_.contains(client))
+            outbox_.to_root(FrameType::gone, payload_of(encode(Gone{client})));
+    }
     for (const auto& [key, fence] : unanswered_fences_)
         outbox_.to_root(FrameType::fence, payload_of(encode(fence)));
     for (const auto& [key, unfence] : unfences_)

@@ -91,6 +91,8 @@ private:
     struct Unanswered {
         std::uint64_t number = 0;  ///< in order of arrival
         Bytes payload;
+        /// It gives back what its client was given and has not heard of, who has gone since.
+        bool takes_back = false;
     };
     std::map<RequestKey, Unanswered> unanswered_;
     std::uint64_t requests_ = 0;  ///< how many have arrived

@@ -270,6 +270,18 @@ TEST_CASE("a lock of which nobody has heard is taken back with its request", "[e
     CHECK(job.hub->store().size() == 0);
 }
 
+TEST_CASE("nobody takes back what is another connection's", "[exchange]") {
+    Served job;
+    job.come(1), job.come(2);
+    job.own(1, kAnna);
+    job.lock(1, kAnna);
+    job.ask(2, {kAnna + kLane, 2, 1}, {.op = Op::cancel, .number = 1, .owner = kAnna});
+    CHECK(job.hub->store().size() == 1);
+    job.own(2, kAnna, 2);
+    job.ask(2, {kAnna + kLane, 3, 2}, {.op = Op::cancel, .number = 1, .owner = kAnna});
+    CHECK(job.hub->store().size() == 0);
+}
+
 TEST_CASE("a cancel of an older library has no owner", "[exchange]") {
     Served job;
     job.come(1);
@@ -322,31 +334,71 @@ TEST_CASE("an owner has ten seconds to find a hub that was started again", "[exc
     CHECK(job.heard() == Lines{"1: 5.1 item", "1: 5.2 true"});
 }
 
-TEST_CASE("a relay says again who owns things when the root is found again, before all else",
-          "[exchange]") {
-    struct Root final : Outbox {
-        void to_peer(PeerId, FrameType, std::string_view) override {}
-        void to_root(FrameType type, std::string_view payload) override {
-            if (type == FrameType::request) ops.push_back(decode_request(payload)->header.op);
-        }
-        std::vector<Op> ops;
-    } root;
-    Relay relay(root);
-    relay.resend();
-    relay.add_peer(1, PeerKind::rank, Rank{0});
-    const auto say = [&](RequestHeader header, const StoreRequest& request) {
+namespace {
+
+/// A relay with a rank behind it, and what it says to the root.
+struct Relayed final : Outbox {
+    Relayed() {
+        relay.resend();
+        relay.add_peer(1, PeerKind::rank, Rank{0});
+    }
+    void to_peer(PeerId, FrameType, std::string_view) override {}
+    void to_root(FrameType type, std::string_view payload) override {
+        if (type == FrameType::request) said.push_back(show(decode_request(payload)->header));
+        if (type == FrameType::gone)
+            said.push_back(fmt::format("{} gone", decode<Gone>(payload)->client));
+    }
+    static std::string show(const RequestHeader& header) {
+        return fmt::format("{}.{} op {}", header.client, header.id, static_cast<int>(header.op));
+    }
+    void ask(RequestHeader header, const StoreRequest& request) {
         const Bytes frame = encode_request(header, request, 0);
         REQUIRE(relay.from_peer(1, {FrameType::request, payload_of(frame)}, Deadline{}));
-    };
-    say({5, 1}, {.op = Op::get, .keys = {"k"}, .timeout_ms = kForeverMs});
-    say({kAnna, 1}, {.op = Op::own});
-    root.ops.clear();
-    relay.resend();
-    CHECK(root.ops == std::vector{Op::own, Op::get});
-    relay.remove_peer(1);
-    root.ops.clear();
-    relay.resend();
-    CHECK(root.ops.empty());
+    }
+    void gone(std::uint64_t client) {
+        const Bytes frame = encode(Gone{client});
+        REQUIRE(relay.from_peer(1, {FrameType::gone, payload_of(frame)}, Deadline{}));
+    }
+    void answered(std::uint64_t client, std::uint64_t id) {
+        const Bytes frame = encode_reply({client, id, Status::ok}, {});
+        REQUIRE(relay.from_root({FrameType::reply, payload_of(frame)}));
+    }
+    /// What is said when the root is found again.
+    std::vector<std::string> again() {
+        said.clear();
+        relay.resend();
+        return said;
+    }
+
+    std::vector<std::string> said;
+    Relay relay{*this};
+};
+
+}  // namespace
+
+TEST_CASE("a relay says again who owns things when the root is found again, before all else",
+          "[exchange]") {
+    Relayed rank;
+    rank.ask({5, 1}, {.op = Op::get, .keys = {"k"}, .timeout_ms = kForeverMs});
+    rank.ask({kAnna, 1}, {.op = Op::own});
+    CHECK(rank.again() == Lines{"11.1 op 29", "5.1 op 2"});
+    rank.relay.remove_peer(1);
+    CHECK(rank.again().empty());
+}
+
+TEST_CASE("a relay sees to it that what nobody has heard of is taken back, with who asked gone",
+          "[exchange]") {
+    Relayed rank;
+    const std::uint64_t lane = kAnna + kLane;
+    rank.ask({kAnna, 1}, {.op = Op::own});
+    rank.answered(kAnna, 1);
+    rank.ask({lane, 1}, {.op = Op::lock, .keys = {"l"}, .values = {""}, .owner = kAnna});
+    rank.ask({lane, 2, 1}, {.op = Op::cancel, .number = 1});
+    rank.ask({lane, 3, 2}, {.op = Op::cancel, .number = 1, .owner = kAnna});
+    rank.gone(lane);
+    CHECK(rank.again() == Lines{"11.1 op 29", "111.3 op 17", "111 gone"});
+    rank.answered(lane, 3);
+    CHECK(rank.again() == Lines{"11.1 op 29"});
 }
 
 }  // namespace dtrun
