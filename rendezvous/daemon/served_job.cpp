@@ -54,11 +54,16 @@ JobPolicy policy_of(const Enter& enter) {
     return policy;
 }
 
-/// Microseconds since 1970 exceed every revision given before, as a store changes less often: also those
-/// of an earlier job of this name, whose clients may go on with this one.
-std::uint64_t first_revision() {
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(since_1970()).count());
+/// Larger than every revision given before: also those of an earlier job of this name, whose clients may go on with
+/// this one. The disk knows; without one, or with one that was restored from a backup, microseconds since 1970 do, as
+/// a store changes less often, if nobody has set the clock back.
+std::uint64_t first_revision(StateDb* db) {
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(since_1970());
+    const auto by_clock = static_cast<std::uint64_t>(now.count());
+    if (db == nullptr) return by_clock;
+    const std::uint64_t first = std::max(by_clock, db->reserved());
+    db->reserve(first);
+    return first;
 }
 
 }  // namespace
@@ -74,8 +79,9 @@ ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Dea
 
 HubOptions ServedJob::hub_options() {
     const auto dropped = [this] { return drop(); };
-    return {true,   {}, first_revision(), options_.return_limit, options_.status, options_.refusal,
-            dropped};
+    return {
+        true,   {}, first_revision(db_), options_.return_limit, options_.status, options_.refusal,
+        dropped};
 }
 
 // ---- Members come and go --------------------------------------------------------------------------

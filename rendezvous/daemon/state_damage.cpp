@@ -173,6 +173,7 @@ constexpr const char* kCopyOnce[] = {
     "DELETE FROM whole.commits",
     "INSERT INTO whole.commits SELECT * FROM main.commits",
     "INSERT INTO whole.damaged SELECT * FROM main.damaged",
+    "INSERT OR REPLACE INTO whole.reserved SELECT * FROM main.reserved",
 };
 
 /// Copies to the attached database "whole".

@@ -22,6 +22,8 @@ constexpr std::size_t kReserveBytes = 2u << 20;
 constexpr std::size_t kUnwrittenBytesMax = 64u << 20;
 /// A commit takes milliseconds; one that takes longer than this is told to who runs the daemon.
 constexpr std::chrono::seconds kSlowWrite{1};
+/// So that not every change records its revision.
+constexpr std::uint64_t kReservedRevisions = 1u << 20;
 /// How long the end of a daemon may wait for its disk.
 constexpr std::chrono::seconds kLastWrites{5};
 
@@ -65,30 +67,39 @@ public:
 
     void value_set(std::string_view key, std::string_view value, const ValueFacts& facts) override {
         db_.run(
-            "INSERT OR REPLACE INTO value(job,key,value,revision,owner,expires,sum)"
-            " VALUES(?1,?2,?3,?4,?5,?6,sum_of(?1,?2,?3,?4,?5,?6))",
-            job_, key, value, facts.revision, facts.owner, unix_ms(facts.expires));
+            "INSERT OR REPLACE INTO value(job,key,value,revision,owner,expires,client,request,sum)"
+            " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,sum_of(?1,?2,?3,?4,?5,?6,?7,?8))",
+            job_, key, value, facts.revision, facts.owner, unix_ms(facts.expires),
+            facts.given.first, facts.given.second);
+        db_.reserve(facts.revision);
     }
     void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                      std::uint64_t revision) override {
         db_.run(
-            "INSERT OR REPLACE INTO item(job,key,item,value,revision,owner,sum)"
-            " VALUES(?1,?2,?3,?4,?5,0,sum_of(?1,?2,?3,?4,?5,0))",
+            "INSERT OR REPLACE INTO item(job,key,item,value,revision,owner,client,request,sum)"
+            " VALUES(?1,?2,?3,?4,?5,0,0,0,sum_of(?1,?2,?3,?4,?5,0,0,0))",
             job_, key, item, value, revision);
+        db_.reserve(revision);
     }
-    void item_claimed(std::string_view key, std::uint64_t item, std::uint64_t owner,
-                      std::uint64_t) override {
+    void item_claimed(std::string_view key, std::uint64_t item, const ItemClaim& claim,
+                      std::uint64_t revision) override {
         db_.run(
-            "UPDATE item SET owner=?1,sum=sum_of(job,key,item,value,revision,?1)"
-            " WHERE job=?2 AND key=?3 AND item=?4",
-            owner, job_, key, item);
+            "UPDATE item SET owner=?1,client=?2,request=?3,"
+            "sum=sum_of(job,key,item,value,revision,?1,?2,?3) WHERE job=?4 AND key=?5 AND item=?6",
+            claim.owner, claim.given.first, claim.given.second, job_, key, item);
+        db_.reserve(revision);
     }
-    void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
+    void item_popped(std::string_view key, std::uint64_t item, std::uint64_t revision) override {
         db_.run("DELETE FROM item WHERE job=? AND key=? AND item=?", job_, key, item);
+        db_.reserve(revision);
     }
-    void erased(std::string_view key) override {
+    void value_erased(std::string_view key, std::uint64_t revision) override {
         db_.run("DELETE FROM value WHERE job=? AND key=?", job_, key);
+        db_.reserve(revision);
+    }
+    void queue_erased(std::string_view key, std::uint64_t revision) override {
         db_.run("DELETE FROM item WHERE job=? AND key=?", job_, key);
+        db_.reserve(revision);
     }
     void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
         db_.run("INSERT OR REPLACE INTO answer VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", job_,
@@ -135,7 +146,10 @@ public:
         db_.run("DELETE FROM group_fence WHERE job=? AND name=? AND fence=? AND round=?", job_,
                 std::string_view(group), std::string_view(name), round);
     }
-    void began(std::uint64_t) override { db_.forget_generation(job_); }
+    void began(std::uint64_t, std::uint64_t revision) override {
+        db_.forget_generation(job_);
+        db_.reserve(revision);
+    }
 
 private:
     StateDb& db_;
@@ -145,7 +159,10 @@ private:
 Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
     auto writer = StateWriter::open(directory);
     if (!writer) return std::unexpected(writer.error());
-    return std::unique_ptr<StateDb>(new StateDb(std::move(*writer), directory));
+    std::unique_ptr<StateDb> db(new StateDb(std::move(*writer), directory));
+    db->writer_->query("SELECT revision FROM reserved",
+                       [&](sqlite3_stmt* row) { db->reserved_ = number(row, 0); });
+    return db;
 }
 
 StateDb::~StateDb() {
@@ -165,6 +182,12 @@ void StateDb::run(const char* sql, const Values&... values) {
     batch_.statements.push_back({sql, {StateWriter::Value(to_value(values))...}});
     batch_.bytes += bytes;
     writer_->will_write(bytes);
+}
+
+void StateDb::reserve(std::uint64_t revision) {
+    if (revision <= reserved_) return;
+    reserved_ = revision + kReservedRevisions;
+    run("INSERT OR REPLACE INTO reserved VALUES(0,?)", reserved_);
 }
 
 std::uint64_t StateDb::submit() {
@@ -304,20 +327,23 @@ std::vector<DamagedJob> StateDb::damaged() {
 void StateDb::restore(const JobId& id, Hub& hub, Deadline now) {
     const std::string job = to_value(id);
     writer_->query(
-        "SELECT key,value,revision,owner,expires FROM value WHERE job=?",
+        "SELECT key,value,revision,owner,expires,client,request FROM value WHERE job=?",
         [&](sqlite3_stmt* row) {
-            const ValueFacts facts{number(row, 2), number(row, 3), deadline(number(row, 4))};
+            const ValueFacts facts{number(row, 2),
+                                   number(row, 3),
+                                   deadline(number(row, 4)),
+                                   {number(row, 5), number(row, 6)}};
             hub.restore_store().restore_value(text(row, 0), text(row, 1), facts);
         },
         job);
     writer_->query(
-        "SELECT key,item,value,revision,owner FROM item WHERE job=? ORDER BY key,item",
+        "SELECT key,item,value,owner,client,request FROM item WHERE job=? ORDER BY key,item",
         [&](sqlite3_stmt* row) {
-            hub.restore_store().restore_item(text(row, 0), number(row, 1), text(row, 2),
-                                             number(row, 4), number(row, 3));
+            const ItemClaim claim{number(row, 3), {number(row, 4), number(row, 5)}};
+            hub.restore_store().restore_item(text(row, 0), number(row, 1), text(row, 2), claim);
         },
         job);
-    hub.restore_owners(now);
+    hub.end_restore(now);
     writer_->query(
         "SELECT client,id,reply FROM answer WHERE job=? ORDER BY rowid",
         [&](sqlite3_stmt* row) {

@@ -59,6 +59,10 @@ public:
     void drop_job(const JobId& job);
     /// The journal for a job's hub.
     std::unique_ptr<HubJournal> journal(const JobId& job);
+    /// No job that is here, or has been, was given a larger revision.
+    std::uint64_t reserved() const { return reserved_; }
+    /// Records that this revision may have been given.
+    void reserve(std::uint64_t revision);
 
     /// Hands the recorded changes to the thread, as a batch. \return the batch's number, from 1
     std::uint64_t submit();
@@ -97,6 +101,7 @@ private:
     std::string directory_;
     StateWriter::Batch batch_;
     std::uint64_t submitted_ = 0;
+    std::uint64_t reserved_ = 0;
     std::map<JobId, SavedJob> recorded_;  ///< what was last recorded, to find changes
     std::optional<Deadline> told_slow_;   ///< since when it is
     bool told_full_ = false;

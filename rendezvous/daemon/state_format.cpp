@@ -74,6 +74,17 @@ ALTER TABLE value ADD COLUMN expires INT NOT NULL DEFAULT 0;
 ALTER TABLE item ADD COLUMN owner INT NOT NULL DEFAULT 0;
 UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires);
 UPDATE item SET sum=sum_of(job,key,item,value,revision,owner);
+)",
+    R"(
+ALTER TABLE value ADD COLUMN client INT NOT NULL DEFAULT 0;
+ALTER TABLE value ADD COLUMN request INT NOT NULL DEFAULT 0;
+ALTER TABLE item ADD COLUMN client INT NOT NULL DEFAULT 0;
+ALTER TABLE item ADD COLUMN request INT NOT NULL DEFAULT 0;
+UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires,client,request);
+UPDATE item SET sum=sum_of(job,key,item,value,revision,owner,client,request);
+CREATE TABLE reserved(id INTEGER PRIMARY KEY, revision INT);
+INSERT INTO reserved SELECT 0, max((SELECT coalesce(max(revision),0) FROM value),
+                                   (SELECT coalesce(max(revision),0) FROM item));
 )"};
 constexpr std::size_t kVersionWithSums = 7;
 
@@ -81,8 +92,8 @@ constexpr StateTable kTables[] = {
     {"job", "id", "id,name,policy,record"},
     {"host", "job", "job,host,record"},
     {"member", "job", "job,member,record"},
-    {"value", "job", "job,key,value,revision,owner,expires"},
-    {"item", "job", "job,key,item,value,revision,owner"},
+    {"value", "job", "job,key,value,revision,owner,expires,client,request"},
+    {"item", "job", "job,key,item,value,revision,owner,client,request"},
     {"answer", "job", "job,client,id,reply"},
     {"fence", "job", "job,name,frame"},
     {"failure", "job", "job,name,round,frame"},

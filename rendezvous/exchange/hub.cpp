@@ -342,7 +342,7 @@ void Hub::begin(std::uint64_t generation, std::uint32_t ranks) {
     if (this->generation() != 0) fail_fences("a new generation began");
     store_->answer_all(stale_reply(generation));
     restore_generation(generation, ranks);
-    if (journal_ != nullptr) journal_->began(generation);
+    if (journal_ != nullptr) journal_->began(generation, store_->revision());
 }
 
 void Hub::restore_generation(std::uint64_t generation, std::uint32_t ranks) {

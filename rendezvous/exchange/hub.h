@@ -39,7 +39,7 @@ public:
     virtual void group_ended(const GroupFences::Key& key, const GroupFences::End& end) = 0;
     virtual void group_forgotten(const GroupFences::Key& key) = 0;
     /// A generation has begun; keys, answers and fences of the one before are gone.
-    virtual void began(std::uint64_t generation) = 0;
+    virtual void began(std::uint64_t generation, std::uint64_t revision) = 0;
 };
 
 struct HubOptions {
@@ -107,8 +107,8 @@ public:
     void restore_generation(std::uint64_t generation, std::uint32_t ranks);
     Store& restore_store() { return *store_; }
     void restore_answer(std::uint64_t client, std::uint64_t id, Bytes reply, Deadline now);
-    /// Those who own something have a while to come back.
-    void restore_owners(Deadline now);
+    /// All of the store is there. Those who own something have a while to come back.
+    void end_restore(Deadline now);
     void restore_fence(Fenced fenced);
     void restore_group(const GroupFences::Key& key, GroupFences::End end);
 

@@ -85,7 +85,8 @@ void Hub::expire_owners(Deadline now, Deadline awake_since) {
     }
 }
 
-void Hub::restore_owners(Deadline now) {
+void Hub::end_restore(Deadline now) {
+    store_->end_restore();
     for (const std::uint64_t owner : store_->owners())
         set_owner_away(owner, now,
                        std::max<std::chrono::milliseconds>(options_.owner_limit, kRestartLimit));

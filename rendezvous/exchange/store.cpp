@@ -53,7 +53,7 @@ StoreReply Store::set_with(const StoreRequest& request, const ValueFacts& facts)
     const std::string_view key = request.keys.front();
     const std::string_view value = request.values.front();
     const Entry* entry = find(key);
-    if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
+    if (auto refusal = unwritable(entry)) return *refusal;
     const std::size_t before = entry != nullptr ? entry->value.size() + key.size() : 0;
     if (value.size() + key.size() > before && !has_room(value.size() + key.size() - before))
         return full();
@@ -64,7 +64,7 @@ StoreReply Store::set_with(const StoreRequest& request, const ValueFacts& facts)
 StoreReply Store::add(const StoreRequest& request) {
     const std::string_view key = request.keys.front();
     const Entry* entry = find(key);
-    if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
+    if (auto refusal = unwritable(entry)) return *refusal;
     std::int64_t sum = 0;
     if (entry != nullptr) {
         const auto number = to_int(entry->value, std::numeric_limits<long long>::min(),
@@ -104,7 +104,7 @@ StoreReply Store::append(const StoreRequest& request) {
     const std::string_view key = request.keys.front();
     const std::string_view bytes = request.values.front();
     const Entry* entry = find(key);
-    if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
+    if (auto refusal = unwritable(entry)) return *refusal;
     const std::size_t size = (entry != nullptr ? entry->value.size() : 0) + bytes.size();
     if (size > kValueBytesMax) return refused("the value would be too large");
     if (!has_room(bytes.size() + (entry != nullptr ? 0 : key.size() + kEntryBytes))) return full();
@@ -137,8 +137,7 @@ StoreReply Store::erase_prefix(const StoreRequest& request) {
 StoreReply Store::multi_set(const StoreRequest& request) {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
-        const Entry* entry = find(request.keys[i]);
-        if (entry != nullptr && entry->is_queue()) return reply(Status::wrong_type);
+        if (auto refusal = unwritable(find(request.keys[i]))) return *refusal;
         bytes += request.keys[i].size() + request.values[i].size() + kEntryBytes;
     }
     if (!has_room(bytes)) return full();
@@ -172,9 +171,17 @@ StoreReply Store::count(const StoreRequest&) {
     return ok_number(entries_.size());
 }
 
+/// Why no value can be written where this is; nothing: one can.
+std::optional<StoreReply> Store::unwritable(const Entry* entry) {
+    if (entry == nullptr) return std::nullopt;
+    if (entry->is_queue()) return reply(Status::wrong_type);
+    // Its revision is the holder's token.
+    if (entry->facts.is_lock()) return refused("the key is a lock that somebody holds");
+    return std::nullopt;
+}
+
 /// \param facts  whose it is and how long it lives; its revision is a new one
-/// \param token  the request by which its owner was given it
-void Store::put_value(std::string_view key, std::string value, ValueFacts facts, Token token) {
+void Store::put_value(std::string_view key, std::string value, ValueFacts facts) {
     const auto found = entries_.find(key);
     const bool exists = found != entries_.end();
     const auto entry = exists ? found : entries_.emplace(key, Entry{}).first;
@@ -183,7 +190,7 @@ void Store::put_value(std::string_view key, std::string value, ValueFacts facts,
     bytes_ -= entry->second.value.size();
     disown(key, entry->second.facts);
     facts.revision = ++revision_;
-    own(key, facts, token);
+    own(key, facts);
     entry->second.value = std::move(value);
     entry->second.facts = facts;
     if (journal_ != nullptr) journal_->value_set(key, entry->second.value, facts);
@@ -205,12 +212,14 @@ Store::Entries::iterator Store::erase_entry(Entries::iterator entry) {
         for (const Item& item : queue->items) bytes_ -= item.value.size() + kItemBytes;
         for (const auto& [number, item] : queue->claimed) {
             bytes_ -= item.value.size() + kItemBytes;
-            disown_item(item.owner, key, number);
+            disown_item(item.claim.owner, key, number);
         }
     }
+    const bool is_queue = entry->second.is_queue();
     const auto next = entries_.erase(entry);
     ++revision_;
-    if (journal_ != nullptr) journal_->erased(key);
+    if (journal_ != nullptr && is_queue) journal_->queue_erased(key, revision_);
+    if (journal_ != nullptr && !is_queue) journal_->value_erased(key, revision_);
     note(key, StoreHistory::Kind::erased);
     return next;
 }
@@ -224,8 +233,13 @@ void Store::note(std::string_view key, StoreHistory::Kind kind, std::string_view
 void Store::restore_value(std::string key, std::string value, const ValueFacts& facts) {
     bytes_ += key.size() + value.size() + kEntryBytes;
     revision_ = std::max(revision_, facts.revision);
-    own(key, facts, {});
+    own(key, facts);
     entries_[std::move(key)] = Entry{std::move(value), facts, nullptr};
+}
+
+void Store::end_restore() {
+    for (auto& [key, entry] : entries_)
+        if (entry.is_queue()) entry.facts.revision = revision_;
 }
 
 }  // namespace dtrun

@@ -25,6 +25,15 @@ struct ValueFacts {
     std::uint64_t revision = 0;
     std::uint64_t owner = 0;             ///< 0: nobody's
     Deadline expires = Deadline::max();  ///< when it is erased
+    WaitLines::Token given{};            ///< of a lock: the request that was given it
+
+    bool is_lock() const { return given != WaitLines::Token{}; }
+};
+
+/// Whose an item is.
+struct ItemClaim {
+    std::uint64_t owner = 0;   ///< 0: nobody's
+    WaitLines::Token given{};  ///< the request that was given it
 };
 
 /// Records every change of a store, in order, each before a reply that depends on it.
@@ -35,12 +44,13 @@ public:
                            const ValueFacts& facts) = 0;
     virtual void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                              std::uint64_t revision) = 0;
-    /// \param owner  0: it was given back
-    virtual void item_claimed(std::string_view key, std::uint64_t item, std::uint64_t owner,
+    /// \param claim  nobody's: it was given back
+    virtual void item_claimed(std::string_view key, std::uint64_t item, const ItemClaim& claim,
                               std::uint64_t revision) = 0;
     /// It is gone: popped, or acknowledged.
     virtual void item_popped(std::string_view key, std::uint64_t item, std::uint64_t revision) = 0;
-    virtual void erased(std::string_view key) = 0;
+    virtual void value_erased(std::string_view key, std::uint64_t revision) = 0;
+    virtual void queue_erased(std::string_view key, std::uint64_t revision) = 0;
 };
 
 struct StoreReply {
@@ -101,11 +111,12 @@ public:
 
     // Restore a journal's records.
     void restore_value(std::string key, std::string value, const ValueFacts& facts);
-    /// \param owner  who has claimed it; 0: nobody
-    void restore_item(std::string key, std::uint64_t item, std::string value, std::uint64_t owner,
-                      std::uint64_t revision);
+    void restore_item(std::string key, std::uint64_t item, std::string value,
+                      const ItemClaim& claim);
     /// Makes future revisions larger than this one: revisions of erased keys were not recorded.
     void restore_revision(std::uint64_t revision) { revision_ = std::max(revision_, revision); }
+    /// All is there. Queues get a new revision, as their last ones were not recorded.
+    void end_restore();
     std::uint64_t revision() const { return revision_; }  ///< of the last change
 
 private:
@@ -115,7 +126,7 @@ private:
         std::string value;
     };
     struct Claimed {
-        std::uint64_t owner = 0;
+        ItemClaim claim;
         std::string value;
     };
     struct Queue {
@@ -129,10 +140,9 @@ private:
         bool is_queue() const { return queue != nullptr; }
     };
     using Entries = std::map<std::string, Entry, std::less<>>;
-    /// What is an owner's; with the request that was given it.
     struct Owned {
-        std::map<std::string, Token> keys;
-        std::map<std::pair<std::string, std::uint64_t>, Token> items;  ///< by queue and number
+        std::set<std::string> keys;
+        std::set<std::pair<std::string, std::uint64_t>> items;  ///< by queue and number
         std::set<Token> waiters;
         bool is_empty() const { return keys.empty() && items.empty() && waiters.empty(); }
     };
@@ -153,8 +163,9 @@ private:
 #include "rendezvous/wire/operations.def"
 
     // store.cpp: what changes
-    void put_value(std::string_view key, std::string value, ValueFacts facts, Token token = {});
+    void put_value(std::string_view key, std::string value, ValueFacts facts);
     void change_value(std::string_view key, std::string value);
+    static std::optional<StoreReply> unwritable(const Entry* entry);
     Entries::iterator erase_entry(Entries::iterator entry);
     StoreReply set_with(const StoreRequest& request, const ValueFacts& facts);
     void note(std::string_view key, StoreHistory::Kind kind, std::string_view value = {});
@@ -168,7 +179,7 @@ private:
 
     // store_owners.cpp
     std::optional<StoreReply> try_lock(const StoreRequest& request, Token token);
-    void own(std::string_view key, const ValueFacts& facts, Token token);
+    void own(std::string_view key, const ValueFacts& facts);
     void disown(std::string_view key, const ValueFacts& facts);
     void disown_item(std::uint64_t owner, const std::string& key, std::uint64_t item);
     void let_go(std::uint64_t owner);

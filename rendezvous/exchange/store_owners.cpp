@@ -36,7 +36,7 @@ std::optional<StoreReply> Store::try_lock(const StoreRequest& request, Token tok
         if (entry->is_queue()) return reply(Status::wrong_type);
         return std::nullopt;
     }
-    put_value(key, std::string(request.values.front()), {0, request.owner, Deadline::max()}, token);
+    put_value(key, std::string(request.values.front()), {0, request.owner, Deadline::max(), token});
     return ok_number(revision_);
 }
 
@@ -51,8 +51,8 @@ StoreReply Store::unlock(const StoreRequest& request) {
 }
 
 /// Writes down whose a value is, and when it ends.
-void Store::own(std::string_view key, const ValueFacts& facts, Token token) {
-    if (facts.owner != 0) owned_[facts.owner].keys[std::string(key)] = token;
+void Store::own(std::string_view key, const ValueFacts& facts) {
+    if (facts.owner != 0) owned_[facts.owner].keys.emplace(key);
     if (facts.expires != Deadline::max()) expiries_.emplace(facts.expires, key);
 }
 
@@ -81,9 +81,8 @@ void Store::owner_gone(std::uint64_t owner) {
     // Nobody is given what would be a dead one's.
     for (const Token& token : gone.waiters)
         end_wait(waiters_.find(token), refused("its owner has gone"));
-    for (const auto& [key, token] : gone.keys) erase_entry(entries_.find(key));
-    for (const auto& [item, token] : gone.items)
-        return_item(entries_.find(item.first), item.second);
+    for (const std::string& key : gone.keys) erase_entry(entries_.find(key));
+    for (const auto& [queue, item] : gone.items) return_item(entries_.find(queue), item);
     wake();
 }
 
@@ -91,10 +90,13 @@ void Store::take_back(std::uint64_t owner, Token request) {
     const auto found = owned_.find(owner);
     if (found == owned_.end()) return;
     const Owned has = found->second;
-    for (const auto& [key, token] : has.keys)
-        if (token == request) erase_entry(entries_.find(key));
-    for (const auto& [item, token] : has.items)
-        if (token == request) return_item(entries_.find(item.first), item.second);
+    for (const std::string& key : has.keys)
+        if (const auto lock = entries_.find(key); lock->second.facts.given == request)
+            erase_entry(lock);
+    for (const auto& [key, item] : has.items)
+        if (const auto queue = entries_.find(key);
+            queue->second.queue->claimed.at(item).claim.given == request)
+            return_item(queue, item);
     wake();
 }
 
@@ -108,7 +110,7 @@ bool Store::still_has(const StoreRequest& request, const StoreReply& reply) cons
     results.skip();
     if (!entry->is_queue()) return false;
     const auto item = entry->queue->claimed.find(results.uint());
-    return item != entry->queue->claimed.end() && item->second.owner == request.owner;
+    return item != entry->queue->claimed.end() && item->second.claim.owner == request.owner;
 }
 
 std::vector<std::uint64_t> Store::owners() const {
@@ -154,6 +156,8 @@ std::optional<StoreReply> Store::refusal_of(const std::vector<Action>& actions) 
         if (action.kind == Action::Kind::erase) continue;
         if (entry != nullptr && is_queue != (action.kind == Action::Kind::push))
             return reply(Status::wrong_type);
+        if (!is_queue)
+            if (auto refusal = unwritable(entry)) return refusal;
         bytes += action.key.size() + action.value.size() + kEntryBytes + kItemBytes;
         if (action.kind != Action::Kind::add) continue;
         const auto sum = entry != nullptr ? number_of(entry->value) : 0;

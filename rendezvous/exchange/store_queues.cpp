@@ -56,10 +56,10 @@ std::optional<StoreReply> Store::try_take(const StoreRequest& request, Token tok
         return ok(1, [&](PackWriter& out) { out.bin(item.value); });
     }
     auto made = ok(2, [&](PackWriter& out) { out.bin(item.value), out.uint(item.number); });
-    owned_[request.owner].items[{entry->first, item.number}] = token;
-    queue.claimed[item.number] = {request.owner, std::move(item.value)};
-    if (journal_ != nullptr)
-        journal_->item_claimed(entry->first, item.number, request.owner, revision_);
+    const ItemClaim claim{request.owner, token};
+    owned_[claim.owner].items.emplace(entry->first, item.number);
+    queue.claimed[item.number] = {claim, std::move(item.value)};
+    if (journal_ != nullptr) journal_->item_claimed(entry->first, item.number, claim, revision_);
     queue_changed(entry);
     return made;
 }
@@ -69,7 +69,7 @@ Store::Claimed* Store::find_claimed(const StoreRequest& request) {
     const auto entry = entries_.find(request.keys.front());
     if (entry == entries_.end() || !entry->second.is_queue()) return nullptr;
     const auto item = entry->second.queue->claimed.find(request.number);
-    if (item == entry->second.queue->claimed.end() || item->second.owner != request.owner)
+    if (item == entry->second.queue->claimed.end() || item->second.claim.owner != request.owner)
         return nullptr;
     return &item->second;
 }
@@ -97,11 +97,11 @@ StoreReply Store::give_back(const StoreRequest& request) {
 void Store::return_item(Entries::iterator entry, std::uint64_t number) {
     Queue& queue = *entry->second.queue;
     const auto claimed = queue.claimed.extract(number);
-    disown_item(claimed.mapped().owner, entry->first, number);
+    disown_item(claimed.mapped().claim.owner, entry->first, number);
     const auto at = std::ranges::lower_bound(queue.items, number, {}, &Item::number);
     queue.items.insert(at, Item{number, std::move(claimed.mapped().value)});
     ++revision_;
-    if (journal_ != nullptr) journal_->item_claimed(entry->first, number, 0, revision_);
+    if (journal_ != nullptr) journal_->item_claimed(entry->first, number, {}, revision_);
     queue_changed(entry);
 }
 
@@ -119,19 +119,17 @@ void Store::queue_changed(Entries::iterator entry) {
 }
 
 void Store::restore_item(std::string key, std::uint64_t number, std::string value,
-                         std::uint64_t owner, std::uint64_t revision) {
+                         const ItemClaim& claim) {
     const auto [entry, fresh] = entries_.try_emplace(std::move(key));
     bytes_ += value.size() + kItemBytes + (fresh ? entry->first.size() + kEntryBytes : 0);
     if (fresh) entry->second.queue = std::make_unique<Queue>();
-    if (owner == 0) {
+    if (claim.owner == 0) {
         entry->second.queue->items.push_back({number, std::move(value)});
     } else {
-        owned_[owner].items[{entry->first, number}] = {};
-        entry->second.queue->claimed[number] = {owner, std::move(value)};
+        owned_[claim.owner].items.emplace(entry->first, number);
+        entry->second.queue->claimed[number] = {claim, std::move(value)};
     }
-    std::uint64_t& last = entry->second.facts.revision;
-    last = std::max(last, revision);
-    revision_ = std::max(revision_, revision);
+    revision_ = std::max(revision_, number);
 }
 
 }  // namespace dtrun

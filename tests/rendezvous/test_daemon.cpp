@@ -2,7 +2,9 @@
 
 #include "base/crypto.h"
 #include "base/log.h"
+#include "base/simulated.h"
 #include "rendezvous/daemon/served_job.h"
+#include "rendezvous/daemon/state_format.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/member_messages.h"
@@ -179,6 +181,83 @@ TEST_CASE("whose something is, and how long it lives, is there again after a res
     CHECK(answers(hub, out, {.op = Op::get, .keys = {"brief"}}) == Status::ok);
     hub.expire(now + 21s);
     CHECK(hub.store().size() == 0);
+}
+
+TEST_CASE("what was given to a request that nobody has heard of is taken back after a restart",
+          "[daemon]") {
+    const TempDir directory;
+    const JobId id = job_id_of("job");
+    HubOptions options;
+    options.reconnects = true;
+    Sink out;
+    {
+        auto db = StateDb::open(directory.path() + "/state");
+        REQUIRE(db.has_value());
+        const auto journal = (*db)->journal(id);
+        Hub hub(out, options, journal.get());
+        hub.add_peer(1, PeerKind::subtree, kNoRank);
+        ask(hub, 1, {.op = Op::own});
+        for (const std::uint64_t item : {2, 3})
+            ask(hub, item, {.op = Op::push, .keys = {"q"}, .values = {"item"}});
+        ask(hub, 4, {.op = Op::lock, .keys = {"l"}, .values = {""}, .owner = 5});
+        ask(hub, 5, {.op = Op::claim, .keys = {"q"}, .owner = 5});
+        ask(hub, 6, {.op = Op::claim, .keys = {"q"}, .owner = 5});
+        (*db)->save_job({id, "job", {}, {}, {}, {}});
+        (*db)->commit();
+    }
+    auto db = StateDb::open(directory.path() + "/state");
+    REQUIRE(db.has_value());
+    Hub hub(out, options, nullptr);
+    (*db)->restore(id, hub, {});
+    hub.add_peer(1, PeerKind::subtree, kNoRank);
+    ask(hub, 7, {.op = Op::own});
+    ask(hub, 8, {.op = Op::cancel, .number = 4, .owner = 5});
+    ask(hub, 9, {.op = Op::cancel, .number = 6, .owner = 5});
+    CHECK(hub.store().size() == 1);
+    ask(hub, 10, {.op = Op::length, .keys = {"q"}});
+    PackReader in(decode_reply(out.sent.back().second)->results);
+    in.array();
+    CHECK(in.uint() == 1);
+}
+
+TEST_CASE("tokens grow over restarts and dropped jobs, also when the clock is set back",
+          "[daemon]") {
+    const TempDir directory;
+    const JobId id = job_id_of("job");
+    std::uint64_t last = 0;
+    {
+        auto db = StateDb::open(directory.path() + "/state");
+        REQUIRE(db.has_value());
+        const auto ahead = since_1970() + std::chrono::hours(24 * 365);
+        last = static_cast<std::uint64_t>(ahead.count()) / 1'000;
+        (*db)->reserve(last);
+        (*db)->commit();
+    }
+    for (int round = 0; round < 4; ++round) {
+        auto db = StateDb::open(directory.path() + "/state");
+        REQUIRE(db.has_value());
+        Sink out;
+        ServedJob job(id, Job::options(), out, db->get(), Clock::now());
+        Enter enter;
+        enter.member = MemberId{7};
+        enter.job_name = "job";
+        REQUIRE(job.enter(1, enter, "", "", Clock::now()));
+        const auto say = [&](std::uint64_t number, const StoreRequest& request) {
+            const Bytes frame = encode_request({5, number, 0}, request, 0);
+            REQUIRE(job.frame(1, {FrameType::request, payload_of(frame)}, Clock::now()));
+            PackReader in(decode_reply(out.sent.back().second)->results);
+            in.array();
+            return in.uint();
+        };
+        say(1, {.op = Op::own});
+        const std::uint64_t token =
+            say(2, {.op = Op::lock, .keys = {"l"}, .values = {""}, .owner = 5});
+        CHECK(token > last);
+        say(3, {.op = Op::erase, .keys = {"l"}});
+        last = token + 1;
+        if (round == 1) (*db)->drop_job(id);
+        (*db)->commit();
+    }
 }
 
 TEST_CASE("an item whose taker has lost its connection is not lost with the job", "[daemon]") {
@@ -586,13 +665,14 @@ TEST_CASE("the stores of an older version are taken over, and jobs with members 
         "INSERT INTO job VALUES(x'00112233445566778899aabbccddeeff','j',4,4,1,1,1,1,3,1);"
         "INSERT INTO value VALUES(x'00112233445566778899aabbccddeeff','k','v',1);"
         "INSERT INTO job VALUES(x'10112233445566778899aabbccddeeff','store',1,1,1,1,1,0,0,0);"
-        "INSERT INTO value VALUES(x'10112233445566778899aabbccddeeff','k','v',1);"
+        "INSERT INTO value VALUES(x'10112233445566778899aabbccddeeff','k','v',8000000000000000);"
         "PRAGMA user_version=1;";
     REQUIRE(sqlite3_exec(old, schema, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(old);
     auto db = StateDb::open(directory.path() + "/state");
     REQUIRE(db.has_value());
     REQUIRE((*db)->jobs().size() == 1);
+    CHECK((*db)->reserved() == 8'000'000'000'000'000);
     const SavedJob record = (*db)->jobs()[0];
     CHECK(record.name == "store");
     CHECK(record.policy.empty());
@@ -602,6 +682,49 @@ TEST_CASE("the stores of an older version are taken over, and jobs with members 
     CHECK(hub.store().size() == 1);
     (*db)->journal(record.id)->fence_failed({0, "f", 0, false, "why", {}});
     (*db)->commit();
+}
+
+TEST_CASE("owners of the version before keep what they have", "[daemon]") {
+    const TempDir directory;
+    const std::string state = directory.path() + "/state";
+    const JobId id = job_id_of("job");
+    {
+        auto db = StateDb::open(state);
+        REQUIRE(db.has_value());
+        (*db)->save_job({id, "job", {}, {}, {}, {}});
+        const auto journal = (*db)->journal(id);
+        journal->value_set("mine", "1", {77, 5});
+        journal->item_pushed("q", 78, "item", 78);
+        journal->item_claimed("q", 78, {5, {5, 1}}, 79);
+        (*db)->commit();
+    }
+    sqlite3* old = nullptr;
+    REQUIRE(sqlite3_open((state + "/state.db").c_str(), &old) == SQLITE_OK);
+    add_sum_function(old);
+    const char* before =
+        "ALTER TABLE value DROP COLUMN client; ALTER TABLE value DROP COLUMN request;"
+        "ALTER TABLE item DROP COLUMN client; ALTER TABLE item DROP COLUMN request;"
+        "UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires);"
+        "UPDATE item SET sum=sum_of(job,key,item,value,revision,owner);"
+        "DROP TABLE reserved; PRAGMA user_version=8;";
+    REQUIRE(sqlite3_exec(old, before, nullptr, nullptr, nullptr) == SQLITE_OK);
+    sqlite3_close(old);
+    auto db = StateDb::open(state);
+    REQUIRE(db.has_value());
+    CHECK((*db)->damaged().empty());
+    CHECK((*db)->reserved() == 78);
+    Sink out;
+    Hub hub(out, {}, nullptr);
+    (*db)->restore(id, hub, {});
+    CHECK(hub.store().size() == 2);
+    CHECK(hub.store().owners() == std::vector<std::uint64_t>{5});
+    (*db)->journal(id)->item_claimed("q", 78, {6, {6, 1}}, 80);
+    (*db)->commit();
+    db->reset();
+    db = StateDb::open(state);
+    REQUIRE(db.has_value());
+    CHECK((*db)->damaged().empty());
+    CHECK((*db)->jobs().size() == 1);
 }
 
 TEST_CASE("a state directory serves one daemon at a time, and none of another format", "[daemon]") {

@@ -46,8 +46,9 @@ public:
         std::uint64_t generation = 0;
         struct Item {
             std::string value;
-            std::uint64_t owner = 0, revision = 0;
+            ItemClaim claim;
         };
+        std::uint64_t revision = 0;  ///< of the last change
         std::map<std::string, std::pair<std::string, ValueFacts>> values;
         std::map<std::string, std::map<std::uint64_t, Item>> items;
         /// By client; ids and replies, oldest first.
@@ -59,21 +60,29 @@ public:
 
     void value_set(std::string_view key, std::string_view value, const ValueFacts& facts) override {
         next_.values[std::string(key)] = {std::string(value), facts};
+        next_.revision = facts.revision;
     }
     void item_pushed(std::string_view key, std::uint64_t item, std::string_view value,
                      std::uint64_t revision) override {
-        next_.items[std::string(key)][item] = {std::string(value), 0, revision};
+        next_.items[std::string(key)][item] = {std::string(value), {}};
+        next_.revision = revision;
     }
-    void item_claimed(std::string_view key, std::uint64_t item, std::uint64_t owner,
-                      std::uint64_t) override {
-        next_.items[std::string(key)][item].owner = owner;
+    void item_claimed(std::string_view key, std::uint64_t item, const ItemClaim& claim,
+                      std::uint64_t revision) override {
+        next_.items[std::string(key)][item].claim = claim;
+        next_.revision = revision;
     }
-    void item_popped(std::string_view key, std::uint64_t item, std::uint64_t) override {
+    void item_popped(std::string_view key, std::uint64_t item, std::uint64_t revision) override {
         next_.items[std::string(key)].erase(item);
+        next_.revision = revision;
     }
-    void erased(std::string_view key) override {
+    void value_erased(std::string_view key, std::uint64_t revision) override {
         next_.values.erase(std::string(key));
+        next_.revision = revision;
+    }
+    void queue_erased(std::string_view key, std::uint64_t revision) override {
         next_.items.erase(std::string(key));
+        next_.revision = revision;
     }
     void answered(std::uint64_t client, std::uint64_t id, std::string_view reply) override {
         next_.answers[client].emplace_back(id, reply);
@@ -98,9 +107,10 @@ public:
         next_.groups[key] = end;
     }
     void group_forgotten(const GroupFences::Key& key) override { next_.groups.erase(key); }
-    void began(std::uint64_t generation) override {
+    void began(std::uint64_t generation, std::uint64_t revision) override {
         next_ = Kept{};
         next_.generation = generation;
+        next_.revision = revision;
     }
 
     void commit() { kept_ = next_; }
@@ -232,9 +242,9 @@ private:
             hub_->restore_store().restore_value(key, value.first, value.second);
         for (const auto& [key, items] : kept.items)
             for (const auto& [item, value] : items)
-                hub_->restore_store().restore_item(key, item, value.value, value.owner,
-                                                   value.revision);
-        hub_->restore_owners({});
+                hub_->restore_store().restore_item(key, item, value.value, value.claim);
+        hub_->restore_store().restore_revision(kept.revision);
+        hub_->end_restore({});
         for (const auto& [client, answers] : kept.answers)
             for (const auto& [id, reply] : answers) hub_->restore_answer(client, id, reply, {});
         for (const auto& [name, fenced] : kept.fences) hub_->restore_fence(fenced);

@@ -321,9 +321,10 @@ TEST_CASE("an owner stays one over the end of a generation, with nothing of the 
 
 TEST_CASE("an owner has ten seconds to find a hub that was started again", "[exchange]") {
     Served job;
-    job.hub->restore_store().restore_value("l", "", {8, kAnna, Deadline::max()});
-    job.hub->restore_store().restore_item("q", 9, "item", kBert, 10);
-    job.hub->restore_owners(job.now);
+    job.hub->restore_store().restore_value("l", "",
+                                           {8, kAnna, Deadline::max(), {kAnna + kLane, 1}});
+    job.hub->restore_store().restore_item("q", 9, "item", {kBert, {kBert + 2 * kLane, 1}});
+    job.hub->end_restore(job.now);
     job.wait(9s);
     job.come(1);
     job.own(1, kAnna);

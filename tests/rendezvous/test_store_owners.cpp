@@ -140,6 +140,39 @@ TEST_CASE("nobody is given a lock or an item who has gone while he waited for it
     CHECK(asker.late.back().starts_with("3: ok"));
 }
 
+TEST_CASE("a lock that is held is not written to by anybody, and is let go as it was taken",
+          "[store]") {
+    const std::string refused = "refused the key is a lock that somebody holds";
+    StoreAsker asker;
+    asker.ask({.op = Op::lock, .keys = {"l"}, .values = {"7"}, .owner = kAnna});
+    CHECK(asker.set("l", "x") == refused);
+    CHECK(asker.put("l", "x", kAnna) == refused);
+    CHECK(asker.put("l", "x", 0, 100) == refused);
+    CHECK(asker.add("l", 1) == refused);
+    CHECK(asker.ask({Op::append, {"l"}, {"x"}}) == refused);
+    CHECK(asker.compare_set("l", "7", "x") == refused);
+    CHECK(asker.compare_set("l", "8", "x") == "ok false 7");
+    CHECK(asker.ask({Op::multi_set, {"other", "l"}, {"x", "x"}}) == refused);
+    CHECK(asker.transact({{"l", Is::revision, "", 1}}, {{Do::set, "l", "x"}}) == refused);
+    CHECK(asker.transact({}, {{Do::add, "l", "1"}}) == refused);
+    CHECK(asker.push("l", "x") == "wrong_type");
+    CHECK(asker.get("l") == "ok 7");
+    CHECK(asker.watch("l", 1) == "waits");
+    CHECK(asker.unlock("l", 1, kAnna) == "ok true");
+    CHECK(asker.set("l", "x") == "ok");
+}
+
+TEST_CASE("a lock that is erased, or let go in a transaction, is the next one's", "[store]") {
+    StoreAsker asker;
+    asker.lock("l", kAnna);
+    CHECK(asker.lock("l", kBert) == "waits");
+    CHECK(asker.lock("l", kCleo) == "waits");
+    asker.ask({Op::erase, {"l"}});
+    CHECK(asker.late == answers({"2: ok 3"}));
+    asker.transact({{"l", Is::revision, "", 3}}, {{Do::erase, "l"}});
+    CHECK(asker.late == answers({"2: ok 3", "3: ok 5"}));
+}
+
 TEST_CASE("who waits for a lock's key, or watches it, sees who has it", "[store]") {
     StoreAsker asker;
     StoreRequest get{Op::get, {"leader"}};
@@ -243,6 +276,61 @@ TEST_CASE("what a request gave is taken back when nobody has heard of it, and on
     CHECK(asker.lock("l", kBert) == "waits");
     asker.store().take_back(kAnna, {1, 5});
     CHECK(asker.late.size() == 1);
+}
+
+TEST_CASE("what a request gave is taken back after a restart, too", "[store]") {
+    StoreAsker asker;
+    asker.store().restore_value("l", "", {5, kAnna, Deadline::max(), {1, 71}});
+    asker.store().restore_value("k", "", {6, kAnna});
+    asker.store().restore_item("q", 3, "a", {kAnna, {1, 72}});
+    asker.store().restore_item("q", 4, "b", {kAnna, {1, 73}});
+    asker.store().end_restore();
+    CHECK(asker.set("l", "x").starts_with("refused"));
+    asker.store().take_back(kAnna, {1, 71});
+    asker.store().take_back(kAnna, {1, 73});
+    CHECK(asker.get("l") == "not_found");
+    CHECK(asker.get("k") == "ok ");
+    CHECK(asker.claim("q", kBert) == "ok b 4");
+    CHECK(asker.claim("q", kBert) == "not_found");
+}
+
+TEST_CASE("a queue has a revision after a restart that it did not have before", "[store]") {
+    StoreAsker asker;
+    asker.push("q", "a");
+    asker.push("q", "b");
+    asker.pop("q");
+    CHECK(asker.watch("q", 2) == "ok 3 nil");
+    StoreAsker restarted;
+    restarted.store().restore_item("q", 2, "b", {});
+    restarted.store().restore_revision(1'000);
+    restarted.store().end_restore();
+    CHECK(restarted.watch("q", 3) == "ok 1000 nil");
+    CHECK(restarted.watch("q", 1'000) == "waits");
+}
+
+TEST_CASE("items go to those who wait in the order in which they came, however many there are",
+          "[store]") {
+    constexpr int kMany = 20'000;
+    StoreAsker asker;
+    for (int i = 0; i < kMany; ++i) asker.claim("q", kAnna, kForeverMs);
+    CHECK(asker.pop("q", kForeverMs) == "waits");
+    for (int i = 0; i < kMany; ++i) asker.push("q", "item");
+    REQUIRE(asker.late.size() == kMany);
+    CHECK(asker.late[0].starts_with("1: ok item"));
+    CHECK(asker.late.back().starts_with(std::to_string(kMany) + ": ok item"));
+    asker.push("q", "last");
+    CHECK(asker.late.back() == std::to_string(kMany + 1) + ": ok last");
+    asker.claim("q", kAnna, kForeverMs);
+    asker.set("q", "no queue");
+    CHECK(asker.late.size() == kMany + 1);  // it is one while items are claimed
+}
+
+TEST_CASE("those who wait for items hear that there is something else", "[store]") {
+    StoreAsker asker;
+    CHECK(asker.claim("q", kAnna, kForeverMs) == "waits");
+    CHECK(asker.pop("q", kForeverMs) == "waits");
+    asker.set("q", "a value");
+    CHECK(asker.late == answers({"1: wrong_type", "2: wrong_type"}));
 }
 
 TEST_CASE("keys under a prefix are erased together, queues too", "[store]") {

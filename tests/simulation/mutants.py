@@ -67,9 +67,7 @@ OF_DAEMON = {
         "DELETE FROM item WHERE job=? AND key=? AND item=? AND 0"),
     "erased values stay on disk": (
         "rendezvous/daemon/state_db.cpp",
-        'void erased(std::string_view key) override {\n'
-        '        db_.run("DELETE FROM value WHERE job=? AND key=?", job_, key);\n',
-        'void erased(std::string_view key) override {\n'),
+        '        db_.run("DELETE FROM value WHERE job=? AND key=?", job_, key);\n', ""),
     "a batch that finds the disk full is dropped": (
         "rendezvous/daemon/state_writer.cpp",
         "        if (changed_.wait_until(lock, again, [this] { return stopping_; })) return false;",
