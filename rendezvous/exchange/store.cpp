@@ -23,6 +23,7 @@ const Store::Entry* Store::find(std::string_view key) const {
 
 std::optional<StoreReply> Store::ask(Token token, const StoreRequest& request, Deadline now) {
     now_ = now;
+    erase_expired(now);
     auto reply = carry_out(token, request, now);
     wake();
     return reply;

@@ -197,10 +197,11 @@ private:
     std::optional<StoreReply> wait_for(Token token, const StoreRequest& request, Deadline now);
     StoreReply too_late(const StoreRequest& request) const;
     void wake();
-    void hand_over(const std::string& key);
+    void hand_over(WaitLines& lines, const std::string& key);
     void retry(WaitLines& lines, std::string_view name);
     void remove(Waiters::iterator waiter);
     void leave_line(const Waiters::value_type& waiter);
+    void erase_expired(Deadline now);
     void end_wait(Waiters::iterator waiter, const StoreReply& reply);
     WaitLines& lines_of(Op op);
     static std::size_t bytes_of(const Waiter& waiter);
@@ -221,7 +222,7 @@ private:
     std::uint64_t revision_ = 0;  ///< of the last change
     Deadline now_{};              ///< of the last request
     Waiters waiters_;
-    WaitLines for_keys_, for_locks_, for_prefixes_;
+    WaitLines for_keys_, for_locks_, for_items_, for_prefixes_;
     std::set<std::pair<Deadline, Token>> deadlines_;
     std::deque<std::string> changed_;  ///< keys of which those who wait are still to hear
     std::uint64_t told_ = 0;           ///< up to this revision they have heard

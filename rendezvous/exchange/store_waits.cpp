@@ -176,7 +176,9 @@ std::optional<StoreReply> Store::wait_for(Token token, const StoreRequest& reque
 }
 
 WaitLines& Store::lines_of(Op op) {
-    return op == Op::lock ? for_locks_ : op == Op::watch_prefix ? for_prefixes_ : for_keys_;
+    if (op == Op::lock) return for_locks_;
+    if (op == Op::pop || op == Op::claim) return for_items_;
+    return op == Op::watch_prefix ? for_prefixes_ : for_keys_;
 }
 
 /// Answers those for whom something has changed, oldest first, until nothing changes any more.
@@ -184,8 +186,9 @@ void Store::wake() {
     while (!changed_.empty()) {
         const std::string key = std::move(changed_.front());
         changed_.pop_front();
-        hand_over(key);
+        hand_over(for_locks_, key);
         retry(for_keys_, key);
+        hand_over(for_items_, key);
         const auto lengths = for_prefixes_.lengths();
         for (const auto& [length, names] : lengths)
             if (length <= key.size()) retry(for_prefixes_, std::string_view(key).substr(0, length));
@@ -193,12 +196,13 @@ void Store::wake() {
     told_ = revision_;
 }
 
-/// A lock that is free goes to who has waited longest for it. Nobody else is looked at.
-void Store::hand_over(const std::string& key) {
-    for (auto token = for_locks_.first(key); token && find(key) == nullptr;
-         token = for_locks_.first(key)) {
+/// A lock that is free, or an item, goes to who has waited longest. If that one is not served nobody is.
+void Store::hand_over(WaitLines& lines, const std::string& key) {
+    for (auto token = lines.first(key); token; token = lines.first(key)) {
         const auto waiter = waiters_.find(*token);
-        if (const auto done = try_lock(waiter->second.request, *token)) end_wait(waiter, *done);
+        const auto done = try_waiting(waiter->second.request, waiter->second.at, *token);
+        if (!done) return;
+        end_wait(waiter, *done);
     }
 }
 
@@ -256,10 +260,15 @@ void Store::forget(Token token) {
     remove(waiter);
 }
 
-void Store::expire(Deadline now) {
+/// Nobody is served what has lived for long enough, although expire() comes a little later.
+void Store::erase_expired(Deadline now) {
     while (!expiries_.empty() && expiries_.begin()->first <= now)
         erase_entry(entries_.find(expiries_.begin()->second));
     wake();
+}
+
+void Store::expire(Deadline now) {
+    erase_expired(now);
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
         const auto waiter = waiters_.find(deadlines_.begin()->second);
         end_wait(waiter, too_late(waiter->second.request));

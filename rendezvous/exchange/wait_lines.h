@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -25,8 +26,9 @@ public:
     void leave(const std::string& name, Token token) {
         const auto found = lines_.find(name);
         if (found == lines_.end()) return;
-        std::erase(found->second, token);
-        if (found->second.empty()) remove(found);
+        std::deque<Token>& line = found->second;
+        if (const auto at = std::ranges::find(line, token); at != line.end()) line.erase(at);
+        if (line.empty()) remove(found);
     }
     /// All who wait for that, who are in no line any more.
     std::deque<Token> take(std::string_view name) {
@@ -43,10 +45,6 @@ public:
     }
     /// How long the names are, and how many there are of each length.
     const std::map<std::size_t, std::size_t>& lengths() const { return lengths_; }
-    void clear() {
-        lines_.clear();
-        lengths_.clear();
-    }
 
 private:
     using Lines = std::unordered_map<std::string, std::deque<Token>>;

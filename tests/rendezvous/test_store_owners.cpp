@@ -80,6 +80,20 @@ TEST_CASE("a value with a time to live is erased when that is over, and those wh
     CHECK(asker.store().next_deadline() > StoreAsker::kBegin);
 }
 
+TEST_CASE("nobody is served what has lived for long enough, although nobody has looked yet",
+          "[store]") {
+    const Deadline over = StoreAsker::kBegin + milliseconds(100);
+    StoreAsker asker;
+    asker.put("k", "1", 0, 100);
+    asker.put("l", "1", 0, 100);
+    CHECK(asker.get("k", 0, over - milliseconds(1)) == "ok 1");
+    CHECK(asker.lock("l", kAnna) == "waits");
+    CHECK(asker.get("k", 0, over) == "not_found");
+    // Who has waited comes before who asks now.
+    CHECK(asker.late.size() == 1);
+    CHECK(asker.lock("l", kBert, 0) == "timed_out");
+}
+
 TEST_CASE("a lock goes to who has waited longest, and each holder's token is larger", "[store]") {
     StoreAsker asker;
     CHECK(asker.lock("l", kAnna) == "ok 1");
