@@ -52,7 +52,8 @@ OF_DAEMON = {
         "rendezvous/daemon/daemon.cpp", "peer.held.front().number <= db_->durable()",
         "peer.held.front().number <= db_->submitted()"),
     "membership is not saved": (
-        "rendezvous/daemon/daemon.cpp", "        job->second->save();\n", ""),
+        "rendezvous/daemon/daemon.cpp", "        job->save();\n        jobs_.recount(id);\n",
+        "        jobs_.recount(id);\n"),
     "commits are not synced": (
         "rendezvous/daemon/state_writer.cpp", "PRAGMA synchronous=FULL;", "PRAGMA synchronous=OFF;"),
     "a restart does not sync what it has read": (
@@ -112,6 +113,23 @@ OF_DAEMON = {
     "a slow reader's bytes are counted twice": (
         "rendezvous/links/send_queue.cpp", "item.offset += static_cast<std::size_t>(n);",
         "item.offset += static_cast<std::size_t>(n) + (n > 65'536 ? 1 : 0);"),
+    "what an owner has is nobody's when it is gone": (
+        "rendezvous/exchange/hub_owners.cpp", "    store_->owner_gone(id);\n", ""),
+    "an item that was acknowledged stays on disk": (
+        "rendezvous/exchange/store_queues.cpp",
+        "    if (journal_ != nullptr) journal_->item_popped(entry->first, request.number, revision_);\n", ""),
+    "an item is given to two": (
+        "rendezvous/exchange/store_queues.cpp",
+        "    Item item = std::move(queue.items.front());\n    queue.items.pop_front();\n",
+        "    Item item = queue.items.front();\n    if (revision_ % 8 != 0) queue.items.pop_front();\n"),
+    "a condition on a revision always holds": (
+        "rendezvous/exchange/store_owners.cpp",
+        "return (entry != nullptr ? entry->facts.revision : 0) == condition.revision;", "return true;"),
+    "revisions begin anew when a daemon does": (
+        "rendezvous/daemon/served_job.cpp", "first_revision(db_), options_.return_limit",
+        "first_revision(db_) * 0, options_.return_limit"),
+    "revisions rest on the clock": (
+        "rendezvous/daemon/served_job.cpp", "std::max(by_clock, db->reserved())", "by_clock"),
 }
 
 

@@ -169,6 +169,8 @@ void read_all(Script& script, Process& process, bool& done) {
                 if (!is_queue || !user.has_seen()) break;
             }
         }
+        if (const auto drained = user.drain_items(); !drained)
+            throw Contradiction("items are not there at the end: " + drained.error().text);
         client->leave("", {});
         done = true;
     });

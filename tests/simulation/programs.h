@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/simulation/ledger.h"
+#include "tests/simulation/owned_ledger.h"
 #include "tests/simulation/world.h"
 #include "worker/client/client.h"
 
@@ -27,6 +28,7 @@ struct Script {
     Daemon* served = nullptr;       ///< the daemon that runs
     bool calm = false;              ///< nothing fails any more, and programs may take their time
     bool over = false;              ///< programs are to come to their end
+    OwnedLedger owned{};
     std::vector<const StoreUser*> users{};  ///< of all programs, those that were killed among them
 
     /// A run of a program that another launcher has started: its processes live and die together.

@@ -66,7 +66,7 @@ Outcome<void> StoreUser::do_something() {
     std::string value = fmt::format("{}#{}", who_, ++values_);
     if (world.draw_chance(0.005)) value += std::string(kLargeBytes, '~');
     const std::string at = fmt::format(".{}.{}", world.draw(3), second);
-    switch (world.draw(12)) {
+    switch (world.draw(14)) {
         case 0:
         case 1:
             return ask(Kind::set, "value" + at, value);
@@ -87,6 +87,10 @@ Outcome<void> StoreUser::do_something() {
             return ask(Kind::get, "text" + at, "");
         case 10:
             return ask(Kind::push, "queue" + at, value);
+        case 11:
+            return hold_lock();
+        case 12:
+            return work_on_items();
         default:
             return ask(Kind::pop, "queue" + at, "");
     }

@@ -32,6 +32,12 @@ public:
     embedded::Outcome<void> ask(Operation::Kind kind, const std::string& key,
                                 const std::string& argument,
                                 const std::optional<std::string>& expected = std::nullopt);
+    /// Takes a lock, does something with its token, and lets it go.
+    embedded::Outcome<void> hold_lock();
+    /// Puts an item into a queue, or claims one and says that it is done, or gives it back.
+    embedded::Outcome<void> work_on_items();
+    /// Claims and acknowledges what is left in the queues, and what those leave who are gone.
+    embedded::Outcome<void> drain_items();
     /// A fence of all ranks, and how it ended. Some wait for ever: until all have come or one has failed.
     embedded::Outcome<void> meet();
     /// Whether the last read found something.
@@ -45,6 +51,12 @@ public:
 
 private:
     void acknowledged();
+    /// \return nothing: it was not done, or nobody knows
+    embedded::Outcome<std::optional<Bytes>> ask_owned(StoreRequest request, std::int64_t timeout_ms,
+                                                      OwnedLedger::Span& span);
+    embedded::Outcome<bool> ask_whether(const StoreRequest& request, OwnedLedger::Span& span,
+                                        bool& is_known);
+    embedded::Outcome<bool> finish_item(const std::string& queue, std::int64_t timeout_ms);
     void take(Operation& operation, const Bytes& results);
     void see(Operation& operation, std::string_view value);
 
