@@ -332,9 +332,10 @@ void Daemon::arm_timer() {
     timer_.async_wait([this](boost::system::error_code error) {
         if (error) return;
         timer_.expires_at(Deadline::max());  // nothing is armed: no job asks for this time
+        look_for_pause();
         const Deadline now = Clock::now();
         for (const JobId& id : jobs_.due(now)) {
-            jobs_.find(id)->tick(now, detector_.awake_since());
+            jobs_.find(id)->tick(now);
             jobs_.recount(id);
             changed(id);
         }
@@ -342,7 +343,15 @@ void Daemon::arm_timer() {
     });
 }
 
+/// To be called before anything that comes of time that has passed, and at every beat, so that each pause is seen.
+void Daemon::look_for_pause() {
+    const Deadline awake = detector_.awake_since();
+    if (awake > ran_at_) jobs_.for_each([&](ServedJob& job) { job.stood_still(ran_at_, awake); });
+    ran_at_ = Clock::now();
+}
+
 void Daemon::beat() {
+    look_for_pause();
     if (db_) db_->tell_of_disk();
     Heartbeat heartbeat;
     heartbeat.timeout_ms = static_cast<std::uint32_t>(

@@ -116,6 +116,7 @@ private:
     void flush();
     void retire(const JobId& job);
     void arm_timer();
+    void look_for_pause();
     void beat();
     void look_for_end();
 
@@ -136,7 +137,8 @@ private:
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     FailureDetector detector_;
-    Timer timer_;  ///< expires at the jobs' next deadline
+    Deadline ran_at_ = Clock::now();  ///< when this process is known to have run
+    Timer timer_;                     ///< expires at the jobs' next deadline
     Timer settle_timer_;
     Timer released_;  ///< cancelled to wake coroutines when held frames were sent
     Timer idle_;      ///< cancelled to wake idle()

@@ -309,8 +309,8 @@ void ServedJob::silent(PeerId id, const std::string& why, Deadline now) {
 
 // ---- Time ---------------------------------------------------------------------------------------------
 
-void ServedJob::tick(Deadline now, Deadline awake_since) {
-    hub_.expire(now, awake_since);
+void ServedJob::tick(Deadline now) {
+    hub_.expire(now);
     if (unused_until() <= now) {
         log::info("job {}: forgotten, as nobody was connected to it for {} s (--keep-unused)",
                   escaped(options_.name),

@@ -57,8 +57,9 @@ public:
     /// The peer may reconnect, unless it is lost.
     void closed(PeerId peer, Deadline now, bool is_lost = false);
     void silent(PeerId peer, const std::string& why, Deadline now);  ///< the peer is lost
-    /// \param awake_since  this process did not run before
-    void tick(Deadline now, Deadline awake_since = Deadline::min());
+    void tick(Deadline now);
+    /// This process did not run in between.
+    void stood_still(Deadline from, Deadline until) { hub_.stood_still(from, until); }
     Deadline next_deadline() const;
     /// Ends the job for all, because the daemon ends.
     void end(const std::string& why);

@@ -74,7 +74,7 @@ void Hub::remove_peer(PeerId id, Deadline now, bool is_lost) {
         if (owners_.contains(name) && (is_lost || !options_.reconnects))
             gone.push_back(name);
         else if (owners_.contains(name))
-            set_owner_away(name, now, options_.owner_limit);
+            set_owner_away(name, now, now + options_.owner_limit);
         const auto limit = peer.mapped().return_limit;
         if (client.moved)
             set_away(name, client, now + std::max<std::chrono::milliseconds>(limit, kLateCopies));
@@ -246,9 +246,10 @@ void Hub::forget_answers(std::uint64_t id, Client& client) {
     while (!client.answers.empty()) forget_answer(client, client.answers.begin()->first);
 }
 
-void Hub::expire(Deadline now, Deadline awake_since) {
+void Hub::expire(Deadline now) {
     store_->expire(now);
-    expire_owners(now, awake_since);
+    while (!owners_away_.empty() && owners_away_.begin()->first <= now)
+        owner_gone(owners_away_.begin()->second);
     while (!away_.empty() && away_.begin()->first <= now) forget_client(away_.begin()->second);
     if (absent_look_ && *absent_look_ <= now) end_long_waits(now);
 }

@@ -91,8 +91,9 @@ public:
 
     /// Answers requests whose time has passed, forgets clients and owners that have not come back, and fails
     /// fences that have waited long for a rank that is away; to be called at next_deadline().
-    /// \param awake_since  this process did not run before, so that nobody could come back
-    void expire(Deadline now, Deadline awake_since = Deadline::min());
+    void expire(Deadline now);
+    /// This process did not run in between, so that nobody could come back: owners have that time besides.
+    void stood_still(Deadline from, Deadline until);
     Deadline next_deadline() const;
     /// Answers all waiting requests of the store with `stale`.
     void end_waits();
@@ -133,8 +134,7 @@ private:
     struct Owner {
         std::optional<PeerId> peer;  ///< over which it is connected
         Deadline away_since{};       ///< without one
-        std::chrono::milliseconds limit{};
-        Deadline gone_at() const { return away_since + limit; }
+        Deadline gone_at{};
     };
     /// Results, and ends of fences, of at least this size are shared by all peers that get them.
     static constexpr std::size_t kSharedBytesMin = 16u << 10;
@@ -152,9 +152,8 @@ private:
     std::string owner_refusal(PeerId peer, const StoreRequest& request) const;
     bool was_taken(const RequestView& request, std::string_view reply) const;
     void cancel(PeerId peer, const RequestHeader& header, PackReader& in);
-    void set_owner_away(std::uint64_t id, Deadline since, std::chrono::milliseconds limit);
+    void set_owner_away(std::uint64_t id, Deadline since, Deadline gone_at);
     void owner_gone(std::uint64_t id);
-    void expire_owners(Deadline now, Deadline awake_since);
     StoreReply status_reply() const;
     StoreReply drop_reply() const;
     std::string refusal(Op op, std::size_t bytes) const;
@@ -187,7 +186,7 @@ private:
     Clients clients_;
     std::set<std::pair<Deadline, std::uint64_t>> away_;         ///< clients by away_until
     std::map<std::uint64_t, Owner> owners_;                     ///< by client
-    std::set<std::pair<Deadline, std::uint64_t>> owners_away_;  ///< by gone_at()
+    std::set<std::pair<Deadline, std::uint64_t>> owners_away_;  ///< by gone_at
     std::size_t answer_bytes_ = 0;
     std::weak_ptr<const Bytes> last_results_;  ///< large ones that are still being sent
     FenceTable fences_;

@@ -21,7 +21,7 @@ bool needs_owner(Op op) {
 /// \return whether it was one already, and has what it had
 StoreReply Hub::own(PeerId peer, std::uint64_t client) {
     const auto [owner, fresh] = owners_.try_emplace(client);
-    owners_away_.erase({owner->second.gone_at(), client});
+    owners_away_.erase({owner->second.gone_at, client});
     owner->second = Owner{peer, {}, {}};
     return ok_bool(!fresh);
 }
@@ -59,37 +59,34 @@ void Hub::cancel(PeerId peer, const RequestHeader& header, PackReader& in) {
 }
 
 /// Its connection has ended.
-void Hub::set_owner_away(std::uint64_t id, Deadline since, std::chrono::milliseconds limit) {
+void Hub::set_owner_away(std::uint64_t id, Deadline since, Deadline gone_at) {
     Owner& owner = owners_[id];
-    owners_away_.erase({owner.gone_at(), id});
-    owner = Owner{std::nullopt, since, limit};
-    owners_away_.emplace(owner.gone_at(), id);
+    owners_away_.erase({owner.gone_at, id});
+    owner = Owner{std::nullopt, since, gone_at};
+    owners_away_.emplace(gone_at, id);
 }
 
 void Hub::owner_gone(std::uint64_t id) {
     const auto owner = owners_.extract(id);
     if (owner.empty()) return;
-    owners_away_.erase({owner.mapped().gone_at(), id});
+    owners_away_.erase({owner.mapped().gone_at, id});
     store_->owner_gone(id);
 }
 
-/// Time in which this process did not run is nobody's.
-void Hub::expire_owners(Deadline now, Deadline awake_since) {
-    while (!owners_away_.empty() && owners_away_.begin()->first <= now) {
-        const std::uint64_t id = owners_away_.begin()->second;
-        const Owner owner = owners_.at(id);
-        if (owner.away_since < awake_since)
-            set_owner_away(id, awake_since, owner.limit);
-        else
-            owner_gone(id);
+void Hub::stood_still(Deadline from, Deadline until) {
+    for (const auto& [gone_at, id] : std::set(owners_away_)) {
+        const Deadline since = owners_.at(id).away_since;
+        const Deadline begin = std::max(from, since);
+        if (begin < until) set_owner_away(id, since, gone_at + (until - begin));
     }
 }
 
 void Hub::end_restore(Deadline now) {
     store_->end_restore();
     for (const std::uint64_t owner : store_->owners())
-        set_owner_away(owner, now,
-                       std::max<std::chrono::milliseconds>(options_.owner_limit, kRestartLimit));
+        set_owner_away(
+            owner, now,
+            now + std::max<std::chrono::milliseconds>(options_.owner_limit, kRestartLimit));
 }
 
 }  // namespace dtrun

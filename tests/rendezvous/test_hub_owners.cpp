@@ -59,9 +59,13 @@ struct Served final : Outbox {
         const Bytes frame = encode(Gone{client});
         REQUIRE(hub->from_peer(peer, {FrameType::gone, payload_of(frame)}, now));
     }
-    void wait(milliseconds span, Deadline awake_since = Deadline::min()) {
+    void wait(milliseconds span) {
         now += span;
-        hub->expire(now, awake_since);
+        hub->expire(now);
+    }
+    void stand_still(milliseconds span) {
+        hub->stood_still(now, now + span);
+        now += span;
     }
     /// What was said since this was asked last.
     std::vector<std::string> heard() { return std::exchange(said, {}); }
@@ -173,14 +177,36 @@ TEST_CASE("a daemon that stood still does not count that time against those who 
     job.lock(2, kBert);
     job.hub->remove_peer(1, job.now);
     job.heard();
-    job.wait(13s, job.now + 13s);  // it was stopped all the time
+    job.wait(1s);
+    job.stand_still(13s);
+    job.wait(0s);
     CHECK(job.heard().empty());
-    CHECK(job.hub->next_deadline() == job.now + 3s);
-    job.wait(2s, job.now);
+    CHECK(job.hub->next_deadline() == job.now + 2s);
+    job.wait(1'999ms);
     job.come(3);
     job.own(3, kAnna, 2);
+    job.stand_still(3s);
     job.wait(60s);
     CHECK(job.heard() == Lines{"3: 11.2 true"});
+}
+
+TEST_CASE("a daemon that stands still again and again still counts the time in between",
+          "[exchange]") {
+    Served job;
+    job.come(1), job.come(2);
+    job.own(1, kAnna), job.own(2, kBert);
+    job.lock(1, kAnna);
+    job.lock(2, kBert);
+    job.heard();
+    job.wait(5s);
+    job.hub->remove_peer(1, job.now);
+    job.hub->stood_still(job.now - 5s, job.now - 4s);  // before that is nobody's
+    for (int second = 0; second < 3; ++second) {
+        CHECK(job.heard().empty());
+        job.stand_still(2s);
+        job.wait(1s);
+    }
+    CHECK(job.heard() == Lines{"2: 112.1 token"});
 }
 
 TEST_CASE("who comes back too late begins with nothing, and is not told that he holds a lock",
