@@ -79,7 +79,10 @@ public:
     std::uint64_t generation() const { return membership_ ? membership_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
     /// Of its store and of kept answers.
-    std::size_t bytes() const { return hub_.store().bytes() + hub_.answer_bytes(); }
+    std::size_t bytes() const {
+        const Store& store = hub_.store();
+        return store.bytes() + store.bytes_besides() + hub_.answer_bytes();
+    }
 
 private:
     /// A member's place in the conversation with it, which outlives its connections.

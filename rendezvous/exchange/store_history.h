@@ -38,6 +38,7 @@ public:
         return std::ranges::upper_bound(changes_, revision, {}, &Change::revision);
     }
     auto end() const { return changes_.end(); }
+    std::size_t bytes() const { return bytes_; }
 
     static constexpr std::size_t kChangesMax = 65'536;
     static constexpr std::size_t kBytesMax = 16u << 20;

@@ -7,6 +7,9 @@
 namespace dtrun {
 namespace {
 
+/// A part of a transaction is larger in memory than on the wire.
+constexpr std::size_t kTransactionMax = 65'536;
+
 /// The names in operations.def.
 enum class Argument : std::uint8_t {
     key,  ///< or the prefix of keys
@@ -109,6 +112,13 @@ void write(PackWriter& out, const Action& action) {
 }
 
 template <class Row>
+void read_rows(PackReader& in, std::vector<Row>& rows, Row (*read_row)(PackReader&)) {
+    const std::uint32_t count = in.array();
+    if (count > kTransactionMax) in.set_failed();
+    while (in.ok() && rows.size() < count) rows.push_back(read_row(in));
+}
+
+template <class Row>
 void write_rows(PackWriter& out, const std::vector<Row>& rows) {
     out.array(static_cast<std::uint32_t>(rows.size()));
     for (const Row& row : rows) write(out, row);
@@ -157,12 +167,10 @@ void read(PackReader& in, Argument argument, StoreRequest& request) {
             request.limit = in.uint();
             break;
         case Argument::conditions:
-            for (std::uint32_t left = in.array(); in.ok() && left > 0; --left)
-                request.conditions.push_back(read_condition(in));
+            read_rows(in, request.conditions, read_condition);
             break;
         case Argument::actions:
-            for (std::uint32_t left = in.array(); in.ok() && left > 0; --left)
-                request.actions.push_back(read_action(in));
+            read_rows(in, request.actions, read_action);
             break;
     }
 }
@@ -264,6 +272,10 @@ Result<void> StoreRequest::check() const {
         if (argument == Argument::pairs && keys.size() != values.size())
             return fail(Errc::invalid_input, "{} keys and {} values", keys.size(), values.size());
     }
+    if (std::max(conditions.size(), actions.size()) > kTransactionMax)
+        return fail(Errc::invalid_input,
+                    "a transaction has at most {} conditions, and as many actions",
+                    kTransactionMax);
     return {};
 }
 

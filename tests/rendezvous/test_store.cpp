@@ -310,6 +310,16 @@ TEST_CASE("arguments that are malformed or too large are refused", "[store]") {
               out.array(0);
               out.array(1), out.array(3), out.uint(4), out.str("k"), out.str("v");
           }) == "malformed arguments");
+    const auto erase_many = [](std::uint32_t many) {
+        return [many](PackWriter& out) {
+            out.array(0);
+            out.array(many);
+            for (std::uint32_t i = 0; i < many; ++i)
+                out.array(3), out.uint(1), out.str("k"), out.str("");
+        };
+    };
+    CHECK(decode(Op::transact, erase_many(65'536)) == "ok");
+    CHECK(decode(Op::transact, erase_many(65'537)) == "malformed arguments");
     CHECK(decode(static_cast<Op>(99), [](PackWriter&) {}) == "unknown operation 99");
     const std::string key(kKeyBytesMax + 1, 'k');
     CHECK(decode(Op::erase, [&](PackWriter& out) { out.str(key); }) ==

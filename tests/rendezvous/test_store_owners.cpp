@@ -488,6 +488,21 @@ TEST_CASE("a transaction of which one part cannot be done changes nothing", "[st
     CHECK(with({Do::add, "n", "1"}) == "refused the sum does not fit 64 bits");
 }
 
+TEST_CASE("what is remembered for those who watch a prefix, or who wait, is counted", "[store]") {
+    StoreAsker asker;
+    const std::string value(100'000, 'x');
+    asker.set("k", value);
+    CHECK(asker.store().bytes_besides() == 0);
+    asker.watch_prefix("", 0);
+    for (int round = 1; round <= 10; ++round) asker.set("k", value);
+    CHECK(asker.store().bytes_besides() / 100'000 == 10);
+    for (int round = 1; round <= 200; ++round) asker.set("k", value);
+    CHECK(asker.store().bytes_besides() <= StoreHistory::kBytesMax);
+    const std::size_t before = asker.store().bytes_besides();
+    CHECK(asker.get(std::string(10'000, 'k'), kForeverMs) == "waits");
+    CHECK(asker.store().bytes_besides() > before + 10'000);
+}
+
 TEST_CASE("a full store refuses locks and transactions that would make it larger", "[store]") {
     Store::Limits limits;
     limits.bytes_max = 1'000;
