@@ -353,6 +353,10 @@ void Daemon::look_for_pause() {
 void Daemon::beat() {
     look_for_pause();
     if (db_) db_->tell_of_disk();
+    if (db_ && db_->write_served(kServedStep)) {
+        jobs_.for_each([](ServedJob& job) { job.save_use(); });
+        flush();
+    }
     Heartbeat heartbeat;
     heartbeat.timeout_ms = static_cast<std::uint32_t>(
         std::min<std::int64_t>(options_.heartbeat_timeout.count(), UINT32_MAX));
@@ -429,6 +433,7 @@ asio::awaitable<bool> Daemon::stop(std::string why) {
     for (const auto& [id, peer] : peers_)
         if (db_) to_peer(id, FrameType::refuse, payload_of(goodbye));
     jobs_.for_each([](ServedJob& job) { job.save(); });
+    if (db_) db_->write_served(std::chrono::seconds(1));
     flush();
     for (const auto& [id, peer] : peers_) flushes.spawn(flush_peer(peer));
     {

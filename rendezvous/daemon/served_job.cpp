@@ -294,6 +294,7 @@ void ServedJob::closed(PeerId id, Deadline now, bool is_lost) {
     hub_.remove_peer(id, now, is_lost);
     peers_.erase(peer);
     unused_since_ = now;
+    unsaved_ = true;
     if (!member) return;
     members_.at(*member).peer.reset();
     members_.at(*member).away_until = now + options_.return_limit;

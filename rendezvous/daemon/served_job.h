@@ -75,6 +75,8 @@ public:
     void retire();
     /// Records changes of the members; to be called before held frames are sent.
     void save();
+    /// Records that somebody is connected, who may stay for longer than a daemon lives.
+    void save_use();
     const std::string& name() const { return options_.name; }
     std::uint64_t generation() const { return membership_ ? membership_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
@@ -144,8 +146,8 @@ private:
     PerHost<MemberId> owners_;
     ChangeNotice notice_;
     std::optional<std::string> ended_;  ///< why; empty: it has succeeded
-    Deadline unused_since_;             ///< when the last connection has ended
-    bool is_forgotten_ = false;         ///< nobody has used it for too long
+    Deadline unused_since_;      ///< when the last connection has ended, maybe of another daemon
+    bool is_forgotten_ = false;  ///< nobody has used it for too long
     bool is_dropped_ = false;
     bool unsaved_ = true;  ///< something of the members is not recorded yet
 };

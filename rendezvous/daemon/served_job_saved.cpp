@@ -54,7 +54,7 @@ ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, St
       db_(&db),
       journal_(db.journal(record.id)),
       hub_(outbox, hub_options(), journal_.get()),
-      unused_since_(now) {
+      unused_since_(now - (db.served() - record.used)) {
     if (!record.policy.empty()) restore_members(record, now, limit);
     const auto ranks = membership_ ? membership_->world().size() : 0;
     hub_.restore_generation(generation(), static_cast<std::uint32_t>(ranks));
@@ -89,6 +89,9 @@ void ServedJob::save() {
     SavedJob record;
     record.id = id_;
     record.name = options_.name;
+    const auto unused = peers_.empty() ? Clock::now() - unused_since_ : Clock::duration(0);
+    record.used = std::max(db_->served() - std::chrono::duration_cast<std::chrono::seconds>(unused),
+                           std::chrono::seconds(0));
     if (membership_) {
         record.policy = packed(membership_->policy());
         record.job = membership_->save_job();
@@ -102,6 +105,12 @@ void ServedJob::save() {
                                host.server_address, host.free_port, host.addresses});
     }
     db_->save_job(record);
+}
+
+void ServedJob::save_use() {
+    if (peers_.empty()) return;
+    unsaved_ = true;
+    save();
 }
 
 /// Who comes to a damaged job can drop it, and is refused else.

@@ -174,6 +174,7 @@ constexpr const char* kCopyOnce[] = {
     "INSERT INTO whole.commits SELECT * FROM main.commits",
     "INSERT INTO whole.damaged SELECT * FROM main.damaged",
     "INSERT OR REPLACE INTO whole.reserved SELECT * FROM main.reserved",
+    "INSERT OR REPLACE INTO whole.served SELECT * FROM main.served",
 };
 
 /// Copies to the attached database "whole".

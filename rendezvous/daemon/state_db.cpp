@@ -162,6 +162,9 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
     std::unique_ptr<StateDb> db(new StateDb(std::move(*writer), directory));
     db->writer_->query("SELECT revision FROM reserved",
                        [&](sqlite3_stmt* row) { db->reserved_ = number(row, 0); });
+    db->writer_->query("SELECT seconds FROM served", [&](sqlite3_stmt* row) {
+        db->served_before_ = db->served_written_ = std::chrono::seconds(number(row, 0));
+    });
     return db;
 }
 
@@ -188,6 +191,19 @@ void StateDb::reserve(std::uint64_t revision) {
     if (revision <= reserved_) return;
     reserved_ = revision + kReservedRevisions;
     run("INSERT OR REPLACE INTO reserved VALUES(0,?)", reserved_);
+}
+
+std::chrono::seconds StateDb::served() const {
+    return served_before_ +
+           std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - opened_);
+}
+
+bool StateDb::write_served(std::chrono::seconds step) {
+    if (served() < served_written_ + step) return false;
+    served_written_ = served();
+    run("INSERT OR REPLACE INTO served VALUES(0,?)",
+        static_cast<std::uint64_t>(served_written_.count()));
+    return true;
 }
 
 std::uint64_t StateDb::submit() {
@@ -248,10 +264,15 @@ std::unique_ptr<HubJournal> StateDb::journal(const JobId& job) {
 void StateDb::save_job(const SavedJob& record) {
     const auto found = recorded_.find(record.id);
     const SavedJob before = found != recorded_.end() ? found->second : SavedJob{};
-    if (found == recorded_.end() || before.policy != record.policy || before.job != record.job)
-        run("INSERT OR REPLACE INTO job VALUES(?1,?2,?3,?4,sum_of(?1,?2,?3,?4))", record.id,
-            std::string_view(record.name), std::string_view(record.policy),
-            std::string_view(record.job));
+    std::chrono::seconds used = record.used;
+    if (found == recorded_.end() || before.policy != record.policy || before.job != record.job ||
+        record.used >= before.used + kServedStep)
+        run("INSERT OR REPLACE INTO job(id,name,policy,record,used,sum)"
+            " VALUES(?1,?2,?3,?4,?5,sum_of(?1,?2,?3,?4,?5))",
+            record.id, std::string_view(record.name), std::string_view(record.policy),
+            std::string_view(record.job), static_cast<std::uint64_t>(record.used.count()));
+    else
+        used = before.used;
     for (std::size_t host = 0; host < record.hosts.size(); ++host)
         if (host >= before.hosts.size() || before.hosts[host] != record.hosts[host])
             run("INSERT OR REPLACE INTO host VALUES(?1,?2,?3,sum_of(?1,?2,?3))", record.id,
@@ -266,7 +287,8 @@ void StateDb::save_job(const SavedJob& record) {
             run("INSERT OR REPLACE INTO member VALUES(?1,?2,?3,sum_of(?1,?2,?3))", record.id,
                 std::to_underlying(member), std::string_view(bytes));
     }
-    recorded_[record.id] = record;
+    SavedJob& recorded = recorded_[record.id] = record;
+    recorded.used = used;
 }
 
 void StateDb::forget_generation(const JobId& job) {
@@ -290,13 +312,14 @@ void StateDb::drop_job(const JobId& job) {
 
 std::vector<SavedJob> StateDb::jobs() {
     std::vector<SavedJob> records;
-    writer_->query("SELECT id,name,policy,record FROM job", [&](sqlite3_stmt* row) {
+    writer_->query("SELECT id,name,policy,record,used FROM job", [&](sqlite3_stmt* row) {
         SavedJob& record = records.emplace_back();
         const std::string id = text(row, 0);
         std::copy_n(id.begin(), std::min(id.size(), record.id.size()), record.id.begin());
         record.name = text(row, 1);
         record.policy = text(row, 2);
         record.job = text(row, 3);
+        record.used = std::chrono::seconds(number(row, 4));
     });
     for (SavedJob& record : records) {
         const std::string id = to_value(record.id);

@@ -17,6 +17,10 @@
 
 namespace dtrun {
 
+/// How much of the time that it has served a daemon that is killed may forget, and how much of that since a job was used:
+/// what is written all the time keeps disks awake.
+inline constexpr std::chrono::hours kServedStep{1};
+
 /// What a restarted daemon must know of a job to continue it.
 struct SavedJob {
     JobId id{};
@@ -26,6 +30,8 @@ struct SavedJob {
     Bytes job;
     std::vector<Bytes> hosts;
     std::map<MemberId, Bytes> members;
+    /// When somebody was last connected to it; see StateDb::served().
+    std::chrono::seconds used{0};
 };
 
 /// A daemon's state on disk, in SQLite's write-ahead log: uncommitted changes are lost in a crash,
@@ -59,6 +65,11 @@ public:
     void drop_job(const JobId& job);
     /// The journal for a job's hub.
     std::unique_ptr<HubJournal> journal(const JobId& job);
+    /// For how long daemons have served this state, all together: a clock that nobody sets, and that stands still while
+    /// there is none. After a crash it goes on from what was last written.
+    std::chrono::seconds served() const;
+    /// Records it, if it has grown by `step`. \return whether it has
+    bool write_served(std::chrono::seconds step);
     /// No job that is here, or has been, was given a larger revision.
     std::uint64_t reserved() const { return reserved_; }
     /// Records that this revision may have been given.
@@ -102,6 +113,9 @@ private:
     StateWriter::Batch batch_;
     std::uint64_t submitted_ = 0;
     std::uint64_t reserved_ = 0;
+    Deadline opened_ = Clock::now();
+    std::chrono::seconds served_before_{0};  ///< it was opened
+    std::chrono::seconds served_written_{0};
     std::map<JobId, SavedJob> recorded_;  ///< what was last recorded, to find changes
     std::optional<Deadline> told_slow_;   ///< since when it is
     bool told_full_ = false;

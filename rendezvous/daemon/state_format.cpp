@@ -85,11 +85,17 @@ UPDATE item SET sum=sum_of(job,key,item,value,revision,owner,client,request);
 CREATE TABLE reserved(id INTEGER PRIMARY KEY, revision INT);
 INSERT INTO reserved SELECT 0, max((SELECT coalesce(max(revision),0) FROM value),
                                    (SELECT coalesce(max(revision),0) FROM item));
+)",
+    R"(
+ALTER TABLE job ADD COLUMN used INT NOT NULL DEFAULT 0;
+UPDATE job SET sum=sum_of(id,name,policy,record,used);
+CREATE TABLE served(id INTEGER PRIMARY KEY, seconds INT);
+INSERT INTO served VALUES(0, 0);
 )"};
 constexpr std::size_t kVersionWithSums = 7;
 
 constexpr StateTable kTables[] = {
-    {"job", "id", "id,name,policy,record"},
+    {"job", "id", "id,name,policy,record,used"},
     {"host", "job", "job,host,record"},
     {"member", "job", "job,member,record"},
     {"value", "job", "job,key,value,revision,owner,expires,client,request"},
@@ -102,6 +108,7 @@ constexpr StateTable kTables[] = {
 
 /// What a table had when sums came.
 std::string_view first_columns(const StateTable& table) {
+    if (table.name == "job") return "id,name,policy,record";
     if (table.name == "value") return "job,key,value,revision";
     if (table.name == "item") return "job,key,item,value,revision";
     return table.columns;

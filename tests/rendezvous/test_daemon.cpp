@@ -706,7 +706,8 @@ TEST_CASE("owners of the version before keep what they have", "[daemon]") {
         "ALTER TABLE item DROP COLUMN client; ALTER TABLE item DROP COLUMN request;"
         "UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires);"
         "UPDATE item SET sum=sum_of(job,key,item,value,revision,owner);"
-        "DROP TABLE reserved; PRAGMA user_version=8;";
+        "ALTER TABLE job DROP COLUMN used; UPDATE job SET sum=sum_of(id,name,policy,record);"
+        "DROP TABLE reserved; DROP TABLE served; PRAGMA user_version=8;";
     REQUIRE(sqlite3_exec(old, before, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(old);
     auto db = StateDb::open(state);
@@ -725,6 +726,27 @@ TEST_CASE("owners of the version before keep what they have", "[daemon]") {
     REQUIRE(db.has_value());
     CHECK((*db)->damaged().empty());
     CHECK((*db)->jobs().size() == 1);
+}
+
+TEST_CASE("when a job was used is written down once an hour", "[daemon]") {
+    const TempDir directory;
+    const JobId id = job_id_of("job");
+    for (const auto& [said, kept] :
+         {std::pair(100, 100), std::pair(200, 100), std::pair(3700, 3700)}) {
+        {
+            auto db = StateDb::open(directory.path());
+            REQUIRE(db.has_value());
+            (void)(*db)->jobs();
+            SavedJob job{id, "job", {}, {}, {}, {}};
+            job.used = std::chrono::seconds(said);
+            (*db)->save_job(job);
+            (*db)->commit();
+        }
+        auto db = StateDb::open(directory.path());
+        REQUIRE(db.has_value());
+        CHECK((*db)->damaged().empty());
+        CHECK((*db)->jobs().at(0).used == std::chrono::seconds(kept));
+    }
 }
 
 TEST_CASE("a state directory serves one daemon at a time, and none of another format", "[daemon]") {
