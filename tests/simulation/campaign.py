@@ -21,15 +21,19 @@ import time
 ROOT = os.path.realpath(os.path.dirname(os.path.abspath(__file__)) + "/../..")
 BUILD = f"{ROOT}/build/simulation"
 TEST = "nothing acknowledged*,a job of a head*"
+SOAK = "a daemon keeps for weeks*"
+RUNS_FOR_EACH_SOAK = 64
+SOAK_DAYS = 90
 RUNS_FOR_EACH_FUZZER = 8
 FUZZ_SECONDS = 30
 HANGS = 600  # seconds, of which a run takes ten
 
 
-def simulate(seed):
+def simulate(test, seed):
     """What went wrong with this seed, and how much was acknowledged."""
     try:
-        done = subprocess.run([f"{BUILD}/bin/test_simulation", TEST], env={**os.environ, "DTRUN_SEED": str(seed)},
+        environment = {"DTRUN_SIMULATION_DAYS": str(SOAK_DAYS), **os.environ, "DTRUN_SEED": str(seed)}
+        done = subprocess.run([f"{BUILD}/bin/test_simulation", test], env=environment,
                               capture_output=True, text=True, timeout=HANGS)
     except subprocess.TimeoutExpired:
         return f"seed {seed}: has not ended in {HANGS} s", 0
@@ -57,7 +61,7 @@ def main():
     asked = parser.parse_args()
     fuzzers = sorted(glob.glob(f"{BUILD}/bin/fuzz_*"))
     lock = threading.Lock()
-    totals = {"runs": 0, "acknowledged": 0, "fuzzed": 0, "failed": 0}
+    totals = {"runs": 0, "acknowledged": 0, "soaked": 0, "fuzzed": 0, "failed": 0}
     next_seed = asked.seed
     began = time.monotonic()
     stopped = threading.Event()
@@ -78,12 +82,18 @@ def main():
         while not is_over():
             with lock:
                 seed, next_seed = next_seed, next_seed + 1
-            problem, count = simulate(seed)
+            problem, count = simulate(TEST, seed)
             with lock:
                 totals["runs"] += 1
                 totals["acknowledged"] += count
                 if problem:
                     report(problem)
+            if seed % RUNS_FOR_EACH_SOAK == 0:
+                problem, _ = simulate(SOAK, seed)
+                with lock:
+                    totals["soaked"] += 1
+                    if problem:
+                        report(problem)
             if seed % RUNS_FOR_EACH_FUZZER == 0 and fuzzers:
                 problem = fuzz(fuzzers[seed // RUNS_FOR_EACH_FUZZER % len(fuzzers)], seed)
                 with lock:
@@ -98,7 +108,7 @@ def main():
     hours = (time.monotonic() - began) / 3600
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{totals['runs']} runs of 30 simulated seconds, {totals['acknowledged']} acknowledged operations, "
-          f"{totals['fuzzed']} x {FUZZ_SECONDS} s of fuzzing, {totals['failed']} failed; "
+          f"{totals['soaked']} x {SOAK_DAYS} simulated days of a daemon, {totals['fuzzed']} x {FUZZ_SECONDS} s of fuzzing, {totals['failed']} failed; "
           f"{(used.ru_utime + used.ru_stime) / 3600:.2f} processor-hours in {hours:.2f}; the next seed is {next_seed}")
     return 1 if totals["failed"] else 0
 

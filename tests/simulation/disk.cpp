@@ -116,6 +116,12 @@ std::uint64_t Disk::free_bytes() const {
     return is_full() ? 0 : kFreeBytes;
 }
 
+std::uint64_t Disk::bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& [name, file] : files_) bytes += file->data.size();
+    return bytes;
+}
+
 void Disk::crash(End end) {
     for (auto& [name, file] : files_) {
         auto left = std::make_shared<File>(*file);

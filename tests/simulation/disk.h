@@ -41,6 +41,7 @@ public:
 
     std::uint64_t syncs() const { return syncs_; }
     std::uint64_t free_bytes() const;
+    std::uint64_t bytes() const;  ///< of its files
 
 private:
     friend struct DiskFile;

@@ -25,8 +25,6 @@ Secret daemon_secret() {
     return Secret{std::array<std::uint8_t, Secret::kBytes>{7, 1, 2, 3}};
 }
 
-namespace {
-
 embedded::Surroundings surroundings(const Script& script, Process& process,
                                     const std::string& job) {
     embedded::Surroundings found;
@@ -45,12 +43,11 @@ embedded::ClientCredentials credentials(const std::string& job) {
     return {id, job_secret_of(daemon_secret(), id)};
 }
 
-}  // namespace
-
 void serve(Script& script, Process& process) {
     DaemonOptions options;
     options.secret = daemon_secret();
     options.state_directory = script.state_directory;
+    options.keep_unused = script.keep_unused;
     auto* const daemon = new Daemon(process.io().get_executor(), std::move(options));
     if (const auto restored = daemon->restore(); !restored) {
         log::error("{}", restored.error().message);

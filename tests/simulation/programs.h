@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace dtrun {
@@ -25,9 +26,10 @@ struct Script {
     Ledger& ledger;
     Machine* daemon = nullptr;
     std::string state_directory{};  ///< of the daemon; SQLite's files are on its machine's disk
-    Daemon* served = nullptr;       ///< the daemon that runs
-    bool calm = false;              ///< nothing fails any more, and programs may take their time
-    bool over = false;              ///< programs are to come to their end
+    std::optional<milliseconds> keep_unused{};  ///< as the daemon's option
+    Daemon* served = nullptr;                   ///< the daemon that runs
+    bool calm = false;  ///< nothing fails any more, and programs may take their time
+    bool over = false;  ///< programs are to come to their end
     OwnedLedger owned{};
     std::vector<const StoreUser*> users{};  ///< of all programs, those that were killed among them
 
@@ -53,6 +55,9 @@ struct Script {
 
 inline constexpr std::uint16_t kPort = 9'100;  ///< of the daemon
 Secret daemon_secret();
+/// What a program on the process's machine finds of the daemon, and what lets it into a job there.
+embedded::Surroundings surroundings(const Script& script, Process& process, const std::string& job);
+embedded::ClientCredentials credentials(const std::string& job);
 
 /// `dtrun serve --state DIR`.
 void serve(Script& script, Process& process);
