@@ -94,7 +94,7 @@ cli::Rows<ParsedServe> own_rows() {
           .group = daemon,
           .help =
               "forget a job that is only a store when nobody has been connected to it for so long, "
-              "counted anew when the daemon is started; 0: never (default: 604800, a week)"},
+              "while daemons served its --state; 0: never (default: 604800, a week)"},
          [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto time = cli::parse_seconds(value, std::chrono::seconds(0), kKeepMax);
              if (!time) return std::unexpected(time.error());

@@ -83,6 +83,9 @@ Result<void> Daemon::restore() {
                   std::make_unique<ServedJob>(damaged.id, std::move(options),
                                               static_cast<Outbox&>(*this), db_.get(), now));
     }
+    // Nobody was listened to meanwhile.
+    const Deadline ready = Clock::now();
+    jobs_.for_each([&](ServedJob& job) { job.stood_still(now, ready); });
     flush();
     arm_timer();
     return {};
@@ -205,13 +208,18 @@ std::string Daemon::refusal(Op op, std::size_t bytes) {
     return "";
 }
 
+/// What happened to jobs in this turn is submitted with what others submit now.
+void Daemon::save_touched() {
+    for (const JobId& id : touched_)
+        if (ServedJob* const touched = jobs_.find(id)) touched->save();
+}
+
 /// Frees the name of a job that is over or dropped. Clients of its store are disconnected; when they connect
 /// again they get the store of the next job of that name.
 void Daemon::retire(const JobId& id) {
     ServedJob* const job = jobs_.find(id);
     if (job == nullptr || !job->is_over()) return;
-    for (const JobId& other : touched_)  // whose changes are submitted with it
-        if (ServedJob* touched = jobs_.find(other)) touched->save();
+    save_touched();
     job->retire();
     if (db_) db_->drop_job(id);  // with what tells of it, which flush() releases
     flush();
@@ -355,6 +363,7 @@ void Daemon::beat() {
     if (db_) db_->tell_of_disk();
     if (db_ && db_->write_served(kServedStep)) {
         jobs_.for_each([](ServedJob& job) { job.save_use(); });
+        save_touched();
         flush();
     }
     Heartbeat heartbeat;

@@ -109,6 +109,7 @@ private:
     ServedJob::Options job_options(const std::string& name);
     std::string refusal(Op op, std::size_t bytes);
     void changed(const JobId& job);
+    void save_touched();
     static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);
     static asio::awaitable<void> let_go(std::shared_ptr<Peer> peer);
     void settle();

@@ -103,6 +103,7 @@ Result<void> ServedJob::enter(PeerId peer, const Enter& enter, std::string remot
         peers_[peer] = Peer{};
         hub_.add_peer(peer, PeerKind::subtree, kNoRank);
         hub_.set_group_client(peer, std::to_underlying(enter.member));
+        unsaved_ = true;  // that it is used
     }
     is_forgotten_ = false;  // it came before the job was dropped
     const std::uint32_t return_ms = std::min(enter.return_ms, Enter::kReturnMsMax);

@@ -119,6 +119,7 @@ private:
     HubOptions hub_options();
     StoreReply drop();
     Deadline unused_until() const;
+    Clock::duration unused_at_start(Clock::duration unused, Clock::duration limit) const;
     void carry_out();
     void tell_change(const std::optional<Membership::Warning>& warning);
     void begin(const std::vector<RankAssignment>& world);

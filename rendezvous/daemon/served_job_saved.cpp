@@ -54,7 +54,8 @@ ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, St
       db_(&db),
       journal_(db.journal(record.id)),
       hub_(outbox, hub_options(), journal_.get()),
-      unused_since_(now - (db.served() - record.used)) {
+      unused_since_(now) {
+    if (options_.keep_unused) unused_since_ -= unused_at_start(db.served() - record.used, limit);
     if (!record.policy.empty()) restore_members(record, now, limit);
     const auto ranks = membership_ ? membership_->world().size() : 0;
     hub_.restore_generation(generation(), static_cast<std::uint32_t>(ranks));
@@ -62,6 +63,14 @@ ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, St
     unsaved_ = false;
     if (membership_ && membership_->is_finishing()) hub_.fail_fences("a rank has finished");
     carry_out();
+}
+
+/// For how long nobody has been connected, at the start of a daemon. What is not known counts as used, and who was
+/// connected has some time to come back.
+Clock::duration ServedJob::unused_at_start(Clock::duration unused, Clock::duration limit) const {
+    const Clock::duration keep = *options_.keep_unused;
+    const Clock::duration known = unused - std::min<Clock::duration>(keep, kServedStep);
+    return std::clamp(known, Clock::duration(0), std::max(keep - limit, Clock::duration(0)));
 }
 
 void ServedJob::restore_members(const SavedJob& record, Deadline now,

@@ -173,6 +173,9 @@ constexpr const char* kCopyOnce[] = {
     "DELETE FROM whole.commits",
     "INSERT INTO whole.commits SELECT * FROM main.commits",
     "INSERT INTO whole.damaged SELECT * FROM main.damaged",
+};
+/// What jobs have is enough to go on without.
+constexpr const char* kCopyIfReadable[] = {
     "INSERT OR REPLACE INTO whole.reserved SELECT * FROM main.reserved",
     "INSERT OR REPLACE INTO whole.served SELECT * FROM main.served",
 };
@@ -182,6 +185,8 @@ int copy_jobs(Reader& reader, const StateDamage& damage) {
     int result = reader.run("BEGIN", {});
     for (const char* const sql : kCopyOnce)
         if (result == SQLITE_DONE) result = reader.run(sql, {});
+    for (const char* const sql : kCopyIfReadable)
+        if (result == SQLITE_DONE) (void)reader.run(sql, {});
     for (const JobId& id : damage.whole)
         for (const StateTable& table : state_tables())
             if (result == SQLITE_DONE)

@@ -162,9 +162,13 @@ Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
     std::unique_ptr<StateDb> db(new StateDb(std::move(*writer), directory));
     db->writer_->query("SELECT revision FROM reserved",
                        [&](sqlite3_stmt* row) { db->reserved_ = number(row, 0); });
-    db->writer_->query("SELECT seconds FROM served", [&](sqlite3_stmt* row) {
-        db->served_before_ = db->served_written_ = std::chrono::seconds(number(row, 0));
-    });
+    const auto was_served = [&](sqlite3_stmt* row) {
+        const std::chrono::seconds seconds(number(row, 0));
+        db->served_before_ = std::max(db->served_before_, seconds);
+    };
+    db->writer_->query("SELECT seconds FROM served WHERE sum=sum_of(id,seconds)", was_served);
+    db->writer_->query("SELECT coalesce(max(used),0) FROM job", was_served);
+    db->served_written_ = db->served_before_;
     return db;
 }
 
@@ -201,7 +205,7 @@ std::chrono::seconds StateDb::served() const {
 bool StateDb::write_served(std::chrono::seconds step) {
     if (served() < served_written_ + step) return false;
     served_written_ = served();
-    run("INSERT OR REPLACE INTO served VALUES(0,?)",
+    run("INSERT OR REPLACE INTO served VALUES(0,?1,sum_of(0,?1))",
         static_cast<std::uint64_t>(served_written_.count()));
     return true;
 }
@@ -266,7 +270,7 @@ void StateDb::save_job(const SavedJob& record) {
     const SavedJob before = found != recorded_.end() ? found->second : SavedJob{};
     std::chrono::seconds used = record.used;
     if (found == recorded_.end() || before.policy != record.policy || before.job != record.job ||
-        record.used >= before.used + kServedStep)
+        record.used >= before.used + kServedStep / 2)
         run("INSERT OR REPLACE INTO job(id,name,policy,record,used,sum)"
             " VALUES(?1,?2,?3,?4,?5,sum_of(?1,?2,?3,?4,?5))",
             record.id, std::string_view(record.name), std::string_view(record.policy),

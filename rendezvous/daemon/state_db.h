@@ -19,7 +19,7 @@ namespace dtrun {
 
 /// How much of the time that it has served a daemon that is killed may forget, and how much of that since a job was used:
 /// what is written all the time keeps disks awake.
-inline constexpr std::chrono::hours kServedStep{1};
+inline constexpr std::chrono::minutes kServedStep{60};
 
 /// What a restarted daemon must know of a job to continue it.
 struct SavedJob {

@@ -10,7 +10,8 @@
 namespace dtrun {
 namespace {
 
-/// What each version of the format has added, from the first.
+/// What each version of the format has added, from the first. A sum is made anew only where the one before was right: a
+/// damaged row stays one.
 constexpr std::array kVersions = {
     R"(
 CREATE TABLE job(id BLOB PRIMARY KEY, name BLOB, ranks_min INT, ranks_max INT, join_ms INT,
@@ -72,25 +73,26 @@ CREATE TABLE damaged(job BLOB PRIMARY KEY, name BLOB, why BLOB);
 ALTER TABLE value ADD COLUMN owner INT NOT NULL DEFAULT 0;
 ALTER TABLE value ADD COLUMN expires INT NOT NULL DEFAULT 0;
 ALTER TABLE item ADD COLUMN owner INT NOT NULL DEFAULT 0;
-UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires);
-UPDATE item SET sum=sum_of(job,key,item,value,revision,owner);
+UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires) WHERE sum=sum_of(job,key,value,revision);
+UPDATE item SET sum=sum_of(job,key,item,value,revision,owner) WHERE sum=sum_of(job,key,item,value,revision);
 )",
     R"(
 ALTER TABLE value ADD COLUMN client INT NOT NULL DEFAULT 0;
 ALTER TABLE value ADD COLUMN request INT NOT NULL DEFAULT 0;
 ALTER TABLE item ADD COLUMN client INT NOT NULL DEFAULT 0;
 ALTER TABLE item ADD COLUMN request INT NOT NULL DEFAULT 0;
-UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires,client,request);
-UPDATE item SET sum=sum_of(job,key,item,value,revision,owner,client,request);
+UPDATE value SET sum=sum_of(job,key,value,revision,owner,expires,client,request)
+  WHERE sum=sum_of(job,key,value,revision,owner,expires);
+UPDATE item SET sum=sum_of(job,key,item,value,revision,owner,client,request)
+  WHERE sum=sum_of(job,key,item,value,revision,owner);
 CREATE TABLE reserved(id INTEGER PRIMARY KEY, revision INT);
 INSERT INTO reserved SELECT 0, max((SELECT coalesce(max(revision),0) FROM value),
                                    (SELECT coalesce(max(revision),0) FROM item));
 )",
     R"(
 ALTER TABLE job ADD COLUMN used INT NOT NULL DEFAULT 0;
-UPDATE job SET sum=sum_of(id,name,policy,record,used);
-CREATE TABLE served(id INTEGER PRIMARY KEY, seconds INT);
-INSERT INTO served VALUES(0, 0);
+UPDATE job SET sum=sum_of(id,name,policy,record,used) WHERE sum=sum_of(id,name,policy,record);
+CREATE TABLE served(id INTEGER PRIMARY KEY, seconds INT, sum INT);
 )"};
 constexpr std::size_t kVersionWithSums = 7;
 

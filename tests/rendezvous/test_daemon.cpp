@@ -749,6 +749,36 @@ TEST_CASE("when a job was used is written down once an hour", "[daemon]") {
     }
 }
 
+TEST_CASE("who used a store has time to come back to a daemon that starts again", "[daemon]") {
+    const TempDir directory;
+    SavedJob used_long_ago{job_id_of("long ago"), "long ago", {}, {}, {}, {}};
+    SavedJob used_of_late{job_id_of("of late"), "of late", {}, {}, {}, {}};
+    used_long_ago.used = std::chrono::seconds(100);
+    used_of_late.used = std::chrono::hours(10);
+    {
+        auto db = StateDb::open(directory.path());
+        REQUIRE(db.has_value());
+        for (const SavedJob& job : {used_long_ago, used_of_late}) {
+            (*db)->save_job(job);
+            (*db)->journal(job.id)->value_set("key", "value", {77});
+        }
+        (*db)->commit();
+    }
+    auto db = StateDb::open(directory.path());
+    REQUIRE(db.has_value());
+    CHECK((*db)->served() >= used_of_late.used);
+    const auto unused = [&](const SavedJob& record) {
+        ServedJob::Options options = Job::options();
+        options.keep_unused = std::chrono::hours(3);
+        Sink out;
+        const Deadline now = Clock::now();
+        const ServedJob job(record, options, out, **db, now, std::chrono::seconds(15));
+        return std::chrono::duration_cast<std::chrono::seconds>(job.next_deadline() - now);
+    };
+    CHECK(unused(used_long_ago) == std::chrono::seconds(15));
+    CHECK(unused(used_of_late) == std::chrono::hours(3));
+}
+
 TEST_CASE("a state directory serves one daemon at a time, and none of another format", "[daemon]") {
     const TempDir directory;
     {
