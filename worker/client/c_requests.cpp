@@ -123,7 +123,7 @@ Outcome<void> deliver(const Requests::Completion& ended, dtrun_completion& place
             own.code = keep_error(DTRUN_INTERNAL, "not enough memory for the answer of the store");
         }
         const dtrun_key_changes& changes = own.changes;
-        if (ended.submission.op == Op::watch_prefix && changes.count == 0 &&
+        if (own.code == DTRUN_OK && ended.submission.op == Op::watch_prefix && changes.count == 0 &&
             changes.complete == 0) {
             dtrun_free(std::exchange(own.changes.items, nullptr));
             own.code = keep_error(DTRUN_TIMED_OUT, "watch_prefix(): no change in time");

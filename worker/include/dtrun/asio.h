@@ -118,8 +118,9 @@ private:
     void watch() {
         if (watches_ || under_way_->empty()) return;
         watches_ = true;
-        descriptor_.async_wait(descriptor_.wait_read, [this](const AsioError& error) {
-            if (error) return;  // it may be the end of this object
+        const std::weak_ptr<UnderWay> ours = under_way_;
+        descriptor_.async_wait(descriptor_.wait_read, [this, ours](const AsioError& error) {
+            if (error || ours.expired()) return;  // also if it has ended between the wait and this
             watches_ = false;
             const WatchAgain again{*this};  // also if a function of the program throws
             ready();

@@ -253,31 +253,32 @@ public:
     /// no exceptions by which they could say that they have failed.
     static Returned<Worker> make(const WorkerOptions& options = {}) {
         dtrun_worker* worker = nullptr;
-        return returned(init(options, &worker),
-                        [&] { return Worker(worker, std::make_shared<detail::Callbacks>()); });
+        return returned(init(options, &worker), [&] {
+            return Worker(worker, std::make_shared<detail::Callbacks>(), true);
+        });
     }
 
     /// Ends the membership before the destructor does. Calls of other threads end with CLOSED, and none
     /// may begin meanwhile; those that follow answer INVALID, as they do after a move.
-    /// The functions of requests that are under way are called with CLOSED, if this is the last handle; they throw
-    /// nothing then. The destructor calls none.
+    /// The functions of requests that are under way are called with CLOSED, unless this handle is shared or a prefix;
+    /// they neither ask again nor throw then. The destructor calls none.
     /// \param failure  why this rank has failed; nullptr: all went well
     void finalize(const char* failure = nullptr) noexcept {
         dtrun_finalize(worker_.release(), failure);
-        const auto callbacks = std::move(callbacks_);
-        if (callbacks.use_count() == 1)
-            callbacks->end(Error(DTRUN_CLOSED, "the worker is finalized"));
+        if (callbacks_ && is_first_)
+            callbacks_->end(Error(DTRUN_CLOSED, "the worker is finalized"));
     }
     /// A second handle on the same membership, which ends before this one; see dtrun_share().
     Returned<Worker> share() {
         dtrun_worker* shared = nullptr;
-        return returned(dtrun_share(handle(), &shared), [&] { return Worker(shared, callbacks_); });
+        return returned(dtrun_share(handle(), &shared),
+                        [&] { return Worker(shared, callbacks_, false); });
     }
     /// The same, through which every key of the store has a prefix; see dtrun_prefix().
     Returned<Worker> prefix(std::string_view prefix) {
         dtrun_worker* made = nullptr;
         return returned(dtrun_prefix(handle(), view(prefix), &made),
-                        [&] { return Worker(made, callbacks_); });
+                        [&] { return Worker(made, callbacks_, false); });
     }
     /// Of the library, such as "0.1.0".
     static const char* version() noexcept { return dtrun_version(); }
@@ -707,8 +708,8 @@ private:
 #if defined(__cpp_exceptions)
     Worker(Timeout timeout, bool is_elastic) : Worker(options_of(timeout, is_elastic)) {}
 #endif
-    Worker(dtrun_worker* worker, std::shared_ptr<detail::Callbacks> callbacks)
-        : worker_(worker), callbacks_(std::move(callbacks)) {}
+    Worker(dtrun_worker* worker, std::shared_ptr<detail::Callbacks> callbacks, bool is_first)
+        : worker_(worker), callbacks_(std::move(callbacks)), is_first_(is_first) {}
 
     static WorkerOptions options_of(Timeout timeout, bool is_elastic) {
         WorkerOptions options;
@@ -815,6 +816,7 @@ private:
 
     std::unique_ptr<dtrun_worker, Finalize> worker_;
     std::shared_ptr<detail::Callbacks> callbacks_;  ///< of all handles of the membership
+    bool is_first_ = true;                          ///< not shared, and no prefix
 };
 
 }  // namespace DTRUN_NAMESPACE

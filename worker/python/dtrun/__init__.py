@@ -680,13 +680,18 @@ class _PrefixWatch(Iterator["KeyChange"]):
     def __init__(self, store: _Store, prefix: Bytes, timeout: Optional[float]) -> None:
         self._store, self._prefix, self._timeout = store, prefix, timeout
         self._revision = 0
-        self._known: Dict[bytes, int] = {}
+        self._known: Dict[bytes, int] = {}  # of changes that were given
         self._next: Deque[KeyChange] = collections.deque()
 
     def __next__(self) -> "KeyChange":
         while not self._next:
             self._ask()
-        return self._next.popleft()
+        change = self._next.popleft()
+        if change.is_deleted:
+            self._known.pop(change.key, None)
+        else:
+            self._known[change.key] = change.revision
+        return change
 
     def _ask(self) -> None:
         revision, is_complete, changes = self._store.key_changes(self._prefix, self._revision, self._timeout)
@@ -694,13 +699,7 @@ class _PrefixWatch(Iterator["KeyChange"]):
             there = {change.key for change in changes}
             gone = [KeyChange(revision, key, None, False) for key in self._known if key not in there]
             changes = gone + [change for change in changes if self._known.get(change.key) != change.revision]
-        for change in changes:
-            if change.is_deleted:
-                self._known.pop(change.key, None)
-            else:
-                self._known[change.key] = change.revision
-        self._revision = revision
-        self._next.extend(changes)
+        self._revision, self._next = revision, collections.deque(changes)  # at once: signals may raise something
 
 
 class Prefix(_Store):
@@ -850,7 +849,7 @@ class Worker(_Store):
         self._users.append(weakref.ref(user, self._users.remove))
 
     def _drop_user(self, user: Any) -> None:
-        self._users[:] = [reference for reference in self._users if reference() not in (user, None)]
+        self._users[:] = [reference for reference in list(self._users) if reference() not in (user, None)]
 
     def _close_users(self, failure: Optional[str] = None) -> None:
         for user in filter(None, [reference() for reference in self._users]):
