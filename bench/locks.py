@@ -57,12 +57,17 @@ class Server:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
 
     def __enter__(self):
-        self.start(free_port())
+        try:
+            self.start(free_port())
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
 
     def holder(self, name):
         return [*self.user, "hold", name]
