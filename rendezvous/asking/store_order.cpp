@@ -65,9 +65,10 @@ Looks into the store of a job of `dtrun serve`; inside a rank, of its own job.
     return help + R"(VALUE may be -, for standard input. What begins with a dash stands behind "--".
 
 Exit code: 0; 1 the key or job is not there, not in time, or has another value;
-2 the key holds something else, such as a queue; 3 the store refuses it, being
-full for example; 200 wrong words or input; 201 the daemon cannot be reached, or
-does not answer; 202 the secret is wrong; 210 standard output cannot be written.
+2 the key holds something else, such as a queue; 3 the store refuses it; 4 the
+store or its disk is full; 200 wrong words or input; 201 the daemon cannot be
+reached, or does not answer; 202 the secret is wrong; 210 standard output cannot
+be written.
 )";
 }
 

@@ -65,10 +65,10 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
             return kStoreOtherType;
         default: {
             PackReader in(reply.results);
-            in.array();
+            const bool tells_of_room = in.array() > 1;
             const std::string why(in.str());
             log::error("{}: {}", key, in.ok() ? why : "refused");
-            return kStoreRefused;
+            return tells_of_room && in.boolean() ? kStoreFull : kStoreRefused;
         }
     }
 }

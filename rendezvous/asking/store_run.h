@@ -13,6 +13,7 @@ namespace dtrun::asking {
 inline constexpr int kStoreNotThere = 1;
 inline constexpr int kStoreOtherType = 2;
 inline constexpr int kStoreRefused = 3;
+inline constexpr int kStoreFull = 4;
 inline constexpr int kStoreReaderGone = 141;  ///< of standard output
 inline constexpr int kStoreUsage = 200;
 inline constexpr int kStoreUnreachable = 201;

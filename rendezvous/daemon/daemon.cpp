@@ -4,6 +4,7 @@
 #include "base/loop/net.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "rendezvous/exchange/store_replies.h"
 #include "rendezvous/links/refuse.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/job_key.h"
@@ -195,17 +196,17 @@ ServedJob::Options Daemon::job_options(const std::string& name) {
     return options;
 }
 
-/// Why a change of a store is refused; empty: it is not.
-std::string Daemon::refusal(Op op, std::size_t bytes) {
-    if (db_ && db_->is_removed()) return "the daemon's state was removed from its disk";
-    if (!adds_something(op)) return "";
-    if (db_ && !db_->fits(bytes)) return "the daemon's disk is full";
+/// How a change of a store is refused; nothing: it is not.
+std::optional<StoreReply> Daemon::refusal(Op op, std::size_t bytes) {
+    if (db_ && db_->is_removed()) return refused("the daemon's state was removed from its disk");
+    if (!adds_something(op)) return std::nullopt;
+    if (db_ && !db_->fits(bytes)) return full("the daemon's disk is full");
     if (store_bytes_ + bytes > options_.store_bytes_max)
-        return fmt::format(
+        return full(fmt::format(
             "the stores of all jobs have {} bytes, and the daemon's limit is {} (--store-limit)",
-            store_bytes_, options_.store_bytes_max);
+            store_bytes_, options_.store_bytes_max));
     store_bytes_ += bytes;
-    return "";
+    return std::nullopt;
 }
 
 /// What happened to jobs in this turn is submitted with what others submit now.

@@ -107,7 +107,7 @@ private:
     Result<void> on_signal(Peer& peer, std::string_view payload);
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
-    std::string refusal(Op op, std::size_t bytes);
+    std::optional<StoreReply> refusal(Op op, std::size_t bytes);
     void changed(const JobId& job);
     void save_touched();
     static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);

@@ -35,7 +35,7 @@ public:
         std::chrono::milliseconds return_limit{kHeartbeatTimeout};  ///< for a connection that broke
         std::function<std::string()> status;                        ///< answers `status`
         /// Why a change of so many bytes is refused; empty: it is not.
-        std::function<std::string(Op op, std::size_t bytes)> refusal;
+        std::function<std::optional<StoreReply>(Op op, std::size_t bytes)> refusal;
         /// How long a job is kept that nobody is connected to; nothing: until it is dropped.
         std::optional<std::chrono::milliseconds> keep_unused;
         /// What the disk has damaged of it: it is refused until it is dropped. Empty: nothing.

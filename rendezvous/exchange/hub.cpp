@@ -169,8 +169,8 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
         answer(peer, header, own(peer, header.client));
     } else if (const std::string unowned = owner_refusal(peer, *asked); !unowned.empty()) {
         answer(peer, header, text_reply(Status::refused, unowned));
-    } else if (const std::string why = refusal(header.op, payload.size()); !why.empty()) {
-        tell(peer, header, text_reply(Status::refused, why));
+    } else if (const auto refused = refusal(header.op, payload.size())) {
+        tell(peer, header, *refused);
     } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
         answer(peer, header, *reply);
     } else {
@@ -272,8 +272,9 @@ StoreReply Hub::drop_reply() const {
     return options_.drop();
 }
 
-std::string Hub::refusal(Op op, std::size_t bytes) const {
-    return options_.refusal && changes_something(op) ? options_.refusal(op, bytes) : "";
+std::optional<StoreReply> Hub::refusal(Op op, std::size_t bytes) const {
+    if (!options_.refusal || !changes_something(op)) return std::nullopt;
+    return options_.refusal(op, bytes);
 }
 
 /// Answers what changes nothing and tells of nothing that has changed: the answer is not kept, and does

@@ -53,9 +53,9 @@ struct HubOptions {
     std::chrono::milliseconds owner_limit{3'000};
     /// Answers `status`; nullptr: refused.
     std::function<std::string()> status;
-    /// Why an operation with so many bytes that changes something is refused; empty: it is not.
+    /// How an operation with so many bytes that changes something is refused; nothing: it is not.
     /// nullptr: none is.
-    std::function<std::string(Op op, std::size_t bytes)> refusal;
+    std::function<std::optional<StoreReply>(Op op, std::size_t bytes)> refusal;
     /// Answers `drop`, and sees to it that the job is dropped; nullptr: refused.
     std::function<StoreReply()> drop;
 };
@@ -156,7 +156,7 @@ private:
     void owner_gone(std::uint64_t id);
     StoreReply status_reply() const;
     StoreReply drop_reply() const;
-    std::string refusal(Op op, std::size_t bytes) const;
+    std::optional<StoreReply> refusal(Op op, std::size_t bytes) const;
     void tell(PeerId peer, const RequestHeader& header, const StoreReply& reply);
     void answer(PeerId peer, const RequestHeader& header, const StoreReply& reply);
     void send_results(PeerId peer, std::string_view reply_header, const Bytes& results);

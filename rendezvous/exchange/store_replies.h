@@ -37,8 +37,11 @@ inline StoreReply refused(std::string_view why) {
     return made;
 }
 
-inline StoreReply full() {
-    return refused("the store is full");
+/// Refused for want of room, which others may make.
+inline StoreReply full(std::string_view why = "the store is full") {
+    StoreReply made = ok(2, [why](PackWriter& out) { out.str(why), out.boolean(true); });
+    made.status = Status::refused;
+    return made;
 }
 
 }  // namespace dtrun

@@ -1,5 +1,6 @@
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/relay.h"
+#include "rendezvous/exchange/store_replies.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/msgpack.h"
 #include "tests/support/catch.h"
@@ -838,14 +839,19 @@ TEST_CASE("answers count as the store's bytes do", "[exchange]") {
 TEST_CASE("what does not fit the disk is refused, and not done", "[exchange]") {
     HubOptions options;
     bool has_room = false;
-    options.refusal = [&has_room](Op op, std::size_t) {
-        return has_room || !adds_something(op) ? "" : "the daemon's disk is full";
+    options.refusal = [&has_room](Op op, std::size_t) -> std::optional<StoreReply> {
+        if (has_room || !adds_something(op)) return std::nullopt;
+        return full("the daemon's disk is full");
     };
     Returning job(options);
     job.hub.add_peer(1, PeerKind::subtree, kNoRank);
     job.ask(1, 7, 1, 0, Op::set, arguments(1, {"k", "v"}));
     CHECK(decode_reply(job.out.peers.back().second.second)->header.status == Status::refused);
     CHECK(job.last_bytes() == "the daemon's disk is full");
+    PackReader results(decode_reply(job.out.peers.back().second.second)->results);
+    CHECK(results.array() == 2);  // who asks can tell it from other refusals
+    results.skip();
+    CHECK(results.boolean());
     CHECK(job.hub.store().size() == 0);
     job.ask(1, 7, 2, 1, Op::erase, arguments(1, {"k"}));  // what needs no room is done
     CHECK(decode_reply(job.out.peers.back().second.second)->header.status == Status::ok);

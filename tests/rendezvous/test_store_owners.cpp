@@ -508,9 +508,9 @@ TEST_CASE("a full store refuses locks and transactions that would make it larger
     limits.bytes_max = 1'000;
     StoreAsker asker(limits);
     asker.set("a", std::string(700, 'x'));
-    CHECK(asker.put("b", std::string(300, 'x'), kAnna) == "refused the store is full");
-    CHECK(asker.lock(std::string(200, 'l'), kAnna) == "refused the store is full");
-    CHECK(asker.transact({}, {{Do::set, "b", "x"}}) == "refused the store is full");
+    CHECK(asker.put("b", std::string(300, 'x'), kAnna) == "refused the store is full true");
+    CHECK(asker.lock(std::string(200, 'l'), kAnna) == "refused the store is full true");
+    CHECK(asker.transact({}, {{Do::set, "b", "x"}}) == "refused the store is full true");
     CHECK(asker.transact({}, {{Do::erase, "a", ""}}) == "ok true 0");
     CHECK(asker.transact({}, {{Do::set, "b", "x"}}) == "ok true 0");
 }
