@@ -104,7 +104,7 @@ bool EndingSignals::take(pid_t forward) {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD) return true;
     if (received_ == 0) received_ = number;
-    if (forward > 0 && info.ssi_code != SI_KERNEL) ::kill(forward, number);
+    if (forward < 0 || (forward > 0 && info.ssi_code != SI_KERNEL)) ::kill(forward, number);
     return true;
 }
 

@@ -39,7 +39,8 @@ public:
     const sigset_t& before() const { return before_; }  ///< signal mask before construction
     int received() const { return received_; }          ///< first signal take() has read; 0: none
     /// Reads one pending signal.
-    /// \param forward  process that gets it too, unless the terminal sent it, to the whole group
+    /// \param forward  process that gets it too, unless the terminal sent it, to the whole group; negative: a
+    ///                 group of its own, which the terminal sends nothing
     /// \return false: no signal is pending
     bool take(pid_t forward);
 

@@ -18,9 +18,13 @@ namespace {
 using asking::StoreServer;
 
 static_assert(asking::kStoreReaderGone == cli::kExitReaderGone);
+static_assert(asking::kStoreNotExecutable == plan::kExitNotExecutable);
+static_assert(asking::kStoreProgramMissing == plan::kExitProgramMissing);
 static_assert(asking::kStoreUsage == plan::kExitUsage);
 static_assert(asking::kStoreUnreachable == plan::kExitUnreachable);
 static_assert(asking::kStoreDenied == plan::kExitAuthentication);
+static_assert(asking::kStoreLockLost == plan::kExitLost);
+static_assert(asking::kStoreLockBusy == plan::kExitTimeout);
 static_assert(asking::kStoreInternal == plan::kExitInternal);
 
 /// DTRUN_SERVER_TIMEOUT, as for the library.

@@ -36,20 +36,36 @@ cli::Rows<ParsedStore> timeout_row() {
           .metavar = "SECONDS",
           .group = daemon,
           .help =
-              "how long to wait for what does not exist yet (default: get and pop do not wait, "
-              "wait and "
-              "watch have no limit); 5 s later it ends in any case, also when the daemon does not "
-              "answer"},
+              "how long to wait for what does not exist yet, or is locked (default: get and pop "
+              "do not wait, wait, watch and lock have no limit); 5 s later the waiting ends in any "
+              "case, also when the daemon does not answer"},
          cli::set_seconds<&StoreCommand::timeout, 0>}};
 }
 
-cli::Rows<ParsedStore> nul_row() {
+cli::Rows<ParsedStore> word_rows() {
     return {
         {{.names = "-0 --null",
           .group = daemon,
-          .help = "ls: a NUL behind each key; watch: behind each state, which is =VALUE, or - when "
-                  "the key was removed (default: a line's end, behind the value alone)"},
-         cli::set_true<&StoreCommand::nul>}};
+          .help = "ls: a NUL behind each key; watch: behind each state, which is =VALUE, - when "
+                  "the key was removed, or * when it is a queue (default: a line's end, behind the "
+                  "value alone)"},
+         cli::set_true<&StoreCommand::nul>},
+        {{.names = "--prefix",
+          .group = daemon,
+          .help = "rm: all keys that begin with KEY, whose number is printed; watch: every change "
+                  "of them, in order, in lines of key, tab and state (with -0 a NUL behind both)"},
+         cli::set_true<&StoreCommand::is_prefix>},
+        {{.names = "--ttl",
+          .metavar = "SECONDS",
+          .group = daemon,
+          .help = "set: how long the key is there (default: until it is removed)"},
+         cli::set_seconds<&StoreCommand::ttl>},
+        {{.names = "--value",
+          .metavar = "TEXT",
+          .group = daemon,
+          .help = "lock: what NAME holds meanwhile, for others to get (default: HOST:PID)"},
+         cli::set_text<&StoreCommand::holder>},
+    };
 }
 
 cli::Rows<ParsedStore> json_row() {
@@ -75,14 +91,14 @@ Result<ParsedStore> parse_words(cli::Words words, const cli::FlagTable<ParsedSto
         if (!rest) return std::unexpected(rest.error());
         if (parsed.asked != cli::Ask::nothing) return parsed;
         words = rest->words;
-        while (!words.empty() && (rest->ended || !cli::is_option(words[0]))) {
+        while (!words.empty() &&
+               (rest->ended || !cli::is_option(words[0]) || verb.is_in_command(operands))) {
             operands.push_back(words[0]);
             words = words.subspan(1);
         }
     }
-    if (const auto right = asking::check_operands(verb, operands); !right)
+    if (const auto right = asking::take_verb(parsed.own, verb); !right)
         return std::unexpected(right.error());
-    parsed.own.verb = verb;
     return parsed;
 }
 
@@ -90,7 +106,7 @@ Result<ParsedStore> parse_words(cli::Words words, const cli::FlagTable<ParsedSto
 
 const cli::FlagTable<ParsedStore>& store_flags() {
     static const cli::FlagTable<ParsedStore> table(
-        "dtrun store", {store_rows(), job_row<ParsedStore>(), timeout_row(), nul_row(),
+        "dtrun store", {store_rows(), job_row<ParsedStore>(), timeout_row(), word_rows(),
                         secret_rows<ParsedStore>(), cli::about_rows<ParsedStore>()});
     return table;
 }

@@ -23,6 +23,11 @@ bool is_passing(const Error& error) {
     return error.code == Errc::closed || error.code == Errc::unreachable;
 }
 
+/// Who has waited for a group of tasks is not cancelled any more by what cancels it. Who asks here may be.
+asio::awaitable<void> be_cancellable() {
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+}
+
 }  // namespace
 
 StoreClient::StoreClient(asio::any_io_executor executor, StoreServer server)
@@ -69,6 +74,19 @@ void StoreClient::open(std::unique_ptr<Link> link, const Bytes& first) {
     line_ = std::make_shared<Line>(executor_, std::move(link));
     line_->tasks.spawn(line_->link->run_writer());
     line_->link->send(first);
+    if (owner_ != 0) tell_of_owner();
+}
+
+std::uint64_t StoreClient::own() {
+    owner_ = random_id();
+    tell_of_owner();
+    return owner_;
+}
+
+/// Precedes all requests of the owner on each connection. That it is answered tells nothing: what the owner has is
+/// in the store, or is not.
+void StoreClient::tell_of_owner() {
+    line_->link->send(encode_request({owner_, ++owner_id_}, StoreRequest{.op = Op::own}, 0));
 }
 
 /// Says that we live, and notices when the daemon does not.
@@ -137,13 +155,15 @@ asio::awaitable<Result<StoreClient::Reply>> StoreClient::next_reply(Deadline dea
         if ((*frame)->type != FrameType::reply) continue;
         const auto reply = decode_reply((*frame)->payload);
         if (!reply) co_return fail(Errc::internal, "{}: {}", server_.name(), reply.error().message);
-        if (reply->header.id == id_) co_return Reply{reply->header.status, Bytes(reply->results)};
+        const bool is_ours = reply->header.client == client_ && reply->header.id == id_;
+        if (is_ours) co_return Reply{reply->header.status, Bytes(reply->results)};
     }
 }
 
 /// Tries until the deadline, or until the daemon has been away for too long.
 asio::awaitable<Result<void>> StoreClient::reconnect(Error why, Deadline deadline) {
     co_await hang_up();
+    co_await be_cancellable();
     const Deadline limit = std::min(deadline, after(server_.return_limit));
     Timer pause(executor_);
     for (;;) {
@@ -153,6 +173,7 @@ asio::awaitable<Result<void>> StoreClient::reconnect(Error why, Deadline deadlin
         co_await pause.async_wait(use_tuple);
         const Deadline attempt = std::min(limit, after(kDialLimit));
         const auto done = co_await connect_to_daemon(attempt);
+        co_await be_cancellable();
         if (done || done.error().code == Errc::denied) co_return done;
         why = done.error();
     }
@@ -173,6 +194,7 @@ asio::awaitable<void> StoreClient::close() {
             if (!error) line->link->close();
         });
         link.send(encode(Gone{client_}));  // answers need not be kept for us
+        if (owner_ != 0) link.send(encode(Gone{owner_}));
         co_await link.flush();
         link.shut_down_sending();
     }

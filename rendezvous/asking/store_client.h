@@ -55,11 +55,16 @@ public:
         Status status{};
         Bytes results;
     };
+    /// Begins to own things in the store: those of requests with this `owner`, as long as this client is connected,
+    /// or soon is again.
+    std::uint64_t own();
     /// Asks, and ends at the deadline whatever the server does.
     /// Errc: timed_out, unreachable, denied, closed; cancelled: it refuses us for good
     asio::awaitable<Result<Reply>> ask(StoreRequest request, Deadline deadline);
 
     asio::awaitable<void> close();
+
+    const asio::any_io_executor& executor() const { return executor_; }
 
 private:
     /// A connection and what runs on it.
@@ -79,6 +84,7 @@ private:
     asio::awaitable<Result<Reply>> next_reply(Deadline deadline);
     asio::awaitable<void> hang_up();
     void open(std::unique_ptr<Link> link, const Bytes& first);
+    void tell_of_owner();
     void beat();
 
     asio::any_io_executor executor_;
@@ -86,6 +92,8 @@ private:
     std::shared_ptr<Line> line_;  ///< shared with a time limit that may have passed
     std::uint64_t client_ = random_id();
     std::uint64_t id_ = 0;
+    std::uint64_t owner_ = 0;  ///< 0: owns nothing
+    std::uint64_t owner_id_ = 0;
 };
 
 }  // namespace dtrun::asking

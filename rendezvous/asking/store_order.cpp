@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 namespace dtrun::asking {
@@ -11,7 +12,7 @@ using Shows = StoreVerb::Shows;
 
 constexpr StoreVerb kStoreVerbs[] = {
     {"get", "KEY", 1, 1, Op::get, Shows::value, "the value"},
-    {"set", "KEY VALUE|-", 2, 2, Op::set, Shows::nothing},
+    {"set", "KEY VALUE|-", 2, 2, Op::set, Shows::nothing, "", "--ttl", Op::put},
     {"create", "KEY VALUE|-", 2, 2, Op::compare_set, Shows::was_set,
      "unless the key is there; else prints its value, and\nexits 1"},
     {"compare-set", "KEY EXPECTED VALUE|-", 3, 3, Op::compare_set, Shows::was_set,
@@ -25,10 +26,14 @@ constexpr StoreVerb kStoreVerbs[] = {
     {"length", "KEY", 1, 1, Op::length, Shows::number, "of a queue"},
     {"wait", "KEY...", 1, 10'000, Op::wait, Shows::nothing, "until all exist"},
     {"watch", "KEY", 1, 1, Op::watch, Shows::changes,
-     "the value whenever it changes, until Ctrl-C; that\nit was removed is told on standard error"},
+     "the value whenever it changes, until Ctrl-C; that\nit was removed is told on standard error",
+     "--prefix", Op::watch_prefix},
     {"ls", "[PREFIX]", 0, 1, Op::list, Shows::keys, "keys, one on a line"},
     {"count", "", 0, 0, Op::count, Shows::number, "how many keys and queues there are"},
-    {"rm", "KEY", 1, 1, Op::erase, Shows::existed},
+    {"rm", "KEY", 1, 1, Op::erase, Shows::existed, "", "--prefix", Op::erase_prefix},
+    {"lock", "NAME [--] COMMAND...", 2, SIZE_MAX, Op::lock, Shows::nothing,
+     "once nobody else holds NAME, runs COMMAND, holds it\nmeanwhile, and exits as COMMAND does",
+     "--value", Op::lock},
     {"drop", "", 0, 0, Op::drop, Shows::dropped,
      "forgets the job, with all its keys, unless it has\nmembers; a new run of its name begins "
      "with nothing"},
@@ -64,11 +69,16 @@ Looks into the store of a job of `dtrun serve`; inside a rank, of its own job.
     for (const StoreVerb& verb : kStoreVerbs) help += help_of(verb);
     return help + R"(VALUE may be -, for standard input. What begins with a dash stands behind "--".
 
+COMMAND finds NAME in DTRUN_LOCK, and in DTRUN_LOCK_TOKEN a number that grows
+with every holder: what it writes to is to refuse one that is smaller than the
+last.
+
 Exit code: 0; 1 the key or job is not there, not in time, or has another value;
 2 the key holds something else, such as a queue; 3 the store refuses it; 4 the
 store or its disk is full; 200 wrong words or input; 201 the daemon cannot be
 reached, or does not answer; 202 the secret is wrong; 210 standard output cannot
-be written.
+be written. Of lock: COMMAND's own; 126, 127 it cannot be run, is not there; 204
+NAME was lost, and COMMAND ended for it; 205 NAME was not free in time.
 )";
 }
 
@@ -81,10 +91,25 @@ Result<StoreVerb> find_store_verb(std::string_view name) {
     return *verb;
 }
 
-Result<void> check_operands(const StoreVerb& verb, std::span<const std::string> operands) {
-    if (operands.size() >= verb.min && operands.size() <= verb.max) return {};
-    return fail(Errc::invalid_input, "usage: dtrun {}{} [options] {}",
-                verb.op == Op::status ? "" : "store ", verb.name, verb.operands);
+Result<void> take_verb(StoreOrder& order, const StoreVerb& verb) {
+    const std::size_t operands = order.operands.size();
+    if (operands < verb.min || operands > verb.max)
+        return fail(Errc::invalid_input, "usage: dtrun {}{} [options] {}",
+                    verb.op == Op::status ? "" : "store ", verb.name, verb.operands);
+    order.verb = verb;
+    const std::pair<bool, std::string_view> given[] = {{order.ttl.has_value(), "--ttl"},
+                                                       {order.is_prefix, "--prefix"},
+                                                       {order.holder.has_value(), "--value"}};
+    for (const auto& [is_given, option] : given) {
+        if (!is_given) continue;
+        if (option != verb.option)
+            return fail(Errc::invalid_input, "{} has no {}; see dtrun store --help", verb.name,
+                        option);
+        order.verb.op = verb.op_with_option;
+    }
+    if (order.ttl && order.ttl->count() == 0)
+        return fail(Errc::invalid_input, "--ttl: a key that is there for 0 s is not set");
+    return {};
 }
 
 }  // namespace dtrun::asking

@@ -33,9 +33,15 @@ struct StoreVerb {
     std::size_t min = 0, max = 0;
     Op op{};
     Shows shows{};
-    std::string_view help{};  ///< in lines of at most 52 characters
+    std::string_view help{};    ///< in lines of at most 52 characters
+    std::string_view option{};  ///< that no other word has
+    Op op_with_option{};
 
     bool takes_value() const { return operands.ends_with("VALUE|-"); }  ///< as its last operand
+    /// Whether what stands behind these operands is one, too, whatever it looks like: a word of a command.
+    bool is_in_command(std::span<const std::string> before) const {
+        return op == Op::lock && before.size() > 1;
+    }
 };
 
 /// What `dtrun status` asks, which is no word of `dtrun store`.
@@ -48,6 +54,9 @@ struct StoreOrder {
     std::vector<std::string> operands;  ///< as many as the verb takes
     std::optional<std::chrono::milliseconds> timeout;
     bool nul = false;  ///< list, watch: what is written ends with a NUL, not with a line's end
+    bool is_prefix = false;                        ///< rm, watch: the key is that of many
+    std::optional<std::chrono::milliseconds> ttl;  ///< set: how long the key stays
+    std::optional<std::string> holder;             ///< lock: the key's value while it is held
 
     /// Whether the value stands on standard input.
     bool reads_input() const { return verb.takes_value() && operands.back() == "-"; }
@@ -55,7 +64,8 @@ struct StoreOrder {
 
 /// Errc: invalid_input
 Result<StoreVerb> find_store_verb(std::string_view name);
-Result<void> check_operands(const StoreVerb& verb, std::span<const std::string> operands);
+/// Makes it the order's, whose operands and options have been read. Errc: invalid_input (they are not this word's)
+Result<void> take_verb(StoreOrder& order, const StoreVerb& verb);
 
 /// What stands in --help above the options.
 std::string store_words_help();

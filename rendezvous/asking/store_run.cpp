@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "rendezvous/asking/locked_command.h"
 #include "rendezvous/wire/msgpack.h"
 
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,6 +27,7 @@ using Shows = StoreVerb::Shows;
 constexpr std::chrono::seconds kGrace{5};
 constexpr std::chrono::seconds kReplyLimit{60};
 constexpr std::uint64_t kListPage = 10'000;
+constexpr std::uint64_t kErased = 1;  // kind of a change
 
 int put_value(std::string_view value) {
     const bool is_open_line = ::isatty(STDOUT_FILENO) == 1 && !value.ends_with('\n');
@@ -73,6 +76,19 @@ int complain(const StoreClient::Reply& reply, const std::string& key) {
     }
 }
 
+/// Who holds a lock of ours, in its value.
+std::string own_name() {
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    return fmt::format("{}:{}", host, ::getpid());
+}
+
+/// Why a command could not be executed.
+int exit_code_of_command(const Error& error) {
+    if (error.code == Errc::not_found) return kStoreProgramMissing;
+    return error.code == Errc::denied ? kStoreNotExecutable : kStoreInternal;
+}
+
 class StoreRun {
 public:
     /// \param job    the daemon's; empty: our rank's own, or all
@@ -86,9 +102,18 @@ public:
           value_(std::move(value)) {}
 
     asio::awaitable<Result<int>> run() {
-        if (order_.verb.shows == Shows::changes) return watch();
-        if (order_.verb.shows == Shows::keys) return list();
-        return once();
+        switch (order_.verb.op) {
+            case Op::watch:
+                return watch();
+            case Op::watch_prefix:
+                return watch_prefix();
+            case Op::list:
+                return list();
+            case Op::lock:
+                return lock();
+            default:
+                return once();
+        }
     }
 
 private:
@@ -110,6 +135,7 @@ private:
             request.keys.push_back(each);
         if (order_.verb.takes_value()) request.values = {value_};
         if (order_.verb.min == 3) request.expected = operands[1];
+        if (order_.ttl) request.ttl_ms = static_cast<std::uint64_t>(order_.ttl->count());
         if (request.op != Op::add) return request;
         const auto delta = to_int(operands[1], std::numeric_limits<long long>::min(),
                                   std::numeric_limits<long long>::max());
@@ -150,8 +176,13 @@ private:
                 const int failed = in.nil() ? 0 : put_value(in.bin());
                 return failed != 0 ? failed : kStoreNotThere;
             }
-            case Shows::existed:
-                return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
+            case Shows::existed: {
+                if (order_.verb.op == Op::erase)
+                    return in.boolean() ? 0 : complain({Status::not_found, {}}, key());
+                const auto count = in.integer();
+                const int failed = put(fmt::format("{}\n", count));
+                return failed == 0 && count == 0 ? kStoreNotThere : failed;
+            }
             case Shows::dropped:
                 return in.boolean() ? 0 : no_job(job_);
             case Shows::status:
@@ -187,7 +218,7 @@ private:
             else if (request.number == 0)
                 failed = show_removed("removed");
             else
-                log::warn("{}: is a queue now", key());
+                failed = show_queue();
             if (failed != 0) co_return failed;
         }
     }
@@ -200,6 +231,113 @@ private:
         if (order_.nul) return put(std::string_view("-\0", 2));
         log::warn("{}: {}", key(), how);
         return 0;
+    }
+
+    int show_queue() const {
+        if (order_.nul) return put(std::string_view("*\0", 2));
+        log::warn("{}: is a queue now", key());
+        return 0;
+    }
+
+    /// \param state  "=VALUE", or "-": it is not there, or "*": it is a queue
+    int show_change(std::string_view changed, std::string_view state) const {
+        return put(fmt::format("{}{}{}{}", changed, order_.nul ? '\0' : '\t', state,
+                               order_.nul ? '\0' : '\n'));
+    }
+
+    asio::awaitable<Result<int>> watch_prefix() {
+        StoreRequest request{.op = Op::watch_prefix, .keys = {key()}};
+        // Revisions of keys that were shown and are there.
+        std::map<std::string, std::uint64_t> known;
+        for (;;) {
+            const auto reply = co_await ask(request, kForeverMs);
+            if (!reply) co_return std::unexpected(reply.error());
+            if (reply->status == Status::stale) continue;
+            if (reply->status != Status::ok) co_return complain(*reply, key());
+            PackReader in(reply->results);
+            in.array();
+            request.number = in.uint();
+            const bool is_complete = in.boolean();
+            const std::uint32_t changes = in.array();
+            if (changes == 0 && !is_complete) co_return complain({Status::timed_out, {}}, key());
+            if (const int failed = show_changes(in, changes, is_complete, known)) co_return failed;
+        }
+    }
+
+    /// \param is_complete  these are all keys that are there
+    int show_changes(PackReader& in, std::uint32_t changes, bool is_complete,
+                     std::map<std::string, std::uint64_t>& known) const {
+        std::map<std::string, std::uint64_t> before;
+        if (is_complete) before.swap(known);
+        int failed = 0;
+        for (; in.ok() && failed == 0 && changes > 0; --changes) {
+            in.array();
+            const std::uint64_t revision = in.uint();
+            const std::string changed(in.bin());
+            const bool has_value = !in.nil();
+            const std::string value = has_value ? fmt::format("={}", in.bin()) : "";
+            const bool is_erased = in.uint() == kErased;
+            const auto was = before.extract(changed);
+            const bool is_shown = !was.empty() && was.mapped() == revision;
+            if (is_erased)
+                known.erase(changed);
+            else
+                known[changed] = revision;
+            if (!is_shown) failed = show_change(changed, has_value ? value : is_erased ? "-" : "*");
+        }
+        for (const auto& [gone, revision] : before)
+            if (failed == 0) failed = show_change(gone, "-");
+        return failed;
+    }
+
+    /// Takes a lock, and holds it while a command runs.
+    asio::awaitable<Result<int>> lock() {
+        const std::string holder = order_.holder.value_or(own_name());
+        StoreRequest request{.op = Op::lock, .keys = {key()}, .values = {holder}};
+        request.owner = client_.own();
+        const auto taken = co_await ask(request, kForeverMs);
+        if (!taken) co_return std::unexpected(taken.error());
+        if (taken->status == Status::timed_out) co_return co_await tell_of_holder();
+        if (taken->status != Status::ok) co_return complain(*taken, key());
+        PackReader in(taken->results);
+        in.array();
+        request.number = in.uint();
+        LockedCommand command(client_, key(), request.number,
+                              std::span(order_.operands).subspan(1));
+        const auto ended = co_await command.run();
+        if (!ended && ended.error().code == Errc::closed) co_return kStoreLockLost;
+        if (!ended) log::error("{}", ended.error().message);
+        request.op = Op::unlock;
+        const Result<void> held = co_await release(request);
+        if (!held) log::error("{}: {}", key(), held.error().message);
+        if (!held) co_return kStoreLockLost;
+        co_return ended ? *ended : exit_code_of_command(ended.error());
+    }
+
+    /// Errc: closed: it may not have been ours to the end
+    asio::awaitable<Result<void>> release(StoreRequest request) {
+        const auto reply = co_await client_.ask(request, after(kReplyLimit));
+        if (!reply)
+            co_return fail(Errc::closed, "whether the lock was held to the end is not known: {}",
+                           reply.error().message);
+        PackReader in(reply->results);
+        in.array();
+        if (reply->status == Status::ok && in.boolean()) co_return Result<void>{};
+        co_return fail(Errc::closed, "the lock was lost before the command had ended");
+    }
+
+    asio::awaitable<Result<int>> tell_of_holder() {
+        const StoreRequest request{.op = Op::get, .keys = {key()}};
+        const auto reply = co_await client_.ask(request, after(kGrace));
+        std::string_view holder;
+        if (reply && reply->status == Status::ok) {
+            PackReader in(reply->results);
+            in.array();
+            holder = in.bin();
+        }
+        log::error("{}: was not free in time (--timeout){}{}", key(),
+                   holder.empty() ? "" : "; it is held by ", escaped(holder));
+        co_return kStoreLockBusy;
     }
 
     asio::awaitable<Result<int>> list() {
@@ -242,6 +380,9 @@ asio::awaitable<Result<int>> run(const StoreOrder& order, const StoreParts& part
         co_return fail(Errc::invalid_input, "a value of {} bytes, more than {}", value->size(),
                        kValueBytesMax);
     auto server = parts.find_server();
+    // Nobody has refused us yet: the secret's file is not as it should be.
+    if (!server && server.error().code == Errc::denied)
+        co_return fail(Errc::invalid_input, "{}", server.error().message);
     if (!server) co_return std::unexpected(server.error());
     if (order.timeout)
         server->connect_limit = std::min(server->connect_limit, *order.timeout + kGrace);

@@ -14,10 +14,14 @@ inline constexpr int kStoreNotThere = 1;
 inline constexpr int kStoreOtherType = 2;
 inline constexpr int kStoreRefused = 3;
 inline constexpr int kStoreFull = 4;
+inline constexpr int kStoreNotExecutable = 126;  ///< the command of `lock`
+inline constexpr int kStoreProgramMissing = 127;
 inline constexpr int kStoreReaderGone = 141;  ///< of standard output
 inline constexpr int kStoreUsage = 200;
 inline constexpr int kStoreUnreachable = 201;
 inline constexpr int kStoreDenied = 202;
+inline constexpr int kStoreLockLost = 204;
+inline constexpr int kStoreLockBusy = 205;
 inline constexpr int kStoreInternal = 210;
 
 /// Writes to standard output. \return the exit code: 0, or that of what it has not taken

@@ -26,14 +26,14 @@ env.pop("DTRUN_SOCKET", None)
 class Daemon:
     """`dtrun serve`, which keeps its port and its state over a restart."""
 
-    def __init__(self):
+    def __init__(self, *words):
         self.port = 0
+        self.words = words
         self.start()
-        env["DTRUN_SERVE"] = f"127.0.0.1:{self.port}"
 
     def start(self):
         self.process = subprocess.Popen(
-            [DTRUN, "serve", "--listen", f"127.0.0.1:{self.port}", "--state", f"{scratch.name}/state"],
+            [DTRUN, "serve", "--listen", f"127.0.0.1:{self.port}", *self.words],
             stderr=subprocess.PIPE, text=True, env=env)
         self.told = []
         while "serving on port" not in (self.told or [""])[-1]:
@@ -54,7 +54,16 @@ def store(*words, code=0, **options):
     return done
 
 
-daemon = Daemon()
+def begin(*words, **variables):
+    """The command prints "held" once it runs."""
+    process = subprocess.Popen([DTRUN, "store", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env={**env, **variables})
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+daemon = Daemon("--state", f"{scratch.name}/state")
+env["DTRUN_SERVE"] = f"127.0.0.1:{daemon.port}"
 try:
     # What standard output does not take is an error.
     store("--job", "job", "set", "key", "value")
@@ -83,6 +92,9 @@ try:
 
     # Exit codes tell what is wrong.
     store("get", "missing", code=1)
+    os.chmod(SECRET, 0o640)
+    store("get", "key", code=200)
+    os.chmod(SECRET, 0o600)
     store("rm", "missing", code=1)
     store("wait", "missing", "--timeout", "0", code=1)
     store("add", "key", "1", code=2)
@@ -109,6 +121,49 @@ try:
     store("length", "text", code=2)
     store("pop", "work", "--timeout", "0.1", code=1)
 
+    # A lock is held while its command runs, which knows the token.
+    script = 'echo $DTRUN_LOCK; echo $DTRUN_LOCK_TOKEN; "$0" store get "$DTRUN_LOCK"; exit 7'
+    name, token, value = store("lock", "--value", "me", "one", "sh", "-c", script, DTRUN, code=7).stdout.split(b"\n")
+    assert (name, value) == (b"one", b"me")
+    store("get", "one", code=1)
+    holder = begin("lock", "one", "sh", "-c", "echo held; exec cat")
+    done = store("lock", "one", "--timeout", "0.1", "true", code=205)
+    assert f"it is held by {socket.gethostname()}:{holder.pid}".encode() in done.stderr, done
+    waits = subprocess.Popen([DTRUN, "store", "lock", "one", "--", "sh", "-c", "echo $DTRUN_LOCK_TOKEN"],
+                             stdout=subprocess.PIPE, env=env)
+    holder.communicate(timeout=60)
+    assert holder.returncode == 0
+    assert int(waits.communicate(timeout=60)[0]) > int(token) and waits.returncode == 0
+    store("lock", "one", f"{scratch.name}/nothing", code=127)
+    store("lock", "one", scratch.name, code=126)
+    holder = begin("lock", "one", "sh", "-c", "trap 'exit 9' TERM; echo held; while :; do sleep 0.1; done")
+    holder.send_signal(signal.SIGTERM)
+    holder.communicate(timeout=60)
+    assert holder.returncode == 9
+    holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60; echo not this")
+    store("rm", "one")
+    out, told = holder.communicate(timeout=60)
+    assert holder.returncode == 204 and out == b"" and b"one: the lock was lost, and sh is ended: " in told, told
+
+    # A key may be there for a while only; many are removed, and watched, as one.
+    store("set", "brief", "v", "--ttl", "0.2")
+    while subprocess.run([DTRUN, "store", "get", "brief"], env=env, capture_output=True, timeout=60).returncode == 0:
+        pass
+    store("set", "p/a", "1")
+    changes = subprocess.Popen([DTRUN, "store", "watch", "-0", "--prefix", "p/"], stdout=subprocess.PIPE, env=env)
+    rows = subprocess.Popen([DTRUN, "store", "watch", "--prefix", "p/"], stdout=subprocess.PIPE, env=env)
+    assert changes.stdout.read(7) == b"p/a\0=1\0"
+    assert rows.stdout.readline() == b"p/a\t=1\n"
+    store("push", "p/q", "item")
+    store("rm", "p/a")
+    assert changes.stdout.read(12) == b"p/q\0*\0p/a\0-\0"
+    assert [rows.stdout.readline() for _ in range(2)] == [b"p/q\t*\n", b"p/a\t-\n"]
+    store("rm", "p/q")
+    store("set", "p/b", "2")
+    assert changes.stdout.read(13) == b"p/q\0-\0p/b\0=2\0"
+    assert [rows.stdout.readline() for _ in range(2)] == [b"p/q\t-\n", b"p/b\t=2\n"]
+    store("watch", "--prefix", "p/", "--timeout", "0.1", code=1)
+
     # A watch sees values, their ends and removals, and goes on over a restart of the daemon, orderly or not.
     watch = subprocess.Popen([DTRUN, "store", "watch", "-0", "key"], stdout=subprocess.PIPE, env=env)
     lines = subprocess.Popen([DTRUN, "store", "watch", "key"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
@@ -120,6 +175,7 @@ try:
     store("rm", "key")
     assert watch.stdout.read(2) == b"-\0"
     assert lines.stderr.readline() == b"dtrun: key: removed\n"
+    holder = begin("lock", "one", "sh", "-c", "echo held; exec cat")
     daemon.stop()
     short = [line for line in daemon.told if "connection from" in line]
     assert not short, short  # who comes and goes is no news
@@ -131,7 +187,16 @@ try:
     daemon.start()
     store("set", "key", "again")
     assert watch.stdout.read(7) == b"=again\0"
-    for process in (watch, lines):
+    # So does a lock; and who watches many learns what has gone, and nothing twice.
+    assert holder.poll() is None
+    store("lock", "one", "--timeout", "0", "true", code=205)
+    holder.communicate(timeout=60)
+    assert holder.returncode == 0
+    assert store("rm", "--prefix", "p/").stdout == b"1\n"
+    assert store("rm", "--prefix", "p/", code=1).stdout == b"0\n"
+    assert changes.stdout.read(6) == b"p/b\0-\0"
+    assert rows.stdout.readline() == b"p/b\t-\n"
+    for process in (watch, lines, changes, rows):
         process.kill()
         process.communicate()
 
@@ -153,6 +218,11 @@ try:
     assert b'no job "job"' in done.stderr, done
     store("get", "key", code=1)
 
+    # What is full is told from what is wrong.
+    small = Daemon("--store-limit", "1M")
+    store("set", "k", "-", "--server", f"127.0.0.1:{small.port}", code=4, input=b"v" * (1 << 20))
+    small.stop()
+
     # A daemon that does not answer any more ends nobody's time.
     waits = subprocess.Popen([DTRUN, "store", "wait", "key", "--timeout", "1"], stderr=subprocess.PIPE, env=env)
     waiting = 0
@@ -160,10 +230,14 @@ try:
         status = subprocess.run([DTRUN, "status", "--json"], env=env, stdout=subprocess.PIPE, timeout=60)
         waiting = sum(job["waiting"] for job in json.loads(status.stdout or '{"jobs":[]}')["jobs"])
         assert waits.poll() is None
+    holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60", DTRUN_SERVER_TIMEOUT="1")
     daemon.process.send_signal(signal.SIGSTOP)
     store("get", "key", "--timeout", "1", code=201)
+    store("lock", "other", "--timeout", "1", "true", code=201)
     told = waits.communicate(timeout=60)[1]
     assert waits.returncode == 201 and b"has not answered for " in told, (waits.returncode, told)
+    told = holder.communicate(timeout=60)[1]
+    assert holder.returncode == 204 and b"it did not come back in time" in told, (holder.returncode, told)
     daemon.process.send_signal(signal.SIGCONT)
     daemon.stop()
 finally:

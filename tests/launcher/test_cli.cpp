@@ -347,11 +347,12 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
          "--heartbeat-timeout: '0.5' is not a number of seconds from 1 to 86400"},
         {"store",
          "dtrun store what? get, set, create, compare-set, append, add, push, pop, length, wait, "
-         "watch, ls, count, rm or drop"},
+         "watch, ls, count, rm, lock or drop"},
         {"store put k",
          "there is no 'put', but get, set, create, compare-set, append, add, push, pop, length, "
-         "wait, watch, ls, count, rm or drop; see dtrun store --help"},
+         "wait, watch, ls, count, rm, lock or drop; see dtrun store --help"},
         {"store set k", "usage: dtrun store set [options] KEY VALUE|-"},
+        {"store get k --value v", "get has no --value; see dtrun store --help"},
         {"status a b", "usage: dtrun status [options] [HOST[:PORT]]"},
     }));
     CAPTURE(typed);
@@ -502,6 +503,9 @@ TEST_CASE("store commands take options and operands in any order", "[launcher][c
     CHECK(command("add k -- -5").operands == Strings{"k", "-5"});
     CHECK(command("wait a b c --timeout 2").timeout == std::chrono::seconds(2));
     CHECK(command("ls").operands.empty());
+    CHECK(command("set k v --ttl 60").verb.op == Op::put);
+    CHECK(command("lock k --job j tail -f --job x").operands ==
+          Strings{"k", "tail", "-f", "--job", "x"});
     const auto status = parse_status(std::vector<std::string>{"h", "--json"});
     REQUIRE(status.has_value());
     CHECK(status->own.daemon.address == "h");

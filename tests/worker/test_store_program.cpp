@@ -41,6 +41,15 @@ TEST_CASE("the agent's dtrun store takes options and operands in any order", "[s
     CHECK(order_of({"add", "k", "--", "-5"}).operands.back() == "-5");
     CHECK(order_of({"ls", "-0"}).nul);
     CHECK(order_of({"ls"}).operands.empty());
+    const StoreOrder brief = order_of({"set", "--ttl=1.5", "k", "v"});
+    CHECK(brief.verb.op == Op::put);
+    CHECK(brief.ttl == std::chrono::milliseconds(1500));
+    CHECK(order_of({"rm", "--prefix", "a/"}).verb.op == Op::erase_prefix);
+    CHECK(order_of({"watch", "a/", "--prefix"}).verb.op == Op::watch_prefix);
+    const StoreOrder lock = order_of({"lock", "--value", "me", "k", "tail", "-f", "--", "--help"});
+    CHECK(lock.holder == "me");
+    CHECK(lock.operands == std::vector<std::string>{"k", "tail", "-f", "--", "--help"});
+    CHECK(order_of({"lock", "k", "--", "--odd"}).operands.back() == "--odd");
     CHECK_FALSE(parse_store_words(std::vector<std::string>{"get", "--help"}).value().has_value());
 }
 
@@ -56,6 +65,12 @@ TEST_CASE("words that the agent's dtrun store does not have are told with what t
     CHECK_THAT(error_of({"steal", "k"}), Contains("there is no 'steal', but get, set, create"));
     CHECK_THAT(error_of({"compare-set", "k", "v"}),
                Contains("usage: dtrun store compare-set [options] KEY EXPECTED VALUE|-"));
+    CHECK_THAT(error_of({"lock", "k"}),
+               Contains("usage: dtrun store lock [options] NAME [--] COMMAND..."));
+    CHECK(error_of({"get", "k", "--prefix"}) == "get has no --prefix; see dtrun store --help");
+    CHECK(error_of({"create", "k", "v", "--ttl", "1"}) ==
+          "create has no --ttl; see dtrun store --help");
+    CHECK_THAT(error_of({"set", "k", "v", "--ttl", "0"}), Contains("there for 0 s"));
     CHECK_THAT(error_of({"get"}), Contains("usage: dtrun store get [options] KEY"));
     CHECK_THAT(error_of({}), Contains("dtrun store what?"));
 }

@@ -26,26 +26,47 @@ using asking::StoreOrder;
 constexpr double kSecondsMax = 31'536'000;  // as the flag of an installed dtrun: a year
 constexpr std::string_view kOptions = R"(
 Options:
-  --timeout SECONDS  how long to wait for what does not exist yet (default: get
-                     and pop do not, wait and watch have no limit)
+  --timeout SECONDS  how long to wait for what does not exist yet, or is locked
+                     (default: get and pop do not, wait, watch and lock have
+                     no limit)
   -0, --null         ls: a NUL behind each key; watch: behind each state, which
-                     is =VALUE, or - when the key was removed
+                     is =VALUE, - when the key was removed, or * for a queue
+  --prefix           rm: all keys that begin with KEY, whose number is printed;
+                     watch: every change of them, in lines of key, tab and state
+  --ttl SECONDS      set: how long the key is there
+  --value TEXT       lock: what NAME holds meanwhile (default: HOST:PID)
 
 dtrun is not installed on this host. This is the agent of the job, which asks
 for the store of its own job only.
 )";
 
+/// Options that have a value, and what it is.
+constexpr std::pair<std::string_view, std::string_view> kWithValue[] = {
+    {"--timeout", "SECONDS"}, {"--ttl", "SECONDS"}, {"--value", "TEXT"}};
+
 /// Options of `dtrun store` that lead to a daemon.
 constexpr std::array<std::string_view, 5> kOfDaemons{"--server", "--job", "--secret-file",
                                                      "--secret-fd", "--encrypt"};
 
-Result<std::chrono::milliseconds> parse_timeout(std::string_view text) {
+Result<std::chrono::milliseconds> parse_seconds(std::string_view option, std::string_view text) {
     double seconds = 0;
     const char* const end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, seconds);
     if (error != std::errc{} || stopped != end || !(seconds >= 0 && seconds <= kSecondsMax))
-        return fail(Errc::invalid_input, "--timeout: '{}' is not a number of seconds", text);
+        return fail(Errc::invalid_input, "{}: '{}' is not a number of seconds", option, text);
     return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+/// \param option  of kWithValue
+Result<void> set_option(StoreOrder& order, std::string_view option, std::string_view value) {
+    if (option == "--value") {
+        order.holder = value;
+        return {};
+    }
+    const auto time = parse_seconds(option, value);
+    if (!time) return std::unexpected(time.error());
+    (option == "--ttl" ? order.ttl : order.timeout) = *time;
+    return {};
 }
 
 Error unknown(std::string_view option) {
@@ -98,7 +119,8 @@ Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string>
     bool ended = false;  // of options
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
-        if (ended || word.size() < 2 || word.front() != '-') {
+        const bool in_command = verb && verb->is_in_command(order.operands);
+        if (ended || in_command || word.size() < 2 || word.front() != '-') {
             if (verb) {
                 order.operands.push_back(word);
                 continue;
@@ -116,22 +138,26 @@ Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string>
             return std::nullopt;
         } else if (word == "-0" || word == "--null") {
             order.nul = true;
-        } else if (name == "--timeout") {
+        } else if (word == "--prefix") {
+            order.is_prefix = true;
+        } else if (const auto* const option =
+                       std::ranges::find(kWithValue, name, [](auto& row) { return row.first; });
+                   option != std::end(kWithValue)) {
             const bool inside = equals != std::string::npos;
             if (!inside && ++i == words.size())
-                return fail(Errc::invalid_input, "--timeout needs a value: --timeout SECONDS");
-            const auto time = parse_timeout(inside ? std::string_view(word).substr(equals + 1)
-                                                   : std::string_view(words[i]));
-            if (!time) return std::unexpected(time.error());
-            order.timeout = *time;
+                return fail(Errc::invalid_input, "{0} needs a value: {0} {1}", name,
+                            option->second);
+            const auto set = set_option(
+                order, name,
+                inside ? std::string_view(word).substr(equals + 1) : std::string_view(words[i]));
+            if (!set) return std::unexpected(set.error());
         } else {
             return std::unexpected(unknown(name));
         }
     }
     if (!verb) return std::unexpected(asking::find_store_verb("").error());
-    if (const auto right = asking::check_operands(*verb, order.operands); !right)
+    if (const auto right = asking::take_verb(order, *verb); !right)
         return std::unexpected(right.error());
-    order.verb = *verb;
     return order;
 }
 
