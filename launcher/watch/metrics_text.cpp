@@ -1,8 +1,10 @@
 #include "launcher/watch/metrics_text.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <boost/json/value.hpp>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -46,14 +48,15 @@ public:
                        type);
         name_ = name;
     }
-    void sample(const Labels& labels, double value) {
+    /// \param suffix  of the family's name, for what is a part of one
+    void sample(const Labels& labels, double value, std::string_view suffix = "") {
         Labels every = common_;
         every.insert(every.end(), labels.begin(), labels.end());
         std::string all;
         for (const auto& [label, content] : every)
             all += fmt::format("{}{}={}", all.empty() ? "" : ",", label, in_quotes(content));
-        text_ += all.empty() ? fmt::format("{} {}\n", name_, value)
-                             : fmt::format("{}{{{}}} {}\n", name_, all, value);
+        if (!all.empty()) all = fmt::format("{{{}}}", all);
+        text_ += fmt::format("{}{}{} {}\n", name_, suffix, all, value);
     }
     std::string take() { return std::move(text_); }
 
@@ -90,11 +93,16 @@ struct DaemonNumber {
 constexpr DaemonNumber kDaemonNumbers[] = {
     {"uptime_s", "dtrun_serve_seconds_total", "counter", "Since the start of the daemon."},
     {"connections", "dtrun_serve_connections", "gauge", "Members and clients that are connected."},
+    {"members", "dtrun_serve_members", "gauge", "Members that are connected."},
+    {"clients", "dtrun_serve_clients", "gauge", "Clients of stores that are connected."},
     {"unsent_bytes", "dtrun_serve_unsent_bytes", "gauge", "What waits for disk or network."},
+    {"received_bytes", "dtrun_serve_received_bytes_total", "counter", "Bytes of frames."},
+    {"sent_bytes", "dtrun_serve_sent_bytes_total", "counter", "Bytes of frames."},
     {"requests", "dtrun_serve_requests_total", "counter", "Requests to stores."},
 };
 constexpr DaemonNumber kServedJobNumbers[] = {
     {"connections", "dtrun_serve_job_connections", "gauge", "Members and clients of a job."},
+    {"age_s", "dtrun_serve_job_age_seconds", "gauge", "Since a job began, or its daemon did."},
     {"keys", "dtrun_serve_job_keys", "gauge", "Keys and queues of a job's store."},
     {"store_bytes", "dtrun_serve_job_store_bytes", "gauge", "What a job's store has in memory."},
     {"answer_bytes", "dtrun_serve_job_answer_bytes", "gauge", "Answers kept for who comes back."},
@@ -104,8 +112,61 @@ constexpr DaemonNumber kServedJobNumbers[] = {
     {"unused_s", "dtrun_serve_job_unused_seconds", "gauge", "Since nobody is connected to a job."},
 };
 
+struct Times {
+    std::string_view field, name, help;
+};
+constexpr Times kDiskTimes[] = {
+    {"commits", "dtrun_serve_commit_seconds", "Commits of the state to the disk."},
+    {"fsyncs", "dtrun_serve_fsync_seconds", "The part of a commit that writes and syncs the log."},
+};
+
+/// Jobs younger than that, but not than the one before.
+struct Age {
+    double below_s;
+    std::string_view label;
+};
+constexpr Age kAges[] = {
+    {60, "minute"},
+    {3'600, "hour"},
+    {86'400, "day"},
+    {7 * 86'400, "week"},
+    {std::numeric_limits<double>::infinity(), "older"},
+};
+
 double number_of(const json::value& value) {
     return value.is_number() ? value.to_number<double>() : 0;
+}
+
+void show_operations(Text& text, const json::object& status) {
+    text.family("dtrun_serve_operations_total", "counter", "Requests to stores, by operation.");
+    if (const json::value* const operations = status.if_contains("operations"))
+        for (const auto& [name, count] : operations->as_object())
+            text.sample({{"operation", std::string(name)}}, number_of(count));
+}
+
+/// A histogram. \param times  as daemon_status.cpp describes them
+void show_times(Text& text, const Times& family, const json::object& times) {
+    text.family(family.name, "histogram", family.help);
+    const double count = number_of(times.at("count"));
+    for (const json::value& bucket : times.at("buckets").as_array())
+        text.sample({{"le", fmt::format("{}", number_of(bucket.at(0)))}}, number_of(bucket.at(1)),
+                    "_bucket");
+    text.sample({{"le", "+Inf"}}, count, "_bucket");
+    text.sample({}, number_of(times.at("sum_s")), "_sum");
+    text.sample({}, count, "_count");
+}
+
+void count_ages(Text& text, const json::array& jobs) {
+    text.family("dtrun_serve_jobs", "gauge", "Jobs, by age: younger than that, or older.");
+    std::map<std::string_view, int> counts;
+    for (const json::value& job : jobs) {
+        const json::value* const age = job.as_object().if_contains("age_s");
+        if (age == nullptr) continue;
+        const auto* const found =
+            std::ranges::upper_bound(kAges, number_of(*age), {}, &Age::below_s);
+        ++counts[found->label];
+    }
+    for (const Age& age : kAges) text.sample({{"age", std::string(age.label)}}, counts[age.label]);
 }
 
 void count_states(Text& text, const json::object& view, std::string_view of,
@@ -173,6 +234,11 @@ std::string daemon_metrics_text(const json::object& status) {
         if (const json::value* const value = status.if_contains(number.field))
             text.sample({}, number_of(*value));
     }
+    show_operations(text, status);
+    for (const Times& times : kDiskTimes)
+        if (const json::value* const found = status.if_contains(times.field))
+            show_times(text, times, found->as_object());
+    count_ages(text, status.at("jobs").as_array());
     for (const DaemonNumber& number : kServedJobNumbers) {
         text.family(number.name, number.type, number.help);
         for (const json::value& job : status.at("jobs").as_array())

@@ -11,10 +11,7 @@
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 
-#include <dtrun_version.h>
 #include <malloc.h>
-#include <unistd.h>
-#include <boost/json.hpp>
 #include <csignal>
 
 namespace dtrun {
@@ -152,12 +149,13 @@ asio::awaitable<void> Daemon::Peer::room() {
 
 Result<void> Daemon::on_frame(PeerId id, Peer& peer, const FrameView& frame) {
     if (peer.is_leaving) return {};
+    received_bytes_ += FrameHeader::kBytes + frame.payload.size();
     changed(peer.job);
     if (!peer.entered) return first_frame(id, peer, frame);
     if (frame.type == FrameType::signal) return on_signal(peer, frame.payload);
     ServedJob* job = jobs_.find(peer.job);
     if (job == nullptr) return fail(Errc::denied, "the job is over");
-    if (frame.type == FrameType::request) ++requests_;
+    if (frame.type == FrameType::request) count_request(frame.payload);
     const Result<void> done = job->frame(id, frame, Clock::now());
     if (job->is_dropped()) retire(peer.job);
     return done;
@@ -294,10 +292,7 @@ void Daemon::release() {
             Held frame = std::move(peer.held.front());
             peer.held.pop_front();
             peer.held_bytes -= frame.bytes();
-            if (frame.rest)
-                peer.link.send_soon(frame.type, frame.payload, std::move(frame.rest));
-            else
-                peer.link.send_soon(frame.type, frame.payload);
+            send(peer, frame.type, frame.payload, frame.rest);
         }
         at = peer.held.empty() ? holding_.erase(at) : std::next(at);
     }
@@ -316,12 +311,11 @@ void Daemon::to_peer(PeerId id, FrameType type, std::string_view payload) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
     if (db_) return hold(id, {0, type, Bytes(payload), nullptr});
-    peer->second->link.send_soon(type, payload);
+    send(*peer->second, type, payload);
 }
 
 void Daemon::tell_peer(PeerId id, FrameType type, std::string_view payload) {
-    if (const auto peer = peers_.find(id); peer != peers_.end())
-        peer->second->link.send_soon(type, payload);
+    if (const auto peer = peers_.find(id); peer != peers_.end()) send(*peer->second, type, payload);
 }
 
 void Daemon::share_with_peer(PeerId id, FrameType type, std::string_view payload,
@@ -329,7 +323,15 @@ void Daemon::share_with_peer(PeerId id, FrameType type, std::string_view payload
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) return;
     if (db_) return hold(id, {0, type, Bytes(payload), rest});
-    peer->second->link.send_soon(type, payload, rest);
+    send(*peer->second, type, payload, rest);
+}
+
+void Daemon::send(Peer& peer, FrameType type, std::string_view payload, const SharedBytes& rest) {
+    sent_bytes_ += FrameHeader::kBytes + payload.size() + (rest ? rest->size() : 0);
+    if (rest)
+        peer.link.send_soon(type, payload, rest);
+    else
+        peer.link.send_soon(type, payload);
 }
 
 void Daemon::to_root(FrameType, std::string_view) {}  // the daemon is the root
@@ -373,7 +375,7 @@ void Daemon::beat() {
     const Bytes frame = encode(heartbeat);
     std::vector<std::pair<PeerId, std::chrono::milliseconds>> silent;
     for (const auto& [id, peer] : peers_) {
-        peer->link.send_soon(FrameType::heartbeat, payload_of(frame));
+        send(*peer, FrameType::heartbeat, payload_of(frame));
         const auto silence = detector_.lost_with_machine(peer->link);
         if (silence && !peer->is_stopped) silent.emplace_back(id, *silence);
     }
@@ -386,31 +388,6 @@ void Daemon::beat() {
         peer.link.close();
         changed(peer.job);
     }
-}
-
-std::string Daemon::status(const std::string& job_name) const {
-    boost::json::object status;
-    status["version"] = DTRUN_VERSION;
-    status["pid"] = ::getpid();
-    status["uptime_s"] = std::chrono::duration_cast<std::chrono::seconds>(
-                             std::chrono::system_clock::now() - started_)
-                             .count();
-    if (options_.keep_unused)
-        status["keep_unused_s"] =
-            std::chrono::duration_cast<std::chrono::seconds>(*options_.keep_unused).count();
-    status["connections"] = peers_.size();
-    status["requests"] = requests_;
-    std::size_t unsent = 0;
-    for (const auto& [id, peer] : peers_) unsent += peer->held_bytes + peer->link.queued_bytes();
-    status["unsent_bytes"] = unsent;
-    boost::json::array jobs;
-    const Deadline now = Clock::now();
-    jobs_.for_each([&](const ServedJob& job) {
-        if (!job.name().empty() && (job_name.empty() || job.name() == job_name))
-            jobs.push_back(job.describe(now));
-    });
-    status["jobs"] = std::move(jobs);
-    return boost::json::serialize(status);
 }
 
 asio::awaitable<void> Daemon::flush_peer(std::shared_ptr<Peer> peer) {

@@ -9,6 +9,8 @@
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/heartbeat.h"
 
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -59,7 +61,7 @@ public:
     /// \return false: the disk of the state is full or does not answer, and changes that nobody was told of are lost
     asio::awaitable<bool> stop(std::string why = "dtrun serve was stopped");
 
-    /// What `dtrun store status` shows, as JSON. \param job_name  of one job; empty: of all
+    /// What `dtrun status` shows, as JSON. \param job_name  of one job; empty: of all
     std::string status(const std::string& job_name) const;
 
 private:
@@ -99,6 +101,8 @@ private:
     void to_root(FrameType type, std::string_view payload) override;
     void hold(PeerId peer, Held frame);
     void release();
+    void send(Peer& peer, FrameType type, std::string_view payload,
+              const SharedBytes& rest = nullptr);
 
     void admit(const JobId& job, Connection connection);
     asio::awaitable<void> run_peer(PeerId id);
@@ -108,6 +112,7 @@ private:
     ServedJob& job_for(const JobId& id, const std::string& name);
     ServedJob::Options job_options(const std::string& name);
     std::optional<StoreReply> refusal(Op op, std::size_t bytes);
+    void count_request(std::string_view payload);
     void changed(const JobId& job);
     void save_touched();
     static asio::awaitable<void> flush_peer(std::shared_ptr<Peer> peer);
@@ -132,9 +137,12 @@ private:
     bool settle_soon_ = false;
     std::vector<JobId> touched_;     ///< jobs with events, for settle()
     std::uint64_t store_bytes_ = 0;  ///< of all jobs, at the last settle() and taken since then
-    std::uint64_t requests_ = 0;     ///< to stores, since it was started
-    std::uint64_t most_bytes_ = 0;   ///< the most that it was since memory was given back
-    Deadline give_back_again_{};     ///< when memory may be given back again
+    // Since it was started: requests to stores, all and by operation, and bytes of frames.
+    std::uint64_t requests_ = 0;
+    std::array<std::uint64_t, UINT8_MAX + 1> operations_{};
+    std::uint64_t received_bytes_ = 0, sent_bytes_ = 0;
+    std::uint64_t most_bytes_ = 0;  ///< the most that it was since memory was given back
+    Deadline give_back_again_{};    ///< when memory may be given back again
     bool stopping_ = false;
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     FailureDetector detector_;

@@ -75,6 +75,7 @@ ServedJob::ServedJob(JobId id, Options options, Outbox& outbox, StateDb* db, Dea
       db_(db),
       journal_(db != nullptr ? db->journal(id) : nullptr),
       hub_(outbox, hub_options(), journal_.get()),
+      known_since_(now),
       unused_since_(now) {}
 
 HubOptions ServedJob::hub_options() {

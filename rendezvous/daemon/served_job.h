@@ -147,6 +147,7 @@ private:
     PerHost<MemberId> owners_;
     ChangeNotice notice_;
     std::optional<std::string> ended_;  ///< why; empty: it has succeeded
+    Deadline known_since_;              ///< when it began, or this daemon did
     Deadline unused_since_;      ///< when the last connection has ended, maybe of another daemon
     bool is_forgotten_ = false;  ///< nobody has used it for too long
     bool is_dropped_ = false;

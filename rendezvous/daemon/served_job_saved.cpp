@@ -54,6 +54,7 @@ ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, St
       db_(&db),
       journal_(db.journal(record.id)),
       hub_(outbox, hub_options(), journal_.get()),
+      known_since_(now),
       unused_since_(now) {
     if (options_.keep_unused) unused_since_ -= unused_at_start(db.served() - record.used, limit);
     if (!record.policy.empty()) restore_members(record, now, limit);

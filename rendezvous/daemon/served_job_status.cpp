@@ -40,6 +40,7 @@ boost::json::object ServedJob::describe(Deadline now) const {
     job["answer_bytes"] = hub_.answer_bytes();
     job["waiting"] = hub_.store().waiting();
     job["connections"] = peers_.size();
+    job["age_s"] = std::chrono::duration_cast<std::chrono::seconds>(now - known_since_).count();
     if (peers_.empty())
         job["unused_s"] =
             std::chrono::duration_cast<std::chrono::seconds>(now - unused_since_).count();

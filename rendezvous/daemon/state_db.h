@@ -87,6 +87,10 @@ public:
     /// \return false: not all is: the disk is full, or does not answer and is left behind
     bool stop(Deadline deadline) { return writer_->stop(deadline); }
 
+    /// How long commits took, since it was opened, and of these their writing and syncing.
+    const Durations& commits() const { return writer_->commits(); }
+    const Durations& fsyncs() const { return writer_->fsyncs(); }
+
     /// Whether the disk has room for so many more bytes, including copies and unwritten changes, as far as it was
     /// last looked at.
     bool fits(std::size_t bytes) const;

@@ -464,17 +464,22 @@ bool StateWriter::try_write(const std::deque<Batch>& batches) {
         if (result != SQLITE_DONE && !is_out_of_space(result)) die(statement.sql);
         return result == SQLITE_DONE;
     };
+    const Deadline begun = Clock::now();
+    Deadline recorded{};
     const auto write_all = [&] {
         if (!done({"BEGIN", {}})) return false;
         for (const Batch& batch : batches)
             if (!std::ranges::all_of(batch.statements, done)) return false;
         if (!done({"UPDATE commits SET number=?", {Value(commits_ + 1)}})) return false;
+        recorded = Clock::now();
         return done({"COMMIT", {}});
     };
     if (!write_all()) {
         if (sqlite3_get_autocommit(db_) == 0) (void)step({"ROLLBACK", {}});
         return false;
     }
+    commit_times_.add(Clock::now() - begun);
+    fsync_times_.add(Clock::now() - recorded);
     ++commits_;
     note_commit();
     if (disk_bytes_ < kTightBytes)  // without success, it is tried after the next commit

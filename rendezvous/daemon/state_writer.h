@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "base/threads.h"
+#include "rendezvous/daemon/durations.h"
 
 #include <atomic>
 #include <cstdint>
@@ -67,6 +68,9 @@ public:
     bool is_removed() const { return is_removed_; }
     /// Has the thread look at the disk, unless it is busy there.
     void look();
+    const Durations& commits() const { return commit_times_; }
+    /// Of commits, the part that writes the log and syncs it.
+    const Durations& fsyncs() const { return fsync_times_; }
     /// Since when the disk has been writing; Deadline::max(): it is not.
     Deadline writing_since() const { return writing_since_; }
 
@@ -129,6 +133,7 @@ private:
     std::atomic<bool> disk_full_{false};
     std::atomic<bool> has_lost_{false};  ///< what was submitted, at the end
     std::atomic<Deadline> writing_since_{Deadline::max()};
+    Durations commit_times_, fsync_times_;
     Mutex mutex_;  ///< guards the members below
     ConditionVariable changed_;
     std::deque<Batch> queue_;

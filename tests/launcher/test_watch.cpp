@@ -112,9 +112,10 @@ TEST_CASE("metrics are numbers with the job, host and rank, in Prometheus' forma
 
 TEST_CASE("a daemon's metrics are of itself and of each of its jobs", "[watch]") {
     const auto status = parse_object(R"({"uptime_s": 60, "connections": 3, "requests": 12,
-        "unsent_bytes": 0, "jobs": [
-        {"name": "a \"b\"", "keys": 2, "connections": 1, "store_bytes": 100, "generation": 0},
-        {"name": "idle", "keys": 1, "connections": 0, "unused_s": 7}]})");
+        "unsent_bytes": 0, "operations": {"set": 9, "get": 3},
+        "commits": {"count": 4, "sum_s": 0.75, "buckets": [[0.001, 1], [0.5, 3]]}, "jobs": [
+        {"name": "a \"b\"", "keys": 2, "connections": 1, "store_bytes": 100, "generation": 0, "age_s": 60},
+        {"name": "idle", "keys": 1, "connections": 0, "unused_s": 7, "age_s": 700000}]})");
     const std::string text = daemon_metrics_text(status.value());
     CHECK_THAT(text, Contains("# TYPE dtrun_serve_seconds_total counter\n"
                               "dtrun_serve_seconds_total 60\n"));
@@ -123,6 +124,19 @@ TEST_CASE("a daemon's metrics are of itself and of each of its jobs", "[watch]")
                               "dtrun_serve_job_keys{job=\"idle\"} 1\n"));
     CHECK_THAT(text, Contains("\ndtrun_serve_job_unused_seconds{job=\"idle\"} 7\n"));
     CHECK(text.find("unused_seconds{job=\"a") == std::string::npos);
+    CHECK_THAT(text, Contains("\ndtrun_serve_operations_total{operation=\"set\"} 9\n"));
+    CHECK_THAT(text, Contains("# TYPE dtrun_serve_commit_seconds histogram\n"
+                              "dtrun_serve_commit_seconds_bucket{le=\"0.001\"} 1\n"
+                              "dtrun_serve_commit_seconds_bucket{le=\"0.5\"} 3\n"
+                              "dtrun_serve_commit_seconds_bucket{le=\"+Inf\"} 4\n"
+                              "dtrun_serve_commit_seconds_sum 0.75\n"
+                              "dtrun_serve_commit_seconds_count 4\n"));
+    CHECK(text.find("dtrun_serve_fsync_seconds") == std::string::npos);  // it has no disk
+    CHECK_THAT(text, Contains("dtrun_serve_jobs{age=\"minute\"} 0\n"
+                              "dtrun_serve_jobs{age=\"hour\"} 1\n"
+                              "dtrun_serve_jobs{age=\"day\"} 0\n"
+                              "dtrun_serve_jobs{age=\"week\"} 0\n"
+                              "dtrun_serve_jobs{age=\"older\"} 1\n"));
 }
 
 TEST_CASE("an event is one line of JSON with a schema, a time and a number", "[watch]") {

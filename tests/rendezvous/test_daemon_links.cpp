@@ -109,6 +109,13 @@ asio::awaitable<bool> ask_for_more_than_is_held(Fixture& it, const Secret& secre
         replies += *next == FrameType::reply ? 1 : 0;
         if (*next == FrameType::heartbeat) link->send(encode(Heartbeat{}));
     }
+    const boost::json::value told = boost::json::parse(it.daemon.status(""));
+    CHECK(told.at("clients").as_int64() == 1);
+    CHECK(told.at("operations").at("add").as_int64() == 1);
+    CHECK(told.at("sent_bytes").as_int64() > told.at("received_bytes").as_int64());
+    CHECK(told.at("commits").at("count").as_int64() > 0);
+    CHECK(told.at("fsyncs").at("sum_s").to_number<double>() <=
+          told.at("commits").at("sum_s").to_number<double>());
     link->close();
     co_await writer.join();
     co_await it.daemon.stop();
