@@ -72,9 +72,9 @@ std::string free_file(const std::string& name) {
 std::string advice(int code, const std::string& directory) {
     if ((code & 0xff) != SQLITE_CORRUPT && (code & 0xff) != SQLITE_NOTADB) return "";
     return fmt::format(
-        "; the state is damaged: put a copy of {0} from before in its place, or move {0} away to "
-        "begin "
-        "with no jobs; what is left can be read with: sqlite3 {0}/state.db .recover",
+        "; the state is damaged: restore a backup (dtrun serve --restore FILE --state {0} "
+        "--replace), or move {0} away to begin with no jobs; what is left can be read with: "
+        "sqlite3 {0}/state.db .recover",
         directory);
 }
 

@@ -614,7 +614,9 @@ TEST_CASE("who starts a daemon on a damaged file is told what can be done", "[da
     const auto db = StateDb::open(state);
     REQUIRE_FALSE(db.has_value());
     CHECK_THAT(db.error().message,
-               Catch::Contains("; the state is damaged: put a copy of " + state));
+               Catch::Contains(
+                   "; the state is damaged: restore a backup (dtrun serve --restore FILE --state " +
+                   state));
 }
 
 TEST_CASE("a state that is removed under its daemon is told as that, and not as a full disk",
