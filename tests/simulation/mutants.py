@@ -125,11 +125,11 @@ OF_DAEMON = {
     "a condition on a revision always holds": (
         "rendezvous/exchange/store_owners.cpp",
         "return (entry != nullptr ? entry->facts.revision : 0) == condition.revision;", "return true;"),
-    "revisions begin anew when a daemon does": (
-        "rendezvous/daemon/served_job.cpp", "first_revision(db_), options_.return_limit",
-        "first_revision(db_) * 0, options_.return_limit"),
-    "revisions rest on the clock": (
-        "rendezvous/daemon/served_job.cpp", "std::max(by_clock, db->reserved())", "by_clock"),
+    "revisions begin anew when a daemon does": [
+        ("rendezvous/daemon/served_job.cpp", "first_revision(db_), options_.return_limit",
+         "first_revision(db_) * 0, options_.return_limit"),
+        ("rendezvous/exchange/store.cpp", "    revision_ = std::max(revision_, facts.revision);\n", ""),
+        ("rendezvous/exchange/store_queues.cpp", "    revision_ = std::max(revision_, number);\n", "")],
 }
 
 
