@@ -189,8 +189,9 @@ class Bench:
         """Megabytes in memory, and on the disk."""
         status = self.on("s1", DTRUN, "status", "--json", stdout=subprocess.PIPE)
         pid = json.loads(status.stdout.read())["pid"]
-        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            memory = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+        # A host has processes of its own.
+        of_process = self.on("head", "cat", f"/proc/{pid}/status", stdout=subprocess.PIPE).stdout.read()
+        memory = next(int(line.split()[1]) for line in of_process.splitlines() if line.startswith("VmRSS"))
         return memory / 1e3, sum(os.path.getsize(name) for name in glob.glob(f"{state}/*")) / 1e6
 
     def knock(self, times):

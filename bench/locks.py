@@ -205,9 +205,11 @@ def main():
         for kind, words in ((signal.SIGKILL, "SIGKILLed"), (signal.SIGSTOP, "SIGSTOPped")):
             runs = kept[words] = measure(words, [DurableDtrun, Etcd], options.rounds, lambda server: elect(server, kind))
             print(*lines(f"a leader is {words}: seconds to the next one", runs, table.seconds), sep="\n")
-            found = ratio(runs, DurableDtrun, Etcd)
+            if kind == signal.SIGKILL:
+                targets.at_most(f"a leader is {words}: seconds to the next one",
+                                max(run["value"] for run in runs[DurableDtrun.label]), LEASE_S + 0.1, "{:.3f}")
             # One that stands still is given four times as long: a machine may have much else to do.
-            targets.add(f"a leader is {words}: next to etcd", f"{found:.2f} x", found <= 1.05 if kind == signal.SIGKILL else None)
+            targets.add(f"a leader is {words}: next to etcd", f"{ratio(runs, DurableDtrun, Etcd):.2f} x", None)
     if "hand-over" in options.only:
         runs = kept["hand-over"] = measure("hand-over", [Dtrun, Redis, RedisLock], options.rounds,
                                            lambda server: hand_over(server, options.seconds))
