@@ -357,12 +357,14 @@ void Daemon::arm_timer() {
 /// To be called before anything that comes of time that has passed, and at every beat, so that each pause is seen.
 void Daemon::look_for_pause() {
     const Deadline awake = detector_.awake_since();
-    if (awake > ran_at_) jobs_.for_each([&](ServedJob& job) { job.stood_still(ran_at_, awake); });
+    const Deadline from = std::max(ran_at_, next_beat_);
+    if (awake > from) jobs_.for_each([&](ServedJob& job) { job.stood_still(from, awake); });
     ran_at_ = Clock::now();
 }
 
 void Daemon::beat() {
     look_for_pause();
+    next_beat_ = ran_at_ + kHeartbeatInterval;
     if (db_) db_->tell_of_disk();
     if (db_ && db_->write_served(kServedStep)) {
         jobs_.for_each([](ServedJob& job) { job.save_use(); });

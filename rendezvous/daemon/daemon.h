@@ -147,6 +147,7 @@ private:
     std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
     FailureDetector detector_;
     Deadline ran_at_ = Clock::now();  ///< when this process is known to have run
+    Deadline next_beat_{};            ///< when it has to run again
     Timer timer_;                     ///< expires at the jobs' next deadline
     Timer settle_timer_;
     Timer released_;  ///< cancelled to wake coroutines when held frames were sent
