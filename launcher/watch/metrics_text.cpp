@@ -106,6 +106,7 @@ constexpr DaemonNumber kServedJobNumbers[] = {
     {"keys", "dtrun_serve_job_keys", "gauge", "Keys and queues of a job's store."},
     {"store_bytes", "dtrun_serve_job_store_bytes", "gauge", "What a job's store has in memory."},
     {"answer_bytes", "dtrun_serve_job_answer_bytes", "gauge", "Answers kept for who comes back."},
+    {"history_bytes", "dtrun_serve_job_history_bytes", "gauge", "Changes kept for who watches."},
     {"waiting", "dtrun_serve_job_waiting", "gauge", "Requests that wait for a key."},
     {"ranks", "dtrun_serve_job_ranks", "gauge", "Ranks of a job with members."},
     {"generation", "dtrun_serve_job_generation", "gauge", "Number of the membership."},

@@ -200,6 +200,8 @@ std::optional<StoreReply> Daemon::refusal(Op op, std::size_t bytes) {
     if (!adds_something(op)) return std::nullopt;
     if (db_ && !db_->fits(bytes)) return full("the daemon's disk is full");
     if (store_bytes_ + bytes > options_.store_bytes_max)
+        store_bytes_ -= std::min(store_bytes_, jobs_.forget_histories());
+    if (store_bytes_ + bytes > options_.store_bytes_max)
         return full(fmt::format(
             "the stores of all jobs have {} bytes, and the daemon's limit is {} (--store-limit)",
             store_bytes_, options_.store_bytes_max));

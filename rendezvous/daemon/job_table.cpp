@@ -17,6 +17,7 @@ void JobTable::erase(const JobId& id) {
     const auto found = jobs_.find(id);
     if (found == jobs_.end()) return;
     count(id, found->second, 0, Deadline::max());
+    history_bytes_ -= found->second.history_bytes;
     jobs_.erase(found);
 }
 
@@ -24,6 +25,8 @@ void JobTable::recount(const JobId& id) {
     const auto found = jobs_.find(id);
     if (found == jobs_.end()) return;
     Entry& entry = found->second;
+    const std::uint64_t history_bytes = entry.job->history_bytes();
+    history_bytes_ += history_bytes - std::exchange(entry.history_bytes, history_bytes);
     count(id, entry, entry.job->bytes(), entry.job->next_deadline());
 }
 
@@ -37,6 +40,17 @@ void JobTable::count(const JobId& id, Entry& entry, std::uint64_t bytes, Deadlin
 
 Deadline JobTable::next_deadline() const {
     return deadlines_.empty() ? Deadline::max() : deadlines_.begin()->first;
+}
+
+std::uint64_t JobTable::forget_histories() {
+    if (history_bytes_ == 0) return 0;
+    const std::uint64_t freed = history_bytes_;
+    for (auto& [id, entry] : jobs_) {
+        if (entry.history_bytes == 0) continue;
+        entry.job->forget_history();
+        recount(id);
+    }
+    return freed;
 }
 
 std::vector<JobId> JobTable::due(Deadline now) const {

@@ -27,6 +27,8 @@ public:
     /// Of all stores, with the answers that are kept.
     std::uint64_t bytes() const { return bytes_; }
     Deadline next_deadline() const;
+    /// Lets go what jobs can do without, as last counted. \return how many bytes that were
+    std::uint64_t forget_histories();
     /// Jobs whose deadline is over.
     std::vector<JobId> due(Deadline now) const;
 
@@ -39,7 +41,7 @@ public:
 private:
     struct Entry {
         std::unique_ptr<ServedJob> job;
-        std::uint64_t bytes = 0;  ///< as last counted
+        std::uint64_t bytes = 0, history_bytes = 0;  ///< as last counted
         Deadline deadline = Deadline::max();
     };
     void count(const JobId& id, Entry& entry, std::uint64_t bytes, Deadline deadline);
@@ -47,6 +49,7 @@ private:
     std::map<JobId, Entry> jobs_;
     std::set<std::pair<Deadline, JobId>> deadlines_;  ///< but for those that have none
     std::uint64_t bytes_ = 0;
+    std::uint64_t history_bytes_ = 0;
 };
 
 }  // namespace dtrun

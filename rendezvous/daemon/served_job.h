@@ -80,11 +80,14 @@ public:
     const std::string& name() const { return options_.name; }
     std::uint64_t generation() const { return membership_ ? membership_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
-    /// Of its store and of kept answers.
+    /// Of its store, of what waits there, and of kept answers.
     std::size_t bytes() const {
         const Store& store = hub_.store();
-        return store.bytes() + store.bytes_besides() + hub_.answer_bytes();
+        return store.bytes() + store.waiting_bytes() + store.history_bytes() + hub_.answer_bytes();
     }
+    /// The part of it that the job can do without.
+    std::size_t history_bytes() const { return hub_.store().history_bytes(); }
+    void forget_history() { hub_.forget_history(); }
 
 private:
     /// A member's place in the conversation with it, which outlives its connections.

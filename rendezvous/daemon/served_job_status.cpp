@@ -38,6 +38,7 @@ boost::json::object ServedJob::describe(Deadline now) const {
     job["keys"] = hub_.store().size();
     job["store_bytes"] = hub_.store().bytes();
     job["answer_bytes"] = hub_.answer_bytes();
+    job["history_bytes"] = hub_.store().history_bytes();
     job["waiting"] = hub_.store().waiting();
     job["connections"] = peers_.size();
     job["age_s"] = std::chrono::duration_cast<std::chrono::seconds>(now - known_since_).count();

@@ -100,6 +100,7 @@ public:
 
     std::uint64_t generation() const { return fences_.generation(); }
     const Store& store() const { return *store_; }
+    void forget_history() { store_->forget_history(); }
     /// Size of kept answers; it counts against the store's limit.
     std::size_t answer_bytes() const { return answer_bytes_; }
     Heartbeat progress() const;

@@ -104,10 +104,11 @@ public:
     std::vector<std::uint64_t> owners() const;
 
     std::size_t bytes() const { return bytes_; }
-    /// Of requests that wait, and of changes that are remembered for those who watch prefixes.
-    std::size_t bytes_besides() const {
-        return waiting_bytes_ + (history_ ? history_->bytes() : 0);
-    }
+    std::size_t waiting_bytes() const { return waiting_bytes_; }  ///< of requests that wait
+    /// Of changes that are remembered for those who watch prefixes.
+    std::size_t history_bytes() const { return history_ ? history_->bytes() : 0; }
+    /// Who knows less than all of them gets all that there is.
+    void forget_history();
     /// Sets how many bytes others keep that count against bytes_max, too.
     void count_besides(std::size_t bytes) { besides_ = bytes; }
     std::size_t size() const { return entries_.size(); }

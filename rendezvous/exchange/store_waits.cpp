@@ -120,6 +120,10 @@ std::optional<StoreReply> Store::try_watch_prefix(const StoreRequest& request) {
     return changes_reply(last, false, count, packed);
 }
 
+void Store::forget_history() {
+    if (history_) history_.emplace(revision_);
+}
+
 StoreReply Store::all_under(std::string_view prefix) const {
     Bytes packed;
     PackWriter out(packed);

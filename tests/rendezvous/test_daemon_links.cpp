@@ -250,6 +250,24 @@ asio::awaitable<bool> fill_two_jobs(Fixture& it, const Secret& secret) {
     co_return true;
 }
 
+asio::awaitable<bool> change_what_is_watched(Fixture& it, const Secret& secret) {
+    constexpr std::uint64_t kChanges = 50;
+    const std::string value(600, 'v');
+    const StoreRequest set{.op = Op::set, .keys = {"k"}, .values = {value}};
+    const auto one = co_await it.enter(secret, "one");
+    one->send(encode_request({5, 1, 0}, {.op = Op::watch_prefix, .keys = {""}}, 0));
+    auto result = co_await next_result(*one);
+    CHECK(result.first == Status::ok);
+    for (std::uint64_t id = 2; id < kChanges; ++id) {
+        one->send(encode_request({5, id, 0}, set, 0));
+        result = co_await next_result(*one);
+        CHECK(result.first == Status::ok);
+    }
+    one->close();
+    co_await it.daemon.stop();
+    co_return true;
+}
+
 asio::awaitable<bool> ask_for_status_beside_a_slow_disk(Fixture& it, const Secret& secret) {
     const auto link = co_await it.enter(secret);
     SlowDisk::busy = true;
@@ -362,6 +380,15 @@ TEST_CASE("the stores of all jobs together have a limit, and what is erased make
     options.heartbeat_timeout = std::chrono::minutes(1);  // who says nothing is not lost
     Fixture it(options);
     run_to_end(it.io, fill_two_jobs(it, secret));
+}
+
+TEST_CASE("changes that are remembered for watches keep nobody from writing", "[daemon]") {
+    const Secret secret = Secret::random();
+    DaemonOptions options = Fixture::options(secret);
+    options.store_bytes_max = 10'000;
+    options.heartbeat_timeout = std::chrono::minutes(1);  // who says nothing is not lost
+    Fixture it(options);
+    run_to_end(it.io, change_what_is_watched(it, secret));
 }
 
 TEST_CASE("a daemon says how it is while its disk is slow", "[daemon]") {

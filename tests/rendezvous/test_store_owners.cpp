@@ -492,15 +492,30 @@ TEST_CASE("what is remembered for those who watch a prefix, or who wait, is coun
     StoreAsker asker;
     const std::string value(100'000, 'x');
     asker.set("k", value);
-    CHECK(asker.store().bytes_besides() == 0);
+    CHECK(asker.store().history_bytes() == 0);
     asker.watch_prefix("", 0);
     for (int round = 1; round <= 10; ++round) asker.set("k", value);
-    CHECK(asker.store().bytes_besides() / 100'000 == 10);
+    CHECK(asker.store().history_bytes() / 100'000 == 10);
     for (int round = 1; round <= 200; ++round) asker.set("k", value);
-    CHECK(asker.store().bytes_besides() <= StoreHistory::kBytesMax);
-    const std::size_t before = asker.store().bytes_besides();
+    CHECK(asker.store().history_bytes() <= StoreHistory::kBytesMax);
     CHECK(asker.get(std::string(10'000, 'k'), kForeverMs) == "waits");
-    CHECK(asker.store().bytes_besides() > before + 10'000);
+    CHECK(asker.store().waiting_bytes() > 10'000);
+}
+
+TEST_CASE(
+    "who waits for changes goes on when those before are forgotten, who comes gets all there is",
+    "[store]") {
+    StoreAsker asker;
+    asker.watch_prefix("", 0);
+    asker.set("a", "1");
+    CHECK(asker.watch_prefix("", 2) == "waits");
+    CHECK(asker.watch_prefix("b", 1) == "waits");
+    asker.store().forget_history();
+    CHECK(asker.store().history_bytes() == 0);
+    asker.set("b", "2");
+    CHECK(asker.late == answers({"3: ok 3 false [[3 b 2 0]]", "4: ok 3 false [[3 b 2 0]]"}));
+    CHECK(asker.watch_prefix("", 2) == "ok 3 false [[3 b 2 0]]");
+    CHECK(asker.watch_prefix("", 1) == "ok 3 true [[2 a 1 0] [3 b 2 0]]");
 }
 
 TEST_CASE("a full store refuses locks and transactions that would make it larger", "[store]") {
