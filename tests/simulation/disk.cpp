@@ -122,6 +122,16 @@ std::uint64_t Disk::bytes() const {
     return bytes;
 }
 
+void Disk::flip_bit() {
+    for (auto& [name, file] : files_) {
+        if (!name.ends_with("state.db") || file->synced.empty()) continue;
+        const std::size_t at = world_.draw(file->synced.size());
+        const auto bit = static_cast<char>(1u << world_.draw(8));
+        file->synced[at] = static_cast<char>(file->synced[at] ^ bit);
+        if (at < file->data.size()) file->data[at] = static_cast<char>(file->data[at] ^ bit);
+    }
+}
+
 void Disk::crash(End end) {
     for (auto& [name, file] : files_) {
         auto left = std::make_shared<File>(*file);

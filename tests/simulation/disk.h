@@ -33,6 +33,7 @@ public:
     }
     void be_full(Deadline until) { full_until_ = until; }
     void fail_next_sync() { fails_ = true; }  ///< with EIO
+    void flip_bit();                          ///< somewhere in a database, not in its log
     void heal() { slow_until_ = full_until_ = Deadline{}, fails_ = false; }
     void forget_syncs() { forgets_ = true; }  ///< a disk that lies: for a test of this simulation
 

@@ -62,6 +62,10 @@ void serve(Script& script, Process& process) {
     });
 }
 
+void Script::take(const embedded::Failure& failure) {
+    if (failure.text.find("is damaged on the daemon's disk") != std::string::npos) ++refused;
+}
+
 void use_store(Script& script, Process& process, std::size_t run, std::uint32_t rank) {
     process.exits_with_threads();
     process.start_thread([&script, &process, run, rank] {
@@ -76,6 +80,7 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
         auto* const client =
             new Client(std::move(found), credentials(kStoreJob), Client::Role::rank);
         const auto started = client->start({world.now() + seconds(60), {}});
+        if (!started) script.take(started.error());
         int threads = started ? kThreads : 0;
         bool failed = !started;
         for (int thread = 0; thread < (started ? kThreads : 0); ++thread)
@@ -88,6 +93,7 @@ void use_store(Script& script, Process& process, std::size_t run, std::uint32_t 
                 while (!script.over && !failed) {
                     auto done = user.do_something();
                     if (done && thread == 0 && world.draw_chance(0.3)) done = user.meet();
+                    if (!done) script.take(done.error());
                     if (!done) failed = true;
                     pause(world, milliseconds(script.calm ? 100 : 4));
                 }
@@ -145,13 +151,14 @@ void be_member(Script& script, Process& process, Script::Job& job) {
         constexpr std::string_view kEnded = "the job has ended: ";
         if (!done && done.error().text.starts_with(kEnded))
             told_end(done.error().text.substr(kEnded.size()));
+        if (!done) script.take(done.error());
         client->leave(done ? "" : "it has failed", {});
     });
 }
 
-void read_all(Script& script, Process& process, bool& done) {
+void read_all(Script& script, Process& process, bool& done, bool& is_read) {
     process.exits_with_threads();
-    process.start_thread([&script, &process, &done] {
+    process.start_thread([&script, &process, &done, &is_read] {
         embedded::Surroundings found = surroundings(script, process, kStoreJob);
         found.launcher = embedded::Launcher::torchrun;
         auto* const client =
@@ -161,6 +168,8 @@ void read_all(Script& script, Process& process, bool& done) {
             const bool is_queue = key.starts_with("queue");
             for (;;) {
                 const auto read = user.ask(is_queue ? Kind::pop : Kind::get, key, "");
+                if (!read) script.take(read.error());
+                if (!read && script.disk_flips) return (void)(done = true);
                 if (!read)
                     throw Contradiction("a key cannot be read at the end: " + read.error().text);
                 if (!is_queue || !user.has_seen()) break;
@@ -169,7 +178,7 @@ void read_all(Script& script, Process& process, bool& done) {
         if (const auto drained = user.drain_items(); !drained)
             throw Contradiction("items are not there at the end: " + drained.error().text);
         client->leave("", {});
-        done = true;
+        done = is_read = true;
     });
 }
 

@@ -31,6 +31,9 @@ struct Script {
     bool calm = false;  ///< nothing fails any more, and programs may take their time
     bool over = false;  ///< programs are to come to their end
     OwnedLedger owned{};
+    bool disk_flips = false;  ///< bits, so that jobs may be refused
+    std::size_t refused = 0;  ///< times that programs were told of a damaged job
+    void take(const embedded::Failure& failure);
     std::vector<const StoreUser*> users{};  ///< of all programs, those that were killed among them
 
     /// A run of a program that another launcher has started: its processes live and die together.
@@ -72,6 +75,7 @@ void be_member(Script& script, Process& process, Script::Job& job);
 void join_host(Script& script, Process& process, Script::Job& job);
 
 /// Reads what is left in every key of every store that is still there.
-void read_all(Script& script, Process& process, bool& done);
+/// \param is_read  whether that could be done; it must be, unless the disk flips bits
+void read_all(Script& script, Process& process, bool& done, bool& is_read);
 
 }  // namespace dtrun::simulation

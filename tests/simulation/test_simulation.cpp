@@ -60,6 +60,29 @@ TEST_CASE("the same seed gives the same run", "[simulation]") {
     CHECK(simulate(seed, faults).trace == simulate(seed, faults).trace);
 }
 
+TEST_CASE("what a disk that flips bits has damaged is refused by name, and never served",
+          "[simulation]") {
+    Faults faults;
+    faults.flips = true;
+    faults.programs_die = faults.network = faults.stops = faults.disk = faults.clocks = false;
+    faults.daemon_dies = faults.power_cuts = false;  // the daemon dies with each flip
+    faults.lasting = std::chrono::seconds(6);
+    std::size_t refused = 0, acknowledged = 0, read = 0;
+    const std::uint32_t first = is_replayed() ? seeds().front() : 1;
+    for (std::uint32_t seed = first; seed < first + (is_replayed() ? 1 : 6); ++seed) {
+        INFO("DTRUN_SEED=" << seed);
+        const RunResult result = simulate(seed, faults);
+        refused += result.refused > 0 ? 1 : 0;
+        read += result.is_read ? 1 : 0;
+        acknowledged += result.acknowledged;
+    }
+    WARN(fmt::format("{} acknowledged; jobs were refused in {} runs, and read in {} at the end",
+                     acknowledged, refused, read));
+    if (is_replayed()) return;
+    CHECK(refused > 0);
+    CHECK(read > 0);
+}
+
 TEST_CASE("a disk that forgets what it has synced is found out", "[simulation]") {
     Faults faults;
     faults.disk_forgets = true;

@@ -37,6 +37,7 @@ public:
           faults_(faults),
           script_{.world = world_, .ledger = ledger_} {
         script_.state_directory = directory_.path();
+        script_.disk_flips = faults.flips;
         if (std::getenv("DTRUN_SIMULATION_LOG") != nullptr) log::init("dtrun", log::Level::verbose);
         take_log();
         build();
@@ -52,7 +53,7 @@ public:
         }
         result_.acknowledged = ledger_.count();
         heal();
-        go_on();
+        if (!faults_.flips) go_on();  // some jobs are refused for ever
         script_.over = true;
         const Deadline limit = world_.now() + kEndsWithin;
         const auto over = [this] { return users_running() == 0; };
@@ -67,6 +68,7 @@ public:
         result_.ends = ledger_.ends();
         result_.generations = ledger_.generations();
         result_.overlap = ledger_.overlap();
+        result_.refused = script_.refused;
         result_.trace = world_.trace();
         return result_;
     }
@@ -223,6 +225,10 @@ private:
             draw_machine().step_clock(milliseconds(world_.draw(7'200'000)) -
                                       milliseconds(3'600'000));
         });
+        add(faults_.flips, [this] {
+            script_.daemon->disk().flip_bit();
+            script_.daemon->kill();
+        });
         if (faults_.disk_forgets) script_.daemon->disk().forget_syncs();
         if (kinds.empty()) return;
         Deadline when = world_.begun() + milliseconds(200);
@@ -337,8 +343,10 @@ private:
     void read_everything() {
         Machine& reader = world_.add_machine("reader");
         bool done = false;
-        reader.boot([&](Process& process) { read_all(script_, process, done); });
-        if (!world_.run_until([&] { return done; }, world_.now() + kEndsWithin))
+        reader.boot([&](Process& process) { read_all(script_, process, done, result_.is_read); });
+        const bool is_done = world_.run_until([&] { return done; }, world_.now() + kEndsWithin);
+        // A daemon whose tables' description is damaged does not start, and nobody is told anything.
+        if (!is_done && !faults_.flips)
             throw std::runtime_error("the store cannot be read at the end");
     }
 

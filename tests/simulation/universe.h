@@ -15,6 +15,8 @@ struct Faults {
     bool stops = true;    ///< processes that stand still, or starve
     bool disk = true;     ///< slow, full, failing
     bool clocks = true;   ///< stepped
+    bool flips =
+        false;  ///< bits of the daemon's disk: what was acknowledged is refused then, or as it was
     bool disk_forgets =
         false;  ///< what it has synced: no daemon can bear that, and it must be found
     std::chrono::milliseconds lasting{30'000};
@@ -27,6 +29,8 @@ struct RunResult {
     std::size_t ends = 0;     ///< members that were told why their job has ended
     std::size_t overlap = 0;  ///< most operations on a key at the same time
     std::size_t daemon_starts = 0;
+    std::size_t refused = 0;                ///< times that programs were told of a damaged job
+    bool is_read = false;                   ///< whether the store could be read at the end
     std::chrono::milliseconds healed_in{};  ///< from the last fault until all was over
     std::uint64_t trace = 0;                ///< of all that has happened
 };
