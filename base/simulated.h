@@ -40,6 +40,7 @@ public:
     /// Time since 1970, which may be stepped.
     virtual std::chrono::nanoseconds wall_time() = 0;
     virtual std::uint64_t free_bytes(const std::string& directory) = 0;
+    virtual void rename_file(const std::string& from, const std::string& to) = 0;
     [[noreturn]] virtual void exit_process(int status) = 0;
 
     static inline SimulatedSystem* current = nullptr;  ///< in every program

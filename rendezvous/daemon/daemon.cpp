@@ -75,8 +75,14 @@ Result<void> Daemon::restore() {
     for (const DamagedJob& damaged : db_->damaged()) {
         ServedJob::Options options = job_options(damaged.name);
         options.damage = damaged.why;
-        log::error("job {}: refused until it is dropped: {}",
-                   damaged.name.empty() ? "?" : escaped(damaged.name), damaged.why);
+        if (damaged.name.empty())
+            log::error(
+                "a job whose name is lost is refused, until nobody has come to it for the time of "
+                "--keep-unused: {}",
+                damaged.why);
+        else
+            log::error("job {}: refused until it is dropped: {}", escaped(damaged.name),
+                       damaged.why);
         jobs_.add(damaged.id,
                   std::make_unique<ServedJob>(damaged.id, std::move(options),
                                               static_cast<Outbox&>(*this), db_.get(), now));

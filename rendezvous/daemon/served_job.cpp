@@ -351,8 +351,10 @@ Deadline ServedJob::next_deadline() const {
 /// When a job is forgotten that is only a store, and that nobody is connected to. One with members
 /// has their time limits.
 Deadline ServedJob::unused_until() const {
+    // Nobody can drop one whose name is damaged, too, unless somebody knows it.
+    const bool is_to_be_dropped = !options_.damage.empty() && !options_.name.empty();
     if (!options_.keep_unused || !peers_.empty() || membership_ || is_forgotten_ ||
-        !options_.damage.empty())
+        is_to_be_dropped)
         return Deadline::max();
     return unused_since_ + *options_.keep_unused;
 }
@@ -476,8 +478,9 @@ void ServedJob::send_now(PeerId peer, const Bytes& frame) {
 // ---- The job as a whole ---------------------------------------------------------------------------
 
 bool ServedJob::idle() const {
-    if (!peers_.empty() || !options_.damage.empty()) return false;
+    if (!peers_.empty()) return false;
     if (is_forgotten_) return true;
+    if (!options_.damage.empty()) return false;
     if (membership_) return members_.empty();
     // Kept answers are needed: a client whose connection broke may repeat its request.
     return hub_.store().size() == 0 && hub_.answer_bytes() == 0;

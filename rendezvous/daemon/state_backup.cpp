@@ -49,11 +49,6 @@ Result<int> format_of(sqlite3* db, const std::string& path) {
     return format;
 }
 
-Result<void> rename_file(const std::string& from, const std::string& to) {
-    if (::rename(from.c_str(), to.c_str()) == 0) return {};
-    return fail(Errc::internal, "{}: {}", to, strerror(errno));
-}
-
 Result<void> copy_private(const std::string& from, const std::string& to) {
     std::error_code error;
     fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
@@ -117,7 +112,7 @@ Result<void> copy_state(const std::string& from, const std::string& to) {
 
 /// Reads all of a state, and leaves in it what is whole.
 Result<RestoredState> check_state(const std::string& directory) {
-    auto db = StateDb::open(directory);
+    auto db = StateDb::open(directory, StateDb::Use::to_copy);
     if (!db) return std::unexpected(db.error());
     RestoredState found;
     for (SavedJob& job : (*db)->jobs()) found.jobs.push_back(std::move(job.name));
@@ -133,22 +128,6 @@ std::string free_name(const std::string& name) {
     for (int more = 2; fs::exists(free) || fs::exists(free + "-wal"); ++more)
         free = fmt::format("{}-{}", name, more);
     return free;
-}
-
-/// Moves a state aside, the log first: a file without it is told as one that is too old. A log that is there alone would
-/// be taken for that of the file to come. \return its new name; empty: there was none
-Result<std::string> move_aside(const std::string& directory) {
-    const std::string file = directory + "/state.db", replaced = free_name(file + ".replaced");
-    bool was_there = false;
-    for (const std::string log : {"-wal", ""}) {
-        was_there = fs::exists(file + log);
-        if (!was_there) continue;
-        if (auto done = rename_file(file + log, replaced + log); !done)
-            return std::unexpected(done.error());
-    }
-    std::error_code error;
-    fs::remove(file + "-shm", error);
-    return was_there ? replaced : "";
 }
 
 /// Root restores for the user to whom the directory belongs.
@@ -174,15 +153,13 @@ Result<RestoredState> restore_into(const Fd& last_commit, const std::string& fro
                     made);
     if (auto done = give_to_owner(directory, made, last_commit); !done)
         return std::unexpected(done.error());
-    auto replaced = move_aside(directory);
-    if (!replaced) return std::unexpected(replaced.error());
-    restored->replaced = *replaced;
-    if (auto done = rename_file(made, directory + "/state.db"); !done)
+    const std::string file = directory + "/state.db", aside = free_name(file + ".replaced");
+    if (fs::exists(file)) restored->replaced = aside;
+    if (auto done = replace_database(file, made, aside); !done)
         return std::unexpected(done.error());
     // Its number was that of the state before.
     if (::ftruncate(last_commit.get(), 0) != 0)
         return fail(Errc::internal, "{}: {}", directory, strerror(errno));
-    sync_parent(directory + "/state.db");
     return restored;
 }
 

@@ -74,14 +74,7 @@ public:
 
 private:
     void look_at_failure() {
-        static constexpr int kNoDamage[] = {SQLITE_NOMEM,   SQLITE_BUSY,      SQLITE_LOCKED,
-                                            SQLITE_FULL,    SQLITE_INTERRUPT, SQLITE_CANTOPEN,
-                                            SQLITE_READONLY};
-        const int code = sqlite3_extended_errcode(db_);
-        const bool is_other_io = (code & 0xff) == SQLITE_IOERR && code != SQLITE_IOERR_READ &&
-                                 code != SQLITE_IOERR_SHORT_READ;
-        if (is_other_io || std::ranges::find(kNoDamage, code & 0xff) != std::end(kNoDamage))
-            hindrance_ = message();
+        if (!is_damage(sqlite3_extended_errcode(db_))) hindrance_ = message();
     }
 
     sqlite3* db_;
@@ -111,6 +104,14 @@ std::string row_name(Reader& reader, const StateTable& table, const JobId& id) {
                        : fmt::format("key \"{}\"", escaped(key));
 }
 
+/// Whether no row can have vanished from a table, as far as its pages tell.
+bool is_sound(Reader& reader, const StateTable& table) {
+    std::string found;
+    const auto take = [&](sqlite3_stmt* row) { found = blob(row, 0); };
+    const std::string sql = fmt::format("PRAGMA quick_check({})", table.name);
+    return reader.run(sql, {}, take) == SQLITE_DONE && found == "ok";
+}
+
 /// What is wrong with a job; empty: nothing.
 std::string damage_of(Reader& reader, const JobId& id) {
     std::int64_t number = 0, sum = 0, jobs = 0;
@@ -133,8 +134,13 @@ std::string damage_of(Reader& reader, const JobId& id) {
     const auto take = [&](sqlite3_stmt* row) {
         total.emplace(sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
     };
-    if (reader.run("SELECT number,sum FROM total WHERE job=?", {bytes_of(id)}, take) != SQLITE_DONE)
-        return fmt::format("its number of rows cannot be read: {}", reader.message());
+    if (reader.run("SELECT number,sum FROM total WHERE job=?", {bytes_of(id)}, take) !=
+        SQLITE_DONE) {
+        std::string why = fmt::format("its number of rows cannot be read: {}", reader.message());
+        // Then the numbers are the damage, of many jobs; all rows are as they were.
+        const auto sound = [&](const StateTable& table) { return is_sound(reader, table); };
+        return jobs == 1 && std::ranges::all_of(state_tables(), sound) ? "" : why;
+    }
     if (!total) return "its number of rows is lost";
     if (jobs != 1) return "its name is lost";
     if (number != total->first)
@@ -169,11 +175,6 @@ Result<OpenDb> open_new(const std::string& path) {
     return db;
 }
 
-constexpr const char* kCopyOnce[] = {
-    "DELETE FROM whole.commits",
-    "INSERT INTO whole.commits SELECT * FROM main.commits",
-    "INSERT INTO whole.damaged SELECT * FROM main.damaged",
-};
 /// What jobs have is enough to go on without.
 constexpr const char* kCopyIfReadable[] = {
     "INSERT OR REPLACE INTO whole.reserved SELECT * FROM main.reserved",
@@ -181,12 +182,12 @@ constexpr const char* kCopyIfReadable[] = {
 };
 
 /// Copies to the attached database "whole".
-int copy_jobs(Reader& reader, const StateDamage& damage) {
+int copy_jobs(Reader& reader, const StateDamage& damage, std::uint64_t commits) {
+    const std::vector<DamagedJob> before =
+        jobs_marked_damaged(reader.db());  // as far as it is read
     int result = reader.run("BEGIN", {});
-    for (const char* const sql : kCopyOnce)
-        if (result == SQLITE_DONE) result = reader.run(sql, {});
-    for (const char* const sql : kCopyIfReadable)
-        if (result == SQLITE_DONE) (void)reader.run(sql, {});
+    if (result == SQLITE_DONE)
+        result = reader.run(fmt::format("UPDATE whole.commits SET number={}", commits), {});
     for (const JobId& id : damage.whole)
         for (const StateTable& table : state_tables())
             if (result == SQLITE_DONE)
@@ -194,16 +195,28 @@ int copy_jobs(Reader& reader, const StateDamage& damage) {
                                                 "WHERE {1}=? ORDER BY rowid",
                                                 table.name, table.job),
                                     {bytes_of(id)});
-    for (const DamagedJob& job : damage.jobs)
-        if (result == SQLITE_DONE)
-            result = reader.run("INSERT OR REPLACE INTO whole.damaged VALUES(?,?,?)",
-                                {bytes_of(job.id), job.name, job.why});
+    for (const auto* const jobs : {&before, &damage.jobs})
+        for (const DamagedJob& job : *jobs)
+            if (result == SQLITE_DONE)
+                result = reader.run("INSERT OR REPLACE INTO whole.damaged VALUES(?,?,?)",
+                                    {bytes_of(job.id), job.name, job.why});
     if (result == SQLITE_DONE) result = reader.run("COMMIT", {});
     if (sqlite3_get_autocommit(reader.db()) == 0) (void)reader.run("ROLLBACK", {});
+    // Where these cannot be read SQLite takes back all that is done together with it.
+    for (const char* const sql : kCopyIfReadable)
+        if (result == SQLITE_DONE) (void)reader.run(sql, {});
     return result;
 }
 
 }  // namespace
+
+bool is_damage(int code) {
+    static constexpr int kNone[] = {SQLITE_NOMEM,     SQLITE_BUSY,     SQLITE_LOCKED,  SQLITE_FULL,
+                                    SQLITE_INTERRUPT, SQLITE_CANTOPEN, SQLITE_READONLY};
+    if ((code & 0xff) == SQLITE_IOERR)
+        return code == SQLITE_IOERR_READ || code == SQLITE_IOERR_SHORT_READ;
+    return std::ranges::find(kNone, code & 0xff) == std::end(kNone);
+}
 
 Result<StateDamage> look_for_damage(sqlite3* db) {
     Reader reader(db);
@@ -245,14 +258,11 @@ std::vector<DamagedJob> jobs_marked_damaged(sqlite3* db) {
     return jobs;
 }
 
-Result<void> leave_what_is_whole(sqlite3* db, const std::string& aside, const StateDamage& damage) {
-    const std::string path = aside + "-whole";
+Result<void> copy_what_is_whole(sqlite3* db, const std::string& path, const StateDamage& damage,
+                                std::uint64_t commits) {
     const auto failed = [](sqlite3* which) {
         return fail(Errc::internal, "what is whole cannot be saved: {}", sqlite3_errmsg(which));
     };
-    const auto kept = open_new(aside);
-    if (!kept) return std::unexpected(kept.error());
-    if (copy_pages(db, kept->get()) != SQLITE_OK) return failed(kept->get());
     const auto whole = open_new(path);
     if (!whole) return std::unexpected(whole.error());
     add_sum_function(whole->get());
@@ -260,22 +270,10 @@ Result<void> leave_what_is_whole(sqlite3* db, const std::string& aside, const St
     {
         Reader reader(db);
         if (reader.run("ATTACH ? AS whole", {path}) != SQLITE_DONE) return failed(db);
-        (void)reader.run("PRAGMA whole.synchronous=OFF", {});
-        if (copy_jobs(reader, damage) != SQLITE_DONE) return failed(db);
+        if (copy_jobs(reader, damage, commits) != SQLITE_DONE) return failed(db);
     }
-    if (sqlite3_exec(db, "DETACH whole", nullptr, nullptr, nullptr) != SQLITE_OK ||
-        copy_pages(whole->get(), db) != SQLITE_OK)
-        return failed(db);
-    sqlite3_vfs* const files = sqlite3_vfs_find(nullptr);
-    (void)files->xDelete(files, path.c_str(), 0);
+    if (sqlite3_exec(db, "DETACH whole", nullptr, nullptr, nullptr) != SQLITE_OK) return failed(db);
     return {};
-}
-
-int copy_pages(sqlite3* from, sqlite3* to) {
-    sqlite3_backup* const copy = sqlite3_backup_init(to, "main", from, "main");
-    if (copy == nullptr) return sqlite3_errcode(to);
-    (void)sqlite3_backup_step(copy, -1);
-    return sqlite3_backup_finish(copy);
 }
 
 }  // namespace dtrun

@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,13 @@ Result<StateDamage> check_structure(sqlite3* db);
 /// Jobs of which nothing is left but that they were there.
 std::vector<DamagedJob> jobs_marked_damaged(sqlite3* db);
 
-/// Copies the file, as it is, to `aside`, and leaves in it the jobs that are whole, and the names of those that are
-/// not. Needs as much room on the disk as the file and the jobs have. Errc: internal
-Result<void> leave_what_is_whole(sqlite3* db, const std::string& aside, const StateDamage& damage);
+/// Makes a state of the jobs that are whole, and of the names of those that are not. Of the others nothing is read, so
+/// that a disk that cannot read a page of them is not in the way. \param commits  how many there were
+/// Errc: internal
+Result<void> copy_what_is_whole(sqlite3* db, const std::string& path, const StateDamage& damage,
+                                std::uint64_t commits);
 
-/// Copies one database over another. \return SQLite's code
-int copy_pages(sqlite3* from, sqlite3* to);
+/// Whether an operation that has ended with this code (an extended one) has found damage, and nothing else.
+bool is_damage(int code);
 
 }  // namespace dtrun

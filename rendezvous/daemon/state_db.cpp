@@ -156,8 +156,8 @@ private:
     JobId job_;
 };
 
-Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory) {
-    auto writer = StateWriter::open(directory);
+Result<std::unique_ptr<StateDb>> StateDb::open(const std::string& directory, Use use) {
+    auto writer = StateWriter::open(directory, use);
     if (!writer) return std::unexpected(writer.error());
     std::unique_ptr<StateDb> db(new StateDb(std::move(*writer), directory));
     db->writer_->query("SELECT revision FROM reserved",

@@ -46,9 +46,11 @@ struct SavedJob {
 /// Thread: one. Lifetime: objects that `on_durable` uses outlive it. The destructor waits for the disk, for a while.
 class StateDb {
 public:
+    using Use = StateWriter::Use;
     /// Opens or makes DIR/state.db; only one process can have it.
     /// Errc: denied, invalid_input (made by a version that this one does not know), internal
-    static Result<std::unique_ptr<StateDb>> open(const std::string& directory);
+    static Result<std::unique_ptr<StateDb>> open(const std::string& directory,
+                                                 Use use = Use::to_serve);
     ~StateDb();
     StateDb(const StateDb&) = delete;
     StateDb& operator=(const StateDb&) = delete;

@@ -90,7 +90,7 @@ void StateWriter::bind_value(sqlite3_stmt* statement, int at, std::string_view v
                         SQLITE_STATIC);
 }
 
-Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& directory) {
+Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& directory, Use use) {
     if (::mkdir(directory.c_str(), 0700) == 0)
         sync_parent(directory);
     else if (errno != EEXIST)
@@ -100,30 +100,23 @@ Result<std::shared_ptr<StateWriter>> StateWriter::open(const std::string& direct
     Result<Fd> lock = Fd();
     if (SimulatedSystem::current == nullptr) lock = lock_state(directory);
     if (!lock) return std::unexpected(lock.error());
-    const std::string path = directory + "/state.db";
-    sqlite3* db = nullptr;
-    const mode_t before = ::umask(0077);
-    const int opened = sqlite3_open_v2(
-        path.c_str(), &db,
-        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-        nullptr);
-    ::umask(before);
-    std::shared_ptr<StateWriter> state(new StateWriter(db, directory));
+    std::shared_ptr<StateWriter> state(new StateWriter(directory));
     state->last_commit_ = std::move(*lock);
-    if (opened != SQLITE_OK) return fail(Errc::denied, "{}: {}", path, sqlite3_errmsg(db));
-    if (const auto done = state->prepare_schema(); !done) return fail(done.error(), "{}", path);
+    const std::string path = state->file();
+    if (const auto opened = state->open_file(); !opened) return fail(opened.error(), "{}", path);
+    if (const auto done = state->look_for_damage(); !done) return fail(done.error(), "{}", path);
+    state->make_shrinkable();
     // The locks of a file that is open as a path only are not lost when that is closed.
     if (SimulatedSystem::current == nullptr)
-        state->file_.reset(::open(path.c_str(), O_PATH | O_CLOEXEC));
-    state->look_whether_copied();
+        state->path_.reset(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    if (use == Use::to_serve) state->look_whether_copied();
     state->look_for_lost_commits();
     state->look_at_file();
     state->look_at_disk();
     return state;
 }
 
-StateWriter::StateWriter(sqlite3* db, std::string directory)
-    : db_(db), directory_(std::move(directory)) {}
+StateWriter::StateWriter(std::string directory) : directory_(std::move(directory)) {}
 
 StateWriter::~StateWriter() {
     close();
@@ -145,6 +138,17 @@ bool StateWriter::stop(Deadline deadline) {
     changed_.notify_all();
     const bool has_ended = thread_.join_until(deadline);
     return is_kept_ = has_ended && !has_lost_;
+}
+
+Result<void> StateWriter::open_file() {
+    const mode_t before = ::umask(0077);
+    const int opened = sqlite3_open_v2(
+        file().c_str(), &db_,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+        nullptr);
+    ::umask(before);
+    if (opened != SQLITE_OK) return fail(Errc::denied, "{}", sqlite3_errmsg(db_));
+    return prepare_schema();
 }
 
 Result<void> StateWriter::prepare_schema() {
@@ -174,11 +178,10 @@ Result<void> StateWriter::prepare_schema() {
     const bool is_counted = try_query("SELECT number FROM commits", [this](sqlite3_stmt* row) {
         commits_ = static_cast<std::uint64_t>(sqlite3_column_int64(row, 0));
     });
-    if (!is_counted) return failure(sqlite3_errcode(db_));
-    if (auto synced = sync_log(); !synced) return synced;
-    if (auto done = look_for_damage(); !done) return done;
-    make_shrinkable();
-    return {};
+    if (!is_counted && !is_damage(sqlite3_extended_errcode(db_)))
+        return failure(sqlite3_errcode(db_));
+    if (!is_counted) commits_ = noted_commits();
+    return sync_log();
 }
 
 /// Files that older versions have made never become smaller; to change that all is written anew.
@@ -215,19 +218,23 @@ void StateWriter::shrink() {
     look_at_file();
 }
 
-/// Jobs that are whole go on although the disk has damaged others.
+/// Jobs that are whole go on although the disk has damaged others: in a new file, as SQLite can neither write to a
+/// damaged one nor drop what is in it.
 Result<void> StateWriter::look_for_damage() {
     const auto damage = dtrun::look_for_damage(db_);
     if (!damage) return failure(sqlite3_errcode(db_));
     if (!damage->is_any()) return {};
     const std::string aside =
         free_file(fmt::format("{}/state.db.damaged-{}", directory_, commits_));
-    if (auto left = leave_what_is_whole(db_, aside, *damage); !left) return left;
+    const std::string whole = aside + "-whole";
+    if (auto made = copy_what_is_whole(db_, whole, *damage, commits_); !made) return made;
+    close();
+    if (auto done = replace_database(file(), whole, aside); !done) return done;
     const std::string what = damage->jobs.empty() ? "no job, but the file: " + damage->structure
                                                   : plural(damage->jobs.size(), "job");
     log::error("--state: {}: the disk has damaged {}; all others go on; the file as it was is {}",
                directory_, what, aside);
-    return sync_log();
+    return open_file();
 }
 
 Result<void> StateWriter::failure(int code) const {
@@ -239,7 +246,7 @@ Result<void> StateWriter::failure(int code) const {
 void StateWriter::look_whether_copied() {
     struct statx found {};
     if (SimulatedSystem::current != nullptr ||
-        ::statx(file_.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &found) != 0)
+        ::statx(path_.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &found) != 0)
         return;
     const std::uint64_t mixed = (found.stx_ino * 0x9e37'79b9'7f4a'7c15) ^
                                 (static_cast<std::uint64_t>(found.stx_btime.tv_sec) << 30) ^
@@ -264,9 +271,7 @@ void StateWriter::look_whether_copied() {
 /// was not on disk.
 void StateWriter::look_for_lost_commits() {
     if (SimulatedSystem::current != nullptr) return;
-    char text[32]{};
-    if (::pread(last_commit_.get(), text, sizeof text - 1, 0) < 0) return;
-    const std::uint64_t last = std::strtoull(text, nullptr, 10);
+    const std::uint64_t last = noted_commits();
     if (last > commits_)
         log::error(
             "--state: {}: the state is older than it was: the last {} commits, of which programs "
@@ -274,6 +279,13 @@ void StateWriter::look_for_lost_commits() {
             "are not there; its log, state.db-wal, is damaged, or is not the one of this state.db",
             directory_, last - commits_);
     note_commit();
+}
+
+/// What note_commit() has last written; 0: nothing.
+std::uint64_t StateWriter::noted_commits() const {
+    char text[32]{};
+    if (!last_commit_ || ::pread(last_commit_.get(), text, sizeof text - 1, 0) < 0) return 0;
+    return std::strtoull(text, nullptr, 10);
 }
 
 void StateWriter::note_commit() {
@@ -425,7 +437,7 @@ std::optional<std::uint64_t> StateWriter::free_on_disk() const {
     if (SimulatedSystem::current != nullptr)
         return SimulatedSystem::current->free_bytes(directory_);
     struct statvfs disk {};
-    if (::fstatvfs(file_.get(), &disk) != 0) return std::nullopt;
+    if (::fstatvfs(path_.get(), &disk) != 0) return std::nullopt;
     return std::uint64_t{disk.f_bavail} * disk.f_frsize;
 }
 
@@ -434,7 +446,7 @@ void StateWriter::look_at_disk() {
     writing_since_ = Clock::now();
     disk_bytes_ = free_on_disk().value_or(0);
     struct stat file {};
-    is_removed_ = ::fstat(file_.get(), &file) == 0 && file.st_nlink == 0;
+    is_removed_ = ::fstat(path_.get(), &file) == 0 && file.st_nlink == 0;
     writing_since_ = Deadline::max();
 }
 

@@ -40,8 +40,12 @@ public:
         std::vector<Statement> statements;
     };
 
+    enum class Use : bool {
+        to_serve,
+        to_copy,  ///< whoever serves the copy is to notice that it is one
+    };
     /// Opens or makes the file. Errc: as StateDb::open()
-    static Result<std::shared_ptr<StateWriter>> open(const std::string& directory);
+    static Result<std::shared_ptr<StateWriter>> open(const std::string& directory, Use use);
     ~StateWriter();
     StateWriter(const StateWriter&) = delete;
     StateWriter& operator=(const StateWriter&) = delete;
@@ -79,10 +83,13 @@ public:
     bool stop(Deadline deadline);
 
 private:
-    StateWriter(sqlite3* db, std::string directory);
+    explicit StateWriter(std::string directory);
+    std::string file() const { return directory_ + "/state.db"; }
+    Result<void> open_file();
     Result<void> prepare_schema();
     Result<void> sync_log();
     Result<void> look_for_damage();
+    std::uint64_t noted_commits() const;
     void make_shrinkable();
     void look_whether_copied();
     void shrink();
@@ -116,10 +123,10 @@ private:
     [[noreturn]] void die(const char* what);
 
     // Used by the opening thread until the writer thread starts, then only by that one.
-    sqlite3* db_;
+    sqlite3* db_ = nullptr;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
     const std::string directory_;
-    Fd file_;                    ///< the file, as a path; not there in simulations
+    Fd path_;                    ///< the file, as a path; not there in simulations
     std::uint64_t commits_ = 0;  ///< that the file has, since it was made
     /// A file that has the number of the last one, for look_for_lost_commits(), and is locked.
     Fd last_commit_;

@@ -141,6 +141,7 @@ public:
         return std::chrono::hours(500'000) + Clock::now().time_since_epoch();
     }
     std::uint64_t free_bytes(const std::string&) override { return UINT64_MAX; }
+    void rename_file(const std::string&, const std::string&) override { blocks(); }
     std::unique_ptr<Thread> start_thread(std::function<void()>) override { blocks(); }
     bool wait_on(const void*, Deadline) override { blocks(); }
     void wake_one(const void*) override { blocks(); }

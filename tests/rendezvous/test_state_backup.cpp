@@ -55,7 +55,12 @@ TEST_CASE("a state is copied while its daemon writes to it, and restored", "[dae
 
     const std::string elsewhere = directory.path() + "/elsewhere";
     CHECK(restore_state(backup, elsewhere, false)->jobs == Names{"one"});
+    std::string told;
+    log::set_sink([](void* all, std::string_view line) { *static_cast<std::string*>(all) += line; },
+                  &told);
     CHECK(jobs_of(elsewhere) == Names{"one"});
+    CHECK_THAT(told, Catch::Contains("it is a copy, or a backup that was put in its place"));
+    log::set_sink([](void*, std::string_view) {}, nullptr);
     REQUIRE(back_up_state(state, backup)->file == backup);  // in place of the one before
     const auto refused = restore_state(backup, elsewhere, false);
     REQUIRE_FALSE(refused.has_value());

@@ -5,9 +5,11 @@
 #include "rendezvous/daemon/state_damage.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/store_request.h"
+#include "tests/rendezvous/bad_sector.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
+#include <fmt/format.h>
 #include <sqlite3.h>
 #include <cstdlib>
 #include <filesystem>
@@ -192,6 +194,55 @@ TEST_CASE("whatever byte a disk has changed, no job is served as it was not", "[
     }
     CHECK(whole > 2 * refused);
     CHECK(refused > unreadable);  // which are those of the tables' own description
+}
+
+TEST_CASE("whatever page a disk cannot read, all jobs go on that have nothing on it", "[daemon]") {
+    const Silence silence;
+    const BadSector disk;
+    const TempDir directory;
+    const std::string state = directory.path() + "/state", copy = directory.path() + "/copy";
+    make_state(state);
+    const Told before = *read_state(state);
+    const auto size = static_cast<sqlite3_int64>(std::filesystem::file_size(state + "/state.db"));
+    int all = 0, some = 0, none = 0;
+    for (sqlite3_int64 page = 0; page < size / BadSector::kBytes; ++page) {
+        std::filesystem::remove_all(copy);
+        std::filesystem::copy(state, copy);
+        BadSector::put(copy + "/state.db", page);
+        INFO("page " << page);
+        const auto told = read_state(copy);
+        if (!told) {
+            ++none;
+            continue;
+        }
+        for (const auto& [name, rows] : told->jobs) CHECK(before.jobs.at(name) == rows);
+        // Those whose names are lost are one here.
+        CHECK((told->jobs.size() + told->damaged.size() == kJobs || told->damaged.contains("")));
+        ++(told->damaged.empty() ? all : some);
+        CHECK(read_state(copy)->jobs == told->jobs);  // from the new file
+    }
+    WARN(fmt::format("of {} pages, {} damage no job, {} some, and {} are the tables' description",
+                     size / BadSector::kBytes, all, some, none));
+    CHECK(all > 0);
+    CHECK(some > 0);
+    CHECK(none < all + some);
+}
+
+TEST_CASE("a damaged job whose name is lost is forgotten in time, as nobody can drop it",
+          "[daemon]") {
+    Nobody out;
+    ServedJob::Options options;
+    options.damage = "its name is lost";
+    options.keep_unused = std::chrono::hours(1);
+    const Deadline now = Clock::now();
+    ServedJob nameless(job_id_of("job"), options, out, nullptr, now);
+    options.name = "job";
+    ServedJob named(job_id_of("job"), options, out, nullptr, now);
+    for (ServedJob* const job : {&nameless, &named}) job->tick(now + std::chrono::minutes(59));
+    CHECK_FALSE(nameless.idle());
+    for (ServedJob* const job : {&nameless, &named}) job->tick(now + std::chrono::hours(1));
+    CHECK(nameless.idle());
+    CHECK_FALSE(named.idle());
 }
 
 TEST_CASE("whoever comes to a damaged job is told what to do, and can drop it", "[daemon]") {

@@ -122,6 +122,10 @@ std::uint64_t Disk::bytes() const {
     return bytes;
 }
 
+void Disk::rename(const std::string& from, const std::string& to) {
+    if (auto file = files_.extract(from)) files_[to] = std::move(file.mapped());
+}
+
 void Disk::flip_bit() {
     for (auto& [name, file] : files_) {
         if (!name.ends_with("state.db") || file->synced.empty()) continue;

@@ -43,6 +43,7 @@ public:
     std::uint64_t syncs() const { return syncs_; }
     std::uint64_t free_bytes() const;
     std::uint64_t bytes() const;  ///< of its files
+    void rename(const std::string& from, const std::string& to);
 
 private:
     friend struct DiskFile;

@@ -57,7 +57,8 @@ OF_DAEMON = {
     "commits are not synced": (
         "rendezvous/daemon/state_writer.cpp", "PRAGMA synchronous=FULL;", "PRAGMA synchronous=OFF;"),
     "a restart does not sync what it has read": (
-        "rendezvous/daemon/state_writer.cpp", "if (auto synced = sync_log(); !synced) return synced;\n", ""),
+        "rendezvous/daemon/state_writer.cpp", "commits_ = noted_commits();\n    return sync_log();\n",
+        "commits_ = noted_commits();\n    return {};\n"),
     "a batch counts as durable before it is written": (
         "rendezvous/daemon/state_writer.cpp",
         "        lock.unlock();\n        const bool written = batches.empty() || write(batches);",

@@ -405,6 +405,10 @@ std::uint64_t World::free_bytes(const std::string&) {
     return current_->machine_.disk_.free_bytes();
 }
 
+void World::rename_file(const std::string& from, const std::string& to) {
+    current_->machine_.disk_.rename(from, to);
+}
+
 void World::exit_process(int) {
     if (Fiber::running() == nullptr) throw Exit{};
     Machine& machine = current_->machine_;

@@ -171,6 +171,7 @@ public:
     void random_bytes(std::span<std::uint8_t> out) override;
     std::chrono::nanoseconds wall_time() override;
     std::uint64_t free_bytes(const std::string& directory) override;
+    void rename_file(const std::string& from, const std::string& to) override;
     [[noreturn]] void exit_process(int status) override;
 
 private:
