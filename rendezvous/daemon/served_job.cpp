@@ -120,7 +120,11 @@ Result<void> ServedJob::enter_member(PeerId peer, const Enter& enter, std::strin
         if (auto may = may_enter(enter); !may) return may;
         add_member(enter, now, std::move(remote), std::move(local));
     } else {
-        if (auto done = known->second.sent.heard(enter.heard); !done) return done;
+        if (!known->second.sent.heard(enter.heard))
+            return fail(
+                Errc::denied,
+                "the daemon's state is older than what this host was told: it is a copy, or "
+                "was restored from a backup");
         log::info("job {}: {} is back", escaped(options_.name), escaped(enter.name));
         if (const auto old = known->second.peer) {  // its connection is dead
             hub_.remove_peer(*old, now);

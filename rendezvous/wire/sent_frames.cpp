@@ -35,8 +35,12 @@ Result<void> HeardFrames::take(std::string_view numbered,
     std::string_view bytes = message->frame;
     const auto frame = next_frame(bytes);
     if (!frame) return std::unexpected(frame.error());
-    if (message->number != last_ + 1 || !*frame || !bytes.empty())
-        return fail(Errc::invalid_input, "malformed numbered frame");
+    if (message->number != last_ + 1)
+        return fail(Errc::invalid_input,
+                    "frame {} came after {}: what was heard before is forgotten, as by a state "
+                    "that is older than it was",
+                    message->number, last_);
+    if (!*frame || !bytes.empty()) return fail(Errc::invalid_input, "malformed numbered frame");
     last_ = message->number;
     return handle(**frame);
 }

@@ -85,14 +85,19 @@ public:
         job().closed(std::exchange(guests_[who].peer, 0), now);
     }
     /// The daemon is killed when all that it has said is on its disk, and another one goes on; nobody is connected.
-    void restart() {
+    void restart() { restart_from(saved()); }
+    /// The same with what the disk had at another time.
+    void restart_from(const SavedJob& record) {
+        for (auto& [who, guest] : guests_) guest.peer = 0;
+        job_ = std::make_unique<ServedJob>(record, options(), static_cast<Outbox&>(*this), *db_,
+                                           now, 10s);
+    }
+    SavedJob saved() {
         job().save();
         db_->commit();
-        for (auto& [who, guest] : guests_) guest.peer = 0;
         const auto records = db_->jobs();
         REQUIRE(records.size() == 1);
-        job_ = std::make_unique<ServedJob>(records[0], options(), static_cast<Outbox&>(*this), *db_,
-                                           now, 10s);
+        return records[0];
     }
     void pass(milliseconds span) {
         now += span;

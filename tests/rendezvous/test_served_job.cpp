@@ -288,6 +288,35 @@ TEST_CASE("a member that never says what it has heard is given up", "[daemon]") 
     CHECK(again.error().message == "this host was taken for lost meanwhile");
 }
 
+TEST_CASE("a member does not go on with a state that is older than what it was told", "[daemon]") {
+    Guests job(sizes(1, 2));
+    REQUIRE(job.enter(1));
+    job.pass(2s);
+    const SavedJob older = job.saved();
+    REQUIRE(job.enter(2));
+    job.pass(2s);
+    REQUIRE(job.told(1).pause);
+    job.restart_from(older);
+    const auto again = job.enter(1);
+    REQUIRE_FALSE(again);
+    CHECK(again.error().code == Errc::denied);
+    CHECK(again.error().message ==
+          "the daemon's state is older than what this host was told: it is a copy, or was restored "
+          "from a backup");
+    CHECK_FALSE(job.enter(2));  // of which it knows nothing
+
+    // The other way round: it does not know any more what it has said that it has heard.
+    SentFrames sent;
+    for (int times = 0; times < 3; ++times) (void)sent.add(encode(Paused{1}));
+    REQUIRE(sent.heard(2));
+    HeardFrames heard;
+    const auto missed = heard.take(payload_of(sent.unheard().front()), nullptr);
+    REQUIRE_FALSE(missed);
+    CHECK(missed.error().message ==
+          "frame 3 came after 0: what was heard before is forgotten, as by a state that is older "
+          "than it was");
+}
+
 TEST_CASE("a job has ended well when all ranks have, and each member is told so", "[daemon]") {
     for (const bool well : {true, false}) {
         Guests job(sizes(4, 4));
