@@ -102,10 +102,18 @@ asio::awaitable<Result<Connection>> connect_to_server(std::vector<std::string> a
         attempts.spawn(run_attempt(race, address, port, credentials, start, deadline));
         start += kHeadStart;
     }
-    while (!race.winner && race.failures.size() < addresses.size())
+    // The attempts use what is here, so they end first, also where we are cancelled.
+    co_await asio::this_coro::throw_if_cancelled(false);
+    bool is_cancelled = false;
+    while (!is_cancelled && !race.winner && race.failures.size() < addresses.size()) {
         co_await race.changed.async_wait(use_tuple);
+        const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
+        is_cancelled = state.cancelled() != asio::cancellation_type::none;
+    }
     attempts.stop();
     co_await attempts.join();
+    co_await asio::this_coro::throw_if_cancelled(true);
+    if (is_cancelled) throw boost::system::system_error(asio::error::operation_aborted);
     if (race.winner) co_return std::move(*race.winner);
 
     const Errc code = race.denied          ? Errc::denied
