@@ -87,7 +87,10 @@ void exit_at_ending_signals() {
 EndingSignals::EndingSignals(Children children) {
     sigset_t held;
     ::sigemptyset(&held);
-    if (children == Children::watched) ::sigaddset(&held, SIGCHLD);
+    if (children == Children::watched) {
+        ::sigaddset(&held, SIGCHLD);
+        if (is_ignored(SIGCHLD)) ::signal(SIGCHLD, SIG_DFL);  // else no child is ever told of
+    }
     for (const int number : kEnding)
         if (!is_ignored(number)) ::sigaddset(&held, number);
     ::pthread_sigmask(SIG_BLOCK, &held, &before_);

@@ -66,6 +66,11 @@ int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {
     if (command.reads_input() && cli::was_closed(STDIN_FILENO))
         return cli::complain(
             {Errc::invalid_input, "standard input is closed, and the value stands there"});
+    // What is taken out of the store would be nowhere then.
+    if (command.writes_output() && cli::was_closed(STDOUT_FILENO)) {
+        log::error("standard output: it is closed");
+        return asking::kStoreInternal;
+    }
     std::string job;
     asking::StoreParts parts;
     parts.find_server = [&] {

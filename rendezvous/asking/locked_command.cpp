@@ -1,8 +1,10 @@
 #include "rendezvous/asking/locked_command.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
 #include "base/subprocess.h"
+#include "rendezvous/asking/store_run.h"
 #include "rendezvous/wire/msgpack.h"
 
 #include <fcntl.h>
@@ -18,6 +20,8 @@ namespace {
 
 /// How long a command has to end when its lock was lost.
 constexpr std::chrono::seconds kEndGrace{5};
+/// Nobody tells when a process has ended that is not our child.
+constexpr std::chrono::milliseconds kLookPause{50};
 
 /// Ours, with what tells of the lock.
 std::vector<std::string> environment_with(const std::string& key, std::uint64_t token) {
@@ -45,8 +49,11 @@ asio::awaitable<Result<int>> LockedCommand::run() {
     tasks.spawn(pass_signals_on(signals));
     tasks.spawn(watch_lock());
     const int code = co_await wait_for_end();
+    client_.give_up();
     tasks.stop();
     co_await tasks.join();
+    while (signals.take(0)) {  // what comes from now on may end us; this was for the command
+    }
     if (is_lost_) co_return fail(Errc::closed, "the lock was lost");
     co_return code;
 }
@@ -54,7 +61,9 @@ asio::awaitable<Result<int>> LockedCommand::run() {
 Result<void> LockedCommand::start(const EndingSignals& signals) {
     const std::vector<std::string> env = environment_with(key_, token_);
     ProcessPlan plan{.path = words_.front(), .argv = words_, .env = env};
-    const bool is_on_terminal = ::isatty(STDIN_FILENO) == 1;
+    // One in a group of its own could neither read the terminal nor be stopped from it.
+    const bool is_on_terminal =
+        static_cast<bool>(Fd(::open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY)));
     plan.group = is_on_terminal ? ProcessPlan::Group::ours : ProcessPlan::Group::own_group;
     plan.keep_ignored_signals = true;
     plan.blocked_signals = &signals.before();
@@ -94,18 +103,29 @@ asio::awaitable<void> LockedCommand::watch_lock() {
 
 asio::awaitable<int> LockedCommand::wait_for_end() {
     int status = 0;
-    while (::waitpid(pid_, &status, WNOHANG) == 0) {
-        if (kill_at_ <= Clock::now()) {
-            ::kill(receiver_, SIGKILL);
-            kill_at_ = Deadline::max();
-        }
+    pid_t ended = 0;
+    for (;;) {
+        ended = ::waitpid(pid_, &status, WNOHANG);
+        if (ended != 0) break;
+        kill_when_due();
         wake_.expires_at(kill_at_);
         co_await wake_.async_wait(use_tuple);
     }
     pid_ = 0;
+    if (ended < 0) log::error("{}: how it has ended is not known", words_.front());
     // What it has started is not to go on without the lock.
-    if (is_lost_ && receiver_ < 0) ::kill(receiver_, SIGKILL);
-    co_return exit_code_of(status);
+    while (is_lost_ && receiver_ < 0 && ::kill(receiver_, 0) == 0 && kill_at_ != Deadline::max()) {
+        kill_when_due();
+        wake_.expires_after(kLookPause);
+        co_await wake_.async_wait(use_tuple);
+    }
+    co_return ended < 0 ? kStoreInternal : exit_code_of(status);
+}
+
+void LockedCommand::kill_when_due() {
+    if (kill_at_ > Clock::now()) return;
+    ::kill(receiver_, SIGKILL);
+    kill_at_ = Deadline::max();
 }
 
 }  // namespace dtrun::asking

@@ -13,7 +13,7 @@
 namespace dtrun::asking {
 
 /// A command that runs while we hold a lock. It is ended when the lock is lost, with all of its process group,
-/// which is ours where standard input is a terminal: then it alone is.
+/// which is ours where there is a terminal: then it alone is.
 ///
 /// Thread: the executor's, the only one that takes signals. Lifetime: outlives run(), as do the client, which
 /// nobody else uses meanwhile, and the words.
@@ -33,6 +33,7 @@ private:
     asio::awaitable<void> pass_signals_on(EndingSignals& signals);
     asio::awaitable<void> watch_lock();
     asio::awaitable<int> wait_for_end();
+    void kill_when_due();
 
     StoreClient& client_;
     const std::string& key_;

@@ -103,7 +103,8 @@ asio::awaitable<Result<StoreClient::Reply>> StoreClient::ask(StoreRequest reques
     ++id_;
     const Deadline begun = Clock::now();
     const std::uint64_t timeout_ms = request.timeout_ms;
-    for (;;) {
+    is_given_up_ = false;
+    while (!is_given_up_) {
         line_->link->send(encode_request({client_, id_}, request, 0));
         auto reply = co_await next_reply(deadline);
         if (reply || !server_.agent_socket.empty() || !is_passing(reply.error())) co_return reply;
@@ -114,6 +115,7 @@ asio::awaitable<Result<StoreClient::Reply>> StoreClient::ask(StoreRequest reques
             request.timeout_ms =
                 timeout_ms - std::min<std::uint64_t>(timeout_ms, to_ms(Clock::now() - begun));
     }
+    co_return fail(Errc::cancelled, "{}: given up", server_.name());
 }
 
 asio::awaitable<Result<StoreClient::Reply>> StoreClient::next_reply(Deadline deadline) {

@@ -61,6 +61,9 @@ public:
     /// Asks, and ends at the deadline whatever the server does.
     /// Errc: timed_out, unreachable, denied, closed; cancelled: it refuses us for good
     asio::awaitable<Result<Reply>> ask(StoreRequest request, Deadline deadline);
+    /// Has the ask() that is under way end soon, and not go on over another connection: cancelling it may come to
+    /// nothing, in moments in which it waits for what it has started. The next one asks again.
+    void give_up() { is_given_up_ = true; }
 
     asio::awaitable<void> close();
 
@@ -94,6 +97,7 @@ private:
     std::uint64_t id_ = 0;
     std::uint64_t owner_ = 0;  ///< 0: owns nothing
     std::uint64_t owner_id_ = 0;
+    bool is_given_up_ = false;
 };
 
 }  // namespace dtrun::asking

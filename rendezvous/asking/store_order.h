@@ -60,6 +60,11 @@ struct StoreOrder {
 
     /// Whether the value stands on standard input.
     bool reads_input() const { return verb.takes_value() && operands.back() == "-"; }
+    /// Whether something of the answer would be lost without standard output.
+    bool writes_output() const {
+        using enum StoreVerb::Shows;
+        return verb.shows != nothing && verb.shows != existed && verb.shows != dropped;
+    }
 };
 
 /// Errc: invalid_input

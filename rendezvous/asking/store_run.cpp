@@ -85,8 +85,7 @@ std::string own_name() {
 
 /// Why a command could not be executed.
 int exit_code_of_command(const Error& error) {
-    if (error.code == Errc::not_found) return kStoreProgramMissing;
-    return error.code == Errc::denied ? kStoreNotExecutable : kStoreInternal;
+    return error.code == Errc::not_found ? kStoreProgramMissing : kStoreNotExecutable;
 }
 
 class StoreRun {

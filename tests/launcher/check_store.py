@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
 from skip import skip  # noqa: E402
@@ -120,6 +121,12 @@ try:
     store("push", "text", "x", code=2)
     store("length", "text", code=2)
     store("pop", "work", "--timeout", "0.1", code=1)
+    store("push", "work", "stays")
+    for verb in ("pop", "get"):
+        closed = subprocess.run(["sh", "-c", f'exec "$0" store {verb} work >&-', DTRUN], env=env, timeout=60,
+                                stderr=subprocess.PIPE)
+        assert closed.returncode == 210 and b"standard output: it is closed" in closed.stderr, closed
+    assert store("pop", "work").stdout == b"stays"
 
     # A lock is held while its command runs, which knows the token.
     script = 'echo $DTRUN_LOCK; echo $DTRUN_LOCK_TOKEN; "$0" store get "$DTRUN_LOCK"; exit 7'
@@ -136,6 +143,10 @@ try:
     assert int(waits.communicate(timeout=60)[0]) > int(token) and waits.returncode == 0
     store("lock", "one", f"{scratch.name}/nothing", code=127)
     store("lock", "one", scratch.name, code=126)
+    store("lock", "one", f"{SECRET}/below", code=126)
+    # Also where whoever has started us wants to hear nothing of children.
+    deaf = subprocess.run(["sh", "-c", "trap '' CHLD; exec \"$0\" store lock one -- sh -c 'exit 7'", DTRUN], env=env, timeout=60)
+    assert deaf.returncode == 7, deaf
     holder = begin("lock", "one", "sh", "-c", "trap 'exit 9' TERM; echo held; while :; do sleep 0.1; done")
     holder.send_signal(signal.SIGTERM)
     holder.communicate(timeout=60)
@@ -231,6 +242,7 @@ try:
         waiting = sum(job["waiting"] for job in json.loads(status.stdout or '{"jobs":[]}')["jobs"])
         assert waits.poll() is None
     holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60", DTRUN_SERVER_TIMEOUT="1")
+    ends = begin("lock", "three", "sh", "-c", "echo held; exec cat")
     daemon.process.send_signal(signal.SIGSTOP)
     store("get", "key", "--timeout", "1", code=201)
     store("lock", "other", "--timeout", "1", "true", code=201)
@@ -238,7 +250,14 @@ try:
     assert waits.returncode == 201 and b"has not answered for " in told, (waits.returncode, told)
     told = holder.communicate(timeout=60)[1]
     assert holder.returncode == 204 and b"it did not come back in time" in told, (holder.returncode, told)
+    # A command may end while its daemon is looked for.
+    ends.stdin.close()
+    time.sleep(0.5)
     daemon.process.send_signal(signal.SIGCONT)
+    ends.stdin = None
+    told = ends.communicate(timeout=60)[1]
+    assert ends.returncode == 0, (ends.returncode, told)
+    store("lock", "three", "--timeout", "0", "true")
     daemon.stop()
 finally:
     daemon.process.kill()
