@@ -53,7 +53,8 @@ cli::Rows<ParsedStore> word_rows() {
         {{.names = "--prefix",
           .group = daemon,
           .help = "rm: all keys that begin with KEY, whose number is printed; watch: every change "
-                  "of them, in order, in lines of key, tab and state (with -0 a NUL behind both)"},
+                  "of them, in order, in lines of key, tab and state (with -0 a NUL behind both); "
+                  "refused where the values have more than 15 MiB together"},
          cli::set_true<&StoreCommand::is_prefix>},
         {{.names = "--ttl",
           .metavar = "SECONDS",

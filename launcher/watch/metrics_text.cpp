@@ -96,6 +96,8 @@ constexpr DaemonNumber kDaemonNumbers[] = {
     {"members", "dtrun_serve_members", "gauge", "Members that are connected."},
     {"clients", "dtrun_serve_clients", "gauge", "Clients of stores that are connected."},
     {"unsent_bytes", "dtrun_serve_unsent_bytes", "gauge", "What waits for disk or network."},
+    {"writing_s", "dtrun_serve_writing_seconds", "gauge",
+     "For how long the disk has been writing."},
     {"received_bytes", "dtrun_serve_received_bytes_total", "counter", "Bytes of frames."},
     {"sent_bytes", "dtrun_serve_sent_bytes_total", "counter", "Bytes of frames."},
     {"requests", "dtrun_serve_requests_total", "counter", "Requests to stores."},

@@ -144,7 +144,7 @@ private:
     std::uint64_t most_bytes_ = 0;  ///< the most that it was since memory was given back
     Deadline give_back_again_{};    ///< when memory may be given back again
     bool stopping_ = false;
-    std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+    Deadline started_ = Clock::now();
     FailureDetector detector_;
     Deadline ran_at_ = Clock::now();  ///< when this process is known to have run
     Deadline next_beat_{};            ///< when it has to run again

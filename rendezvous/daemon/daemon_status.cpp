@@ -45,7 +45,7 @@ std::string Daemon::status(const std::string& job_name) const {
     boost::json::object status;
     status["version"] = DTRUN_VERSION;
     status["pid"] = ::getpid();
-    status["uptime_s"] = whole_seconds(std::chrono::system_clock::now() - started_);
+    status["uptime_s"] = whole_seconds(Clock::now() - started_);
     if (options_.keep_unused) status["keep_unused_s"] = whole_seconds(*options_.keep_unused);
     std::size_t unsent = 0, members = 0;
     for (const auto& [id, peer] : peers_) {
@@ -67,6 +67,7 @@ std::string Daemon::status(const std::string& job_name) const {
     if (db_) {
         status["commits"] = describe(db_->commits());
         status["fsyncs"] = describe(db_->fsyncs());
+        status["writing_s"] = std::chrono::duration<double>(db_->writing_for()).count();
     }
     boost::json::array jobs;
     const Deadline now = Clock::now();

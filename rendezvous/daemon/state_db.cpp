@@ -226,6 +226,11 @@ bool StateDb::fits(std::size_t bytes) const {
            writer_->free_bytes() >= kCopies * (bytes + writer_->unwritten_bytes()) + kReserveBytes;
 }
 
+Clock::duration StateDb::writing_for() const {
+    const Deadline since = writer_->writing_since();
+    return since == Deadline::max() ? Clock::duration(0) : Clock::now() - since;
+}
+
 bool StateDb::is_behind() const {
     return writer_->unwritten_bytes() > kUnwrittenBytesMax;
 }

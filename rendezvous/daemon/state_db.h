@@ -96,6 +96,8 @@ public:
     /// Whether the disk has room for so many more bytes, including copies and unwritten changes, as far as it was
     /// last looked at.
     bool fits(std::size_t bytes) const;
+    /// How long the disk has been at what it writes; 0: it writes nothing.
+    Clock::duration writing_for() const;
     /// Whether its file was removed while it was open: what is written from then on is lost.
     bool is_removed() const { return writer_->is_removed(); }
     /// Whether so many bytes are unwritten that no more should be recorded.

@@ -290,7 +290,8 @@ DTRUN_API int dtrun_put(dtrun_worker* worker, dtrun_view key, dtrun_view value, 
 
 /* Makes an ephemeral key once it is missing: who has waited longest gets it. So a key is a lock, and its value
  * tells who holds it; whoever wants to know who leads waits for the key, or watches it. A thread that locks a key
- * which its own worker holds waits, too. TIMED_OUT.
+ * which its own worker holds waits, too. While it is held every write to the key is REFUSED, also its holder's; who
+ * deletes the key breaks the lock. TIMED_OUT.
  * token  grows with every holder of this lock, over generations and restarts: see dtrun_transact(). The
  *        lock is held as long as it is the key's revision: dtrun_watch(), given it, returns when the lock is lost */
 DTRUN_API int dtrun_lock(dtrun_worker* worker, dtrun_view key, dtrun_view value, int64_t timeout_ms,
@@ -372,7 +373,8 @@ typedef struct dtrun_key_changes {
 
 /* Every change of the keys under a prefix, in order, and none twice. Returns once there is one behind *revision. Who
  * knows nothing (0), or has been away for so long that changes are forgotten, or knows another generation, gets all
- * keys as they are now (`complete`). TIMED_OUT, and *revision has gone on.
+ * keys as they are now (`complete`), which is REFUSED where they have more than 15.75 MiB with their values.
+ * TIMED_OUT, and *revision has gone on.
  * revision  in: up to which changes are known; out: up to which they are now
  * limit     of their number, if not complete; 0: none */
 DTRUN_API int dtrun_watch_prefix(dtrun_worker* worker, dtrun_view prefix, uint64_t* revision,
