@@ -221,6 +221,7 @@ asio::awaitable<void> DaemonAssigner::leave() {
 }
 
 asio::awaitable<void> DaemonAssigner::join() {
+    if (daemon_link_) daemon_link_->stop();
     tasks_.stop();
     co_await tasks_.join();
 }

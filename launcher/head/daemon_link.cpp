@@ -49,6 +49,8 @@ void DaemonLink::subscribe() {
 asio::awaitable<void> DaemonLink::run(Enter enter) {
     enter_ = std::move(enter);
     running_ = true;
+    // Whoever cancels this has called stop(): what has been started here is joined nevertheless.
+    co_await asio::this_coro::throw_if_cancelled(false);
     TaskGroup detector(executor_);
     detector.spawn(detector_.run([this] { beat(); }));
     co_await keep_connected();

@@ -63,6 +63,8 @@ public:
     /// Says goodbye to the daemon, if it is there, and waits a moment for it to arrive.
     asio::awaitable<void> leave(std::string why);
 
+    /// Before run() is cancelled: it connects no more, and tells no errors.
+    void stop() { is_leaving_ = true; }
     void stop_waiting();  ///< for the daemon, in leave(): the user wants it over
     /// Who receives what the daemon says.
     const Router<>& router() const { return router_; }

@@ -103,17 +103,21 @@ asio::awaitable<Result<Connection>> connect_to_server(std::vector<std::string> a
         start += kHeadStart;
     }
     // The attempts use what is here, so they end first, also where we are cancelled.
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);
     bool is_cancelled = false;
-    while (!is_cancelled && !race.winner && race.failures.size() < addresses.size()) {
-        co_await race.changed.async_wait(use_tuple);
+    while (!race.winner && race.failures.size() < addresses.size()) {
         const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
         is_cancelled = state.cancelled() != asio::cancellation_type::none;
+        if (is_cancelled) break;
+        co_await race.changed.async_wait(use_tuple);
     }
     attempts.stop();
     co_await attempts.join();
-    co_await asio::this_coro::throw_if_cancelled(true);
-    if (is_cancelled) throw boost::system::system_error(asio::error::operation_aborted);
+    co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+    co_await asio::this_coro::throw_if_cancelled(throws);
+    if (is_cancelled && throws) throw boost::system::system_error(asio::error::operation_aborted);
+    if (is_cancelled) co_return fail(Errc::cancelled, "connecting was cancelled");
     if (race.winner) co_return std::move(*race.winner);
 
     const Errc code = race.denied          ? Errc::denied
