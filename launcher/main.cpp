@@ -1,4 +1,5 @@
 #include "base/ending_signals.h"
+#include "base/standard_streams.h"
 #include "base/strings.h"
 #include "base/suggest.h"
 #include "base/system_floor.h"
@@ -10,7 +11,6 @@
 #include "launcher/cli/man.h"
 #include "launcher/cli/other_names.h"
 #include "launcher/cli/run.h"
-#include "launcher/cli/standard_streams.h"
 #include "launcher/commands/ask_job.h"
 #include "launcher/commands/config_command.h"
 #include "launcher/commands/contracts_command.h"
@@ -316,7 +316,7 @@ std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentV
 }  // namespace
 
 int main(int argc, char** argv) {
-    cli::open_standard_streams();
+    open_standard_streams();
     ::signal(SIGPIPE, SIG_IGN);
     exit_at_ending_signals();
     std::vector<std::string> environment;

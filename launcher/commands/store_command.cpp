@@ -2,7 +2,6 @@
 
 #include "base/strings.h"
 #include "launcher/cli/command.h"
-#include "launcher/cli/standard_streams.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/daemon_page.h"
@@ -63,14 +62,6 @@ Result<int> show_status(std::string_view json, const std::string& job, bool as_j
 }
 
 int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {
-    if (command.reads_input() && cli::was_closed(STDIN_FILENO))
-        return cli::complain(
-            {Errc::invalid_input, "standard input is closed, and the value stands there"});
-    // What is taken out of the store would be nowhere then.
-    if (command.writes_output() && cli::was_closed(STDOUT_FILENO)) {
-        log::error("standard output: it is closed");
-        return asking::kStoreInternal;
-    }
     std::string job;
     asking::StoreParts parts;
     parts.find_server = [&] {

@@ -61,9 +61,9 @@ asio::awaitable<Result<int>> LockedCommand::run() {
 Result<void> LockedCommand::start(const EndingSignals& signals) {
     const std::vector<std::string> env = environment_with(key_, token_);
     ProcessPlan plan{.path = words_.front(), .argv = words_, .env = env};
-    // One in a group of its own could neither read the terminal nor be stopped from it.
-    const bool is_on_terminal =
-        static_cast<bool>(Fd(::open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY)));
+    // Where we are in the foreground of a terminal one in a group of its own could neither read that nor be stopped from it.
+    const Fd terminal(::open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY));
+    const bool is_on_terminal = terminal && ::tcgetpgrp(terminal.get()) == ::getpgrp();
     plan.group = is_on_terminal ? ProcessPlan::Group::ours : ProcessPlan::Group::own_group;
     plan.keep_ignored_signals = true;
     plan.blocked_signals = &signals.before();

@@ -13,7 +13,7 @@
 namespace dtrun::asking {
 
 /// A command that runs while we hold a lock. It is ended when the lock is lost, with all of its process group,
-/// which is ours where there is a terminal: then it alone is.
+/// which is ours in the foreground of a terminal: then it alone is.
 ///
 /// Thread: the executor's, the only one that takes signals. Lifetime: outlives run(), as do the client, which
 /// nobody else uses meanwhile, and the words.

@@ -169,6 +169,7 @@ asio::awaitable<Result<void>> StoreClient::reconnect(Error why, Deadline deadlin
     const Deadline limit = std::min(deadline, after(server_.return_limit));
     Timer pause(executor_);
     for (;;) {
+        if (is_given_up_) co_return fail(Errc::cancelled, "{}: given up", server_.name());
         if (Clock::now() + kRedialPause >= limit)
             co_return fail(Errc::unreachable, "{}; it did not come back in time", why.message);
         pause.expires_after(kRedialPause);
@@ -176,6 +177,7 @@ asio::awaitable<Result<void>> StoreClient::reconnect(Error why, Deadline deadlin
         const Deadline attempt = std::min(limit, after(kDialLimit));
         const auto done = co_await connect_to_daemon(attempt);
         co_await be_cancellable();
+        if (is_given_up_) co_return fail(Errc::cancelled, "{}: given up", server_.name());
         if (done || done.error().code == Errc::denied) co_return done;
         why = done.error();
     }

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "base/strings.h"
 #include "rendezvous/asking/locked_command.h"
 #include "rendezvous/wire/msgpack.h"
@@ -428,6 +429,15 @@ int no_job(std::string_view job) {
 
 int carry_out(const StoreOrder& order, const StoreParts& parts) {
     ::signal(SIGPIPE, SIG_IGN);
+    if (order.reads_input() && was_closed(STDIN_FILENO)) {
+        log::error("standard input is closed, and the value stands there");
+        return kStoreUsage;
+    }
+    // What is taken out of the store would be nowhere then.
+    if (order.writes_output() && was_closed(STDOUT_FILENO)) {
+        log::error("standard output: it is closed");
+        return kStoreInternal;
+    }
     asio::io_context io(1);
     int status = kStoreInternal;
     asio::co_spawn(io, run(order, parts), [&](std::exception_ptr error, Result<int> done) {

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/own_program.h"
+#include "base/standard_streams.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
 #include "rendezvous/asking/store_run.h"
@@ -162,6 +163,7 @@ Result<std::optional<StoreOrder>> parse_store_words(std::span<const std::string>
 }
 
 int run_store_program(std::span<const std::string> words) {
+    open_standard_streams();
     log::init("dtrun", log::Level::normal);
     if (const auto lacking = lacking_in_system()) {
         complain({Errc::internal, *lacking});

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace dtrun::cli {
+namespace dtrun {
 
 /// A caller may have closed standard streams; what we open must not take their numbers. Those that were
 /// closed are /dev/null from here on.
@@ -9,4 +9,4 @@ void open_standard_streams();
 /// Whether the caller had closed this standard stream.
 bool was_closed(int fd);
 
-}  // namespace dtrun::cli
+}  // namespace dtrun

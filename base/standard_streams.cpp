@@ -1,11 +1,11 @@
-#include "launcher/cli/standard_streams.h"
+#include "base/standard_streams.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-namespace dtrun::cli {
+namespace dtrun {
 namespace {
 
 /// Nobody else opens /dev/null so, and nothing changes by it.
@@ -28,4 +28,4 @@ bool was_closed(int fd) {
                          S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3));
 }
 
-}  // namespace dtrun::cli
+}  // namespace dtrun
