@@ -430,6 +430,7 @@ asio::awaitable<bool> Daemon::stop(std::string why) {
     for (const auto& [id, peer] : peers_)
         if (db_) to_peer(id, FrameType::refuse, payload_of(goodbye));
     jobs_.for_each([](ServedJob& job) { job.save(); });
+    jobs_.for_each([](ServedJob& job) { job.save_use(); });
     if (db_) db_->write_served(std::chrono::seconds(1));
     flush();
     for (const auto& [id, peer] : peers_) flushes.spawn(flush_peer(peer));

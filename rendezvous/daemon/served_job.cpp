@@ -343,6 +343,11 @@ void ServedJob::tick(Deadline now) {
     carry_out();
 }
 
+void ServedJob::stood_still(Deadline from, Deadline until) {
+    hub_.stood_still(from, until);
+    if (unused_since_ < until) unused_since_ += until - std::max(from, unused_since_);
+}
+
 Deadline ServedJob::next_deadline() const {
     Deadline next = std::min(hub_.next_deadline(), unused_until());
     for (const auto& [id, state] : members_) {

@@ -59,7 +59,7 @@ public:
     void silent(PeerId peer, const std::string& why, Deadline now);  ///< the peer is lost
     void tick(Deadline now);
     /// This process did not run in between.
-    void stood_still(Deadline from, Deadline until) { hub_.stood_still(from, until); }
+    void stood_still(Deadline from, Deadline until);
     Deadline next_deadline() const;
     /// Ends the job for all, because the daemon ends.
     void end(const std::string& why);

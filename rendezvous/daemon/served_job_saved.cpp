@@ -70,7 +70,7 @@ ServedJob::ServedJob(const SavedJob& record, Options options, Outbox& outbox, St
 /// connected has some time to come back.
 Clock::duration ServedJob::unused_at_start(Clock::duration unused, Clock::duration limit) const {
     const Clock::duration keep = *options_.keep_unused;
-    const Clock::duration known = unused - std::min<Clock::duration>(keep, kServedStep);
+    const Clock::duration known = unused - std::min<Clock::duration>(keep, kUseUnknown);
     return std::clamp(known, Clock::duration(0), std::max(keep - limit, Clock::duration(0)));
 }
 

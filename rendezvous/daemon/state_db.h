@@ -20,6 +20,8 @@ namespace dtrun {
 /// How much of the time that it has served a daemon that is killed may forget, and how much of that since a job was used:
 /// what is written all the time keeps disks awake.
 inline constexpr std::chrono::minutes kServedStep{60};
+/// How much later than it is written down a job may have been used: a use half a step after the one before is not written.
+inline constexpr std::chrono::minutes kUseUnknown = kServedStep * 3 / 2;
 
 /// What a restarted daemon must know of a job to continue it.
 struct SavedJob {
