@@ -259,7 +259,7 @@ public:
     }
 
     /// Ends the membership before the destructor does. Calls of other threads end with CLOSED, and none
-    /// may begin meanwhile; those that follow answer INVALID, as they do after a move.
+    /// may begin meanwhile (poll() is several calls); those that follow answer INVALID, as they do after a move.
     /// The functions of requests that are under way are called with CLOSED, unless this handle is shared or a prefix;
     /// they neither ask again nor throw then. The destructor calls none.
     /// \param failure  why this rank has failed; nullptr: all went well
