@@ -41,7 +41,8 @@ int days() {
 struct Known {
     std::int64_t least = 0, most = 0;  ///< times that it has counted: acknowledged, and asked for
     std::uint64_t token = 0;           ///< the largest of its lock
-    Deadline used{};                   ///< for the last time
+    Deadline used{};                   ///< for the last time, or so it may be
+    Deadline counted{};                ///< when the daemon has acknowledged a use for the last time
     bool is_in_use = false;
 };
 
@@ -185,7 +186,7 @@ private:
     void check_count(Known& known, std::int64_t count, Deadline::duration unused) {
         if (known.most > 1 && count == 1 && known.least > 0) {
             ++figures_.forgotten;
-            if (unused < kKept)
+            if (world_.now() - known.counted < kKept)
                 throw Contradiction("a job was forgotten that was used in the last days");
             known = {.least = 0, .most = 1, .is_in_use = true};
         } else if (known.most > 1) {
@@ -200,6 +201,7 @@ private:
                 "a count is {}, after {} that were acknowledged and {} that were asked for", count,
                 known.least, known.most));
         known.least = count;
+        known.counted = world_.now();
     }
 
     /// Whoever was here before has gone, so the lock is free, and its token is larger than all before.
