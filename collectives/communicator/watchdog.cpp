@@ -417,8 +417,8 @@ Error Watchdog::follow(std::uint32_t suspect, const std::string& what) {
         const std::string note_of = key("failed", suspect);
         const auto note = options_.store->get({&note_of, 1}, kNoteWithin);
         if (!note && note.error().code != Errc::timed_out)
-            return {Errc::closed, fmt::format("{}, or the job has ended: {}",
-                                              options_.name(suspect), note.error().message)};
+            return {Errc::closed, fmt::format("{} is gone, or the job has ended: {}: {}",
+                                              options_.name(suspect), text, note.error().message)};
         if (!note)
             return {Errc::closed, fmt::format("{} is gone: {}", options_.name(suspect), text)};
         const std::string_view blames = note->front();
