@@ -38,6 +38,8 @@ def check_telephone(html):
                 browser.open(page.as_uri())
                 wide = browser.wait_for(WIDTH.format(name=page.name))
                 assert wide <= TELEPHONE, f"{page.name} is {wide} wide"
+                paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (paper == "rgb(255, 255, 255)") != dark, f"{page.name}: {paper} where it is {'dark' if dark else 'light'}"
             check_offline(browser)
 
 

@@ -8,7 +8,7 @@ import re
 ROOT = pathlib.Path(os.path.realpath(__file__)).parents[2]
 GUIDE = ROOT / "docs/guide"
 FENCE = re.compile(r"```(\S*)\s*$")
-NOTE = re.compile(r"<!--\s*(hosts|file|first|not run):\s*(.*?)\s*-->\s*$")
+NOTE = re.compile(r"<!--\s*(hosts|file|first|before|not run):\s*(.*?)\s*-->\s*$")
 ANYTHING = "…"
 
 
@@ -22,8 +22,9 @@ class Command:
 
 
 class Page:
-    """What a page is made of, in its order. `steps` are of three kinds: ("run", Command), ("first", words of a shell that
-    succeed before the page goes on), and ("file", name, text)."""
+    """What a page is made of. `steps` are ("file", name, text), which are first of all, and then in the page's order
+    ("run", Command), ("before", a line of the shell that a reader does not see), and ("first", one that succeeds before the page
+    goes on)."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
@@ -32,6 +33,7 @@ class Page:
         self.hosts = "cluster"
         self.steps = []
         self._read(self.text.splitlines())
+        self.steps.sort(key=lambda step: step[0] != "file")
 
     def _read(self, lines):
         note, at = None, 0
@@ -52,8 +54,8 @@ class Page:
         """\\return what the block behind it is to be told"""
         if kind == "hosts":
             self.hosts = words
-        elif kind == "first":
-            self.steps.append(("first", words))
+        elif kind in ("first", "before"):
+            self.steps.append((kind, words))
         elif kind == "file" and " = " in words:  # train.py = examples/train.py
             name, source = words.split(" = ")
             self.steps.append(("file", name, (ROOT / source).read_text(encoding="utf-8")))

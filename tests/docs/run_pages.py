@@ -42,7 +42,7 @@ def script_of(page):
             wait = what[0].replace("'", "'\\''")
             lines += [f"timeout {FIRST_SECONDS} bash -c 'until {wait}; do sleep 0.1; done'; S=$?"]
         else:
-            lines += ["(exit $S)", what[0].text, "S=$?"]
+            lines += ["(exit $S)", what[0].text if kind == "run" else what[0], "S=$?"]
         lines.append(f"printf '\\n{MARK}end {number} %s\\n' $S")
     return "\n".join(lines) + "\n"
 
