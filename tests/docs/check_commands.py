@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -138,17 +139,24 @@ class Program:
         return set(FLAG.findall(text))
 
 
-def wrong_lines(program, path):
+def command_lines(path):
+    """Every call of dtrun on a page: where it stands, and its words."""
     text = path.read_text(encoding="utf-8")
     spans = [(0, span) for span in re.findall(r"`(dtrun [^`\n]+)`", text)]
-    lines = [*blocks(text), *table_lines(text), *spans]
-    for number, line in lines:
+    for number, line in [*blocks(text), *table_lines(text), *spans]:
         if PATTERN.search(line):
             continue
         for command in simple_commands(line):
-            words = of_dtrun(command)
-            if words and (why := program.refusal(words)) and not (number == 0 and HALF.search(why)):
-                yield f"{path.relative_to(pages.ROOT)}:{number}: {why}"
+            if words := of_dtrun(command):
+                yield path.relative_to(pages.ROOT), number, words
+
+
+def wrong_lines(program, lines):
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        refusals = list(pool.map(lambda line: program.refusal(line[2]), lines))
+    for (path, number, _), why in zip(lines, refusals):
+        if why and not (number == 0 and HALF.search(why)):
+            yield f"{path}:{number}: {why}"
 
 
 def unknown_flags(flags, path):
@@ -173,11 +181,10 @@ def main(dtrun):
         others = {word for line in listed.splitlines() for word in line.partition("#")[0].split()}
         flags = {flag.replace("_", "-") for flag in program.flags() | others}
         wrong = list(missing_pages(program))
-        for path in pages.documents():
-            if path.parent.name == "decisions" or path.name == "MEASUREMENTS.md":  # of benchmarks, and of what is no more
-                continue
-            wrong += wrong_lines(program, path)
-            wrong += unknown_flags(flags, path)
+        # Not those of benchmarks, and of what is no more.
+        paths = [path for path in pages.documents() if path.parent.name != "decisions" and path.name != "MEASUREMENTS.md"]
+        wrong += wrong_lines(program, [line for path in paths for line in command_lines(path)])
+        wrong += [line for path in paths for line in unknown_flags(flags, path)]
     print("\n".join(dict.fromkeys(wrong)))
     return 1 if wrong else 0
 
