@@ -13,7 +13,7 @@ import archives
 import libraries as inside
 import project
 from tarball import gzipped, tar_bytes
-from tree import File
+from tree import PAGES, File
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 USER = 65532  # nobody's number elsewhere, as other images without a distribution have it
@@ -54,7 +54,7 @@ def others():
 
 def root_files(files, cpu):
     placed = {"usr/" + name: file for name, file in files.items()
-              if name == "bin/dtrun" or name.startswith(("libexec/", "share/doc/dtrun/"))}
+              if name == "bin/dtrun" or name.startswith(("libexec/", "share/doc/dtrun/")) and not PAGES.match(name)}
     # Hosts of the other CPU have that one's image.
     placed = {name: file for name, file in placed.items() if not OTHER_CPUS.search(name)}
     placed["usr/bin/dtrun-agent"] = File(link="../libexec/dtrun/dtrun-agent")

@@ -10,11 +10,11 @@ import tempfile
 
 import project
 from tarball import gzipped
-from tree import File, with_bindir
+from tree import PAGES, File, with_bindir
 
 FORMS = {"deb": "deb", "rpm": "rpm", "apk": "apk", "arch": "archlinux"}  # and what nfpm calls them
-# Papers in whose place distributions have others, or none: what is installed needs no instructions for it.
-REPLACED = ["share/doc/dtrun/" + name for name in ("LICENSE", "CHANGELOG.md", "INSTALL.md")]
+# Papers in whose place distributions have others.
+REPLACED = ["share/doc/dtrun/" + name for name in ("LICENSE", "CHANGELOG.md")]
 DESCRIPTION = """starts programs on many machines, for training and MPI
 dtrun gives each copy of a program its rank, on this machine or over ssh
 on many, shows whole lines of what they print, and ends all when one
@@ -75,7 +75,7 @@ def for_lib64(files):
 
 def agent_alone(files):
     kept = {name: file for name, file in files.items()
-            if name.startswith("libexec/dtrun/dtrun-") or name.startswith("share/doc/dtrun/")}
+            if name.startswith(("libexec/dtrun/dtrun-", "share/doc/dtrun/")) and not PAGES.match(name)}
     kept.pop("libexec/dtrun/dtrun-bench-rank", None)
     kept["bin/dtrun-agent"] = File(link="../libexec/dtrun/dtrun-agent")
     return kept

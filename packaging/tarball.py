@@ -12,7 +12,7 @@ dtrun {version} for Linux on {cpu}, glibc 2.28 or newer. Put this folder anywher
 
     ./bin/dtrun -np 2 hostname
 
-bin/dtrun finds libexec/ and lib/ beside bin/, so they stay together. share/doc/dtrun/INSTALL.md says more.
+bin/dtrun finds libexec/ and lib/ beside bin/, so they stay together. share/doc/dtrun/docs/index.md says more.
 """
 
 

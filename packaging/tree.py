@@ -9,8 +9,10 @@ from project import ROOT, Refused
 
 GLIBC_MAX = 28  # of manylinux_2_28
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine
-LEFT_OUT = re.compile(r"libexec/dtrun/package/|.*__pycache__/|.*\.pyc$|lib/dtrun/python/.*README\.md$")
-PROGRAMS = re.compile(r"bin/|libexec/dtrun/dtrun-(agent|bench-rank)")
+LEFT_OUT = re.compile(r"libexec/dtrun/package/|share/doc/dtrun/html/|.*__pycache__/|.*\.pyc$|lib/dtrun/python/.*README\.md$")
+PROGRAMS = re.compile(r"bin/|libexec/dtrun/dtrun-(agent|bench-rank)|share/doc/dtrun/examples/.*(\.sh|/run_all)$")
+# Pages and examples; what else lies there a package has to have.
+PAGES = re.compile(r"share/doc/dtrun/(docs|examples)/")
 
 
 class File:
@@ -45,7 +47,6 @@ def read_tree(folder, cpu, native=False):
     check(folder, files, cpu, native)
     for name in ("LICENSE", "CHANGELOG.md", "README.md"):
         files["share/doc/dtrun/" + name] = File((ROOT / name).read_bytes())
-    files["share/doc/dtrun/INSTALL.md"] = File((ROOT / "docs/INSTALL.md").read_bytes())
     return dict(sorted(files.items()))
 
 

@@ -30,7 +30,8 @@ def make_tree(folder, cpu):
             "lib/dtrun/python/dtrun/__pycache__/x.pyc": b"", "lib/pkgconfig/dtrun.pc": b"libdir=${prefix}/lib\n",
             "lib/cmake/dtrun/dtrunTargets-release.cmake": b'"${_IMPORT_PREFIX}/lib/libdtrun.so.0.1.0"\n',
             "lib/systemd/system/dtrun-serve.service": b"ExecStart=/somewhere/bin/dtrun serve\n", "include/dtrun.h": b"",
-            "share/man/man1/dtrun.1": b".TH", "share/bash-completion/completions/dtrun": b""}.items():
+            "share/man/man1/dtrun.1": b".TH", "share/doc/dtrun/docs/index.md": b"# dtrun", "share/doc/dtrun/html/index.html": b"<p>",
+            "share/bash-completion/completions/dtrun": b""}.items():
         path = folder / cpu / "tree" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

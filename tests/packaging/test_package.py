@@ -82,7 +82,7 @@ class Packages(unittest.TestCase):
                 data + "data/lib/libdtrun.so.0", data + "data/libexec/dtrun/dtrun-agent",
                 data + "data/libexec/dtrun/dtrun-agent-aarch64", data + "data/libexec/dtrun/dtrun-bench-rank",
                 data + "data/libexec/dtrun/dtrun-package.tar.gz", data + "data/share/bash-completion/completions/dtrun",
-                data + "data/share/man/man1/dtrun.1", "dtrun/__init__.py", info + "METADATA", info + "RECORD",
+                data + "data/share/doc/dtrun/docs/index.md", data + "data/share/man/man1/dtrun.1", "dtrun/__init__.py", info + "METADATA", info + "RECORD",
                 info + "WHEEL", info + "licenses/LICENSE", info + "licenses/THIRD-PARTY-LICENCES.txt"]))
             modes = {name: one.external_attr >> 16 & 0o777 for name, one in members.items()}
             self.assertEqual({name for name, mode in modes.items() if mode == 0o755},
@@ -107,11 +107,12 @@ class Packages(unittest.TestCase):
             names = {one.name.lstrip("./"): one for one in files}
             for name in ("usr/bin/dtrun", "usr/libexec/dtrun/dtrun-agent", "usr/lib/libdtrun.so.0.1.0",
                          "usr/lib/dtrun/python/dtrun/__init__.py", "usr/include/dtrun.h", "usr/share/doc/dtrun/copyright",
-                         "usr/share/man/man1/dtrun.1.gz", "usr/share/lintian/overrides/dtrun"):
+                         "usr/share/man/man1/dtrun.1.gz", "usr/share/lintian/overrides/dtrun",
+                         "usr/share/doc/dtrun/docs/index.md"):
                 self.assertIn(name, names)
                 self.assertEqual((names[name].uname, names[name].gname), ("root", "root"))
             self.assertEqual(names["usr/lib/libdtrun.so.0"].linkname, "libdtrun.so.0.1.0")
-            self.assertEqual([name for name in names if name.endswith((".pyc", "README.md/"))], [])
+            self.assertEqual([name for name in names if name.endswith((".pyc", "README.md/", ".html"))], [])
             unit = files.extractfile(names["usr/lib/systemd/system/dtrun-serve.service"]).read().decode()
             self.assertIn("ExecStart=/usr/bin/dtrun serve", unit)
             changes = gzip.decompress(files.extractfile(names["usr/share/doc/dtrun/changelog.gz"]).read()).decode()
@@ -144,6 +145,7 @@ class Packages(unittest.TestCase):
         self.assertIn("usr/bin/dtrun-agent -> ../libexec/dtrun/dtrun-agent\n", listing)
         self.assertNotIn("usr/bin/dtrun\n", listing)
         self.assertNotIn("usr/lib/", listing)
+        self.assertNotIn("index.md", listing)
 
     def test_the_tar_has_one_folder_and_keeps_links(self):
         with tarfile.open(self.out / f"dtrun-{VERSION}-linux-x86_64.tar.gz") as files:
@@ -186,7 +188,7 @@ class Packages(unittest.TestCase):
                      "usr/bin/dtrun", "usr/libexec/dtrun/dtrun-agent", "usr/share/doc/dtrun/IMAGE.txt"):
             self.assertIn(name, names)
         self.assertNotIn("usr/libexec/dtrun/dtrun-agent-x86_64", names)
-        self.assertEqual([name for name in names if "gconv" in name or name.endswith(".h")], [])
+        self.assertEqual([name for name in names if "gconv" in name or name.endswith((".h", "index.md"))], [])
         with tarfile.open(out / f"dtrun-{VERSION}-image-aarch64.tar") as archive:
             docker, = json.loads(archive.extractfile("manifest.json").read())
             self.assertIn(docker["Layers"][0], archive.getnames())
