@@ -169,7 +169,7 @@ def unknown_flags(flags, path):
 
 def missing_pages(program):
     """Pages that `dtrun help docs` names."""
-    for page in re.findall(r"^  (\S+\.md) ", program.call(["dtrun", "help", "docs"]).stdout, re.MULTILINE):
+    for page in re.findall(r"^  (\S+\.md)(?: |$)", program.call(["dtrun", "help", "docs"]).stdout, re.MULTILINE):
         if not (pages.ROOT / "docs" / page).is_file():
             yield f"dtrun help docs: there is no docs/{page}"
 

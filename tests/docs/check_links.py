@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """check_links.py [FILE...]: every relative link of the documentation leads to a file, and its anchor to a heading there;
-every page of the guide is in docs/index.md. All Markdown that git knows is looked at, or these files."""
+every page of the guide is in docs/index.md and begins with a command. All Markdown that git knows is looked at, or these files."""
 
 import os
 import pathlib
@@ -47,6 +47,8 @@ def main(*names):
     index = (pages.ROOT / "docs/index.md").read_text(encoding="utf-8")
     wrong += [f"docs/index.md has no link to guide/{page.path.name}" for page in pages.guide()
               if f"(guide/{page.path.name})" not in index]
+    wrong += [f"guide/{page.path.name} does not begin with a command" for page in pages.guide()
+              if not re.match(r"(<!--.*?-->\s*)*# [^\n]*\n\s*(<!--.*?-->\s*)*```console", page.text)]
     print("\n".join(wrong))
     return 1 if wrong else 0
 
