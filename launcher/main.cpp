@@ -7,6 +7,7 @@
 #include "lab/run/command.h"
 #include "launcher/cli/command.h"
 #include "launcher/cli/completion.h"
+#include "launcher/cli/documentation.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/man.h"
 #include "launcher/cli/other_names.h"
@@ -197,6 +198,10 @@ constexpr cli::Command kCommands[] = {
      .summary = "what dtrun's exit code says",
      .run = nullptr,
      .help = cli::exit_codes_help},
+    {.name = "docs",
+     .summary = "where the documentation is, and which page is for what",
+     .run = nullptr,
+     .help = cli::docs_help},
     {.name = "man", .summary = "", .run = nullptr, .help = main_man_page},
 };
 

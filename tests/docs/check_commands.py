@@ -4,6 +4,7 @@
 - Every line of a code block that begins with `dtrun`, or has it inside (`sbatch --wrap '…'`), is given to this DTRUN with
   `--plan` where it would start a job, and with `--help` behind its options where it would do something else: an unknown word is an error.
 - Of tables "old line | new line" of the guide the old line is given to a link of its launcher's name.
+- Messages of tables "it says | do" are in the program or its agent.
 - Flags in running text (`--like-this`) are dtrun's, or stand in words_of_others.txt.
 """
 
@@ -167,6 +168,15 @@ def unknown_flags(flags, path):
                 yield f"{path.relative_to(pages.ROOT)}: `{span}`: {flag} is no flag of dtrun, nor in words_of_others.txt"
 
 
+def unsaid(program, path):
+    """Messages of a page that neither dtrun nor its agent has; `…` stands for what they fill in."""
+    said = b"".join(file.read_bytes() for file in (pathlib.Path(program.dtrun), pathlib.Path(program.dtrun).parent / "dtrun-agent"))
+    for row in re.findall(r"^\| it says \|.*?(?=^[^|])", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for message in re.findall(r"^\| `([^`]+)` \|", row, re.MULTILINE):
+            if any(part.strip().encode() not in said for part in message.split("…")):
+                yield f"{path.relative_to(pages.ROOT)}: `{message}` is no message of dtrun's"
+
+
 def missing_pages(program):
     """Pages that `dtrun help docs` names."""
     for page in re.findall(r"^  (\S+\.md)(?: |$)", program.call(["dtrun", "help", "docs"]).stdout, re.MULTILINE):
@@ -184,7 +194,7 @@ def main(dtrun):
         # Not those of benchmarks, and of what is no more.
         paths = [path for path in pages.documents() if path.parent.name != "decisions" and path.name != "MEASUREMENTS.md"]
         wrong += wrong_lines(program, [line for path in paths for line in command_lines(path)])
-        wrong += [line for path in paths for line in unknown_flags(flags, path)]
+        wrong += [line for path in paths for line in [*unknown_flags(flags, path), *unsaid(program, path)]]
     print("\n".join(dict.fromkeys(wrong)))
     return 1 if wrong else 0
 
