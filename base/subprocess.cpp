@@ -97,6 +97,8 @@ void set_descriptors(Child& child) {
         ::prctl(PR_SET_PDEATHSIG, plan.death_signal);
         if (::getppid() != child.parent) ::_exit(125);  // the parent died before the line above
     }
+    // Kept over exec. Without Yama it is unknown, and not needed.
+    if (plan.may_be_traced) ::prctl(PR_SET_PTRACER, child.parent);
     set_signals(plan);
     set_descriptors(child);
     if (plan.controlling_terminal && ::ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0)

@@ -44,6 +44,9 @@ struct ProcessPlan {
     const sigset_t* blocked_signals = nullptr;  ///< null: none are blocked
     /// The signal that the program gets when the thread that started it ends; 0: none.
     int death_signal = 0;
+    /// Whether debuggers that this process starts may look into the program where Yama restricts that to ancestors. Its
+    /// children are not meant.
+    bool may_be_traced = false;
     /// The program's soft limit of descriptors, at most ours; 0: ours.
     std::uint64_t descriptor_limit = 0;
     /// Processors that the program may use, by the numbers of Linux; empty: ours.

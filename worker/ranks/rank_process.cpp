@@ -61,6 +61,7 @@ ProcessPlan plan_for(const RankCommand& command, int in, int out, int err) {
     plan.group =
         command.own_session ? ProcessPlan::Group::own_session : ProcessPlan::Group::own_group;
     plan.death_signal = SIGKILL;
+    plan.may_be_traced = true;
     plan.descriptor_limit = command.descriptor_limit;
     plan.cpus = command.cpus;
     return plan;
