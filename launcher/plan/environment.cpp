@@ -88,11 +88,11 @@ constexpr VariableGroup kGroups[] = {
      "PBS_VNODENUM PBS_TASKNUM PBS_MOMPORT"},
 };
 
-/// Settings of the collectives, which are the program's.
+/// Settings of the collectives, and of what ranks tell of themselves, which are the program's.
 constexpr std::string_view kForPrograms =
     "DTRUN_BACKEND DTRUN_BACKEND_DIR DTRUN_COMPRESS DTRUN_SHARED_MEMORY DTRUN_NETWORK_INTERFACE "
     "DTRUN_TCP_CONGESTION DTRUN_MPI_LIBRARY DTRUN_NCCL_LIBRARY DTRUN_CUDART_LIBRARY "
-    "DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY";
+    "DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY DTRUN_STACKS";
 
 bool matches(std::string_view name, std::string_view pattern) {
     if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
@@ -266,7 +266,8 @@ std::string environment_help() {
         "  4. -x VAR, -x VAR=VALUE\n"
         "  5. VAR=VALUE before the program\n"
         "  6. its place in the job: DTRUN_RANK, RANK, HOROVOD_RANK, ...\n"
-        "  7. at the end of PYTHONPATH a folder by which `import dtrun` works\n";
+        "  7. at the end of PYTHONPATH a folder by which `import dtrun` works, and at its\n"
+        "     begin one by which `dtrun stacks` sees where Python is (DTRUN_STACKS=0: not)\n";
     constexpr std::pair<NameRule, std::string_view> kTitles[] = {
         {NameRule::host_bound, "Not sent to other hosts, unless given by 3 to 5:"},
         {NameRule::stale, "Not inherited at all, unless given by 3 to 5:"},

@@ -48,7 +48,8 @@ struct ControlRequest {
     /// Of stacks and view: what has not come then is left out. A view without is of what the head knows.
     std::uint32_t limit_ms = 0;
     std::int32_t signal =
-        0;  ///< of stacks: sent to ranks that catch it; of end: as if dtrun got it
+        0;                ///< of stacks: sent to ranks that catch it; of end: as if dtrun got it
+    bool native = false;  ///< of stacks: native functions of Python programs, too
     bool has_terminal = false;  ///< of attach
     TerminalSize size{};        ///< of attach, with a terminal
 
@@ -56,7 +57,7 @@ struct ControlRequest {
     static void fields(Self& m, F&& f) {
         // A head of another build knows the command as its `wish`.
         f("wish", m.command), f("rank", m.rank), f("limit_ms", m.limit_ms), f("signal", m.signal);
-        f("has_terminal", m.has_terminal), f("size", m.size);
+        f("native", m.native), f("has_terminal", m.has_terminal), f("size", m.size);
     }
 };
 

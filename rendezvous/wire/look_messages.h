@@ -16,12 +16,13 @@ struct StackRequest {
     std::uint32_t number = 0;    ///< of the question, for the answer
     std::uint32_t limit_ms = 0;  ///< for all of it
     std::int32_t signal = 0;     ///< sent to ranks that catch it, and nothing else is done; 0: none
-    bool only_by_tools = false;  ///< leave out what neither gdb nor py-spy can tell
+    bool only_by_tools = false;  ///< leave out what /proc says of processes that are not Python
+    bool native = false;         ///< native functions of Python programs, too
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("number", m.number), f("limit_ms", m.limit_ms), f("signal", m.signal);
-        f("only_by_tools", m.only_by_tools);
+        f("only_by_tools", m.only_by_tools), f("native", m.native);
     }
 };
 
@@ -43,10 +44,11 @@ struct ThreadStack {
 struct ProcessStacks {
     Rank rank{};
     std::int64_t pid = 0;
-    bool is_child = false;  ///< a process below the rank's own
-    std::string program;    ///< the name of its file
-    std::string tool;       ///< "py-spy", "gdb" or "/proc"
-    std::string note;       ///< why not more is known; empty if it is
+    bool is_child =
+        false;  ///< a process below the rank's own, or below the Python that this has started
+    std::string program;  ///< the name of its file
+    std::string tool;     ///< "faulthandler", "py-spy", "gdb" or "/proc"
+    std::string note;     ///< why not more is known; empty if it is
     std::vector<ThreadStack> threads;
 
     template <class Self, class F>

@@ -244,16 +244,20 @@ TEST_CASE("an archive with anything but plain files is refused", "[package]") {
     CHECK_FALSE(read_archive(Cache("--format=pax lib").archive(), kMax));
 }
 
-TEST_CASE("the package comes last in PYTHONPATH, and horovod's first", "[package]") {
+TEST_CASE(
+    "the package comes last in PYTHONPATH, before all what its ranks start with, and then "
+    "horovod's",
+    "[package]") {
     contracts::Environment env;
     add_to_python_path("/p", false, env);
-    CHECK(env["PYTHONPATH"] == "/p/pythonpath");
+    CHECK(env["PYTHONPATH"] == "/p/dtrun_startup:/p/pythonpath");
     env["PYTHONPATH"] = "/mine:/other";
     add_to_python_path("/p", false, env);
-    CHECK(env["PYTHONPATH"] == "/mine:/other:/p/pythonpath");
+    CHECK(env["PYTHONPATH"] == "/p/dtrun_startup:/mine:/other:/p/pythonpath");
     env["PYTHONPATH"] = "/mine";
     add_to_python_path("/p", true, env);
-    CHECK(env["PYTHONPATH"] == "/p/lib/dtrun/python/horovod_shim:/mine:/p/pythonpath");
+    CHECK(env["PYTHONPATH"] ==
+          "/p/dtrun_startup:/p/lib/dtrun/python/horovod_shim:/mine:/p/pythonpath");
 }
 
 }  // namespace dtrun

@@ -90,9 +90,71 @@ Thread 14758 (idle): "MainThread"
     CHECK(threads[1].name == "Thread-1 (loader)");
 }
 
+TEST_CASE(
+    "of faulthandler's text the main thread, the last one, comes first, with files as modules are "
+    "named",
+    "[stacks]") {
+    constexpr const char* kText =
+        R"text(Thread 0x00007f3a1d7fa6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+  File "/home/u/run/data/loader.py", line 7 in fetch
+
+Current thread 0x00007f3a20b3d740 (most recent call first):
+  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2806 in all_reduce
+  File "/home/u/run/train.py", line 41 in train_step
+  File "<string>", line 1 in <module>
+)text";
+    const auto threads = parse_faulthandler(kText, "/home/u/run");
+    REQUIRE(threads.size() == 2);
+    CHECK(threads[0].name == "MainThread");
+    CHECK(threads[0].frames == Strings{"all_reduce (torch/distributed/distributed_c10d.py:2806)",
+                                       "train_step (train.py:41)", "<module> (<string>:1)"});
+    CHECK(threads[1].name.empty());
+    CHECK(threads[1].frames == Strings{"wait (threading.py:324)", "fetch (data/loader.py:7)"});
+}
+
+TEST_CASE("faulthandler's odd outputs are understood, of each version of Python", "[stacks]") {
+    // 3.14: threads have names, and after them come functions in C.
+    auto threads =
+        parse_faulthandler(R"text(Thread 0x00007f0b [pt_data_worker] (most recent call first):
+  <no Python frame>
+
+Current thread 0x00007f0c [python3.14] (most recent call first):
+  Garbage-collecting
+  File "/a b/\u6a21\u578b.py", line 3 in gr\xf6\xdfe
+  File ???, line ??? in ???
+  ...
+
+Current thread's C stack trace (most recent call first):
+  Binary file "/usr/bin/python3.14", at _PyEval_Vector+0x1f [0x55]
+  <truncated rest of calls>
+)text",
+                           "/a b");
+    REQUIRE(threads.size() == 2);
+    CHECK(threads[0].name == "MainThread");
+    CHECK(threads[0].frames ==
+          Strings{"Garbage-collecting", "größe (模型.py:3)", "\?\?\? (\?\?\?:\?\?\?)", "…"});
+    CHECK(threads[1] == ThreadStack{"pt_data_worker", 1, {"<no Python frame>"}});
+    // Without the interpreter's lock one thread is shown.
+    threads = parse_faulthandler(
+        "<Cannot show all threads while the GIL is disabled>\n"
+        "Stack (most recent call first):\n  File \"x.py\", line 1 in f\n"
+        "Current thread 0x1 (most recent call first):\n"
+        "  File \"x.py\", line 2 in \\ud800\\x\n",
+        "/");
+    REQUIRE(threads.size() == 1);
+    CHECK(threads[0].frames.size() == 1);
+    // After 100 threads there are dots, and the main thread is not among them.
+    threads =
+        parse_faulthandler("Thread 0x1 (most recent call first):\n  <invalid frame>\n...\n", "");
+    REQUIRE(threads.size() == 1);
+    CHECK(threads[0].name.empty());
+}
+
 TEST_CASE("what is no stack gives none", "[stacks]") {
-    for (const char* text :
-         {"", "ptrace: Operation not permitted.\n", "#0 lost\n    lost\n", "\"\n#"}) {
+    for (const char* text : {"", "ptrace: Operation not permitted.\n", "#0 lost\n    lost\n",
+                             "\"\n#", "  File \"a\", line 1 in f\n", "Timeout (0:00:01)!\n"}) {
+        CHECK(parse_faulthandler(text, "/").empty());
         CHECK(parse_gdb(text).empty());
         CHECK(parse_py_spy(text).empty());
         CHECK(parse_kernel_stack(text).empty());

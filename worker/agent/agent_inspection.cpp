@@ -28,6 +28,8 @@ std::string place_of(const std::vector<ProcessStacks>& processes) {
     for (const ProcessStacks& process : processes) {
         if (process.is_child || process.threads.empty()) continue;
         text += fmt::format("\n  {}, by {}:", process.program, process.tool);
+        if (!process.note.empty()) text += " " + process.note;
+        if (process.tool == "/proc") continue;  // where in the kernel it waits
         for (const std::string& frame : process.threads.front().frames)
             if (++lines <= kHangLinesMax) text += "\n    " + frame;
     }

@@ -248,6 +248,7 @@ void add_to_python_path(const std::string& package, bool horovod, contracts::Env
     std::string& path = env["PYTHONPATH"];
     path += (path.empty() ? "" : ":") + package + "/pythonpath";
     if (horovod) path = package + "/lib/dtrun/python/horovod_shim:" + path;
+    path = package + "/dtrun_startup:" + path;
 }
 
 }  // namespace dtrun::agent

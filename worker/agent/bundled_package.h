@@ -28,7 +28,8 @@ extern const PackageDigests kPackage;
 Result<std::string> find_package(const std::string& agent, const PackageDigests& digests,
                                  const std::string& cache);
 
-/// Makes ranks find the package: behind what the user's PYTHONPATH says.
+/// Makes ranks find the package: behind what the user's PYTHONPATH says, and before that what they import at their
+/// start, by which `dtrun stacks` sees where they are.
 /// \param horovod  put dtrun's package `horovod` in front of all, too
 void add_to_python_path(const std::string& package, bool horovod, contracts::Environment& env);
 

@@ -3,6 +3,7 @@
 set(new ${FOLDER}.new)
 file(REMOVE_RECURSE ${new})
 file(COPY ${SOURCE}/agent_bundle/dtrun DESTINATION ${new}/pythonpath PATTERN __pycache__ EXCLUDE)
+file(COPY ${SOURCE}/agent_bundle/dtrun_startup DESTINATION ${new} PATTERN __pycache__ EXCLUDE)
 file(COPY ${SOURCE}/python/ DESTINATION ${new}/lib/dtrun/python PATTERN __pycache__ EXCLUDE
      PATTERN README.md EXCLUDE)
 file(MAKE_DIRECTORY ${new}/lib/dtrun/backends)
@@ -24,7 +25,7 @@ endforeach()
 
 # The same content gives the same bytes: no times, no owners, and no order of a folder's.
 execute_process(COMMAND tar --create --format=gnu --sort=name --mtime=@946684800 --owner=0 --group=0 --numeric-owner
-                        --mode=u=rwX,go=rX pythonpath lib
+                        --mode=u=rwX,go=rX pythonpath dtrun_startup lib
                 COMMAND gzip -9n OUTPUT_FILE ${ARCHIVE}.new
                 WORKING_DIRECTORY ${new} COMMAND_ERROR_IS_FATAL ANY)
 file(SHA256 ${ARCHIVE}.new digest)

@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "worker/ranks/helper_run.h"
 #include "worker/ranks/process_tree.h"
+#include "worker/ranks/python_dump.h"
 #include "worker/ranks/rank_process.h"
 #include "worker/ranks/stack_text.h"
 
@@ -29,15 +30,6 @@ std::string proc_text(pid_t pid, std::string_view file) {
     return read_file(fmt::format("/proc/{}/{}", pid, file), 1u << 20).value_or("");
 }
 
-/// The value of a line "Name:\tvalue" of /proc/PID/status.
-std::string status_value(pid_t pid, std::string_view name) {
-    const std::string text = proc_text(pid, "status");
-    for (const std::string_view line : split(text, '\n'))
-        if (line.starts_with(name) && line.substr(name.size()).starts_with(':'))
-            return std::string(trim(line.substr(name.size() + 1)));
-    return {};
-}
-
 std::string program_of(pid_t pid) {
     std::error_code none;
     const auto file = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), none);
@@ -51,7 +43,12 @@ bool is_python(pid_t pid) {
 }
 
 bool is_stopped(pid_t pid) {
-    return status_value(pid, "State").starts_with('T');
+    return status_value(proc_text(pid, "status"), "State").starts_with('T');
+}
+
+std::string directory_of(pid_t pid) {
+    std::error_code none;
+    return std::filesystem::read_symlink(fmt::format("/proc/{}/cwd", pid), none).native();
 }
 
 /// What can be asked of this host: paths, empty where the tool is not there.
@@ -106,19 +103,38 @@ struct Target {
     Rank rank{};
     pid_t pid = 0;
     bool is_child = false;
+    bool is_python = false;
     std::string note{};  ///< why a tool has told nothing
     bool told = false;
 };
 
-/// The ranks first, as time may be short.
-std::vector<Target> targets_of(const std::vector<RunningRank>& ranks) {
-    std::vector<Target> targets;
-    for (const RunningRank& rank : ranks) targets.push_back({rank.rank, rank.pid});
+/// The process in which a rank's program is: where that is a shell or another wrapper, the first Python below it.
+std::size_t own_of(const std::vector<Target>& family) {
+    const auto python = std::ranges::find_if(family, &Target::is_python);
+    return python == family.end() ? 0 : static_cast<std::size_t>(python - family.begin());
+}
+
+/// The ranks first, as time may be short. Where a rank is Python, whatever else it has started is left out, unless
+/// `native` functions are wanted.
+std::vector<Target> targets_of(const std::vector<RunningRank>& ranks, bool native) {
     std::vector<pid_t> roots;
     for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
     const auto below = descendants_of_each(roots);
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-        for (const pid_t child : below[i]) targets.push_back({ranks[i].rank, child, true});
+    std::vector<Target> targets, others;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        std::vector<Target> family{{ranks[i].rank, ranks[i].pid, true, is_python(ranks[i].pid)}};
+        for (const pid_t child : below[i]) {
+            if (family.size() + others.size() > kProcessesMax) break;
+            family.push_back({ranks[i].rank, child, true, is_python(child)});
+        }
+        const std::size_t own = own_of(family);
+        for (std::size_t at = 0; at < family.size(); ++at) {
+            family[at].is_child = at != own;
+            if (at != own && family[own].is_python && !family[at].is_python && !native) continue;
+            (at == own ? targets : others).push_back(std::move(family[at]));
+        }
+    }
+    targets.insert(targets.end(), others.begin(), others.end());
     if (targets.size() > kProcessesMax) targets.resize(kProcessesMax);
     return targets;
 }
@@ -176,6 +192,27 @@ asio::awaitable<void> ask(Supervisor& processes, const Tools& tools, const Tool&
         taken.add(target, std::move(process));
 }
 
+/// Who can tell it himself: fast, and without any tool.
+asio::awaitable<void> ask_pythons(std::vector<Target>& targets, Deadline until, Taken& taken) {
+    std::vector<pid_t> pids;
+    std::vector<Target*> asked;
+    for (Target& target : targets) {
+        if (!target.is_python) continue;
+        pids.push_back(target.pid);
+        asked.push_back(&target);
+    }
+    const std::vector<PythonDump> dumps = co_await ask_python(std::move(pids), until);
+    for (std::size_t i = 0; i < dumps.size(); ++i) {
+        ProcessStacks process;
+        process.tool = "faulthandler";
+        process.threads =
+            fold_threads(parse_faulthandler(dumps[i].text, directory_of(asked[i]->pid)));
+        asked[i]->told = !process.threads.empty();
+        asked[i]->note = dumps[i].why;
+        if (asked[i]->told) taken.add(*asked[i], std::move(process));
+    }
+}
+
 }  // namespace
 
 asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
@@ -183,26 +220,29 @@ asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
                                                         contracts::Environment env,
                                                         StackRequest request) {
     const Tools tools = find_tools(env);
-    if (request.only_by_tools && tools.gdb.empty() && tools.py_spy.empty())
-        co_return std::vector<ProcessStacks>{};
     const Deadline until = after(milliseconds(request.limit_ms));
-    std::vector<Target> targets = targets_of(ranks);
+    std::vector<Target> targets = targets_of(ranks, request.native);
     Taken taken;
     const asio::any_io_executor executor = co_await asio::this_coro::executor;
-    // Others have their turn between two processes, as /proc takes a while on a busy host.
     // What the author of a Python program looks for comes first, and fast.
+    co_await ask_pythons(targets, until, taken);
+    // Others have their turn between two processes, as /proc takes a while on a busy host.
     for (Target& target : targets) {
         if (tools.py_spy.empty()) break;
         co_await asio::post(executor, asio::use_awaitable);
-        if (is_python(target.pid)) co_await ask(processes, tools, kPySpy, until, target, taken);
+        if (target.is_python && !target.told)
+            co_await ask(processes, tools, kPySpy, until, target, taken);
     }
     for (Target& target : targets)
-        if (!tools.gdb.empty()) co_await ask(processes, tools, kGdb, until, target, taken);
+        if (!tools.gdb.empty() && (request.native || !target.is_python))
+            co_await ask(processes, tools, kGdb, until, target, taken);
     for (const Target& target : targets) {
-        if (target.told || request.only_by_tools) continue;
+        const std::string stopped = why_stopped(target.pid);
+        const bool is_wanted = target.is_python || !stopped.empty() || !request.only_by_tools;
+        if (target.told || !is_wanted) continue;
         co_await asio::post(executor, asio::use_awaitable);
         ProcessStacks process = stacks_by_proc(target.pid);
-        process.note = target.note;
+        process.note = stopped.empty() ? target.note : stopped;
         if (!process.threads.empty()) taken.add(target, std::move(process));
     }
     co_return taken.take();
@@ -212,7 +252,8 @@ std::uint32_t signal_catchers(const std::vector<RunningRank>& ranks, int signal)
     if (signal < 1 || signal >= NSIG) return 0;
     std::uint32_t count = 0;
     for (const RunningRank& rank : ranks) {
-        const std::string mask = status_value(rank.pid, "SigCgt");
+        const std::string status = proc_text(rank.pid, "status");
+        const std::string mask(status_value(status, "SigCgt"));
         const bool is_caught = (std::strtoull(mask.c_str(), nullptr, 16) >> (signal - 1) & 1) != 0;
         if (is_caught && ::kill(rank.pid, signal) == 0) ++count;
     }

@@ -15,9 +15,9 @@ namespace dtrun::ranks {
 
 class Supervisor;
 
-/// Finds out where processes of ranks are: Python by py-spy and native code by gdb, where PATH has them,
-/// else by what /proc says. A process is stopped only while one of the two reads it, goes on if the tool is
-/// killed at its limit, and gets no signal. One tool runs at a time.
+/// Finds out where processes of ranks are. Python that listens says so itself (ask_python()); other Python by py-spy and
+/// native code by gdb, where PATH has them; else by what /proc says. A process is stopped only while one of the two reads
+/// it, and goes on if the tool is killed at its limit. One tool runs at a time.
 ///
 /// \param ranks  first these, then the processes below them
 /// \param env    of the ranks: its PATH is searched

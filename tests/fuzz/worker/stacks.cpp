@@ -31,6 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     dtrun::look_at(parse_gdb(text));
     dtrun::look_at(parse_py_spy(text));
+    dtrun::look_at(parse_faulthandler(text, text.substr(0, size / 8)));
     dtrun::look_at({{.name = "kernel", .frames = parse_kernel_stack(text)}});
     return 0;
 }
