@@ -141,6 +141,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     tasks_.spawn(watch_lifeline());
     parts_.connected();
     co_await check_health();
+    co_await check_debugger();
     co_await prepare_services(join);
     // What told us to end may have come first.
     if (!ending_.leaving) link_->send(encode(join));
@@ -232,17 +233,23 @@ asio::awaitable<void> Agent::check_health() {
     if (!is_asked || preflight_.problem != HostProblem::none) co_return;
     ranks::RankCommand command{.path = "/bin/sh",
                                .argv = {"sh", "-c", config_.health_check},
-                               .env = {},
+                               .env = environment_of_checks(),
                                .directory = preflight_.directory};
-    contracts::Environment env = preflight_.env;
-    env["DTRUN_JOB"] = facts_.job;
-    env["DTRUN_AGENT"] = std::to_string(facts_.agent);
-    env["DTRUN_HOST"] = facts_.host_name;
-    for (const auto& [name, value] : env) command.env.push_back(name + "=" + value);
     const auto healthy = co_await parts_.check_health(std::move(command));
     if (healthy) co_return;
     preflight_.problem = HostProblem::unhealthy;
     preflight_.problem_text = healthy.error().message;
+}
+
+/// Of commands that run before any rank does. What they leave behind is found by it.
+std::vector<std::string> Agent::environment_of_checks() const {
+    contracts::Environment env = preflight_.env;
+    env["DTRUN_JOB"] = facts_.job;
+    env["DTRUN_AGENT"] = std::to_string(facts_.agent);
+    env["DTRUN_HOST"] = facts_.host_name;
+    std::vector<std::string> words;
+    for (const auto& [name, value] : env) words.push_back(name + "=" + value);
+    return words;
 }
 
 asio::awaitable<void> Agent::prepare_services(Join& join) {

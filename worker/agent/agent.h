@@ -121,6 +121,8 @@ private:
     void learn_facts(const JobId& job);
     Result<void> open_for_ranks(const Credentials& credentials, Join& join);
     asio::awaitable<void> check_health();
+    asio::awaitable<void> check_debugger();
+    std::vector<std::string> environment_of_checks() const;
     asio::awaitable<void> prepare_services(Join& join);
     void keep_ready();
     void find_package();

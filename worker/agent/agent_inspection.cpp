@@ -8,6 +8,7 @@
 #include "rendezvous/wire/message.h"
 #include "worker/ranks/agent_directories.h"
 #include "worker/ranks/debug_command.h"
+#include "worker/ranks/python_command.h"
 #include "worker/ranks/stack_taker.h"
 
 #include <algorithm>
@@ -123,6 +124,26 @@ Result<void> Agent::open_debug_door() {
     preflight_.problem = HostProblem::program_missing;
     preflight_.problem_text = found.error().message + " (--debug-rank)";
     return {};
+}
+
+/// Nobody is invited to a debugger that Python does not have.
+asio::awaitable<void> Agent::check_debugger() {
+    const bool is_asked = debugger_proxy_ && debugger_ == Debugger::debugpy && parts_.check_health;
+    if (!is_asked || preflight_.problem != HostProblem::none) co_return;
+    ranks::RankCommand command = bare_command(static_cast<Rank>(*config_.debug_rank));
+    command.env = environment_of_checks();
+    auto python = ranks::python_words(command);
+    if (!python) co_return;
+    python->words.resize(python->program);  // with Python's own options
+    python->words.insert(python->words.end(), {"-c", "import debugpy"});
+    command.path = python->path;
+    command.argv = std::move(python->words);
+    const auto found = co_await parts_.check_health(std::move(command));
+    if (found) co_return;
+    preflight_.problem = HostProblem::program_missing;
+    preflight_.problem_text =
+        fmt::format("{0} has no debugpy: {0} -m pip install debugpy there, or --debug-rank {1}:gdb",
+                    python->path, *config_.debug_rank);
 }
 
 void Agent::add_debugger(ranks::RankCommand& command, const RankSlot& slot) {
