@@ -158,8 +158,7 @@ void Job::rank_exited(HostId host, const Exited& exited) {
     --live_on_host_[host];
     --live_;
     if (failed && explains_first(exited)) {
-        outcome_.first = exited;
-        ++outcome_.also_failed;
+        also_failed(*std::exchange(outcome_.first, exited));
         first_abort_.reset();
     } else if (exited.sent_signal != 0) {
         ++outcome_.victims;
@@ -169,12 +168,20 @@ void Job::rank_exited(HostId host, const Exited& exited) {
         cause(JobOutcome::Cause::rank_failed);
         if (!options_.keep_going) stop(SIGTERM, options_.grace);
     } else if (failed) {
-        ++outcome_.also_failed;
+        also_failed(exited);
     } else if (++outcome_.well; is_before_cause(exited)) {
         outcome_.ended_well.push_back({exited.rank, exited.ran_ns});
     }
     // What ranks left behind ends with the job.
     if (live_ == 0 && !options_.is_part) stop(SIGTERM, options_.grace);
+}
+
+void Job::also_failed(const Exited& exited) {
+    constexpr std::size_t kLaterMax = 16;  // for a report
+    ++outcome_.also_failed;
+    if (outcome_.later.size() >= kLaterMax) return;
+    Exited& later = outcome_.later.emplace_back(exited);
+    later.traceback.clear();
 }
 
 void Job::rank_left(HostId host) {

@@ -55,6 +55,7 @@ struct JobOutcome {
     std::uint32_t well = 0;         ///< ranks that ended by themselves with code 0, at any time
     std::uint32_t well_needed = 0;  ///< so many make the job a success; 0: all
     std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
+    std::vector<Exited> later{};    ///< some of these, without their tracebacks
     std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
     std::uint32_t killed = 0;       ///< of the victims, those that needed SIGKILL
     std::uint32_t orphans = 0;      ///< processes that ranks had left behind
@@ -147,6 +148,7 @@ private:
     enum class HostState : std::uint8_t { connecting, ready, failed, lost, done };
 
     void all_answered();
+    void also_failed(const Exited& exited);
     bool may_restart(const Exited& exited) const;
     void sort_host_failures();
     bool explains_first(const Exited& exited) const;

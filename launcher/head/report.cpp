@@ -5,6 +5,7 @@
 #include "base/text_layout.h"
 #include "base/utf8.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/head/cures.h"
 #include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -20,6 +21,16 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::size_t kStackLinesMax = 30;
+constexpr std::size_t kTailLinesMax = 10;  // that are shown
+
+/// What a report is made of.
+struct Facts {
+    const JobOutcome& outcome;
+    const plan::JobSpec& spec;
+    const plan::RankNumbers& numbers;
+    const TailOf& tail;
+    const IsOnScreen& is_on_screen;
+};
 
 std::string span_text(std::int64_t ns) {
     return duration_text(static_cast<double>(ns) / 1e9);
@@ -70,27 +81,48 @@ std::string host_of(Rank rank, const plan::JobSpec& spec, const plan::RankNumber
     return place ? spec.host_of(*place) : "?";
 }
 
-/// With TORCHELASTIC_USE_AGENT_STORE torch takes any address for one where the store is served already, also one
-/// that a program or a launcher within it has chosen.
-std::string private_store_text(const plan::JobSpec& spec, const std::vector<std::string>& lines) {
-    if (spec.options.torch_store == TorchStore::rank0 || spec.placement.ranks.size() < 2) return {};
-    const bool in_vain = std::ranges::any_of(lines, [](const std::string& line) {
-        return line.contains("The client socket has ") && line.contains(" to connect to ");
-    });
-    if (!in_vain) return {};
-    return "  if the program has chosen that address itself, use --store rank0: torch's store is "
-           "served at MASTER_ADDR:MASTER_PORT alone\n";
+/// What helps against the failure; of a rank that has failed later if the first has not said what is wrong.
+/// \param sign  the line of the first rank that tells it; empty: none
+std::string hint_text(const Facts& facts, std::string& sign) {
+    const Exited& first = *facts.outcome.first;
+    const auto cure_of = [&facts](const Exited& exited) -> std::optional<Cure> {
+        const auto slot = facts.numbers.slot_of(exited.rank);
+        if (!slot) return {};
+        const std::vector<std::string> lines = facts.tail(*slot);
+        return find_cure({exited, *slot, lines, !facts.outcome.gone_text.empty()}, facts.spec);
+    };
+    const auto own = cure_of(first);
+    if (own) sign = own->sign;
+    if (own && !own->sign.empty()) return fmt::format("  hint: {}\n", own->text);
+    for (const Exited& later : facts.outcome.later)
+        if (const auto cure = cure_of(later); cure && !cure->sign.empty())
+            return fmt::format("  rank {} on {} wrote:\n  | {}\n  hint: {}\n", later.rank,
+                               host_of(later.rank, facts.spec, facts.numbers), cure->sign,
+                               cure->text);
+    return own ? fmt::format("  hint: {}\n", own->text) : "";
 }
 
-std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
-                         const plan::RankNumbers& numbers, const TailOf& tail) {
+/// The last lines of standard error, and before them the one that tells what is wrong.
+std::string tail_text(const Facts& facts, plan::SlotId slot, std::span<const std::string> lines,
+                      const std::string& sign) {
+    if (lines.empty()) return "  it wrote nothing to standard error\n";
+    const auto quoted = [](const std::string& line) { return "  | " + line + "\n"; };
+    const auto shown = lines.last(std::min(lines.size(), kTailLinesMax));
+    if (facts.is_on_screen && facts.is_on_screen(slot, shown.size()))
+        return fmt::format("  last line of its standard error{}:\n",
+                           lines.size() > 1 ? ", which stands above" : "") +
+               quoted(lines.back());
+    std::string text =
+        fmt::format("  last {} of its standard error:\n", plural(shown.size(), "line"));
+    if (!sign.empty() && std::ranges::find(shown, sign) == shown.end())
+        text += quoted(sign) + "  | …\n";
+    for (const std::string& line : shown) text += quoted(line);
+    return text;
+}
+
+/// "exited with code 1 after 2.5 s"
+std::string how_text(const JobOutcome& outcome) {
     const Exited& first = *outcome.first;
-    const auto place = numbers.slot_of(first.rank);
-    const std::string host = host_of(first.rank, spec, numbers);
-    if (first.pid == 0)
-        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
-                           place ? spec.argv_of(*place).front() : spec.options.program.front(),
-                           first.error);
     std::string how = first.signal != 0 ? "was ended by " + signal_text(first.signal)
                                         : fmt::format("exited with code {}", first.code);
     if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
@@ -100,8 +132,21 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
     how += " after " + span_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
     if (is_killed && !outcome.gone_text.empty()) how += ": " + outcome.gone_text;
-    std::string text =
-        fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host, first.pid, how);
+    return how;
+}
+
+/// \param sign  of its cure
+std::string rank_failure(const Facts& facts, const std::string& sign) {
+    const auto& [outcome, spec, numbers, tail, is_on_screen] = facts;
+    const Exited& first = *outcome.first;
+    const auto place = numbers.slot_of(first.rank);
+    const std::string host = host_of(first.rank, spec, numbers);
+    if (first.pid == 0)
+        return fmt::format("dtrun: rank {} on {} could not be started: {}: {}\n", first.rank, host,
+                           place ? spec.argv_of(*place).front() : spec.options.program.front(),
+                           first.error);
+    std::string text = fmt::format("dtrun: rank {} on {} (pid {}) {}\n", first.rank, host,
+                                   first.pid, how_text(outcome));
     const plan::Options& options = spec.options;
     if (std::cmp_less(outcome.restarts, options.max_restarts) &&
         std::chrono::nanoseconds(first.ran_ns) < options.min_uptime)
@@ -109,10 +154,7 @@ std::string rank_failure(const JobOutcome& outcome, const plan::JobSpec& spec,
                             std::chrono::duration<double>(options.min_uptime).count());
     const auto lines = place ? tail(*place) : std::vector<std::string>{};
     text += exception_text(first.traceback, lines);
-    if (lines.empty()) return text + "  it wrote nothing to standard error\n";
-    text += fmt::format("  last {} of its standard error:\n", plural(lines.size(), "line"));
-    for (const std::string& line : lines) text += "  | " + line + "\n";
-    return text + private_store_text(spec, lines);
+    return text + tail_text(facts, place.value_or(plan::SlotId{0}), lines, sign);
 }
 
 /// Names ranks that had ended with code 0 before the failure: one whose program called exit(0) too
@@ -205,17 +247,25 @@ std::string host_failures_text(const std::vector<HostFailure>& failures,
 
 namespace {
 
-std::string report_of(const JobOutcome& outcome, const plan::JobSpec& spec,
-                      const plan::RankNumbers& numbers, const TailOf& tail) {
+std::string rank_failed_text(const Facts& facts) {
+    const JobOutcome& outcome = facts.outcome;
+    std::string sign;
+    const std::string hint = outcome.first->pid == 0 ? "" : hint_text(facts, sign);
+    return rank_failure(facts, sign) + waiting_text(outcome) +
+           ended_well_text(outcome, facts.spec, facts.numbers) + victims_text(outcome) +
+           well_text(outcome) + hint;
+}
+
+std::string report_of(const Facts& facts) {
+    const JobOutcome& outcome = facts.outcome;
+    const plan::JobSpec& spec = facts.spec;
     switch (outcome.cause) {
         case JobOutcome::Cause::success:
             return {};
         case JobOutcome::Cause::cannot_start:
             return cannot_start_text(outcome, spec);
         case JobOutcome::Cause::rank_failed:
-            return rank_failure(outcome, spec, numbers, tail) + waiting_text(outcome) +
-                   ended_well_text(outcome, spec, numbers) + victims_text(outcome) +
-                   well_text(outcome);
+            return rank_failed_text(facts);
         case JobOutcome::Cause::stuck:
             return fmt::format("dtrun: {}\n", outcome.ended_text) + waiting_text(outcome) +
                    stacks_text(outcome) + victims_text(outcome);
@@ -255,8 +305,9 @@ std::string report_of(const JobOutcome& outcome, const plan::JobSpec& spec,
 /// Servers, hosts, other members and ranks have their part in it: here it is cleaned, and only the first line is
 /// dtrun's own beyond doubt, so only that one begins where its lines do.
 std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
-                           const plan::RankNumbers& numbers, const TailOf& tail) {
-    const std::string text = printable(report_of(outcome, spec, numbers, tail));
+                           const plan::RankNumbers& numbers, const TailOf& tail,
+                           const IsOnScreen& is_on_screen) {
+    const std::string text = printable(report_of({outcome, spec, numbers, tail, is_on_screen}));
     std::string report;
     for (const std::string_view line : split(text, '\n')) {
         if (line.empty()) continue;

@@ -30,6 +30,7 @@ void LineTail::add(std::string_view bytes) {
         extend(bytes.substr(0, end));
         if (end == std::string_view::npos) return;
         bytes.remove_prefix(end + 1);
+        if (count_ < kLinesMax) lines_.emplace_back();
         std::string& slot = lines_[count_++ % kLinesMax];
         slot.swap(unfinished_);
         unfinished_.clear();

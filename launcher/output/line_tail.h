@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -13,8 +12,8 @@ namespace dtrun::output {
 /// Cost: the newest lines of each chunk are copied, the rest is only searched for '\n'.
 class LineTail {
 public:
-    static constexpr std::size_t kLinesMax = 10;
-    static constexpr std::size_t kLineBytesMax = 4096;  ///< what follows is dropped
+    static constexpr std::size_t kLinesMax = 40;        ///< a traceback, and what follows it
+    static constexpr std::size_t kLineBytesMax = 1024;  ///< what follows is dropped
 
     void add(std::string_view bytes);
 
@@ -24,8 +23,8 @@ public:
 private:
     void extend(std::string_view text);
 
-    std::array<std::string, kLinesMax> lines_;
-    std::size_t count_ = 0;  // ever finished; the newest is at (count_ - 1) % kLinesMax
+    std::vector<std::string> lines_;  // at most kLinesMax
+    std::size_t count_ = 0;           // ever finished; the newest is at (count_ - 1) % kLinesMax
     std::string unfinished_;
     bool after_cr_ = false;  // the next byte but '\n' begins the line anew
 };
