@@ -91,15 +91,15 @@ Rows<ParsedRun> output_flags() {
           .metavar = "auto|always|never",
           .group = output,
           .in = {FlagScope::join, FlagScope::frontends},
-          .help = "a colour for each rank's tags (default: auto: on a terminal, unless NO_COLOR is "
-                  "set)"},
+          .help = "a colour for each rank's tags and for reports (default: auto: on a terminal, "
+                  "unless NO_COLOR is set)"},
          set_color},
         {{.names = "--fold",
           .group = output,
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
-          .help = "equal lines that ranks print within 100 ms are shown once, as [0-63]: (default: "
-                  "each by itself)"},
+          .help = "equal lines that ranks print within 100 ms are shown once, as [0-63]:, and so "
+                  "is a traceback of several (default: each by itself; tracebacks: on a terminal)"},
          set_true<&plan::Options::fold>},
         {{.names = "--timestamps --prefix-output-with-timestamp -prefix-timestamp",
           .also = "--timestamp-output -timestamp-output",

@@ -63,7 +63,14 @@ std::vector<std::string> JobOutput::tail(plan::SlotId rank) const {
 }
 
 void JobOutput::tell_restart(const JobOutcome& because) {
-    output_.message(report_text(because));
+    show(because, report_text(because));
+}
+
+void JobOutput::show(const JobOutcome& outcome, const std::string& text) {
+    const std::string on_terminal = failure_report(
+        outcome, spec_, hosts_.numbers(), [this](plan::SlotId rank) { return tail(rank); },
+        [this](plan::SlotId rank, std::size_t lines) { return output_.is_on_screen(rank, lines); });
+    output_.report({on_terminal, text, outcome.cause != JobOutcome::Cause::interrupted});
 }
 
 void JobOutput::return_credits() {
@@ -116,7 +123,7 @@ int JobOutput::report(const JobOutcome& outcome, const std::string& text,
                       std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
-    output_.message(text);
+    show(outcome, text);
     const std::string& error_file = spec_.options.error_file;
     if (outcome.first && !error_file.empty())
         if (const auto left = leave_torch_error(error_file, *outcome.first); !left)

@@ -48,13 +48,14 @@ public:
     bool is_disk_silent() const { return output_.is_disk_silent(); }
     /// Why the job has failed, for the user; empty if it has not.
     std::string report_text(const JobOutcome& outcome) const;
-    /// Shows that, and ends the Output.
+    /// Shows that, on a terminal without what stands there already, and ends the Output.
     /// \return the exit status if the job itself has succeeded
     int report(const JobOutcome& outcome, const std::string& text, std::chrono::milliseconds limit);
 
 private:
     Result<void> add(HostId host, std::string_view payload);
     std::vector<std::string> tail(plan::SlotId rank) const;
+    void show(const JobOutcome& outcome, const std::string& text);
     void watch_folds();
     void failed(Error failure);
 

@@ -75,7 +75,8 @@ void LineDeduplicator::add(std::size_t stream, std::int64_t time_ns, std::string
 std::optional<RepeatedLine> LineDeduplicator::take(Clock::time_point now) {
     if (kept_.empty()) return {};
     const Kept& oldest = kept_.front();
-    const bool all_have_it = oldest.line.streams.size() >= count_of(oldest.line.streams.front());
+    const Kind& kind = kind_of(oldest.line.streams.front());
+    const bool all_have_it = oldest.line.streams.size() >= kind.streams || kind.alive == 0;
     if (!all_have_it && now < oldest.until && bytes_ <= options_.bytes_max) return {};
     return take();
 }

@@ -66,7 +66,13 @@ public:
     explicit LineDeduplicator(Options options) : options_(options) {}
 
     /// A line that every stream of its kind has printed waits no longer.
-    void add_stream(std::size_t stream) { ++count_of(stream); }
+    void add_stream(std::size_t stream) {
+        ++kind_of(stream).streams;
+        ++kind_of(stream).alive;
+    }
+    /// It prints no more: when that is so of all, no line waits any longer.
+    void end_stream(std::size_t stream) { --kind_of(stream).alive; }
+    void resume_stream(std::size_t stream) { ++kind_of(stream).alive; }
     void add(std::size_t stream, std::int64_t time_ns, std::string line, Clock::time_point now);
     /// The next line that has been kept for long enough.
     std::optional<RepeatedLine> take(Clock::time_point now);
@@ -84,12 +90,17 @@ private:
     };
 
     static std::string key_of(std::size_t stream, std::string_view text);
-    std::size_t& count_of(std::size_t stream) { return streams_[stream_of(stream) == Stream::err]; }
+    /// How many streams there are, and print.
+    struct Kind {
+        std::size_t streams = 0;
+        std::size_t alive = 0;
+    };
+    Kind& kind_of(std::size_t stream) { return kinds_[stream_of(stream) == Stream::err]; }
 
     const Options options_;
-    std::array<std::size_t, 2> streams_{};  // that may print, of out and err
-    std::deque<Kept> kept_;                 // oldest first
-    std::uint64_t first_ = 0;               // number of the oldest; they are numbered as they come
+    std::array<Kind, 2> kinds_{};  // of out and err
+    std::deque<Kept> kept_;        // oldest first
+    std::uint64_t first_ = 0;      // number of the oldest; they are numbered as they come
     std::size_t bytes_ = 0;
     /// Numbers of kept lines with this text, newest last.
     std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;

@@ -59,6 +59,8 @@ public:
 
     /// Shows an unfinished line, with a '\n' if there is a prefix.
     void finish(BufferQueue::Filler& out);
+    bool is_within_line() const { return !part_.empty(); }
+    bool ends_lines() const { return !start_.text.empty(); }  ///< finish() does
 
 private:
     std::string_view whole_lines(std::string_view bytes, BufferQueue::Filler& out);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/numbered.h"
 #include "base/result.h"
+#include "launcher/output/ending_text.h"
 #include "launcher/output/rank_file_name.h"
 #include "launcher/plan/slot_id.h"
 #include "rendezvous/wire/output_messages.h"
@@ -75,6 +76,12 @@ public:
         message(elsewhere);
     }
 
+    /// How the job, or an attempt of it, has ended.
+    virtual void report(const Ending& ending) { message(ending.elsewhere); }
+    /// Whether what the rank has written last to standard error, of tail() the last `lines` lines, surely is on the
+    /// screen on which a report is shown.
+    virtual bool is_on_screen(plan::SlotId, std::size_t) const { return false; }
+
     /// One line without '\n' kept below everything else while standard error is a terminal, cut to
     /// its width; empty removes it. Nothing happens elsewhere.
     virtual void set_status(std::string_view text) = 0;
@@ -95,8 +102,8 @@ public:
     /// output.
     virtual std::vector<Error> take_failures() = 0;
 
-    /// The last (at most 10) lines of the rank's standard error, without line ends, each cut after
-    /// 4096 bytes; of text overwritten by '\r' only the last. Quiet ranks have them too.
+    /// The last (at most 40) lines of the rank's standard error, without line ends, each cut after
+    /// 1024 bytes; of text overwritten by '\r' only the last. Quiet ranks have them too.
     virtual std::vector<std::string> tail(plan::SlotId rank) const = 0;
 
     /// Writes until everything is out or the deadline has passed, then ends the threads.

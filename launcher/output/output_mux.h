@@ -57,7 +57,8 @@ struct OutputOptions {
 /// nothing is ever added. One rank and Tag::none: bytes pass as they come.
 ///
 /// Where lines are folded, those of several ranks that are equal and come within 100 ms are shown once, with all
-/// the ranks in the tag; a line without end gets one. The log has each of them.
+/// the ranks in the tag; a line without end gets one. The log has each of them. There, and on a terminal, a
+/// traceback that several ranks print is shown once (TracebackFolder).
 ///
 /// Memory: at most the bytes not yet credited, twice `part_total_max`, and about
 /// `pending_bytes_max` for each console, however much longer the prefixes make the text.
@@ -85,6 +86,8 @@ public:
     void finish(plan::SlotId rank, Stream stream) override;
     void message(std::string_view whole_lines) override;
     void message_to_terminal(std::string_view whole_lines, std::string_view elsewhere) override;
+    void report(const Ending& ending) override;
+    bool is_on_screen(plan::SlotId rank, std::size_t lines) const override;
     void set_status(std::string_view text) override;
     bool has_terminal() const override;
     std::span<const OutputCredit> collect() override;
