@@ -30,10 +30,11 @@ using enum cli::FlagGroup;
 constexpr std::string_view kStacks = R"(usage: dtrun stacks [JOB] [options]
 
 Where the ranks of a job are, and the processes that they have started: Python
-by py-spy, native code by gdb, where their hosts have these on the ranks' PATH;
-else what /proc says. Processes at the same place are shown once. JOB is the
-id of a job (DTRUN_JOB in its ranks), a begin of it, or the pid of its dtrun;
-it may be left out where one job of yours runs here.
+says so itself (DTRUN_STACKS=0 keeps it from that), or else py-spy does; other
+programs by gdb, where their hosts have these on the ranks' PATH; else what
+/proc says. Processes at the same place are shown once. JOB is the id of a job
+(DTRUN_JOB in its ranks), a begin of it, or the pid of its dtrun; it may be
+left out where one job of yours runs here.
 
 Exit code: 0; 1 if a host has not answered in time; 200 no such job.
 )";
@@ -56,6 +57,10 @@ cli::Rows<ParsedLook> stacks_rows() {
           .group = other,
           .help = "for all hosts; what has not come then is left out (default: 30)"},
          cli::set_seconds<&LookCommand::timeout, 1>},
+        {{.names = "--native",
+          .group = other,
+          .help = "native functions of Python programs, too, by gdb, which takes seconds for each"},
+         cli::set_true<&LookCommand::native>},
         {{.names = "--signal",
           .metavar = "SIGNAL",
           .group = other,
@@ -203,6 +208,7 @@ int run_stacks(cli::Words words, plan::EnvironmentView environment) {
     ControlRequest ask;
     ask.limit_ms = static_cast<std::uint32_t>(own.timeout.count());
     ask.signal = own.signal;
+    ask.native = own.native;
     asio::io_context io(1);
     control::ControlClient client(io.get_executor(), std::move(*job));
     return run_to_end(io, ask_for_stacks(client, ask));

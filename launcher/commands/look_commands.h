@@ -14,7 +14,8 @@ namespace dtrun::commands {
 struct LookCommand {
     std::vector<std::string> operands;  ///< [JOB], and for attach RANK
     std::chrono::milliseconds timeout{30'000};
-    int signal = 0;  ///< stacks: --signal; 0: none
+    int signal = 0;       ///< stacks: --signal; 0: none
+    bool native = false;  ///< stacks: --native
 };
 
 struct ParsedLook : cli::ParsedArgs {

@@ -25,6 +25,8 @@ namespace {
 
 /// Time from the second Ctrl-C to dtrun's end, even if agents do not answer or nobody reads output.
 constexpr std::chrono::milliseconds kImpatience{1'500};
+/// How long a job that hangs is kept for its stacks.
+constexpr std::chrono::milliseconds kHangLookLimit{3'500};
 /// Time from Ctrl-Z until this process stops, for frames that pass it on to leave.
 constexpr std::chrono::milliseconds kSuspendDelay{50};
 /// Time at the end for output to be written; less after a second Ctrl-C.
@@ -557,7 +559,7 @@ void Head::watch_waits() {
 /// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
 asio::awaitable<void> Head::end_hang(std::string why) {
     const std::uint64_t world = worlds_;
-    std::vector<std::string> stacks = co_await inspector_.stacks_for_report();
+    std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
     if (!job_.running() || worlds_ != world) co_return;
     job_.set_stacks(std::move(stacks));
     job_.end_because(JobOutcome::Cause::stuck, std::move(why));
@@ -688,6 +690,8 @@ void Head::signalled(int signal) {
             assigner_->signalled(signal);
             if (!std::exchange(suspending_, true)) tasks_.spawn(stop_ourselves());
             return;
+        case SIGINT:
+            return interrupted();
         default:
             return end_by(signal);
     }

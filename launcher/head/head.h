@@ -128,6 +128,8 @@ private:
     void watch_answers();
     bool is_over() const;
     void end_by(int signal);
+    void interrupted();
+    asio::awaitable<void> look_and_end();
     asio::awaitable<void> watch_start_timeout();
     asio::awaitable<void> watch_time_limit();
     asio::awaitable<void> stop_ourselves();
@@ -168,6 +170,7 @@ private:
     std::uint64_t worlds_ = 0;   ///< that have been started
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for
     bool asked_to_end_ = false;  ///< by a signal
+    bool looks_ = false;         ///< at its ranks, before a job that Ctrl-C ends is ended
 };
 
 }  // namespace dtrun::head

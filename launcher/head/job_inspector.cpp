@@ -16,8 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a job that hangs is kept for its stacks.
-constexpr std::uint32_t kReportLimitMs = 3'000;
 constexpr std::size_t kReportLinesMax = 40;
 constexpr std::size_t kLinesMax = 200'000;  // for who asks
 constexpr std::size_t kPieceBytes = 64u << 10;
@@ -129,23 +127,36 @@ void JobInspector::refuse(control::CallerId caller, const std::string& why) {
     server_->answer(caller, answer);
 }
 
-asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report() {
+asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report(milliseconds limit) {
     StackRequest request;
-    request.limit_ms = kReportLimitMs;
+    request.limit_ms = static_cast<std::uint32_t>((limit - kOnTheWay).count());
     request.only_by_tools = true;
     const Survey survey = co_await take_stacks(request);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
-    co_return survey.stacks.text(host_of, kReportLinesMax);
+    std::vector<std::string> lines = survey.stacks.summary();
+    const auto places =
+        survey.stacks.text(host_of, kReportLinesMax - lines.size(), FoldedStacks::Form::brief);
+    lines.insert(lines.end(), places.begin(), places.end());
+    co_return lines;
+}
+
+/// For who asks: who waits for whom, also in the stores of frameworks and in MPI, and where all are.
+std::vector<std::string> JobInspector::all_lines(const Survey& survey) const {
+    const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
+    std::vector<std::string> lines = survey.stacks.summary();
+    for (const auto& more : {waiting_(), survey.stacks.text(host_of, kLinesMax)})
+        lines.insert(lines.end(), more.begin(), more.end());
+    return lines;
 }
 
 asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, ControlRequest ask) {
     StackRequest request;
     request.limit_ms = ask.limit_ms;
     request.signal = ask.signal;
+    request.native = ask.native;
     const Survey survey = co_await take_stacks(request);
-    const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
     if (ask.signal == 0)
-        answer_in_pieces(caller, survey.stacks.text(host_of, kLinesMax));
+        answer_in_pieces(caller, all_lines(survey));
     else
         answer_in_pieces(caller, {fmt::format("sent to {}; what is printed then is in the job's "
                                               "output",

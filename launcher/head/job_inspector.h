@@ -52,8 +52,12 @@ public:
     void serve(control::ControlServer& server) { server_ = &server; }
 
     // What the head sees.
-    void generation_begins() { endings_.clear(); }
+    void generation_begins() {
+        endings_.clear();
+        heard_at_ = Clock::now();
+    }
     void output(plan::SlotId rank, const OutputView& output) {
+        heard_at_ = Clock::now();
         if (!watchers_.empty()) show(rank, output);
         if (tails_) tails_->add(rank, output.data);
     }
@@ -69,8 +73,10 @@ public:
     /// What is known of the job; with what its ranks use, as far as hosts tell within a time.
     asio::awaitable<boost::json::object> measured_view(std::chrono::milliseconds limit);
 
-    /// Where all ranks are, as far as tools can tell within a time, for a report.
-    asio::awaitable<std::vector<std::string>> stacks_for_report();
+    /// Where all ranks are, as far as can be told within a time, which is more than half a second: for a report.
+    asio::awaitable<std::vector<std::string>> stacks_for_report(std::chrono::milliseconds limit);
+    /// How long no rank has printed anything, in this generation.
+    Clock::duration silence() const { return Clock::now() - heard_at_; }
 
     asio::awaitable<void> join();
 
@@ -106,6 +112,7 @@ private:
     bool takes_input(plan::SlotId rank) const;
     bool can_type(plan::SlotId rank) const;
     std::string summary(const Survey& survey) const;
+    std::vector<std::string> all_lines(const Survey& survey) const;
 
     const plan::JobSpec& spec_;
     Hosts& hosts_;
@@ -117,7 +124,8 @@ private:
     AgentSurvey<UsageRequest, UsageReport> usage_survey_;
     bool measuring_ = false;
     Deadline measured_at_{};
-    Timer measured_;  ///< cancelled when hosts have answered
+    Deadline heard_at_{};  ///< when the ranks have printed something, or have started
+    Timer measured_;       ///< cancelled when hosts have answered
     control::ControlServer* server_ = nullptr;
     std::optional<watch::RankTails> tails_;
     std::map<control::CallerId, Watcher> watchers_;

@@ -17,13 +17,23 @@ class FoldedStacks {
 public:
     void add(ProcessStacks process);
 
+    /// How much of it.
+    enum class Form {
+        all,    ///< all threads of all processes
+        brief,  ///< the main thread of each rank, and of a deep stack both ends
+    };
+
+    /// For a person, before text(): what to do where Python says nothing, which ranks are in a collective operation, and
+    /// which are not.
+    std::vector<std::string> summary() const;
+
     /// For a person: processes of which one tool says the same are one block, under the ranks that are there, the
     /// largest block first. Python comes before native code, ranks before what they have started.
     /// \param host_of    the name of a rank's host
     /// \param lines_max  what is more is left out, and counted
     /// \return lines without '\n', and without what could give orders to a terminal
     std::vector<std::string> text(const std::function<std::string(Rank)>& host_of,
-                                  std::size_t lines_max) const;
+                                  std::size_t lines_max, Form form = Form::all) const;
 
 private:
     /// Processes that are at the same place.
@@ -36,6 +46,8 @@ private:
 
     static std::string who(const Block& block, const HostOf& host_of);
     static std::string title(const Block& block, const HostOf& host_of);
+    std::vector<const Block*> in_order(Form form) const;
+    std::string advice() const;
 
     std::vector<Block> blocks_;
     std::size_t left_out_ = 0;  ///< processes that are at still other places

@@ -95,7 +95,7 @@ def wait_for(condition, what):
 
 
 def check_stacks():
-    """Equal ranks are one block, by gdb; Python's own stack is there besides; what is gone is not found."""
+    """Equal ranks are one block, by gdb; Python says itself where it is; what is gone is not found."""
     # Jobs of other tests may run beside: each is meant by its own name.
     none = dtrun("stacks", "nothing")
     assert none.returncode == 200 and re.search("no job .* runs here", none.stderr), none
@@ -109,14 +109,65 @@ def check_stacks():
         assert found.returncode == 0 and found.stderr == "", found
         tool = "gdb" if has("gdb") else "/proc"
         assert f"ranks 0-2 (3): sleep, by {tool}\n" in found.stdout, found.stdout
-        assert re.search(r"^rank 3 on localhost, pid \d+: python3\S*, by py-spy$", found.stdout, re.M), found.stdout
-        assert "    rest (look.py:7)\n" in found.stdout or "    <module> (<string>:1)\n" in found.stdout, found.stdout
+        assert re.search(r"^rank 3 on localhost, pid \d+: python3\S*, by faulthandler$", found.stdout, re.M), found.stdout
+        assert "  thread MainThread\n    <module> (<string>:1)\n" in found.stdout, found.stdout
         assert "nanosleep" in found.stdout, found.stdout
         # Python catches SIGINT; sleep would die of it, and does not.
         caught = dtrun("stacks", str(job.pid), "--signal", "INT")
         assert caught.stdout.startswith("sent to 1 rank;"), caught
         assert "KeyboardInterrupt" in "".join(iter(job.stderr.readline, "")) + job.stderr.read()
     assert sockets() == [], sockets()
+
+
+TRAINS = """
+import os, time
+def load_batch():
+    time.sleep(60)
+def train_step():
+    load_batch() if os.environ["RANK"] == "2" else time.sleep(60)
+print("ready", flush=True)
+train_step()
+"""
+
+
+def check_python_stacks():
+    """Python below a shell and a wrapper is the rank; one that cannot say it is told what to do; a stopped one, too."""
+    program = ("sh", "-c", f'{PYTHON} $OPTIONS -c "$1"; true', "sh", TRAINS)
+    with running("-np", "4", "--tag", "none", "--wrap", "0:nice", *program) as job:
+        for _ in range(4):
+            assert job.stdout.readline() == "ready\n"
+        begun = time.monotonic()
+        found = dtrun("stacks", str(job.pid))
+        took = time.monotonic() - begun
+        assert found.returncode == 0 and found.stderr == "" and took < 5, (took, found)
+        assert re.search(r"^ranks 0-1, 3 \(3\): python3\S*, by faulthandler\n  thread MainThread\n    train_step", found.stdout), found
+        assert re.search(r"\nrank 2 on localhost, pid \d+: python3\S*, by faulthandler\n.*\n    load_batch", found.stdout), found
+        assert found.stdout.count(", by ") == 2, found.stdout
+        pid = int(re.search(r"rank 2 on localhost, pid (\d+)", found.stdout).group(1))
+        os.kill(pid, signal.SIGSTOP)
+        stopped = dtrun("stacks", str(job.pid)).stdout
+        assert f"it is stopped by a signal: `kill -CONT {pid}` lets it go on" in stopped, stopped
+        os.kill(pid, signal.SIGCONT)
+        if has("gdb"):
+            assert ", by gdb\n" in dtrun("stacks", str(job.pid), "--native").stdout
+    with running("-np", "2", "--tag", "none", "-x", "OPTIONS=-I", *program) as job:
+        for _ in range(2):
+            assert job.stdout.readline() == "ready\n"
+        by_tool = dtrun("stacks", str(job.pid)).stdout
+        assert re.search(r"^ranks 0-1 \(2\): python3\S*, by py-spy$", by_tool, re.M), by_tool
+    without = dict(ENV, PATH="/usr/bin:/bin")
+    if shutil.which("py-spy", path=without["PATH"]) is None:
+        job = subprocess.Popen([DTRUN, "-np", "2", "-x", "DTRUN_STACKS=0", "--tag", "none", *program], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=without)  # fmt: skip
+        try:
+            for _ in range(2):
+                assert job.stdout.readline() == "ready\n"
+            advice = "ranks 0-1 are Python: for its functions install py-spy on the hosts (pip install py-spy)\n"
+            found = dtrun("stacks", str(job.pid)).stdout
+            assert found.startswith(advice) and ", by /proc" in found and "gdb" not in found, found
+        finally:
+            job.terminate()
+            job.communicate(timeout=SECONDS)
 
 
 HANGS = """
@@ -139,7 +190,7 @@ def check_hang():
     done = dtrun("-np", "2", "--init-timeout", "1", "--contract", "mpi", PYTHON, "-c", HANGS)
     assert done.returncode == 206, done
     assert "(--init-timeout)" in done.stderr and "  where the ranks were then:\n" in done.stderr, done.stderr
-    assert "by py-spy\n" in done.stderr, done.stderr
+    assert "by faulthandler\n" in done.stderr and "      waits_for_ever (<string>:4)\n" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) < 60 and time.monotonic() - begun < 10, done.stderr
 
 
@@ -315,7 +366,7 @@ def main():
         ENV["PATH"] = FOLDER + "/bin:" + ENV["PATH"]
     try:
         for check in (
-            check_wrap, check_stacks, check_hang, check_attach, check_without_terminal, check_terminal,
+            check_wrap, check_stacks, check_python_stacks, check_hang, check_attach, check_without_terminal, check_terminal,
             check_terminal_is_restored, check_gdb, check_debugpy,
         ):  # fmt: skip
             begun = time.monotonic()

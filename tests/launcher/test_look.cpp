@@ -1,6 +1,7 @@
 // The flags by which one looks into ranks.
 
 #include "launcher/control/control_place.h"
+#include "launcher/head/collective_calls.h"
 #include "launcher/head/port_forward.h"
 #include "launcher/head/stacks_text.h"
 #include "launcher/output/user_terminal.h"
@@ -11,6 +12,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <map>
 
 using namespace dtrun;
 using Catch::Contains;
@@ -161,6 +163,79 @@ TEST_CASE("equal stacks are one block under their ranks, and Python comes first"
     const auto cut = stacks.text(host_of, 4);
     CHECK(cut.size() == 5);
     CHECK(cut.back() == "… and 9 more lines");
+}
+
+/// Of a rank that is Python, as it tells it itself.
+ProcessStacks python_rank(std::uint32_t rank, Strings frames, std::string tool = "faulthandler") {
+    return {.rank = Rank{rank},
+            .pid = 7,
+            .program = "python3.11",
+            .tool = std::move(tool),
+            .note = {},
+            .threads = {{"MainThread", 1, std::move(frames)}, {"", 2, {"wait (threading.py:3)"}}}};
+}
+
+TEST_CASE("ranks that are in a collective operation, and those that are not, are told first",
+          "[launcher][look]") {
+    using Frames = std::map<Rank, Strings>;
+    const Strings reduces{"all_reduce (torch/distributed/distributed_c10d.py:9)",
+                          "wrapper (torch/distributed/c10d_logger.py:4)", "step (train.py:8)"};
+    const Strings loads{"load_batch (train.py:5)", "step (train.py:7)"};
+    const Strings gathers{"synchronize (horovod/torch/mpi_ops.py:1)",
+                          "allgather (horovod/torch/mpi_ops.py:2)", "step (train.py:9)"};
+    CHECK(head::who_takes_part(Frames{
+              {Rank{0}, reduces}, {Rank{1}, reduces}, {Rank{2}, loads}, {Rank{3}, reduces}}) ==
+          Strings{"ranks 0-1, 3 are in all_reduce: step (train.py:8)",
+                  "rank 2 is not: load_batch (train.py:5)"});
+    CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, gathers}, {Rank{2}, loads}}) ==
+          Strings{"rank 1 is in allgather: step (train.py:9)",
+                  "rank 0 is in all_reduce: step (train.py:8)",
+                  "rank 2 is in none: load_batch (train.py:5)"});
+    CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}}) ==
+          Strings{"all 2 ranks are in all_reduce: step (train.py:8)"});
+    CHECK(head::who_takes_part(Frames{{Rank{0}, loads}}).empty());
+    CHECK(head::who_takes_part(Frames{{Rank{0}, {"reduce (functools.py:1)"}}, {Rank{1}, {}}})
+              .empty());
+    Frames many;
+    for (std::uint32_t rank = 0; rank < 20; ++rank)
+        many[Rank{rank}] = {"barrier (dtrun/collectives.py:1)", fmt::format("f (x.py:{})", rank)};
+    CHECK(head::who_takes_part(many).size() == 7);
+    CHECK(head::who_takes_part(many).back() == "… and ranks at 14 other places");
+}
+
+TEST_CASE("what to do about Python that says nothing is the first line", "[launcher][look]") {
+    head::FoldedStacks stacks;
+    stacks.add(python_rank(0, {"f (x.py:1)"}));
+    stacks.add(python_rank(1, {"futex_do_wait"}, "/proc"));
+    CHECK(stacks.summary() == Strings{"rank 1 is Python: for its functions install py-spy on the "
+                                      "host (pip install py-spy)"});
+    stacks.add(python_rank(2, {"futex_do_wait"}, "gdb"));
+    CHECK(stacks.summary() == Strings{"ranks 1-2 are Python: for its functions install py-spy on "
+                                      "the hosts (pip install py-spy)"});
+    stacks.add(python_rank(1, {"g (x.py:1)"}, "py-spy"));
+    stacks.add(python_rank(2, {"g (x.py:1)"}));
+    CHECK(stacks.summary().empty());
+}
+
+TEST_CASE("a brief text has the main thread of each rank, and both ends of a deep stack",
+          "[launcher][look]") {
+    head::FoldedStacks stacks;
+    Strings deep;
+    for (int i = 0; i < 40; ++i) deep.push_back(fmt::format("f{} (x.py:1)", i));
+    stacks.add(python_rank(0, deep));
+    ProcessStacks stopped = python_rank(1, {"do_signal_stop"}, "/proc");
+    stopped.note = "it is stopped by a signal";
+    stacks.add(stopped);
+    ProcessStacks loader = python_rank(0, {"fetch (y.py:1)"});
+    loader.is_child = true;
+    stacks.add(loader);
+    const auto lines = stacks.text([](Rank) { return "s1"; }, 40, head::FoldedStacks::Form::brief);
+    REQUIRE(lines.size() == 1 + 8 + 1 + 4 + 1);
+    CHECK(lines[0] == "rank 0 on s1, pid 7: python3.11, by faulthandler");
+    CHECK(lines[1] == "  f0 (x.py:1)");
+    CHECK(lines[9] == "  … 28 frames");
+    CHECK(lines[13] == "  f39 (x.py:1)");
+    CHECK(lines[14] == "rank 1 on s1, pid 7: python3.11, by /proc (it is stopped by a signal)");
 }
 
 TEST_CASE("of a job whose ranks are all at different places not all places are kept",

@@ -47,6 +47,8 @@ private:
     int sweep(HostId host, std::uint64_t agent);
     asio::awaitable<Result<Connection>> connect(HostId host);
     asio::awaitable<Result<void>> check_health(HostId host);
+    asio::awaitable<std::vector<ProcessStacks>> take_stacks(
+        std::vector<ranks::RunningRank> running);
     void lose_power(HostId host);
     void happen(const Script::Happening& happening);
     void list(HostId host, int slots);
@@ -345,6 +347,10 @@ agent::AgentParts World::agent_parts(HostId host) {
         return connect(host);
     };
     parts.check_health = [this, host](const ranks::RankCommand&) { return check_health(host); };
+    if (script_.look_takes)
+        parts.take_stacks = [this](std::vector<ranks::RunningRank> running,
+                                   const contracts::Environment&,
+                                   const StackRequest&) { return take_stacks(std::move(running)); };
     parts.make_runner = [this, host](std::function<void(const Exited&)> exited,
                                      std::function<void(std::string)>) {
         const auto told = [this, host, exited](const Exited& what,
@@ -384,6 +390,24 @@ agent::AgentParts World::agent_parts(HostId host) {
     parts.reserve_ports = [](std::uint32_t) { return agent::ReservedPorts(); };
     parts.connected = [] {};
     return parts;
+}
+
+asio::awaitable<std::vector<ProcessStacks>> World::take_stacks(
+    std::vector<ranks::RunningRank> running) {
+    Timer timer(io_, *script_.look_takes);
+    co_await timer.async_wait(use_tuple);
+    std::vector<ProcessStacks> stacks;
+    for (const ranks::RunningRank& rank : running) {
+        const std::string place = rank.rank == Rank{1} ? "load_batch (train.py:5)"
+                                                       : "all_reduce (torch/distributed/d.py:2)";
+        ProcessStacks& process = stacks.emplace_back();
+        process.rank = rank.rank;
+        process.pid = rank.pid;
+        process.program = "python3";
+        process.tool = "faulthandler";
+        process.threads = {{"MainThread", 1, {place, "<module> (train.py:9)"}}};
+    }
+    co_return stacks;
 }
 
 asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {

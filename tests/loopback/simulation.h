@@ -109,6 +109,8 @@ struct Script {
     /// From when to when nobody reads dtrun's output.
     std::optional<std::pair<milliseconds, milliseconds>> reader_pauses{};
     std::string program = "/bin/true";
+    /// How long a host looks for where its ranks are, which then all wait for rank 1; nothing: it cannot tell.
+    std::optional<milliseconds> look_takes{};
     std::function<void(plan::Options&)> options = [](plan::Options&) {};
 };
 

@@ -154,6 +154,64 @@ TEST_CASE("Ctrl-C twice kills ranks that do not heed the first, long before the 
     });
 }
 
+TEST_CASE("Ctrl-C on a job that has printed nothing for 30 s says where its ranks are",
+          "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    script.look_takes = 200ms;
+    script.signals = {{45s, SIGINT}};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 130);
+        CHECK_THAT(ending.shown,
+                   Contains("dtrun: nothing was printed for 44 s; the ranks are here:\n"
+                            "  ranks 0, 2-3 are in all_reduce: <module> (train.py:9)\n"
+                            "  rank 1 is not: load_batch (train.py:5)\n") &&
+                       Contains("  ranks 0, 2-3 (3): python3, by faulthandler\n"
+                                "    all_reduce (torch/distributed/d.py:2)\n"));
+        CHECK(ending.took < 46s);
+    });
+    script.signals = {{25s, SIGINT}};  // it has printed something at its begin
+    in_many_orders(5, script, [](const Ending& ending) {
+        CHECK(ending.code == 130);
+        CHECK_THAT(ending.shown, !Contains("nothing was printed"));
+    });
+    script.signals = {{45s, SIGTERM}};  // a scheduler's
+    in_many_orders(5, script, [](const Ending& ending) {
+        CHECK(ending.code == 143);
+        CHECK_THAT(ending.shown, !Contains("nothing was printed"));
+    });
+}
+
+TEST_CASE(
+    "hosts that do not say where their ranks are keep Ctrl-C for two seconds, and a second one not "
+    "at all",
+    "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    script.look_takes = 1h;
+    script.signals = {{45s, SIGINT}};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 130);
+        CHECK_THAT(ending.shown, !Contains("nothing was printed"));
+        CHECK(ending.took > 46900ms);
+        CHECK(ending.took < 48s);
+    });
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].ignores_signals = true;
+    script.options = [](plan::Options& options) { options.grace = 10min; };
+    script.signals = {{45s, SIGINT}, {45300ms, SIGINT}};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 130);
+        CHECK(ending.left == 0);
+        CHECK(ending.took < 47s);
+    });
+    script.signals = {{45s, SIGINT}, {45300ms, SIGTERM}};
+    script.options = [](plan::Options& options) { options.grace = 1s; };
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 143);
+        CHECK(ending.took < 48s);
+    });
+}
+
 TEST_CASE("TERM, HUP and QUIT end the job with 128 + n; USR1 ends nothing", "[loopback]") {
     Script script;
     for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 400ms;

@@ -1,0 +1,47 @@
+// What the head does with Ctrl-C: who presses it, because nothing seems to happen, is told where the ranks are.
+
+#include "base/text_layout.h"
+#include "launcher/head/head.h"
+
+#include <fmt/format.h>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+namespace dtrun::head {
+namespace {
+
+/// A job that has printed nothing for so long may hang.
+constexpr std::chrono::seconds kSilence{30};
+/// For hosts to answer; who waits has pressed Ctrl-C.
+constexpr std::chrono::milliseconds kLookLimit{2'000};
+
+}  // namespace
+
+void Head::interrupted() {
+    if (std::exchange(
+            looks_,
+            false)) {  // again: who does not want to wait gets what two of them are otherwise
+        end_by(SIGINT);
+        return end_by(SIGINT);
+    }
+    if (asked_to_end_ || !job_.running() || inspector_.silence() < kSilence) return end_by(SIGINT);
+    looks_ = true;
+    tasks_.spawn(look_and_end());
+}
+
+asio::awaitable<void> Head::look_and_end() {
+    const double silence = std::chrono::duration<double>(inspector_.silence()).count();
+    const std::vector<std::string> lines = co_await inspector_.stacks_for_report(kLookLimit);
+    // Something else may have ended the job meanwhile.
+    if (!std::exchange(looks_, false) || job_.ending()) co_return;
+    if (!lines.empty()) {
+        std::string text = fmt::format("dtrun: nothing was printed for {}; the ranks are here:\n",
+                                       duration_text(silence));
+        for (const std::string& line : lines) text += "  " + line + "\n";
+        output_.message(text);
+    }
+    end_by(SIGINT);
+}
+
+}  // namespace dtrun::head
