@@ -23,5 +23,6 @@ html_theme_options = {"navigation_with_keys": True, "top_of_page_button": None}
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 highlight_language = "text"  # what has no language is a program, a command line or both
+smartquotes = False  # commands are in the text, too
 # A link to a heading that Sphinx does not find is as wrong as one to a page.
 nitpicky = True
