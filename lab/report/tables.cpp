@@ -19,6 +19,9 @@ namespace {
 using std::string_view;
 using Cells = std::vector<std::string>;
 
+/// What our own backend and this program are called: one row says both, as they are of one build.
+constexpr string_view kOwn = "dtrun";
+
 /// A property of a host, as readable text.
 struct Property {
     string_view name;
@@ -99,8 +102,9 @@ std::vector<Property> properties() {
         {"CUDA", cuda_text},
     };
     for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
-        all.push_back({collectives::kBackends[i].title,
-                       [i](const HostRecord& host) { return host.libraries[i]; }});
+        if (collectives::kBackends[i].title != kOwn)
+            all.push_back({collectives::kBackends[i].title,
+                           [i](const HostRecord& host) { return host.libraries[i]; }});
     all.push_back({"Python", plain<&HostRecord::python>});
     all.push_back({"PyTorch", plain<&HostRecord::torch>});
     return all;
@@ -151,7 +155,7 @@ Table environment_table(const LabReport& report) {
                                        [](const std::string& text) { return text != "-"; });
         if (known) table.rows.push_back(std::move(row));
     }
-    Cells own{"dtrun"};
+    Cells own{std::string(kOwn)};
     own.resize(table.columns.size(), report.dtrun);
     table.rows.push_back(std::move(own));
     return table;

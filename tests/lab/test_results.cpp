@@ -192,6 +192,8 @@ TEST_CASE("hosts that differ are told apart", "[lab]") {
     CHECK(table.rows[0] == std::vector<std::string>{"Hosts", "1", "1"});
     CHECK(table.rows[2] == std::vector<std::string>{"GPUs", "none", "2 x T4, 15 GiB"});
     CHECK_THAT(plain_text(table), Contains("  s2\n    Hosts           1\n"));
+    const auto is_dtrun = [](const auto& row) { return row[0] == "dtrun"; };
+    CHECK(std::ranges::count_if(table.rows, is_dtrun) == 1);
     CHECK(environment_table(LabReport{}).empty());
 }
 
