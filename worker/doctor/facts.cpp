@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -105,9 +106,17 @@ Facts python_facts(const Programs& programs) {
     return facts;
 }
 
+/// The first mpirun on PATH that is one: dtrun may be there under this name, and before it.
 Facts mpi_facts(const Programs& programs) {
-    const Said said = programs.ask({"mpirun", "--version"});
-    return {{"mpi", said.text.empty() ? said.trouble : mpi_version(said.text)}};
+    const char* const path = std::getenv("PATH");
+    for (const std::string_view folder : split(path != nullptr ? path : "", ':')) {
+        const std::string program = fmt::format("{}/mpirun", folder.empty() ? "." : folder);
+        if (::access(program.c_str(), X_OK) != 0) continue;
+        const Said said = programs.ask({program, "--version"});
+        if (is_dtrun(said.text)) continue;
+        return {{"mpi", said.text.empty() ? said.trouble : mpi_version(said.text)}};
+    }
+    return {{"mpi", ""}};
 }
 
 /// nvidia-smi takes seconds where NVIDIA's daemon does not run, so all is asked at once.
@@ -269,6 +278,10 @@ std::string mpi_version(std::string_view said) {
             return "MPICH " + std::string(trim(line.substr(kVersion.size())));
     }
     return first;
+}
+
+bool is_dtrun(std::string_view said) {
+    return said.starts_with("dtrun ");
 }
 
 std::string driver_version(std::string_view text) {

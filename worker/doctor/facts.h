@@ -25,6 +25,8 @@ std::int64_t time_of_date();
 
 /// "Open MPI 4.1.4", "MPICH 4.0.2", or the first line of what `mpirun --version` says. Pure.
 std::string mpi_version(std::string_view said);
+/// Whether it is dtrun that has said its version, under whatever name. Pure.
+bool is_dtrun(std::string_view said);
 /// The version in /proc/driver/nvidia/version; empty: there is none. Pure.
 std::string driver_version(std::string_view text);
 
