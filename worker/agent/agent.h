@@ -126,6 +126,7 @@ private:
     asio::awaitable<void> prepare_services(Join& join);
     void keep_ready();
     void find_package();
+    void look_for_libraries();
     void offer_store_program();
     asio::awaitable<void> say_goodbye();
     asio::awaitable<void> shut_down();

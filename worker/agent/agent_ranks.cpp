@@ -10,6 +10,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/bundled_package.h"
+#include "worker/agent/carried_libraries.h"
 #include "worker/agent/store_program.h"
 #include "worker/agent/visible_devices.h"
 #include "worker/ranks/agent_directories.h"
@@ -34,7 +35,7 @@ void Agent::find_package() {
     auto found = parts_.find_package();
     if (found) {
         package_ = std::move(*found);
-        return;
+        return look_for_libraries();
     }
     const std::string why = "dtrun's Python package: " + found.error().message;
     if (config_.horovod_shim && preflight_.problem == HostProblem::none) {
@@ -47,6 +48,21 @@ void Agent::find_package() {
         package_problem_ = why;
     } else {
         log::debug("{}", why);
+    }
+}
+
+/// Programs in C and C++ find libdtrun where nobody has installed it, as Python does.
+void Agent::look_for_libraries() {
+    const contracts::Environment& env = preflight_.env;
+    if (!preflight_.program.empty())
+        preflight_.lacks_library =
+            lacks_carried_library(preflight_.program, preflight_.directory, env);
+    for (std::size_t i = 0; i < preflight_.programs.size(); ++i) {
+        ProgramHere& here = preflight_.programs[i];
+        if (here.path.empty()) continue;
+        contracts::Environment own = env;
+        for (const auto& [name, value] : config_.programs[i].env) own[name] = value;
+        here.lacks_library = lacks_carried_library(here.path, here.directory, own);
     }
 }
 
@@ -238,13 +254,16 @@ ranks::RankCommand Agent::command_for(const Assign& world, const RankSlot& slot,
     for (const auto& [name, value] : contract.fixed) env[name] = value;
     if (config_.ranks_min > 0 && has_accelerators()) keep_devices(slot, env);
     ranks::RankCommand command = bare_command(slot.rank);
+    bool lacks_library = preflight_.lacks_library;
     if (!config_.programs.empty()) {
         const std::size_t index = program_of(config_.programs, slot.rank);
         for (const auto& [name, value] : config_.programs[index].env) env[name] = value;
         env["PWD"] = command.directory;
+        lacks_library = preflight_.programs[index].lacks_library;
     }
     if (!programs_.empty()) add_to_path(programs_, env);
     if (!package_.empty()) add_to_python_path(package_, config_.horovod_shim, env);
+    if (lacks_library) add_to_library_path(package_, env);
     if (config_.rank_macros)
         command.argv = ranks::RankMacros::of_program(world, slot).replace(std::move(command.argv));
     command.wants_input = config_.stdin_target.includes(slot.rank);

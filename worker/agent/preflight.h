@@ -14,12 +14,14 @@ namespace dtrun::agent {
 struct ProgramHere {
     std::string path;  ///< to execute; empty: no rank of this host runs it
     std::string directory;
+    bool lacks_library = false;  ///< of dtrun: see carried_libraries.h
 };
 
 /// What was found out about this host before any rank is started.
 struct Preflight {
     contracts::Environment env;  ///< of every rank, less what differs between ranks
     std::string program;         ///< path to execute; may be empty where a wrapper executes it
+    bool lacks_library = false;  ///< of dtrun: see carried_libraries.h
     ranks::Wrappers wrappers;
     std::string directory;
     std::vector<ProgramHere> programs;  ///< if there are several, all; then `program` is empty
