@@ -72,9 +72,10 @@ int dtrun_wait_for_change(dtrun_worker* worker, int64_t timeout_ms, dtrun_change
 
 int dtrun_on_loss(dtrun_worker* worker, void (*lost)(void*), void* argument, uint64_t* id) {
     return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
-        if (lost == nullptr || id == nullptr) return failure(DTRUN_INVALID, "lost or id is NULL");
+        if (lost == nullptr || id == nullptr)
+            return failure(DTRUN_INVALID, "on_loss: lost or id is NULL");
         const auto added = client.on_loss([lost, argument] { lost(argument); });
-        if (!added) return std::unexpected(added.error());
+        if (!added) return std::unexpected(named("on_loss", 0, added.error()));
         *id = *added;
         return {};
     });

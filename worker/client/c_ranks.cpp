@@ -53,7 +53,7 @@ int dtrun_barrier(dtrun_worker* worker, dtrun_view name, int64_t timeout_ms) {
 int dtrun_fence(dtrun_worker* worker, dtrun_view name, dtrun_view bytes, int64_t timeout_ms,
                 dtrun_list* all) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
-        if (all == nullptr) return failure(DTRUN_INVALID, "all is NULL");
+        if (all == nullptr) return failure(DTRUN_INVALID, "fence: all is NULL");
         const std::uint32_t ranks = client.rank_info().world_size;
         const auto met = fence_with_all(client, text_of(name), text_of(bytes), timeout_ms, give_up);
         if (!met) return std::unexpected(met.error());
@@ -72,7 +72,7 @@ int dtrun_progress(dtrun_worker* worker, uint64_t step) {
 
 int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_event* event) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
-        if (event == nullptr) return failure(DTRUN_INVALID, "event is NULL");
+        if (event == nullptr) return failure(DTRUN_INVALID, "next_event: event is NULL");
         const auto next = client.next_event({moment_after(timeout_ms), std::move(give_up)});
         if (!next) return std::unexpected(named("next_event", timeout_ms, next.error()));
         *event = {static_cast<int>(next->kind), next->generation, next->grace_ms,
@@ -83,9 +83,9 @@ int dtrun_next_event(dtrun_worker* worker, int64_t timeout_ms, dtrun_event* even
 
 int dtrun_event_fd(dtrun_worker* worker, int* fd) {
     return call(worker, [&](Client& client, const std::function<bool()>&) -> Outcome<void> {
-        if (fd == nullptr) return failure(DTRUN_INVALID, "fd is NULL");
+        if (fd == nullptr) return failure(DTRUN_INVALID, "event_fd: fd is NULL");
         const auto found = client.event_fd();
-        if (!found) return std::unexpected(found.error());
+        if (!found) return std::unexpected(named("event_fd", 0, found.error()));
         *fd = *found;
         return {};
     });

@@ -126,7 +126,10 @@ Outcome<void> deliver(const Requests::Completion& ended, dtrun_completion& place
         if (own.code == DTRUN_OK && ended.submission.op == Op::watch_prefix && changes.count == 0 &&
             changes.complete == 0) {
             dtrun_free(std::exchange(own.changes.items, nullptr));
-            own.code = keep_error(DTRUN_TIMED_OUT, "watch_prefix(): no change in time");
+            const StoreRequest asked{.op = Op::watch_prefix};
+            const Failure none{DTRUN_TIMED_OUT, {}};
+            own.code =
+                keep_error(DTRUN_TIMED_OUT, named(asked, ended.submission.timeout_ms, none).text);
         }
         if (!from.in.ok()) own.code = keep_error(DTRUN_INTERNAL, "malformed answer of the store");
     } else {

@@ -1,6 +1,7 @@
 #include "worker/client/c_results.h"
 #include "worker/client/c_worker.h"
 #include "worker/client/client.h"
+#include "worker/client/request_texts.h"
 
 #include <span>
 #include <type_traits>
@@ -92,7 +93,8 @@ int ask(dtrun_worker* worker, Op op, Parts... parts) {
     return call(worker, [&](Client& client, std::function<bool()> give_up) -> Outcome<void> {
         Outcome<void> valid;
         (check(valid, parts), ...);
-        if (!valid) return valid;
+        if (!valid)
+            return failure(valid.error().code, "{}: {}", function_of(op), valid.error().text);
         Call asked{{.op = op}, call_timeout(worker), client.owner()};
         (ask_for(asked, parts), ...);
         const Prefixed prefixed(worker->prefix, asked.request);
@@ -204,7 +206,7 @@ int dtrun_count(dtrun_worker* worker, uint64_t* count) {
 }
 
 int dtrun_put(dtrun_worker* worker, dtrun_view key, dtrun_view value, int flags, int64_t ttl_ms) {
-    if ((flags & ~DTRUN_EPHEMERAL) != 0) return keep_error(DTRUN_INVALID, "unknown flags");
+    if ((flags & ~DTRUN_EPHEMERAL) != 0) return keep_error(DTRUN_INVALID, "put: unknown flags");
     const auto life = [&](StoreRequest& request) {
         if (ttl_ms > 0) request.ttl_ms = static_cast<std::uint64_t>(ttl_ms);
     };
@@ -249,7 +251,8 @@ int dtrun_watch_prefix(dtrun_worker* worker, dtrun_view prefix, uint64_t* revisi
     if (code != DTRUN_OK || changes->count > 0 || changes->complete != 0) return code;
     dtrun_free(changes->items);
     *changes = {};
-    return keep_error(DTRUN_TIMED_OUT, "watch_prefix(): no change in time");
+    const StoreRequest asked{.op = Op::watch_prefix, .keys = {text_of(prefix)}};
+    return keep_error(DTRUN_TIMED_OUT, named(asked, timeout_ms, {DTRUN_TIMED_OUT, {}}).text);
 }
 
 int dtrun_transact(dtrun_worker* worker, const dtrun_condition* conditions, size_t condition_count,

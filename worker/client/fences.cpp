@@ -1,5 +1,7 @@
 #include "worker/client/fences.h"
 
+#include "worker/client/request_texts.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -37,8 +39,9 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
     const bool timed_out = !ended && ended.error().code == DTRUN_TIMED_OUT;
     const bool interrupted = !ended && ended.error().code == DTRUN_CANCELLED;
     if (timed_out || interrupted) {
-        const std::string why = timed_out ? fmt::format("rank {} waited {} ms", rank, timeout_ms)
-                                          : fmt::format("rank {} was interrupted", rank);
+        const std::string why =
+            timed_out ? fmt::format("rank {} waited {}", rank, seconds_text(timeout_ms))
+                      : fmt::format("rank {} was interrupted", rank);
         const Bytes frame = give_up_frame(call, why);
         given_up_[{call.fence.name, call.fence.round}] = frame;
         lock.unlock();

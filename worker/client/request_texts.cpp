@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 
 namespace dtrun::embedded {
-namespace {
 
-/// As the functions of <dtrun.h> are called.
-const char* name_of(Op op) {
+const char* function_of(Op op) {
     switch (op) {
 #define DTRUN_OPERATION(name, number, function, effect, arguments) \
     case Op::name:                                                 \
@@ -18,11 +16,13 @@ const char* name_of(Op op) {
     return "store";
 }
 
+namespace {
+
 /// `get("key")`, `wait("a" and 2 more)`
 std::string name_of(const StoreRequest& request) {
-    if (request.keys.empty()) return fmt::format("{}()", name_of(request.op));
+    if (request.keys.empty()) return fmt::format("{}()", function_of(request.op));
     const std::size_t more = request.keys.size() - 1;
-    return fmt::format("{}(\"{}\"{})", name_of(request.op), escaped(request.keys.front()),
+    return fmt::format("{}(\"{}\"{})", function_of(request.op), escaped(request.keys.front()),
                        more == 0 ? std::string() : fmt::format(" and {} more", more));
 }
 
@@ -36,6 +36,7 @@ std::string too_late_text(Op op, std::int64_t timeout_ms) {
         case Op::claim:
             return fmt::format("nothing has come for {}", span);
         case Op::watch:
+        case Op::watch_prefix:
             return fmt::format("no change for {}", span);
         case Op::wait:
         case Op::multi_get:

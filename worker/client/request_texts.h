@@ -9,6 +9,9 @@
 
 namespace dtrun::embedded {
 
+/// As the operation's function of <dtrun.h> is called, without "dtrun_".
+const char* function_of(Op op);
+
 /// Why a request has failed, with its name before it. Without a text the store has said that its time is over.
 Failure named(const StoreRequest& request, std::int64_t timeout_ms, Failure why);
 

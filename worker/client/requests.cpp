@@ -347,7 +347,9 @@ Outcome<Bytes> Requests::results_of(Call& call) const {
         case Status::cancelled:
             return failure(DTRUN_CANCELLED, "cancelled");
         case Status::wrong_type:
-            return failure(DTRUN_WRONG_TYPE, "the key holds something of another kind");
+            return failure(DTRUN_WRONG_TYPE, "{}",
+                           call.op == Op::add ? "the key holds no number of 64 bits"
+                                              : "the key holds something of another kind");
         case Status::refused:
             break;
     }

@@ -1,5 +1,6 @@
 /// dtrun's embedded client for C++17: <dtrun.h> with strings, exceptions and a destructor. Header
-/// only; link with dtrun::dtrun (CMake) or `pkg-config --libs dtrun`.
+/// only; link with dtrun::dtrun (CMake) or `pkg-config --libs dtrun`, or with dtrun::dtrun_static or `pkg-config --libs
+/// dtrun-static`, after which hosts need no library of dtrun's.
 ///
 /// Built without exceptions (-fno-exceptions) the same functions return a Result, which is a value or an Error.
 #pragma once
@@ -291,6 +292,8 @@ public:
     std::uint64_t generation() const { return dtrun_generation(valid()); }
     std::uint32_t rank() const { return dtrun_rank(valid()); }
     std::uint32_t world_size() const { return dtrun_world_size(valid()); }
+    /// world_size(), as MPI and Horovod call it.
+    std::uint32_t size() const { return world_size(); }
     std::uint32_t local_rank() const { return dtrun_local_rank(valid()); }
     std::uint32_t local_size() const { return dtrun_local_size(valid()); }
     std::uint32_t cross_rank() const { return dtrun_cross_rank(valid()); }
