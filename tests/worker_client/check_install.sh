@@ -36,6 +36,46 @@ check "$directory/cpp_pc"
 cc -std=c99 $strict "$source/examples/c/ranks.c" -o "$directory/c_pc" $pc_flags
 check "$directory/c_pc"
 
+# A host that nothing is installed on has the library of the agent's package, which builds with sanitizers lack.
+alone() { # alone PROGRAM: runs it in two ranks that are told of no library
+    said=$(env -u LD_LIBRARY_PATH "$build/bin/dtrun" -np 2 "$@" 2>&1) || true
+    case $said in
+        *"rank 1: the result is 42"*) ;;
+        *) echo "$*: $said"; exit 1 ;;
+    esac
+}
+if [ -z "$flags" ]; then
+    alone "$directory/cpp_pc"
+    alone "$directory/c_pc"
+fi
+
+# The static library: nothing is needed of dtrun, and nothing of it meets what the program has, another OpenSSL say.
+if [ -e "$libdir/libdtrun.a" ]; then
+    cmake -S "$source/examples/cpp" -B "$directory/static" -DSTATIC=ON -DCMAKE_PREFIX_PATH="$prefix" \
+          -DCMAKE_CXX_FLAGS="$strict" >/dev/null
+    cmake --build "$directory/static" >/dev/null
+    static_flags=$(pkg-config --cflags --libs dtrun-static)
+    # shellcheck disable=SC2086
+    cc -std=c99 $strict "$source/examples/c/ranks.c" -o "$directory/c_static" $static_flags
+    for program in "$directory/static/ranks" "$directory/c_static"; do
+        alone "$program"
+        if readelf -d "$program" | grep -q 'NEEDED.*libdtrun'; then
+            echo "$program needs libdtrun.so"
+            exit 1
+        fi
+    done
+    exported=$(nm -g --defined-only "$libdir/libdtrun.a" | awk 'NF == 3 {print $3}' | sort)
+    declared=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort)
+    [ "$exported" = "$declared" ] || { echo "libdtrun.a shows: $exported"; exit 1; }
+    # Without any library of the system either: not with sanitizers, which are libraries.
+    if [ -z "$flags" ]; then
+        # shellcheck disable=SC2086
+        c++ -std=c++17 $strict "$source/examples/cpp/ranks.cpp" -static -o "$directory/whole" \
+            $(pkg-config --static --cflags --libs dtrun) 2>"$directory/warnings"  # of glibc, which loads some of itself
+        alone "$directory/whole"
+    fi
+fi
+
 cmake --install "$build" --prefix "$prefix" --component collectives >/dev/null
 cmake -S "$source/examples/collectives" -B "$directory/collectives" -DCMAKE_PREFIX_PATH="$prefix" \
       -DCMAKE_CXX_FLAGS="$strict" >/dev/null
