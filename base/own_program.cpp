@@ -1,5 +1,6 @@
 #include "base/own_program.h"
 
+#include <unistd.h>
 #include <filesystem>
 #include <string_view>
 
@@ -17,6 +18,17 @@ Result<std::string> own_program() {
         if (std::filesystem::exists(named, error)) return named;
     }
     return file;
+}
+
+Result<std::string> program_beside(const std::string& name) {
+    const auto own = own_program();
+    if (!own) return own;
+    const std::filesystem::path folder = std::filesystem::path(*own).parent_path();
+    const auto beside = folder / name;
+    const auto installed = folder.parent_path() / "libexec/dtrun" / name;
+    for (const auto& path : {beside, installed})
+        if (::access(path.c_str(), X_OK) == 0) return path.native();
+    return fail(Errc::not_found, "no {} at {} or {}", name, beside.native(), installed.native());
 }
 
 }  // namespace dtrun

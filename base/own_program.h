@@ -11,4 +11,8 @@ namespace dtrun {
 /// Errc: internal (/proc is not there)
 Result<std::string> own_program();
 
+/// A program of ours that comes with this one: beside it, as it is built, or in ../libexec/dtrun, as it is installed.
+/// Errc: not_found (the message has both places), internal
+Result<std::string> program_beside(const std::string& name);
+
 }  // namespace dtrun

@@ -17,6 +17,7 @@
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/doctor_command.h"
 #include "launcher/commands/hosts_command.h"
+#include "launcher/commands/info_command.h"
 #include "launcher/commands/install_links.h"
 #include "launcher/commands/join.h"
 #include "launcher/commands/look_commands.h"

@@ -30,12 +30,6 @@ std::string pci_ids() {
     return {};
 }
 
-/// The version of a library that this program, run as another process, reports.
-std::string version_elsewhere(std::string_view name) {
-    const auto text = output_of({"/proc/self/exe", "version-of", std::string(name)}, kProgramLimit);
-    return text ? std::string(trim(*text)) : "";
-}
-
 void ask_python(HostRecord& facts) {
     // Whether torch is there can be seen without importing it, which takes seconds.
     const auto text = output_of({"python3", "-c",
@@ -53,6 +47,11 @@ void ask_python(HostRecord& facts) {
 }
 
 }  // namespace
+
+std::string version_elsewhere(std::string_view name) {
+    const auto text = output_of({"/proc/self/exe", "version-of", std::string(name)}, kProgramLimit);
+    return text ? std::string(trim(*text)) : "";
+}
 
 HostRecord collect_host_facts(const std::string& host) {
     HostRecord facts;

@@ -14,8 +14,10 @@ namespace dtrun::lab::rank {
 /// this one.
 HostRecord collect_host_facts(const std::string& host);
 
-/// The version of "cuda", or of a backend's library, on this host; "" if it is not there.
+/// The version of "cuda", "pmix", or of a backend's library, on this host; "" if it is not there.
 std::string version_of(std::string_view name);
+/// The same, as another process of this program finds it: some libraries change what loads them.
+std::string version_elsewhere(std::string_view name);
 
 /// The name of the system in /etc/os-release: "Debian GNU/Linux 12 (bookworm)"
 std::string parse_os(std::string_view os_release);

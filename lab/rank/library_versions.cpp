@@ -3,6 +3,7 @@
 #include "lab/rank/host_facts.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 namespace dtrun::lab::rank {
 
@@ -21,9 +22,19 @@ std::string cuda_version() {
     return fmt::format("{}.{}", version / 1'000, version % 1'000 / 10);
 }
 
+/// "4.2.2" of "OpenPMIx 4.2.2, repo rev: v4.2.2 (PMIx Standard: 4.1, ...)".
+std::string pmix_version() {
+    auto ask = function_of<const char*()>(open_any({"libpmix.so.2"}), "PMIx_Get_version");
+    if (!ask) return {};
+    const std::string_view said = ask();
+    const std::size_t begin = std::min(said.find_first_of("0123456789"), said.size());
+    return std::string(said.substr(begin, said.find_first_not_of("0123456789.", begin) - begin));
+}
+
 }  // namespace
 
 std::string version_of(std::string_view name) {
+    if (name == "pmix") return pmix_version();
     return name == "cuda" ? cuda_version() : collectives::library_version(name);
 }
 

@@ -1,3 +1,4 @@
+#include "lab/rank/backends_here.h"
 #include "lab/rank/commands.h"
 #include "lab/rank/host_facts.h"
 #include "lab/record_json.h"
@@ -56,6 +57,10 @@ int main(int argc, char** argv) {
     }
     if (options->command == Command::help) {
         std::fputs(kUsage, stdout);
+        return 0;
+    }
+    if (options->command == Command::backends) {
+        std::fputs(backends_text().c_str(), stdout);
         return 0;
     }
     if (options->command == Command::version_of) {

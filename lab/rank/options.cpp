@@ -9,6 +9,7 @@ namespace dtrun::lab::rank {
 const char* const kUsage =
     "dtrun-bench-rank is what `dtrun bench` runs on every slot. Rank 0 prints a line of JSON for\n"
     "each thing that it finds out.\n"
+    "  dtrun-bench-rank backends\n"
     "  dtrun-bench-rank facts [--backends NAME,...]\n"
     "  dtrun-bench-rank sweep [--backend NAME] [--ops allreduce,...] [--sizes BYTES,...]\n"
     "      [--dtypes f32,...] [--compress none,fp16,...] [--iters N] [--warmup N] [--seconds S]\n"
@@ -107,14 +108,15 @@ Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptio
 
 Result<Command> parse_command(std::string_view word) {
     constexpr std::pair<std::string_view, Command> kCommands[] = {
-        {"--help", Command::help},   {"facts", Command::facts}, {"version-of", Command::version_of},
-        {"sweep", Command::sweep},   {"train", Command::train}, {"pairs", Command::pairs},
-        {"script", Command::script},
+        {"--help", Command::help},           {"facts", Command::facts},
+        {"version-of", Command::version_of}, {"sweep", Command::sweep},
+        {"train", Command::train},           {"pairs", Command::pairs},
+        {"script", Command::script},         {"backends", Command::backends},
     };
     for (const auto& [name, command] : kCommands)
         if (name == word) return command;
-    return fail(Errc::invalid_input, "no command \"{}\": facts, sweep, train, pairs or script",
-                word);
+    return fail(Errc::invalid_input,
+                "no command \"{}\": backends, facts, sweep, train, pairs or script", word);
 }
 
 }  // namespace
@@ -129,7 +131,7 @@ Result<RankOptions> parse_options(Words words) {
     const auto command = parse_command(words.front());
     if (!command) return std::unexpected(command.error());
     options.command = *command;
-    if (*command == Command::help) return options;
+    if (*command == Command::help || *command == Command::backends) return options;
     if (*command == Command::version_of) {
         if (words.size() != 2) return fail(Errc::invalid_input, "version-of: one name is wanted");
         options.library = words[1];

@@ -10,7 +10,7 @@
 
 namespace dtrun::lab::rank {
 
-enum class Command { help, facts, version_of, sweep, train, pairs, script };
+enum class Command { help, backends, facts, version_of, sweep, train, pairs, script };
 
 struct RankOptions {
     Command command = Command::help;

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/strings.h"
 #include "base/suggest.h"
 #include "hostfiles/filter.h"
@@ -122,18 +123,12 @@ Result<std::string> find_rank_program(const BenchCommand& command) {
         std::error_code none;
         return std::filesystem::absolute(command.rank_program, none).string();
     }
-    std::error_code none;
-    // Absolute, also where nothing can be read there: what lies in the current directory is not ours.
-    const auto own = std::filesystem::path("/") /
-                     std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
-    const auto beside = own / kRankProgram;
-    const auto installed = own.parent_path() / "libexec/dtrun" / kRankProgram;
-    for (const auto& path : {beside, installed})
-        if (::access(path.c_str(), X_OK) == 0) return path.string();
-    return fail(Errc::not_found,
-                "no {} at {} or {}: this dtrun was built or installed without its collectives; "
-                "--rank-program names another",
-                kRankProgram, beside.string(), installed.string());
+    auto found = program_beside(kRankProgram);
+    if (!found && found.error().code == Errc::not_found)
+        found.error().message +=
+            ": this dtrun was built or installed without its collectives; --rank-program names "
+            "another";
+    return found;
 }
 
 /// A name that is none of ours is of a plug-in that lies where DTRUN_BACKEND_DIR says, or is a mistake.

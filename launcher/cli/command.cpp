@@ -23,27 +23,6 @@ using std::string_view;
 
 constexpr std::size_t kSummaryColumn = 27;  // where summaries begin
 
-constexpr string_view kCheckBuild = "dtrun v" DTRUN_VERSION
-                                    ":\n"
-                                    "\n"
-                                    "Starts ranks on:\n"
-                                    "    [X] this machine\n"
-                                    "    [X] other hosts, over ssh\n"
-                                    "\n"
-                                    "Gives each rank the environment of:\n"
-                                    "    [X] dtrun\n"
-                                    "    [X] Horovod\n"
-                                    "    [X] torchrun\n"
-                                    "    [X] DeepSpeed\n"
-                                    "\n"
-                                    "Starts MPI programs by:\n"
-                                    "    [X] PMIx, with the libpmix of each host\n"
-                                    "    [X] PMI-1 and PMI-2\n"
-                                    "    [X] the site's own mpirun\n"
-                                    "\n"
-                                    "Frameworks are the program's own: none is compiled in, and "
-                                    "none is needed.\n";
-
 /// How a person asks for it: a topic has nothing but its help.
 std::string typed(const Command& command) {
     return fmt::format("dtrun {}{}", command.run == nullptr ? "help " : "", command.name);
@@ -96,8 +75,7 @@ int print(const std::string& text) {
 }
 
 std::string text_of(Ask asked, std::string (*help)()) {
-    if (asked == Ask::version) return version_text();
-    return asked == Ask::check_build ? std::string(kCheckBuild) : help();
+    return asked == Ask::version ? version_text() : help();
 }
 
 }  // namespace dtrun::cli

@@ -47,7 +47,7 @@ inline constexpr int kExitReaderGone = 141;
 /// Writes to standard output. \return the exit code
 int print(const std::string& text);
 
-/// The text that was asked for. \param asked  not Ask::nothing
+/// The text that was asked for. \param asked  help or version
 std::string text_of(Ask asked, std::string (*help)());
 
 /// What a command does first with its words: prints the error that is in them, or the text that

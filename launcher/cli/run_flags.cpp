@@ -537,7 +537,8 @@ Rows<ParsedRun> other_flags() {
         {{.names = "--check-build -cb",
           .group = other,
           .argparse = "--check-build",
-          .help = "what this build can do"},
+          .help =
+              "the frameworks, controllers and operations that are here, as horovodrun tells them"},
          ask<Ask::check_build>},
     };
 }

@@ -18,12 +18,4 @@ const cli::FlagTable<ParsedDoctor>& doctor_flags();
 int run_doctor(cli::Words words, plan::EnvironmentView environment);
 std::string doctor_help();
 
-/// `dtrun info`: what a report of a bug has to say about this machine.
-struct ParsedInfo : cli::ParsedArgs {};
-
-const cli::FlagTable<ParsedInfo>& info_flags();
-/// \return the process's exit status
-int run_info(cli::Words words, plan::EnvironmentView environment);
-std::string info_help();
-
 }  // namespace dtrun::commands

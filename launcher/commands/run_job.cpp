@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/soft_limits.h"
+#include "launcher/commands/check_build.h"
 #include "launcher/commands/print_plan.h"
 #include "launcher/head/run_job.h"
 #include "launcher/mpirun/mpirun_run.h"
@@ -76,6 +77,7 @@ int run_options(plan::Options options, plan::EnvironmentView environment) {
 
 int run_job(Result<cli::RunCommand> command, std::string (*help)(),
             plan::EnvironmentView environment) {
+    if (command && command->asked == cli::Ask::check_build) return run_check_build();
     if (const auto status = cli::settled(command, help)) return *status;
     log::init("dtrun", command->options.verbosity);
     for (const std::string& warning : command->warnings) log::warn("{}", warning);

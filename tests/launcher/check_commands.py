@@ -51,7 +51,11 @@ def main():
     assert printed("version") == version == printed("-V")
     assert printed("help", "--help") == help_text
     assert len(help_text.splitlines()) <= 100, len(help_text.splitlines())
-    assert printed("--check-build").startswith("dtrun v")
+    built = printed("--check-build")
+    assert built == printed("-cb") and built.startswith("dtrun v"), built
+    for heading in ("Frameworks", "Controllers", "Tensor Operations"):
+        assert f"\nAvailable {heading}:\n    [" in built, built
+    assert "    [X] Gloo " in built and "    [X] dtrun " in built, built
 
     # A topic is no command, and a word that is none is a program.
     for word in ("environment", "no-such-program"):

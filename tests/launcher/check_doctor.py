@@ -1,6 +1,7 @@
 """check_doctor.py DTRUN: a doctor and a report of this machine, by dtrun as it is built."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,22 @@ def a_report_has_no_secrets():
     assert done.returncode == 0 and "hunter" not in done.stdout, done
     assert "NCCL_DEBUG=INFO" in done.stdout and "python_path" in done.stdout, done
     assert done.stdout.startswith("dtrun "), done
+    for library in ("libssh ", "OpenSSL ", "SQLite ", "Boost ", "fmt ", "spdlog ", "yaml-cpp ", "hwloc ", "glibc ", "PMIx"):
+        assert library in done.stdout, (library, done)
+
+
+def a_report_has_no_name():
+    with tempfile.TemporaryDirectory(prefix="ann-") as home:
+        done = dtrun("info", HOME=home, NCCL_TOPO_FILE=f"{home}/topology.xml")
+        assert "variable      NCCL_TOPO_FILE=~/topology.xml\n" in done.stdout and home not in done.stdout, done
+
+
+def a_report_without_an_agent_says_so():
+    with tempfile.TemporaryDirectory() as alone:
+        copy = shutil.copy(DTRUN, alone)
+        done = subprocess.run([copy, "info"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "examination   the agent that belongs to this dtrun is missing" in done.stdout, done
+        assert "no dtrun-bench-rank at " in done.stdout, done
 
 
 this_machine_is_examined()
@@ -106,4 +123,6 @@ what_hosts_say_is_shown_harmlessly()
 modules_of_this_directory_are_not_run()
 mistakes_are_answered()
 a_report_has_no_secrets()
+a_report_has_no_name()
+a_report_without_an_agent_says_so()
 print("well")

@@ -1,5 +1,6 @@
 #include "base/fd.h"
 #include "launcher/cli/foreign_rows.h"
+#include "launcher/commands/info_command.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/plan/exit_code.h"
 #include "rendezvous/wire/modes.h"
@@ -606,8 +607,6 @@ TEST_CASE("--help, --version and --check-build win from where they stand", "[lau
 
 TEST_CASE("what is asked for is a text of whole lines", "[launcher][cli]") {
     CHECK_THAT(text_of(Ask::version, join_help), StartsWith("dtrun " DTRUN_VERSION " ("));
-    CHECK_THAT(text_of(Ask::check_build, join_help),
-               Catch::StartsWith("dtrun v" DTRUN_VERSION ":\n") && Catch::EndsWith("\n"));
     CHECK(text_of(Ask::help, join_help) == join_help());
 }
 
@@ -616,8 +615,8 @@ TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][
     for (const std::string& text :
          {help, all_flags_help(), horovod_help(), words_help(), exit_codes_help(),
           frontends::mpirun_help(), join_help(), serve_help(), store_help(), status_help(),
-          stacks_help(), attach_help(), environment_help(), text_of(Ask::check_build, join_help),
-          contracts_help(), parse_contracts(std::vector<std::string>{"all"}).value()}) {
+          stacks_help(), attach_help(), environment_help(), info_help(), contracts_help(),
+          parse_contracts(std::vector<std::string>{"all"}).value()}) {
         for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);
             CHECK(line.size() <= 80);

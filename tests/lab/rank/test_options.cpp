@@ -70,7 +70,8 @@ TEST_CASE("a program's words stand behind its options", "[lab][rank]") {
 }
 
 TEST_CASE("wrong options are quoted", "[lab][rank]") {
-    CHECK(error_of("swoop") == "no command \"swoop\": facts, sweep, train, pairs or script");
+    CHECK(error_of("swoop") ==
+          "no command \"swoop\": backends, facts, sweep, train, pairs or script");
     CHECK(error_of("sweep --iters") == "--iters: what?");
     CHECK(error_of("sweep --iters 0") == "--iters \"0\": a number from 1 to 1000000 is wanted");
     CHECK(error_of("sweep --sizes 4,x") == "--sizes: \"x\" is no number of bytes");
