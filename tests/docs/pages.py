@@ -33,6 +33,9 @@ class Page:
         self.hosts = "cluster"
         self.steps = []
         self._read(self.text.splitlines())
+        # Slurm says whether it would take the lines that dtrun's stand beside.
+        self.steps += [("before", f"(srun --test-only {words}) >/dev/null")
+                       for words in re.findall(r"^\| `srun ([^`]+)` \|", self.text, re.MULTILINE) if self.hosts == "slurm"]
         self.steps.sort(key=lambda step: step[0] != "file")
 
     def _read(self, lines):
