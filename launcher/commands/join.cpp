@@ -24,9 +24,9 @@ new generation, with new numbers and an empty store. Processes that can live on
 Without HOST the daemon is that of DTRUN_SERVE, else one on this machine.
 
 Examples:
-  dtrun join head:29400 --job train -np 4 --min-np 16 -- python train.py
+  dtrun join head:29400 --job train -np 4 --min-np 16 -- python3 train.py
       4 of 16 ranks; the same command on three more machines completes the job
-  dtrun join head --job train -np 4 --min-np 8 --max-np 32 -- python train.py
+  dtrun join head --job train -np 4 --min-np 8 --max-np 32 -- python3 train.py
       between 8 and 32 ranks, as machines come and go
 )";
 
@@ -67,7 +67,9 @@ cli::Rows<ParsedJoin> size_rows() {
 cli::Rows<ParsedJoin> run_rows() {
     constexpr std::pair<std::string_view, std::string_view> kHelps[] = {
         {"-np", "ranks of this machine (default: 1)"},
-        {"--connect-timeout", "to reach the daemon; fractions allowed (default: 10)"},
+        {"--connect-timeout",
+         "to reach the daemon, whose name may not be known yet, nor its port open; fractions "
+         "allowed (default: 10)"},
         {"--wdir", "working directory (default: the current one)"},
     };
     auto rows = cli::rows_for<ParsedJoin>(cli::run_flags().in_scope(cli::FlagScope::join));

@@ -40,7 +40,9 @@ std::string cause_text(const JobOutcome& outcome) {
 }  // namespace
 
 DaemonAssigner::DaemonAssigner(JobContext context)
-    : context_(std::move(context)), tasks_(context_.executor) {
+    : context_(std::move(context)),
+      news_(*context_.spec.daemon, context_.spec.options.join->by_hand),
+      tasks_(context_.executor) {
     context_.agents.on<Heard>(
         [this](HostId, const Heard& heard) { agent_knows_ = heard.number == connections_; });
     context_.agents.on<ResetStatus>([this](HostId host, const ResetStatus& news) {
@@ -101,7 +103,7 @@ void DaemonAssigner::begin() {
     enter.addresses = member_.addresses;
     enter.return_ms = to_ms(join.server_timeout);
     DaemonLinkOptions link_options{options.connect_timeout, options.heartbeat_timeout,
-                                   join.server_timeout};
+                                   join.server_timeout, options.connect_timeout, join.by_hand};
     if (join.by_hand) link_options.first_limit = options.start_timeout.value_or(kMeetingLimit);
     daemon_link_ = std::make_unique<DaemonLink>(context_.executor, *spec.daemon, link_options,
                                                 static_cast<DaemonLinkEvents&>(*this));
@@ -112,6 +114,7 @@ void DaemonAssigner::begin() {
 void DaemonAssigner::begin_generation(const Assign& assign) {
     if (context_.job.ending()) return;
     failed_.reset();
+    news_.has_ranks(!assign.ranks.empty());
     const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
     const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
@@ -134,6 +137,7 @@ void DaemonAssigner::begin_generation(const Assign& assign) {
 void DaemonAssigner::pause(Pause pause) {
     if (context_.job.ending()) return;
     context_.job.pausing();
+    news_.has_ranks(false);
     tell(pause.generation, "is coming: " + pause.why);
     context_.input.pause();
     pause.grace_ms = to_ms(context_.spec.options.grace);
@@ -162,8 +166,15 @@ Result<void> DaemonAssigner::daemon_exchanged(const FrameView& frame) {
 
 void DaemonAssigner::daemon_is_back() {
     was_there_ = true;
+    news_.daemon_there();
     agent_knows_ = false;
     context_.hosts.send(kOwnHost, encode(Heard{++connections_}));
+}
+
+/// Tells for whom the ranks of this host wait, as soon as that takes longer.
+void DaemonAssigner::tick() {
+    if (context_.job.ending()) return;
+    if (const auto text = news_.look(Clock::now())) log::warn("{}", *text);
 }
 
 bool DaemonAssigner::is_full() const {

@@ -3,6 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/daemon_link.h"
+#include "launcher/head/member_news.h"
 #include "rendezvous/wire/router.h"
 
 #include <memory>
@@ -24,6 +25,7 @@ public:
     void lost(HostId, const std::string&) override {}
     void begin() override;
     void restart(const Exited&) override {}  // a daemon's restarts are its own
+    void tick() override;
     bool is_current(std::uint64_t) const override { return true; }
     bool watches_waits() const override { return false; }
     bool defer_failure(HostId host, const Exited& exited) override;
@@ -41,6 +43,12 @@ private:
     Result<void> daemon_exchanged(const FrameView& frame) override;
     void daemon_is_back() override;
     Heartbeat progress() override { return progress_; }
+    void daemon_gathers(const std::optional<Gathering>& gathering) override {
+        news_.daemon_says(gathering);
+    }
+    void daemon_is_awaited(const Error& why, Deadline until) override {
+        news_.daemon_away(why, until);
+    }
     void daemon_lost(const Error& why) override;
     bool is_full() const override;  ///< of the connection to the daemon
     asio::awaitable<void> room() override;
@@ -57,6 +65,7 @@ private:
     Member member_;                            ///< the host, as its agent has described it
     MemberId id_{};
     std::optional<Exited> failed_;  ///< the first rank here that has failed in this generation
+    MemberNews news_;
     TaskGroup tasks_;
 };
 

@@ -1,6 +1,8 @@
 #include "launcher/head/daemon_link.h"
 
 #include "base/log.h"
+#include "base/loop/net.h"
+#include "base/milliseconds.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/member_messages.h"
@@ -35,8 +37,14 @@ void DaemonLink::subscribe() {
         router_.on(type, [this, type](std::string_view payload) {
             return events_.daemon_exchanged({type, payload});
         });
-    router_.on<Heartbeat>([this](const Heartbeat& heartbeat) {
-        detector_.be_as_patient_as(std::chrono::milliseconds(heartbeat.timeout_ms));
+    router_.on(FrameType::heartbeat, [this](std::string_view payload) -> Result<void> {
+        const auto heartbeat = decode<Heartbeat>(payload);
+        if (!heartbeat) return std::unexpected(heartbeat.error());
+        detector_.be_as_patient_as(std::chrono::milliseconds(heartbeat->timeout_ms));
+        const auto gathering = gathering_in(payload);
+        if (!gathering) return std::unexpected(gathering.error());
+        events_.daemon_gathers(*gathering);
+        return {};
     });
     router_.on(FrameType::numbered, [this](std::string_view payload) { return numbered(payload); });
     router_.on<Heard>(this, &DaemonLink::heard);
@@ -88,13 +96,25 @@ void DaemonLink::give_up(const Error& why) {
     events_.daemon_lost({why.code, fmt::format("{}: {}", target_.name, why.message)});
 }
 
+asio::awaitable<Result<Connection>> DaemonLink::attempt(Deadline limit) {
+    if (target_.addresses.empty()) {
+        if (!pool_) pool_ = std::make_unique<transport::Pool>(1);
+        auto found = co_await transport::look_up(*pool_, target_.host, limit);
+        if (!found)
+            co_return fail(Errc::unreachable, "{}: {}", target_.host, found.error().message);
+        for (const asio::ip::address& address : *found)
+            target_.addresses.push_back(numeric(address));
+    }
+    co_return co_await connect_to_server(target_.addresses, target_.port, target_.credentials,
+                                         limit);
+}
+
 /// Where nobody need be yet, tries again until somebody is; a refusal is final.
 asio::awaitable<Result<Connection>> DaemonLink::connect_first() {
     const Deadline limit = after(options_.first_limit);
     std::chrono::milliseconds pause = kPauseMin;
     for (;;) {
-        auto connection = co_await connect_to_server(
-            target_.addresses, target_.port, target_.credentials, after(options_.connect_timeout));
+        auto connection = co_await attempt(after(options_.connect_timeout));
         if (connection || is_leaving_) co_return connection;
         const bool may_come = options_.first_limit.count() > 0;
         if (!may_come) co_return connection;
@@ -107,9 +127,9 @@ asio::awaitable<Result<Connection>> DaemonLink::connect_first() {
                 why.message);
         if (why.code == Errc::denied) co_return connection;
         if (Clock::now() + pause > limit)
-            co_return fail(why.code, "{}, for {:.3g} s; start the same command on that node, too",
-                           why.message,
-                           std::chrono::duration<double>(options_.first_limit).count());
+            co_return fail(why.code, "{}, for {}{}", why.message, in_seconds(options_.first_limit),
+                           options_.is_node ? "; start the same command on that node, too" : "");
+        events_.daemon_is_awaited(why, limit);
         Timer timer(executor_, pause);
         co_await timer.async_wait(use_tuple);
         pause = std::min(pause * 2, kPauseMax);
@@ -128,6 +148,7 @@ asio::awaitable<Result<Connection>> DaemonLink::connect(Deadline limit) {
         if (Clock::now() + pause > limit)
             co_return fail(connection.error(), "did not come back within {:.3g} s",
                            std::chrono::duration<double>(options_.return_limit).count());
+        events_.daemon_is_awaited(connection.error(), limit);
         Timer timer(executor_, pause);
         co_await timer.async_wait(use_tuple);
         pause = std::min(pause * 2, kPauseMax);

@@ -3,10 +3,12 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "launcher/plan/daemon_target.h"
+#include "launcher/transport/dial.h"
 #include "rendezvous/exchange/exchange.h"
 #include "rendezvous/links/failure_detector.h"
 #include "rendezvous/links/link.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/gathering.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -14,6 +16,7 @@
 #include "rendezvous/wire/sent_frames.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace dtrun::head {
@@ -30,6 +33,10 @@ public:
     /// A connection is made, the first or a new one: unanswered requests are to be sent again.
     virtual void daemon_is_back() = 0;
     virtual Heartbeat progress() = 0;
+    /// The job waits for more ranks, or runs, maybe without this member; nothing: as far as the daemon says.
+    virtual void daemon_gathers(const std::optional<Gathering>&) {}
+    /// It cannot be reached for this reason, and is tried again. \param until  then it is lost
+    virtual void daemon_is_awaited(const Error&, Deadline) {}
     /// The daemon is lost, or has refused us. The last call.
     virtual void daemon_lost(const Error& why) = 0;
 };
@@ -39,8 +46,9 @@ struct DaemonLinkOptions {
     std::chrono::milliseconds heartbeat_timeout{kHeartbeatTimeout};
     /// How long to wait for the return of a daemon that is down, unless the network to it is cut.
     std::chrono::milliseconds return_limit{60'000};
-    /// How long to wait for a daemon that need not be there yet, at first; 0: it is there.
+    /// How long to try it at first, since it need not be there yet, nor its name be known; 0: once.
     std::chrono::milliseconds first_limit{0};
+    bool is_node = false;  ///< it is one of the nodes that run the same command
 };
 
 /// A member's connection to its daemon, made anew whenever it breaks.
@@ -71,6 +79,7 @@ public:
 
 private:
     asio::awaitable<void> keep_connected();
+    asio::awaitable<Result<Connection>> attempt(Deadline limit);
     asio::awaitable<Result<Connection>> connect_first();
     asio::awaitable<Result<Connection>> connect(Deadline limit);
     asio::awaitable<Result<void>> serve();
@@ -87,7 +96,8 @@ private:
     DaemonLinkEvents& events_;
     Router<> router_;  ///< what the daemon says
     Enter enter_;
-    std::shared_ptr<Link> link_;  ///< with whoever waits for room
+    std::unique_ptr<transport::Pool> pool_;  ///< while the daemon's name is not known
+    std::shared_ptr<Link> link_;             ///< with whoever waits for room
     FailureDetector detector_;
     Timer over_;  ///< cancelled when run() ends
     bool running_ = false;

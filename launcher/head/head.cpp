@@ -203,7 +203,8 @@ asio::awaitable<int> Head::run() {
     tasks_.spawn(watch_start_timeout());
     tasks_.spawn(watch_time_limit());
     tasks_.spawn(detector_.run([this] { beat(); }));
-    if (log::enabled(log::Level::normal)) progress_.start();
+    if (log::enabled(log::Level::normal))
+        progress_.start(until_text(spec_.options.start_timeout, "--start-timeout"));
     for (const auto& starter : starters_) starter->start(static_cast<StartEvents&>(*this));
     while (!is_over() && !hurry_) co_await over_.async_wait(use_tuple);
 
@@ -261,6 +262,7 @@ void Head::stop_hosts(const Job::Order& order) {
                               outcome.signal == order.signal;
     hosts_.send_to_all(encode(Stop{order.signal, grace, "", by_scheduler}));
     assigner_->ending();
+    killed_at_ = after(order.grace);
     stop_deadlines_.stop(order.grace, Clock::now());
 }
 
@@ -437,6 +439,7 @@ void Head::beat() {
     assigner_->tick();
     watch_waits();
     watch_answers();
+    tell_ending();
     // Agents wait for what they have sent to be taken, and a disk that is silent takes nothing.
     if (asked_to_end_ && !hurry_ && output_.is_disk_silent()) hurry();
     for (const auto& [session, silence] : sessions_.beat(detector_))
@@ -657,6 +660,21 @@ void Head::lost(HostId host, const std::string& why) {
     if (job_.ending()) log::warn("host {} lost: {}", hosts_.name(host), why);
     job_.host_lost(host, why);
     decide();
+}
+
+/// Says who keeps the job from ending, as soon as that takes longer.
+void Head::tell_ending() {
+    if (!job_.ending() || job_.over()) return;
+    std::vector<std::string> names;
+    for (const HostId host : hosts_.hosts())
+        if (hosts_[host].session != nullptr && !hosts_[host].done)
+            names.push_back(hosts_.name(host));
+    const Deadline now = Clock::now();
+    if (names.empty() || !ending_news_.look(now)) return;
+    std::optional<std::chrono::milliseconds> left;
+    if (killed_at_ > now)
+        left = std::chrono::duration_cast<std::chrono::milliseconds>(killed_at_ - now);
+    log::warn("waiting for ranks on {} to end{}", name_hosts(names), until_text(left, "--grace"));
 }
 
 /// The last resort: a host that does not answer the order to end its ranks is given up.

@@ -15,6 +15,7 @@
 #include "launcher/head/port_forward.h"
 #include "launcher/head/sessions.h"
 #include "launcher/head/stop_deadlines.h"
+#include "launcher/head/waiting_news.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
@@ -126,6 +127,7 @@ private:
     void attach_terminal();
     void restore_terminal();
     void watch_answers();
+    void tell_ending();
     bool is_over() const;
     void end_by(int signal);
     void interrupted();
@@ -167,6 +169,8 @@ private:
     bool starting_ = true;      ///< hosts may still be connecting
     bool suspending_ = false;   ///< we stop in a moment
     bool told_ending_ = false;
+    WaitingNews ending_news_;
+    Deadline killed_at_{};       ///< ranks that have not ended by then, on the hosts
     std::uint64_t worlds_ = 0;   ///< that have been started
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for
     bool asked_to_end_ = false;  ///< by a signal

@@ -1,13 +1,19 @@
 #include "launcher/head/job_server.h"
 
 #include "base/log.h"
+#include "launcher/head/waiting_news.h"
 
 #include <fmt/format.h>
+#include <tuple>
+#include <utility>
 
 namespace dtrun::head {
 
-JobServer::JobServer(asio::any_io_executor executor, DaemonOptions options)
-    : daemon_(executor, std::move(options)), tasks_(executor) {}
+JobServer::JobServer(asio::any_io_executor executor, DaemonOptions options, std::string job)
+    : executor_(executor),
+      job_(std::move(job)),
+      daemon_(executor, std::move(options)),
+      tasks_(executor) {}
 
 Result<std::unique_ptr<JobServer>> JobServer::open(asio::any_io_executor executor,
                                                    const plan::DaemonTarget& target,
@@ -16,7 +22,7 @@ Result<std::unique_ptr<JobServer>> JobServer::open(asio::any_io_executor executo
     daemon.secret = *target.serve;
     daemon.encrypt = options.encrypt;
     daemon.heartbeat_timeout = options.heartbeat_timeout;
-    std::unique_ptr<JobServer> server(new JobServer(executor, std::move(daemon)));
+    std::unique_ptr<JobServer> server(new JobServer(executor, std::move(daemon), target.job));
     const auto says = [](const Result<std::uint16_t>& port, std::string_view text) {
         return !port && port.error().message.find(text) != std::string::npos;
     };
@@ -44,8 +50,25 @@ asio::awaitable<void> JobServer::stop(std::string why) {
 }
 
 asio::awaitable<void> JobServer::finish() {
+    TaskGroup news(executor_);
+    news.spawn(tell_of_others());
     co_await daemon_.idle();
+    news.stop();
+    co_await news.join();
     co_await tasks_.join();
+}
+
+/// Nothing is left to do here but this, which nobody sees.
+asio::awaitable<void> JobServer::tell_of_others() {
+    Timer timer(executor_, WaitingNews::kFirst);
+    boost::system::error_code stopped;
+    for (;;) {
+        std::tie(stopped) = co_await timer.async_wait(use_tuple);
+        if (stopped) co_return;
+        log::warn("job {}: the ranks here have ended; waiting for the other nodes, which meet here",
+                  job_);
+        timer.expires_after(WaitingNews::kThen);
+    }
 }
 
 }  // namespace dtrun::head

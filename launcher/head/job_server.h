@@ -27,9 +27,12 @@ public:
     asio::awaitable<void> finish();  ///< serves until all nodes have gone
 
 private:
-    JobServer(asio::any_io_executor executor, DaemonOptions options);
+    JobServer(asio::any_io_executor executor, DaemonOptions options, std::string job);
     asio::awaitable<void> stop(std::string why);
+    asio::awaitable<void> tell_of_others();
 
+    asio::any_io_executor executor_;
+    std::string job_;
     Daemon daemon_;
     TaskGroup tasks_;
 };

@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kShortLife{1'000};  // of ranks, from start to failure
 constexpr std::chrono::milliseconds kRestartDelay{100}, kRestartDelayMax{5'000};
-constexpr std::chrono::seconds kWaitingNews{30};  // between two lines on what is waited for
 
 /// The one world of a job that is not elastic: its plan.
 std::vector<RankAssignment> planned_world(const plan::JobSpec& spec) {
@@ -184,10 +183,13 @@ void OwnAssigner::tick() {
     if (!is_elastic() || context_.job.ending()) return;
     membership_.tick(Clock::now());
     obey();
-    if (membership_.phase() != Membership::Phase::waiting)
-        told_waiting_.reset();
-    else if (!told_waiting_ || Clock::now() >= *told_waiting_ + kWaitingNews)
-        tell_waiting();
+    const auto shortage = membership_.shortage();
+    // At the start there is a line on hosts that are being connected to.
+    const bool is_told = membership_.generation() == 0 && !context_.job.connecting().empty();
+    if (!shortage || is_told)
+        news_.over();
+    else if (news_.look(Clock::now()))
+        log::warn("{}", waiting_text(*shortage));
 }
 
 void OwnAssigner::wake() {
@@ -528,21 +530,21 @@ void OwnAssigner::tell_world(const World& world) const {
         log::info("{}", text);
 }
 
-std::string OwnAssigner::waiting_text() const {
-    return fmt::format("{} of {} slots are there", membership_.slots_ready(),
-                       membership_.slots_needed());
-}
-
-void OwnAssigner::tell_waiting() {
+/// Who is missing, why, and until when the job waits.
+std::string OwnAssigner::waiting_text(const Membership::Shortage& shortage) const {
     const Deadline now = Clock::now();
-    // At the start the progress line says it.
-    const bool first = !std::exchange(told_waiting_, now) && membership_.generation() == 0;
-    if (first) return;
-    std::string text = "waiting: " + waiting_text();
+    const auto span = [now](Deadline until) {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(until - now);
+    };
+    std::string text = missing_text(shortage.ready, shortage.needed);
     for (const auto& [host, until] : membership_.cooling())
         text += fmt::format("; {} {}, tried again in {:.0f} s", context_.hosts.name(host),
                             unusable_[host], std::chrono::duration<double>(until - now).count());
-    log::warn("{}", text);
+    if (membership_.policy().hosts_may_come)
+        text += "; or for hosts that --host-discovery-script lists";
+    std::optional<std::chrono::milliseconds> left;
+    if (shortage.until) left = span(*shortage.until);
+    return text + until_text(left, "--elastic-timeout");
 }
 
 asio::awaitable<void> OwnAssigner::join() {

@@ -3,6 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/master_election.h"
+#include "launcher/head/waiting_news.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/change_notice.h"
@@ -75,8 +76,7 @@ private:
     plan::SlotId place_of(const RankAssignment& assigned) const;
     void start_ranks(const World& world, std::map<HostId, Assign> assigns);
     void tell_world(const World& world) const;
-    std::string waiting_text() const;
-    void tell_waiting();
+    std::string waiting_text(const Membership::Shortage& shortage) const;
 
     JobContext context_;
     Membership membership_;
@@ -96,7 +96,7 @@ private:
     std::optional<Exited> last_failure_;
     std::uint32_t restarts_at_once_ = 0;  ///< in a row
     Deadline started_at_{};               ///< when this generation's ranks were started
-    std::optional<Deadline> told_waiting_;
+    WaitingNews news_;
     Timer delay_;  ///< of a restart
     TaskGroup tasks_;
 };

@@ -9,7 +9,7 @@ namespace dtrun::output {
 namespace {
 
 constexpr std::chrono::milliseconds kTerminalInterval{100};
-constexpr std::chrono::seconds kPlainInterval{2};
+constexpr std::chrono::milliseconds kPlainFirst{2'000}, kPlainInterval{60'000};
 
 }  // namespace
 
@@ -19,7 +19,8 @@ Progress::Progress(asio::any_io_executor executor, Output& output, PerHost<std::
       names_(std::move(hosts)),
       phases_(names_.size(), "waiting for its turn") {}
 
-void Progress::start() {
+void Progress::start(std::string limit) {
+    limit_ = std::move(limit);
     started_ = Clock::now();
     finished_ = false;
     tick();
@@ -48,15 +49,15 @@ void Progress::host_failed(HostId host) {
 
 void Progress::tick() {
     const bool terminal = output_.has_terminal();
-    timer_.expires_after(
-        terminal ? kTerminalInterval
-                 : std::chrono::duration_cast<std::chrono::milliseconds>(kPlainInterval));
+    const auto plain = is_told_ ? kPlainInterval : kPlainFirst;
+    timer_.expires_after(terminal ? kTerminalInterval : plain);
     timer_.async_wait([this, terminal](boost::system::error_code error) {
         if (error || finished_) return;
         if (terminal)
             output_.set_status(line());
         else
             output_.message(line() + "\n");
+        is_told_ = !terminal;
         tick();
     });
 }
@@ -73,7 +74,7 @@ std::string Progress::line() const {
     // What they do comes first: a terminal may have no room for all names.
     for (const auto& [phase, names] : waiting)
         text += fmt::format("; {}: {}", phase, name_hosts(names));
-    return text;
+    return text + limit_;
 }
 
 void Progress::finish() {

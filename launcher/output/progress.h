@@ -20,7 +20,8 @@ public:
     Progress(asio::any_io_executor executor, Output& output, PerHost<std::string> hosts);
 
     void host_added(std::string name);
-    void start();
+    /// \param limit  " (until 18:45, --start-timeout)", or nothing: behind the names
+    void start(std::string limit);
     /// \param what  what the host is doing now, e.g. "ssh authentication"
     void host_phase(HostId host, const char* what);
     void host_ready(HostId host);
@@ -37,7 +38,9 @@ private:
     PerHost<const char*> phases_;  ///< nullptr: ready or failed
     std::size_t ready_ = 0;
     std::size_t failed_ = 0;
+    std::string limit_;
     Deadline started_;
+    bool is_told_ = false;
     bool finished_ = true;
 };
 

@@ -28,6 +28,13 @@ std::string default_file(EnvironmentView environment) {
     return (config.empty() ? home + "/.config" : config) + "/dtrun/secret";
 }
 
+/// The file that has the secret; nothing of --secret-fd.
+std::string secret_file(const DaemonArgs& words, EnvironmentView environment) {
+    if (!words.secret_file.empty()) return words.secret_file;
+    const std::string named = variable(environment, "DTRUN_SECRET_FILE");
+    return named.empty() ? default_file(environment) : named;
+}
+
 Result<Secret> secret_from(std::string text, std::string_view source) {
     auto secret = secret_of_text(text);
     ::explicit_bzero(text.data(), text.size());
@@ -83,12 +90,13 @@ bool is_ipv6(std::string_view text) {
 
 /// Adds where the daemon is, and what must be shown to it.
 Result<DaemonTarget> complete(DaemonTarget target, const DaemonArgs& words, const Secret& secret,
-                              EnvironmentView environment) {
+                              EnvironmentView environment, NameOf name) {
     const auto address = parse_address(target.text, kDaemonPort);
     if (!address) return std::unexpected(address.error());
-    auto numeric = look_up(address->first);
-    if (!numeric) return std::unexpected(numeric.error());
-    target.addresses = std::move(*numeric);
+    target.host = address->first;
+    auto numeric = look_up(target.host);
+    if (!numeric && name == NameOf::daemon_there) return std::unexpected(numeric.error());
+    if (numeric) target.addresses = std::move(*numeric);
     target.port = address->second;
     target.job = words.job.empty() ? variable(environment, "DTRUN_JOB_NAME") : words.job;
     if (target.job.size() > kJobNameBytesMax)
@@ -135,10 +143,9 @@ Result<Secret> read_secret(const DaemonArgs& words, EnvironmentView environment,
         if (!text) return std::unexpected(text.error());
         return secret_from(std::move(*text), fmt::format("--secret-fd {}", *words.secret_fd));
     }
-    std::string file = words.secret_file;
-    if (file.empty()) file = variable(environment, "DTRUN_SECRET_FILE");
-    const bool is_default = file.empty();
-    if (is_default) file = default_file(environment);
+    const std::string file = secret_file(words, environment);
+    const bool is_default =
+        words.secret_file.empty() && variable(environment, "DTRUN_SECRET_FILE").empty();
     if (is_default && make && ::access(file.c_str(), F_OK) != 0)
         if (const auto made = make_secret_file(file); !made) return std::unexpected(made.error());
     auto text = read_private_file(file, kSecretTextBytesMax,
@@ -147,20 +154,21 @@ Result<Secret> read_secret(const DaemonArgs& words, EnvironmentView environment,
         return fail(
             Errc::not_found,
             "no secret: {} is made by `dtrun serve`; copy it here, or give --secret-file; jobs "
-            "that no daemon leads are seen by `dtrun jobs` and `dtrun top`",
+            "that no daemon leads are seen by `dtrun jobs` without a host, and by `dtrun top JOB`",
             file);
     if (!text) return fail(text.error().code, "secret file {}", text.error().message);
     return secret_from(std::move(*text), "secret file " + file);
 }
 
-Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView environment) {
+Result<DaemonTarget> find_daemon(const DaemonArgs& words, EnvironmentView environment,
+                                 NameOf name) {
     DaemonTarget target;
     target.text = words.address.empty() ? variable(environment, "DTRUN_SERVE") : words.address;
     if (target.text.empty()) target.text = "localhost";
     target.name = "dtrun serve at " + target.text;
     const auto secret = read_secret(words, environment, false);
     if (!secret) return std::unexpected(secret.error());
-    return complete(std::move(target), words, *secret, environment);
+    return complete(std::move(target), words, *secret, environment, name);
 }
 
 Result<DaemonTarget> find_rendezvous(const JoinOptions& join, EnvironmentView environment) {
@@ -182,7 +190,8 @@ Result<DaemonTarget> find_rendezvous(const JoinOptions& join, EnvironmentView en
             default_file(environment), host);
     if (!secret) return std::unexpected(secret.error());
     if (serves) target.serve = *secret;
-    return complete(std::move(target), join.daemon, *secret, environment);
+    target.secret_source = secret_file(join.daemon, environment);
+    return complete(std::move(target), join.daemon, *secret, environment, NameOf::daemon_to_come);
 }
 
 }  // namespace dtrun::plan

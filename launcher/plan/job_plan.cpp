@@ -94,7 +94,7 @@ Result<std::optional<DaemonTarget>> choose_daemon(const Options& options, Enviro
     const bool by_hand = options.join->by_hand;
     if (by_hand && options.plan != PlanFormat::none) return std::nullopt;
     auto daemon = by_hand ? find_rendezvous(*options.join, caller)
-                          : find_daemon(options.join->daemon, caller);
+                          : find_daemon(options.join->daemon, caller, NameOf::daemon_to_come);
     if (!daemon) return std::unexpected(daemon.error());
     if (daemon->job.empty())
         return fail(Errc::invalid_input, "which job? --job NAME, or DTRUN_JOB_NAME");

@@ -7,6 +7,7 @@
 #include "rendezvous/exchange/store_replies.h"
 #include "rendezvous/links/refuse.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/gathering.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -383,9 +384,18 @@ void Daemon::beat() {
     heartbeat.timeout_ms = static_cast<std::uint32_t>(
         std::min<std::int64_t>(options_.heartbeat_timeout.count(), UINT32_MAX));
     const Bytes frame = encode(heartbeat);
+    std::map<JobId, Bytes> of_members;
     std::vector<std::pair<PeerId, std::chrono::milliseconds>> silent;
     for (const auto& [id, peer] : peers_) {
-        send(*peer, FrameType::heartbeat, payload_of(frame));
+        if (peer->is_member) {
+            const auto [own, is_new] = of_members.try_emplace(peer->job, frame);
+            const ServedJob* const job = is_new ? jobs_.find(peer->job) : nullptr;
+            const auto gathering = job != nullptr ? job->gathering(ran_at_) : std::nullopt;
+            if (gathering) own->second = encode_heartbeat(heartbeat.timeout_ms, *gathering);
+            send(*peer, FrameType::heartbeat, payload_of(own->second));
+        } else {
+            send(*peer, FrameType::heartbeat, payload_of(frame));
+        }
         const auto silence = detector_.lost_with_machine(peer->link);
         if (silence && !peer->is_stopped) silent.emplace_back(id, *silence);
     }

@@ -6,6 +6,7 @@
 #include "rendezvous/job/change_notice.h"
 #include "rendezvous/job/membership.h"
 #include "rendezvous/job/world.h"
+#include "rendezvous/wire/gathering.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -80,6 +81,8 @@ public:
     const std::string& name() const { return options_.name; }
     std::uint64_t generation() const { return membership_ ? membership_->generation() : 0; }
     boost::json::object describe(Deadline now) const;
+    /// What members are told that may have no ranks; nothing: all of them have theirs.
+    std::optional<Gathering> gathering(Deadline now) const;
     /// Of its store, of what waits there, and of kept answers.
     std::size_t bytes() const {
         const Store& store = hub_.store();

@@ -1,9 +1,11 @@
 // What `dtrun status` and the page of a daemon say of a job, and what `dtrun store drop` is answered.
 
+#include "base/milliseconds.h"
 #include "base/text_layout.h"
 #include "rendezvous/daemon/served_job.h"
 #include "rendezvous/wire/msgpack.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -55,6 +57,8 @@ boost::json::object ServedJob::describe(Deadline now) const {
     job["ranks"] = membership_->world().size();
     job["ranks_min"] = membership_->policy().ranks_min;
     job["ranks_max"] = membership_->policy().sizes.max;
+    job["slots_ready"] = membership_->slots_ready();
+    job["slots_needed"] = membership_->slots_needed();
     PerHost<boost::json::array> ranks(hosts_.size());
     for (const RankAssignment& assigned : membership_->world())
         ranks[assigned.host].push_back(std::to_underlying(assigned.rank.rank));
@@ -63,6 +67,23 @@ boost::json::object ServedJob::describe(Deadline now) const {
         members.push_back(describe(state, std::move(ranks[state.host])));
     job["members"] = std::move(members);
     return job;
+}
+
+std::optional<Gathering> ServedJob::gathering(Deadline now) const {
+    if (!membership_ || ended_) return std::nullopt;
+    Gathering news;
+    news.is_first = generation() == 0;
+    const auto shortage = membership_->shortage();
+    if (shortage) {
+        news.ready = shortage->ready;
+        news.needed = shortage->needed;
+        if (shortage->until) news.left_ms = std::max(1u, to_ms(*shortage->until - now));
+        return news;
+    }
+    const bool runs = membership_->phase() == Membership::Phase::running;
+    if (!runs || !membership_->policy().elastic) return std::nullopt;
+    news.ready = static_cast<std::uint32_t>(membership_->world().size());
+    return news;
 }
 
 boost::json::object ServedJob::describe(const MemberState& state, boost::json::array ranks) const {

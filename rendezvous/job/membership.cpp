@@ -31,6 +31,18 @@ std::uint32_t Membership::slots_ready() const {
     return ready;
 }
 
+std::optional<Membership::Shortage> Membership::shortage() const {
+    const bool waits = phase_ == Phase::waiting || phase_ == Phase::collecting;
+    if (!waits || !waiting_since_ || plan(With::newcomers).size() >= slots_needed())
+        return std::nullopt;
+    Shortage shortage{slots_ready(), slots_needed()};
+    const auto& allowed = policy_.sizes.allowed;
+    const auto least = std::ranges::lower_bound(allowed, shortage.needed);
+    if (least != allowed.end()) shortage.needed = *least;
+    if (is_waited_for() && patience().count() > 0) shortage.until = *waiting_since_ + patience();
+    return shortage;
+}
+
 std::vector<std::pair<HostId, Deadline>> Membership::cooling() const {
     std::vector<std::pair<HostId, Deadline>> cooling;
     for (const HostId host : hosts_.hosts())

@@ -137,6 +137,12 @@ public:
     Orders take_orders() { return std::exchange(orders_, {}); }
     Deadline next_deadline() const;
 
+    /// A world that cannot begin yet.
+    struct Shortage {
+        std::uint32_t ready = 0, needed = 0;  ///< slots; a world of `needed` may begin
+        std::optional<Deadline> until{};      ///< then the job ends; nothing: whatever happens
+    };
+
     // State.
     enum class Phase : std::uint8_t {
         waiting,  ///< for slots: no ranks run
@@ -153,7 +159,8 @@ public:
     const std::vector<RankAssignment>& world() const { return world_; }
     /// Slots in which a rank could run now, or does.
     std::uint32_t slots_ready() const;
-    std::uint32_t slots_needed() const;  ///< for a world to begin
+    std::uint32_t slots_needed() const;        ///< for a world to begin
+    std::optional<Shortage> shortage() const;  ///< nothing: no slots are waited for
     /// Whether all ranks have been told that they will start again.
     bool is_warned() const { return warned_until_.has_value(); }
     /// Whether another rank may fail without ending the job.

@@ -171,9 +171,11 @@ TEST_CASE("below the minimum an elastic job waits for hosts, and ends if none co
         in_many_orders(10, script, [](const Ending& ending) {
             CHECK(ending.code == plan::kExitCannotGoOn);
             CHECK(ending.took < 65s);
-            CHECK_THAT(ending.shown, Contains("waiting: 6 of 8 slots are there; h2 lost: ") &&
-                                         Contains("too few slots were there for 45 s, now 6 of "
-                                                  "the 8 that it needs (--elastic-timeout)"));
+            CHECK_THAT(ending.shown,
+                       Contains("6 of 8 ranks are there; waiting for 2 more; h2 lost: ") &&
+                           Contains(" (until ") && Contains(", --elastic-timeout)") &&
+                           Contains("too few slots were there for 45 s, now 6 of the 8 that it "
+                                    "needs (--elastic-timeout)"));
         });
     }
     SECTION("or until Ctrl-C") {

@@ -164,6 +164,26 @@ TEST_CASE("a job whose ranks do not come together ends, and says how many there 
     CHECK(job.told(1).stop->why == "2 of 4 ranks came within 600 s (--start-timeout)");
 }
 
+TEST_CASE("a daemon's job tells its members how many ranks are missing, and until when",
+          "[daemon]") {
+    JobPolicy policy = sizes(4, 6);
+    policy.start_timeout = 600s;
+    policy.timeout = 5s;
+    Guests job(policy);
+    const auto gathering = [&job] { return job.job().gathering(job.now); };
+    CHECK_FALSE(gathering());
+    REQUIRE(job.enter(1, 2));
+    job.pass(1s);
+    CHECK(gathering() == Gathering{2, 4, true, 599'000});
+    REQUIRE(job.enter(2, 2));
+    CHECK_FALSE(gathering());  // enough are there, and in a moment it begins
+    job.pass(2s);
+    CHECK(gathering() == Gathering{4, 0, false, 0});
+    job.lose(2);
+    job.pause({1});
+    CHECK(gathering() == Gathering{2, 4, false, 5'000});
+}
+
 TEST_CASE("survivors of a lost host keep their order, once all have ended their ranks",
           "[daemon]") {
     Guests job(sizes(2, 6));

@@ -57,5 +57,5 @@ fails 1 status --job nobody
 check 1 '^dtrun: no job "nobody"$'
 kill "$daemon"
 wait "$daemon" || true
-fails 201 join --job members true
+fails 201 join --job members --connect-timeout 1 true
 check 1 '^dtrun: cannot join: .*Connection refused.*; is `dtrun serve` running there\?$'

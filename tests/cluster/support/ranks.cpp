@@ -78,9 +78,11 @@ std::map<int, std::string> by_rank(std::string_view text) {
 
 std::string without_news(std::string_view text) {
     std::string rest;
-    for (const std::string& line : lines_of(text))
-        if (!line.starts_with("dtrun: ") || line.find(" hosts ready after ") == std::string::npos)
-            rest += line + "\n";
+    for (const std::string& line : lines_of(text)) {
+        const bool is_news = line.find(" hosts ready after ") != std::string::npos ||
+                             line.starts_with("dtrun: waiting for ranks on ");
+        if (!line.starts_with("dtrun: ") || !is_news) rest += line + "\n";
+    }
     return rest;
 }
 

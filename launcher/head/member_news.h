@@ -1,0 +1,47 @@
+#pragma once
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "launcher/head/waiting_news.h"
+#include "launcher/plan/daemon_target.h"
+#include "rendezvous/wire/gathering.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace dtrun::head {
+
+/// What the user of a member of a daemon's job is told while its ranks wait: for the daemon itself, for the ranks of other
+/// hosts, or as spares. Pure: events in, lines out.
+class MemberNews {
+public:
+    /// \param target   outlives it
+    /// \param by_hand  the daemon is one of the nodes that run the same command
+    MemberNews(const plan::DaemonTarget& target, bool by_hand)
+        : target_(target), by_hand_(by_hand) {}
+
+    /// The daemon cannot be reached, and is tried until then.
+    void daemon_away(Error why, Deadline until);
+    void daemon_there();
+    void daemon_says(const std::optional<Gathering>& gathering) { gathering_ = gathering; }
+    void has_ranks(bool has) { has_ranks_ = has; }
+
+    /// What is to be told now; nothing: as before.
+    std::optional<std::string> look(Deadline now);
+
+private:
+    std::string waiting_text(Deadline now) const;
+    std::string away_text(Deadline now) const;
+    std::string meeting_text() const;
+
+    const plan::DaemonTarget& target_;
+    bool by_hand_;
+    bool was_there_ = false;
+    std::optional<std::pair<Error, Deadline>> away_;
+    std::optional<Gathering> gathering_;
+    bool has_ranks_ = false;
+    WaitingNews news_;
+};
+
+}  // namespace dtrun::head
