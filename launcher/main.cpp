@@ -1,7 +1,7 @@
 #include "base/ending_signals.h"
+#include "base/log.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
-#include "base/suggest.h"
 #include "base/system_floor.h"
 #include "lab/plan/flags.h"
 #include "lab/run/command.h"
@@ -10,6 +10,7 @@
 #include "launcher/cli/documentation.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/man.h"
+#include "launcher/cli/misspelt.h"
 #include "launcher/cli/other_names.h"
 #include "launcher/cli/run.h"
 #include "launcher/commands/ask_job.h"
@@ -293,32 +294,6 @@ std::vector<std::string> words_of(int argc, char** argv) {
     return words;
 }
 
-/// "stauts" for status: a program that is not there, though a command is named nearly so.
-std::optional<std::string> misspelt_command(cli::Words words, plan::EnvironmentView environment) {
-    if (words.empty() || cli::is_option(words[0])) return std::nullopt;
-    if (words[0].find_first_of("/=") != std::string::npos) return std::nullopt;
-    if (plan::is_on_path(words[0], environment)) return std::nullopt;
-    constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
-        {"stop", "end"},       {"cancel", "end"}, {"kill", "end"},    {"list", "jobs"},
-        {"ls", "jobs"},        {"ps", "jobs"},    {"logs", "attach"}, {"log", "attach"},
-        {"submit", "run"},     {"launch", "run"}, {"start", "run"},   {"check", "doctor"},
-        {"diagnose", "doctor"}};
-    const auto other = std::ranges::find(kElsewhere, words[0],
-                                         &std::pair<std::string_view, std::string_view>::first);
-    if (other != std::end(kElsewhere))
-        return fmt::format(
-            "{}: neither a command of dtrun nor a program on PATH; dtrun {} is that here", words[0],
-            other->second);
-    std::vector<std::string> names;
-    for (const cli::Command& command : kCommands)
-        if (command.run != nullptr) names.emplace_back(command.name);
-    std::string hint = did_you_mean(words[0], names);
-    if (const std::size_t at = hint.rfind(' '); at != std::string::npos)
-        hint.insert(at + 1, "dtrun ");
-    if (hint.empty()) return std::nullopt;
-    return fmt::format("{}: neither a command of dtrun nor a program on PATH{}", words[0], hint);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -338,9 +313,10 @@ int main(int argc, char** argv) {
     const cli::Command* const command = cli::find_command(kCommands, words);
     if (command != nullptr && asks_version) return cli::print(cli::version_text());
     if (command != nullptr) return command->run(words.subspan(1), environment);
-    if (const auto misspelt = misspelt_command(words, environment)) {
-        cli::complain({Errc::not_found, *misspelt});
-        return plan::kExitProgramMissing;
+    if (const auto misspelt = cli::misspelt_command(kCommands, words, environment)) {
+        const int usage = cli::complain(*misspelt);
+        return misspelt->code == Errc::not_found ? plan::kExitProgramMissing : usage;
     }
+    if (const auto note = cli::note_on_program(words, environment)) log::warn("{}", *note);
     return kCommands[0].run(words, environment);
 }

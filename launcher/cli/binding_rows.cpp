@@ -171,6 +171,7 @@ Rows<ParsedRun> binding_flags() {
         {{.names = "--bind-to",
           .also = "-bind-to",
           .metavar = "OBJECT",
+          .words = "auto|core|share|l3|numa|socket|gpu|none",
           .group = binding,
           .in = {join, frontends, bench},
           .common = true,
@@ -188,6 +189,7 @@ Rows<ParsedRun> binding_flags() {
         {{.names = "--map-by",
           .also = "-map-by",
           .metavar = "OBJECT",
+          .words = "slot|node|core|l3|numa|socket|gpu",
           .group = binding,
           .in = {frontends, bench},
           .help = "slot: fill a host before the next; node: one rank on each in turn; core, l3, "

@@ -91,12 +91,16 @@ std::vector<string_view> choices_of(string_view metavar) {
     return choices;
 }
 
-/// What a flag takes. \param begin  what is typed of it
+/// What a flag takes, or the last one of a list. \param begin  what is typed of it
 Completion value_of(const Flag& flag, string_view begin) {
     Completion completion;
-    const auto choices = choices_of(flag.metavar);
+    const auto choices = choices_of(flag.words.empty() ? flag.metavar : flag.words);
+    const bool is_list = flag.metavar.ends_with(",...");
+    const std::size_t comma = is_list ? begin.rfind(',') : string_view::npos;
+    const std::size_t before = comma == string_view::npos ? 0 : comma + 1;
     for (const string_view choice : choices)
-        if (choice.starts_with(begin)) completion.words.emplace_back(choice, "");
+        if (choice.starts_with(begin.substr(before)))
+            completion.words.emplace_back(fmt::format("{}{}", begin.substr(0, before), choice), "");
     constexpr string_view kFiles[] = {"FILE", "DIR", "PATH"};
     const bool is_file = std::ranges::any_of(
         kFiles, [&flag](string_view name) { return flag.metavar.find(name) != string_view::npos; });
@@ -147,7 +151,8 @@ Completion operand_of(Commands commands, const Command& command, string_view beg
     } else if (takes_job(command.name, operands)) {
         completion.kind = Kind::jobs;
     } else if (takes_program(command.name)) {
-        completion.kind = Kind::programs;
+        // Behind `dtrun` a command is meant, as far as there is one that begins so.
+        completion.kind = completion.words.empty() ? Kind::programs : Kind::words;
     } else {
         completion.kind = Kind::files;
     }

@@ -29,7 +29,8 @@ struct NameOfFlag {
     string_view name;
 };
 
-constexpr int kDigitsMax = 999'999'999;  // what is taken for a number and not for a name
+constexpr std::size_t kTypedBytesMax = 300;  // of a command line in a message
+constexpr int kDigitsMax = 999'999'999;      // what is taken for a number and not for a name
 
 /// Spells the name of a flag with '-' for '_': launchers differ in this.
 std::string with_dashes(string_view name) {
@@ -210,10 +211,7 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         const auto named = find(word);
         if (!named) return std::unexpected(named.error());
         const Flag& flag = flags_[named->row];
-        if (!flag.refused.empty())
-            return fail(Errc::invalid_input, "{} is {}: {}", named->name,
-                        flag.group == FlagGroup::foreign ? "no flag of dtrun" : "refused",
-                        flag.refused);
+        if (!flag.refused.empty()) return refused(flag, named->name);
         auto value = whole_value_of(*named);
         if (!value) return std::unexpected(value.error());
         // An empty value, as of a script's unset variable, counts as not given.
@@ -224,6 +222,17 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         if (const auto plain = check_dash(words_[at_], flags_); !plain)
             return std::unexpected(plain.error());
     return std::nullopt;
+}
+
+std::unexpected<Error> OptionReader::refused(const Flag& flag, string_view name) const {
+    if (!flag.front.empty()) {
+        std::string typed;
+        for (const std::string& word : words_) typed += " " + shell_quote(word);
+        return fail(Errc::invalid_input, "{} is {}'s: write dtrun {}{}; {}", name, flag.front,
+                    flag.front, escaped(typed, kTypedBytesMax), flag.refused);
+    }
+    return fail(Errc::invalid_input, "{} is {}: {}", name,
+                flag.group == FlagGroup::foreign ? "no flag of dtrun" : "refused", flag.refused);
 }
 
 /// The next word if it is one that the flag takes.
@@ -292,13 +301,16 @@ Result<string_view> OptionReader::value_of(const Named& named) {
 
 namespace {
 
-/// A flag of which two names are given that disagree: one of them is another launcher's word for something else.
+/// A flag of which two names are given that disagree: who has written one of them did not know of the other, or
+/// means something else by it, as srun does.
 Result<void> check_twice(const Flag& flag, const GivenFlag& one, const GivenFlag& other) {
-    const bool disagree =
-        one.row == other.row && one.name != other.name && one.value != other.value;
-    if (!disagree || flag.twice.empty()) return {};
-    return fail(Errc::invalid_input, "{} {} and {} {} are one option of dtrun; give it once: {}",
-                one.name, one.value, other.name, other.value, flag.twice);
+    const bool disagree = one.row == other.row &&
+                          with_dashes(one.name) != with_dashes(other.name) &&
+                          one.value != other.value;
+    if (!disagree || flag.adds_up || flag.value() != Flag::Value::required) return {};
+    return fail(Errc::invalid_input, "{} {} and {} {} are one option of dtrun; give it once{}{}",
+                one.name, one.value, other.name, other.value, flag.twice.empty() ? "" : ": ",
+                flag.twice);
 }
 
 }  // namespace

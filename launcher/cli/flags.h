@@ -76,6 +76,8 @@ struct Flag {
     /// The value's name: empty if it takes none, "[=X]" if it is optional, "[A|B]" for a choice,
     /// "A B" if it is two words.
     std::string_view metavar{};
+    /// "A|B": what the value may be, for completion, where `metavar` does not list it.
+    std::string_view words{};
     FlagGroup group{};
     FlagScopes in{};            ///< other commands that take this flag of `dtrun run`
     bool needs_agents = false;  ///< only dtrun's own agents can do it, so --mpi mpirun refuses it
@@ -88,9 +90,10 @@ struct Flag {
     std::string_view argparse{};
     /// First names of flags of the same table that cannot be given with this one.
     std::string_view excludes{};
-    /// What to say besides where two of its names are given, with different values.
+    /// What to say besides where two of its names are given with different values, which is refused.
     std::string_view twice{};
     std::string_view refused{};  ///< why dtrun has no such flag; it does nothing then
+    std::string_view front{};    ///< refused: the command of dtrun that takes it, with these words
     std::string_view help{};     ///< empty: the flag shares the line of the one before
 
     Value value() const;
@@ -129,6 +132,8 @@ using Rows = std::vector<Row<D>>;
 template <class D>
 class FlagTable {
 public:
+    using Parsed = D;
+
     /// \param command  as it is typed, for messages: "dtrun hosts"
     FlagTable(std::string_view command, std::initializer_list<Rows<D>> parts) : command_(command) {
         for (const Rows<D>& rows : parts)
@@ -195,6 +200,7 @@ public:
 private:
     struct Named;
     Result<Named> find(std::string_view word) const;
+    std::unexpected<Error> refused(const Flag& flag, std::string_view name) const;
     Result<std::string_view> value_of(const Named& named);
     Result<std::string> whole_value_of(const Named& named);
     Result<std::string_view> chosen_word(const Named& named);
@@ -206,8 +212,8 @@ private:
     bool ended_ = false;
 };
 
-/// Errc: invalid_input, if two of the given flags exclude each other, or two names of one have different values
-/// where its row has `twice`; elsewhere the last one counts
+/// Errc: invalid_input, if two of the given flags exclude each other, or two names of one have different values, of
+/// which only one can count. By one name the last value counts, as for whoever adds a word to an alias.
 Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given);
 
 /// What follows the options.

@@ -19,12 +19,10 @@ using enum FlagGroup;
 
 constexpr std::size_t kWordsColumn = 34;  // where explanations begin in `dtrun help words`
 
-constexpr string_view kTorchrun =
-    "torchrun has it; write dtrun torchrun ..., or -H and -np (dtrun is run once, not on every "
-    "node)";
-constexpr string_view kDeepspeed = "deepspeed has it; write dtrun deepspeed ..., or -H and -np";
+constexpr string_view kTorchrun = "or -H and -np, for dtrun is run once, not on every node";
+constexpr string_view kDeepspeed = "or -H and -np";
 constexpr string_view kAccelerate =
-    "accelerate has it; dtrun is run once for all machines: write -H s1:4,s2:4 python train.py";
+    "accelerate has it; dtrun is run once for all machines: write -H s1:4,s2:4 python3 train.py";
 constexpr string_view kBatch = "for the batch system: give it to sbatch, salloc or qsub";
 constexpr string_view kGpus =
     "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only "
@@ -218,19 +216,26 @@ Rows<ParsedRun> words_of_variables() {
         {{.names = "--mca -mca --gmca -gmca --omca",
           .metavar = "NAME VALUE",
           .group = foreign,
+          .adds_up = true,
           .help = "a setting of Open MPI, as -x OMPI_MCA_NAME=VALUE"},
          add_mca},
         {{.names = "-env",
           .metavar = "NAME VALUE",
           .group = foreign,
+          .adds_up = true,
           .of_program = true,
           .help = "NAME=VALUE before the program: for that program alone"},
          add_assignment},
-        {{.names = "-genv", .metavar = "NAME VALUE", .group = foreign, .help = "-x NAME=VALUE"},
+        {{.names = "-genv",
+          .metavar = "NAME VALUE",
+          .group = foreign,
+          .adds_up = true,
+          .help = "-x NAME=VALUE"},
          add_named},
         {{.names = "-genvlist -envlist",
           .metavar = "NAMES",
           .group = foreign,
+          .adds_up = true,
           .of_program = true,
           .help = "-x for each of these, with its value here"},
          add_list},
@@ -244,6 +249,7 @@ Rows<ParsedRun> words_of_variables() {
         {{.names = "--export",
           .metavar = "ALL|NONE|NAMES",
           .group = foreign,
+          .adds_up = true,
           .help = "srun's: ALL is the default, NONE --no-env, NAME=VALUE -x"},
          set_export},
         {{.names = "--tune -tune --am -am --prtemca --pmixmca",
@@ -291,10 +297,12 @@ Rows<ParsedRun> words_of_launching() {
               "--nnodes --nproc-per-node --standalone --node-rank --rdzv-backend --rdzv-endpoint "
               "--rdzv-id --rdzv-conf --master-addr --redirects --tee --module -m",
           .group = foreign,
-          .refused = kTorchrun}},
+          .refused = kTorchrun,
+          .front = "torchrun"}},
         {{.names = "--num-gpus --num-nodes --launcher --master-port --deepspeed-config",
           .group = foreign,
-          .refused = kDeepspeed}},
+          .refused = kDeepspeed,
+          .front = "deepspeed"}},
         {{.names = "--num-processes --num-machines --machine-rank --main-process-ip "
                    "--main-process-port --multi-gpu",
           .group = foreign,
@@ -428,7 +436,7 @@ std::string words_help() {
     text += "\nNot flags of dtrun:\n";
     for (const Flag& flag : flags)
         if (flag.group == foreign && !flag.refused.empty())
-            text += two_columns(comma_separated(flag.names), flag.refused, kWordsColumn);
+            text += two_columns(comma_separated(flag.names), refusal_of(flag), kWordsColumn);
     return text;
 }
 

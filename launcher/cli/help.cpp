@@ -35,9 +35,14 @@ std::string flag_rows(std::span<const Flag> flags, FlagGroup group) {
     return text;
 }
 
+std::string refusal_of(const Flag& flag) {
+    if (flag.front.empty()) return std::string(flag.refused);
+    return fmt::format("{0}'s: write dtrun {0} ..., {1}", flag.front, flag.refused);
+}
+
 std::string refusals(std::span<const Flag> flags) {
     std::string text;
-    std::string_view reason;
+    std::string reason;
     std::string names;
     const auto flush = [&] {
         if (!names.empty()) text += wrap(fmt::format("{}: {}.", names, reason), 2);
@@ -45,8 +50,8 @@ std::string refusals(std::span<const Flag> flags) {
     };
     for (const Flag& flag : flags) {
         if (flag.refused.empty()) continue;
-        if (flag.refused != reason) flush();
-        reason = flag.refused;
+        if (refusal_of(flag) != reason) flush();
+        reason = refusal_of(flag);
         names += (names.empty() ? "" : ", ") + comma_separated(flag.names);
     }
     flush();

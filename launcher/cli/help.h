@@ -23,6 +23,8 @@ std::string flag_rows(std::span<const Flag> flags, FlagGroup group);
 /// The groups that `flags` has some of, each under its title.
 std::string sections(std::span<const Flag> flags, std::span<const HelpSection> sections);
 
+/// Why a flag is refused, and what to write instead.
+std::string refusal_of(const Flag& flag);
 /// Flags that are refused, each reason once.
 std::string refusals(std::span<const Flag> flags);
 

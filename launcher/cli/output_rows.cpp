@@ -80,6 +80,7 @@ Rows<ParsedRun> output_flags() {
     return {
         {{.names = "--tag",
           .metavar = "FORM",
+          .words = "none|rank|host|rank-host|horovod",
           .group = output,
           .in = {FlagScope::join, FlagScope::frontends},
           .common = true,

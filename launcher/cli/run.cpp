@@ -317,6 +317,20 @@ Result<void> check_restarts(const plan::Options& options) {
                 options.min_uptime > none ? "--min-uptime" : "--restart-delay");
 }
 
+/// "--mpi foo prog", where the word behind a flag that needs none is taken for the program.
+void note_on_choice(ParsedRun& parsed, std::span<const Flag> flags,
+                    plan::EnvironmentView environment) {
+    if (parsed.given.empty() || !parsed.options.assignments.empty()) return;
+    const GivenFlag& last = parsed.given.back();
+    const std::string& program = parsed.options.program.front();
+    const bool may_be_value = flags[last.row].value() == Flag::Value::choice &&
+                              last.value.empty() && program.find('/') == std::string::npos;
+    if (may_be_value && !plan::is_on_path(program, environment))
+        parsed.options.notes.push_back(
+            fmt::format("'{}' is taken for the program: {} alone is right, and its words are {}",
+                        program, last.name, flags[last.row].metavar));
+}
+
 /// A shell's line in quotes, which would be looked for as one program.
 Result<void> check_shell_line(const plan::Options& options) {
     const std::string& word = options.program.front();
@@ -418,6 +432,7 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
         return std::unexpected(done.error());
     if (const auto done = check_shell_line(parsed.options); !done)
         return std::unexpected(done.error());
+    note_on_choice(parsed, dialect.flags.flags(), environment);
     if (const auto done = check_mpirun(parsed); !done) return std::unexpected(done.error());
     if (const auto done = add_elastic(parsed, environment); !done)
         return std::unexpected(done.error());

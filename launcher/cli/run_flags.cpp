@@ -231,7 +231,16 @@ Rows<ParsedRun> host_flags() {
     };
 }
 
+/// "dtrun|torch|...", and what stands for none of them.
+std::string contract_names() {
+    std::string names = "none";
+    for (const contracts::Contract& contract : contracts::all_contracts())
+        names += fmt::format("|{}", contract.name);
+    return names;
+}
+
 Rows<ParsedRun> environment_flags() {
+    static const std::string contracts = contract_names();
     return {
         {{.names = "-x",
           .also = "--env",
@@ -260,6 +269,7 @@ Rows<ParsedRun> environment_flags() {
          set_true<&plan::Options::no_env>},
         {{.names = "--contract",
           .metavar = "NAME,...",
+          .words = contracts,
           .group = environment,
           .in = {frontends, bench},
           .needs_agents = true,

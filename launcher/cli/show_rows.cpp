@@ -70,9 +70,11 @@ Result<plan::ListenAddress> parse_listen_address(string_view value) {
     if (!parsed) return std::unexpected(parsed.error());
     const std::string address = parsed->first == "localhost" ? kLoopback : parsed->first;
     if (!is_numeric_address(address))
-        return fail(Errc::invalid_input,
-                    "'{}' is not a numeric address of this machine, such as 127.0.0.1 or 0.0.0.0",
-                    parsed->first);
+        return fail(
+            Errc::invalid_input,
+            "'{}' is neither a port nor a numeric address of this machine, such as 127.0.0.1 "
+            "or 0.0.0.0",
+            parsed->first);
     return plan::ListenAddress{address, parsed->second};
 }
 

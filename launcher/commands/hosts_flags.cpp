@@ -83,10 +83,20 @@ cli::Rows<ParsedHosts> source_flags() {
     };
 }
 
+/// "deepspeed|horovod|...".
+std::string format_names() {
+    std::string names;
+    for (const NamedHostFormat& known : host_formats())
+        names += fmt::format("{}{}", names.empty() ? "" : "|", known.name);
+    return names;
+}
+
 cli::Rows<ParsedHosts> print_flags() {
+    static const std::string formats = format_names();
     return {
         {{.names = "--format -f",
           .metavar = "FORMAT",
+          .words = formats,
           .group = output,
           .help = "see above (default: deepspeed)"},
          set_format},

@@ -335,8 +335,15 @@ std::string end_help() {
 int run_jobs(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_jobs(words);
     if (const auto status = cli::settled(parsed, jobs_help)) return *status;
-    if (!parsed->own.operands.empty())
+    if (!parsed->own.operands.empty()) {
+        const std::string& word = parsed->own.operands.front();
+        if (find_job(word, environment))
+            return cli::complain({Errc::invalid_input,
+                                  fmt::format("{0} is a job here, which dtrun top {0} shows; dtrun "
+                                              "jobs HOST asks a daemon there",
+                                              word)});
         return show_daemon(parsed->own.daemon, parsed->own.json, environment);
+    }
     asio::io_context io(1);
     return run_to_end(io, show_jobs(jobs_here(environment), parsed->own.json));
 }

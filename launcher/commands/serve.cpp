@@ -231,7 +231,9 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
     const auto executor = co_await asio::this_coro::executor;
     if (const auto restored = daemon.restore(); !restored) {
         log::error("{}", restored.error().message);
-        co_return plan::kExitInternal;
+        const Errc code = restored.error().code;
+        const bool is_usage = code == Errc::denied || code == Errc::invalid_input;
+        co_return is_usage ? plan::kExitUsage : plan::kExitInternal;
     }
     const auto port = open_sockets(daemon, options, environment);
     if (!port) {

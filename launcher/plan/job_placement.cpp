@@ -5,12 +5,19 @@
 #include "hostfiles/filter.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/plan/programs.h"
+#include "launcher/transport/host_target.h"
 
 #include <fmt/format.h>
 #include <algorithm>
 
 namespace dtrun::plan {
 namespace {
+
+/// Whether the user has said which hosts there are, or what lists them.
+bool is_named(const Options& options) {
+    return !options.hosts.empty() || !options.hostfile.empty() ||
+           (options.elastic && !options.elastic->discovery_script.empty());
+}
 
 /// Filters the hosts. On a host of an allocation the user may choose from all slots that fit there, of which
 /// one task has as many as processors; without such a choice it has as many as the scheduler itself would start.
@@ -21,18 +28,16 @@ Result<HostList> filter_offer(const Options& options, const Offer& offer, HostLi
         host.slots = counted == 1 ? room_of(*offer.allocation, host) : counted;
     }
     auto kept = filter_hosts(hosts, options.include, options.exclude);
+    if (!kept && !offer.from_allocation && !is_named(options))
+        return fail(kept.error().code,
+                    "{}; that is this machine alone, as neither -H nor a hostfile names others",
+                    kept.error().message);
     if (!kept || !offer.from_allocation) return kept;
     for (Host& host : *kept) {
         const auto given = std::ranges::find(offer.hosts, host.name, &Host::name);
         if (host.slot_ids.empty()) host.slots = given->slots;
     }
     return kept;
-}
-
-/// Whether the user has said which hosts there are, or what lists them.
-bool is_named(const Options& options) {
-    return !options.hosts.empty() || !options.hostfile.empty() ||
-           (options.elastic && !options.elastic->discovery_script.empty());
 }
 
 std::string source_of_size(const Options& options) {
@@ -168,7 +173,10 @@ Result<Placed> place_by_slots(const Options& options, const Offer& offer, HostLi
         }
     }
     auto placement = place_ranks(hosts, request);
-    if (!placement && is_named(options)) return fail(placement.error(), "{}", offer.sources.hosts);
+    if (!placement && is_named(options))
+        return fail(placement.error().code, "{}: {}{}", offer.sources.hosts,
+                    placement.error().message,
+                    hosts.size() == 1 ? transport::file_hint(hosts.front().name) : "");
     if (!placement) return std::unexpected(placement.error());
     placed.placement = std::move(*placement);
     return placed;

@@ -27,13 +27,6 @@ bool is_own_address(const asio::ip::address& address) {
         own, [&](const InterfaceAddress& a) { return a.address == numeric(address); });
 }
 
-/// For `-H hosts.txt`, which names a host.
-std::string file_hint(const std::string& name) {
-    std::error_code none;
-    if (!std::filesystem::is_regular_file(name, none)) return {};
-    return fmt::format("; a file here has this name: write --hostfile {}", name);
-}
-
 /// Whether this process can open nothing more, so that a look-up finds no name server.
 bool is_out_of_descriptors() {
     return !Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)) && (errno == EMFILE || errno == ENFILE);
@@ -77,6 +70,12 @@ bool may_be_own_name(std::string_view name, std::string_view own) {
     return whole.size() == first.size() || whole[first.size()] == '.' || whole[first.size()] == '-';
 }
 
+std::string file_hint(const std::string& name) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(name, none)) return {};
+    return fmt::format("; a file here has this name: write --hostfile {}", name);
+}
+
 bool leads_here(const std::string& name) {
     const auto addresses = resolve(name);
     return addresses && std::ranges::any_of(*addresses, is_own_address);
@@ -92,8 +91,13 @@ Result<std::vector<asio::ip::address>> resolve(const std::string& name) {
     const int failed = ::getaddrinfo(name.c_str(), nullptr, &hints, &list);
     if (failed != 0 && is_out_of_descriptors())
         return fail(Errc::internal, "name look-up: Too many open files; raise ulimit -n");
-    if (failed == EAI_NONAME || failed == EAI_NODATA)
-        return fail(Errc::not_found, "unknown host name{}", file_hint(name));
+    if (failed == EAI_NONAME || failed == EAI_NODATA) {
+        const std::string hint = file_hint(name);
+        return fail(Errc::not_found, "unknown host name{}",
+                    hint.empty() ? "; write names or addresses that ssh takes (DNS, /etc/hosts, "
+                                   "HostName in ~/.ssh/config)"
+                                 : hint);
+    }
     if (failed != 0) return fail(Errc::unreachable, "name look-up: {}", gai_strerror(failed));
     std::vector<asio::ip::address> addresses;
     for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {

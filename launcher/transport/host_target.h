@@ -38,6 +38,8 @@ bool may_be_own_name(std::string_view name, std::string_view own);
 /// Whether the name has an address of this machine. Waits as long as the resolver does.
 bool leads_here(const std::string& name);
 
+/// For who writes -H hosts.txt: "; a file here has this name: …". Empty: none has.
+std::string file_hint(const std::string& name);
 /// Numeric addresses of a name, in the resolver's order.
 /// Errc: not_found (no such name), unreachable (no answer from the name server)
 Result<std::vector<asio::ip::address>> resolve(const std::string& name);

@@ -24,6 +24,10 @@ def check_mistakes(place):
     secret = f"{place}/secret"
     with open(secret, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write("0123456789abcdef0123456789abcdef\n")
+    hosts, inventory, wide = f"{place}/hosts.txt", f"{place}/inventory", f"{place}/wide"
+    for name, text in ((hosts, b"s1:1\n"), (inventory, b"[workers]\ns1\n"), (wide, "s1 slots=2\n".encode("utf-16"))):
+        with open(name, "wb") as file:
+            file.write(text)
     for words, code, text in (
         (["--output-dir", "/etc/passwd", "true"], 200, "/etc/passwd: Not a directory"),
         (["--output-dir", "/proc/x", "true"], 200, "/proc/x: No such file or directory"),
@@ -37,9 +41,65 @@ def check_mistakes(place):
         (["-H", "localhost:1,127.0.0.1:1", "true"], 200, "localhost and 127.0.0.1 are one machine"),
         (["doctor", "s1"], 200, "dtrun doctor -H s1"),
         (["--web=99999", "true"], 200, "dtrun: --web: '99999' is no port: 0 to 65535"),
-        (["join", "nosuch.invalid", "--job", "t", "--secret-file", secret, "--", "true"], 201, "nosuch.invalid: "),
+        (["join", "nosuch.invalid", "--job", "t", "--secret-file", secret, "--connect-timeout", "1", "--", "true"], 201,
+         "nosuch.invalid: unknown host name"),
         (["serve", "--listen", "foo"], 200, "dtrun: --listen: 'foo' is not a numeric address"),
         (["bench", "--html", "/nope/x"], 200, "--html"),
+        # What somebody types who comes from elsewhere, or copies it from a page; each answer says what to write.
+        (["-np", "4", "-H", "s1,s2", "hostname"], 200, "a name alone is one slot: write s1:2,s2:2"),
+        (["-np", "2", "-H", hosts, "true"], 200, f"a file here has this name: write --hostfile {hosts}"),
+        (["-H", "nosuch.invalid:1", "true"], 201,
+         "unknown host name; write names or addresses that ssh takes (DNS, /etc/hosts, HostName in ~/.ssh/config)"),
+        (["--hosts", "s1", "s2", "-np", "2", "true"], 200, "-H takes one word without blanks; write -H s1,s2"),
+        (["-H", "true"], 200, "no program to run behind -H true"),
+        (["--hostfile", "true"], 200, "no program to run behind --hostfile true"),
+        ([""], 200, "the program's name is empty"),
+        (["-np", "2", "\u201ctrue\u201d"], 200, "begins with a quote that a web page or a word processor has made"),
+        (["-np", "1", "echo", "\u2013hvd"], 0, "begins with a long dash"),
+        (["-np", "2", "cd", "/tmp"], 200, "cd is a word of the shell: write --wdir DIR"),
+        (["-H", "localhost:2@22", "true"], 200, "ssh's port as -p 22"),
+        (["-H", "http://s1:4", "true"], 200, "'http://s1:4' is an address of the web; write s1:4"),
+        (["-H", "s1:1:2", "true"], 200, "write host:slots, and an IPv6 address in brackets"),
+        (["--hostfile", inventory, "true"], 200, "'[workers]' is a group of an Ansible inventory"),
+        (["--hostfile", wide, "true"], 200, "this is UTF-16; convert it: iconv"),
+        (["-H", "rechner-\u00e4", "true"], 200, "only ASCII can stand in a host name"),
+        (["--metrics", "22x", "true"], 200, "'22x' is neither a port nor a numeric address"),
+        (["jobs", "nosuch"], 200, "are seen by `dtrun jobs` without a host, and by `dtrun top JOB`"),
+        (["status"], 200, "are seen by `dtrun jobs` without a host"),
+        (["status", "127.0.0.1:1", "--secret-file", secret], 201, "is `dtrun serve` running there?"),
+        (["bench", "train.py"], 200, "stands behind --: dtrun bench -- train.py"),
+        (["serve", "--state", "/proc/x", "--listen", "127.0.0.1:0", "--secret-file", secret], 200, "--state: /proc/x: "),
+        (["deepspeed", "--include", "s1:0", "x.py"], 200,
+         "that is this machine alone, as neither -H nor a hostfile names others"),
+        (["--user", "bob", "true"], 200, "write user@host:4 in -H or a hostfile"),
+        (["--key", "x", "true"], 200, "write -i FILE"),
+        (["--port", "22", "true"], 200, "ssh's port is -p N"),
+        (["--password", "x", "true"], 200, "log-ins are by keys"),
+        (["-q", "true"], 200, "--quiet"),
+        (["--image", "x", "true"], 200, "--wrap 'apptainer exec IMAGE'"),
+        (["--container", "x", "true"], 200, "--wrap 'apptainer exec IMAGE'"),
+        (["--copy", "x", "true"], 200, "programs are not copied"),
+        (["--python", "x", "true"], 200, "write python3, or the path of another one, before the script"),
+        (["-j", "2", "true"], 200, "the number of ranks is -np N"),
+        (["--processes", "2", "true"], 200, "the number of ranks is -np N"),
+        (["--mpi", "foo"], 127, "'foo' is taken for the program: --mpi alone is right, and its words are [auto|"),
+        (["--nnodes", "2", "train.py", "--lr", "a b"], 200,
+         "--nnodes is torchrun's: write dtrun torchrun --nnodes 2 train.py --lr 'a b'; or -H and -np"),
+        (["--num-gpus", "2", "train.py"], 200, "--num-gpus is deepspeed's: write dtrun deepspeed --num-gpus 2 train.py"),
+        (["kill", "123"], 200, "kill: a job is ended by dtrun end JOB"),
+        (["ps", "--version"], 0, "ps is run as a program, which is on PATH; dtrun jobs is what it is elsewhere"),
+        (["list"], 127, "dtrun jobs is that here"),
+        (["setup"], 127, "dtrun demo is that here"),
+        (["benhc"], 127, "did you mean dtrun bench?"),
+        (["--gpu", "1", "x"], 200, "devices are the batch system's to give"),
+        (["--nproc", "2", "x"], 200, "the number of ranks is -np N"),
+        (["--restart", "3", "x"], 200, "write --max-restarts N"),
+        (["bench", "-np", "2"], 200, "write --slots 2"),
+        (["bench", "--no-train"], 200, "it trains only with --train; leave it out"),
+        (["help", "rnu"], 200, "did you mean run?"),
+        (["contracts", "torhc"], 200, "did you mean torch?"),
+        (["-np", "2", "-n", "3", "x"], 200, "-np 2 and -n 3 are one option of dtrun; give it once"),
+        (["-N", "4", "--ntasks-per-node=1", "x"], 200, "srun's -N, a number of nodes, is what -H"),
         (["bench", "--backends", "glo", "-p", "2"], 200, "dtrun: --backends: 'glo'"),
         # As a shell has it.
         (["nosuchprogram"], 127, "dtrun: nosuchprogram: not found on PATH (on localhost)\n"),
@@ -106,7 +166,9 @@ def check_cache_of_this_machine():
 
 def main():
     with tempfile.TemporaryDirectory() as place:
+        os.environ["XDG_CONFIG_HOME"] = place  # without a secret or defaults of whoever runs this
         check_mistakes(place)
+        del os.environ["XDG_CONFIG_HOME"]
     check_removed_directory()
     check_system_calls()
     check_cache_of_this_machine()

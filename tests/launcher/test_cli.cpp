@@ -112,9 +112,9 @@ TEST_CASE("everything has the documented default", "[launcher][cli]") {
 }
 
 TEST_CASE("the number of ranks has every spelling of horovodrun", "[launcher][cli]") {
-    const std::string typed =
-        GENERATE("-np 16", "-np=16", "-n 16", "-n16", "-n=16", "--np 16", "--np=16",
-                 "--num-proc 16", "--num-proc=16", "--num_proc 16", "--num-p 16", "-np 2 -n 16");
+    const std::string typed = GENERATE("-np 16", "-np=16", "-n 16", "-n16", "-n=16", "--np 16",
+                                       "--np=16", "--num-proc 16", "--num-proc=16", "--num_proc 16",
+                                       "--num-p 16", "-np 2 -np 16", "-np 16 -n 16");
     CAPTURE(typed);
     CHECK(options_of(typed + " prog").world_size == 16);
 }
@@ -184,6 +184,21 @@ TEST_CASE("lists add up and scalars keep the last value", "[launcher][cli]") {
     CHECK(options.tag == Tag::host);
     CHECK(options.grace == 250ms);
     CHECK(options.map_by == MapBy::node);
+}
+
+TEST_CASE("other words for what adds up add up, too", "[launcher][cli]") {
+    const Options options =
+        options_of("--mca a 1 -mca b 2 -x C=3 --env D=4 -genv E 5 -genvlist F -envlist G prog");
+    CHECK(options.export_vars ==
+          Strings{"OMPI_MCA_a=1", "OMPI_MCA_b=2", "C=3", "D=4", "E=5", "F", "G"});
+}
+
+TEST_CASE("an alias's word is replaced by the same word, and a default by any", "[launcher][cli]") {
+    CHECK(options_of("-np 4 -np 2 p").world_size == 2);
+    CHECK(options_of("--tag rank --tag none p").tag == Tag::none);
+    const Environment caller = {"DTRUN_OPTIONS=-np=4 --tag=rank", "DTRUN_CONFIG="};
+    CHECK(options_of("-n 2 p", caller).world_size == 2);
+    CHECK(options_of("p", caller).world_size == 4);
 }
 
 TEST_CASE("--tag, --stdin, --plan and verbosity take their words", "[launcher][cli]") {
@@ -328,6 +343,11 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"A=1 --verbose p",
          "--verbose stands after A=...; options go before, and -- before a program that begins "
          "with a dash"},
+        {"-np 2 -n 3 p", "-np 2 and -n 3 are one option of dtrun; give it once"},
+        {"--wdir /a --cwd /b p", "--wdir /a and --cwd /b are one option of dtrun; give it once"},
+        {"-N 4 --ntasks-per-node=1 p",
+         "-N 4 and --ntasks-per-node 1 are one option of dtrun; give it once: srun's -N, a number "
+         "of nodes, is what -H, --hostfile or the allocation say"},
         {"-H a --hostfile b p", "-H and --hostfile exclude each other; give one of them"},
         {"--include a --exclude b p",
          "--include and --exclude exclude each other; give one of them"},

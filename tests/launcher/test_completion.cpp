@@ -3,6 +3,7 @@
 #include "launcher/cli/completion.h"
 #include "launcher/cli/man.h"
 #include "launcher/cli/run.h"
+#include "launcher/commands/hosts_command.h"
 #include "launcher/commands/see_commands.h"
 #include "tests/support/catch.h"
 
@@ -50,8 +51,11 @@ std::set<std::string> words_of(const Completion& completion) {
 }
 
 TEST_CASE("the first word is a command or a program", "[cli][completion]") {
-    CHECK(completed({""}).kind == Offer::programs);
+    CHECK(words_of(completed({""})) == std::set<std::string>{"run", "top", "help"});
+    CHECK(completed({""}).kind == Offer::words);
     CHECK(words_of(completed({"to"})) == std::set<std::string>{"top"});
+    CHECK(completed({"to"}).kind == Offer::words);  // and not touch
+    CHECK(completed({"pyth"}).kind == Offer::programs);
     CHECK(words_of(completed({"pyth"})).empty());
     CHECK(words_of(completed({"w"})).empty());  // a topic is no command
     CHECK(words_of(completed({"help", "w"})) == std::set<std::string>{"words"});
@@ -84,6 +88,25 @@ TEST_CASE("a value is one of its words, a file, or nobody's guess", "[cli][compl
     CHECK(completed({"--hostfile", ""}).kind == Offer::files);
     CHECK(completed({"--output-dir", "lo"}).kind == Offer::files);
     CHECK(completed({"-np", ""}).kind == Offer::nothing);
+}
+
+TEST_CASE("values that a flag's name for them does not list are offered, and are right",
+          "[cli][completion]") {
+    CHECK(words_of(completed({"--bind-to", "s"})) == std::set<std::string>{"share", "socket"});
+    CHECK(words_of(completed({"--map-by", "n"})) == std::set<std::string>{"node", "numa"});
+    CHECK(words_of(completed({"--tag=rank"})) == std::set<std::string>{"rank", "rank-host"});
+    CHECK(words_of(completed({"--contract", "slurm,ja"})) == std::set<std::string>{"slurm,jax"});
+    CHECK(words_of(completed({"--contract", "no"})) == std::set<std::string>{"none"});
+    const auto check = [](const auto& table) {
+        for (std::size_t row = 0; row < table.flags().size(); ++row)
+            for (const std::string_view word : split(table.flags()[row].words, '|')) {
+                CAPTURE(table.flags()[row].names, word);
+                typename std::remove_cvref_t<decltype(table)>::Parsed parsed;
+                if (!word.empty()) CHECK(table.setter(row)(parsed, word));
+            }
+    };
+    check(run_flags());
+    check(commands::hosts_flags());
 }
 
 TEST_CASE("what follows the program is the program's", "[cli][completion]") {

@@ -1,0 +1,193 @@
+// Every word that is suggested is accepted: each flag of each command, mistyped in each of the usual ways.
+#include "base/strings.h"
+#include "lab/plan/flags.h"
+#include "launcher/cli/misspelt.h"
+#include "launcher/commands/config_command.h"
+#include "launcher/commands/demo.h"
+#include "launcher/commands/doctor_command.h"
+#include "launcher/commands/install_links.h"
+#include "launcher/commands/see_commands.h"
+#include "tests/launcher/cli_support.h"
+#include "tests/support/catch.h"
+
+#include <set>
+
+namespace dtrun::cli {
+namespace {
+
+/// What a hurried person types for a word: a letter dropped, doubled, replaced, or two that change places.
+std::set<std::string> typos_of(std::string_view word, std::size_t from) {
+    std::set<std::string> typos;
+    for (std::size_t at = from; at < word.size(); ++at) {
+        std::string typo(word);
+        typos.insert(std::string(typo).erase(at, 1));
+        typos.insert(std::string(typo).insert(at, 1, word[at]));
+        typo[at] = word[at] == 'q' ? 'x' : 'q';
+        typos.insert(typo);
+        typo = word;
+        if (at + 1 < word.size()) std::swap(typo[at], typo[at + 1]);
+        typos.insert(typo);
+    }
+    typos.erase(std::string(word));
+    return typos;
+}
+
+/// The word behind "did you mean", if there is one.
+std::string suggested(std::string_view message) {
+    constexpr std::string_view kAsks = "did you mean ";
+    const std::size_t at = message.find(kAsks);
+    if (at == std::string_view::npos) return {};
+    message.remove_prefix(at + kAsks.size());
+    return std::string(message.substr(0, message.find('?')));
+}
+
+struct Tally {
+    int typos = 0, suggested = 0, right = 0;
+};
+
+/// What is said of `typo`, typed as an option with a value.
+std::string answer_to(std::span<const Flag> flags, const std::string& typo) {
+    const std::vector<std::string> words{typo, "1", "1"};
+    OptionReader reader(words, flags, "dtrun x");
+    const auto found = reader.next();
+    return found ? "" : found.error().message;
+}
+
+Tally check_flags(std::span<const Flag> flags) {
+    Tally count;
+    for (const Flag& flag : flags)
+        for (const std::string_view name : split(flag.names, ' ')) {
+            if (!name.starts_with("--")) continue;
+            for (const std::string& typo : typos_of(name, 2)) {
+                const std::string message = answer_to(flags, typo);
+                if (message.empty() || !message.starts_with("unknown option")) continue;
+                ++count.typos;
+                const std::string word = suggested(message);
+                if (word.empty()) continue;
+                ++count.suggested;
+                count.right += word == name;
+                CAPTURE(typo, message);
+                const Flag* const meant = find_flag(flags, word);
+                REQUIRE(meant != nullptr);
+                CHECK(meant->refused.empty());
+            }
+        }
+    return count;
+}
+
+int does_nothing(Words, plan::EnvironmentView) {
+    return 0;
+}
+
+std::string no_help() {
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("a flag that is suggested is one that is accepted, whatever was mistyped",
+          "[cli][suggestions]") {
+    const std::span<const Flag> all[] = {
+        run_flags().flags(),
+        commands::join_options(),
+        frontends::torchrun_flags().flags(),
+        frontends::deepspeed_flags().flags(),
+        frontends::mpirun_flags().flags(),
+        commands::hosts_flags().flags(),
+        commands::serve_flags().flags(),
+        commands::store_flags().flags(),
+        commands::status_flags().flags(),
+        commands::doctor_flags().flags(),
+        commands::demo_flags().flags(),
+        commands::jobs_flags().flags(),
+        commands::top_flags().flags(),
+        commands::end_flags().flags(),
+        commands::stacks_flags().flags(),
+        commands::attach_flags().flags(),
+        commands::config_flags().flags(),
+        commands::links_flags().flags(),
+        lab::bench_flags().flags(),
+    };
+    Tally sum;
+    for (const std::span<const Flag> flags : all) {
+        const Tally count = check_flags(flags);
+        sum.typos += count.typos;
+        sum.suggested += count.suggested;
+        sum.right += count.right;
+    }
+    // What is refused is not suggested, though somebody has mistyped it.
+    CHECK(sum.typos > 5'000);
+    CHECK(sum.suggested > sum.typos * 3 / 4);
+    CHECK(sum.right > sum.suggested * 9 / 10);
+}
+
+TEST_CASE("a command that is suggested is one, whatever was mistyped", "[cli][suggestions]") {
+    constexpr std::string_view kNames[] = {
+        "run",    "demo",   "bench",  "hosts",    "doctor",    "info",   "serve",
+        "join",   "status", "store",  "jobs",     "top",       "end",    "stacks",
+        "attach", "help",   "config", "torchrun", "deepspeed", "mpirun", "contracts",
+    };
+    std::vector<Command> commands;
+    for (const std::string_view name : kNames)
+        commands.push_back({.name = name, .summary = "", .run = does_nothing, .help = no_help});
+    commands.push_back({.name = "words", .summary = "", .run = nullptr, .help = no_help});
+    const std::vector<std::string> no_path{"PATH=/nonexistent"};
+    Tally count;
+    for (const Command& command : commands)
+        for (const std::string& typo : typos_of(command.name, 0)) {
+            const std::vector<std::string> words{typo};
+            if (find_command(commands, words) != nullptr) continue;
+            ++count.typos;
+            const auto said = misspelt_command(commands, words, no_path);
+            if (!said) continue;
+            CAPTURE(typo, said->message);
+            const std::string word = suggested(said->message);
+            if (word.empty()) continue;  // a word of other launchers
+            ++count.suggested;
+            REQUIRE(word.starts_with("dtrun "));
+            const std::vector<std::string> meant{word.substr(6)};
+            REQUIRE(find_command(commands, meant) != nullptr);
+            count.right += meant.front() == command.name;
+        }
+    CHECK(count.typos > 300);
+    CHECK(count.right > count.typos / 2);
+}
+
+TEST_CASE("two letters that changed places are one mistake", "[cli][suggestions]") {
+    for (const auto& [typed, meant] : {std::pair("--hostflie", "--hostfile"),
+                                       {"--oupput-dir", "--output-dir"},
+                                       {"--timestmaps", "--timestamps"},
+                                       {"--min-pn", "--min-np"},
+                                       {"--gloo-", "--gloo"}}) {
+        CAPTURE(typed);
+        CHECK(suggested(answer_to(run_flags().flags(), typed)) == meant);
+    }
+}
+
+TEST_CASE("words by which other launchers have it are answered with dtrun's",
+          "[cli][suggestions]") {
+    const std::vector<std::string> no_path{"PATH=/nonexistent"};
+    const Command commands[] = {{"run", "", does_nothing, no_help}};
+    const auto said = [&](const char* word) {
+        const std::vector<std::string> words{word};
+        const auto error = misspelt_command(commands, words, no_path);
+        return error ? error->message : std::string();
+    };
+    for (const auto& [word, hint] : {std::pair("cancel", "; dtrun end is that here"),
+                                     {"list", "; dtrun jobs is that here"},
+                                     {"init", "; dtrun demo is that here"},
+                                     {"diagnose", "; dtrun doctor is that here"},
+                                     {"submit", "; dtrun run is that here"}})
+        CHECK(said(word) ==
+              std::string(word) + ": neither a command of dtrun nor a program on PATH" + hint);
+    CHECK_THAT(said("kill"), Catch::StartsWith("kill: a job is ended by dtrun end JOB"));
+    CHECK(said("train.py").empty());
+    CHECK(said("./stop").empty());
+    const std::vector<std::string> path{"PATH=/bin:/usr/bin"};
+    const std::vector<std::string> ls{"ls"}, nothing{"train"};
+    CHECK(note_on_program(ls, path) ==
+          "ls is run as a program, which is on PATH; dtrun jobs is what it is elsewhere");
+    CHECK_FALSE(note_on_program(nothing, path));
+}
+
+}  // namespace dtrun::cli
