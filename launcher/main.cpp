@@ -16,6 +16,7 @@
 #include "launcher/commands/ask_job.h"
 #include "launcher/commands/config_command.h"
 #include "launcher/commands/contracts_command.h"
+#include "launcher/commands/demo.h"
 #include "launcher/commands/doctor_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/info_command.h"
@@ -75,6 +76,11 @@ constexpr cli::Command kCommands[] = {
      .run = job<cli::parse_run, run_help>,
      .help = run_help,
      .flags = flags_of<cli::run_flags>},
+    {.name = "demo",
+     .summary = "a first job, of a program that is built in",
+     .run = job<commands::parse_demo, commands::demo_help>,
+     .help = commands::demo_help,
+     .flags = flags_of<commands::demo_flags>},
     {.name = "bench",
      .summary = "how fast ranks talk to each other, by every library",
      .run = lab::run_bench_command,

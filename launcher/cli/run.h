@@ -38,6 +38,7 @@ struct RunCommand {
     Ask asked = Ask::nothing;  ///< if anything, the rest is empty
     plan::Options options{};
     std::vector<std::string> warnings{};  ///< for standard error, one line each, without '\n'
+    std::string farewell{};  ///< for standard output, when the job has ended well; whole lines
 };
 
 /// The flags of `dtrun run`. Other commands take some of them.

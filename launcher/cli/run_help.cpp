@@ -16,19 +16,21 @@ shows what they print and leaves nothing behind. Programs for Horovod, torch,
 DeepSpeed or your own communicator run unmodified; horovodrun's flags work too.
 
 Examples:
-  dtrun -np 4 python train.py
+  dtrun demo
+      a first job, of a program that is built in; also with -H s1:2,s2:2
+  dtrun -np 4 python3 train.py
       4 ranks on this machine
-  dtrun -np 16 -H s1:4,s2:4,s3:4,s4:4 python train.py
+  dtrun -np 16 -H s1:4,s2:4,s3:4,s4:4 python3 train.py
       4 ranks on each of 4 hosts, over ssh
-  dtrun --hostfile hosts.txt python train.py
+  dtrun --hostfile hosts.txt python3 train.py
       one rank for every slot of the hosts in a file
-  sbatch -N4 --ntasks-per-node=4 --wrap 'dtrun python train.py'
+  sbatch -N4 --ntasks-per-node=4 --wrap 'dtrun python3 train.py'
       in a batch system hosts and ranks are its own
-  dtrun -H s1:4,s2:4 --plan python train.py
+  dtrun -H s1:4,s2:4 --plan python3 train.py
       show which rank would run where, and start nothing
-  dtrun -H s1:4,s2:4 -x NCCL_DEBUG=INFO --output-dir logs python train.py
+  dtrun -H s1:4,s2:4 -x NCCL_DEBUG=INFO --output-dir logs python3 train.py
       with a variable for every rank, and their output in files too
-  dtrun -H s1:4,s2:4 OMP_NUM_THREADS=8 python train.py --epochs 3
+  dtrun -H s1:4,s2:4 OMP_NUM_THREADS=8 python3 train.py --epochs 3
       what follows the program belongs to the program
 
 Options stand before the program; a value follows as the next word or after '='.

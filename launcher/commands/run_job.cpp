@@ -28,9 +28,10 @@ std::vector<ForwardedRlimit> limits_here() {
     return limits;
 }
 
-int run_by_agents(plan::JobSpec& spec) {
+int run_by_agents(plan::JobSpec& spec, const std::string& farewell) {
     spec.limits = limits_here();
-    const int status = head::run_job(spec);
+    int status = head::run_job(spec);
+    if (status == 0 && spec.options.verbosity >= log::Level::normal) status = cli::print(farewell);
     // Name look-ups and handlers that are still under way have nothing left to say.
     std::fflush(nullptr);
     ::_exit(status);
@@ -43,7 +44,8 @@ int print_plan(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpirun) {
     return cli::print(json ? plan_json(spec, mpirun, *binding) : plan_text(spec, mpirun, *binding));
 }
 
-int run_options(plan::Options options, plan::EnvironmentView environment) {
+int run_options(plan::Options options, const std::string& farewell,
+                plan::EnvironmentView environment) {
     const std::string directory = plan::directory_here(environment);
     const plan::PlanFormat plan = options.plan;
     auto spec = plan::make_job_spec(std::move(options), environment, directory);
@@ -69,7 +71,7 @@ int run_options(plan::Options options, plan::EnvironmentView environment) {
     }
     if (plan == plan::PlanFormat::none && spec->options.show_plan)
         std::fputs(plan_text(*spec, nullptr).c_str(), stderr);
-    if (plan == plan::PlanFormat::none) return run_by_agents(*spec);
+    if (plan == plan::PlanFormat::none) return run_by_agents(*spec, farewell);
     return print_plan(*spec, mpirun ? &*mpirun : nullptr);
 }
 
@@ -81,7 +83,7 @@ int run_job(Result<cli::RunCommand> command, std::string (*help)(),
     if (const auto status = cli::settled(command, help)) return *status;
     log::init("dtrun", command->options.verbosity);
     for (const std::string& warning : command->warnings) log::warn("{}", warning);
-    return run_options(std::move(command->options), environment);
+    return run_options(std::move(command->options), command->farewell, environment);
 }
 
 }  // namespace dtrun::commands

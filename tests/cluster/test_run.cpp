@@ -486,6 +486,21 @@ TEST_CASE("as an ordinary user everything works the same", "[cluster][run]") {
     CHECK(by_rank(done.out).size() == 4);
 }
 
+TEST_CASE("the demonstration needs nothing on the hosts, and says what to type next",
+          "[cluster][run][sanitized]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done = cluster.dtrun({"demo", "-H", "s1:2,s2:2", "--tag", "rank"});
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(without_news(done.err).empty());
+    for (int rank = 0; rank < 4; ++rank)
+        CHECK_THAT(done.out, Contains(fmt::format("[{}] rank {} of 4 runs on s{}: process ", rank,
+                                                  rank, rank / 2 + 1)));
+    CHECK_THAT(done.out, Contains("[0] all 4 ranks on 2 hosts have met, which takes ") &&
+                             Contains("\n  dtrun -H s1:2,s2:2 --tag rank python"));
+    CHECK(cluster.wait_all_gone());
+}
+
 TEST_CASE("two jobs on the same hosts at once do not meet", "[cluster][run][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     // Each says that it is up once its sleep has been executed, and not only forked.

@@ -177,7 +177,7 @@ TEST_CASE("every seed trains everything, one after the other", "[lab]") {
 }
 
 TEST_CASE("a program is run alone in every shape, with one rank too", "[lab]") {
-    CHECK(plan_of("bench -- python train.py", places_of({2, 2}), {"own"}) ==
+    CHECK(plan_of("bench -- python3 train.py", places_of({2, 2}), {"own"}) ==
           "script own 1x1, script own 1x2, script own 2x1, script own 2x2");
     const auto runs = plan_runs(
         bench_of("bench --slots 2 --backends mpi,gloo --seeds 2 --step-regex '([0-9]+)' -- a "

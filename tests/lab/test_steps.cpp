@@ -36,7 +36,7 @@ TrainRecord script(int ranks, int batch) {
     TrainRecord run;
     run.backend = kOwnBackend;
     run.algorithm = "parallel";
-    run.model = "python train.py";
+    run.model = "python3 train.py";
     run.ranks = run.slots_per_host = ranks;
     run.global_batch = batch;
     return run;
@@ -147,11 +147,11 @@ TEST_CASE("reports have a program's steps and speed-up, and nothing of what it d
         report.train.back().step_ms = 12.0 / ranks + 1;
     }
     const std::string text = terminal_summary(report, false);
-    CHECK_THAT(text, Contains("python train.py. Times of a step are medians") &&
+    CHECK_THAT(text, Contains("python3 train.py. Times of a step are medians") &&
                          Contains("13.00 ms") && Contains("250.0 steps/s") && Contains("3.25"));
     CHECK_THAT(text, !Contains("Compression") && !Contains("samples") && !Contains("epoch"));
     TerminalRows rows;
-    CHECK_THAT(rows.train(report.train[0]), Contains("\n# python train.py, seed 1\n"));
+    CHECK_THAT(rows.train(report.train[0]), Contains("\n# python3 train.py, seed 1\n"));
     for (TrainRecord& run : report.train) {
         run.samples_per_s = 1e3 * run.ranks;
         run.step_ms = kUnknown;

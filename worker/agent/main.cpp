@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
+#include "worker/agent/demo_rank.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
@@ -22,8 +23,8 @@ namespace {
 
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
-    "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does. By hand "
-    "it is good for two things:\n"
+    "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
+    "--demo-rank that it is a rank of dtrun demo. By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
     "                             end what an agent of a job has left on this host: DTRUN_JOB and\n"
@@ -61,6 +62,10 @@ int main(int argc, char** argv) {
         const std::string said = fmt::format("{}dtrun-agent-failed {}", node, *lacking);
         std::puts(said.c_str());
         return 1;
+    }
+    if (option == dtrun::agent::kDemoRank && argc == 2) {
+        const int status = dtrun::agent::run_demo_rank();
+        ::_exit(status);
     }
     if (option == "--sweep" && argc == 4)
         if (const auto agent = dtrun::to_int(argv[3], 0, std::numeric_limits<long long>::max()))
