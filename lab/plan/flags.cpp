@@ -422,7 +422,7 @@ Result<void> check_program(const BenchCommand& bench) {
         if (bench.step_regex.empty()) return {};
         return fail(Errc::invalid_input,
                     "--step-regex looks at what a program prints; name it behind --: dtrun bench "
-                    "--step-regex REGEX -- python train.py");
+                    "--step-regex REGEX -- python3 train.py");
     }
     if (bench.compare)
         return fail(Errc::invalid_input, "--compare runs nothing; leave out -- {}",

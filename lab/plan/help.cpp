@@ -29,7 +29,7 @@ Examples:
       accuracy over time with intervals, and how long it took to 96 %
   dtrun bench -H s1,s2,s3,s4 --no-sweep --pairs hosts
       which of the hosts has a slow cable
-  dtrun bench -H s1:4,s2:4 --global-batch 512 --html t.html -- python train.py
+  dtrun bench -H s1:4,s2:4 --global-batch 512 --html t.html -- python3 train.py
       steps of a program of yours that calls dtrun's Worker.progress(step) or
       trains with dtrun.torch, in every shape; others by --step-regex
   dtrun bench --compare before.json after.json
