@@ -24,13 +24,15 @@ struct Case {
     std::string word;
 
     const std::vector<std::string>& argv() const { return spec.argv_of(rank.slot); }
-    std::string program() const {
-        return std::filesystem::path(argv().front()).filename().string();
+    /// As the user wrote it.
+    std::string program() const { return argv().empty() ? "" : argv().front(); }
+    std::string program_name() const {
+        return std::filesystem::path(program()).filename().string();
     }
     const plan::JobHost& host() const {
         return spec.hosts[plan::host_of(spec.placement.ranks[std::to_underlying(rank.slot)])];
     }
-    bool is_python() const { return program().starts_with("python"); }
+    bool is_python() const { return program_name().starts_with("python"); }
     bool names(std::string_view text) const {
         return std::ranges::any_of(rank.lines,
                                    [text](const std::string& line) { return line.contains(text); });
@@ -179,7 +181,7 @@ bool is_other_launcher(const Case& c) {
     constexpr std::string_view kLaunchers[] = {"mpirun",  "mpiexec",    "orterun",
                                                "prterun", "horovodrun", "srun"};
     return c.spec.placement.ranks.size() > 1 &&
-           std::ranges::find(kLaunchers, c.program()) != std::end(kLaunchers);
+           std::ranges::find(kLaunchers, c.program_name()) != std::end(kLaunchers);
 }
 
 bool is_out_of_memory(const Case& c) {
@@ -240,7 +242,7 @@ std::string word_of(std::string_view text) {
 
 std::string text_of(const Row& row, const Case& c) {
     const plan::JobHost& host = c.host();
-    const std::string program = c.argv().front();
+    const std::string program = c.program();
     return fmt::format(
         fmt::runtime(row.text), fmt::arg("word", c.word), fmt::arg("host", host.host.name),
         fmt::arg("python", c.is_python() ? program : "Python"), fmt::arg("program", program),
