@@ -231,8 +231,8 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
     const auto executor = co_await asio::this_coro::executor;
     if (const auto restored = daemon.restore(); !restored) {
         log::error("{}", restored.error().message);
-        const Errc code = restored.error().code;
-        const bool is_usage = code == Errc::denied || code == Errc::invalid_input;
+        // Another directory mends that; a file that is damaged, or of a newer version, it does not.
+        const bool is_usage = restored.error().code == Errc::denied;
         co_return is_usage ? plan::kExitUsage : plan::kExitInternal;
     }
     const auto port = open_sockets(daemon, options, environment);

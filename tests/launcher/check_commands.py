@@ -9,7 +9,7 @@ import tempfile
 DTRUN = sys.argv[1]
 COMMANDS = ["run", "bench", "hosts", "doctor", "info", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
             "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "install-links", "help", "version"]
-TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "man"]
+TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "docs", "man"]
 
 
 def dtrun(*words, name=DTRUN):
