@@ -363,6 +363,10 @@ asio::awaitable<void> Head::watch_time_limit() {
     if (!spec_.options.time_limit) co_return;
     Timer timer(io_, *spec_.options.time_limit);
     co_await timer.async_wait(use_tuple);
+    if (may_hang()) {
+        std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
+        job_.set_stacks(std::move(stacks));
+    }
     job_.end_because(JobOutcome::Cause::time_limit);
     decide();
 }

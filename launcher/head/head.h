@@ -130,6 +130,7 @@ private:
     void tell_ending();
     bool is_over() const;
     void end_by(int signal);
+    bool may_hang() const;
     void interrupted();
     asio::awaitable<void> look_and_end();
     asio::awaitable<void> watch_start_timeout();

@@ -1,4 +1,4 @@
-// What the head does with Ctrl-C: who presses it, because nothing seems to happen, is told where the ranks are.
+// What the head does when a job is to end in which nothing seems to happen: it tells where the ranks are.
 
 #include "base/text_layout.h"
 #include "launcher/head/head.h"
@@ -18,6 +18,10 @@ constexpr std::chrono::milliseconds kLookLimit{2'000};
 
 }  // namespace
 
+bool Head::may_hang() const {
+    return job_.running() && !job_.ending() && inspector_.silence() >= kSilence;
+}
+
 void Head::interrupted() {
     if (std::exchange(
             looks_,
@@ -25,7 +29,7 @@ void Head::interrupted() {
         end_by(SIGINT);
         return end_by(SIGINT);
     }
-    if (asked_to_end_ || !job_.running() || inspector_.silence() < kSilence) return end_by(SIGINT);
+    if (asked_to_end_ || !may_hang()) return end_by(SIGINT);
     looks_ = true;
     tasks_.spawn(look_and_end());
 }

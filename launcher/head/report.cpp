@@ -289,7 +289,7 @@ std::string report_of(const Facts& facts) {
         case JobOutcome::Cause::time_limit:
             return fmt::format("dtrun: the job has taken longer than {:.6g} s (--timeout)\n",
                                std::chrono::duration<double>(*spec.options.time_limit).count()) +
-                   waiting_text(outcome) + victims_text(outcome);
+                   waiting_text(outcome) + stacks_text(outcome) + victims_text(outcome);
         case JobOutcome::Cause::start_timeout:
             return fmt::format(
                        "dtrun: not every rank was running after {:.3g} s (--start-timeout); waited "

@@ -183,6 +183,24 @@ TEST_CASE("Ctrl-C on a job that has printed nothing for 30 s says where its rank
 }
 
 TEST_CASE(
+    "a job that --timeout ends is told with where its ranks are, if it has long printed nothing",
+    "[loopback]") {
+    Script script;
+    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    script.look_takes = 200ms;
+    for (const auto limit : {40s, 20s}) {
+        script.options = [limit](plan::Options& options) { options.time_limit = limit; };
+        in_many_orders(5, script, [limit](const Ending& ending) {
+            CHECK(ending.code == plan::kExitTimeout);
+            const bool is_told =
+                ending.shown.find("where the ranks were then:\n    ranks 0, 2-3 are in") !=
+                std::string::npos;
+            CHECK(is_told == (limit > 30s));
+        });
+    }
+}
+
+TEST_CASE(
     "hosts that do not say where their ranks are keep Ctrl-C for two seconds, and a second one not "
     "at all",
     "[loopback]") {
