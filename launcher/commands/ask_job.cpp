@@ -1,6 +1,7 @@
 #include "launcher/commands/ask_job.h"
 
 #include "launcher/plan/exit_code.h"
+#include "launcher/watch/serialize.h"
 
 #include <cstdio>
 #include <exception>
@@ -21,6 +22,23 @@ Result<control::JobSocket> find_job(std::string_view word, plan::EnvironmentView
 int status_of(const Error& error) {
     std::fprintf(stderr, "dtrun: %s\n", error.message.c_str());
     return error.code == Errc::closed ? 0 : plan::kExitInternal;
+}
+
+asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& client,
+                                                     std::chrono::milliseconds limit) {
+    ControlRequest ask;
+    ask.command = ControlCommand::view;
+    ask.limit_ms = static_cast<std::uint32_t>(limit.count());
+    std::string text;
+    const std::function<void(const Answer&)> take = [&text](const Answer& answer) {
+        text += answer.text;
+    };
+    const auto code = co_await client.run(ask, take);
+    if (!code) co_return std::unexpected(code.error());
+    auto view = watch::parse_object(text);
+    if (!view || !view->contains("ranks"))
+        co_return fail(Errc::invalid_input, "the job's dtrun answers in another language");
+    co_return std::move(*view);
 }
 
 int run_to_end(asio::io_context& io, asio::awaitable<int> task) {

@@ -4,9 +4,12 @@
 #include "base/loop/asio.h"
 #include "base/result.h"
 #include "launcher/cli/flags.h"
+#include "launcher/control/control_client.h"
 #include "launcher/control/control_place.h"
 #include "launcher/plan/environment.h"
 
+#include <boost/json/object.hpp>
+#include <chrono>
 #include <cstddef>
 #include <string_view>
 
@@ -38,6 +41,10 @@ Result<control::JobSocket> find_job(std::string_view word, plan::EnvironmentView
 
 /// Says what has gone wrong. \return the exit code: that a job ends is nobody's fault
 int status_of(const Error& error);
+
+/// What the head of a job says of it. \param limit  for what has to be measured; 0: nothing is
+asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& client,
+                                                     std::chrono::milliseconds limit);
 
 /// Runs a coroutine that yields an exit code.
 int run_to_end(asio::io_context& io, asio::awaitable<int> task);

@@ -1,6 +1,5 @@
 #include "launcher/commands/see_commands.h"
 
-#include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
@@ -10,15 +9,14 @@
 #include "launcher/commands/ask_job.h"
 #include "launcher/commands/daemon_flags.h"
 #include "launcher/commands/store_command.h"
+#include "launcher/commands/top_run.h"
 #include "launcher/control/control_client.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/watch/job_table.h"
 #include "launcher/watch/serialize.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
 #include <csignal>
 #include <cstdio>
-#include <optional>
 #include <utility>
 
 namespace dtrun::commands {
@@ -38,11 +36,12 @@ Exit code: 0, also if there are none.
 
 constexpr std::string_view kTop = R"(usage: dtrun top [JOB] [options]
 
-A job as it runs: its hosts, and for each rank its state, processor time (100 is
-one processor), memory, and the steps that it tells of (Worker.progress), with
-how many it is behind the first. On a terminal this is shown anew until Ctrl-C
-or the end of the job, else once. JOB is as of `dtrun jobs`; it may be left out
-where one job of yours runs here.
+A job as it runs: what is wrong with it in a sentence, its hosts, and for each
+rank its state, processor time (100 is one processor), memory, and the steps
+that it tells of (Worker.progress), with how many it is behind the first; those
+that have failed or are late come first. On a terminal this is shown anew until
+'q', Ctrl-C or the end of the job, whose outcome is told, else once. JOB is as
+of `dtrun jobs`; it may be left out where one job of yours runs here.
 
 Exit code: 0; 200 no such job.
 )";
@@ -55,9 +54,6 @@ SIGKILL after its --grace. Returns when nothing of it is left. JOB is as of
 
 Exit code: 0; 200 no such job.
 )";
-
-constexpr milliseconds kViewLimit{1'000};
-constexpr milliseconds kBetweenLooks{600};  // where it is shown once
 
 cli::Rows<ParsedSee> json_rows() {
     return {{{.names = "--json",
@@ -76,14 +72,17 @@ cli::Rows<ParsedSee> top_rows() {
         {{.names = "--once", .group = other, .help = "show it once, also on a terminal"},
          cli::set_true<&SeeCommand::once>},
         {{.names = "--sort",
-          .metavar = "rank|cpu|memory|step",
+          .metavar = "trouble|rank|cpu|memory|step",
           .group = other,
-          .help = "which ranks come first: in order, the busiest, the largest, or those that are "
-                  "behind (default: rank)"},
+          .help = "which ranks come first: those that have failed or are late, in order, the "
+                  "busiest, the largest, or those with the fewest steps (default: trouble)"},
          [](ParsedSee& parsed, std::string_view value) -> Result<void> {
              using enum watch::TopOrder;
-             const auto order = cli::choose<watch::TopOrder>(
-                 value, {{"rank", rank}, {"cpu", processors}, {"memory", memory}, {"step", step}});
+             const auto order = cli::choose<watch::TopOrder>(value, {{"trouble", trouble},
+                                                                     {"rank", rank},
+                                                                     {"cpu", processors},
+                                                                     {"memory", memory},
+                                                                     {"step", step}});
              if (!order) return std::unexpected(order.error());
              parsed.own.order = *order;
              return {};
@@ -92,24 +91,6 @@ cli::Rows<ParsedSee> top_rows() {
 }
 
 constexpr cli::HelpSection kSeeSections[] = {{other, "Options"}};
-
-/// What the head of a job says of it.
-asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& client,
-                                                     milliseconds limit) {
-    ControlRequest ask;
-    ask.command = ControlCommand::view;
-    ask.limit_ms = static_cast<std::uint32_t>(limit.count());
-    std::string text;
-    const std::function<void(const Answer&)> take = [&text](const Answer& answer) {
-        text += answer.text;
-    };
-    const auto code = co_await client.run(ask, take);
-    if (!code) co_return std::unexpected(code.error());
-    auto view = watch::parse_object(text);
-    if (!view || !view->contains("ranks"))
-        co_return fail(Errc::invalid_input, "the job's dtrun answers in another language");
-    co_return std::move(*view);
-}
 
 asio::awaitable<void> look_at(control::JobSocket job, boost::json::object& view,
                               std::vector<std::string>& troubles) {
@@ -141,125 +122,6 @@ asio::awaitable<int> show_jobs(std::vector<control::JobSocket> jobs, bool as_jso
         std::fprintf(stderr, "dtrun: %s\n", trouble.c_str());
     co_return cli::print(text);
 }
-
-/// The screen of a terminal, which has what was there before when this ends.
-class Screen {
-public:
-    Screen() { enter(); }
-    ~Screen() { leave(); }
-    Screen(const Screen&) = delete;
-    Screen& operator=(const Screen&) = delete;
-
-    void enter() { put("\x1b[?1049h\x1b[?25l"); }
-    void leave() { put("\x1b[?25h\x1b[?1049l"); }
-    /// Each line replaces what was there, so that nothing flickers.
-    void show(std::string_view lines) {
-        std::string text = "\x1b[H";
-        for (const char c : lines) text += c == '\n' ? "\x1b[K\r\n" : std::string(1, c);
-        // Behind the last line there is none: it would move the others up.
-        if (text.ends_with("\r\n")) text.resize(text.size() - 2);
-        put(text + "\x1b[J");
-    }
-    static TerminalSize size() {
-        winsize size{};
-        const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
-        return known ? TerminalSize{size.ws_row, size.ws_col} : TerminalSize{24, 80};
-    }
-
-private:
-    static void put(std::string_view text) {
-        if (const auto done = write_all(STDOUT_FILENO, text); !done) return;
-    }
-};
-
-/// Shows a job once.
-asio::awaitable<int> show_once(control::ControlClient& client, const SeeCommand& command) {
-    // What takes time to find out, as what GPUs do, is in the second look; and processor time is that between them.
-    auto view = co_await view_of(client, kViewLimit);
-    Timer pause(co_await asio::this_coro::executor, kBetweenLooks);
-    if (view) co_await pause.async_wait(use_tuple);
-    if (view) view = co_await view_of(client, kViewLimit);
-    if (!view) co_return status_of(view.error());
-    co_return cli::print(command.json ? watch::serialize(*view) + "\n"
-                                      : watch::top_text(*view, command.order, 0, 0));
-}
-
-/// Shows a job again and again.
-class TopRun {
-public:
-    TopRun(asio::io_context& io, control::ControlClient& client, const SeeCommand& command)
-        : client_(client),
-          command_(command),
-          signals_(io, SIGINT, SIGTERM, SIGWINCH),
-          wait_(io),
-          tasks_(io.get_executor()) {
-        for (const int signal : {SIGHUP, SIGQUIT, SIGTSTP}) signals_.add(signal);
-    }
-
-    asio::awaitable<int> run() {
-        tasks_.spawn(watch_signals());
-        std::optional<Error> over = co_await show_until_over();
-        tasks_.stop();
-        co_await tasks_.join();
-        if (signal_ != 0) co_return signal_ == SIGINT ? 0 : plan::kExitSignalBase + signal_;
-        co_return status_of(*over);
-    }
-
-private:
-    /// \return why it cannot be shown any more; nothing: a signal ended it
-    asio::awaitable<std::optional<Error>> show_until_over() {
-        Screen screen;
-        screen_ = &screen;
-        while (signal_ == 0) {
-            auto view = co_await view_of(client_, kViewLimit);
-            // A machine that has much to do may not answer for once.
-            if (!view && view.error().code != Errc::timed_out) {
-                screen_ = nullptr;
-                co_return view.error();
-            }
-            if (view) view_ = std::move(*view);
-            draw();
-            wait_.expires_after(command_.interval);
-            if (signal_ == 0) co_await wait_.async_wait(use_tuple);
-        }
-        screen_ = nullptr;
-        co_return std::nullopt;
-    }
-
-    void draw() {
-        const TerminalSize size = Screen::size();
-        if (screen_ == nullptr || view_.empty()) return;
-        screen_->show(watch::top_text(view_, command_.order, size.rows, size.columns));
-    }
-
-    asio::awaitable<void> watch_signals() {
-        for (;;) {
-            const auto [error, signal] = co_await signals_.async_wait(use_tuple);
-            if (error) co_return;
-            if (signal == SIGTSTP && screen_ != nullptr) {
-                screen_->leave();
-                ::raise(SIGSTOP);
-                screen_->enter();
-            }
-            if (signal == SIGTSTP || signal == SIGWINCH) {
-                draw();
-                continue;
-            }
-            signal_ = signal;
-            client_.stop();
-            wait_.cancel();
-        }
-    }
-
-    control::ControlClient& client_;
-    const SeeCommand& command_;
-    asio::signal_set signals_;
-    Timer wait_;
-    TaskGroup tasks_;
-    boost::json::object view_;
-    Screen* screen_ = nullptr;
-    int signal_ = 0;  ///< that ends us
-};
 
 asio::awaitable<int> end_job(control::JobSocket job, bool now) {
     const std::string id = job.job;
@@ -355,11 +217,7 @@ int run_top(cli::Words words, plan::EnvironmentView environment) {
     auto job = find_job(own.operands.empty() ? "" : own.operands.front(), environment);
     if (!job) return cli::complain(job.error());
     asio::io_context io(1);
-    control::ControlClient client(io.get_executor(), std::move(*job));
-    const bool is_live = ::isatty(STDOUT_FILENO) == 1 && !own.once && !own.json;
-    if (!is_live) return run_to_end(io, show_once(client, own));
-    TopRun top(io, client, own);
-    return run_to_end(io, top.run());
+    return show_top(io, std::move(*job), {own.json, own.once, own.order, own.interval});
 }
 
 int run_end(cli::Words words, plan::EnvironmentView environment) {

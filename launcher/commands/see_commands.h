@@ -4,7 +4,7 @@
 #include "launcher/cli/flags.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
-#include "launcher/watch/job_table.h"
+#include "launcher/watch/top_text.h"
 
 #include <chrono>
 #include <string>
@@ -14,13 +14,13 @@ namespace dtrun::commands {
 
 /// `dtrun jobs`, `dtrun top` and `dtrun end`: what runs here, and its end.
 struct SeeCommand {
-    std::vector<std::string> operands;              ///< jobs: [HOST[:PORT]]; top: [JOB]; end: JOB
-    bool json = false;                              ///< jobs, top
-    bool once = false;                              ///< top
-    bool now = false;                               ///< end
-    watch::TopOrder order = watch::TopOrder::rank;  ///< top
-    std::chrono::milliseconds interval{2'000};      ///< top
-    plan::DaemonArgs daemon;                        ///< jobs
+    std::vector<std::string> operands;  ///< jobs: [HOST[:PORT]]; top: [JOB]; end: JOB
+    bool json = false;                  ///< jobs, top
+    bool once = false;                  ///< top
+    bool now = false;                   ///< end
+    watch::TopOrder order = watch::TopOrder::trouble;  ///< top
+    std::chrono::milliseconds interval{2'000};         ///< top
+    plan::DaemonArgs daemon;                           ///< jobs
 };
 
 struct ParsedSee : cli::ParsedArgs {

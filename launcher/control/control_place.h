@@ -3,6 +3,7 @@
 #include "base/result.h"
 
 #include <sys/types.h>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ struct JobSocket {
     std::string path;  ///< of the socket
     pid_t head = 0;    ///< the dtrun that listens
 };
+
+/// As `limit_ms` of a view: it is answered when the job has ended, with how, and without its hosts and ranks.
+inline constexpr std::uint32_t kUntilTheEnd = 0xffff'ffff;
 
 inline constexpr std::string_view kSocketSuffix = ".sock";
 

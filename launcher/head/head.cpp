@@ -762,6 +762,7 @@ int Head::finish() {
     const int failed = exit_code(outcome);
     const int code = failed != 0 ? failed : own;
     record_.job_ended(code, report);
+    inspector_.job_ended();
     return code;
 }
 

@@ -1,8 +1,11 @@
 #include "launcher/head/job_inspector.h"
 
+#include "base/strings.h"
 #include "base/text_layout.h"
+#include "launcher/control/control_place.h"
 #include "launcher/head/stacks_text.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/watch/health.h"
 #include "launcher/watch/serialize.h"
 #include "rendezvous/wire/message.h"
 
@@ -98,7 +101,37 @@ asio::awaitable<boost::json::object> JobInspector::measured_view(milliseconds li
         measured_at_ = Clock::now();
         measured_.cancel();
     }
-    co_return record_.view(waiting_());
+    boost::json::object view = record_.view(waiting_());
+    if (tails_) add_last_lines(view);
+    co_return view;
+}
+
+/// What ranks that have failed said last, which often tells why.
+void JobInspector::add_last_lines(boost::json::object& view) const {
+    constexpr std::size_t kLineBytesMax = 160;
+    for (boost::json::value& value : view.at("ranks").as_array()) {
+        boost::json::object& rank = value.as_object();
+        if (rank.at("state") != "failed" || !rank.contains("rank")) continue;
+        const std::string text =
+            tail(static_cast<Rank>(rank.at("rank").to_number<std::uint32_t>()));
+        const std::string_view said = trim(text);
+        if (said.empty()) continue;
+        rank["last_line"] = escaped(trim(said.substr(said.rfind('\n') + 1)), kLineBytesMax);
+    }
+}
+
+void JobInspector::job_ended() {
+    if (server_ == nullptr || mourners_.empty()) return;
+    const boost::json::object view = record_.view({});
+    boost::json::object end;
+    for (const auto& [name, value] : view)
+        if (name != "hosts" && name != "ranks") end[name] = value;
+    end["findings"] = watch::to_json(watch::examine(view).findings);
+    Answer answer;
+    answer.text = watch::serialize(end);
+    answer.last = true;
+    // The process ends soon: this is small enough to be written at once.
+    for (const control::CallerId caller : mourners_) server_->answer(caller, answer);
 }
 
 asio::awaitable<void> JobInspector::join() {
@@ -113,6 +146,10 @@ void JobInspector::asked(control::CallerId caller, const ControlRequest& ask) {
         case ControlCommand::attach:
             return attach(caller, ask);
         case ControlCommand::view:
+            if (ask.limit_ms == control::kUntilTheEnd) {
+                mourners_.insert(caller);
+                return record_.has_ended() ? job_ended() : void();
+            }
             return tasks_.spawn(answer_view(caller, ask));
         case ControlCommand::end:
             return end_(ask.signal);  // its connection ends with us
@@ -168,7 +205,8 @@ asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, Cont
 }
 
 asio::awaitable<void> JobInspector::answer_view(control::CallerId caller, ControlRequest ask) {
-    const boost::json::object view = co_await measured_view(milliseconds(ask.limit_ms));
+    boost::json::object view = co_await measured_view(milliseconds(ask.limit_ms));
+    view["findings"] = watch::to_json(watch::examine(view).findings);
     const std::string text = watch::serialize(view);
     for (std::size_t i = 0; i < text.size(); i += kPieceBytes) {
         Answer piece;
@@ -303,6 +341,7 @@ void JobInspector::resized(control::CallerId caller, const TerminalSize& size) {
 
 void JobInspector::left(control::CallerId caller) {
     watchers_.erase(caller);
+    mourners_.erase(caller);
 }
 
 }  // namespace dtrun::head

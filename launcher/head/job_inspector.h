@@ -22,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,7 @@ public:
     void rank_ended(plan::SlotId rank, const Exited& exited);
     void input_taken();  ///< there may be room for more input
     void host_gone(HostId host);
+    void job_ended();  ///< it is in the record
 
     /// From now on the last lines of each rank are kept.
     void keep_tails();
@@ -103,6 +105,7 @@ private:
     asio::awaitable<void> answer_stacks(control::CallerId caller, ControlRequest ask);
     asio::awaitable<void> answer_view(control::CallerId caller, ControlRequest ask);
     asio::awaitable<Survey> take_stacks(StackRequest request);
+    void add_last_lines(boost::json::object& view) const;
     void attach(control::CallerId caller, const ControlRequest& ask);
     void refuse(control::CallerId caller, const std::string& why);
     void show(plan::SlotId rank, const OutputView& output);
@@ -129,6 +132,7 @@ private:
     control::ControlServer* server_ = nullptr;
     std::optional<watch::RankTails> tails_;
     std::map<control::CallerId, Watcher> watchers_;
+    std::set<control::CallerId> mourners_;    ///< commands that want to know how the job ends
     std::map<plan::SlotId, Ending> endings_;  ///< in this generation
     TaskGroup tasks_;
 };

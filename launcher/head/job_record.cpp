@@ -18,6 +18,7 @@ namespace json = boost::json;
 using watch::EventKind;
 
 constexpr int kSchema = 1;  // of view()
+constexpr std::size_t kReportBytesMax = 32u << 10;
 constexpr double kSecond = 1e9;
 constexpr std::int64_t kUsageSpanMin = 100'000'000;  // ns between two measures that are compared
 
@@ -220,6 +221,7 @@ void JobRecord::job_ending() {
 
 void JobRecord::job_ended(int code, const std::string& report) {
     ended_code_ = code;
+    report_ = report.substr(0, kReportBytesMax);
     if (listeners_.empty()) return;
     json::object fields;
     fields["exit_code"] = code;
@@ -317,11 +319,14 @@ json::object JobRecord::host_view(HostId host) const {
     return object;
 }
 
-void JobRecord::add_usage(json::object& rank, plan::SlotId slot) const {
+/// Of a rank that has ended only how far it came.
+void JobRecord::add_usage(json::object& rank, plan::SlotId slot, bool runs) const {
     const std::size_t index = std::to_underlying(slot);
     if (index >= usages_.size() || usages_[index].at_ns == 0) return;
     const Usage& usage = usages_[index];
     if (usage.last.pid != slots_[index].pid) return;
+    if (!runs && usage.last.counts_steps) rank["step"] = usage.last.step;
+    if (!runs) return;
     rank["processors"] = rounded(usage.processors);
     rank["cpu_s"] = rounded(static_cast<double>(usage.last.cpu_ns) / kSecond);
     rank["memory_bytes"] = usage.last.memory_bytes;
@@ -332,6 +337,7 @@ void JobRecord::add_usage(json::object& rank, plan::SlotId slot) const {
         static_cast<double>(std::max<std::int64_t>(usage.at_ns - usage.last.step_ns, 0)) / kSecond;
     rank["step_age_s"] = rounded(age);
     if (usage.last.span_us == 0) return;
+    rank["step_s"] = rounded(static_cast<double>(usage.last.span_us) / 1e6);
     // A rank that has come to a stop has no pace any more.
     const double span = std::max(static_cast<double>(usage.last.span_us) / 1e6, age);
     rank["steps_per_s"] = rounded(1 / span);
@@ -354,7 +360,7 @@ json::object JobRecord::rank_view(plan::SlotId slot) const {
         has_ended || known.state == Place::State::lost ? known.ended_ns : now_ns();
     if (known.started_ns != 0)
         object["ran_s"] = rounded(static_cast<double>(until - known.started_ns) / kSecond);
-    if (known.state == Place::State::running) add_usage(object, slot);
+    add_usage(object, slot, known.state == Place::State::running);
     return object;
 }
 
@@ -365,6 +371,9 @@ json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     object["state"] = state();
     if (ended_code_) object["exit_code"] = *ended_code_;
     if (job_.ending()) object["cause"] = name_of(job_.outcome().cause);
+    if (const auto& first = job_.outcome().first; first && first->rank != kNoRank)
+        object["cause_rank"] = std::to_underlying(first->rank);
+    if (ended_code_) object["report"] = report_;
     object["program"] = program_name(spec_.options.program);
     object["command"] = array_of(spec_.options.program);
     object["directory"] = spec_.directory;

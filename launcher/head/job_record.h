@@ -81,7 +81,7 @@ private:
     Place& at(plan::SlotId slot);
     boost::json::object host_view(HostId host) const;
     boost::json::object rank_view(plan::SlotId slot) const;
-    void add_usage(boost::json::object& rank, plan::SlotId slot) const;
+    void add_usage(boost::json::object& rank, plan::SlotId slot, bool runs) const;
     boost::json::object named(HostId host) const;
     std::string_view host_state(HostId host) const;
     std::string_view rank_state(const Place& slot) const;
@@ -99,6 +99,7 @@ private:
     bool ran_ = false;         ///< ranks have been started once
     bool restarting_ = false;  ///< since a rank has failed
     std::optional<int> ended_code_;
+    std::string report_;  ///< what the user was told at the end
     bool has_told_end_ = false;
     std::vector<Place> slots_;
     std::vector<Usage> usages_;                  ///< by place; empty until somebody measures

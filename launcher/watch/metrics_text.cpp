@@ -1,5 +1,7 @@
 #include "launcher/watch/metrics_text.h"
 
+#include "launcher/watch/health.h"
+
 #include <fmt/format.h>
 #include <algorithm>
 #include <boost/json/value.hpp>
@@ -136,7 +138,7 @@ constexpr Age kAges[] = {
     {std::numeric_limits<double>::infinity(), "older"},
 };
 
-double number_of(const json::value& value) {
+double number_in(const json::value& value) {
     return value.is_number() ? value.to_number<double>() : 0;
 }
 
@@ -144,18 +146,18 @@ void show_operations(Text& text, const json::object& status) {
     text.family("dtrun_serve_operations_total", "counter", "Requests to stores, by operation.");
     if (const json::value* const operations = status.if_contains("operations"))
         for (const auto& [name, count] : operations->as_object())
-            text.sample({{"operation", std::string(name)}}, number_of(count));
+            text.sample({{"operation", std::string(name)}}, number_in(count));
 }
 
 /// A histogram. \param times  as daemon_status.cpp describes them
 void show_times(Text& text, const Times& family, const json::object& times) {
     text.family(family.name, "histogram", family.help);
-    const double count = number_of(times.at("count"));
+    const double count = number_in(times.at("count"));
     for (const json::value& bucket : times.at("buckets").as_array())
-        text.sample({{"le", fmt::format("{}", number_of(bucket.at(0)))}}, number_of(bucket.at(1)),
+        text.sample({{"le", fmt::format("{}", number_in(bucket.at(0)))}}, number_in(bucket.at(1)),
                     "_bucket");
     text.sample({{"le", "+Inf"}}, count, "_bucket");
-    text.sample({}, number_of(times.at("sum_s")), "_sum");
+    text.sample({}, number_in(times.at("sum_s")), "_sum");
     text.sample({}, count, "_count");
 }
 
@@ -166,7 +168,7 @@ void count_ages(Text& text, const json::array& jobs) {
         const json::value* const age = job.as_object().if_contains("age_s");
         if (age == nullptr) continue;
         const auto* const found =
-            std::ranges::upper_bound(kAges, number_of(*age), {}, &Age::below_s);
+            std::ranges::upper_bound(kAges, number_in(*age), {}, &Age::below_s);
         ++counts[found->label];
     }
     for (const Age& age : kAges) text.sample({{"age", std::string(age.label)}}, counts[age.label]);
@@ -189,16 +191,22 @@ std::string metrics_text(const json::object& view) {
     for (const std::string_view state : {"starting", "running", "restarting", "ending", "ended"})
         text.sample({{"state", std::string(state)}}, string_at(view, "state") == state ? 1 : 0);
     text.family("dtrun_job_seconds_total", "counter", "Since the start of dtrun.");
-    text.sample({}, number_of(view.at("ran_s")));
+    text.sample({}, number_in(view.at("ran_s")));
     text.family("dtrun_job_restarts_total", "counter", "Restarts of all ranks.");
-    text.sample({}, number_of(view.at("restarts")));
+    text.sample({}, number_in(view.at("restarts")));
     text.family("dtrun_job_generation", "gauge", "Number of the membership.");
-    text.sample({}, number_of(view.at("generation")));
+    text.sample({}, number_in(view.at("generation")));
     text.family("dtrun_hosts", "gauge", "Hosts of the job, by state.");
     count_states(text, view, "hosts", {"connecting", "joined", "failed", "lost", "left"});
     text.family("dtrun_ranks", "gauge", "Ranks of the job, by state.");
     count_states(text, view, "ranks",
                  {"waiting", "running", "ended_well", "failed", "ended_by_dtrun", "lost"});
+    text.family("dtrun_findings", "gauge", "What is wrong with the job, as its page tells it.");
+    const Health health = examine(view);
+    for (const Severity severity : {Severity::failure, Severity::warning})
+        text.sample(
+            {{"severity", std::string(name_of(severity))}},
+            static_cast<double>(std::ranges::count(health.findings, severity, &Finding::severity)));
     for (const RankNumber& number : kRankNumbers) {
         text.family(number.name, number.type, number.help);
         for (const json::value& each : view.at("ranks").as_array()) {
@@ -208,14 +216,14 @@ std::string metrics_text(const json::object& view) {
             if (value == nullptr || name == nullptr) continue;
             text.sample({{"rank", std::to_string(name->to_number<std::int64_t>())},
                          {"host", std::string(string_at(rank, "host"))}},
-                        number_of(*value));
+                        number_in(*value));
         }
     }
     text.family("dtrun_host_load", "gauge", "Load average of a host over one minute.");
     for (const json::value& each : view.at("hosts").as_array())
         if (const json::value* const load = each.as_object().if_contains("load"))
             text.sample({{"host", std::string(string_at(each.as_object(), "host"))}},
-                        number_of(*load));
+                        number_in(*load));
     for (const GpuNumber& number : kGpuNumbers) {
         text.family(number.name, "gauge", number.help);
         for (const json::value& host : view.at("hosts").as_array()) {
@@ -224,7 +232,7 @@ std::string metrics_text(const json::object& view) {
             for (const json::value& gpu : gpus->as_array())
                 text.sample({{"host", std::string(string_at(host.as_object(), "host"))},
                              {"gpu", std::to_string(gpu.at("index").to_number<std::int64_t>())}},
-                            number_of(gpu.at(number.field)) * number.factor);
+                            number_in(gpu.at(number.field)) * number.factor);
         }
     }
     return text.take();
@@ -235,7 +243,7 @@ std::string daemon_metrics_text(const json::object& status) {
     for (const DaemonNumber& number : kDaemonNumbers) {
         text.family(number.name, number.type, number.help);
         if (const json::value* const value = status.if_contains(number.field))
-            text.sample({}, number_of(*value));
+            text.sample({}, number_in(*value));
     }
     show_operations(text, status);
     for (const Times& times : kDiskTimes)
@@ -247,7 +255,7 @@ std::string daemon_metrics_text(const json::object& status) {
         for (const json::value& job : status.at("jobs").as_array())
             if (const json::value* const value = job.as_object().if_contains(number.field))
                 text.sample({{"job", std::string(string_at(job.as_object(), "name"))}},
-                            number_of(*value));
+                            number_in(*value));
     }
     return text.take();
 }

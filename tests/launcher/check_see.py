@@ -141,6 +141,31 @@ def check_end():
         assert ended.returncode == 0 and job.wait(SECONDS) == 137, (ended, job.returncode)
 
 
+def check_q(job):
+    """`q` is enough, and the terminal is as it was before."""
+
+    def own_terminal():
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    terminal, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    before = termios.tcgetattr(theirs)
+    live = subprocess.Popen(
+        [DTRUN, "top", str(job.pid)], stdin=theirs, stdout=theirs, stderr=theirs, env=ENV, preexec_fn=own_terminal
+    )
+    screen = b""
+    while b"BEHIND" not in screen:
+        assert select.select([terminal], [], [], SECONDS)[0], screen
+        screen += os.read(terminal, 1 << 16)
+    assert termios.tcgetattr(theirs) != before
+    os.write(terminal, b"xq")
+    assert live.wait(SECONDS) == 0, screen
+    assert termios.tcgetattr(theirs) == before
+    os.close(terminal)
+    os.close(theirs)
+
+
 def check_top():
     """Ranks, what they use, their steps, GPUs; live on a terminal until the job ends."""
     stop = path("top-stop")
@@ -155,15 +180,18 @@ def check_top():
     script = write("steps.py", STEPS)
     env = dict(ENV, PATH=f"{tools}:{ENV['PATH']}")
     with running("-np", "3", "--tag", "none", PYTHON, script, stop, env=env) as job:
-        for _ in range(60):
+        for _ in range(180):  # until the last is behind by more than a second
             job.stdout.readline()
         top = dtrun("top", str(job.pid), "--once")
         assert top.returncode == 0, (top, job.poll() and job.stderr.read())
         rows = [line.split() for line in top.stdout.split("RANK HOST")[1].splitlines()[1:]]
-        assert [row[:3] for row in rows] == [[str(rank), "localhost", "running"] for rank in range(3)], top.stdout
+        assert sorted(row[:3] for row in rows) == [[str(rank), "localhost", "running"] for rank in range(3)], top.stdout
+        # The last rank is slow: it comes first.
+        assert [row[0] for row in rows] == ["2", "0", "1"], top.stdout
         steps = [int(row[6]) for row in rows]
-        assert steps[0] > steps[2] and rows[2][8] == str(max(steps) - steps[2]), top.stdout
-        assert float(rows[0][7]) > 2 * float(rows[2][7]), top.stdout
+        assert steps[1] > steps[0] and rows[0][8] == str(max(steps) - steps[0]), top.stdout
+        assert float(rows[1][7]) > 2 * float(rows[0][7]), top.stdout
+        assert re.search(r"^rank 2 on localhost is \d+ steps behind \([\d.]+ against [\d.]+ steps/s\)$", top.stdout, re.M), top.stdout
         assert re.search(r"GPU 0  Tesla +42% memory +100M of 1.0G  rank \d, 1 stranger", top.stdout), top.stdout
         view = json.loads(dtrun("top", "--json").stdout)
         assert all(rank["memory_bytes"] > 1 << 20 and rank["cpu_s"] > 0 for rank in view["ranks"]), view
@@ -171,6 +199,7 @@ def check_top():
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         live = subprocess.Popen([DTRUN, "top", "--interval", "0.2"], stdin=theirs, stdout=theirs, stderr=theirs, env=ENV)
         os.close(theirs)
+        check_q(job)
         screen = b""
         while screen.count(b"STEPS/S") < 3:
             assert select.select([terminal], [], [], SECONDS)[0], screen
@@ -181,7 +210,8 @@ def check_top():
             while piece := os.read(terminal, 1 << 16):
                 screen += piece
         assert live.wait(SECONDS) == 0, screen
-        assert b"\x1b[?1049l" in screen and b"the job has ended" in screen, screen[-300:]
+        assert b"\x1b[33m    2 localhost" in screen and b"\x1b[?1049l" in screen, screen
+        assert re.search(rb"dtrun: job \w{12} ended with exit code 1 after \d.*: rank 1 on localhost failed: exit code 1", screen), screen[-300:]
         os.close(terminal)
         assert job.wait(SECONDS) == 1
 

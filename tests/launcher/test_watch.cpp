@@ -8,10 +8,12 @@
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/rank_tails.h"
 #include "launcher/watch/serialize.h"
+#include "launcher/watch/top_text.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
 
+#include <algorithm>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/json/parse.hpp>
@@ -51,9 +53,12 @@ TEST_CASE("dtrun jobs shows a line for each job", "[watch]") {
 }
 
 TEST_CASE("dtrun top shows hosts, GPUs and ranks, and who is behind", "[watch]") {
-    CHECK(top_text(a_view(), TopOrder::rank, 0, 0) ==
+    CHECK(top_text(a_view(), TopOrder::trouble, {}) ==
           R"(job 0123456789ab: running for 1 min 15 s, 2 of 4 ranks run on 2 hosts, 1 restart
 program: python3 train.py
+rank 2 on s2\x1b[2J failed: SIGKILL
+s2\x1b[2J is lost: last heard 3.5 s ago
+rank 1 on s1 is 9 steps behind
 waiting: rank 2 waits for key "x"
 
   s1               joined     load   3.25 of 8    memory  1.0G of 8.0G
@@ -61,15 +66,16 @@ waiting: rank 2 waits for key "x"
   s2\x1b[2J        lost       last heard 3.5 s ago
 
  RANK HOST             STATE          PID  CPU% MEMORY     STEP STEPS/S BEHIND
-    0 s1               running        100    99   118M       40    2.50
-    1 s1               running        101   150   900B       31       -      9
     2 s2               SIGKILL        102     -      -        -       -
-    3 s2               waiting          0     -      -        -       -
+    1 s1               running        101   150   900B       31       -      9
+    0 s1               running        100    99   118M       40    2.50
+    3 s2               waiting          -     -      -        -       -
 )");
 }
 
 TEST_CASE("dtrun top fits a terminal, in the order that is asked for", "[watch]") {
-    const std::string text = top_text(a_view(), TopOrder::processors, 11, 80);
+    const std::string text =
+        top_text(a_view(), TopOrder::processors, {.rows = 14, .columns = 80, .color = false});
     std::istringstream lines(text);
     std::string line;
     std::size_t count = 0;
@@ -77,11 +83,50 @@ TEST_CASE("dtrun top fits a terminal, in the order that is asked for", "[watch]"
         ++count;
         CHECK(line.size() <= 80);
     }
-    CHECK(count == 11);
+    CHECK(count == 14);
     CHECK(text.find("    1 s1") != std::string::npos);
     CHECK_THAT(text, Contains("and 3 more ranks"));
-    const std::string by_step = top_text(a_view(), TopOrder::step, 0, 0);
+    const std::string by_step = top_text(a_view(), TopOrder::step, {});
     CHECK(by_step.find("\n    1 s1") < by_step.find("\n    0 s1"));
+}
+
+TEST_CASE("dtrun top shows who is behind in a narrow place, and in one with too few lines",
+          "[watch]") {
+    boost::json::object view = a_view();
+    boost::json::array& ranks = view["ranks"].as_array();
+    ranks.resize(2);
+    for (int i = 2; i < 40; ++i) {
+        ranks.push_back(ranks[0]);
+        ranks.back().as_object()["rank"] = i;
+    }
+    view["hosts"].as_array().resize(1);
+    ranks[37].as_object()["step"] = 12;
+    const std::string text =
+        top_text(view, TopOrder::trouble, {.rows = 16, .columns = 60, .color = false});
+    CHECK_THAT(text, Contains("RANK HOST             STATE          STEP STEPS/S BEHIND\n"));
+    CHECK_THAT(text, Contains("   37 s1               running          12    2.50     28\n"
+                              "    1 s1               running          31       -      9\n"
+                              "    0 s1               running          40    2.50\n"));
+    CHECK_THAT(text, Contains("more ranks\n"));
+    CHECK(std::ranges::count(text, '\n') == 16);
+    const std::string by_rank =
+        top_text(view, TopOrder::rank, {.rows = 16, .columns = 60, .color = false});
+    CHECK_THAT(by_rank, Contains(" more ranks, 1 of them late or failed\n"));
+    const std::string narrow =
+        top_text(view, TopOrder::trouble, {.rows = 0, .columns = 12, .color = false});
+    CHECK_THAT(narrow, Contains("RANK BEHIND\n   37     28\n"));
+}
+
+TEST_CASE(
+    "dtrun top colours who is late or has failed, and what does not fit has no colour of its own",
+    "[watch]") {
+    const std::string text =
+        top_text(a_view(), TopOrder::trouble, {.rows = 24, .columns = 80, .color = true});
+    CHECK_THAT(text, Contains("\x1b[1;31m    2 s2"));
+    CHECK_THAT(text, Contains("\x1b[33m    1 s1"));
+    CHECK_THAT(text, Contains("\n    0 s1"));
+    CHECK_THAT(text, Contains("    GPUs busy  97 %\n"));
+    CHECK(text.find("[2J\x1b") == std::string::npos);
 }
 
 TEST_CASE("metrics are numbers with the job, host and rank, in Prometheus' format", "[watch]") {
@@ -92,6 +137,7 @@ TEST_CASE("metrics are numbers with the job, host and rank, in Prometheus' forma
     CHECK_THAT(text, Contains("dtrun_job_state{" + job + ",state=\"ended\"} 0\n"));
     CHECK_THAT(text, Contains("dtrun_hosts{" + job + ",state=\"lost\"} 1\n"));
     CHECK_THAT(text, Contains("dtrun_ranks{" + job + ",state=\"failed\"} 1\n"));
+    CHECK_THAT(text, Contains("dtrun_findings{" + job + ",severity=\"failure\"} 2\n"));
     CHECK_THAT(text,
                Contains("dtrun_rank_cpu_seconds_total{" + job + ",rank=\"0\",host=\"s1\"} 12.5\n"));
     CHECK_THAT(text, Contains("dtrun_gpu_busy_ratio{" + job + ",host=\"s1\",gpu=\"0\"} 0.97\n"));
