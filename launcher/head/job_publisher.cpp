@@ -3,9 +3,11 @@
 #include "base/crypto.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/simulated.h"
 #include "base/strings.h"
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
+#include "launcher/watch/page_view.h"
 #include "launcher/watch/serialize.h"
 
 #include <algorithm>
@@ -24,7 +26,8 @@ constexpr milliseconds kReaderAge{5'000};     // a page that was silent for so l
 constexpr milliseconds kLastLook{2'000};      // for pages to see the end
 constexpr milliseconds kLastLines{2'000}, kHurriedLines{100};  // for the log
 constexpr milliseconds kLastCommands{10'000};
-constexpr std::size_t kEventsKept = 200;
+constexpr milliseconds kSampleEach{10'000}, kSamplesApart{2'000};  // of curves
+constexpr std::size_t kTailBytesMax = 16u << 10;
 constexpr std::size_t kReadersMax = 100;
 constexpr std::size_t kReaderBytesMax = 64;
 
@@ -76,6 +79,7 @@ Result<void> JobPublisher::open_page(const plan::ShowOptions& options) {
     page_ = std::move(*opened);
     key_ = random_key();
     inspector_.keep_tails();
+    tasks_.spawn(sample());
     const std::string address = fmt::format("http://{}/#", page_->place());
     record_.set_page(address + key_);
     const auto line = [&address](std::string_view key) {
@@ -88,14 +92,7 @@ Result<void> JobPublisher::open_page(const plan::ShowOptions& options) {
 
 void JobPublisher::happened(const watch::Event& event) {
     last_event_ = event.number;
-    if (page_) {
-        boost::json::object shown = event.fields;
-        shown["event"] = watch::name_of(event.kind);
-        shown["number"] = event.number;
-        shown["time"] = watch::utc_time(event.time_ns);
-        events_.push_back(std::move(shown));
-        if (events_.size() > kEventsKept) events_.pop_front();
-    }
+    if (page_) events_.add(event);
     for (Timer* const sleeper : sleepers_) sleeper->cancel();
 }
 
@@ -107,13 +104,37 @@ asio::awaitable<void> JobPublisher::wait_for_news(std::uint64_t known) {
     sleepers_.erase(&timer);
 }
 
-watch::HttpReply JobPublisher::output_of(const watch::HttpRequest& request) const {
+/// What is known of one rank, with the last that it has printed.
+watch::HttpReply JobPublisher::detail_of(const watch::HttpRequest& request) const {
     const auto rank = to_int(request.value("rank"), 0, std::to_underlying(kNoRank) - 1);
     if (!rank) return {400, "text/plain", "which rank?\n"};
-    boost::json::object output;
-    output["rank"] = *rank;
-    output["text"] = inspector_.tail(static_cast<Rank>(*rank));
-    return {.body = watch::serialize(output)};
+    boost::json::object detail = record_.view_of(static_cast<Rank>(*rank));
+    const std::string text = inspector_.tail(static_cast<Rank>(*rank));
+    detail["text"] = text.substr(text.size() - std::min(text.size(), kTailBytesMax));
+    return {.body = watch::serialize(detail)};
+}
+
+watch::HttpReply JobPublisher::curves_since(const watch::HttpRequest& request) const {
+    boost::json::object curves;
+    curves["points"] = curves_.since(to_int(request.value("after"), 0, INT64_MAX).value_or(0));
+    return {.body = watch::serialize(curves)};
+}
+
+/// A page that is opened late shows how it was before: so hosts are asked also while none is open.
+asio::awaitable<void> JobPublisher::sample() {
+    while (!record_.has_ended()) {
+        Timer timer(executor_, kSampleEach);
+        co_await timer.async_wait(use_tuple);
+        if (record_.has_ended() || Clock::now() - sampled_at_ < kSampleEach) continue;
+        add_sample(co_await inspector_.measured_view(kMeasureLimit));
+    }
+}
+
+void JobPublisher::add_sample(const boost::json::object& view) {
+    if (record_.has_ended() || Clock::now() - sampled_at_ < kSamplesApart) return;
+    sampled_at_ = Clock::now();
+    const auto now = std::chrono::duration_cast<std::chrono::seconds>(since_1970());
+    curves_.add(watch::sample_of(view, now.count()));
 }
 
 /// A page has shown the end, and asks for nothing more.
@@ -129,8 +150,10 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest r
         co_return watch::HttpReply{200, "text/html; charset=utf-8", std::string(watch::kPage)};
     if (!equal_constant_time(as_bytes(request.key), as_bytes(key_))) co_return watch::wrong_key();
     watch::HttpReply reply;
-    if (request.path == "/api/output")
-        reply = output_of(request);
+    if (request.path == "/api/rank")
+        reply = detail_of(request);
+    else if (request.path == "/api/curves")
+        reply = curves_since(request);
     else if (request.path == "/api/seen")
         reply = has_seen(request);
     else if (request.path == "/api/view")
@@ -149,11 +172,12 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_view(watch::HttpRequest r
     const auto known = to_int(request.value("after"), 0, INT64_MAX).value_or(-1);
     co_await wait_for_news(static_cast<std::uint64_t>(known));
     const milliseconds limit = record_.has_ended() ? milliseconds(0) : kMeasureLimit;
-    boost::json::object view = co_await inspector_.measured_view(limit);
+    const boost::json::object view = co_await inspector_.measured_view(limit);
+    add_sample(view);
     boost::json::object answer;
     answer["last_event"] = last_event_;
-    answer["events"] = boost::json::array(events_.begin(), events_.end());
-    answer["jobs"] = boost::json::array{std::move(view)};
+    if (!std::cmp_equal(known, last_event_)) answer["events"] = events_.to_json();
+    answer["jobs"] = boost::json::array{watch::page_view(view, watch::examine(view))};
     co_return watch::HttpReply{.body = watch::serialize(answer)};
 }
 
@@ -186,6 +210,8 @@ asio::awaitable<bool> JobPublisher::finish() {
     for (Timer* const sleeper : sleepers_) sleeper->cancel();
     last_look_.expires_after(kLastLook);
     if (page_ && is_read() && !hurry_) co_await last_look_.async_wait(use_tuple);
+    tasks_.stop();
+    co_await tasks_.join();
     if (page_) co_await page_->join();
     if (metrics_) co_await metrics_->join();
     if (!log_) co_return true;

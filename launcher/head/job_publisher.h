@@ -1,17 +1,19 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/loop/task_group.h"
 #include "base/result.h"
 #include "launcher/head/job_inspector.h"
 #include "launcher/output/output.h"
 #include "launcher/plan/options.h"
+#include "launcher/watch/curves.h"
 #include "launcher/watch/event.h"
 #include "launcher/watch/event_commands.h"
+#include "launcher/watch/event_lines.h"
 #include "launcher/watch/event_log.h"
 #include "launcher/watch/http_server.h"
 
-#include <boost/json/array.hpp>
-#include <deque>
+#include <boost/json/object.hpp>
 #include <map>
 #include <memory>
 #include <set>
@@ -30,7 +32,8 @@ public:
           inspector_(inspector),
           record_(record),
           output_(output),
-          last_look_(executor) {}
+          last_look_(executor),
+          tasks_(executor) {}
 
     /// Whether any of it is asked for.
     static bool is_wanted(const plan::ShowOptions& options);
@@ -49,7 +52,10 @@ private:
     asio::awaitable<watch::HttpReply> answer_page(watch::HttpRequest request);
     asio::awaitable<watch::HttpReply> answer_metrics(watch::HttpRequest request);
     asio::awaitable<void> wait_for_news(std::uint64_t known);
-    watch::HttpReply output_of(const watch::HttpRequest& request) const;
+    watch::HttpReply detail_of(const watch::HttpRequest& request) const;
+    watch::HttpReply curves_since(const watch::HttpRequest& request) const;
+    asio::awaitable<void> sample();
+    void add_sample(const boost::json::object& view);
     watch::HttpReply has_seen(const watch::HttpRequest& request);
     bool is_read() const;
 
@@ -60,14 +66,17 @@ private:
     std::unique_ptr<watch::EventLog> log_;
     std::unique_ptr<watch::EventCommands> commands_;
     std::unique_ptr<watch::HttpServer> metrics_, page_;
-    std::string key_;                         ///< of the page
-    std::deque<boost::json::object> events_;  ///< the last, for the page
+    std::string key_;           ///< of the page
+    watch::EventLines events_;  ///< for the page, as are the
+    watch::Curves curves_;
+    Deadline sampled_at_{};
     std::uint64_t last_event_ = 0;
     std::set<Timer*> sleepers_;  ///< pages that wait for news
     Timer last_look_;            ///< cancelled when all pages have seen the end
     bool hurry_ = false;
     /// When each page that is open somewhere has asked last, by a number that it has given itself.
     std::map<std::string, Deadline, std::less<>> readers_;
+    TaskGroup tasks_;
 };
 
 }  // namespace dtrun::head

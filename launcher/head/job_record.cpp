@@ -364,6 +364,15 @@ json::object JobRecord::rank_view(plan::SlotId slot) const {
     return object;
 }
 
+json::object JobRecord::view_of(Rank rank) const {
+    json::object object;
+    const auto slot = hosts_.numbers().slot_of(rank);
+    if (!slot) return object;
+    object["rank"] = rank_view(*slot);
+    object["host"] = host_view(plan::host_of(spec_.placement.ranks[std::to_underlying(*slot)]));
+    return object;
+}
+
 json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     json::object object;
     object["schema"] = kSchema;

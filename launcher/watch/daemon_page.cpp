@@ -1,11 +1,13 @@
 #include "launcher/watch/daemon_page.h"
 
 #include "base/crypto.h"
+#include "launcher/watch/fields.h"
+#include "launcher/watch/health.h"
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
+#include "launcher/watch/page_view.h"
 #include "launcher/watch/serialize.h"
 
-#include <fmt/format.h>
 #include <boost/json/array.hpp>
 #include <span>
 #include <string_view>
@@ -22,7 +24,30 @@ constexpr std::size_t kKeyDigits = 32;
 const char* state_of(std::string_view phase) {
     if (phase == "running") return "running";
     if (phase == "ended") return "ended";
-    return phase == "changing" ? "restarting" : phase == "finishing" ? "ending" : "starting";
+    if (phase == "changing") return "restarting";
+    if (phase == "finishing") return "ending";
+    return phase == "gathering" ? "gathering" : phase == "damaged" ? "damaged" : "store";
+}
+
+/// A member that has no rank yet shows its slots.
+void add_places(json::array& places, const json::object& member, const json::object& job) {
+    const bool connected = member.at("connected").as_bool();
+    const auto add = [&](std::string_view state) -> json::object& {
+        json::object& place = places.emplace_back(json::object()).as_object();
+        place["host"] = member.at("host");
+        place["state"] = state;
+        return place;
+    };
+    const json::array& ranks = member.at("rank_list").as_array();
+    const auto slowest = number_of(job, "slowest_rank");
+    for (const json::value& rank : ranks) {
+        json::object& place = add(connected ? "member" : "lost");
+        place["rank"] = rank;
+        if (rank.to_number<double>() == slowest) place["step"] = whole(job, "slowest_step");
+    }
+    const bool waits = ranks.empty() && text_of(job, "phase") == "gathering";
+    for (std::int64_t i = 0; waits && i < whole(member, "slots"); ++i)
+        add(connected ? "waiting" : "lost");
 }
 
 json::object job_view(const json::object& job) {
@@ -30,35 +55,25 @@ json::object job_view(const json::object& job) {
     view["job"] = job.at("name");
     view["state"] = state_of(job.at("phase").as_string());
     view["generation"] = job.at("generation");
-    json::array hosts, ranks, waiting;
-    if (const json::value* const members = job.if_contains("members")) {
-        for (const json::value& member : members->as_array()) {
-            const bool connected = member.at("connected").as_bool();
-            json::object host;
-            host["host"] = member.at("host");
-            host["state"] = connected ? "joined" : "lost";
-            if (!connected) host["why"] = "not connected; it may come back";
-            hosts.push_back(std::move(host));
-            for (const json::value& rank : member.at("rank_list").as_array()) {
-                json::object place;
-                place["rank"] = rank;
-                place["host"] = member.at("host");
-                place["state"] = connected ? "member" : "lost";
-                ranks.push_back(std::move(place));
-            }
-        }
+    if (const auto damage = text_of(job, "damage"); !damage.empty()) view["damage"] = damage;
+    if (const auto needed = number_of(job, "ranks_min")) view["slots_needed"] = *needed;
+    if (const auto step = number_of(job, "fastest_step")) view["newest_step"] = *step;
+    json::array hosts, ranks;
+    std::int64_t slots = 0;
+    for (const json::value& value : list_of(job, "members")) {
+        const json::object& member = object_of(value);
+        const bool connected = member.at("connected").as_bool();
+        if (connected) slots += whole(member, "slots");
+        json::object host;
+        host["host"] = member.at("host");
+        host["state"] = connected ? "joined" : "lost";
+        if (!connected) host["why"] = "not connected; it may come back";
+        hosts.push_back(std::move(host));
+        add_places(ranks, member, job);
     }
-    const auto waiters = job.at("waiting").to_number<std::uint64_t>();
-    if (waiters > 0)
-        waiting.emplace_back(fmt::format("{} of its clients wait in the store", waiters));
-    if (const json::value* const slowest = job.if_contains("slowest_rank"))
-        waiting.emplace_back(fmt::format("steps: from {} (rank {}) to {}",
-                                         job.at("slowest_step").to_number<std::uint64_t>(),
-                                         slowest->to_number<std::uint64_t>(),
-                                         job.at("fastest_step").to_number<std::uint64_t>()));
+    view["slots"] = slots;
     view["hosts"] = std::move(hosts);
     view["ranks"] = std::move(ranks);
-    view["waiting"] = std::move(waiting);
     return view;
 }
 
@@ -72,9 +87,11 @@ std::string page_key(const Secret& secret) {
 
 json::object daemon_view(const std::string& status) {
     json::array jobs;
-    if (const auto whole = parse_object(status))
-        for (const json::value& job : whole->at("jobs").as_array())
-            jobs.push_back(job_view(job.as_object()));
+    if (const auto all = parse_object(status))
+        for (const json::value& job : list_of(*all, "jobs")) {
+            const json::object view = job_view(object_of(job));
+            jobs.push_back(page_view(view, examine(view)));
+        }
     json::object view;
     view["jobs"] = std::move(jobs);
     return view;

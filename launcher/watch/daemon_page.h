@@ -40,8 +40,8 @@ private:
     std::unique_ptr<HttpServer> server_;
 };
 
-/// What the page needs of a daemon's status: `jobs`, each with fields of JobRecord::view(), as far as a daemon
-/// knows them. Pure. \param status  JSON that a daemon has made
+/// What the page needs of a daemon's status: `jobs`, each as page_view() has it, as far as a daemon knows it; one that
+/// gathers has the slots of its members in the place of ranks. Pure. \param status  JSON that a daemon has made
 boost::json::object daemon_view(const std::string& status);
 
 }  // namespace dtrun::watch

@@ -303,10 +303,10 @@ def check_page_needs_its_key():
         place, key = page_of(job)
         status, text = get(place, "/")
         assert status == 200 and key not in text and "http:" not in text and "https:" not in text
-        for target in ("/api/view", "/api/output?rank=0"):
+        for target in ("/api/view", "/api/rank?rank=0", "/api/curves"):
             assert get(place, target)[0] == 401 and get(place, target, key[:-1] + "x")[0] == 401
             assert get(place, target, key)[0] == 200
-        assert get(place, "/api/output?rank=x", key)[0] == 400 and get(place, "/api/other", key)[0] == 404
+        assert get(place, "/api/rank?rank=x", key)[0] == 400 and get(place, "/api/other", key)[0] == 404
         # Whoever sends nothing, or too much, does not disturb the others.
         silent = socket.create_connection(tuple(place.split(":")))
         loud = socket.create_connection(tuple(place.split(":")))
@@ -334,7 +334,7 @@ def check_page():
                 browser.wait_for("document.body.innerText.includes('steps/s')")
             wide.evaluate("document.querySelectorAll('button.rank')[2].click()")
             wide.wait_for("/step \\d+/.test(document.querySelector('pre.output').textContent)")
-            step = "Number(document.querySelector('td + td').textContent)"
+            step = "Number(/step\\s+(\\d+)/.exec(document.getElementById('detail').innerText)[1])"
             first = wide.evaluate(step)
             wide.wait_for(f"{step} > {first}")
             background = phone.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -350,9 +350,12 @@ def check_page():
                 elsewhere = [url for url in browser.requests if not url.startswith((f"http://{place}/", "data:"))]
                 assert elsewhere == [] and not any(key in url for url in browser.requests), browser.requests
             # Who failed is shown with what it has printed, as text.
-            shown = phone.evaluate("document.querySelector('pre.output').textContent")
-            assert "<b id=evil>rank 1 has had enough</b>" in shown, shown
-            assert phone.evaluate("document.getElementById('evil') === null")
+            for browser, box in ((wide, "pre.output"), (wide, "pre.report"), (phone, "pre.report")):
+                shown = browser.evaluate(f"document.querySelector('{box}').textContent")
+                assert "<b id=evil>rank 1 has had enough</b>" in shown, shown
+                assert browser.evaluate("document.getElementById('evil') === null")
+            for browser in (wide, phone):
+                assert re.search(r"rank 1 on localhost failed: exit code 1 at step \d+", browser.text()), browser.text()
             if "SCREENSHOTS" in os.environ:
                 wide.screenshot(os.environ["SCREENSHOTS"] + "/wide.png")
                 phone.screenshot(os.environ["SCREENSHOTS"] + "/phone.png")
@@ -382,7 +385,7 @@ def check_daemon():
             if shutil.which("chromium") is not None:
                 with Browser() as browser:
                     browser.open(f"http://{place}/#{key}")
-                    browser.wait_for("document.querySelectorAll('button.rank.member').length === 2")
+                    browser.wait_for("document.querySelectorAll('button.rank.running').length === 2")
                     assert browser.errors == [], browser.errors
 
 

@@ -236,14 +236,19 @@ TEST_CASE("a daemon's status is shown as jobs", "[watch]") {
         "waiting": 1, "slowest_rank": 1, "slowest_step": 5, "fastest_step": 9,
         "members": [{"host": "s1", "connected": true, "rank_list": [0, 1]},
                     {"host": "s2", "connected": false, "rank_list": [2]}]},
-        {"name": "other", "phase": "store", "generation": 0, "waiting": 0}]})");
+        {"name": "other", "phase": "store", "generation": 0, "waiting": 0},
+        {"name": "third", "phase": "gathering", "generation": 0, "waiting": 0, "ranks_min": 4,
+         "members": [{"host": "s1", "connected": true, "slots": 2, "rank_list": []}]}]})");
     const auto& jobs = view.at("jobs").as_array();
-    REQUIRE(jobs.size() == 2);
+    REQUIRE(jobs.size() == 3);
     CHECK(jobs[0].at("state") == "running");
-    CHECK(jobs[0].at("ranks").as_array().size() == 3);
-    CHECK(jobs[0].at("ranks").at(2).at("state") == "lost");
-    CHECK(jobs[0].at("waiting").as_array().size() == 2);
+    CHECK(jobs[0].at("hosts").at(0).at("states") == "rl");  // rank 1 is 4 steps behind
+    CHECK(jobs[0].at("hosts").at(1).at("states") == "x");
+    CHECK(jobs[0].at("findings").at(1).at("text") == "rank 1 on s1 is 4 steps behind");
     CHECK(jobs[1].at("hosts").as_array().empty());
+    CHECK(jobs[1].at("state") == "store");
+    CHECK(jobs[2].at("findings").at(0).at("text") == "2 of 4 slots have come");
+    CHECK(jobs[2].at("hosts").at(0).at("states") == "ww");
 }
 
 TEST_CASE("the key of a daemon's page follows from its secret alone", "[watch]") {
