@@ -143,6 +143,26 @@ TEST_CASE("a host uses the agent that an administrator has installed, and stores
     cluster.unbind("s1", "/usr/libexec");
 }
 
+TEST_CASE("with an installed agent ranks import dtrun also where homes are mounted noexec",
+          "[cluster][python]") {
+    Cluster& cluster = Cluster::shared(2);
+    const std::filesystem::path here = std::filesystem::path(Cluster::program()).parent_path();
+    const auto libexec = cluster.scratch() / "libexec-whole";
+    std::filesystem::create_directories(libexec / "dtrun");
+    for (const char* const file : {"dtrun-agent", "dtrun-package.tar.gz"})
+        std::filesystem::copy_file(here / file, libexec / "dtrun" / file);
+    cluster.bind("s1", libexec, "/usr/libexec");
+    const char* const kMount =
+        "mkdir -p /root/.cache && mount -t tmpfs -o noexec none /root/.cache";
+    REQUIRE(cluster.run("s1", {"sh", "-c", kMount}).exit_code == 0);
+    const Finished done = cluster.dtrun(python({"-H", "s1"}, kSum));
+    INFO(done.out << done.err);
+    CHECK(done.exit_code == 0);
+    CHECK_THAT(done.out, Contains("0 dtrun 1.0 /var/tmp/dtrun-0/package-"));
+    cluster.run("s1", {"sh", "-c", "umount /root/.cache; rm -rf /var/tmp/dtrun-0"});
+    cluster.unbind("s1", "/usr/libexec");
+}
+
 TEST_CASE("a package that is damaged on a host is told, and ranks run without it",
           "[cluster][python]") {
     Cluster& cluster = Cluster::shared(2);

@@ -100,6 +100,11 @@ class Carried(unittest.TestCase):
         said = self.run_python("-c", "import dtrun").stdout
         self.assertRegex(said, expected)
 
+    def test_a_file_system_that_is_mounted_noexec_is_named(self) -> None:
+        write(self.folder / "package-1/lib/dtrun/python/dtrun/__init__.py",
+              "raise OSError('x: failed to map segment from shared object')")
+        self.assertRegex(self.run_python("-c", "import dtrun").stdout, "ImportError: .*set XDG_CACHE_HOME on this host")
+
     def test_an_error_of_the_installed_one_is_its_own(self) -> None:
         write(self.folder / "own/dtrun/__init__.py", "raise OSError('mine')")
         said = self.run_python("-c", "import dtrun", path=f"{self.last}:{self.folder}/own").stdout

@@ -234,6 +234,12 @@ TEST_CASE("an agent without a package, or that was built without one, has none",
     CHECK(cache.find("dtrun-agent").value() == cache.file("package").native());
 }
 
+TEST_CASE("a cache that programs run from is taken, made or not", "[package]") {
+    const TempDir there;
+    for (const std::string& cache : {there.path(), there.at("not/made/yet"), std::string()})
+        CHECK(cache_for_code(cache, "/elsewhere") == cache);
+}
+
 TEST_CASE("an archive with anything but plain files is refused", "[package]") {
     CHECK(read_archive(Cache().archive(), kMax).value().size() == 2);
     CHECK_FALSE(read_archive(Cache().archive(), 1000).has_value());

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
@@ -228,7 +229,19 @@ Result<std::string> installed_package(const fs::path& agent, const PackageDigest
                     digests, "install dtrun again on this host");
 }
 
+/// Of the file system that has a folder, or will have it.
+bool is_noexec(fs::path folder) {
+    std::error_code error;
+    while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+    struct statvfs mounted {};
+    return ::statvfs(folder.c_str(), &mounted) == 0 && (mounted.f_flag & ST_NOEXEC) != 0;
+}
+
 }  // namespace
+
+std::string cache_for_code(const std::string& cache, const std::string& elsewhere) {
+    return !cache.empty() && is_noexec(cache) && !is_noexec(elsewhere) ? elsewhere : cache;
+}
 
 Result<std::string> find_package(const std::string& agent, const PackageDigests& digests,
                                  const std::string& cache) {

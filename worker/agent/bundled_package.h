@@ -28,6 +28,11 @@ extern const PackageDigests kPackage;
 Result<std::string> find_package(const std::string& agent, const PackageDigests& digests,
                                  const std::string& cache);
 
+/// A user's cache, or `elsewhere` if nothing can be executed in the cache, as libraries of the package are, and can be
+/// there: homes are mounted noexec on many clusters.
+/// \param cache  need not exist; empty: there is none, and neither elsewhere
+std::string cache_for_code(const std::string& cache, const std::string& elsewhere);
+
 /// Makes ranks find the package: behind what the user's PYTHONPATH says, and before that what they import at their
 /// start, by which `dtrun stacks` sees where they are.
 /// \param horovod  put dtrun's package `horovod` in front of all, too

@@ -105,7 +105,9 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.find_package = []() -> Result<std::string> {
         const auto own = own_program();
         if (!own) return fail(Errc::not_found, "{}", own.error().message);
-        return agent::find_package(*own, kPackage, cache_folder());
+        return agent::find_package(
+            *own, kPackage,
+            cache_for_code(cache_folder(), fmt::format("/var/tmp/dtrun-{}", ::geteuid())));
     };
     parts.make_store_program = make_store_program;
     parts.machine = machine_text();

@@ -60,9 +60,11 @@ def _import() -> None:
     try:
         _become(_find_carried())
     except OSError as error:
+        # The loader's words where nothing may be executed, which is so from the file system on, not in the file.
+        remedy = ("set XDG_CACHE_HOME on this host to a folder that is not mounted noexec"
+                  if "failed to map segment" in str(error) else "install on this host a dtrun that was built for it")
         raise ImportError("dtrun came to this host with the job, and its library cannot be loaded here "
-                          f"({error}): install on this host a dtrun that was built for it",
-                          name="dtrun") from error
+                          f"({error}): {remedy}", name="dtrun") from error
 
 
 _import()
