@@ -114,7 +114,7 @@ void DaemonAssigner::begin() {
 void DaemonAssigner::begin_generation(const Assign& assign) {
     if (context_.job.ending()) return;
     failed_.reset();
-    news_.has_ranks(!assign.ranks.empty());
+    news_.begins(static_cast<std::uint32_t>(assign.ranks.size()));
     const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
     const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());
@@ -137,7 +137,7 @@ void DaemonAssigner::begin_generation(const Assign& assign) {
 void DaemonAssigner::pause(Pause pause) {
     if (context_.job.ending()) return;
     context_.job.pausing();
-    news_.has_ranks(false);
+    news_.pauses();
     tell(pause.generation, "is coming: " + pause.why);
     context_.input.pause();
     pause.grace_ms = to_ms(context_.spec.options.grace);
@@ -202,6 +202,7 @@ bool DaemonAssigner::defer_failure(HostId host, const Exited& exited) {
     Exited told = exited;
     told.traceback.clear();  // for the report here
     daemon_link_->say(encode(told));
+    if (!exited.was_none()) news_.rank_ended();
     if (rank_end(exited, {}).well) return false;
     if (exited.was_none()) return true;
     context_.job.rank_left(host);

@@ -21,14 +21,17 @@ void MemberNews::daemon_there() {
 std::optional<std::string> MemberNews::look(Deadline now) {
     const std::string text = waiting_text(now);
     if (!text.empty()) return news_.look(now) ? std::optional(text) : std::nullopt;
-    if (!news_.over() || !has_ranks_) return std::nullopt;
+    if (!news_.over() || ranks_ == 0) return std::nullopt;
     return fmt::format("job {}: all are there", target_.job);
 }
 
 /// Empty: nobody is waited for, as far as is known.
 std::string MemberNews::waiting_text(Deadline now) const {
     if (away_) return away_text(now);
-    if (!gathering_ || has_ranks_) return "";
+    if (ranks_ > 0 && live_ == 0)
+        return fmt::format("job {}: the ranks of this host have ended; waiting for the others",
+                           target_.job);
+    if (!gathering_ || ranks_ > 0) return "";
     if (gathering_->needed == 0)
         return fmt::format("job {} runs with {}, and this host is a spare", target_.job,
                            plural(gathering_->ready, "rank"));

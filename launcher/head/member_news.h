@@ -6,14 +6,15 @@
 #include "launcher/plan/daemon_target.h"
 #include "rendezvous/wire/gathering.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 
 namespace dtrun::head {
 
-/// What the user of a member of a daemon's job is told while its ranks wait: for the daemon itself, for the ranks of other
-/// hosts, or as spares. Pure: events in, lines out.
+/// What the user of a member of a daemon's job is told while it waits: for the daemon itself, for the ranks of other hosts to
+/// come or to end, or as a spare. Pure: events in, lines out.
 class MemberNews {
 public:
     /// \param target   outlives it
@@ -25,7 +26,12 @@ public:
     void daemon_away(Error why, Deadline until);
     void daemon_there();
     void daemon_says(const std::optional<Gathering>& gathering) { gathering_ = gathering; }
-    void has_ranks(bool has) { has_ranks_ = has; }
+    /// A generation begins, with so many ranks on this host.
+    void begins(std::uint32_t ranks) { ranks_ = live_ = ranks; }
+    void pauses() { ranks_ = 0; }  ///< another one is coming
+    void rank_ended() {
+        if (live_ > 0) --live_;
+    }
 
     /// What is to be told now; nothing: as before.
     std::optional<std::string> look(Deadline now);
@@ -40,7 +46,7 @@ private:
     bool was_there_ = false;
     std::optional<std::pair<Error, Deadline>> away_;
     std::optional<Gathering> gathering_;
-    bool has_ranks_ = false;
+    std::uint32_t ranks_ = 0, live_ = 0;  ///< of this host, in the generation
     WaitingNews news_;
 };
 

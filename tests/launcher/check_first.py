@@ -107,7 +107,7 @@ def check_torchrun(place):
     second = Running(*words, "echo node; sleep 3", env=env)
     status, out, err = first.end()
     assert status == 0 and out == "node\n", (status, out, err)
-    assert "job none: the ranks here have ended; waiting for the other nodes, which meet here\n" in err, err
+    assert "job none: the ranks of this host have ended; waiting for the others\n" in err, err
     status, out, err = second.end()
     assert status == 0 and out == "node\n" and err == "", (status, out, err)
 

@@ -63,7 +63,7 @@ TEST_CASE("a member says for whom it waits, and that all have come", "[waiting]"
                                     "command on another node (until ") &&
                              EndsWith(", --start-timeout)"));
     news.daemon_says(std::nullopt);
-    news.has_ranks(true);
+    news.begins(1);
     CHECK(told_in(news, now, 5s) == std::vector<std::string>{"job t: all are there"});
     CHECK(told_in(news, now, 600s).empty());
 }
@@ -74,8 +74,23 @@ TEST_CASE("a member that comes at once says nothing of waiting", "[waiting]") {
     Deadline now{};
     news.daemon_says(Gathering{1, 2, true, 0});
     CHECK(told_in(news, now, 1s).empty());
-    news.has_ranks(true);
+    news.begins(1);
     CHECK(told_in(news, now, 600s).empty());
+}
+
+TEST_CASE("a member whose own ranks have ended says that it waits for the others", "[waiting]") {
+    const plan::DaemonTarget target = target_of("t");
+    MemberNews news(target, false);
+    Deadline now{};
+    news.begins(2);
+    news.rank_ended();
+    CHECK(told_in(news, now, 60s).empty());
+    news.rank_ended();
+    CHECK(told_in(news, now, 3s) ==
+          std::vector<std::string>{"job t: the ranks of this host have ended; waiting for the "
+                                   "others"});
+    news.pauses();
+    CHECK(told_in(news, now, 60s).empty());
 }
 
 TEST_CASE("a member whose job has lost too many, or does without it, says so", "[waiting]") {
@@ -100,7 +115,7 @@ TEST_CASE("a member says that it waits for the daemon, and how long", "[waiting]
                    EndsWith(by_hand ? ", --start-timeout)" : ", --connect-timeout)"));
     news.daemon_there();
     CHECK(told_in(news, now, 5s).empty());
-    news.has_ranks(true);
+    news.begins(1);
     news.daemon_away({Errc::closed, "connection closed"}, now + 60s);
     CHECK_THAT(told_in(news, now, 3s).at(0), EndsWith(", --server-timeout)"));
 }
