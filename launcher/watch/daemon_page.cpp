@@ -56,7 +56,10 @@ json::object job_view(const json::object& job) {
     view["state"] = state_of(job.at("phase").as_string());
     view["generation"] = job.at("generation");
     if (const auto damage = text_of(job, "damage"); !damage.empty()) view["damage"] = damage;
-    if (const auto needed = number_of(job, "ranks_min")) view["slots_needed"] = *needed;
+    // A daemon of the version before does not tell them.
+    const auto needed = number_of(job, "slots_needed");
+    const auto least = needed ? needed : number_of(job, "ranks_min");
+    if (least) view["slots_needed"] = *least;
     if (const auto step = number_of(job, "fastest_step")) view["newest_step"] = *step;
     json::array hosts, ranks;
     std::int64_t slots = 0;
@@ -71,7 +74,8 @@ json::object job_view(const json::object& job) {
         hosts.push_back(std::move(host));
         add_places(ranks, member, job);
     }
-    view["slots"] = slots;
+    view["slots"] = static_cast<std::int64_t>(
+        number_of(job, "slots_ready").value_or(static_cast<double>(slots)));
     view["hosts"] = std::move(hosts);
     view["ranks"] = std::move(ranks);
     return view;

@@ -237,7 +237,8 @@ TEST_CASE("a daemon's status is shown as jobs", "[watch]") {
         "members": [{"host": "s1", "connected": true, "rank_list": [0, 1]},
                     {"host": "s2", "connected": false, "rank_list": [2]}]},
         {"name": "other", "phase": "store", "generation": 0, "waiting": 0},
-        {"name": "third", "phase": "gathering", "generation": 0, "waiting": 0, "ranks_min": 4,
+        {"name": "third", "phase": "gathering", "generation": 0, "waiting": 0, "ranks_min": 1,
+         "slots_ready": 2, "slots_needed": 4,
          "members": [{"host": "s1", "connected": true, "slots": 2, "rank_list": []}]}]})");
     const auto& jobs = view.at("jobs").as_array();
     REQUIRE(jobs.size() == 3);
