@@ -96,7 +96,7 @@ VARIES = [(re.compile(pattern), name) for pattern, name in (
 
 
 # What dtrun says to who waits on a slow machine, and not else.
-MEANWHILE = re.compile(r"dtrun: \d+/\d+ hosts ready after ")
+MEANWHILE = re.compile(r"dtrun: (\d+/\d+ hosts ready after |.*\bwaiting for )")
 
 
 def alike(line):
