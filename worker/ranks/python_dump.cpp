@@ -115,7 +115,7 @@ private:
         const bool can_main = !main->blocked && main->state != 'Z';
         const pid_t thread = can_main ? pid_ : another_thread();
         if (thread == 0) return void(why_ = "it blocks SIGURG");
-        begin_ = size();
+        begin_ = end_ = size();
         if (::syscall(SYS_tgkill, pid_, thread, kSignal) != 0) return;
         thread_ = thread;
         asked_at_ = now;
@@ -124,11 +124,13 @@ private:
 
     /// While its handler runs the thread blocks the signal.
     void look(Deadline now) {
+        const bool has_begun = size() > begin_;  // asked first: it may begin at any moment
         const auto thread = thread_state(pid_, thread_);
+        end_ = size();  // what comes behind it is of the next process that has this file
         if (!thread) return void(over_ = true);
         if (thread->pending || thread->blocked) return;
-        over_ = size() > begin_ || now - asked_at_ > kSilence;
-        if (over_ && size() == begin_) why_ = "its SIGURG is the program's own";
+        over_ = has_begun || now - asked_at_ > kSilence;
+        if (over_ && end_ == begin_) why_ = "its SIGURG is the program's own";
     }
 
     pid_t another_thread() const {
@@ -154,7 +156,7 @@ private:
     }
 
     std::string taken_text() {
-        const off_t bytes = std::max<off_t>(size() - begin_, 0);
+        const off_t bytes = std::max<off_t>(end_ - begin_, 0);
         std::string text(std::min(static_cast<std::size_t>(bytes), kTextBytesMax), '\0');
         const ssize_t n = ::pread(file_.get(), text.data(), text.size(), begin_);
         text.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
@@ -167,8 +169,8 @@ private:
     pid_t pid_;
     Fd file_;
     std::pair<dev_t, ino_t> which_{};
-    pid_t thread_ = 0;  ///< that was sent the signal; 0: none yet
-    off_t begin_ = 0;   ///< of its text
+    pid_t thread_ = 0;           ///< that was sent the signal; 0: none yet
+    off_t begin_ = 0, end_ = 0;  ///< of its text
     Deadline asked_at_{};
     std::string why_;
     bool over_ = false;
