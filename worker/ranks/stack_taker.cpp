@@ -147,6 +147,7 @@ public:
         process.pid = target.pid;
         process.is_child = target.is_child;
         process.program = program_of(target.pid);
+        if (std::string why = why_stopped(target.pid); !why.empty()) process.note = std::move(why);
         bytes_ += size_of(process);
         if (bytes_ <= kAnswerBytesMax) processes_.push_back(std::move(process));
     }
@@ -237,12 +238,12 @@ asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
         if (!tools.gdb.empty() && (request.native || !target.is_python))
             co_await ask(processes, tools, kGdb, until, target, taken);
     for (const Target& target : targets) {
-        const std::string stopped = why_stopped(target.pid);
-        const bool is_wanted = target.is_python || !stopped.empty() || !request.only_by_tools;
+        const bool is_wanted =
+            target.is_python || !request.only_by_tools || !why_stopped(target.pid).empty();
         if (target.told || !is_wanted) continue;
         co_await asio::post(executor, asio::use_awaitable);
         ProcessStacks process = stacks_by_proc(target.pid);
-        process.note = stopped.empty() ? target.note : stopped;
+        process.note = target.note;
         if (!process.threads.empty()) taken.add(target, std::move(process));
     }
     co_return taken.take();
