@@ -207,7 +207,7 @@ constexpr cli::Command kCommands[] = {
      .run = nullptr,
      .help = cli::exit_codes_help},
     {.name = "docs",
-     .summary = "where the documentation is, and which page is for what",
+     .summary = "where the documentation is",
      .run = nullptr,
      .help = cli::docs_help},
     {.name = "man", .summary = "", .run = nullptr, .help = main_man_page},

@@ -41,8 +41,7 @@ Other commands, each with a --help of its own:
 
 constexpr std::string_view kExit = R"(
 Exit code: 0 if every rank exits 0, else that of the first rank that failed; 130
-after Ctrl-C; 200 and more are dtrun's own: `dtrun help exit-codes`. Pages for
-first steps, other launchers, hanging jobs and more: `dtrun help docs`.
+after Ctrl-C; 200 and more are dtrun's own: `dtrun help exit-codes`.
 )";
 
 constexpr std::string_view kExitIntroduction =
