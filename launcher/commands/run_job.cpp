@@ -31,7 +31,8 @@ std::vector<ForwardedRlimit> limits_here() {
 int run_by_agents(plan::JobSpec& spec, const std::string& farewell) {
     spec.limits = limits_here();
     int status = head::run_job(spec);
-    if (status == 0 && spec.options.verbosity >= log::Level::normal) status = cli::print(farewell);
+    const bool is_told = !farewell.empty() && spec.options.verbosity >= log::Level::normal;
+    if (status == 0 && is_told) status = cli::print(farewell);
     // Name look-ups and handlers that are still under way have nothing left to say.
     std::fflush(nullptr);
     ::_exit(status);

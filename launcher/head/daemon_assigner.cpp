@@ -115,6 +115,7 @@ void DaemonAssigner::begin_generation(const Assign& assign) {
     if (context_.job.ending()) return;
     failed_.reset();
     news_.begins(static_cast<std::uint32_t>(assign.ranks.size()));
+    if (const auto text = news_.look(Clock::now())) log::warn("{}", *text);
     const Rank first = assign.ranks.empty() ? Rank{} : assign.ranks.front().rank;
     const Rank last = assign.ranks.empty() ? Rank{} : assign.ranks.back().rank;
     const auto ranks = static_cast<std::uint32_t>(assign.ranks.size());

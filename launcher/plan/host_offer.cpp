@@ -8,6 +8,7 @@
 #include "launcher/plan/allocation_here.h"
 #include "launcher/plan/machine_facts.h"
 #include "launcher/plan/programs.h"
+#include "launcher/transport/host_target.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -24,7 +25,9 @@ Result<Offer> named_hosts(const Options& options, EnvironmentView caller) {
     Offer offer;
     auto hosts = options.hosts.empty() ? read_hostfile(options.hostfile)
                                        : parse_hosts(all_hosts_words(options));
-    if (!hosts) return std::unexpected(hosts.error());
+    if (!hosts)
+        return fail(hosts.error().code, "{}{}", hosts.error().message,
+                    transport::file_hint(options.hosts));
     offer.hosts = std::move(*hosts);
     offer.sources.hosts = options.hosts.empty() ? "--hostfile " + options.hostfile : "-H";
     offer.sources.slots = offer.sources.hosts;

@@ -47,7 +47,8 @@ def check_mistakes(place):
         (["bench", "--html", "/nope/x"], 200, "--html"),
         # What somebody types who comes from elsewhere, or copies it from a page; each answer says what to write.
         (["-np", "4", "-H", "s1,s2", "hostname"], 200, "a name alone is one slot: write s1:2,s2:2"),
-        (["-np", "2", "-H", hosts, "true"], 200, f"a file here has this name: write --hostfile {hosts}"),
+        (["-H", hosts, "true"], 200, f"a file here has this name: write --hostfile {hosts}"),
+        (["-np", "2", "-H", "hosts.txt", "true"], 200, "a file here has this name: write --hostfile hosts.txt"),
         (["-H", "nosuch.invalid:1", "true"], 201,
          "unknown host name; write names or addresses that ssh takes (DNS, /etc/hosts, HostName in ~/.ssh/config)"),
         (["--hosts", "s1", "s2", "-np", "2", "true"], 200, "-H takes one word without blanks; write -H s1,s2"),
@@ -106,7 +107,7 @@ def check_mistakes(place):
         ([script], 127, f"dtrun: {script}: its interpreter /no/such/shell is not there (on localhost)\n"),
         (["/etc/passwd"], 126, "dtrun: /etc/passwd: not executable"),
     ):
-        done = dtrun(*words)
+        done = dtrun(*words, cwd=place)
         assert done.returncode == code and text in done.stderr, (words, done)
     assert "PATH=" in dtrun("--verbose", "nosuchprogram").stderr
 
