@@ -262,3 +262,42 @@ TEST_CASE("One rank with a prefix of its own has whole lines", "[output]") {
     REQUIRE(mux.drain());
     CHECK(out.text() == "> half\n");
 }
+
+TEST_CASE("A report begins a line of its own, also where a rank has not ended its last",
+          "[output][report]") {
+    const auto ranks = GENERATE(as<std::size_t>(), 1, 2);  // as they come, and line by line
+    const MemoryFile out;
+    MuxUser mux(on(out, out, Tag::none), std::vector<std::string>(ranks, "s1"));
+    mux->add(r0, Stream::out, 0, "line\nno end");
+    mux->finish(r0, Stream::out);
+    mux->report({"on a terminal\n", "dtrun: rank 0 failed\n"});
+    mux->report({"on a terminal\n", "dtrun: once more\n"});
+    REQUIRE(mux.drain());
+    CHECK(out.text() == "line\nno end\ndtrun: rank 0 failed\ndtrun: once more\n");
+    CHECK_FALSE(mux->is_on_screen(r0, 1));
+}
+
+TEST_CASE("Folded, a traceback of several ranks is shown once, and each keeps its last lines",
+          "[output][fold]") {
+    const std::string frames =
+        "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n";
+    const MemoryFile out;
+    auto options = on(out, out, Tag::rank);
+    options.fold = true;
+    MuxUser mux(options, {"s1", "s1", "s1", "s1"});
+    for (const int rank : {2, 0, 3}) {
+        mux->add(planned(rank), Stream::err, 0, "epoch 1\n" + frames);
+        mux->add(planned(rank), Stream::err, 0, "ValueError: boom\nbye");
+    }
+    for (const int rank : {0, 1, 2, 3}) mux->finish(planned(rank), Stream::err);
+    REQUIRE(mux.drain());
+    CHECK(out.text() ==
+          "[0, 2-3] epoch 1\n"
+          "[2] Traceback (most recent call last):\n"
+          "[2]   File \"t.py\", line 1, in <module>\n"
+          "[2] ValueError: boom\n"
+          "[0, 3] Traceback as of rank 2 above: ValueError: boom\n"
+          "[0, 2-3] bye\n");
+    CHECK(mux->tail(r0).size() == 5);
+    CHECK(mux.credited(r0, Stream::err) == frames.size() + 28);
+}
