@@ -77,7 +77,7 @@ struct OutputMux::Impl {
     void add_stream(std::size_t stream);
 
     std::size_t show(std::size_t stream, std::int64_t time_ns, std::string_view bytes);
-    void write(StreamState& state, std::int64_t time_ns, std::string_view bytes,
+    void write(std::size_t stream, std::int64_t time_ns, std::string_view bytes,
                BufferQueue::Filler& out);
     void put_piece(const TracebackFolder::Piece& piece, std::int64_t time_ns);
     void count_shown(std::size_t stream, std::string_view bytes);

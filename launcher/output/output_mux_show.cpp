@@ -113,22 +113,23 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
     std::size_t shown = 0;
     while (shown < bytes.size() && !queue.full()) {
         const std::string_view slice = bytes.substr(shown, kSliceBytes);
-        count_shown(stream, slice);
         if (state.traced)
             tracebacks.add(stream, state.number, slice, Clock::now(),
                            [&](const auto& piece) { put_piece(piece, time_ns); });
         else if (state.cutter)
             fold(stream, time_ns, slice);
         BufferQueue::Filler out(queue);
-        if (!state.traced && !state.cutter) write(state, time_ns, slice, out);
+        if (!state.traced && !state.cutter) write(stream, time_ns, slice, out);
         out.account(static_cast<std::uint32_t>(stream), slice.size());
         shown += slice.size();
     }
     return shown;
 }
 
-void OutputMux::Impl::write(StreamState& state, std::int64_t time_ns, std::string_view bytes,
+void OutputMux::Impl::write(std::size_t stream, std::int64_t time_ns, std::string_view bytes,
                             BufferQueue::Filler& out) {
+    StreamState& state = streams[stream];
+    count_shown(stream, bytes);
     if (state.raw) return out.write(bytes);
     state.lines.add(bytes, state.lines.is_timed() ? timestamp.text(time_ns) : "", out);
 }
@@ -143,7 +144,7 @@ void OutputMux::Impl::put_piece(const TracebackFolder::Piece& piece, std::int64_
     if (state.cutter) return fold(piece.stream, time_ns, piece.bytes);
     show_all_folded(*state.console);
     BufferQueue::Filler out(state.console->writer->queue());
-    write(state, time_ns, piece.bytes, out);
+    write(piece.stream, time_ns, piece.bytes, out);
 }
 
 /// For what a report has to know.
@@ -192,6 +193,7 @@ void OutputMux::Impl::show_folded(Console& console, const RepeatedLine& line) {
     LineStart start = start_of_all(line);
     for (const std::size_t at : start.times)
         start.text.replace(at, Timestamp::kChars, timestamp.text(line.time_ns));
+    for (const std::size_t stream : line.streams) count_shown(stream, line.text);
     BufferQueue::Filler out(console.writer->queue());
     out.write(start.text);
     out.write(line.text);
