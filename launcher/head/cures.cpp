@@ -76,8 +76,11 @@ bool is_horovod(const Case& c) {
     return is_of_module(c, "horovod") && !c.spec.options.horovod_shim;
 }
 
+/// A part of dtrun's package that is there in truth.
 bool is_dtrun_shadowed(const Case& c) {
-    return c.word.starts_with("dtrun.");
+    for (const char* const part : {"dtrun.aio", "dtrun.collectives", "dtrun.torch"})
+        if (is_of_module(c, part)) return true;
+    return false;
 }
 
 bool is_dtrun(const Case& c) {
@@ -90,7 +93,8 @@ bool is_mpi4py(const Case& c) {
 
 /// With the shim a missing part of Horovod is missing everywhere, and only Python's own names are names of modules.
 bool is_module(const Case& c) {
-    return !c.word.empty() && !c.word.contains(' ') && !is_of_module(c, "horovod");
+    return !c.word.empty() && !c.word.contains(' ') && !is_of_module(c, "horovod") &&
+           !is_of_module(c, "dtrun");
 }
 
 /// The file that is missing is one of the command's words, perhaps with the directory before it.

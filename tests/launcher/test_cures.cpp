@@ -275,6 +275,7 @@ TEST_CASE("a cure that was taken already, or is not true, is not given", "[repor
     CHECK(name_of({{"Fatal Python error: Segmentation fault"}, 0, SIGSEGV}) == "none");
     const auto has_interface = [](JobSpec& spec) { spec.options.network_interfaces = {"eth0"}; };
     CHECK(name_of({{"connectFullMesh failed"}, 1, 0, has_interface}) == "none");
+    CHECK(name_of({import_of("dtrun.nosuch", "import dtrun.nosuch")}) == "none");
     CHECK(name_of({{"ValueError: boom"}}) == "none");
     CHECK(name_of({{"No module named "}}) == "none");
     CHECK(name_of({{}}) == "none");
