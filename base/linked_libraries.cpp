@@ -5,21 +5,24 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 
 namespace dtrun {
 namespace {
 
 constexpr std::uint64_t kEntriesMax = 4'096;  // of a dynamic section; they have about thirty
 
+/// As many values as the file has at an offset, at most `count`, in one system call.
 template <class T>
-std::optional<T> read_at(const Fd& file, std::uint64_t offset) {
-    T value;
-    const auto bytes = ::pread(file.get(), &value, sizeof value, static_cast<off_t>(offset));
-    return bytes == sizeof value ? std::optional(value) : std::nullopt;
+std::vector<T> read_at(const Fd& file, std::uint64_t offset, std::uint64_t count) {
+    std::vector<T> values(count);
+    const auto bytes =
+        ::pread(file.get(), values.data(), count * sizeof(T), static_cast<off_t>(offset));
+    values.resize(bytes > 0 ? static_cast<std::size_t>(bytes) / sizeof(T) : 0);
+    return values;
 }
 
 std::string name_at(const Fd& file, std::uint64_t offset) {
@@ -40,17 +43,15 @@ std::uint64_t offset_of(const std::vector<Elf64_Phdr>& segments, std::uint64_t a
 
 /// Empty unless it is a program of this machine's kind.
 std::vector<Elf64_Phdr> segments_of(const Fd& file) {
-    std::vector<Elf64_Phdr> segments;
-    const auto header = read_at<Elf64_Ehdr>(file, 0);
-    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != ELFDATA2LSB ||
-        header->e_phentsize != sizeof(Elf64_Phdr))
-        return segments;
-    for (std::uint64_t i = 0; i < header->e_phnum; ++i) {
-        const auto segment = read_at<Elf64_Phdr>(file, header->e_phoff + i * sizeof(Elf64_Phdr));
-        if (!segment) return {};
-        segments.push_back(*segment);
-    }
+    const auto headers = read_at<Elf64_Ehdr>(file, 0, 1);
+    if (headers.empty()) return {};
+    const Elf64_Ehdr& header = headers.front();
+    if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
+        header.e_phentsize != sizeof(Elf64_Phdr))
+        return {};
+    auto segments = read_at<Elf64_Phdr>(file, header.e_phoff, header.e_phnum);
+    if (segments.size() < header.e_phnum) segments.clear();
     return segments;
 }
 
@@ -65,11 +66,12 @@ LinkedLibraries linked_libraries(const std::string& path) {
     for (const Elf64_Phdr& segment : segments) {
         if (segment.p_type == PT_INTERP) linked.loader = name_at(file, segment.p_offset);
         if (segment.p_type != PT_DYNAMIC) continue;
-        for (std::uint64_t i = 0; i < kEntriesMax; ++i) {
-            const auto entry = read_at<Elf64_Dyn>(file, segment.p_offset + i * sizeof(Elf64_Dyn));
-            if (!entry || entry->d_tag == DT_NULL) break;
-            if (entry->d_tag == DT_NEEDED) needed.push_back(entry->d_un.d_val);
-            if (entry->d_tag == DT_STRTAB) names = offset_of(segments, entry->d_un.d_ptr);
+        const std::uint64_t entries = segment.p_filesz / sizeof(Elf64_Dyn);
+        for (const Elf64_Dyn& entry :
+             read_at<Elf64_Dyn>(file, segment.p_offset, std::min(entries, kEntriesMax))) {
+            if (entry.d_tag == DT_NULL) break;
+            if (entry.d_tag == DT_NEEDED) needed.push_back(entry.d_un.d_val);
+            if (entry.d_tag == DT_STRTAB) names = offset_of(segments, entry.d_un.d_ptr);
         }
     }
     for (const std::uint64_t name : needed) linked.needed.push_back(name_at(file, names + name));
