@@ -5,6 +5,8 @@
 #include "launcher/control/control_place.h"
 #include "rendezvous/wire/message.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -73,6 +75,10 @@ Result<void> ControlServer::listen() {
         ::unlink(coming.c_str());
         return fail(Errc::internal, "{}: {}", path_, std::strerror(cause));
     }
+    // systemd-tmpfiles removes what is old, and takes no renamed socket for one at which somebody listens.
+    const std::string folder = path_.substr(0, path_.rfind('/'));
+    folder_.reset(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder_) ::flock(folder_.get(), LOCK_SH | LOCK_NB);
     tasks_.spawn(accept());
     return {};
 }

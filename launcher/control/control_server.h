@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fd.h"
 #include "base/loop/accept.h"
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
@@ -73,6 +74,7 @@ private:
     std::string path_;
     ControlEvents& events_;
     Unix::acceptor acceptor_;
+    Fd folder_;  ///< locked, so that who cleans /tmp leaves it alone
     std::map<CallerId, std::unique_ptr<Caller>> callers_;
     CallerId last_caller_ = 0;
     TaskGroup tasks_;
