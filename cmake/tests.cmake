@@ -52,6 +52,8 @@ function(dtrun_command_test name)
     if(ARG_WAITS)
         set(halves 1)
     endif()
+    # Jobs of tests are not to be found among those of who runs the tests.
+    list(APPEND ARG_ENVIRONMENT "XDG_STATE_HOME=${CMAKE_BINARY_DIR}/state_of_tests")
     add_test(NAME ${name} COMMAND ${ARG_COMMAND} ${configurations})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                          PROCESSORS ${halves} SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENVIRONMENT}")

@@ -18,6 +18,7 @@
 #include "launcher/commands/contracts_command.h"
 #include "launcher/commands/demo.h"
 #include "launcher/commands/doctor_command.h"
+#include "launcher/commands/history_commands.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/info_command.h"
 #include "launcher/commands/install_links.h"
@@ -48,10 +49,14 @@ namespace {
 
 using namespace dtrun;
 
-/// A command whose words amount to a job.
-template <auto Parse, auto Help>
+// Names of commands whose words amount to a job.
+constexpr char kRun[] = "run", kDemo[] = "demo", kJoin[] = "join", kTorchrun[] = "torchrun",
+               kDeepspeed[] = "deepspeed", kMpirun[] = "mpirun";
+
+/// Such a command.
+template <const char* Name, auto Parse, auto Help>
 int job(cli::Words words, plan::EnvironmentView environment) {
-    return commands::run_job(Parse(words, environment), Help, environment);
+    return commands::run_job({Name, words}, Parse(words, environment), Help, environment);
 }
 
 /// The options of a command, of its table.
@@ -73,12 +78,12 @@ int version(cli::Words words, plan::EnvironmentView environment);
 constexpr cli::Command kCommands[] = {
     {.name = "run",
      .summary = "",
-     .run = job<cli::parse_run, run_help>,
+     .run = job<kRun, cli::parse_run, run_help>,
      .help = run_help,
      .flags = flags_of<cli::run_flags>},
     {.name = "demo",
      .summary = "a first job, of a program that is built in",
-     .run = job<commands::parse_demo, commands::demo_help>,
+     .run = job<kDemo, commands::parse_demo, commands::demo_help>,
      .help = commands::demo_help,
      .flags = flags_of<commands::demo_flags>},
     {.name = "bench",
@@ -108,7 +113,7 @@ constexpr cli::Command kCommands[] = {
      .flags = flags_of<commands::serve_flags>},
     {.name = "join",
      .summary = "start ranks here for a job of such a daemon",
-     .run = job<commands::parse_join, commands::join_help>,
+     .run = job<kJoin, commands::parse_join, commands::join_help>,
      .help = commands::join_help,
      .flags = commands::join_options},
     {.name = "status",
@@ -122,7 +127,7 @@ constexpr cli::Command kCommands[] = {
      .help = commands::store_help,
      .flags = flags_of<commands::store_flags>},
     {.name = "jobs",
-     .summary = "the jobs of yours that run here",
+     .summary = "the jobs of yours that run here, or that have ended",
      .run = commands::run_jobs,
      .help = commands::jobs_help,
      .flags = flags_of<commands::jobs_flags>},
@@ -142,28 +147,33 @@ constexpr cli::Command kCommands[] = {
      .help = commands::stacks_help,
      .flags = flags_of<commands::stacks_flags>},
     {.name = "attach",
-     .summary = "output of a rank of a running job, and input for it",
+     .summary = "output of a detached job, or of a rank, and input for it",
      .run = commands::run_attach,
      .help = commands::attach_help,
      .flags = flags_of<commands::attach_flags>},
+    {.name = "logs",
+     .summary = "what a detached job has printed, also when it has ended",
+     .run = commands::run_logs,
+     .help = commands::logs_help,
+     .flags = flags_of<commands::logs_flags>},
     {.name = "torchrun",
      .summary = "what torchrun would run, with its flags",
-     .run = job<frontends::parse_torchrun, frontends::torchrun_help>,
+     .run = job<kTorchrun, frontends::parse_torchrun, frontends::torchrun_help>,
      .help = frontends::torchrun_help,
      .flags = flags_of<frontends::torchrun_flags>},
     {.name = "deepspeed",
      .summary = "what deepspeed would run, with its flags",
-     .run = job<frontends::parse_deepspeed, frontends::deepspeed_help>,
+     .run = job<kDeepspeed, frontends::parse_deepspeed, frontends::deepspeed_help>,
      .help = frontends::deepspeed_help,
      .flags = flags_of<frontends::deepspeed_flags>},
     {.name = "mpirun",
      .summary = "what mpirun or mpiexec would run, with its flags",
-     .run = job<frontends::parse_mpirun, frontends::mpirun_help>,
+     .run = job<kMpirun, frontends::parse_mpirun, frontends::mpirun_help>,
      .help = frontends::mpirun_help,
      .flags = flags_of<frontends::mpirun_flags>},
     {.name = "mpiexec",
      .summary = "",
-     .run = job<frontends::parse_mpirun, frontends::mpirun_help>,
+     .run = job<kMpirun, frontends::parse_mpirun, frontends::mpirun_help>,
      .help = frontends::mpirun_help,
      .flags = flags_of<frontends::mpirun_flags>},
     {.name = "contracts",
@@ -257,6 +267,27 @@ int help(cli::Words words, plan::EnvironmentView) {
     return text ? cli::print(*text) : cli::complain(text.error());
 }
 
+/// Jobs that run here, by their names or ids.
+void add_jobs(cli::Completion& found, std::string_view begin, plan::EnvironmentView environment) {
+    for (const control::JobSocket& job : commands::jobs_here(environment))
+        if (const std::string& word = job.name.empty() ? job.job : job.name;
+            word.starts_with(begin))
+            found.words.emplace_back(word, fmt::format("pid {}", job.head));
+}
+
+/// The last jobs, whether they run or have ended.
+void add_records(cli::Completion& found, std::string_view begin,
+                 plan::EnvironmentView environment) {
+    constexpr std::size_t kOffered = 50;
+    constexpr auto first = &std::pair<std::string, std::string>::first;
+    const std::string folder = commands::history_here(environment);
+    for (const history::JobEntry& each : history::read_history(folder, kOffered))
+        if (const std::string& word = each.start.name.empty() ? each.start.job : each.start.name;
+            word.starts_with(begin) &&
+            std::ranges::find(found.words, word, first) == found.words.end())
+            found.words.emplace_back(word, each.start.program);
+}
+
 /// `dtrun completion SHELL`; and SHELL-words LINE, by which its script asks.
 int completion(cli::Words words, plan::EnvironmentView environment) {
     constexpr std::string_view kAsks = "-words";
@@ -272,10 +303,9 @@ int completion(cli::Words words, plan::EnvironmentView environment) {
     if (words[1].ends_with(' ')) typed->emplace_back();
     if (typed->size() < 2) return 0;
     cli::Completion found = cli::complete(kCommands, cli::Words(*typed).subspan(1));
-    if (found.kind == cli::Completion::Kind::jobs)
-        for (const control::JobSocket& job : commands::jobs_here(environment))
-            if (job.job.starts_with(typed->back()))
-                found.words.emplace_back(job.job, fmt::format("pid {}", job.head));
+    if (found.kind == cli::Completion::Kind::jobs) add_jobs(found, typed->back(), environment);
+    if (found.kind == cli::Completion::Kind::records)
+        add_records(found, typed->back(), environment);
     return cli::print(cli::completion_lines(found, words[0].starts_with("bash")));
 }
 
@@ -313,7 +343,12 @@ int main(int argc, char** argv) {
         cli::complain({Errc::internal, *lacking});
         return plan::kExitInternal;
     }
-    const std::vector<std::string> typed = words_of(argc, argv);
+    std::vector<std::string> typed = words_of(argc, argv);
+    if (commands::asks_again(typed)) {
+        auto again = commands::words_again(typed, environment);
+        if (!again) return cli::complain(again.error());
+        typed = std::move(*again);
+    }
     const cli::Words words(typed);
     const bool asks_version = words.size() == 2 && words[1] == "--version";
     const cli::Command* const command = cli::find_command(kCommands, words);

@@ -408,7 +408,8 @@ std::vector<std::string> launch_words(const LabRun& run, const BenchCommand& com
     std::vector<std::string> words{"torchrun",         "--no-python",
                                    "--nnodes",         std::to_string(run.hosts),
                                    "--nproc-per-node", std::to_string(run.slots),
-                                   "--grace",          "5"};
+                                   "--grace",          "5",
+                                   "--no-record"};
     if (!hostfile.empty()) words.insert(words.end(), {"--hostfile", hostfile});
     words.insert(words.end(), command.launch.begin(), command.launch.end());
     words.insert(words.end(), {"--tag", "none"});

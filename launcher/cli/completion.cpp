@@ -123,8 +123,13 @@ Completion names_of(std::span<const Flag> flags, string_view begin) {
 
 /// Which operand of a command is a job.
 bool takes_job(string_view command, std::size_t operands) {
-    constexpr string_view kOfJobs[] = {"top", "end", "stacks", "attach"};
+    constexpr string_view kOfJobs[] = {"top", "end", "stacks"};
     return operands == 0 && std::ranges::find(kOfJobs, command) != std::end(kOfJobs);
+}
+
+/// Or one that may have ended.
+bool takes_record(string_view command, std::size_t operands) {
+    return operands == 0 && (command == "logs" || command == "attach");
 }
 
 bool takes_program(string_view command) {
@@ -150,6 +155,8 @@ Completion operand_of(Commands commands, const Command& command, string_view beg
                 completion.words.emplace_back(each.name, each.summary);
     } else if (takes_job(command.name, operands)) {
         completion.kind = Kind::jobs;
+    } else if (takes_record(command.name, operands)) {
+        completion.kind = Kind::records;
     } else if (takes_program(command.name)) {
         // Behind `dtrun` a command is meant, as far as there is one that begins so.
         completion.kind = completion.words.empty() ? Kind::programs : Kind::words;
@@ -208,7 +215,8 @@ Result<std::string> completion_script(string_view shell) {
 }
 
 std::string completion_lines(const Completion& completion, bool of_value) {
-    constexpr string_view kNames[] = {"words", "files", "programs", "rest", "jobs", "nothing"};
+    constexpr string_view kNames[] = {"words", "files", "programs", "rest",
+                                      "jobs",  "jobs",  "nothing"};
     std::string text = fmt::format("{}\n", kNames[static_cast<std::size_t>(completion.kind)]);
     for (const auto& [word, description] : completion.words)
         text += fmt::format("{}{}\t{}\n", of_value ? "" : completion.begin, word, description);

@@ -17,6 +17,7 @@ struct Completion {
         programs,  ///< a program's name, or one of `words`
         rest,      ///< whatever the program before it takes
         jobs,      ///< a job that runs here
+        records,   ///< a job that has a record
         nothing,   ///< what nobody can guess, such as a number
     };
     Kind kind = Kind::nothing;

@@ -20,8 +20,9 @@ using std::string_view;
 constexpr string_view kMachineFile = "/etc/dtrun/config.yaml";
 constexpr string_view kProfiles = "profiles";
 constexpr int kProfileLayer = 2, kOptionsLayer = 3;
-/// These make no job, or say where defaults come from.
-constexpr string_view kNeverDefaults[] = {"--help", "--version", "--check-build", "--profile"};
+/// These make no job, are of one job alone, or say where defaults come from.
+constexpr string_view kNeverDefaults[] = {"--help",   "--version", "--check-build", "--profile",
+                                          "--detach", "--name",    "--again"};
 
 template <class... A>
 std::unexpected<Error> fail_at(const std::string& place, fmt::format_string<A...> text,

@@ -328,9 +328,10 @@ Rows<ParsedRun> words_of_guesses() {
         {{.names = "--image --container --docker --singularity --apptainer",
           .group = foreign,
           .refused = "write --wrap 'apptainer exec IMAGE', or 'docker run ... IMAGE'"}},
-        {{.names = "--detach --background --daemon",
+        {{.names = "--daemon",
           .group = foreign,
-          .refused = "write nohup dtrun ... &, and look at it with dtrun jobs and dtrun attach"}},
+          .refused = "write -d to go on without the terminal; the daemon of a rendezvous is "
+                     "dtrun serve"}},
         {{.names = "--copy --sync --rsync --upload",
           .group = foreign,
           .refused = "programs are not copied: put them where all hosts have them, by a shared "
@@ -341,9 +342,6 @@ Rows<ParsedRun> words_of_guesses() {
         {{.names = "-j --jobs --processes --procs --nproc --workers --num-workers",
           .group = foreign,
           .refused = "the number of ranks is -np N"}},
-        {{.names = "--name",
-          .group = foreign,
-          .refused = "jobs have ids, which dtrun jobs shows; dtrun join names them by --job"}},
         {{.names = "--restart --restarts", .group = foreign, .refused = "write --max-restarts N"}},
         {{.names = "--gpu", .group = foreign, .refused = kGpus}},
         {{.names = "--silent", .group = foreign, .help = "--quiet"},

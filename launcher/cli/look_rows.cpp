@@ -87,7 +87,7 @@ Rows<ParsedRun> look_flags() {
           .group = look,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .excludes = "--stdin",
+          .excludes = "--stdin --detach",
           .help = "give a rank a terminal, in place of yours: dtrun --pty bash (default: none has "
                   "one; --pty alone: rank 0)"},
          set_pty},

@@ -175,7 +175,7 @@ Rows<ParsedRun> output_flags() {
           .in = {FlagScope::join, FlagScope::frontends, FlagScope::bench, FlagScope::doctor},
           .common = true,
           .argparse = "--verbose",
-          .help = "tell each step: hosts joining, ranks starting and ending"},
+          .help = "tell each step: hosts that join, ranks that end"},
          set_to<&plan::Options::verbosity, log::Level::verbose>},
         {{.names = "--debug",
           .group = output,

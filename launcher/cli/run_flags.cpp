@@ -5,6 +5,7 @@
 #include "launcher/cli/binding_rows.h"
 #include "launcher/cli/elastic_rows.h"
 #include "launcher/cli/foreign_rows.h"
+#include "launcher/cli/history_rows.h"
 #include "launcher/cli/horovod_rows.h"
 #include "launcher/cli/look_rows.h"
 #include "launcher/cli/output_rows.h"
@@ -204,7 +205,7 @@ Rows<ParsedRun> host_flags() {
           .group = hosts,
           .common = true,
           .twice = "srun's -N, a number of nodes, is what -H, --hostfile or the allocation say",
-          .help = "so many ranks on each host, instead of one for each slot"},
+          .help = "so many ranks on each host, not one for each slot"},
          set_ranks_per_host},
         {{.names = "--rankfile",
           .also = "-rankfile -rf",
@@ -343,8 +344,8 @@ Rows<ParsedRun> reaching_flags() {
           .in = {torchrun, bench, doctor},
           .common = true,
           .argparse = "--ssh-identity-file",
-          .help = "private key; one under a passphrase only through ssh-agent (default: ssh-agent, "
-                  "~/.ssh/config, your usual keys)"},
+          .help = "private key, without a passphrase (default: what ssh-agent, ~/.ssh/config and "
+                  "~/.ssh have)"},
          set_text<&plan::Options::ssh_identity_file>},
         {{.names = "--ssh-command",
           .also = "-bootstrap-exec -launcher-exec",
@@ -579,9 +580,10 @@ Rows<ParsedRun> horovod_flags() {
 
 const FlagTable<ParsedRun>& run_flags() {
     static const FlagTable<ParsedRun> table(
-        "dtrun", {host_flags(), binding_flags(), environment_flags(), reaching_flags(),
-                  output_flags(), ending_flags(), elastic_flags(), look_flags(), show_flags(),
-                  other_flags(), horovod_flags(), other_horovod_flags(), foreign_flags()});
+        "dtrun",
+        {host_flags(), binding_flags(), environment_flags(), reaching_flags(), output_flags(),
+         ending_flags(), elastic_flags(), look_flags(), show_flags(), history_flags(),
+         other_flags(), horovod_flags(), other_horovod_flags(), foreign_flags()});
     return table;
 }
 

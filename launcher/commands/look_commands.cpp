@@ -9,6 +9,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 #include "launcher/commands/ask_job.h"
+#include "launcher/commands/history_commands.h"
 #include "launcher/control/control_client.h"
 #include "launcher/control/control_place.h"
 #include "launcher/output/stdin_pump.h"
@@ -39,13 +40,21 @@ left out where one job of yours runs here.
 Exit code: 0; 1 if a host has not answered in time; 200 no such job.
 )";
 
-constexpr std::string_view kAttach = R"(usage: dtrun attach [JOB] RANK
+constexpr std::string_view kAttach = R"(usage: dtrun attach [JOB]
+       dtrun attach [JOB] RANK
 
-Shows what a rank prints from now on, and gives it what is typed, if the rank
-reads standard input (--stdin) or has a terminal (--pty). "~." at the begin of
-a line leaves a terminal. JOB is as of `dtrun stacks`.
+Without RANK: all that a detached job (dtrun -d) has printed so far, and what it
+prints, to its end; without JOB, of the last one. Ctrl-C leaves the job alone.
 
-Exit code: that of the rank; 0 if the job ends before; 200 no such job or rank.
+With RANK, a number: what that rank prints from now on, of any job; what is
+typed it gets, if it reads standard input (--stdin) or has a terminal (--pty).
+"~." at the begin of a line leaves a terminal.
+
+JOB is as of `dtrun jobs`; before RANK it may be left out where one job of yours
+runs here.
+
+Exit code: that of the job, or the rank; 0 if the job ends before its rank; 200
+no such job or rank.
 )";
 
 constexpr std::size_t kPieceBytesMax = 1u << 20;  // of what is sent ahead
@@ -184,9 +193,15 @@ Result<ParsedLook> parse_stacks(cli::Words words) {
 }
 
 Result<ParsedLook> parse_attach(cli::Words words) {
-    auto parsed = read_operands(words, attach_flags(), 1, 2, "usage: dtrun attach [JOB] RANK");
+    constexpr std::string_view kUsage = "usage: dtrun attach [JOB [RANK]]";
+    auto parsed = read_operands(words, attach_flags(), 0, 2, kUsage);
     if (!parsed || parsed->asked != cli::Ask::nothing) return parsed;
-    const auto rank = cli::whole_number(parsed->own.operands.back(), 0, kRanksMax - 1);
+    const std::vector<std::string>& operands = parsed->own.operands;
+    // Such as that of a variable that is not set: not "the last job".
+    if (operands.size() == 1 && operands.front().empty())
+        return fail(Errc::invalid_input, "{}", kUsage);
+    if (operands.size() < 2) return parsed;
+    const auto rank = cli::whole_number(operands.back(), 0, kRanksMax - 1);
     if (!rank) return fail(rank.error(), "RANK");
     return parsed;
 }
@@ -218,6 +233,9 @@ int run_attach(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_attach(words);
     if (const auto status = cli::settled(parsed, attach_help)) return *status;
     const std::vector<std::string>& operands = parsed->own.operands;
+    const bool has_rank =
+        operands.size() > 1 || (operands.size() == 1 && to_int(operands[0], 0, kRanksMax - 1));
+    if (!has_rank) return attach_to_job(operands.empty() ? "" : operands.front(), environment);
     auto job = find_job(operands.size() > 1 ? operands.front() : "", environment);
     if (!job) return cli::complain(job.error());
     const int rank = cli::whole_number(operands.back(), 0, kRanksMax - 1).value();

@@ -3,11 +3,13 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "launcher/cli/command.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 #include "launcher/commands/ask_job.h"
 #include "launcher/commands/daemon_flags.h"
+#include "launcher/commands/history_commands.h"
 #include "launcher/commands/store_command.h"
 #include "launcher/commands/top_run.h"
 #include "launcher/control/control_client.h"
@@ -15,6 +17,8 @@
 #include "launcher/watch/job_table.h"
 #include "launcher/watch/serialize.h"
 
+#include <unistd.h>
+#include <boost/json/array.hpp>
 #include <csignal>
 #include <cstdio>
 #include <utility>
@@ -26,12 +30,18 @@ using enum cli::FlagGroup;
 using std::chrono::milliseconds;
 
 constexpr std::string_view kJobs = R"(usage: dtrun jobs [HOST[:PORT]] [options]
+       dtrun jobs --all [JOB] [--json]
 
 The jobs of yours whose dtrun runs on this machine; with HOST those of the
 daemon (`dtrun serve`) there, as `dtrun status` shows them. JOB of other
-commands is what stands under JOB, or a begin of it, or the pid under DTRUN.
+commands is what stands under JOB, or a begin of it, the name that --name has
+given it, or the pid under DTRUN.
 
-Exit code: 0, also if there are none.
+With --all those that have ended, too, the newest first, as far as they are kept
+(30 days), from all machines with this home directory; with JOB all that is
+known of that one, with the report of its end.
+
+Exit code: 0, also if there are none; 200 no such job.
 )";
 
 constexpr std::string_view kTop = R"(usage: dtrun top [JOB] [options]
@@ -60,6 +70,13 @@ cli::Rows<ParsedSee> json_rows() {
               .group = other,
               .help = "everything that is known, as JSON; docs/EVENTS.md has the fields"},
              cli::set_true<&SeeCommand::json>}};
+}
+
+cli::Rows<ParsedSee> all_rows() {
+    return {{{.names = "--all -a",
+              .group = other,
+              .help = "also jobs that have ended, or one of them with its report"},
+             cli::set_true<&SeeCommand::all>}};
 }
 
 cli::Rows<ParsedSee> top_rows() {
@@ -123,6 +140,33 @@ asio::awaitable<int> show_jobs(std::vector<control::JobSocket> jobs, bool as_jso
     co_return cli::print(text);
 }
 
+/// What is known of jobs that have ended, and of those that have not.
+int show_all(bool as_json, plan::EnvironmentView environment) {
+    const history::ProcessMark here = history::mark_of_this_process();
+    std::vector<history::Known> jobs;
+    for (history::JobEntry& entry : history::read_history(history_here(environment))) {
+        const history::Life life = history::life_of(entry.start.head, here);
+        jobs.push_back({std::move(entry), life});
+    }
+    if (as_json) {
+        boost::json::object all;
+        all["schema"] = 1;
+        boost::json::array records;
+        for (const history::Known& job : jobs) records.push_back(to_json(job.entry, job.life));
+        all["records"] = std::move(records);
+        return cli::print(watch::serialize(all) + "\n");
+    }
+    if (jobs.empty()) return cli::print("no job of yours has left a record\n");
+    return cli::print(history::history_table(jobs, terminal_columns(STDOUT_FILENO)));
+}
+
+int show_record(std::string_view word, bool as_json, plan::EnvironmentView environment) {
+    const auto job = find_record(word, environment);
+    if (!job) return cli::complain(job.error());
+    return cli::print(as_json ? watch::serialize(to_json(job->entry, job->life)) + "\n"
+                              : history::history_details(*job));
+}
+
 asio::awaitable<int> end_job(control::JobSocket job, bool now) {
     const std::string id = job.job;
     control::ControlClient client(co_await asio::this_coro::executor, std::move(job));
@@ -142,7 +186,8 @@ asio::awaitable<int> end_job(control::JobSocket job, bool now) {
 
 const cli::FlagTable<ParsedSee>& jobs_flags() {
     static const cli::FlagTable<ParsedSee> table(
-        "dtrun jobs", {json_rows(), secret_rows<ParsedSee>(), cli::about_rows<ParsedSee>()});
+        "dtrun jobs",
+        {all_rows(), json_rows(), secret_rows<ParsedSee>(), cli::about_rows<ParsedSee>()});
     return table;
 }
 
@@ -163,7 +208,7 @@ const cli::FlagTable<ParsedSee>& end_flags() {
 Result<ParsedSee> parse_jobs(cli::Words words) {
     auto parsed =
         read_operands(words, jobs_flags(), 0, 1, "usage: dtrun jobs [HOST[:PORT]] [options]");
-    if (parsed && !parsed->own.operands.empty())
+    if (parsed && !parsed->own.all && !parsed->own.operands.empty())
         parsed->own.daemon.address = parsed->own.operands[0];
     return parsed;
 }
@@ -197,6 +242,10 @@ std::string end_help() {
 int run_jobs(cli::Words words, plan::EnvironmentView environment) {
     const auto parsed = parse_jobs(words);
     if (const auto status = cli::settled(parsed, jobs_help)) return *status;
+    if (parsed->own.all && parsed->own.operands.empty())
+        return show_all(parsed->own.json, environment);
+    if (parsed->own.all)
+        return show_record(parsed->own.operands.front(), parsed->own.json, environment);
     if (!parsed->own.operands.empty()) {
         const std::string& word = parsed->own.operands.front();
         if (find_job(word, environment))

@@ -14,8 +14,9 @@ namespace dtrun::commands {
 
 /// `dtrun jobs`, `dtrun top` and `dtrun end`: what runs here, and its end.
 struct SeeCommand {
-    std::vector<std::string> operands;  ///< jobs: [HOST[:PORT]]; top: [JOB]; end: JOB
+    std::vector<std::string> operands;  ///< jobs: [HOST[:PORT]], --all [JOB]; top: [JOB]; end: JOB
     bool json = false;                  ///< jobs, top
+    bool all = false;                   ///< jobs
     bool once = false;                  ///< top
     bool now = false;                   ///< end
     watch::TopOrder order = watch::TopOrder::trouble;  ///< top

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -55,7 +56,8 @@ std::optional<pid_t> listener_of(const std::string& path) {
 std::string list_of(const std::vector<JobSocket>& jobs) {
     std::vector<std::string> names;
     for (const JobSocket& job : jobs)
-        names.push_back(fmt::format("{} (pid {})", job.job, job.head));
+        names.push_back(fmt::format("{} ({}pid {})", job.job,
+                                    job.name.empty() ? "" : job.name + ", ", job.head));
     return join_names(names, kJobsNamed);
 }
 
@@ -82,6 +84,31 @@ Result<void> make_private_folder(const std::string& folder) {
     return check_private(folder);
 }
 
+std::string socket_name(std::string_view job, std::string_view name) {
+    return fmt::format("{}{}{}{}", job, name.empty() ? "" : ".", name, kSocketSuffix);
+}
+
+/// A name without a file: the kernel gives it to one process, and takes it back when that ends.
+Result<Fd> hold_name(std::string_view name, const std::vector<JobSocket>& running) {
+    const auto taken = std::ranges::find(running, name, &JobSocket::name);
+    if (taken != running.end())
+        return fail(Errc::invalid_input,
+                    "a job named {} runs here: {} (pid {}); end it (dtrun end {}), or take another "
+                    "name",
+                    name, taken->job, taken->head, name);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string held = fmt::format("dtrun-{}-{}", ::geteuid(), name);
+    held.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + held.size());
+    Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0)
+        return socket;
+    if (errno != EADDRINUSE)
+        return fail(Errc::internal, "the name {}: {}", name, std::strerror(errno));
+    return fail(Errc::invalid_input, "a job named {} begins or ends here; take another name", name);
+}
+
 std::vector<JobSocket> running_jobs(const std::vector<std::string>& folders) {
     std::vector<JobSocket> jobs;
     for (const std::string& folder : folders) {
@@ -90,10 +117,12 @@ std::vector<JobSocket> running_jobs(const std::vector<std::string>& folders) {
         for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
             const std::string name = entry.path().filename().string();
             if (!name.ends_with(kSocketSuffix)) continue;
-            const std::string job = name.substr(0, name.size() - kSocketSuffix.size());
+            const std::string stem = name.substr(0, name.size() - kSocketSuffix.size());
+            const std::size_t dot = std::min(stem.find('.'), stem.size());
             const auto head = listener_of(entry.path().string());
             if (head)
-                jobs.push_back({job, entry.path().string(), *head});
+                jobs.push_back({stem.substr(0, dot), entry.path().string(), *head,
+                                stem.substr(std::min(dot + 1, stem.size()))});
             else
                 ::unlink(entry.path().c_str());
         }
@@ -108,6 +137,8 @@ Result<JobSocket> choose_job(const std::vector<JobSocket>& jobs, std::string_vie
                     "no job of yours runs here: jobs are found on the machine "
                     "where their dtrun runs, by the same user");
     std::vector<JobSocket> meant;
+    for (const JobSocket& job : jobs)
+        if (!word.empty() && job.name == word) return job;
     for (const JobSocket& job : jobs)
         if (job.job.starts_with(word)) meant.push_back(job);
     for (const JobSocket& job : jobs)

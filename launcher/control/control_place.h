@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fd.h"
 #include "base/result.h"
 
 #include <sys/types.h>
@@ -22,21 +23,28 @@ Result<void> make_private_folder(const std::string& folder);
 
 /// A job whose head listens.
 struct JobSocket {
-    std::string job;   ///< its id, in hexadecimal digits
-    std::string path;  ///< of the socket
-    pid_t head = 0;    ///< the dtrun that listens
+    std::string job;     ///< its id, in hexadecimal digits
+    std::string path;    ///< of the socket
+    pid_t head = 0;      ///< the dtrun that listens
+    std::string name{};  ///< that its user has given it; empty: none
 };
 
 /// As `limit_ms` of a view: it is answered when the job has ended, with how, and without its hosts and ranks.
 inline constexpr std::uint32_t kUntilTheEnd = 0xffff'ffff;
 
 inline constexpr std::string_view kSocketSuffix = ".sock";
+/// A socket is called after its job: "3f2a….sock", or "3f2a….train.sock".
+std::string socket_name(std::string_view job, std::string_view name);
+
+/// Gives a job of this user its name on this machine, as long as what is returned is held.
+/// Errc: invalid_input (another job has it)
+Result<Fd> hold_name(std::string_view name, const std::vector<JobSocket>& running);
 
 /// The jobs whose heads listen in these folders, in the order of their ids. Sockets at which nobody
 /// listens any more are removed; folders that are not ours alone are passed over.
 std::vector<JobSocket> running_jobs(const std::vector<std::string>& folders);
 
-/// The job that a person means: by its id, by a begin of that, or by the pid of its dtrun; without a word
+/// The job that a person means: by its name, its id, a begin of that, or the pid of its dtrun; without a word
 /// the only one. Errc: invalid_input (none, or several, which the message lists)
 Result<JobSocket> choose_job(const std::vector<JobSocket>& jobs, std::string_view word);
 

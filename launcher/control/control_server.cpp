@@ -25,9 +25,9 @@ constexpr int kFolderTries = 5;
 
 Result<std::unique_ptr<ControlServer>> ControlServer::open(asio::any_io_executor executor,
                                                            const std::string& folder,
-                                                           const std::string& job,
+                                                           const std::string& socket,
                                                            ControlEvents& events) {
-    const std::string path = fmt::format("{}/{}{}", folder, job, kSocketSuffix);
+    const std::string path = folder + "/" + socket;
     // Another job that ends may remove the folder, if it is empty, just when it is there.
     for (int tries = 0;; ++tries) {
         if (auto made = make_private_folder(folder); !made) return std::unexpected(made.error());

@@ -37,11 +37,11 @@ public:
 /// ends.
 class ControlServer {
 public:
-    /// Listens at `folder`/`job`.sock. Errc: denied (the folder is not ours alone), invalid_input (its
+    /// Listens at `folder`/`socket`, a socket_name(). Errc: denied (the folder is not ours alone), invalid_input (its
     /// name is too long), internal
     static Result<std::unique_ptr<ControlServer>> open(asio::any_io_executor executor,
                                                        const std::string& folder,
-                                                       const std::string& job,
+                                                       const std::string& socket,
                                                        ControlEvents& events);
     ~ControlServer();
     ControlServer(const ControlServer&) = delete;

@@ -50,6 +50,7 @@ void drop_names(cli::Flag& flag) {
     if (flag.first_name() == "--version") flag.names = "--version";
     if (flag.first_name() == "--quiet") flag.names = "--quiet";
     if (flag.first_name() == "-q") flag.names = "-q-of-srun";
+    if (flag.first_name() == "--detach") flag.names = "--detach";
 }
 
 cli::Rows<cli::ParsedRun> own_words() {

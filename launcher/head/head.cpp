@@ -462,6 +462,7 @@ void Head::give_up(AgentSession& session, const std::string& why) {
 
 void Head::ranks_started(HostId host, const Started& started) {
     record_.ranks_started(host, started);
+    if (const auto first = std::exchange(started_, nullptr)) first();
     for (const RankPid& rank : started.ranks) {
         const auto planned = hosts_.planned_on(host, rank.place);
         if (!planned) continue;

@@ -72,6 +72,8 @@ public:
     void signalled(int signal);
     /// `dtrun end` does this with its signal; until then it is signalled().
     void set_end(std::function<void(int signal)> end) { end_ = std::move(end); }
+    /// Called once, when the first ranks run.
+    void set_started(std::function<void()> started) { started_ = std::move(started); }
     bool is_in_a_hurry() const { return hurry_; }
     /// Answers commands that look into the job.
     JobInspector& inspector() { return inspector_; }
@@ -154,6 +156,7 @@ private:
     output::StdinPump stdin_;
     JobRecord record_;
     std::function<void(int)> end_;
+    std::function<void()> started_;
     JobInspector inspector_;
     JobOutput output_;
     PortForward debugger_;

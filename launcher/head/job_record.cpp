@@ -73,7 +73,7 @@ json::object JobRecord::named(HostId host) const {
 void JobRecord::job_started() {
     if (listeners_.empty()) return;
     json::object fields;
-    fields["program"] = program_name(spec_.options.program);
+    fields["program"] = program();
     fields["ranks"] = spec_.placement.world_size();
     fields["hosts"] = spec_.hosts.size();
     fields["dtrun_pid"] = ::getpid();
@@ -232,6 +232,14 @@ void JobRecord::job_ended(int code, const std::string& report) {
     tell(EventKind::job_ended, std::move(fields));
 }
 
+std::string JobRecord::program() const {
+    return program_name(spec_.options.program);
+}
+
+std::string_view JobRecord::cause() const {
+    return name_of(job_.outcome().cause);
+}
+
 void JobRecord::measured(HostId host, UsageReport report) {
     if (usages_.size() < spec_.placement.ranks.size()) usages_.resize(spec_.placement.ranks.size());
     while (!usage_.has(host)) usage_.push_back({});
@@ -377,13 +385,14 @@ json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     json::object object;
     object["schema"] = kSchema;
     object["job"] = id_;
+    if (!spec_.options.history.name.empty()) object["name"] = spec_.options.history.name;
     object["state"] = state();
     if (ended_code_) object["exit_code"] = *ended_code_;
     if (job_.ending()) object["cause"] = name_of(job_.outcome().cause);
     if (const auto& first = job_.outcome().first; first && first->rank != kNoRank)
         object["cause_rank"] = std::to_underlying(first->rank);
     if (ended_code_) object["report"] = report_;
-    object["program"] = program_name(spec_.options.program);
+    object["program"] = program();
     object["command"] = array_of(spec_.options.program);
     object["directory"] = spec_.directory;
     object["dtrun_pid"] = ::getpid();

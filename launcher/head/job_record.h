@@ -51,6 +51,9 @@ public:
     /// What is in it of one rank: its `rank` and its `host`; empty where no place has this rank.
     boost::json::object view_of(Rank rank) const;
     bool has_ended() const { return ended_code_.has_value(); }
+    std::string program() const;     ///< as people call it, "python3 train.py"
+    std::string_view cause() const;  ///< of the end, as events have it
+    const std::string& report() const { return report_; }  ///< of job_ended()
 
 private:
     /// What is known of the process at a place.

@@ -12,6 +12,7 @@
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/channel_opener.h"
 #include "launcher/head/head.h"
+#include "launcher/head/job_keeper.h"
 #include "launcher/head/job_publisher.h"
 #include "launcher/head/job_server.h"
 #include "launcher/head/login_starter.h"
@@ -38,6 +39,8 @@ namespace {
 
 constexpr std::uint64_t kDescriptorsOfHost = 7;
 constexpr std::uint64_t kDescriptors = 600;  // all others
+/// For the disk to take a record.
+constexpr std::chrono::milliseconds kRecord{1'000}, kHurriedRecord{100};
 
 bool is_ignored(int signal) {
     struct sigaction action {};
@@ -76,7 +79,7 @@ bool is_local(const plan::JobHost& host) {
 /// The head of a real job, and what connects it to the world.
 class RealHead {
 public:
-    RealHead(asio::io_context& io, plan::JobSpec& spec);
+    RealHead(asio::io_context& io, plan::JobSpec& spec, StartTeller& teller);
 
     /// Errc: invalid_input (the user can mend it), else internal
     Result<void> open(transport::AgentFile agent);
@@ -87,6 +90,7 @@ private:
     Result<void> open_publisher();
     Result<ServerPlace> listen();
     void keep_signals();
+    Result<void> take_name();
     void open_control();
     void suspend();
     void watch_hosts();
@@ -106,6 +110,9 @@ private:
     std::unique_ptr<discovery::HostWatch> host_watch_;
     std::unique_ptr<Server> server_;
     std::unique_ptr<control::ControlServer> control_;
+    StartTeller& teller_;
+    JobKeeper keeper_;
+    Fd name_;  ///< held as long as the job has it
     output::UserTerminal terminal_;
     std::unique_ptr<JobServer> job_server_;  ///< of nodes that meet here
     int interrupted_ = 0;                    ///< by this signal
@@ -116,8 +123,13 @@ private:
     TaskGroup tasks_{io_.get_executor()};
 };
 
-RealHead::RealHead(asio::io_context& io, plan::JobSpec& spec)
-    : io_(io), spec_(spec), hosts_(spec), signals_(io) {}
+RealHead::RealHead(asio::io_context& io, plan::JobSpec& spec, StartTeller& teller)
+    : io_(io),
+      spec_(spec),
+      hosts_(spec),
+      teller_(teller),
+      keeper_(spec, teller, hex(credentials_.id)),
+      signals_(io) {}
 
 /// From here on there is more to end than this process, and until here a signal ends that at once: a file that is
 /// opened may be on a file system that does not answer.
@@ -130,9 +142,11 @@ void RealHead::keep_signals() {
 
 Result<void> RealHead::open(transport::AgentFile agent) {
     raise_descriptor_limit(kDescriptors + hosts_.count() * kDescriptorsOfHost);
+    if (auto taken = take_name(); !taken) return taken;
     if (auto opened = open_output(); !opened) return opened;
     head_ = std::make_unique<Head>(io_, spec_, hosts_, *output_, [this] { suspend(); });
     head_->set_end([this](int signal) { got_signal(signal); });
+    if (teller_.is_awaited()) head_->set_started([this] { teller_.started(); });
     if (spec_.options.pty) head_->lend(terminal_);
     head_->record().set_id(hex(credentials_.id));
     if (auto opened = open_publisher(); !opened) return opened;
@@ -160,18 +174,35 @@ Result<void> RealHead::open_publisher() {
     return publisher_->open(options);
 }
 
+std::string_view variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+/// Where control sockets may be.
+std::vector<std::string> folders_here() {
+    return control::control_folders(variable("XDG_RUNTIME_DIR"), variable("HOME"));
+}
+
+Result<void> RealHead::take_name() {
+    const std::string& name = spec_.options.history.name;
+    if (name.empty()) return {};
+    auto held = control::hold_name(name, control::running_jobs(folders_here()));
+    if (!held) return fail(held.error(), "--name");
+    name_ = std::move(*held);
+    return {};
+}
+
 /// For `dtrun stacks` and its like. The job runs without as well.
 void RealHead::open_control() {
-    const auto variable = [](const char* name) {
-        const char* const value = std::getenv(name);
-        return std::string_view(value == nullptr ? "" : value);
-    };
+    const plan::HistoryOptions& asked = spec_.options.history;
     const std::string job = hex(credentials_.id);
     std::string why;
+    // XDG_RUNTIME_DIR goes away when its user logs out, and a detached job does not.
     for (const std::string& folder :
-         control::control_folders(variable("XDG_RUNTIME_DIR"), variable("HOME"))) {
-        auto opened =
-            control::ControlServer::open(io_.get_executor(), folder, job, head_->inspector());
+         asked.detach ? control::control_folders("", variable("HOME")) : folders_here()) {
+        auto opened = control::ControlServer::open(
+            io_.get_executor(), folder, control::socket_name(job, asked.name), head_->inspector());
         if (!opened) {
             // There anybody may have made it, to keep us out.
             const bool is_taken =
@@ -247,15 +278,18 @@ Result<void> RealHead::open_output() {
     };
     auto options = output::output_options(spec_, hex(credentials_.id));
     if (!options) return std::unexpected(options.error());
+    keeper_.keep_output(*options);
     if (spec_.options.pty) options->is_raw_terminal = [this] { return terminal_.is_raw(); };
     auto output = output::OutputMux::create(std::move(*options), rank_hosts, wake);
     if (!output) return std::unexpected(output.error());
     output_ = std::move(*output);
     log::set_sink(
-        [](void* mux, std::string_view line) {
-            static_cast<output::OutputMux*>(mux)->message(line);
+        [](void* head, std::string_view line) {
+            auto& self = *static_cast<RealHead*>(head);
+            self.output_->message(line);
+            self.teller_.say(line);
         },
-        output_.get());
+        this);
     return {};
 }
 
@@ -310,18 +344,25 @@ void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
 asio::awaitable<int> RealHead::run() {
     tasks_.spawn(watch_signals());
     if (host_watch_) host_watch_->start();
-    asio::post(io_, [this] { open_control(); });  // while agents start
+    // While agents start. Who has started a detached job may ask for it at once.
+    asio::post(io_, [this] {
+        open_control();
+        keeper_.begin(head_->record().program());
+        teller_.has_id(hex(credentials_.id));
+    });
     int status = co_await head_->run();
     finishing_ = publisher_ != nullptr;
     if (finishing_ && head_->is_in_a_hurry()) publisher_->hurry();
     bool is_told = true;
     if (finishing_) is_told = co_await publisher_->finish();
     if (!is_told && status == 0) status = plan::kExitInternal;
+    name_.reset();  // who waits for the end may start another job of this name
     if (control_) control_->stop();
     if (host_watch_) host_watch_->stop();
     server_->stop();
-    if (!job_server_) co_return status;
-    co_return co_await serve_others(status);
+    if (job_server_) status = co_await serve_others(status);
+    keeper_.finish(status, head_->record(), head_->is_in_a_hurry() ? kHurriedRecord : kRecord);
+    co_return status;
 }
 
 /// The job is over here; others may go on until their ranks have ended.
@@ -358,10 +399,10 @@ void RealHead::got_signal(int signal) {
 
 namespace {
 
-int run_here(plan::JobSpec& spec) {
+int run_here(plan::JobSpec& spec, StartTeller& teller) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
-    auto& head = *new RealHead(io, spec);
+    auto& head = *new RealHead(io, spec, teller);
     auto agent = transport::find_agent();
     if (!agent) {
         log::error("{}", agent.error().message);
@@ -373,6 +414,7 @@ int run_here(plan::JobSpec& spec) {
     if (!opened) {
         log::set_sink(nullptr, nullptr);
         log::error("{}", opened.error().message);
+        teller.say(fmt::format("dtrun: {}\n", opened.error().message));
         return opened.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
     int status = plan::kExitInternal;
@@ -387,8 +429,8 @@ int run_here(plan::JobSpec& spec) {
 
 }  // namespace
 
-int run_job(plan::JobSpec& spec) {
-    return run_apart([&spec] { return run_here(spec); });
+int run_job(plan::JobSpec& spec, StartTeller& teller) {
+    return run_apart([&] { return run_here(spec, teller); });
 }
 
 }  // namespace dtrun::head

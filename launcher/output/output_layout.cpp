@@ -225,6 +225,12 @@ std::string expand_line_prefix(std::string text, std::string_view role, std::uin
     return expanded;
 }
 
+std::string log_begin(const plan::JobSpec& spec, std::string_view job_id) {
+    return fmt::format("dtrun: job {}: {} on {}\n", job_id.substr(0, kJobDigits),
+                       plural(static_cast<unsigned>(spec.placement.world_size()), "rank"),
+                       plural(spec.hosts.size(), "host"));
+}
+
 Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view job_id) {
     const plan::Options& asked = spec.options;
     const int world_size = spec.placement.world_size();
@@ -248,9 +254,7 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
         return std::unexpected(done.error());
     if (!asked.log.empty()) {
         options.log = expand_path_pattern(asked.log, facts);
-        options.log_begin = fmt::format("dtrun: job {}: {} on {}\n", facts.job,
-                                        plural(static_cast<unsigned>(world_size), "rank"),
-                                        plural(spec.hosts.size(), "host"));
+        options.log_begin = log_begin(spec, job_id);
     }
     return options;
 }

@@ -4,6 +4,7 @@
 #include "launcher/output/output_mux.h"
 #include "launcher/plan/job_plan.h"
 
+#include <string>
 #include <string_view>
 
 namespace dtrun::output {
@@ -18,6 +19,9 @@ Result<OutputOptions> output_options(const plan::JobSpec& spec, std::string_view
 /// The same for ranks that have been added to the job.
 /// \param first  the first of them
 MoreSlots more_slots(const plan::JobSpec& spec, plan::SlotId first);
+
+/// The first line of the job in a log.
+std::string log_begin(const plan::JobSpec& spec, std::string_view job_id);
 
 /// `text` in which "${role_name}" and "${local_rank}", also without braces, are replaced, and
 /// "$rank" has got braces.

@@ -48,8 +48,9 @@ Result<void> OutputMux::Impl::open_files() {
 
 Result<void> OutputMux::Impl::open_log() {
     if (options.log.empty()) return {};
-    auto opened = JobLog::open(options.log, options.rotation, {.gather = options.gather}, parts,
-                               written_by(WriteCompletions::Sink::log));
+    auto opened =
+        JobLog::open(options.log, options.log_rotation.value_or(options.rotation),
+                     {.gather = options.gather}, parts, written_by(WriteCompletions::Sink::log));
     if (!opened) return fail(opened.error(), "--log");
     log = std::move(*opened);
     for (std::size_t stream = 0; stream < streams.size(); stream++)
@@ -230,7 +231,12 @@ std::vector<Error> OutputMux::take_failures() {
         while (auto failure = sink.take_failure()) failures.push_back(std::move(*failure));
     };
     if (impl_->files) take_from(*impl_->files);
-    if (impl_->log) take_from(*impl_->log);
+    if (impl_->log && impl_->options.log_failed) {
+        while (auto failure = impl_->log->take_failure())
+            impl_->options.log_failed(std::move(failure->message));
+    } else if (impl_->log) {
+        take_from(*impl_->log);
+    }
     for (const auto& console : impl_->consoles) take_from(*console->writer);
     return failures;
 }

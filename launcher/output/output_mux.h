@@ -32,9 +32,12 @@ struct OutputOptions {
     std::string directory;   ///< for per-rank files, made if missing; empty: no files
     RankFileName file_name;  ///< of these; empty: plain_file_names()
     std::string_view files_flag = "--output-dir";  ///< by which the user has asked for these
-    std::string log;                ///< a file that all lines are appended to; empty: none
-    std::string log_begin;          ///< its first line of this job
-    Rotation rotation;              ///< of all files
+    std::string log;                         ///< a file that all lines are appended to; empty: none
+    std::string log_begin;                   ///< its first line of this job
+    Rotation rotation;                       ///< of all files
+    std::optional<Rotation> log_rotation{};  ///< of the log; unset: as `rotation`
+    /// Called instead of telling a failure of the log, on the thread that asks for failures: nobody has asked for it.
+    std::function<void(std::string)> log_failed{};
     std::vector<bool> console;      ///< by rank: shown on the console; empty: every rank is
     std::vector<StreamShow> shows;  ///< by stream_index(); empty: all as the tag has it
     bool may_grow = false;          ///< add_slots() may be called

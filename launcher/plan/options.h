@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -85,6 +86,19 @@ struct ShowOptions {
     std::vector<EventCommand> commands{};    ///< --on-event, in order
     std::optional<ListenAddress> metrics{};  ///< --metrics
     std::optional<ListenAddress> page{};     ///< --web
+};
+
+/// What is kept of the job for later, and how it outlives its terminal.
+struct HistoryOptions {
+    bool detach = false;  ///< --detach
+    std::string name{};   ///< --name; empty: none
+    bool off = false;     ///< --no-record
+
+    // Not of flags.
+    std::string folder{};               ///< of records; empty: there is none
+    std::vector<std::string> typed{};   ///< the command line, behind `dtrun`
+    std::vector<std::size_t> hidden{};  ///< words of it whose values are left out
+    std::string typed_in{};             ///< the caller's directory
 };
 
 /// How a daemon and a job of it are named on the command line.
@@ -212,6 +226,7 @@ struct Options : JobSettings {
     std::vector<WrapOption> wraps;  ///< --wrap, in order: the first is the outermost
 
     ShowOptions show;
+    HistoryOptions history;
 
     // How hosts are reached.
     std::optional<Transport> transport{};  ///< --transport; none: what is right for a host

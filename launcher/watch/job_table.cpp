@@ -39,7 +39,7 @@ std::string jobs_table(const std::vector<json::object>& views) {
             shown(view, "job").substr(0, kJobDigits), whole(view, "dtrun_pid"),
             shown(view, "state"), fmt::format("{} of {}", running_of(ranks), ranks.size()),
             view.at("hosts").as_array().size(), duration_text(number_of(view, "ran_s").value_or(0)),
-            shown(view, "program"));
+            (view.contains("name") ? shown(view, "name") + ": " : "") + shown(view, "program"));
     }
     return text;
 }

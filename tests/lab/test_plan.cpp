@@ -239,7 +239,8 @@ TEST_CASE("each run is a dtrun torchrun with the user's flags", "[lab]") {
     run.words = {"sweep", "--backend", "mpi"};
     const auto words = launch_words(run, command.own, "", "/x/rank");
     CHECK(fmt::format("{}", fmt::join(words, " ")) ==
-          "torchrun --no-python --nnodes 1 --nproc-per-node 4 --grace 5 -H s1:4,s2:4 -x A=b "
+          "torchrun --no-python --nnodes 1 --nproc-per-node 4 --grace 5 --no-record -H s1:4,s2:4 "
+          "-x A=b "
           "--ssh-port 2222 --encrypt --mpi=pmix --include s1 --verbose --network-interfaces eth1 "
           "--tag none --only-ranks 0 --stdin none -- /x/rank sweep --backend mpi");
     CHECK(words.front() == "torchrun");

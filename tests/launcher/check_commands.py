@@ -8,7 +8,7 @@ import tempfile
 
 DTRUN = sys.argv[1]
 COMMANDS = ["run", "demo", "bench", "hosts", "doctor", "info", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
-            "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "install-links", "help", "version"]
+            "logs", "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "install-links", "help", "version"]
 TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "docs", "man"]
 
 
@@ -63,7 +63,7 @@ def main():
     misspelt = dtrun("stauts")
     assert misspelt.returncode == 127 and misspelt.stderr.endswith("; did you mean dtrun status?\n"), misspelt
     for word, hint in {"benhc": "did you mean dtrun bench?", "stop": "dtrun end is that here",
-                       "logs": "dtrun attach is that here"}.items():
+                       "log": "dtrun logs is that here"}.items():
         wrong = dtrun(word)
         assert wrong.returncode == 127 and wrong.stderr.endswith(f"; {hint}\n"), wrong
     unknown = dtrun("help", "rnu").stderr

@@ -635,8 +635,8 @@ TEST_CASE("help fits 80 columns and shows examples before options", "[launcher][
     for (const std::string& text :
          {help, all_flags_help(), horovod_help(), words_help(), exit_codes_help(),
           frontends::mpirun_help(), join_help(), serve_help(), store_help(), status_help(),
-          stacks_help(), attach_help(), environment_help(), info_help(), contracts_help(),
-          parse_contracts(std::vector<std::string>{"all"}).value()}) {
+          stacks_help(), attach_help(), logs_help(), jobs_help(), environment_help(), info_help(),
+          contracts_help(), parse_contracts(std::vector<std::string>{"all"}).value()}) {
         for (const std::string_view line : split(text, '\n')) {
             CAPTURE(line);
             CHECK(line.size() <= 80);

@@ -1,6 +1,7 @@
 // The flags by which one looks into ranks.
 
 #include "launcher/control/control_place.h"
+#include "launcher/control/control_server.h"
 #include "launcher/head/collective_calls.h"
 #include "launcher/head/port_forward.h"
 #include "launcher/head/stacks_text.h"
@@ -9,7 +10,9 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <map>
@@ -111,6 +114,32 @@ TEST_CASE("a control socket at which nobody listens is removed, and a folder of 
     CHECK(jobs[0].job == "aa");
     CHECK(jobs[0].head == ::getpid());
     CHECK(::access((folder + "/bb.sock").c_str(), F_OK) != 0);
+
+    // Who cleans /tmp leaves alone what is locked.
+    struct : control::ControlEvents {
+        void asked(CallerId, const ControlRequest&) override {}
+        void typed(CallerId, std::string_view) override {}
+        void resized(CallerId, const TerminalSize&) override {}
+        void left(CallerId) override {}
+    } nobody;
+    const Fd own(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto is_locked = [&] {
+        const bool has_locked = ::flock(own.get(), LOCK_EX | LOCK_NB) == 0;
+        if (has_locked) ::flock(own.get(), LOCK_UN);
+        return !has_locked;
+    };
+    CHECK_FALSE(is_locked());
+    auto server = ControlServer::open(io.get_executor(), folder, "cc.train.sock", nobody);
+    REQUIRE(server.has_value());
+    CHECK(is_locked());
+    REQUIRE(running_jobs({folder}).size() == 2);
+    CHECK(running_jobs({folder})[1].job == "cc");
+    CHECK(running_jobs({folder})[1].name == "train");
+    (*server)->stop();
+    asio::co_spawn(io, (*server)->join(), [](const std::exception_ptr&) {});
+    io.run();
+    server->reset();
+    CHECK_FALSE(is_locked());
 
     REQUIRE(::chmod(folder.c_str(), 0755) == 0);
     CHECK(make_private_folder(folder).error().code == Errc::denied);

@@ -1,0 +1,132 @@
+#include "launcher/history/kept_log.h"
+
+#include "base/strings.h"
+#include "hostfiles/host.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <algorithm>
+#include <utility>
+
+namespace dtrun::history {
+namespace {
+
+constexpr std::size_t kReadBytes = 256u << 10;
+constexpr std::size_t kStampChars = 23;
+constexpr int kFilesMax = 1'001;  // --log-keep is 1000 at most
+
+bool is_time(std::string_view text) {
+    constexpr std::string_view kForm = "0000-00-00T00:00:00.000";
+    return text.size() == kForm.size() && std::ranges::equal(text, kForm, [](char c, char form) {
+               return form == '0' ? c >= '0' && c <= '9' : c == form;
+           });
+}
+
+}  // namespace
+
+LogLine parse_log_line(std::string_view line) {
+    LogLine found{.text = line};
+    if (!is_time(line.substr(0, kStampChars)) || line.substr(kStampChars, 1) != " ") return found;
+    found.time = line.substr(0, kStampChars);
+    found.text = line.substr(kStampChars + 1);
+    // "[3@s1 stdout] "
+    const std::size_t end = found.text.find("] ");
+    if (!found.text.starts_with('[') || end == std::string_view::npos) return found;
+    const std::string_view tag = found.text.substr(1, end - 1);
+    const std::size_t host = tag.find('@');
+    const std::size_t stream = tag.rfind(' ');
+    if (host == std::string_view::npos || stream == std::string_view::npos || stream < host)
+        return found;
+    const std::string_view name = tag.substr(stream + 1);
+    if (name != "stdout" && name != "stderr") return found;
+    found.of_dtrun = false;
+    found.stream = name == "stdout" ? Stream::out : Stream::err;
+    if (const auto rank = to_int(tag.substr(0, host), 0, kRanksMax - 1))
+        found.rank = static_cast<int>(*rank);
+    found.text.remove_prefix(end + 2);
+    return found;
+}
+
+std::string KeptLog::name_of(int number) const {
+    return number == 0 ? path_ : fmt::format("{}.{}", path_, number);
+}
+
+/// The file behind the one that has been read, or the oldest at first.
+bool KeptLog::move_on() {
+    // A file may be set aside between two calls here; then it is looked at again.
+    for (int tries = 0; tries < 5; ++tries) {
+        int oldest = -1, current = -1;
+        struct stat info {};
+        for (int number = 0; number < kFilesMax; ++number) {
+            // While one is set aside its number is free for a moment.
+            if (::stat(name_of(number).c_str(), &info) != 0) {
+                if (number > 1) break;
+                continue;
+            }
+            oldest = number;
+            if (info.st_dev == device_ && info.st_ino == inode_) current = number;
+        }
+        if (oldest < 0 || current == 0) return false;
+        const int next = current > 0 ? current - 1 : oldest;
+        // What was added before it was set aside is there by now.
+        if (file_ && !std::exchange(sealed_, true)) return true;
+        Fd opened(::open(name_of(next).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        if (!opened || ::fstat(opened.get(), &info) != 0) continue;
+        gap_ = gap_ || (file_ && current < 0);
+        file_ = std::move(opened);
+        device_ = info.st_dev;
+        inode_ = info.st_ino;
+        sealed_ = false;
+        return true;
+    }
+    return false;
+}
+
+/// Reads some more. \return whether there was any
+bool KeptLog::fill() {
+    if (at_ > 0) {
+        buffer_.erase(0, at_);
+        looked_ -= at_;
+        at_ = 0;
+    }
+    for (;;) {
+        if (!file_ && !move_on()) return false;
+        const std::size_t before = buffer_.size();
+        buffer_.resize(before + kReadBytes);
+        const ssize_t size = ::read(file_.get(), buffer_.data() + before, kReadBytes);
+        buffer_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+        if (size > 0) return true;
+        if (size < 0 || !move_on()) return false;
+    }
+}
+
+std::optional<std::string_view> KeptLog::next() {
+    for (;;) {
+        const std::size_t end = buffer_.find_first_of("\r\n", looked_);
+        looked_ = end == std::string::npos ? buffer_.size() : end;
+        // Behind '\r' a '\n' may come that belongs to it.
+        const bool is_known =
+            end != std::string::npos && (buffer_[end] == '\n' || end + 1 < buffer_.size());
+        if (!is_known) {
+            if (!fill()) return std::nullopt;
+            continue;
+        }
+        const bool has_two = buffer_[end] == '\r' && buffer_[end + 1] == '\n';
+        const std::size_t size = end + (has_two ? 2 : 1) - at_;
+        const std::string_view line = std::string_view(buffer_).substr(at_, size);
+        at_ += size;
+        looked_ = at_;
+        return line;
+    }
+}
+
+std::optional<std::string_view> KeptLog::rest() {
+    if (at_ == buffer_.size()) return std::nullopt;
+    const std::string_view line = std::string_view(buffer_).substr(at_);
+    at_ = looked_ = buffer_.size();
+    return line;
+}
+
+}  // namespace dtrun::history
