@@ -144,23 +144,25 @@ public:
           keys_(io.get_executor()),
           wait_(io),
           last_word_(io),
-          tasks_(io.get_executor()) {
+          tasks_(io.get_executor()),
+          end_(io.get_executor()) {
         for (const int signal : {SIGHUP, SIGQUIT, SIGTSTP, SIGCONT}) signals_.add(signal);
     }
 
     asio::awaitable<int> run() {
         tasks_.spawn(watch_signals());
         tasks_.spawn(watch_keys());
-        tasks_.spawn(watch_end());
+        end_.spawn(watch_end());
         const std::optional<Error> over = co_await show_until_over();
         // That it has ended is known before how, where its dtrun is gone at once.
         last_word_.expires_after(kLastWord);
         const bool has_ended = over && over->code == Errc::closed;
         if (has_ended && !is_end_known_) co_await last_word_.async_wait(use_tuple);
         keys_.stop();
-        ending_.stop();
         tasks_.stop();
         co_await tasks_.join();
+        ending_.stop();  // not by cancellation: a client's run() has more to await
+        co_await end_.join();
         keys_.give_back();
         if (signal_ != 0) co_return signal_ == SIGINT ? 0 : plan::kExitSignalBase + signal_;
         if (!ending_text_.empty()) std::fprintf(stderr, "dtrun: %s\n", ending_text_.c_str());
@@ -260,6 +262,7 @@ private:
     Keys keys_;
     Timer wait_, last_word_;
     TaskGroup tasks_;
+    TaskGroup end_;  ///< has watch_end()
     boost::json::object view_;
     std::string ending_text_;  ///< how the job has ended
     Screen* screen_ = nullptr;

@@ -103,6 +103,7 @@ public:
 
 private:
     void add(std::string line, const char* color = "");
+    void add_sentence(const std::string& text, const char* color);
     void add_head();
     void add_hosts();
     void add_ranks();
@@ -150,6 +151,14 @@ void TopText::add(std::string line, const char* color) {
     lines_.push_back(is_colored ? color + line + "\x1b[0m" : line);
 }
 
+/// In as many lines as it takes.
+void TopText::add_sentence(const std::string& text, const char* color) {
+    if (shape_.columns == 0) return add(text, color);
+    const std::string folded = wrap(text, 0, shape_.columns);
+    for (const std::string_view line : split(folded, '\n'))
+        if (!line.empty()) add(std::string(line), color);
+}
+
 std::size_t TopText::running() const {
     return static_cast<std::size_t>(std::ranges::count_if(ranks_, [](const json::value& rank) {
         return text_of(object_of(rank), "state") == "running";
@@ -166,7 +175,7 @@ void TopText::add_head() {
     add("program: " + printable(view_, "program"));
     for (std::size_t i = 0; i < std::min(health_.findings.size(), kFindingsMax); ++i) {
         const Finding& finding = health_.findings[i];
-        add(escaped(finding.text, kLineBytesMax), color_of(finding.severity));
+        add_sentence(escaped(finding.text, kLineBytesMax), color_of(finding.severity));
     }
     const json::array& waiting = list_of(view_, "waiting");
     for (std::size_t i = 0; i < std::min(waiting.size(), kWaitingLinesMax); ++i)
