@@ -256,7 +256,7 @@ TEST_CASE("a cure names the rank's host, what it lacks and what the user has typ
     CHECK_THAT(text_of({{"CUDA error: invalid device ordinal"}}),
                Catch::Contains("2 ranks run there"));
     CHECK_THAT(text_of({{"python3: can't open file '/home/me/train.py': [Errno 2] No such file"}}),
-               Catch::Contains("/home/me/train.py has to lie on s2"));
+               Catch::Contains("/home/me/train.py is not on s2: "));
 }
 
 TEST_CASE("a cure that was taken already, or is not true, is not given", "[report][cures]") {
