@@ -26,17 +26,12 @@ class Curves {
     this.element.append(this.tools, make('div', 'curves', null, this.charts.map(chart => chart.box)), this.axis);
   }
   chart(index) {
-    const svg = (tag, name) => {
-      const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-      element.setAttribute('class', name);
-      return element;
-    };
-    const chart = {svg: svg('svg', ''), band: svg('path', 'band'), middle: svg('path', 'middle'), mark: svg('path', 'mark'),
-      value: make('span', '', '')};
-    chart.svg.setAttribute('viewBox', '0 0 1000 100');
-    chart.svg.setAttribute('preserveAspectRatio', 'none');
-    chart.svg.setAttribute('role', 'img');
-    chart.svg.append(chart.band, chart.middle, chart.mark);
+    const template = make('template');
+    template.innerHTML = '<svg viewBox="0 0 1000 100" preserveAspectRatio="none" role="img">' +
+      '<path class="band"/><path class="middle"/><path class="mark"/></svg>';
+    const svg = template.content.firstChild;
+    const [band, middle, mark] = svg.children;
+    const chart = {svg, band, middle, mark, value: make('span', '', '')};
     chart.box = make('div', 'curve', null, [make('div', 'head', null, [make('span', 'soft', curveNames[index].name), chart.value]), chart.svg]);
     chart.svg.onpointermove = event => {
       const box = chart.svg.getBoundingClientRect();
