@@ -84,6 +84,10 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
         count_made(worker, -1, &number);
         return error;
     }
+    if (code == DTRUN_TIMED_OUT)
+        return fail(Errc::timed_out,
+                    "not all ranks have come to make a communicator within {} s (timeout_ms): {}",
+                    std::chrono::duration<double>(timeout).count(), dtrun_error_text());
     if (code == DTRUN_CANCELLED)  // another rank has given up, or has ended
         return fail(Errc::closed, "{}", dtrun_error_text());
     if (code != DTRUN_OK) return worker_error(code);

@@ -5,6 +5,7 @@
 
 #include <netdb.h>
 #include <sys/socket.h>
+#include <chrono>
 
 namespace dtrun::embedded {
 namespace {
@@ -24,6 +25,7 @@ Outcome<ClientCredentials> read_credentials(const DaemonAddress& address) {
 Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const ClientCredentials& credentials,
                                  bool known, const WaitContext& context) {
     Retry retry(kPauseMin, kPauseMax);
+    const Moment begun = now();
     for (;;) {
         Outcome<FrameSocket> socket = FrameSocket::connect_tcp(address.host, address.port, context);
         Outcome<void> proved;
@@ -36,7 +38,8 @@ Outcome<FrameSocket> dial_daemon(const DaemonAddress& address, const ClientCrede
         if (is_final || problem.code == DTRUN_CANCELLED)
             return failure(problem.code, "{}: {}", who, problem.text);
         if (const auto paused = retry.wait(context); !paused)
-            return failure(paused.error().code, "{}: {} (DTRUN_SERVER_TIMEOUT)", who, problem.text);
+            return failure(paused.error().code, "{}: {} for {:.1f} s (DTRUN_SERVER_TIMEOUT)", who,
+                           problem.text, std::chrono::duration<double>(now() - begun).count());
     }
 }
 
