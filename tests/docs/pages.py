@@ -92,7 +92,7 @@ def commands_of(lines, number):
 
 # What differs from run to run where a page need not say so.
 VARIES = [(re.compile(pattern), name) for pattern, name in (
-    (r"\b\d+\.\d+\b", "#.#"), (r"\bpid \d+", "pid #"), (r"\b[0-9a-f]{12}\b", "JOB"), (r"127\.0\.0\.1:\d+", "127.0.0.1:#"))]
+    (r"\b\d+\.\d+\b", "#.#"), (r"\bpid \d+", "pid #"), (r"\b[0-9a-f]{12}([0-9a-f]{20})?\b", "JOB"), (r"127\.0\.0\.1:\d+", "127.0.0.1:#"))]
 
 
 # What dtrun says to who waits on a slow machine, and not else.
