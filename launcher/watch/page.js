@@ -196,14 +196,22 @@ function draw() {
   const first = shown.jobs[0];
   if (shown.jobs.length === 1) document.title = first.findings[0].text + ' · ' + (first.program || 'dtrun');
 }
+const kept = new Map();  // what ranks have printed, once dtrun is gone
 async function showRank() {
   const of = chosen;
-  if (!of || !isHead() || over) return;
+  if (!of || !isHead() || (over && !kept.has(of.rank))) return;
   try {
-    of.detail = await ask('api/rank?rank=' + of.rank);
+    of.detail = over ? kept.get(of.rank) : await ask('api/rank?rank=' + of.rank);
     of.text = plain(of.detail.text);
     if (of === chosen) drawDetail();
   } catch (error) { /* the next look tells */ }
+}
+// dtrun waits for that, and no longer than a moment: those that have failed come first.
+async function keepRanks(job) {
+  const letters = 'fxldewr';
+  const ranks = job.hosts.flatMap(host => host.ranks.map((rank, index) => [rank, letters.indexOf(host.states[index])]));
+  ranks.sort((a, b) => a[1] - b[1]);
+  for (const [rank] of ranks.slice(0, 16)) if (rank !== null) kept.set(rank, await ask('api/rank?rank=' + rank));
 }
 let curvesAt = 0;
 async function showCurves() {
@@ -227,6 +235,7 @@ async function look() {
       await showRank();
       if (isHead()) await showCurves();
       if (first && first.state === 'ended' && isHead()) {
+        await keepRanks(first);
         over = true;
         ask('api/seen?page=' + page).catch(() => {});
         draw();

@@ -350,6 +350,8 @@ def check_page():
                 elsewhere = [url for url in browser.requests if not url.startswith((f"http://{place}/", "data:"))]
                 assert elsewhere == [] and not any(key in url for url in browser.requests), browser.requests
             # Who failed is shown with what it has printed, as text.
+            wide.evaluate("document.querySelector('button.rank.failed').click()")
+            wide.wait_for("/Rank 1 on/.test(document.getElementById('detail').innerText)")
             for browser, box in ((wide, "pre.output"), (wide, "pre.report"), (phone, "pre.report")):
                 shown = browser.evaluate(f"document.querySelector('{box}').textContent")
                 assert "<b id=evil>rank 1 has had enough</b>" in shown, shown
