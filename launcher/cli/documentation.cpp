@@ -25,6 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> kPages[] = {
     {"guide/it-fails.md", "the report, exit codes, a closer look"},
     {"guide/it-hangs.md", "where ranks are, and who waits for whom"},
     {"guide/see-jobs.md", "what runs, in a terminal and in a browser"},
+    {"guide/come-back.md", "jobs that outlive your terminal"},
     {"guide/elastic.md", "hosts that come and go"},
     {"guide/daemon.md", "ranks that nobody starts together"},
     {"guide/programs.md", "the library for C++ and Python"},
