@@ -193,7 +193,8 @@ bool is_out_of_memory(const Case& c) {
 }
 
 bool is_killed_by_unknown(const Case& c) {
-    return c.was_ended_by(SIGKILL) && c.rank.exited.sent_signal == 0 && !c.rank.is_explained;
+    const Exited& exited = c.rank.exited;
+    return exited.signal == SIGKILL && exited.sent_signal == 0 && !c.rank.is_explained;
 }
 
 bool is_illegal_instruction(const Case& c) {
@@ -222,17 +223,17 @@ constexpr Row kRows[] = {
 #include "launcher/head/cures.def"
 };
 
-/// What stands for '*' of `sign` in `line`; nothing: the sign is not there.
+/// The least text that '*' of `sign` can be in `line`; nothing: the sign is not there.
 std::optional<std::string_view> match_one(std::string_view line, std::string_view sign) {
     const std::size_t star = sign.find('*');
     const std::string_view before = sign.substr(0, star);
-    std::size_t at = line.find(before);
-    if (at == std::string_view::npos) return {};
+    const std::size_t first = line.find(before);
+    if (first == std::string_view::npos) return {};
     if (star == std::string_view::npos) return std::string_view();
     const std::string_view after = sign.substr(star + 1);
-    const std::size_t begin = at + before.size();
-    const std::size_t end = after.empty() ? line.size() : line.find(after, begin);
+    const std::size_t end = after.empty() ? line.size() : line.find(after, first + before.size());
     if (end == std::string_view::npos) return {};
+    const std::size_t begin = line.rfind(before, end - before.size()) + before.size();
     return line.substr(begin, end - begin);
 }
 
