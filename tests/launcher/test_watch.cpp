@@ -56,7 +56,7 @@ TEST_CASE("dtrun top shows hosts, GPUs and ranks, and who is behind", "[watch]")
     CHECK(top_text(a_view(), TopOrder::trouble, {}) ==
           R"(job 0123456789ab: running for 1 min 15 s, 2 of 4 ranks run on 2 hosts, 1 restart
 program: python3 train.py
-rank 2 on s2\x1b[2J failed: SIGKILL
+rank 2 on s2 failed: SIGKILL
 s2\x1b[2J is lost: last heard 3.5 s ago
 rank 1 on s1 is 9 steps behind
 waiting: rank 2 waits for key "x"
@@ -115,6 +115,8 @@ TEST_CASE("dtrun top shows who is behind in a narrow place, and in one with too 
     const std::string narrow =
         top_text(view, TopOrder::trouble, {.rows = 0, .columns = 12, .color = false});
     CHECK_THAT(narrow, Contains("RANK BEHIND\n   37     28\n"));
+    // A sentence is not cut.
+    CHECK_THAT(narrow, Contains("ranks 1, 37\non s1 are up\nto 28 steps\n"));
 }
 
 TEST_CASE(
