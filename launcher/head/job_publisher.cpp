@@ -26,6 +26,7 @@ constexpr milliseconds kReaderAge{5'000};     // a page that was silent for so l
 constexpr milliseconds kLastLook{2'000};      // for pages to see the end
 constexpr milliseconds kLastLines{2'000}, kHurriedLines{100};  // for the log
 constexpr milliseconds kLastCommands{10'000};
+constexpr milliseconds kStacksLimit{3'000};                        // as of a report
 constexpr milliseconds kSampleEach{10'000}, kSamplesApart{2'000};  // of curves
 constexpr std::size_t kTailBytesMax = 16u << 10;
 constexpr std::size_t kReadersMax = 100;
@@ -114,6 +115,17 @@ watch::HttpReply JobPublisher::detail_of(const watch::HttpRequest& request) cons
     return {.body = watch::serialize(detail)};
 }
 
+/// Where all ranks are. It costs them something, so it is done for one page at a time.
+asio::awaitable<watch::HttpReply> JobPublisher::answer_stacks() {
+    if (std::exchange(takes_stacks_, true))
+        co_return watch::HttpReply{503, "text/plain", "another page asks where ranks are\n"};
+    const std::vector<std::string> lines = co_await inspector_.stacks_for_report(kStacksLimit);
+    takes_stacks_ = false;
+    boost::json::object stacks;
+    stacks["lines"] = boost::json::array(lines.begin(), lines.end());
+    co_return watch::HttpReply{.body = watch::serialize(stacks)};
+}
+
 watch::HttpReply JobPublisher::curves_since(const watch::HttpRequest& request) const {
     boost::json::object curves;
     curves["points"] = curves_.since(to_int(request.value("after"), 0, INT64_MAX).value_or(0));
@@ -152,6 +164,8 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_page(watch::HttpRequest r
     watch::HttpReply reply;
     if (request.path == "/api/rank")
         reply = detail_of(request);
+    else if (request.path == "/api/stacks")
+        reply = co_await answer_stacks();
     else if (request.path == "/api/curves")
         reply = curves_since(request);
     else if (request.path == "/api/seen")

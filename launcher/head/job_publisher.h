@@ -52,6 +52,7 @@ private:
     asio::awaitable<watch::HttpReply> answer_page(watch::HttpRequest request);
     asio::awaitable<watch::HttpReply> answer_metrics(watch::HttpRequest request);
     asio::awaitable<void> wait_for_news(std::uint64_t known);
+    asio::awaitable<watch::HttpReply> answer_stacks();
     watch::HttpReply detail_of(const watch::HttpRequest& request) const;
     watch::HttpReply curves_since(const watch::HttpRequest& request) const;
     asio::awaitable<void> sample();
@@ -70,6 +71,7 @@ private:
     watch::EventLines events_;  ///< for the page, as are the
     watch::Curves curves_;
     Deadline sampled_at_{};
+    bool takes_stacks_ = false;  ///< for a page
     std::uint64_t last_event_ = 0;
     std::set<Timer*> sleepers_;  ///< pages that wait for news
     Timer last_look_;            ///< cancelled when all pages have seen the end

@@ -77,12 +77,14 @@ class JobBox {
     this.copied = make('span', 'soft');
     this.copied.setAttribute('role', 'status');
     this.facts = make('span', 'row');
+    this.stacks = make('button', '', 'where are the ranks?');
+    this.stacks.onclick = showStacks;
     this.says = make('div', 'says');
     this.says.setAttribute('aria-live', 'polite');
     this.report = make('pre', 'report');
     this.report.hidden = true;
     this.map = new HostMap(choose, isChosen);
-    this.head = make('header', 'card', null, [make('div', 'row', null, [this.name, this.pill, this.facts, this.copy, this.copied]), this.says, this.report]);
+    this.head = make('header', 'card', null, [make('div', 'row', null, [this.name, this.pill, this.facts, this.copy, this.copied, this.stacks]), this.says, this.report]);
     this.element = make('section', 'job', null, [this.head, this.map.element]);
   }
   update(job) {
@@ -103,6 +105,7 @@ class JobBox {
     const text = facts.filter(([value]) => value !== null && value !== undefined)
         .map(([value, after, before]) => (before || '') + value + (after ? ' ' + (value === 1 ? after.slice(0, -1) : after) : '')).join('  ·  ');
     set(this.facts, 'textContent', text);
+    set(this.stacks, 'hidden', !isHead() || job.state === 'ended' || !counts.r && !counts.l);
     this.say(job);
     set(this.report, 'hidden', !failed || !job.report);
     set(this.report, 'textContent', failed && job.report || '');
@@ -195,6 +198,22 @@ function draw() {
   document.getElementById('page').classList.toggle('sided', !side.hidden);
   const first = shown.jobs[0];
   if (shown.jobs.length === 1) document.title = first.findings[0].text + ' · ' + (first.program || 'dtrun');
+}
+// The functions in which ranks are, as `dtrun stacks` has them.
+async function showStacks() {
+  const box = document.getElementById('stacks');
+  const close = make('button', 'close', 'close');
+  close.onclick = () => { box.hidden = true; draw(); };
+  const show = (title, text) => {
+    box.replaceChildren(close, make('h2', '', title), make('pre', '', text));
+    box.hidden = false;
+    draw();
+  };
+  show('Where the ranks are', 'Asking them …');
+  try {
+    const lines = (await ask('api/stacks')).lines;
+    show('Where the ranks were at ' + clock(Date.now() / 1000), lines.length ? lines.join('\n') : 'No rank has told in time.');
+  } catch (error) { show('Where the ranks are', error instanceof TypeError ? 'dtrun does not answer.' : error.message); }
 }
 const kept = new Map();  // what ranks have printed, once dtrun is gone
 async function showRank() {

@@ -156,6 +156,8 @@ class Served:
                 reply |= {"last_event": 4, "events": self.events}
         if path.startswith("/api/curves"):
             reply = {"points": curves()}
+        if path.startswith("/api/stacks"):
+            reply = {"lines": ["127 ranks are in all_reduce (train.py:12); rank 21 is not:", "rank 21 on gpu02", "  read (data.py:7)"]}
         if path.startswith("/api/rank"):
             reply = {
                 "text": "step 34163 loss 0.71\n" * 30 + "Traceback (most recent call last):\nValueError: loss is NaN\n",
@@ -228,6 +230,8 @@ def check_one_screen(html):
         browser.wait_for("/NVIDIA H100/.test(document.getElementById('detail').innerText)")
         assert browser.evaluate("document.getElementById('detail').getBoundingClientRect().bottom") <= 900
         assert browser.evaluate("document.querySelectorAll('.cell.heat').length") == 128
+        browser.evaluate("[...document.querySelectorAll('button')].find(e => /where are/.test(e.textContent)).click()")
+        browser.wait_for("/rank 21 is not/.test(document.getElementById('stacks').innerText)")
 
     shown(html, "wide", [late_job()], look=look)
     shown(html, "dark", [late_job()], dark=True, look=look)

@@ -306,6 +306,8 @@ def check_page_needs_its_key():
         for target in ("/api/view", "/api/rank?rank=0", "/api/curves"):
             assert get(place, target)[0] == 401 and get(place, target, key[:-1] + "x")[0] == 401
             assert get(place, target, key)[0] == 200
+        status, text = get(place, "/api/stacks", key)
+        assert status == 200 and isinstance(json.loads(text)["lines"], list), text
         assert get(place, "/api/rank?rank=x", key)[0] == 400 and get(place, "/api/other", key)[0] == 404
         # Whoever sends nothing, or too much, does not disturb the others.
         silent = socket.create_connection(tuple(place.split(":")))
