@@ -96,27 +96,33 @@ void DaemonLink::give_up(const Error& why) {
     events_.daemon_lost({why.code, fmt::format("{}: {}", target_.name, why.message)});
 }
 
+/// Finds the daemon's addresses, unless they are known. A name server that does not answer is asked once.
+asio::awaitable<Result<void>> DaemonLink::look_up(Deadline limit) {
+    if (!target_.addresses.empty()) co_return Result<void>{};
+    if (!pool_) pool_ = std::make_unique<transport::Pool>(1);
+    events_.daemon_is_awaited({Errc::timed_out, target_.host + " is being looked up"}, limit);
+    auto found = co_await transport::look_up(*pool_, target_.host, limit);
+    if (!found) co_return fail(Errc::unreachable, "{}: {}", target_.host, found.error().message);
+    for (const asio::ip::address& address : *found) target_.addresses.push_back(numeric(address));
+    co_return Result<void>{};
+}
+
 asio::awaitable<Result<Connection>> DaemonLink::attempt(Deadline limit) {
-    if (target_.addresses.empty()) {
-        if (!pool_) pool_ = std::make_unique<transport::Pool>(1);
-        auto found = co_await transport::look_up(*pool_, target_.host, limit);
-        if (!found)
-            co_return fail(Errc::unreachable, "{}: {}", target_.host, found.error().message);
-        for (const asio::ip::address& address : *found)
-            target_.addresses.push_back(numeric(address));
-    }
+    const auto known = co_await look_up(limit);
+    if (!known) co_return std::unexpected(known.error());
+    const Deadline until = std::min(limit, after(options_.connect_timeout));
     co_return co_await connect_to_server(target_.addresses, target_.port, target_.credentials,
-                                         limit);
+                                         until);
 }
 
 /// Where nobody need be yet, tries again until somebody is; a refusal is final.
 asio::awaitable<Result<Connection>> DaemonLink::connect_first() {
-    const Deadline limit = after(options_.first_limit);
+    const bool may_come = options_.first_limit.count() > 0;
+    const Deadline limit = after(may_come ? options_.first_limit : options_.connect_timeout);
     std::chrono::milliseconds pause = kPauseMin;
     for (;;) {
-        auto connection = co_await attempt(after(options_.connect_timeout));
+        auto connection = co_await attempt(limit);
         if (connection || is_leaving_) co_return connection;
-        const bool may_come = options_.first_limit.count() > 0;
         if (!may_come) co_return connection;
         const Error& why = connection.error();
         if (why.message.find("does not know the job's secret") != std::string::npos)

@@ -79,6 +79,7 @@ public:
 
 private:
     asio::awaitable<void> keep_connected();
+    asio::awaitable<Result<void>> look_up(Deadline limit);
     asio::awaitable<Result<Connection>> attempt(Deadline limit);
     asio::awaitable<Result<Connection>> connect_first();
     asio::awaitable<Result<Connection>> connect(Deadline limit);

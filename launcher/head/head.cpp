@@ -667,12 +667,13 @@ void Head::lost(HostId host, const std::string& why) {
     decide();
 }
 
-/// Says who keeps the job from ending, as soon as that takes longer.
+/// Says whose ranks keep the job from ending, as soon as that takes longer. A host whose ranks have ended waits for who
+/// reads their output.
 void Head::tell_ending() {
     if (!job_.ending() || job_.over()) return;
     std::vector<std::string> names;
     for (const HostId host : hosts_.hosts())
-        if (hosts_[host].session != nullptr && !hosts_[host].done)
+        if (hosts_[host].session != nullptr && !hosts_[host].done && job_.has_live_ranks(host))
             names.push_back(hosts_.name(host));
     const Deadline now = Clock::now();
     if (names.empty() || !ending_news_.look(now)) return;

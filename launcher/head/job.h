@@ -137,6 +137,7 @@ public:
         return hosts_[host] == HostState::failed || hosts_[host] == HostState::lost;
     }
     bool running() const { return started_ && !stopping_; }
+    bool has_live_ranks(HostId host) const { return live_on_host_[host] > 0; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
     const JobOutcome& outcome() const { return outcome_; }
     void set_stacks(std::vector<std::string> lines) { outcome_.stacks = std::move(lines); }
