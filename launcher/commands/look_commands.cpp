@@ -31,11 +31,12 @@ using enum cli::FlagGroup;
 constexpr std::string_view kStacks = R"(usage: dtrun stacks [JOB] [options]
 
 Where the ranks of a job are, and the processes that they have started: Python
-says so itself (DTRUN_STACKS=0 keeps it from that), or else py-spy does; other
-programs by gdb, where their hosts have these on the ranks' PATH; else what
-/proc says. Processes at the same place are shown once. JOB is the id of a job
-(DTRUN_JOB in its ranks), a begin of it, or the pid of its dtrun; it may be
-left out where one job of yours runs here.
+says so itself at SIGURG (DTRUN_STACKS=0 keeps it from that), or else py-spy
+does; other programs by gdb, where their hosts have these on the ranks' PATH;
+else what /proc says. Of what Python has started only Python is shown, unless
+with --native. Processes at the same place are shown once. JOB is the id of a
+job (DTRUN_JOB in its ranks), a begin of it, or the pid of its dtrun; it may
+be left out where one job of yours runs here.
 
 Exit code: 0; 1 if a host has not answered in time; 200 no such job.
 )";

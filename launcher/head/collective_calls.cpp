@@ -47,11 +47,10 @@ bool is_operation(std::string_view frame) {
         kOperations, [name](std::string_view operation) { return name.starts_with(operation); });
 }
 
-/// "all 4 ranks are", "ranks 0-2 are", "rank 3 is".
-std::string subject(const std::vector<Rank>& ranks, std::size_t all) {
-    if (ranks.size() == all && all > 1) return fmt::format("all {} ranks are", all);
-    if (ranks.size() == 1) return fmt::format("rank {} is", ranks.front());
-    return fmt::format("ranks {} are", plan::rank_ranges(ranks));
+/// "ranks 0-2 are", "rank 3 is".
+std::string subject(const std::vector<Rank>& ranks, std::string_view one, std::string_view many) {
+    if (ranks.size() == 1) return fmt::format("rank {} {}", ranks.front(), one);
+    return fmt::format("ranks {} {}", plan::rank_ranges(ranks), many);
 }
 
 std::string at_place(const std::string& place) {
@@ -84,24 +83,33 @@ std::optional<CollectiveCall> collective_call(const std::vector<std::string>& fr
     return call;
 }
 
-std::vector<std::string> who_takes_part(const std::map<Rank, std::vector<std::string>>& frames) {
+std::vector<std::string> who_takes_part(const std::map<Rank, std::vector<std::string>>& frames,
+                                        const std::map<Rank, std::string>& silent) {
     std::map<CollectiveCall, std::vector<Rank>> calls;
-    std::map<std::string, std::vector<Rank>> elsewhere;
+    std::map<std::string, std::vector<Rank>> elsewhere, unknown;
     for (const auto& [rank, stack] : frames) {
         if (const auto call = collective_call(stack))
             calls[*call].push_back(rank);
         else
             elsewhere[stack.empty() ? "" : stack.front()].push_back(rank);
     }
+    for (const auto& [rank, why] : silent) unknown[why].push_back(rank);
     std::vector<std::string> lines;
     if (calls.empty()) return lines;
-    for (const auto& [call, ranks] : sorted(calls))
-        lines.push_back(fmt::format("{} in {}{}", subject(ranks, frames.size()), call.name,
-                                    at_place(call.caller)));
+    const bool is_all = calls.size() == 1 && elsewhere.empty() && silent.empty();
+    for (const auto& [call, ranks] : sorted(calls)) {
+        const std::string who = is_all && ranks.size() > 1
+                                    ? fmt::format("all {} ranks are", ranks.size())
+                                    : subject(ranks, "is", "are");
+        lines.push_back(fmt::format("{} in {}{}", who, call.name, at_place(call.caller)));
+    }
     const std::string_view there = calls.size() == 1 ? "not" : "in none";
     for (const auto& [place, ranks] : sorted(elsewhere))
         lines.push_back(
-            fmt::format("{} {}{}", subject(ranks, frames.size()), there, at_place(place)));
+            fmt::format("{} {}{}", subject(ranks, "is", "are"), there, at_place(place)));
+    for (const auto& [why, ranks] : sorted(unknown))
+        lines.push_back(
+            fmt::format("{} said nothing{}", subject(ranks, "has", "have"), at_place(why)));
     if (lines.size() > kGroupsMax) {
         const std::size_t more = lines.size() - kGroupsMax;
         lines.resize(kGroupsMax);

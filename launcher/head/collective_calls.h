@@ -22,8 +22,11 @@ struct CollectiveCall {
 /// The one in which a thread is. \param frames  of Python, as "function (file:line)", the innermost first
 std::optional<CollectiveCall> collective_call(const std::vector<std::string>& frames);
 
-/// Which ranks are in which operation, and which are in none: lines for a person. None if no rank is in one.
+/// Which ranks are in which operation, which are in none, and which have not said: lines for a person. None if no rank
+/// is in one.
 /// \param frames  by rank: of its first Python thread
-std::vector<std::string> who_takes_part(const std::map<Rank, std::vector<std::string>>& frames);
+/// \param silent  by rank: why nothing is known of it; empty where that is not known either
+std::vector<std::string> who_takes_part(const std::map<Rank, std::vector<std::string>>& frames,
+                                        const std::map<Rank, std::string>& silent = {});
 
 }  // namespace dtrun::head

@@ -365,6 +365,7 @@ asio::awaitable<void> Head::watch_time_limit() {
     co_await timer.async_wait(use_tuple);
     if (may_hang()) {
         std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
+        if (!job_.running()) co_return;
         job_.set_stacks(std::move(stacks));
     }
     job_.end_because(JobOutcome::Cause::time_limit);

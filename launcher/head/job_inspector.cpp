@@ -170,7 +170,9 @@ asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report(millis
     request.only_by_tools = true;
     const Survey survey = co_await take_stacks(request);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
-    std::vector<std::string> lines = survey.stacks.summary();
+    std::vector<std::string> lines = survey.stacks.summary(ranks_of_job());
+    if (const std::string names = silent_names(survey); !names.empty())
+        lines.push_back("no answer in time from " + names);
     const auto places =
         survey.stacks.text(host_of, kReportLinesMax - lines.size(), FoldedStacks::Form::brief);
     lines.insert(lines.end(), places.begin(), places.end());
@@ -180,7 +182,7 @@ asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report(millis
 /// For who asks: who waits for whom, also in the stores of frameworks and in MPI, and where all are.
 std::vector<std::string> JobInspector::all_lines(const Survey& survey) const {
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
-    std::vector<std::string> lines = survey.stacks.summary();
+    std::vector<std::string> lines = survey.stacks.summary(ranks_of_job());
     for (const auto& more : {waiting_(), survey.stacks.text(host_of, kLinesMax)})
         lines.insert(lines.end(), more.begin(), more.end());
     return lines;
@@ -231,12 +233,29 @@ void JobInspector::answer_in_pieces(control::CallerId caller,
     if (!piece.text.empty()) server_->answer(caller, piece);
 }
 
+/// All ranks, and of those that have ended, that they have.
+std::map<Rank, std::string> JobInspector::ranks_of_job() const {
+    std::map<Rank, std::string> ranks;
+    const plan::RankNumbers& numbers = hosts_.numbers();
+    for (std::uint32_t slot = 0; slot < numbers.slots(); ++slot) {
+        const Rank rank = numbers.of(plan::SlotId{slot});
+        if (rank == kNoRank) continue;
+        const auto ending = endings_.find(plan::SlotId{slot});
+        ranks[rank] = ending != endings_.end() && ending->second.code ? "it has ended" : "";
+    }
+    return ranks;
+}
+
 /// Which hosts have not answered.
-std::string JobInspector::summary(const Survey& survey) const {
+std::string JobInspector::silent_names(const Survey& survey) const {
     std::vector<std::string> names;
     for (const HostId host : survey.silent) names.push_back(hosts_.name(host));
-    if (names.empty()) return {};
-    return fmt::format("dtrun: no answer in time: {} (--timeout)\n", fmt::join(names, ", "));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string JobInspector::summary(const Survey& survey) const {
+    const std::string names = silent_names(survey);
+    return names.empty() ? "" : fmt::format("dtrun: no answer in time: {} (--timeout)\n", names);
 }
 
 bool JobInspector::takes_input(plan::SlotId rank) const {

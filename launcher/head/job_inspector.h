@@ -115,6 +115,8 @@ private:
     bool takes_input(plan::SlotId rank) const;
     bool can_type(plan::SlotId rank) const;
     std::string summary(const Survey& survey) const;
+    std::string silent_names(const Survey& survey) const;
+    std::map<Rank, std::string> ranks_of_job() const;
     std::vector<std::string> all_lines(const Survey& survey) const;
 
     const plan::JobSpec& spec_;

@@ -103,11 +103,12 @@ std::vector<const FoldedStacks::Block*> FoldedStacks::in_order(Form form) const 
     return blocks;
 }
 
-/// What to do about ranks that are Python, and whose functions nobody tells; empty: nothing.
+/// What to do about ranks that are Python, and whose functions nobody tells, it is not said why; empty: nothing.
 std::string FoldedStacks::advice() const {
     std::set<Rank> silent;
     for (const Block& block : blocks_)
-        if (!block.first.is_child && block.first.program.starts_with("python"))
+        if (!block.first.is_child && block.first.note.empty() &&
+            block.first.program.starts_with("python"))
             silent.insert(block.ranks.begin(), block.ranks.end());
     for (const Block& block : blocks_)
         if (is_of_python(block.first))
@@ -122,15 +123,23 @@ std::string FoldedStacks::advice() const {
         ranks.size() == 1 ? "is" : "are", ranks.size() == 1 ? "" : "s");
 }
 
-std::vector<std::string> FoldedStacks::summary() const {
+std::vector<std::string> FoldedStacks::summary(std::map<Rank, std::string> ranks) const {
     std::vector<std::string> lines;
     if (std::string what = advice(); !what.empty()) lines.push_back(std::move(what));
     std::map<Rank, std::vector<std::string>> frames;
-    for (const Block& block : blocks_)
-        if (!block.first.is_child && is_of_python(block.first) && !block.first.threads.empty())
-            for (const Rank rank : block.ranks)
+    for (const Block& block : blocks_) {
+        const bool is_told = is_of_python(block.first) && !block.first.threads.empty();
+        if (block.first.is_child) continue;
+        for (const Rank rank : block.ranks) {
+            if (is_told)
                 frames.emplace(rank, block.first.threads.front().frames);
-    for (const std::string& line : who_takes_part(frames)) lines.push_back(printable_line(line));
+            else if (const auto of_job = ranks.find(rank); of_job != ranks.end())
+                of_job->second = block.first.note;
+        }
+    }
+    std::erase_if(ranks, [&frames](const auto& rank) { return frames.contains(rank.first); });
+    for (const std::string& line : who_takes_part(frames, ranks))
+        lines.push_back(printable_line(line));
     return lines;
 }
 

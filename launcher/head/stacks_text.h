@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ public:
 
     /// For a person, before text(): what to do where Python says nothing, which ranks are in a collective operation, and
     /// which are not.
-    std::vector<std::string> summary() const;
+    /// \param ranks  all of the job: why nothing may be known of one, or nothing
+    std::vector<std::string> summary(std::map<Rank, std::string> ranks = {}) const;
 
     /// For a person: processes of which one tool says the same are one block, under the ranks that are there, the
     /// largest block first. Python comes before native code, ranks before what they have started.

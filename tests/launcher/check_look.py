@@ -150,6 +150,13 @@ def check_python_stacks():
         os.kill(pid, signal.SIGCONT)
         if has("gdb"):
             assert ", by gdb\n" in dtrun("stacks", str(job.pid), "--native").stdout
+    helped = f'{PYTHON} -c "import time; time.sleep(60)" & echo ready; exec sleep 60'
+    with running("-np", "1", "--tag", "none", "sh", "-c", helped) as job:
+        assert job.stdout.readline() == "ready\n"
+        time.sleep(0.5)  # for exec
+        found = dtrun("stacks", str(job.pid)).stdout
+        assert re.search(r"^rank 0 on localhost, pid \d+: sleep, by", found, re.M), found  # its program is no wrapper
+        assert re.search(r"^rank 0 on localhost, pid \d+, started by it: python3\S*, by faulthandler", found, re.M), found
     with running("-np", "2", "--tag", "none", "-x", "OPTIONS=-I", *program) as job:
         for _ in range(2):
             assert job.stdout.readline() == "ready\n"

@@ -222,6 +222,10 @@ TEST_CASE("ranks that are in a collective operation, and those that are not, are
                   "rank 2 is in none: load_batch (train.py:5)"});
     CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}}) ==
           Strings{"all 2 ranks are in all_reduce: step (train.py:8)"});
+    CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}},
+                               {{Rank{2}, "it has ended"}, {Rank{3}, ""}, {Rank{4}, ""}}) ==
+          Strings{"ranks 0-1 are in all_reduce: step (train.py:8)", "ranks 3-4 have said nothing",
+                  "rank 2 has said nothing: it has ended"});
     CHECK(head::who_takes_part(Frames{{Rank{0}, loads}}).empty());
     CHECK(head::who_takes_part(Frames{{Rank{0}, {"reduce (functools.py:1)"}}, {Rank{1}, {}}})
               .empty());
@@ -244,6 +248,16 @@ TEST_CASE("what to do about Python that says nothing is the first line", "[launc
     stacks.add(python_rank(1, {"g (x.py:1)"}, "py-spy"));
     stacks.add(python_rank(2, {"g (x.py:1)"}));
     CHECK(stacks.summary().empty());
+    // A rank that is stopped is neither lost among the others nor to be had by py-spy.
+    ProcessStacks stopped = python_rank(3, {"do_signal_stop"}, "/proc");
+    stopped.note = "it is stopped by a signal";
+    stacks.add(stopped);
+    CHECK(stacks.summary().empty());
+    stacks.add(python_rank(4, {"barrier (dtrun/__init__.py:1)", "main (x.py:2)"}));
+    CHECK(stacks.summary({{Rank{3}, ""}, {Rank{4}, ""}, {Rank{5}, "it has ended"}}) ==
+          Strings{"rank 4 is in barrier: main (x.py:2)", "ranks 1-2 are not: g (x.py:1)",
+                  "rank 0 is not: f (x.py:1)", "rank 5 has said nothing: it has ended",
+                  "rank 3 has said nothing: it is stopped by a signal"});
 }
 
 TEST_CASE("a brief text has the main thread of each rank, and both ends of a deep stack",

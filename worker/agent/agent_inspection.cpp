@@ -28,6 +28,7 @@ std::string place_of(const std::vector<ProcessStacks>& processes) {
     std::size_t lines = 0;
     for (const ProcessStacks& process : processes) {
         if (process.is_child || process.threads.empty()) continue;
+        if (process.tool == "/proc" && process.note.empty()) continue;
         text += fmt::format("\n  {}, by {}:", process.program, process.tool);
         if (!process.note.empty()) text += " " + process.note;
         if (process.tool == "/proc") continue;  // where in the kernel it waits

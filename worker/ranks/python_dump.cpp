@@ -60,8 +60,8 @@ std::optional<ThreadState> thread_state(pid_t pid, pid_t thread) {
                        .caught = has_signal("SigCgt")};
 }
 
-/// The file that the process's faulthandler writes to.
-Fd open_file(pid_t pid) {
+/// Where the file is that the process's faulthandler writes to; empty: it has none.
+std::string find_file(pid_t pid) {
     int looked_at = 0;
     std::error_code error;
     for (fs::directory_iterator at(fmt::format("/proc/{}/fd", pid), error), end;
@@ -70,9 +70,7 @@ Fd open_file(pid_t pid) {
         std::error_code gone;
         const std::string link = fs::read_symlink(at->path(), gone).native();
         if (gone || (link != kInMemory && !link.starts_with(kUnlinked))) continue;
-        Fd file(::open(at->path().c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-        struct stat info {};
-        if (file && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode)) return file;
+        return at->path().native();
     }
     return {};
 }
@@ -80,9 +78,10 @@ Fd open_file(pid_t pid) {
 /// A question to one process, from the signal to what it has written.
 class Question {
 public:
-    explicit Question(pid_t pid) : pid_(pid), file_(open_file(pid)) {
+    explicit Question(pid_t pid) : pid_(pid), path_(find_file(pid)) {
+        if (!path_.empty()) file_ = Fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
         struct stat info {};
-        over_ = !file_ || ::fstat(file_.get(), &info) != 0;
+        over_ = !file_ || ::fstat(file_.get(), &info) != 0 || !S_ISREG(info.st_mode);
         which_ = {info.st_dev, info.st_ino};
     }
 
@@ -99,6 +98,7 @@ public:
     }
 
     PythonDump take() {
+        if (thread_ == 0 && !over_) return {{}, "another that it was forked with has not answered"};
         if (thread_ == 0) return {{}, std::move(why_)};
         PythonDump dump{taken_text(), {}};
         if (dump.text.empty()) dump.why = why_.empty() ? why_silent() : std::move(why_);
@@ -115,6 +115,11 @@ private:
         const bool can_main = !main->blocked && main->state != 'Z';
         const pid_t thread = can_main ? pid_ : another_thread();
         if (thread == 0) return void(why_ = "it blocks SIGURG");
+        // It may have executed something else since, or be another process of this number.
+        struct stat info {};
+        const bool is_same = ::stat(path_.c_str(), &info) == 0 && info.st_dev == which_.first &&
+                             info.st_ino == which_.second;
+        if (!is_same) return;
         begin_ = end_ = size();
         if (::syscall(SYS_tgkill, pid_, thread, kSignal) != 0) return;
         thread_ = thread;
@@ -167,6 +172,7 @@ private:
     }
 
     pid_t pid_;
+    std::string path_;
     Fd file_;
     std::pair<dev_t, ino_t> which_{};
     pid_t thread_ = 0;           ///< that was sent the signal; 0: none yet
@@ -210,6 +216,10 @@ asio::awaitable<std::vector<PythonDump>> ask_python(std::vector<pid_t> pids, Dea
     std::vector<PythonDump> dumps;
     for (Question& question : questions) dumps.push_back(question.take());
     co_return dumps;
+}
+
+bool listens(pid_t pid) {
+    return !find_file(pid).empty();
 }
 
 std::string why_stopped(pid_t pid) {

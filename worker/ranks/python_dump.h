@@ -23,6 +23,9 @@ struct PythonDump {
 /// \return one for each of `pids`
 asio::awaitable<std::vector<PythonDump>> ask_python(std::vector<pid_t> pids, Deadline until);
 
+/// Whether a process has imported that.
+bool listens(pid_t pid);
+
 /// What keeps a process from doing anything: it is stopped by a signal or by a debugger. Empty: nothing does.
 std::string why_stopped(pid_t pid);
 

@@ -9,6 +9,7 @@
 #include "worker/ranks/stack_text.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -38,8 +39,17 @@ std::string program_of(pid_t pid) {
 
 /// An interpreter, or a program that has one inside.
 bool is_python(pid_t pid) {
-    return program_of(pid).starts_with("python") ||
-           proc_text(pid, "maps").find("libpython") != std::string::npos;
+    return program_of(pid).starts_with("python") || listens(pid);
+}
+
+/// A program that does nothing but wait for the one that it has started.
+bool is_wrapper(pid_t pid) {
+    constexpr std::array<std::string_view, 22> kWrappers{
+        "ash",  "bash",    "busybox", "conda",  "csh",  "dash", "env", "fish",
+        "ksh",  "mamba",   "ncu",     "nice",   "nsys", "perf", "sh",  "singularity",
+        "time", "timeout", "uv",      "strace", "tcsh", "zsh"};
+    const std::string program = program_of(pid);
+    return std::ranges::find(kWrappers, program) != kWrappers.end();
 }
 
 bool is_stopped(pid_t pid) {
@@ -108,8 +118,9 @@ struct Target {
     bool told = false;
 };
 
-/// The process in which a rank's program is: where that is a shell or another wrapper, the first Python below it.
+/// The process in which a rank's program is: that itself, or below a shell or another wrapper the first Python.
 std::size_t own_of(const std::vector<Target>& family) {
+    if (!is_wrapper(family.front().pid)) return 0;
     const auto python = std::ranges::find_if(family, &Target::is_python);
     return python == family.end() ? 0 : static_cast<std::size_t>(python - family.begin());
 }
