@@ -26,8 +26,8 @@ FILES = {"hosts": "s1 slots=4\ns2 slots=4\n", "hostfile": "s1 slots=2\ns2 slots=
          "hosts.yaml": "hosts:\n  - {host: s1, slots: 4}\n", "hosts.sh": "#!/bin/sh\necho s1:2\n", "before.json": "{}", "after.json": "{}"}
 LINKS = ("horovodrun", "torchrun", "mpirun", "mpiexec", "deepspeed")
 JOBS = ("run", "torchrun", "deepspeed", "mpirun", "mpiexec")
-# What dtrun says against hosts, files and devices that are not here, and not against words.
-NOT_HERE = re.compile(r"shows no NVIDIA GPU|is not in the host list|ranks but \d+ slot|no secret: ")
+# What dtrun says against hosts, jobs and devices that are not here, and not against words.
+NOT_HERE = re.compile(r"shows no NVIDIA GPU|is not in the host list|ranks but \d+ slot|no secret: |a job that runs again has its own options")
 # In running text a command may be half a line.
 HALF = re.compile(r"no (program|script) to run|needs a value")
 # Signs that a line is a pattern and no command.
