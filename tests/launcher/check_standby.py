@@ -27,11 +27,14 @@ found["nice"] = os.getpriority(os.PRIO_PROCESS, 0)
 found["pid"] = os.getpid()
 env = subprocess.run(["env", "-0"], stdout=subprocess.PIPE).stdout
 found["of_libc"] = [word.split("=", 1) for word in os.fsdecode(env).split("\\0")[:-1]]
-found["descriptors"] = []
+found["descriptors"], found["listens"] = [], 0
 for name in os.listdir("/proc/self/fd"):
     try:
         fcntl.fcntl(int(name), fcntl.F_GETFD)
-        found["descriptors"].append(int(name))
+        if "dtrun-stacks" in os.readlink("/proc/self/fd/" + name):  # whatever its number is
+            found["listens"] += 1
+        else:
+            found["descriptors"].append(int(name))
     except OSError:
         pass
 pmi = int(os.environ["PMI_FD"])
@@ -136,6 +139,7 @@ def check_same(job):
         assert kept["of_libc"] == kept["environ"]
         pmi = int(dict(kept["environ"])["PMI_FD"])
         assert set(kept["descriptors"]) - {pmi} == set(usual["descriptors"]) - {int(dict(usual["environ"])["PMI_FD"])}
+        assert usual["listens"] == kept["listens"] == 1, (usual["listens"], kept["listens"])
         assert usual["pmi"].startswith("cmd=response_to_init"), usual["pmi"]
     modules = set(job.found(2, 0)["modules"])
     return modules - set(job.found(1, 0)["modules"]), set(job.found(1, 0)["modules"]) - modules
