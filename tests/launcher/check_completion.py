@@ -49,7 +49,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 def check_bash():
     assert in_bash("dtrun --bind-") == ["--bind-to"], in_bash("dtrun --bind-")
-    assert in_bash("dtrun top --sort ") == ["rank", "cpu", "memory", "step"]
+    assert in_bash("dtrun top --sort ") == ["trouble", "rank", "cpu", "memory", "step"]
     assert in_bash("dtrun --hostfile ") == ["compopt -o default", ""]
     assert in_bash("dtrun -np 2 cat --") == ["compopt -o default", ""]
     assert "status" in in_bash("dtrun sta") and "stacks" in in_bash("dtrun sta")
@@ -76,7 +76,7 @@ def check_fish():
     script = f"{DTRUN} completion fish | source; complete -C $argv[1]"
     assert run("fish", "-N", "-c", script, "dtrun --bind-").split("\t")[0] == "--bind-to"
     words = [line.split("\t")[0] for line in run("fish", "-N", "-c", script, "dtrun top --sort ").splitlines()]
-    assert sorted(words) == ["cpu", "memory", "rank", "step"], words
+    assert sorted(words) == ["cpu", "memory", "rank", "step", "trouble"], words
     assert run("fish", "-N", "-c", script, "dtrun --on-hang=k").strip() == "--on-hang=kill"
 
 
