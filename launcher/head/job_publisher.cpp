@@ -26,7 +26,8 @@ constexpr milliseconds kReaderAge{5'000};     // a page that was silent for so l
 constexpr milliseconds kLastLook{2'000};      // for pages to see the end
 constexpr milliseconds kLastLines{2'000}, kHurriedLines{100};  // for the log
 constexpr milliseconds kLastCommands{10'000};
-constexpr milliseconds kStacksLimit{3'000};                        // as of a report
+constexpr milliseconds kLookAge{400};        // of a view that serves the next page
+constexpr milliseconds kStacksLimit{3'000};  // as of a report
 constexpr milliseconds kSampleEach{10'000}, kSamplesApart{2'000};  // of curves
 constexpr std::size_t kTailBytesMax = 16u << 10;
 constexpr std::size_t kReadersMax = 100;
@@ -186,13 +187,20 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_view(watch::HttpRequest r
     const auto known = to_int(request.value("after"), 0, INT64_MAX).value_or(-1);
     co_await wait_for_news(static_cast<std::uint64_t>(known));
     const milliseconds limit = record_.has_ended() ? milliseconds(0) : kMeasureLimit;
-    const boost::json::object view = co_await inspector_.measured_view(limit);
-    add_sample(view);
+    // However many pages look, it is made once for all of them.
+    if (looked_event_ != last_event_ || Clock::now() - looked_at_ > kLookAge) {
+        const boost::json::object view = co_await inspector_.measured_view(limit);
+        add_sample(view);
+        job_text_ = watch::serialize(watch::page_view(view, watch::examine(view)));
+        looked_event_ = last_event_;
+        looked_at_ = Clock::now();
+    }
     boost::json::object answer;
     answer["last_event"] = last_event_;
     if (!std::cmp_equal(known, last_event_)) answer["events"] = events_.to_json();
-    answer["jobs"] = boost::json::array{watch::page_view(view, watch::examine(view))};
-    co_return watch::HttpReply{.body = watch::serialize(answer)};
+    std::string body = watch::serialize(answer);
+    body.replace(body.size() - 1, 1, fmt::format(",\"jobs\":[{}]}}", job_text_));
+    co_return watch::HttpReply{.body = std::move(body)};
 }
 
 asio::awaitable<watch::HttpReply> JobPublisher::answer_metrics(watch::HttpRequest request) {

@@ -71,6 +71,9 @@ private:
     watch::EventLines events_;  ///< for the page, as are the
     watch::Curves curves_;
     Deadline sampled_at_{};
+    std::string job_text_;  ///< the last view, as a page is given it
+    std::uint64_t looked_event_ = 0;
+    Deadline looked_at_{};
     bool takes_stacks_ = false;  ///< for a page
     std::uint64_t last_event_ = 0;
     std::set<Timer*> sleepers_;  ///< pages that wait for news

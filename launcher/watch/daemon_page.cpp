@@ -8,6 +8,7 @@
 #include "launcher/watch/page_view.h"
 #include "launcher/watch/serialize.h"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <span>
 #include <string_view>
@@ -50,6 +51,21 @@ void add_places(json::array& places, const json::object& member, const json::obj
         add(connected ? "waiting" : "lost");
 }
 
+/// Several members of one host are one line, which is lost if all of them are.
+void add_host(json::array& hosts, const json::value& name, bool connected) {
+    auto* const known = std::ranges::find_if(
+        hosts, [&name](const json::value& host) { return host.at("host") == name; });
+    if (known != hosts.end() && !connected) return;
+    json::object host;
+    host["host"] = name;
+    host["state"] = connected ? "joined" : "lost";
+    if (!connected) host["why"] = "not connected; it may come back";
+    if (known == hosts.end())
+        hosts.push_back(std::move(host));
+    else
+        *known = std::move(host);
+}
+
 json::object job_view(const json::object& job) {
     json::object view;
     view["job"] = job.at("name");
@@ -67,11 +83,7 @@ json::object job_view(const json::object& job) {
         const json::object& member = object_of(value);
         const bool connected = member.at("connected").as_bool();
         if (connected) slots += whole(member, "slots");
-        json::object host;
-        host["host"] = member.at("host");
-        host["state"] = connected ? "joined" : "lost";
-        if (!connected) host["why"] = "not connected; it may come back";
-        hosts.push_back(std::move(host));
+        add_host(hosts, member.at("host"), connected);
         add_places(ranks, member, job);
     }
     view["slots"] = static_cast<std::int64_t>(

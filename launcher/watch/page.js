@@ -176,10 +176,9 @@ function drawList(id, title, lines) {
 let events = [];
 function draw() {
   const jobs = document.getElementById('jobs');
-  if (!shown.jobs.length) return jobs.replaceChildren(make('p', 'card', 'No job is known here.'));
   const known = new Set(shown.jobs.map(job => job.job));
   for (const [id, box] of boxes) if (!known.has(id)) { box.element.remove(); boxes.delete(id); }
-  if (!boxes.size) jobs.replaceChildren();
+  if (!boxes.size) jobs.replaceChildren(...(shown.jobs.length ? [] : [make('p', 'card', 'No job is known here.')]));
   for (const job of shown.jobs) {
     let box = boxes.get(job.job);
     if (!box) {
@@ -197,7 +196,8 @@ function draw() {
   side.hidden = [...side.children].every(child => child.hidden);
   document.getElementById('page').classList.toggle('sided', !side.hidden);
   const first = shown.jobs[0];
-  if (shown.jobs.length === 1) document.title = first.findings[0].text + ' · ' + (first.program || 'dtrun');
+  if (shown.jobs.length !== 1) document.title = 'dtrun';
+  else document.title = first.findings[0].text + ' · ' + (first.program || 'dtrun');
 }
 // The functions in which ranks are, as `dtrun stacks` has them.
 async function showStacks() {
@@ -232,11 +232,18 @@ async function keepRanks(job) {
   ranks.sort((a, b) => a[1] - b[1]);
   for (const [rank] of ranks.slice(0, 16)) if (rank !== null) kept.set(rank, await ask('api/rank?rank=' + rank));
 }
-let curvesAt = 0;
+let curvesAt = 0, allCurvesAt = 0;
 async function showCurves() {
   if (Date.now() - curvesAt < 5000) return;
   curvesAt = Date.now();
-  curves.add((await ask('api/curves?after=' + curves.last())).points);
+  // Now and then all of them, which are coarser as they get older.
+  const all = Date.now() - allCurvesAt > 600000;
+  const rows = (await ask('api/curves?after=' + (all ? 0 : curves.last()))).points;
+  if (all) {
+    allCurvesAt = Date.now();
+    curves.points = [];
+  }
+  curves.add(rows);
 }
 async function look() {
   for (;;) {

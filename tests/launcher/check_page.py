@@ -278,6 +278,18 @@ def check_serve(html):
     shown(html, "serve-phone", serve_jobs(), is_head=False, width=390, height=844, dark=True, look=look)
 
 
+def check_come_back(html):
+    """A job of a daemon that ends, and comes again under its name, is shown again."""
+    jobs = serve_jobs()
+    with Served(html, jobs, is_head=False) as served, Browser(1440, 900) as browser:
+        browser.open(served.address)
+        for now, count in ((jobs, 2), ([], 0), (jobs, 2)):
+            served.jobs = now
+            browser.wait_for(f"document.querySelectorAll('section.job').length === {count}")
+            assert ("No job is known here." in browser.text()) == (count == 0), browser.text()
+        assert browser.errors == [], browser.errors
+
+
 def check_thousand(html):
     """1,000 hosts with 8 ranks and 8 GPUs: a look costs the browser less than a quarter of a second once it is shown."""
     made = job([host(i, host=f"gpu{i:04}") for i in range(1000)], [finding("well", "8000 ranks run well, 9.5 steps/s")])
@@ -314,7 +326,7 @@ def main():
         assert not in_ci()
         return
     html = html_of_dtrun() if os.path.basename(DTRUN) == "dtrun" else open(DTRUN, encoding="utf-8").read()
-    for check in (check_one_screen, check_filter, check_endings, check_serve, check_thousand):
+    for check in (check_one_screen, check_filter, check_endings, check_serve, check_come_back, check_thousand):
         check(html)
 
 

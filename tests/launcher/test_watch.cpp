@@ -241,9 +241,14 @@ TEST_CASE("a daemon's status is shown as jobs", "[watch]") {
         {"name": "other", "phase": "store", "generation": 0, "waiting": 0},
         {"name": "third", "phase": "gathering", "generation": 0, "waiting": 0, "ranks_min": 1,
          "slots_ready": 2, "slots_needed": 4,
-         "members": [{"host": "s1", "connected": true, "slots": 2, "rank_list": []}]}]})");
+         "members": [{"host": "s1", "connected": true, "slots": 2, "rank_list": []}]},
+        {"name": "twice", "phase": "running", "generation": 1, "waiting": 0,
+         "members": [{"host": "s1", "connected": false, "rank_list": [0]},
+                     {"host": "s1", "connected": true, "rank_list": [1, 2]}]}]})");
     const auto& jobs = view.at("jobs").as_array();
-    REQUIRE(jobs.size() == 3);
+    REQUIRE(jobs.size() == 4);
+    CHECK(serialize(jobs[3].at("hosts")) ==
+          R"([{"host":"s1","state":"joined","ranks":[0,1,2],"states":"xrr"}])");
     CHECK(jobs[0].at("state") == "running");
     CHECK(jobs[0].at("hosts").at(0).at("states") == "rl");  // rank 1 is 4 steps behind
     CHECK(jobs[0].at("hosts").at(1).at("states") == "x");
