@@ -159,7 +159,7 @@ TEST_CASE("two letters that changed places are one mistake", "[cli][suggestions]
                                        {"--oupput-dir", "--output-dir"},
                                        {"--timestmaps", "--timestamps"},
                                        {"--min-pn", "--min-np"},
-                                       {"--gloo-", "--gloo"}}) {
+                                       {"--no-evn", "--no-env"}}) {
         CAPTURE(typed);
         CHECK(suggested(answer_to(run_flags().flags(), typed)) == meant);
     }
