@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <ranges>
 #include <vector>
 
 namespace dtrun::head {
@@ -21,7 +20,9 @@ constexpr int kShellSignalBase = 128;  // a shell's exit code for a command that
 struct Case {
     const FailedRank& rank;
     const plan::JobSpec& spec;
-    std::string word;
+    std::string word{};
+    std::string_view line{};  ///< that has the sign
+    std::size_t after = 0;    ///< index of the line after it
 
     const std::vector<std::string>& argv() const { return spec.argv_of(rank.slot); }
     /// As the user wrote it.
@@ -57,6 +58,30 @@ bool always(const Case&) {
     return true;
 }
 
+/// "ValueError: …", as the last line of a traceback.
+bool is_exception(std::string_view line) {
+    if (line.starts_with("[rank")) line.remove_prefix(std::min(line.find(' ') + 1, line.size()));
+    const std::string_view name = line.substr(0, line.find(':'));
+    return (name.ends_with("Error") || name.ends_with("Exception")) && !name.contains(' ');
+}
+
+/// What was caught or warned of is not what has ended the rank: another exception follows, and not because of it.
+bool is_final(const Case& c) {
+    for (const std::string& line : c.rank.lines.subspan(c.after)) {
+        if (line.contains("The above exception was") ||
+            line.contains("During handling of the above"))
+            return true;
+        if (is_exception(line)) return false;
+    }
+    return true;
+}
+
+/// Python itself says so, and not a warning.
+bool is_import_error(const Case& c) {
+    const std::string_view before = c.line.substr(0, c.line.find("No module named"));
+    return is_final(c) && (is_exception(c.line) || before.contains("python"));
+}
+
 /// The module that Python has not found, or a part of it.
 bool is_of_module(const Case& c, std::string_view module) {
     return c.word == module || (c.word.starts_with(module) && c.word[module.size()] == '.');
@@ -69,32 +94,32 @@ bool is_horovod_for_others(const Case& c) {
 }
 
 bool is_other_horovod(const Case& c) {
-    return is_of_module(c, "horovod") && is_horovod_for_others(c);
+    return is_import_error(c) && is_of_module(c, "horovod") && is_horovod_for_others(c);
 }
 
 bool is_horovod(const Case& c) {
-    return is_of_module(c, "horovod") && !c.spec.options.horovod_shim;
+    return is_import_error(c) && is_of_module(c, "horovod") && !c.spec.options.horovod_shim;
 }
 
 /// A part of dtrun's package that is there in truth.
 bool is_dtrun_shadowed(const Case& c) {
     for (const char* const part : {"dtrun.aio", "dtrun.collectives", "dtrun.torch"})
-        if (is_of_module(c, part)) return true;
+        if (is_of_module(c, part)) return is_import_error(c);
     return false;
 }
 
 bool is_dtrun(const Case& c) {
-    return c.word == "dtrun";
+    return c.word == "dtrun" && is_import_error(c);
 }
 
 bool is_mpi4py(const Case& c) {
-    return is_of_module(c, "mpi4py");
+    return is_of_module(c, "mpi4py") && is_import_error(c);
 }
 
 /// With the shim a missing part of Horovod is missing everywhere, and only Python's own names are names of modules.
 bool is_module(const Case& c) {
-    return !c.word.empty() && !c.word.contains(' ') && !is_of_module(c, "horovod") &&
-           !is_of_module(c, "dtrun");
+    return is_import_error(c) && !c.word.empty() && !c.word.contains(' ') &&
+           !is_of_module(c, "horovod") && !is_of_module(c, "dtrun");
 }
 
 /// The file that is missing is one of the command's words, perhaps with the directory before it.
@@ -128,8 +153,12 @@ bool is_libmpi(const Case& c) {
     return c.word.starts_with("libmpi");
 }
 
-bool is_system_library(const Case& c) {
-    return c.word.starts_with("GLIBC") || c.word.starts_with("CXXABI");
+bool is_libc(const Case& c) {
+    return c.word.starts_with("GLIBC_");
+}
+
+bool is_libstdcxx(const Case& c) {
+    return c.word.starts_with("GLIBCXX_") || c.word.starts_with("CXXABI_");
 }
 
 bool has(const contracts::Contract& contract, std::string_view variable) {
@@ -152,15 +181,16 @@ std::string_view contract_for(const Case& c) {
 }
 
 bool has_contract(const Case& c) {
-    return !contract_for(c).empty();
+    return is_final(c) && !contract_for(c).empty();
 }
 
 bool is_node_rank(const Case& c) {
     return c.word == "NODE_RANK";
 }
 
+/// Only `dtrun deepspeed` puts the directory into PYTHONPATH; torchrun's users write such a macro themselves.
 bool passes_local_rank(const Case& c) {
-    return c.spec.options.rank_macros;
+    return c.spec.options.rank_macros && c.spec.options.directory_in_pythonpath;
 }
 
 /// With TORCHELASTIC_USE_AGENT_STORE torch takes any address for one where the store is served already, also one
@@ -169,8 +199,20 @@ bool is_store_elsewhere(const Case& c) {
     return c.spec.options.torch_store != TorchStore::rank0 && c.spec.placement.ranks.size() > 1;
 }
 
+/// The port that is taken is the one that the user has set.
 bool has_master_port(const Case& c) {
-    return c.has_variable("MASTER_PORT");
+    const auto port =
+        std::ranges::find(c.host().env, "MASTER_PORT", &plan::Options::Variable::first);
+    return is_final(c) && port != c.host().env.end() && c.line.contains(port->second);
+}
+
+/// Git logs in as well, and has to.
+bool is_own_ssh(const Case& c) {
+    return !c.names("git@") && !c.names("remote repository");
+}
+
+bool is_memory(const Case& c) {
+    return is_final(c) && !c.line.contains("OutOfMemoryError");
 }
 
 bool has_no_nccl_debug(const Case& c) {
@@ -194,7 +236,8 @@ bool is_out_of_memory(const Case& c) {
 
 bool is_killed_by_unknown(const Case& c) {
     const Exited& exited = c.rank.exited;
-    return exited.signal == SIGKILL && exited.sent_signal == 0 && !c.rank.is_explained;
+    return exited.signal == SIGKILL && exited.sent_signal == 0 && !c.rank.is_explained &&
+           !c.spec.options.kills_hung();
 }
 
 bool is_illegal_instruction(const Case& c) {
@@ -245,25 +288,32 @@ std::string word_of(std::string_view text) {
     return std::string(text.substr(0, kWordBytesMax));
 }
 
+/// What the user has typed behind dtrun's own words: of a front end it is the script.
+std::string typed_program(const Case& c) {
+    const plan::Options& options = c.spec.options;
+    const bool is_front_end = options.rank_output.files == plan::RankOutput::Files::torchrun ||
+                              options.directory_in_pythonpath;
+    return is_front_end ? "the script" : c.program();
+}
+
 std::string text_of(const Row& row, const Case& c) {
     const plan::JobHost& host = c.host();
-    const std::string program = c.program();
     return fmt::format(
         fmt::runtime(row.text), fmt::arg("word", c.word), fmt::arg("host", host.host.name),
-        fmt::arg("python", c.is_python() ? program : "Python"), fmt::arg("program", program),
-        fmt::arg("ranks", plural(host.ranks.size(), "rank")),
+        fmt::arg("python", c.is_python() ? c.program() : "Python"),
+        fmt::arg("program", typed_program(c)), fmt::arg("ranks", plural(host.ranks.size(), "rank")),
         fmt::arg("directory", c.spec.directory), fmt::arg("contract", contract_for(c)));
 }
 
-/// \param line  of the rank; empty: only how it has ended
-std::optional<Cure> cure_for(std::string_view line, const FailedRank& rank,
-                             const plan::JobSpec& spec) {
+/// \param after  index of the line after that of the rank which is looked at; 0: only how it has ended
+std::optional<Cure> cure_for(std::size_t after, const FailedRank& rank, const plan::JobSpec& spec) {
+    const std::string_view line = after > 0 ? rank.lines[after - 1] : std::string_view();
     for (const Row& row : kRows) {
         if (row.signs.empty() != line.empty()) continue;
         for (const std::string_view sign : split(row.signs, '|')) {
             const auto word = match_one(line, sign);
             if (!word) continue;
-            const Case found{rank, spec, word_of(*word)};
+            const Case found{rank, spec, word_of(*word), line, after};
             if (row.holds(found)) return Cure{row.name, text_of(row, found), std::string(line)};
         }
     }
@@ -273,9 +323,10 @@ std::optional<Cure> cure_for(std::string_view line, const FailedRank& rank,
 }  // namespace
 
 std::optional<Cure> find_cure(const FailedRank& rank, const plan::JobSpec& spec) {
-    for (const std::string& line : std::views::reverse(rank.lines))
-        if (auto cure = line.empty() ? std::nullopt : cure_for(line, rank, spec)) return cure;
-    return cure_for({}, rank, spec);
+    for (std::size_t after = rank.lines.size(); after > 0; --after)
+        if (!rank.lines[after - 1].empty())
+            if (auto cure = cure_for(after, rank, spec)) return cure;
+    return cure_for(0, rank, spec);
 }
 
 }  // namespace dtrun::head

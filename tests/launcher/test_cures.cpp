@@ -85,10 +85,11 @@ void has_shim(JobSpec& spec) {
 
 void has_macros(JobSpec& spec) {
     spec.options.rank_macros = true;
+    spec.options.directory_in_pythonpath = true;
 }
 
-std::function<void(JobSpec&)> with_variable(const char* name) {
-    return [name](JobSpec& spec) { spec.hosts[HostId{1}].env.emplace_back(name, "1"); };
+std::function<void(JobSpec&)> with_variable(const char* name, const char* value = "1") {
+    return [=](JobSpec& spec) { spec.hosts[HostId{1}].env.emplace_back(name, value); };
 }
 
 Lines import_of(const std::string& module, const std::string& statement) {
@@ -153,6 +154,9 @@ const std::multimap<std::string_view, Sample>& samples() {
         {"glibc",
          {{"./a.out: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by "
            "./a.out)"}}},
+        {"libstdcxx",
+         {{"ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by "
+           "/opt/conda/lib/libicu.so)"}}},
         {"contract", {{"KeyError: 'SLURM_PROCID'"}}},
         {"contract", {{"KeyError: 'OMPI_COMM_WORLD_RANK'"}}},
         {"contract",
@@ -184,7 +188,7 @@ const std::multimap<std::string_view, Sample>& samples() {
            "port: 29500, useIpv6: 0, code: -98, name: EADDRINUSE, message: address already in use"},
           1,
           0,
-          with_variable("MASTER_PORT")}},
+          with_variable("MASTER_PORT", "29500")}},
         {"port",
          {{"The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in "
            "use)."}}},
@@ -206,6 +210,8 @@ const std::multimap<std::string_view, Sample>& samples() {
            "WorkNCCL(SeqNum=5, OpType=ALLREDUCE)"}}},
         {"own_ssh", {{"me@s1: Permission denied (publickey)."}, 255}},
         {"own_mpirun", {{"ORTE was unable to reliably start one or more daemons."}}},
+        {"locked_memory",
+         {{"NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory"}}},
         {"shared_memory",
          {{"RuntimeError: DataLoader worker (pid 11011) is killed by signal: Bus error. It is "
            "possible that dataloader's workers are out of shared memory."}}},
@@ -277,6 +283,15 @@ TEST_CASE("a cure that was taken already, or is not true, is not given", "[repor
     CHECK(name_of({{"connectFullMesh failed"}, 1, 0, has_interface}) == "none");
     CHECK(name_of({import_of("dtrun.nosuch", "import dtrun.nosuch")}) == "none");
     CHECK(name_of({{"ValueError: boom"}}) == "none");
+    CHECK(name_of({{"java.lang.OutOfMemoryError: Java heap space"}}) == "none");
+    CHECK(name_of({{"git@github.com: Permission denied (publickey)."}, 128}) == "none");
+    CHECK(name_of({{"error: unrecognized arguments: --local_rank=0"}, 2, 0, [](JobSpec& spec) {
+                       spec.options.rank_macros = true;  // of torchrun, whose users write it
+                   }}) == "none");
+    CHECK(name_of({{}, 0, SIGKILL, [](JobSpec& spec) { spec.options.kill_hung = true; }}) ==
+          "none");
+    const auto port = with_variable("MASTER_PORT", "29500");
+    CHECK(name_of({{"OSError: [Errno 98] Address already in use: 8080"}, 1, 0, port}) == "port");
     CHECK(name_of({{"No module named "}}) == "none");
     CHECK(name_of({{}}) == "none");
 }
@@ -287,6 +302,26 @@ TEST_CASE("the last line that has a cure decides, however many lines follow it",
     for (int i = 0; i < 30; ++i) lines.push_back(fmt::format("frame #{}: torch", i));
     CHECK(name_of({lines}) == "gpu_memory");
     CHECK(cure_of({lines})->sign == "RuntimeError: CUDA out of memory.");
+}
+
+TEST_CASE("what was only a warning, or was caught, has no cure", "[report][cures]") {
+    CHECK(name_of({{"Error caught was: No module named 'triton'"}}) == "none");
+    CHECK(name_of({{"ModuleNotFoundError: No module named 'triton'", "going on without",
+                    "ValueError: boom"}}) == "none");
+    CHECK(name_of({{"OSError: [Errno 98] Address already in use", "retrying",
+                    "[rank0]: torch.distributed.DistBackendError: lost"}}) == "none");
+    CHECK(name_of({{"OSError: [Errno 98] Address already in use", "",
+                    "The above exception was the direct cause of the following exception:", "",
+                    "RuntimeError: no server"}}) == "port");
+    CHECK(name_of({{"[rank0]: ModuleNotFoundError: No module named 'yaml'"}}) == "module");
+}
+
+TEST_CASE("who has not typed the interpreter is not told to write before it", "[report][cures]") {
+    const auto is_torchrun = [](JobSpec& spec) {
+        spec.options.rank_output.files = RankOutput::Files::torchrun;
+    };
+    CHECK(text_of({{"KeyError: 'SLURM_PROCID'"}, 1, 0, is_torchrun})
+              .starts_with("add --contract slurm before the script: "));
 }
 
 TEST_CASE("the report ends with what helps, and quotes what that goes by", "[report][cures]") {
