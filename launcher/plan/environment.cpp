@@ -267,7 +267,7 @@ std::string environment_help() {
         "  5. VAR=VALUE before the program\n"
         "  6. its place in the job: DTRUN_RANK, RANK, HOROVOD_RANK, ...\n"
         "  7. at the end of PYTHONPATH a folder by which `import dtrun` works, and at its\n"
-        "     begin one by which `dtrun stacks` sees where Python is (DTRUN_STACKS=0: not)\n";
+        "     begin one by which `dtrun stacks` sees where Python is (DTRUN_STACKS=0: no)\n";
     constexpr std::pair<NameRule, std::string_view> kTitles[] = {
         {NameRule::host_bound, "Not sent to other hosts, unless given by 3 to 5:"},
         {NameRule::stale, "Not inherited at all, unless given by 3 to 5:"},
