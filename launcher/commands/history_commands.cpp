@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -66,7 +65,7 @@ Result<history::Known> last_with_output(plan::EnvironmentView environment) {
     const history::ProcessMark here = history::mark_of_this_process();
     for (history::JobEntry& entry : history::read_history(history_here(environment)))
         if (!entry.start.log.empty()) {
-            const history::Life life = history::life_of(entry.start.head, here);
+            const history::Life life = history::settle(entry, here);
             return history::Known{std::move(entry), life};
         }
     return fail(Errc::invalid_input,
@@ -105,7 +104,7 @@ Result<history::Known> find_record(std::string_view word, plan::EnvironmentView 
     if (!entry && runs)
         return fail(Errc::invalid_input, "job {} runs, but has no record in {}", runs->job, folder);
     if (!entry) return std::unexpected(entry.error());
-    const history::Life life = history::life_of(entry->start.head, history::mark_of_this_process());
+    const history::Life life = history::settle(*entry, history::mark_of_this_process());
     return history::Known{std::move(*entry), life};
 }
 
@@ -150,8 +149,6 @@ int attach_to_job(std::string_view word, plan::EnvironmentView environment) {
         std::fprintf(stderr, "dtrun: job %s; Ctrl-C leaves it running, dtrun end %s ends it\n",
                      id.c_str(), id.c_str());
     const ShownLog shown = show_log(*job, {.follow = true});
-    if (shown.status == plan::kExitSignalBase + SIGINT)
-        std::fputs("\ndtrun: left; the job goes on\n", stderr);
     if (shown.status != 0) return shown.status;
     if (shown.end) return shown.end->code;
     std::fprintf(stderr, "dtrun: job %s has ended without saying how\n", id.c_str());
@@ -177,9 +174,10 @@ Result<std::vector<std::string>> words_again(cli::Words words,
     if (!found) return std::unexpected(found.error());
     const history::JobStart& start = found->entry.start;
     if (start.typed.words.empty())
-        return fail(Errc::invalid_input,
-                    "the command line of job {} is not kept: it was too long, or no UTF-8",
-                    start.job);
+        return fail(
+            Errc::invalid_input,
+            "the command line of job {} is not kept: it was too long, no UTF-8, or had a secret",
+            start.job);
     const auto variable = [&](std::string_view name) -> std::optional<std::string> {
         const auto value = plan::find_variable(environment, name);
         return value ? std::optional<std::string>(*value) : std::nullopt;

@@ -58,7 +58,8 @@ void add_history(const Typed& typed, plan::Options& options, plan::EnvironmentVi
     history.folder = history::history_folder(variable("XDG_STATE_HOME"), variable("HOME"));
     std::vector<std::string> words(typed.words.begin(), typed.words.end());
     const bool is_run = typed.command == "run";
-    if (!is_run) words.insert(words.begin(), std::string(typed.command));
+    const bool names_program = !words.empty() && !cli::is_option(words.front());
+    if (!is_run || names_program) words.insert(words.begin(), std::string(typed.command));
     // Of other launchers' command lines the program is not always the last words.
     const std::size_t program = is_run && options.parts.empty() ? options.program.size() : 0;
     history::TypedLine line = history::without_secrets(std::move(words), program);

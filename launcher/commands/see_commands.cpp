@@ -145,7 +145,7 @@ int show_all(bool as_json, plan::EnvironmentView environment) {
     const history::ProcessMark here = history::mark_of_this_process();
     std::vector<history::Known> jobs;
     for (history::JobEntry& entry : history::read_history(history_here(environment))) {
-        const history::Life life = history::life_of(entry.start.head, here);
+        const history::Life life = history::settle(entry, here);
         jobs.push_back({std::move(entry), life});
     }
     if (as_json) {

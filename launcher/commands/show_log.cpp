@@ -10,12 +10,10 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/inotify.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -59,15 +57,10 @@ private:
     int status_ = 0;
 };
 
-/// Signals that end this command, and changes in the log's folder.
+/// Changes in the log's folder.
 class Watch {
 public:
     explicit Watch(const std::string& log) : changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
-        sigset_t signals;
-        ::sigemptyset(&signals);
-        for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&signals, signal);
-        ::sigprocmask(SIG_BLOCK, &signals, nullptr);
-        signals_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
         const std::string folder = log.substr(0, log.rfind('/') + 1);
         ::inotify_add_watch(changes_.get(), folder.c_str(),
                             IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_DELETE);
@@ -75,20 +68,15 @@ public:
 
     /// Until something changes, or a second has passed.
     void wait() {
-        std::array<pollfd, 2> both{{{changes_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
-        ::poll(both.data(), both.size(), kLookMs);
+        pollfd changed{changes_.get(), POLLIN, 0};
+        ::poll(&changed, 1, kLookMs);
         std::array<char, 4096> read_away{};
         while (::read(changes_.get(), read_away.data(), read_away.size()) > 0) {
         }
-        signalfd_siginfo info{};
-        if (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-            signal_ = static_cast<int>(info.ssi_signo);
     }
-    int signal() const { return signal_; }
 
 private:
-    Fd changes_, signals_;
-    int signal_ = 0;
+    Fd changes_;
 };
 
 class LogShow {
@@ -98,20 +86,16 @@ public:
 
     ShownLog run() {
         if (view_.follow) watch_.emplace(job_.entry.start.log);
-        bool has_ended = !view_.follow || job_.entry.end || !runs();
         ShownLog shown{0, job_.entry.end};
+        bool has_ended = !view_.follow || has_ended_now(shown.end);
+        if (!is_own_log_) place_ = has_begin() ? Place::before : Place::ours;
         for (;;) {
             show_what_is_there(has_ended);
             shown.status = lines_.status();
             if (has_ended || shown.status != 0) break;
             watch_->wait();
-            if (watch_->signal() != 0) {
-                shown.status = plan::kExitSignalBase + watch_->signal();
-                break;
-            }
             // Its last lines are written before its end is.
-            shown.end = end_now();
-            has_ended = shown.end || !runs();
+            has_ended = has_ended_now(shown.end);
         }
         return shown;
     }
@@ -133,30 +117,36 @@ private:
     void begin(bool has_ended) {
         const std::string& path = job_.entry.start.log;
         if (has_ended && !log_.is_open()) note(fmt::format("{}: {}", path, std::strerror(ENOENT)));
-        if (has_ended && log_.is_open() && place_ == Place::before && !is_own_log_)
-            note(fmt::format("nothing of this job is in {} any more", path));
         for (const std::string& line : std::exchange(last_, {})) show(line);
     }
 
-    /// A log may have several jobs, one after the other.
+    /// The begin of this job is in what is kept of a log that several have, one after the other.
+    bool has_begin() const {
+        history::KeptLog log(job_.entry.start.log);
+        while (const auto line = log.next())
+            if (is_ours(history::job_begun_by(history::parse_log_line(*line)))) return true;
+        return false;
+    }
+    bool is_ours(std::string_view job) const {
+        return !job.empty() && job_.entry.start.job.starts_with(job);
+    }
+
     void take(std::string_view line) {
         const LogLine parsed = history::parse_log_line(line);
-        if (parsed.of_dtrun && parsed.text.starts_with("dtrun: job ")) {
-            const std::string begin =
-                fmt::format("dtrun: job {}: ", job_.entry.start.job.substr(0, output::kJobDigits));
-            const bool is_ours = parsed.text.starts_with(begin);
-            if (is_ours) last_.clear();
-            place_ = is_ours                   ? Place::ours
-                     : place_ == Place::before ? Place::before
-                                               : Place::behind;
-            if (is_ours) return;
+        const std::string_view begun = history::job_begun_by(parsed);
+        const bool is_first = std::exchange(is_first_, false);
+        if (is_ours(begun)) {
+            place_ = Place::ours;
+            return;
         }
-        // Where the begin is not kept any more, all that is there may be ours.
-        const bool is_cut = place_ == Place::before && is_own_log_ && !view_.tail;
-        if (is_cut && !std::exchange(is_cut_told_, true))
-            note(fmt::format("the begin of the output is not kept any more, only the last {} MiB",
-                             job_.entry.start.log_kept >> 20));
-        if (place_ == Place::behind || (place_ == Place::before && !is_own_log_)) return;
+        if (!begun.empty() && !is_own_log_ && place_ == Place::ours) place_ = Place::behind;
+        if (place_ != Place::ours) return;
+        if (is_first && !view_.tail)
+            note(job_.entry.start.log_kept < 1u << 20
+                     ? "the begin of the output is not kept any more"
+                     : fmt::format(
+                           "the begin of the output is not kept any more, only the last {} MiB",
+                           job_.entry.start.log_kept >> 20));
         if (view_.rank && parsed.rank != view_.rank) return;
         if (!is_begun_ && view_.tail) {
             last_.emplace_back(line);
@@ -189,14 +179,11 @@ private:
         return job_.entry.start.log == fmt::format("{}{}", beside, history::kLogSuffix);
     }
 
-    bool runs() const {
-        return history::life_of(job_.entry.start.head, here_) != history::Life::gone;
-    }
-
-    std::optional<history::JobEnd> end_now() const {
-        const auto text = read_file(job_.entry.path);
-        auto entry = text ? history::parse_entry(*text) : std::nullopt;
-        return entry ? std::move(entry->end) : std::nullopt;
+    bool has_ended_now(std::optional<history::JobEnd>& end) const {
+        history::JobEntry entry = job_.entry;
+        const history::Life life = history::settle(entry, here_);
+        end = std::move(entry.end);
+        return end || life == history::Life::gone;
     }
 
     const history::Known& job_;
@@ -206,9 +193,9 @@ private:
     std::optional<Watch> watch_;
     const history::ProcessMark here_ = history::mark_of_this_process();
     const bool is_own_log_ = is_own_log();
-    enum class Place { before, ours, behind } place_ = Place::before;
+    enum class Place { before, ours, behind } place_ = Place::ours;
     std::deque<std::string> last_;
-    bool is_begun_ = false, is_cut_told_ = false;
+    bool is_begun_ = false, is_first_ = true;
 };
 
 }  // namespace

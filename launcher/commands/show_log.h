@@ -16,7 +16,7 @@ struct LogView {
 };
 
 struct ShownLog {
-    int status = 0;  ///< of the command: 0, or the signal that has ended it, or nobody reads
+    int status = 0;                        ///< of the command: 0, or that nobody reads
     std::optional<history::JobEnd> end{};  ///< of the job, as far as is known
 };
 

@@ -8,6 +8,7 @@
 #include "launcher/output/output_layout.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ void JobKeeper::keep_output(output::OutputOptions& options) {
                                    history::kLogSuffix);
     const auto opened = output::open_log_file(path);
     if (!opened) return warn(fmt::format("{}{}", kLost, opened.error().message));
+    ::fchmod(opened->get(), 0600);
     log_ = options.log = std::move(path);
     log_kept_ = kLogBytes;
     options.log_begin = output::log_begin(spec_, job_);
@@ -62,7 +64,8 @@ void JobKeeper::keep_output(output::OutputOptions& options) {
 }
 
 void JobKeeper::begin(const std::string& program) {
-    if (asked_.folder.empty() || asked_.off) return;
+    // Without a record nobody would find the output.
+    if (asked_.folder.empty() || (asked_.off && !asked_.detach)) return;
     history::JobStart start{.job = job_,
                             .name = asked_.name,
                             .typed = {asked_.typed, asked_.hidden},

@@ -175,6 +175,15 @@ Result<JobEntry> find_entry(const std::string& folder, std::string_view word) {
                 list_of(meant));
 }
 
+Life settle(JobEntry& entry, const ProcessMark& here) {
+    const Life life = life_of(entry.start.head, here);
+    if (entry.end) return life;
+    const auto text = read_file(entry.path, kRecordBytesMax);
+    auto now = text ? parse_entry(*text) : std::nullopt;
+    if (now) entry.end = std::move(now->end);
+    return life;
+}
+
 std::vector<std::string> recorded_jobs(const std::string& folder) {
     std::vector<std::string> jobs;
     for (const auto& [stem, files] : files_in(folder))

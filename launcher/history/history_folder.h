@@ -29,6 +29,10 @@ std::vector<JobEntry> read_history(const std::string& folder, std::size_t newest
 /// is not found so. Empty: the newest of all. Errc: invalid_input (none, or several ids begin so)
 Result<JobEntry> find_entry(const std::string& folder, std::string_view word);
 
+/// Whether the dtrun of a job runs. If it does not, and had not said how the job has ended when the record was read, that is
+/// read once more.
+Life settle(JobEntry& entry, const ProcessMark& here);
+
 /// Ids of the jobs that have records, without reading these: for completion.
 std::vector<std::string> recorded_jobs(const std::string& folder);
 

@@ -76,7 +76,7 @@ std::string history_details(const Known& job) {
     const auto add = [&text](std::string_view what, const std::string& value) {
         if (!value.empty()) text += fmt::format("  {:<10} {}\n", what, value);
     };
-    add("command", start.typed.words.empty() ? "not kept: it is too long, or no UTF-8"
+    add("command", start.typed.words.empty() ? "not kept: too long, no UTF-8, or with a secret"
                                              : escaped(shell_text(start.typed), std::string::npos));
     add("in", escaped(start.directory, std::string::npos));
     add("started",

@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "hostfiles/host.h"
+#include "launcher/output/path_pattern.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -47,6 +48,20 @@ LogLine parse_log_line(std::string_view line) {
         found.rank = static_cast<int>(*rank);
     found.text.remove_prefix(end + 2);
     return found;
+}
+
+std::string_view job_begun_by(const LogLine& line) {
+    // "dtrun: job 0123456789ab: 4 ranks on 2 hosts"
+    constexpr std::string_view kBegin = "dtrun: job ";
+    if (!line.of_dtrun || !line.text.starts_with(kBegin)) return {};
+    std::string_view rest = line.text.substr(kBegin.size());
+    const std::string_view job = rest.substr(0, output::kJobDigits);
+    rest.remove_prefix(job.size());
+    const bool is_id = job.size() == output::kJobDigits &&
+                       job.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+    if (!is_id || !rest.starts_with(": ") || rest.size() < 3) return {};
+    const bool has_number = rest[2] >= '0' && rest[2] <= '9';
+    return has_number && rest.find(" rank") != std::string_view::npos ? job : std::string_view();
 }
 
 std::string KeptLog::name_of(int number) const {

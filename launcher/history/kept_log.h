@@ -22,6 +22,9 @@ struct LogLine {
 
 LogLine parse_log_line(std::string_view line);
 
+/// The first digits of the id of the job whose first line this is (output::log_begin()); empty: it is none.
+std::string_view job_begun_by(const LogLine& line);
+
 /// Reads the log of a job from its begin, however often it has been set aside, and goes on with what is added.
 class KeptLog {
 public:

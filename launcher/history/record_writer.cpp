@@ -43,7 +43,10 @@ RecordWriter::RecordWriter(std::string folder, JobStart start, bool tidies)
             const std::lock_guard lock(file->mutex);
             file->result = std::move(done);
         }
-        if (tidies && is_there) tidy(file->folder, {}, since_1970().count());
+        if (!tidies || !is_there) return;
+        // Nobody waits for that, the end of the job least of all.
+        Thread tidier([file] { tidy(file->folder, {}, since_1970().count()); });
+        tidier.join_until(Clock::now());
     });
 }
 

@@ -13,9 +13,9 @@ namespace {
 bool looks_secret(std::string_view name) {
     std::string upper(name);
     for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    constexpr std::string_view kEnds[] = {"TOKEN",  "SECRET",     "PASSWORD",
-                                          "PASSWD", "PASSPHRASE", "CREDENTIALS",
-                                          "_KEY",   "APIKEY",     "_PAT"};
+    constexpr std::string_view kEnds[] = {
+        "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "APIKEY",
+        "_KEY",  "_PAT",   "_PASS",    "_PWD",   "_AUTH",      "_CREDS"};
     return upper == "KEY" ||
            std::ranges::any_of(kEnds, [&](std::string_view end) { return upper.ends_with(end); });
 }
@@ -42,6 +42,25 @@ std::string_view variable_of(std::string_view word) {
     return is_name(name) ? name : std::string_view();
 }
 
+/// A list has such a name, as `--export=ALL,HF_TOKEN=abc` or `--mca mca_base_env_list "A=1;HF_TOKEN=abc"`.
+bool lists_secret(std::string_view word) {
+    for (std::size_t equals = word.find('='); equals != std::string_view::npos;
+         equals = word.find('=', equals + 1)) {
+        const std::string_view before = word.substr(0, equals);
+        const std::size_t begin = before.find_last_of(",;= :");
+        const std::string_view name =
+            before.substr(begin == std::string_view::npos ? 0 : begin + 1);
+        if (is_name(name) && looks_secret(name)) return true;
+    }
+    return false;
+}
+
+/// Two words behind one of these are a name and its value.
+bool takes_two(std::string_view word) {
+    while (word.starts_with('-')) word.remove_prefix(1);
+    return word == "env" || word == "genv";
+}
+
 }  // namespace
 
 TypedLine without_secrets(std::vector<std::string> words, std::size_t program_words) {
@@ -49,6 +68,9 @@ TypedLine without_secrets(std::vector<std::string> words, std::size_t program_wo
     const std::size_t end = line.words.size() - std::min(program_words, line.words.size());
     for (std::size_t i = 0; i < end; ++i) {
         const std::string_view name = variable_of(line.words[i]);
+        const bool is_pair = i + 2 < line.words.size() && takes_two(line.words[i]) &&
+                             looks_secret(line.words[i + 1]);
+        if (is_pair || (!looks_secret(name) && lists_secret(line.words[i]))) return {};
         if (!looks_secret(name)) continue;
         line.words[i].resize(line.words[i].find('=', begin_of_name(line.words[i])) + 1);
         line.hidden.push_back(i);

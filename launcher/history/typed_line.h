@@ -20,7 +20,7 @@ struct TypedLine {
 };
 
 /// Leaves out the values of variables whose names look like those of secrets: of NAME=VALUE words before the program,
-/// which -x NAME=VALUE has as well. \param program_words  how many words at the end are the program and its arguments
+/// which -x NAME=VALUE has as well. Nothing is left of a line that has such a value in another way. \param program_words  how many words at the end are the program and its arguments
 TypedLine without_secrets(std::vector<std::string> words, std::size_t program_words);
 
 /// The words with values that `variable` has for what was left out. Errc: invalid_input (it has none; names it)

@@ -32,6 +32,8 @@ Result<void> LogFile::open_file() {
     struct stat found {};
     if (::fstat(file_.get(), &found) != 0)
         return fail(code_of_file_error(errno), "{}: {}", name_, std::strerror(errno));
+    if (mode_ != 0 && mode_ != found.st_mode) ::fchmod(file_.get(), mode_ & 07777);
+    mode_ = mode_ != 0 ? mode_ : found.st_mode;
     fill_ = {static_cast<std::uint64_t>(found.st_size), false};
     if (S_ISREG(found.st_mode)) return {};
     rotation_.bytes_max = 0;  // a device keeps its name

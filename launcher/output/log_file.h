@@ -5,6 +5,7 @@
 #include "launcher/output/rotation.h"
 #include "launcher/output/sink.h"
 
+#include <sys/types.h>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,7 @@ private:
 
     // The thread's own once it runs.
     Fd file_;
+    mode_t mode_ = 0;  ///< of the first; those that follow it have the same
     Fill fill_;
 };
 

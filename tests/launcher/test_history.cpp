@@ -167,6 +167,26 @@ TEST_CASE("values of variables that look secret are left out, and come back from
               .hidden.empty());
 }
 
+TEST_CASE("a line with a secret in another form is not kept at all", "[launcher][history]") {
+    for (const Strings& typed : {Strings{"mpirun", "-genv", "HF_TOKEN", "abc", "x"},
+                                 Strings{"--export=ALL,HF_TOKEN=abc", "x"},
+                                 Strings{"--mca", "mca_base_env_list", "A=1;DB_PASS=abc", "x"}})
+        CHECK(without_secrets(typed, 1) == TypedLine{});
+    CHECK(without_secrets({"-genv", "A", "b", "--export=ALL,A=b", "x"}, 1).words.size() == 5);
+}
+
+TEST_CASE("the first line of a job in a log is known from what else dtrun says of jobs",
+          "[launcher][history]") {
+    const auto begun = [](const std::string& text) {
+        const std::string line = "2026-11-21T10:11:12.345 " + text;
+        return std::string(job_begun_by(parse_log_line(line)));
+    };
+    CHECK(begun("dtrun: job 0123456789ab: 4 ranks on 2 hosts\n") == "0123456789ab");
+    CHECK(begun("dtrun: job train: all are there\n").empty());
+    CHECK(begun("dtrun: job 0123456789ab: all are there\n").empty());
+    CHECK(begun("[0@s1 stdout] dtrun: job 0123456789ab: 4 ranks on 2 hosts\n").empty());
+}
+
 TEST_CASE("whether a dtrun runs is known on its own machine, in the same boot alone",
           "[launcher][history]") {
     const ProcessMark here = mark_of_this_process();
