@@ -79,7 +79,7 @@ TEST_CASE("a dash begins the options of the command, each with what it does", "[
 TEST_CASE("a value is one of its words, a file, or nobody's guess", "[cli][completion]") {
     CHECK(words_of(completed({"--on-hang", "k"})) == std::set<std::string>{"kill"});
     CHECK(words_of(completed({"top", "--sort", ""})) ==
-          std::set<std::string>{"rank", "cpu", "memory", "step"});
+          std::set<std::string>{"trouble", "rank", "cpu", "memory", "step"});
     const Completion joined = completed({"--on-hang=re"});
     CHECK(words_of(joined) == std::set<std::string>{"report"});
     CHECK(joined.begin == "--on-hang=");
