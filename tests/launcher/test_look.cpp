@@ -217,8 +217,8 @@ TEST_CASE("ranks that are in a collective operation, and those that are not, are
           Strings{"ranks 0-1, 3 are in all_reduce: step (train.py:8)",
                   "rank 2 is not: load_batch (train.py:5)"});
     CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, gathers}, {Rank{2}, loads}}) ==
-          Strings{"rank 1 is in allgather: step (train.py:9)",
-                  "rank 0 is in all_reduce: step (train.py:8)",
+          Strings{"rank 0 is in all_reduce: step (train.py:8)",
+                  "rank 1 is in allgather: step (train.py:9)",
                   "rank 2 is in none: load_batch (train.py:5)"});
     CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}}) ==
           Strings{"all 2 ranks are in all_reduce: step (train.py:8)"});

@@ -32,7 +32,7 @@ std::string read_all(int fd) {
 Result<void> exec_result(const RankProcess& rank) {
     pollfd wait{rank.exec_status.get(), POLLIN, 0};
     REQUIRE(::poll(&wait, 1, 10'000) == 1);
-    return dtrun::exec_result(rank.exec_status.get()).value();
+    return ranks::exec_result(rank.exec_status.get()).value();
 }
 
 int wait_for(pid_t pid) {
