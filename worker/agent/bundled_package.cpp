@@ -193,7 +193,11 @@ Result<void> make_cache(const fs::path& cache) {
     if (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode))
         return fail(Errc::not_found, "{} belongs to somebody else (XDG_CACHE_HOME says where)",
                     cache.native());
-    // It may be a link to where there is more room.
+    // It may be a link to where there is more room; somebody else's leads elsewhere a moment later.
+    struct stat link {};
+    if (::lstat(cache.c_str(), &link) != 0 || (link.st_uid != 0 && link.st_uid != ::geteuid()))
+        return fail(Errc::denied, "{} is a link of user {}; remove it, or set XDG_CACHE_HOME",
+                    cache.native(), link.st_uid);
     for (const fs::path& way : {cache, fs::canonical(cache, error)})
         if (const auto why = replaceable(way))
             return fail(Errc::denied,
