@@ -382,7 +382,7 @@ def check_daemon():
             assert get(place, "/api/view")[0] == 401
             status, text = get(place, "/api/view", key)
             view = json.loads(text)["jobs"][0]
-            assert status == 200 and (view["job"], view["state"], len(view["ranks"])) == ("train", "running", 2), view
+            assert status == 200 and (view["job"], view["state"], view["hosts"][0]["states"]) == ("train", "running", "rr"), view
             assert get(place, "/metrics")[0] == 401
             status, text = get(place, "/metrics", key)
             assert status == 200 and 'dtrun_serve_job_ranks{job="train"} 2\n' in text, text
