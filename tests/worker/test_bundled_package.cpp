@@ -174,7 +174,8 @@ TEST_CASE("nothing is unpacked where others could put their own in its place", "
     CHECK(cache.find("dtrun-agent").error().code == Errc::denied);
     fs::permissions(cache.file("shared"), fs::perms::owner_all);
     CHECK(cache.find("dtrun-agent").has_value());
-    if (::geteuid() == 0) {  // who may give a link away: a stranger's leads where it should, until it leads elsewhere
+    if (::geteuid() ==
+        0) {  // who may give a link away: a stranger's leads where it should, until it leads elsewhere
         const fs::path link = home / "dtrun";
         REQUIRE(::lchown(link.c_str(), 65534, 65534) == 0);
         CHECK_THAT(cache.find("dtrun-agent").error().message, Contains("is a link of user 65534"));
