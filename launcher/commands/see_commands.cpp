@@ -56,7 +56,7 @@ of `dtrun jobs`; it may be left out where one job of yours runs here.
 Exit code: 0; 200 no such job.
 )";
 
-constexpr std::string_view kEnd = R"(usage: dtrun end JOB [options]
+constexpr std::string_view kEndHelp = R"(usage: dtrun end JOB [options]
 
 Ends a job of yours, as SIGTERM to its dtrun does: ranks get SIGTERM, and
 SIGKILL after its --grace. Returns when nothing of it is left. JOB is as of
@@ -236,7 +236,7 @@ std::string top_help() {
 }
 
 std::string end_help() {
-    return std::string(kEnd) + cli::sections(end_flags().flags(), kSeeSections);
+    return std::string(kEndHelp) + cli::sections(end_flags().flags(), kSeeSections);
 }
 
 int run_jobs(cli::Words words, plan::EnvironmentView environment) {

@@ -30,7 +30,7 @@ constexpr std::size_t kWriteBytes = 64u << 10;
 constexpr int kLookMs = 1'000;
 
 /// Lines on their way to standard output and standard error, in order.
-class Lines {
+class LogLines {
 public:
     void add(Stream stream, std::string_view text) {
         if (stream != stream_) flush();
@@ -189,7 +189,7 @@ private:
     const history::Known& job_;
     const LogView& view_;
     history::KeptLog log_;
-    Lines lines_;
+    LogLines lines_;
     std::optional<Watch> watch_;
     const history::ProcessMark here_ = history::mark_of_this_process();
     const bool is_own_log_ = is_own_log();
