@@ -155,10 +155,10 @@ TEST_CASE("with an installed agent ranks import dtrun also where homes are mount
     const char* const kMount =
         "mkdir -p /root/.cache && mount -t tmpfs -o noexec none /root/.cache";
     REQUIRE(cluster.run("s1", {"sh", "-c", kMount}).exit_code == 0);
-    const Finished done = cluster.dtrun(python({"-H", "s1"}, kSum));
+    const Finished done = cluster.dtrun(python({"-H", "s1:2"}, kSum));
     INFO(done.out << done.err);
     CHECK(done.exit_code == 0);
-    CHECK_THAT(done.out, Contains("0 dtrun 1.0 /var/tmp/dtrun-0/package-"));
+    CHECK_THAT(done.out, Contains("0 dtrun 3.0 /var/tmp/dtrun-0/package-"));
     cluster.run("s1", {"sh", "-c", "umount /root/.cache; rm -rf /var/tmp/dtrun-0"});
     cluster.unbind("s1", "/usr/libexec");
 }

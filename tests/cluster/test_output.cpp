@@ -382,7 +382,8 @@ TEST_CASE("on a terminal one live line of at most its width tells which hosts ar
     CHECK_THAT(done.out, Contains("dtrun: 2/5 hosts ready") && Contains("1 failed") &&
                              Contains("connecting: s2 and s3"));
     // Before the report, everything is drawn over one line, which is erased at the end.
-    const std::size_t report = done.out.find("dtrun: cannot start: 3 of 5 hosts failed\r\n");
+    const std::size_t report =
+        done.out.find("\x1b[1;31mdtrun: cannot start: 3 of 5 hosts failed\x1b[0m\r\n");
     REQUIRE(report != std::string::npos);
     const std::string live = done.out.substr(0, report);
     CHECK(live.find('\n') == std::string::npos);

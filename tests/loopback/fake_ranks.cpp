@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <algorithm>
 #include <csignal>
 #include <stdexcept>
 
@@ -125,6 +126,13 @@ void FakeRanks::write_output(Running& rank) {
     while (text.size() < rank.script.output_bytes)
         text += fmt::format("rank {} says this\n", rank.rank);
     if (!text.empty()) static_cast<void>(!::write(rank.out.get(), text.data(), text.size()));
+}
+
+std::vector<ranks::RunningRank> FakeRanks::running_ranks() const {
+    std::vector<ranks::RunningRank> running;
+    for (const auto& [pid, rank] : ranks_) running.push_back({rank.rank, pid, rank.place});
+    std::ranges::sort(running, {}, &ranks::RunningRank::rank);
+    return running;
 }
 
 void FakeRanks::end_after(pid_t pid, std::chrono::nanoseconds delay, int code, int signal) {

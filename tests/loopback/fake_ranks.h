@@ -71,6 +71,7 @@ public:
     ~FakeRanks() override;
 
     void start(const Request& request, std::function<void(Start)> started) override;
+    std::vector<ranks::RunningRank> running_ranks() const override;
     void signal(int signal) override;
     void renumber(SlotIndex place, std::uint64_t generation, Rank rank) override;
     void end(SlotIndex place, int signal) override;
