@@ -48,8 +48,8 @@ void ask_python(HostRecord& facts) {
 
 }  // namespace
 
-std::string version_elsewhere(std::string_view name) {
-    const auto text = output_of({"/proc/self/exe", "version-of", std::string(name)}, kProgramLimit);
+std::string version_elsewhere(std::string_view name, std::chrono::milliseconds limit) {
+    const auto text = output_of({"/proc/self/exe", "version-of", std::string(name)}, limit);
     return text ? std::string(trim(*text)) : "";
 }
 

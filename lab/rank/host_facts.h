@@ -2,6 +2,7 @@
 
 #include "lab/records.h"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@ HostRecord collect_host_facts(const std::string& host);
 /// The version of "cuda", "pmix", or of a backend's library, on this host; "" if it is not there.
 std::string version_of(std::string_view name);
 /// The same, as another process of this program finds it: some libraries change what loads them.
-std::string version_elsewhere(std::string_view name);
+std::string version_elsewhere(std::string_view name,
+                              std::chrono::milliseconds limit = std::chrono::seconds(10));
 
 /// The name of the system in /etc/os-release: "Debian GNU/Linux 12 (bookworm)"
 std::string parse_os(std::string_view os_release);

@@ -40,9 +40,11 @@ constexpr cli::HelpSection kInfoSections[] = {{other, "About dtrun"}};
 
 /// Variables that change how jobs run, and are nobody's secret.
 bool is_of_interest(std::string_view name) {
+    std::string upper(name);  // settings of Open MPI and PMIx are written small
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     for (const std::string_view secret :
          {"SECRET", "TOKEN", "KEY", "PASS", "CREDENTIAL", "DTRUN_OPTIONS"})
-        if (name.find(secret) != std::string_view::npos) return false;
+        if (upper.find(secret) != std::string::npos) return false;
     for (const std::string_view prefix :
          {"DTRUN_", "NCCL_", "GLOO_", "HOROVOD_", "OMPI_MCA_", "PMIX_MCA_", "UCX_", "FI_", "I_MPI_",
           "OMP_", "CUDA_VISIBLE", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_STEP_ID",
@@ -132,6 +134,7 @@ std::string replaced(std::string_view text, std::string_view word, std::string_v
 
 std::string without_user(std::string_view text, std::string_view home, std::string_view user) {
     std::string result(text);
+    while (home.size() > 1 && home.ends_with('/')) home.remove_suffix(1);
     if (home.size() > 1) result = replaced(result, home, "~");
     if (!user.empty() && user != "root") result = replaced(result, user, "USER");
     return result;

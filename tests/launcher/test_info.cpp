@@ -63,4 +63,5 @@ TEST_CASE("neither home nor name of a user stands in a report", "[launcher][info
           "A=/scratch/USER:~ B=USER@s1 C=channel");
     CHECK(without_user("/root/bin/dtrun of root", "/root", "root") == "~/bin/dtrun of root");
     CHECK(without_user("/bin/dtrun", "/", "") == "/bin/dtrun");
+    CHECK(without_user("/home/ann/x", "/home/ann/", "ann") == "~/x");
 }

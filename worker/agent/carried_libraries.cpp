@@ -2,6 +2,7 @@
 
 #include "base/command_output.h"
 #include "base/linked_libraries.h"
+#include "base/log.h"
 #include "base/strings.h"
 
 #include <algorithm>
@@ -34,7 +35,12 @@ bool lacks_carried_library(const std::string& program, const std::string& direct
         command_output({"env", "LD_TRACE_LOADED_OBJECTS=1", linked.loader, "--library-path",
                         variable != env.end() ? variable->second : "", path},
                        Captured::out_alone, kLoaderLimit);
-    if (!said) return false;
+    if (!said) {
+        // Without a library that it names the program would not start; with one too many behind all others it does.
+        log::info("{}: its loader does not say where it finds its libraries: {}", path,
+                  said.error().message);
+        return true;
+    }
     return std::ranges::any_of(split(said->text, '\n'), [](std::string_view line) {
         const std::size_t end = line.find(" => not found");
         return end != line.npos && is_carried(trim(line.substr(0, end)));

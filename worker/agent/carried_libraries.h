@@ -9,7 +9,7 @@ namespace dtrun::agent {
 /// Whether a program is itself linked with libdtrun.so.0 or libdtrun_collectives.so.0, and its loader finds one of
 /// them nowhere on this host. Only then the carried ones are offered: what is installed, or lies where the program's
 /// rpath says, wins. The loader is asked, for a millisecond, if the program is linked with them at all; one that does
-/// not answer, or is of another C library than the carried ones, is taken to find everything.
+/// not answer is taken to find none, and one of another C library than the carried ones all.
 /// \param program  absolute, or relative to `directory`
 /// \param env      of its ranks
 bool lacks_carried_library(const std::string& program, const std::string& directory,

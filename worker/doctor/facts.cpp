@@ -106,12 +106,19 @@ Facts python_facts(const Programs& programs) {
     return facts;
 }
 
+bool is_program(const std::string& path) {
+    struct stat found {};
+    return ::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
+           ::access(path.c_str(), X_OK) == 0;
+}
+
 /// The first mpirun on PATH that is one: dtrun may be there under this name, and before it.
 Facts mpi_facts(const Programs& programs) {
     const char* const path = std::getenv("PATH");
     for (const std::string_view folder : split(path != nullptr ? path : "", ':')) {
-        const std::string program = fmt::format("{}/mpirun", folder.empty() ? "." : folder);
-        if (::access(program.c_str(), X_OK) != 0) continue;
+        const std::string program = fmt::format("{}/mpirun", folder);
+        if (!folder.starts_with('/') || !is_program(program))
+            continue;  // nothing of this directory is run
         const Said said = programs.ask({program, "--version"});
         if (is_dtrun(said.text)) continue;
         return {{"mpi", said.text.empty() ? said.trouble : mpi_version(said.text)}};
