@@ -23,6 +23,11 @@ DEB_CPU = {"x86_64": "amd64", "aarch64": "arm64"}[CPU]
 MEMORY = ("/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/etc/ld.so.cache", "/home", "/root")
 
 
+def is_kept(path):
+    """Agents that hosts have got, and what a user's jobs were, outlive what is installed."""
+    return "/.cache/dtrun/" in path or "/.local/state/dtrun/" in path
+
+
 def nothing_is_left(before, after):
     left = sorted(after - before)
     assert not left, f"left behind: {left[:20]}"
@@ -52,7 +57,7 @@ def wheel(pair):
     absence_of_torch_is_told(pair, "venv/bin/python")
     pair.first.run("venv/bin/pip", "uninstall", "-y", "dtrun", user=USER)
     # pip leaves empty folders, as it does of every wheel.
-    nothing_is_left(before, {path for path in pair.first.files(HOME, but="d") if ".cache/dtrun/" not in path})
+    nothing_is_left(before, {path for path in pair.first.files(HOME, but="d") if not is_kept(path)})
 
 
 def uv(pair):
@@ -64,7 +69,7 @@ def uv(pair):
     installed = pair.first.files(HOME, but="d") - before
     pair.check_job("wheel, uv tool", f"{HOME}/.local/bin/dtrun", where=installed)
     pair.first.run("/tools/uv", "tool", "uninstall", "dtrun", user=USER)
-    left = {path for path in pair.first.files(HOME, but="d") - before if "dtrun" in path and ".cache/dtrun/" not in path}
+    left = {path for path in pair.first.files(HOME, but="d") - before if "dtrun" in path and not is_kept(path)}
     assert not left, left
     pair.first.run("/tools/uv", "venv", "--offline", "--no-cache", "venv", user=USER)
     before = pair.first.files(f"{HOME}/venv", but="d")
