@@ -3,11 +3,11 @@
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/numbered.h"
-#include "launcher/head/deadlock_detector.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
 #include "launcher/head/job_output.h"
 #include "launcher/head/stop_deadlines.h"
+#include "launcher/inspect/deadlock_detector.h"
 #include "launcher/output/stdin_pump.h"
 #include "rendezvous/exchange/exchange.h"
 #include "rendezvous/job/world.h"
@@ -29,7 +29,7 @@ struct JobContext {
     Router<HostId>& agents;  ///< what hosts say
     Job& job;
     StopDeadlines& stop_deadlines;
-    DeadlockDetector& deadlocks;
+    inspect::DeadlockDetector& deadlocks;
     JobOutput& output;
     output::StdinPump& input;
     std::function<void()> decide;  ///< carries out what `job` has decided; after every event for it

@@ -22,15 +22,15 @@ constexpr std::chrono::seconds kMeetingLimit{600};
 
 constexpr HostId kOwnHost{0};  // the only one of this launcher's job
 
-std::string cause_text(const JobOutcome& outcome) {
+std::string cause_text(const report::JobOutcome& outcome) {
     switch (outcome.cause) {
-        case JobOutcome::Cause::rank_failed:
+        case Job::Cause::rank_failed:
             return end_text(*outcome.first);
-        case JobOutcome::Cause::host_lost:
+        case Job::Cause::host_lost:
             return "its agent was lost: " + outcome.lost_text;
-        case JobOutcome::Cause::success:
+        case Job::Cause::success:
             return "its ranks have ended";
-        case JobOutcome::Cause::interrupted:
+        case Job::Cause::interrupted:
             return fmt::format("ended by signal {}", outcome.signal);
         default:
             return "its ranks could not be started";

@@ -8,8 +8,8 @@
 #include "hostfiles/nodelist.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
-#include "launcher/head/report.h"
 #include "launcher/plan/one_machine.h"
+#include "launcher/report/report.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
@@ -86,36 +86,36 @@ std::string ending_text(const Exited& exited) {
                         : fmt::format("ended by {}", name);
 }
 
-StartFailure failure_kind(Errc code) {
+report::StartFailure failure_kind(Errc code) {
     switch (code) {
         case Errc::not_found:
         case Errc::unreachable:
-            return StartFailure::unreachable;
+            return report::StartFailure::unreachable;
         case Errc::timed_out:
-            return StartFailure::timed_out;
+            return report::StartFailure::timed_out;
         case Errc::denied:
-            return StartFailure::denied;
+            return report::StartFailure::denied;
         case Errc::invalid_input:
-            return StartFailure::usage;
+            return report::StartFailure::usage;
         default:
-            return StartFailure::agent;
+            return report::StartFailure::agent;
     }
 }
 
-StartFailure failure_kind(HostProblem problem) {
+report::StartFailure failure_kind(HostProblem problem) {
     switch (problem) {
         case HostProblem::program_missing:
-            return StartFailure::program_missing;
+            return report::StartFailure::program_missing;
         case HostProblem::not_executable:
-            return StartFailure::not_executable;
+            return report::StartFailure::not_executable;
         case HostProblem::directory_missing:
-            return StartFailure::directory_missing;
+            return report::StartFailure::directory_missing;
         case HostProblem::mpi:
-            return StartFailure::mpi;
+            return report::StartFailure::mpi;
         case HostProblem::unhealthy:
-            return StartFailure::agent;
+            return report::StartFailure::agent;
         default:  // it has none of the network interfaces, or too few processors
-            return StartFailure::usage;
+            return report::StartFailure::usage;
     }
 }
 
@@ -254,12 +254,12 @@ void Head::stop_hosts(const Job::Order& order) {
     const auto grace =
         static_cast<std::uint32_t>(std::min<long long>(order.grace.count(), UINT32_MAX));
     // A signal that dtrun was sent may have been sent to every process of Slurm's job.
-    const JobOutcome& outcome = job_.outcome();
+    const report::JobOutcome& outcome = job_.outcome();
     const bool in_slurm = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
         return host.transport == plan::Transport::slurm;
     });
-    const bool by_scheduler = in_slurm && outcome.cause == JobOutcome::Cause::interrupted &&
-                              outcome.signal == order.signal;
+    const bool by_scheduler =
+        in_slurm && outcome.cause == Job::Cause::interrupted && outcome.signal == order.signal;
     hosts_.send_to_all(encode(Stop{order.signal, grace, "", by_scheduler}));
     assigner_->ending();
     killed_at_ = after(order.grace);
@@ -353,7 +353,7 @@ asio::awaitable<void> Head::watch_start_timeout() {
     // Every host that is not ready says what it was doing.
     for (const HostId host : job_.connecting()) {
         record_.host_failed(host, fmt::format("not ready in time: {}", hosts_[host].phase));
-        job_.host_late({host, StartFailure::timed_out, hosts_[host].phase});
+        job_.host_late({host, report::StartFailure::timed_out, hosts_[host].phase});
     }
     job_.start_timed_out();
     decide();
@@ -368,7 +368,7 @@ asio::awaitable<void> Head::watch_time_limit() {
         if (!job_.running()) co_return;
         job_.set_stacks(std::move(stacks));
     }
-    job_.end_because(JobOutcome::Cause::time_limit);
+    job_.end_because(Job::Cause::time_limit);
     decide();
 }
 
@@ -544,8 +544,8 @@ void Head::mpi_news(HostId host, const MpiStatus& news) {
     if (news.aborted) return job_.rank_aborts(news.rank);
     if (!news.problem.empty()) {
         const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";
-        job_.end_because(JobOutcome::Cause::stuck, fmt::format("{} on {} cannot have MPI: {}", who,
-                                                               hosts_.name(host), news.problem));
+        job_.end_because(Job::Cause::stuck, fmt::format("{} on {} cannot have MPI: {}", who,
+                                                        hosts_.name(host), news.problem));
         return decide();
     }
     // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
@@ -561,7 +561,7 @@ void Head::watch_waits() {
         return;
     }
     if (verdict->hangs) return tasks_.spawn(end_hang(verdict->text));
-    job_.end_because(JobOutcome::Cause::stuck, verdict->text);
+    job_.end_because(Job::Cause::stuck, verdict->text);
     decide();
 }
 
@@ -571,7 +571,7 @@ asio::awaitable<void> Head::end_hang(std::string why) {
     std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
     if (!job_.running() || worlds_ != world) co_return;
     job_.set_stacks(std::move(stacks));
-    job_.end_because(JobOutcome::Cause::stuck, std::move(why));
+    job_.end_because(Job::Cause::stuck, std::move(why));
     decide();
 }
 
@@ -758,7 +758,7 @@ void Head::hurry() {
 }
 
 int Head::finish() {
-    const JobOutcome& outcome = job_.outcome();
+    const report::JobOutcome& outcome = job_.outcome();
     job_.set_waiting(deadlocks_.describe());
     const std::string report = output_.report_text(outcome);
     const int own = output_.report(outcome, report, hurry_ ? kHurriedWriteLimit : kWriteLimit);

@@ -5,7 +5,6 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/head/assigner.h"
-#include "launcher/head/deadlock_detector.h"
 #include "launcher/head/host_starter.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
@@ -16,6 +15,7 @@
 #include "launcher/head/sessions.h"
 #include "launcher/head/stop_deadlines.h"
 #include "launcher/head/waiting_news.h"
+#include "launcher/inspect/deadlock_detector.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
@@ -150,7 +150,7 @@ private:
     AgentRouter router_;
     Job job_;
     StopDeadlines stop_deadlines_;
-    DeadlockDetector deadlocks_;
+    inspect::DeadlockDetector deadlocks_;
     FailureDetector detector_;
     output::Progress progress_;
     output::StdinPump stdin_;

@@ -1,6 +1,5 @@
 #include "launcher/head/job.h"
 
-#include "launcher/plan/exit_code.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
@@ -9,59 +8,6 @@
 #include <utility>
 
 namespace dtrun::head {
-namespace {
-
-int failure_code(StartFailure kind) {
-    switch (kind) {
-        case StartFailure::unreachable:
-        case StartFailure::timed_out:
-            return plan::kExitUnreachable;
-        case StartFailure::denied:
-            return plan::kExitAuthentication;
-        case StartFailure::agent:
-            return plan::kExitAgent;
-        case StartFailure::program_missing:
-            return plan::kExitProgramMissing;
-        case StartFailure::not_executable:
-        case StartFailure::directory_missing:
-            return plan::kExitNotExecutable;
-        case StartFailure::mpi:
-            return plan::kExitStuck;
-        case StartFailure::usage:
-            return plan::kExitUsage;
-    }
-    return plan::kExitInternal;
-}
-
-/// MPI_Abort takes any number. Its low 8 bits may be 0, but the job has failed.
-int code_of(const Exited& rank) {
-    return rank.signal != 0 ? plan::kExitSignalBase + rank.signal : std::max(rank.code & 0xff, 1);
-}
-
-}  // namespace
-
-std::string_view name_of(JobOutcome::Cause cause) {
-    switch (cause) {
-#define DTRUN_CAUSE(name, code)   \
-    case JobOutcome::Cause::name: \
-        return #name;
-#include "launcher/head/causes.def"
-    }
-    return "success";
-}
-
-int exit_code(const JobOutcome& outcome) {
-    const bool some_failed = outcome.cause == JobOutcome::Cause::rank_failed ||
-                             outcome.cause == JobOutcome::Cause::host_lost;
-    if (some_failed && outcome.well_needed > 0 && outcome.well >= outcome.well_needed) return 0;
-    switch (outcome.cause) {
-#define DTRUN_CAUSE(name, code)   \
-    case JobOutcome::Cause::name: \
-        return code;
-#include "launcher/head/causes.def"
-    }
-    return plan::kExitInternal;
-}
 
 Job::Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options)
     : options_(options),
@@ -91,15 +37,16 @@ void Job::host_added() {
 void Job::host_ready(HostId host) {
     hosts_[host] = HostState::ready;
     std::erase_if(outcome_.host_failures,
-                  [host](const HostFailure& last) { return last.host == host; });
+                  [host](const report::HostFailure& last) { return last.host == host; });
     all_answered();
 }
 
-void Job::host_failed(HostFailure failure) {
+void Job::host_failed(report::HostFailure failure) {
     if (hosts_[failure.host] != HostState::connecting) return;
     hosts_[failure.host] = HostState::failed;
-    std::erase_if(outcome_.host_failures,
-                  [&failure](const HostFailure& last) { return last.host == failure.host; });
+    std::erase_if(outcome_.host_failures, [&failure](const report::HostFailure& last) {
+        return last.host == failure.host;
+    });
     outcome_.host_failures.push_back(std::move(failure));
     all_answered();
 }
@@ -118,12 +65,12 @@ void Job::all_answered() {
 
 void Job::cannot_start() {
     sort_host_failures();
-    cause(JobOutcome::Cause::cannot_start);
+    cause(Cause::cannot_start);
     stop(SIGTERM, std::chrono::milliseconds(0));
 }
 
 void Job::sort_host_failures() {
-    std::ranges::sort(outcome_.host_failures, {}, &HostFailure::host);
+    std::ranges::sort(outcome_.host_failures, {}, &report::HostFailure::host);
 }
 
 void Job::host_lost(HostId host, std::string text) {
@@ -131,10 +78,10 @@ void Job::host_lost(HostId host, std::string text) {
     hosts_[host] = HostState::lost;
     live_ -= std::exchange(live_on_host_[host], 0);
     if (options_.elastic) return;
-    if (outcome_.cause == JobOutcome::Cause::success) {
+    if (outcome_.cause == Cause::success) {
         outcome_.lost_host = host;
         outcome_.lost_text = std::move(text);
-        cause(JobOutcome::Cause::host_lost);
+        cause(Cause::host_lost);
     }
     if (!options_.outlives_hosts || live_ == 0) stop(SIGTERM, options_.grace);
 }
@@ -163,9 +110,9 @@ void Job::rank_exited(HostId host, const Exited& exited) {
     } else if (exited.sent_signal != 0) {
         ++outcome_.victims;
         outcome_.killed += exited.signal == SIGKILL;
-    } else if (failed && outcome_.cause == JobOutcome::Cause::success) {
+    } else if (failed && outcome_.cause == Cause::success) {
         outcome_.first = exited;
-        cause(JobOutcome::Cause::rank_failed);
+        cause(Cause::rank_failed);
         if (!options_.keep_going) stop(SIGTERM, options_.grace);
     } else if (failed) {
         also_failed(exited);
@@ -191,15 +138,14 @@ void Job::rank_left(HostId host) {
 }
 
 bool Job::aborted() const {
-    return outcome_.cause == JobOutcome::Cause::rank_failed &&
-           outcome_.first->mpi == MpiUse::aborted;
+    return outcome_.cause == Cause::rank_failed && outcome_.first->mpi == MpiUse::aborted;
 }
 
 /// Whether this failure was before the recorded first one, although its news has arrived later.
 /// Open MPI's ranks call MPI_Abort when a peer is gone, so a rank that died in MPI by itself failed
 /// before those that aborted, and the rank that aborted first failed before all others.
 bool Job::explains_first(const Exited& exited) const {
-    if (outcome_.cause != JobOutcome::Cause::rank_failed || options_.keep_going ||
+    if (outcome_.cause != Cause::rank_failed || options_.keep_going ||
         outcome_.first->rank == exited.rank)
         return false;
     const auto died_in_mpi = [](const Exited& rank) {
@@ -212,18 +158,17 @@ bool Job::explains_first(const Exited& exited) const {
 /// Whether the rank ended before the first failure. Ranks start at about the same time, so run
 /// times tell the order even if news arrive in another.
 bool Job::is_before_cause(const Exited& exited) const {
-    return outcome_.cause == JobOutcome::Cause::success ||
-           (outcome_.cause == JobOutcome::Cause::rank_failed &&
-            exited.ran_ns < outcome_.first->ran_ns);
+    return outcome_.cause == Cause::success ||
+           (outcome_.cause == Cause::rank_failed && exited.ran_ns < outcome_.first->ran_ns);
 }
 
 void Job::rank_aborts(Rank rank) {
-    if (outcome_.cause == JobOutcome::Cause::success && !first_abort_) first_abort_ = rank;
+    if (outcome_.cause == Cause::success && !first_abort_) first_abort_ = rank;
 }
 
 bool Job::may_restart(const Exited& exited) const {
     if (std::chrono::nanoseconds(exited.ran_ns) < options_.min_uptime) return false;
-    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == JobOutcome::Cause::success &&
+    return exited.sent_signal == 0 && !stopping_ && outcome_.cause == Cause::success &&
            outcome_.restarts < static_cast<std::uint32_t>(options_.max_restarts);
 }
 
@@ -236,9 +181,9 @@ void Job::begin(PerHost<std::uint32_t> ranks) {
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
 }
 
-void Job::end_because(JobOutcome::Cause why, std::string text) {
+void Job::end_because(Cause why, std::string text) {
     // Ranks that are being ended for another generation wait in vain, and that does not matter.
-    if (stopping_ || (paused_ && why == JobOutcome::Cause::stuck)) return;
+    if (stopping_ || (paused_ && why == Cause::stuck)) return;
     outcome_.ended_text = std::move(text);
     sort_host_failures();
     cause(why);
@@ -248,13 +193,13 @@ void Job::end_because(JobOutcome::Cause why, std::string text) {
 void Job::fails_always(const Exited& rank) {
     if (stopping_) return;
     outcome_.first = rank;
-    cause(JobOutcome::Cause::rank_failed);
+    cause(Cause::rank_failed);
     stop(SIGTERM, options_.grace);
 }
 
 void Job::left_mpi(std::string why) {
     if (!aborted()) return;
-    outcome_.cause = JobOutcome::Cause::stuck;
+    outcome_.cause = Cause::stuck;
     outcome_.ended_text = std::move(why);
     ++outcome_.also_failed;
 }
@@ -267,23 +212,23 @@ void Job::interrupt(int signal) {
 }
 
 void Job::end(int signal) {
-    if (outcome_.cause == JobOutcome::Cause::success &&
+    if (outcome_.cause == Cause::success &&
         (live_ > 0 || !started_ || paused_ || options_.is_part)) {
         outcome_.signal = signal;
-        cause(JobOutcome::Cause::interrupted);
+        cause(Cause::interrupted);
     }
     const bool ours = signal == SIGINT || signal == SIGPIPE;  // not meant for the ranks
     stop(ours ? SIGTERM : signal, options_.grace);
 }
 
-void Job::host_late(HostFailure failure) {
+void Job::host_late(report::HostFailure failure) {
     if (!started_ && !stopping_) outcome_.host_failures.push_back(std::move(failure));
 }
 
 void Job::start_timed_out() {
     if (started_ || stopping_) return;
     sort_host_failures();
-    cause(JobOutcome::Cause::start_timeout);
+    cause(Cause::start_timeout);
     stop(SIGTERM, std::chrono::milliseconds(0));
 }
 
@@ -293,24 +238,24 @@ void Job::pausing() {
 
 void Job::ended_elsewhere(bool finished, std::string why) {
     paused_ = false;
-    if (!finished && outcome_.cause == JobOutcome::Cause::success) {
+    if (!finished && outcome_.cause == Cause::success) {
         outcome_.ended_text = std::move(why);
-        cause(JobOutcome::Cause::ended_elsewhere);
+        cause(Cause::ended_elsewhere);
     }
     stop(SIGTERM, options_.grace);
 }
 
 void Job::no_daemon(bool refused, std::string why) {
-    if (outcome_.cause == JobOutcome::Cause::success) {
+    if (outcome_.cause == Cause::success) {
         outcome_.refused = refused;
         outcome_.ended_text = std::move(why);
-        cause(JobOutcome::Cause::no_daemon);
+        cause(Cause::no_daemon);
     }
     stop(SIGTERM, options_.grace);
 }
 
-void Job::cause(JobOutcome::Cause cause) {
-    if (outcome_.cause == JobOutcome::Cause::success) outcome_.cause = cause;
+void Job::cause(Cause cause) {
+    if (outcome_.cause == Cause::success) outcome_.cause = cause;
 }
 
 void Job::stop(int signal, std::chrono::milliseconds grace) {

@@ -2,6 +2,7 @@
 
 #include "base/loop/deadline.h"
 #include "base/numbered.h"
+#include "launcher/report/outcome.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <chrono>
@@ -11,64 +12,6 @@
 #include <vector>
 
 namespace dtrun::head {
-
-/// Why a host could not take part, for grouping and for the exit code.
-enum class StartFailure : std::uint8_t {
-    unreachable,
-    timed_out,
-    denied,
-    agent,
-    program_missing,
-    not_executable,
-    directory_missing,
-    mpi,    ///< the program's MPI cannot be served there
-    usage,  ///< a word of the command line is wrong there
-};
-
-struct HostFailure {
-    HostId host{};
-    StartFailure kind = StartFailure::agent;
-    std::string text;  ///< without the host's name
-};
-
-/// How a job ended, for the report and the exit code.
-struct JobOutcome {
-    enum class Cause : std::uint8_t {
-#define DTRUN_CAUSE(name, code) name,
-#include "launcher/head/causes.def"
-    };
-    Cause cause = Cause::success;
-    std::vector<HostFailure> host_failures;  ///< by host; of an elastic job, the last of each
-    std::optional<Exited> first;             ///< the first rank that failed
-    HostId lost_host{};
-    std::string lost_text;
-    std::string gone_text{};  ///< who has ended agents and ranks from outside; empty: not known
-    std::string ended_text;
-    bool refused = false;  ///< by a daemon that was reached
-    int signal = 0;
-    /// A rank that ended by itself, with code 0.
-    struct EndedWell {
-        Rank rank{};
-        std::int64_t ran_ns = 0;
-    };
-    std::vector<EndedWell> ended_well{};  ///< before there was a cause
-    std::uint32_t well = 0;         ///< ranks that ended by themselves with code 0, at any time
-    std::uint32_t well_needed = 0;  ///< so many make the job a success; 0: all
-    std::uint32_t also_failed = 0;  ///< ranks that failed by themselves after the first
-    std::vector<Exited> later{};    ///< some of these, without their tracebacks
-    std::uint32_t victims = 0;      ///< ranks that dtrun ended because of it
-    std::uint32_t killed = 0;       ///< of the victims, those that needed SIGKILL
-    std::uint32_t orphans = 0;      ///< processes that ranks had left behind
-    std::uint32_t restarts = 0;     ///< of all ranks, because one had failed
-    std::vector<std::string> waiting{};  ///< who waited for what when it ended
-    std::vector<std::string> stacks{};   ///< where ranks were when they were found to hang
-};
-
-/// As events and views have it.
-std::string_view name_of(JobOutcome::Cause cause);
-
-/// The process's exit status for an outcome. Pure; the table is tested.
-int exit_code(const JobOutcome& outcome);
 
 struct JobOptions {
     bool keep_going = false;
@@ -90,13 +33,15 @@ struct JobOptions {
 /// and is judged by all that came before, so parts of it would have to tell each other of all events.
 class Job {
 public:
+    using Cause = report::JobOutcome::Cause;
+
     /// \param ranks_on_host  [host] how many ranks it runs
     Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options);
 
     // What happened.
     void host_added();  ///< the next one; it is not started yet
     void host_ready(HostId host);
-    void host_failed(HostFailure failure);               ///< no agent could be started there
+    void host_failed(report::HostFailure failure);       ///< no agent could be started there
     void host_connecting(HostId host);                   ///< an agent is started there once more
     void host_lost(HostId host, std::string text);       ///< after it was ready
     void host_done(HostId host, std::uint32_t orphans);  ///< nothing is left there
@@ -107,7 +52,7 @@ public:
     void left_mpi(std::string why);  ///< the cause of aborted(): a rank that had ended well before
     void end(int signal);            ///< a scheduler ends the job by this signal
     void interrupt(int signal);      ///< Ctrl-C (twice: kill), or a signal that asks dtrun to end
-    void host_late(HostFailure failure);  ///< what kept it, before start_timed_out()
+    void host_late(report::HostFailure failure);  ///< what kept it, before start_timed_out()
     void start_timed_out();
     /// A generation begins: all of its ranks start. \param ranks  on each host
     void begin(PerHost<std::uint32_t> ranks);
@@ -116,7 +61,7 @@ public:
     void no_daemon(bool refused, std::string why);  ///< it was never entered
     /// Ranks wait for one that does not come (stuck), an elastic job cannot_go_on, or it has reached its
     /// time_limit. \param text  for the report, of the first two
-    void end_because(JobOutcome::Cause why, std::string text = {});
+    void end_because(Cause why, std::string text = {});
     void cannot_start();                    ///< no host of an elastic job can be used
     void fails_always(const Exited& rank);  ///< an elastic job whose program fails by itself
 
@@ -139,7 +84,7 @@ public:
     bool running() const { return started_ && !stopping_; }
     bool has_live_ranks(HostId host) const { return live_on_host_[host] > 0; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
-    const JobOutcome& outcome() const { return outcome_; }
+    const report::JobOutcome& outcome() const { return outcome_; }
     void set_stacks(std::vector<std::string> lines) { outcome_.stacks = std::move(lines); }
     void set_gone(std::string why) { outcome_.gone_text = std::move(why); }
     void set_waiting(std::vector<std::string> who) { outcome_.waiting = std::move(who); }
@@ -154,7 +99,7 @@ private:
     void sort_host_failures();
     bool explains_first(const Exited& exited) const;
     bool is_before_cause(const Exited& exited) const;
-    void cause(JobOutcome::Cause cause);
+    void cause(Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
     std::uint32_t count(HostState state) const;
 
@@ -171,7 +116,7 @@ private:
     std::optional<Order> stop_order_;
     std::optional<Exited> restart_order_;
     std::optional<Rank> first_abort_;  ///< the rank
-    JobOutcome outcome_;
+    report::JobOutcome outcome_;
 };
 
 }  // namespace dtrun::head

@@ -3,7 +3,7 @@
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/control/control_place.h"
-#include "launcher/head/stacks_text.h"
+#include "launcher/inspect/stacks_text.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/health.h"
 #include "launcher/watch/serialize.h"
@@ -173,8 +173,8 @@ asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report(millis
     std::vector<std::string> lines = survey.stacks.summary(ranks_of_job());
     if (const std::string names = silent_names(survey); !names.empty())
         lines.push_back("no answer in time from " + names);
-    const auto places =
-        survey.stacks.text(host_of, kReportLinesMax - lines.size(), FoldedStacks::Form::brief);
+    const auto places = survey.stacks.text(host_of, kReportLinesMax - lines.size(),
+                                           inspect::FoldedStacks::Form::brief);
     lines.insert(lines.end(), places.begin(), places.end());
     co_return lines;
 }

@@ -7,7 +7,7 @@
 #include "launcher/head/agent_survey.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job_record.h"
-#include "launcher/head/stacks_text.h"
+#include "launcher/inspect/stacks_text.h"
 #include "launcher/output/stdin_pump.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/watch/rank_tails.h"
@@ -31,7 +31,7 @@ namespace dtrun::head {
 
 /// The answers of hosts to one StackRequest.
 struct Survey {
-    FoldedStacks stacks;
+    inspect::FoldedStacks stacks;
     std::uint32_t signalled = 0;
     std::vector<HostId> silent;  ///< hosts that have not answered in time
 };

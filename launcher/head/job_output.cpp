@@ -1,10 +1,10 @@
 #include "launcher/head/job_output.h"
 
 #include "base/log.h"
-#include "launcher/head/report.h"
-#include "launcher/head/torch_error.h"
 #include "launcher/output/output_layout.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/report/report.h"
+#include "launcher/report/torch_error.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
 
@@ -62,15 +62,15 @@ std::vector<std::string> JobOutput::tail(plan::SlotId rank) const {
     return output_.tail(rank);
 }
 
-void JobOutput::tell_restart(const JobOutcome& because) {
+void JobOutput::tell_restart(const report::JobOutcome& because) {
     show(because, report_text(because));
 }
 
-void JobOutput::show(const JobOutcome& outcome, const std::string& text) {
-    const std::string on_terminal = failure_report(
+void JobOutput::show(const report::JobOutcome& outcome, const std::string& text) {
+    const std::string on_terminal = report::failure_report(
         outcome, spec_, hosts_.numbers(), [this](plan::SlotId rank) { return tail(rank); },
         [this](plan::SlotId rank, std::size_t lines) { return output_.is_on_screen(rank, lines); });
-    output_.report({on_terminal, text, outcome.cause != JobOutcome::Cause::interrupted});
+    output_.report({on_terminal, text, outcome.cause != Job::Cause::interrupted});
 }
 
 void JobOutput::return_credits() {
@@ -114,19 +114,19 @@ asio::awaitable<void> JobOutput::drain(const bool& hurry) {
     while (!output_.idle() && !hurry) co_await idle_.async_wait(use_tuple);
 }
 
-std::string JobOutput::report_text(const JobOutcome& outcome) const {
-    return failure_report(outcome, spec_, hosts_.numbers(),
-                          [this](plan::SlotId rank) { return tail(rank); });
+std::string JobOutput::report_text(const report::JobOutcome& outcome) const {
+    return report::failure_report(outcome, spec_, hosts_.numbers(),
+                                  [this](plan::SlotId rank) { return tail(rank); });
 }
 
-int JobOutput::report(const JobOutcome& outcome, const std::string& text,
+int JobOutput::report(const report::JobOutcome& outcome, const std::string& text,
                       std::chrono::milliseconds limit) {
     return_credits();
     for (const std::string& failure : failures_) output_.message("dtrun: " + failure + "\n");
     show(outcome, text);
     const std::string& error_file = spec_.options.error_file;
     if (outcome.first && !error_file.empty())
-        if (const auto left = leave_torch_error(error_file, *outcome.first); !left)
+        if (const auto left = report::leave_torch_error(error_file, *outcome.first); !left)
             output_.message("dtrun: " + left.error().message + "\n");
     log::set_sink(nullptr, nullptr);
     output_.stop(after(limit));

@@ -37,7 +37,7 @@ public:
     /// Unfinished lines of the host's ranks are shown: it is lost.
     void host_gone(HostId host);
     /// Why all ranks are started again.
-    void tell_restart(const JobOutcome& because);
+    void tell_restart(const report::JobOutcome& because);
     void begin_attempt(std::uint32_t attempt) { output_.begin_attempt(static_cast<int>(attempt)); }
 
     /// Lets agents send as many bytes as have been written. To be called when Output asks for it.
@@ -47,15 +47,16 @@ public:
     void wake() { idle_.cancel(); }
     bool is_disk_silent() const { return output_.is_disk_silent(); }
     /// Why the job has failed, for the user; empty if it has not.
-    std::string report_text(const JobOutcome& outcome) const;
+    std::string report_text(const report::JobOutcome& outcome) const;
     /// Shows that, on a terminal without what stands there already, and ends the Output.
     /// \return the exit status if the job itself has succeeded
-    int report(const JobOutcome& outcome, const std::string& text, std::chrono::milliseconds limit);
+    int report(const report::JobOutcome& outcome, const std::string& text,
+               std::chrono::milliseconds limit);
 
 private:
     Result<void> add(HostId host, std::string_view payload);
     std::vector<std::string> tail(plan::SlotId rank) const;
-    void show(const JobOutcome& outcome, const std::string& text);
+    void show(const report::JobOutcome& outcome, const std::string& text);
     void watch_folds();
     void failed(Error failure);
 

@@ -233,9 +233,9 @@ void OwnAssigner::release(HostId host) {
 }
 
 void OwnAssigner::remember_failure(const Exited& because) {
-    const JobOutcome& outcome = context_.job.outcome();
-    restart_because_ = JobOutcome{};
-    restart_because_->cause = JobOutcome::Cause::rank_failed;
+    const report::JobOutcome& outcome = context_.job.outcome();
+    restart_because_ = report::JobOutcome{};
+    restart_because_->cause = Job::Cause::rank_failed;
     restart_because_->first = because;
     restart_because_->ended_well = outcome.ended_well;
     restart_because_->waiting = context_.deadlocks.describe();
@@ -325,24 +325,24 @@ void OwnAssigner::end(const Membership::End& end) {
             if (last_failure_)
                 job.fails_always(*last_failure_);
             else
-                job.end_because(JobOutcome::Cause::cannot_go_on, end.why);
+                job.end_because(Job::Cause::cannot_go_on, end.why);
             break;
         case Cause::too_few:
             job.end_because(
-                JobOutcome::Cause::cannot_go_on,
+                Job::Cause::cannot_go_on,
                 fmt::format("too few slots were there for {}, now {} of the {} that it needs "
                             "(--elastic-timeout)",
                             in_seconds(options.elastic->timeout), membership_.slots_ready(),
                             membership_.slots_needed()));
             break;
         case Cause::resets:
-            job.end_because(JobOutcome::Cause::cannot_go_on, end.why + " (--reset-limit)");
+            job.end_because(Job::Cause::cannot_go_on, end.why + " (--reset-limit)");
             break;
         case Cause::finished:
             job.ended_elsewhere(true, {});
             break;
         case Cause::failures:
-            job.end_because(JobOutcome::Cause::cannot_go_on,
+            job.end_because(Job::Cause::cannot_go_on,
                             fmt::format("{}, and --failure-limit {} allows no more", end.why,
                                         *options.elastic->failure_limit));
             break;

@@ -89,10 +89,11 @@ private:
     std::optional<World> next_;   ///< to be started when start_worlds() is done with the one before
     std::uint64_t starting_ = 0;  ///< the generation that start_worlds() starts
     bool is_starting_ = false;
-    std::string master_address_;                 ///< once it is known
-    std::optional<HostId> met_at_;               ///< the host that has it
-    std::set<HostId> met_;                       ///< hosts that reach it
-    std::optional<JobOutcome> restart_because_;  ///< reported once all output of the rank is there
+    std::string master_address_;    ///< once it is known
+    std::optional<HostId> met_at_;  ///< the host that has it
+    std::set<HostId> met_;          ///< hosts that reach it
+    std::optional<report::JobOutcome>
+        restart_because_;  ///< reported once all output of the rank is there
     std::optional<Exited> last_failure_;
     std::uint32_t restarts_at_once_ = 0;  ///< in a row
     Deadline started_at_{};               ///< when this generation's ranks were started

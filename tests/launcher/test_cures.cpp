@@ -1,5 +1,5 @@
-#include "launcher/head/cures.h"
-#include "launcher/head/report.h"
+#include "launcher/report/cures.h"
+#include "launcher/report/report.h"
 #include "tests/support/catch.h"
 
 #include <fmt/format.h>
@@ -10,13 +10,13 @@
 
 namespace dtrun::test_cures {
 
-using namespace head;
+using namespace report;
 using namespace plan;
 namespace {
 
 constexpr std::string_view kNames[] = {
 #define DTRUN_CURE(name, seen, signs, holds, text) #name,
-#include "launcher/head/cures.def"
+#include "launcher/report/cures.def"
 };
 
 using Lines = std::vector<std::string>;

@@ -1,10 +1,10 @@
-#include "launcher/head/deadlock_detector.h"
+#include "launcher/inspect/deadlock_detector.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
 
 namespace dtrun {
 
-using namespace head;
+using namespace inspect;
 namespace {
 
 using namespace std::chrono_literals;

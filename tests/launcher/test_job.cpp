@@ -13,6 +13,7 @@
 namespace dtrun {
 
 using namespace head;
+using namespace report;
 using namespace plan;
 namespace {
 
@@ -411,7 +412,7 @@ TEST_CASE("docs/EVENTS.md has the name of each cause", "[job]") {
 #define DTRUN_CAUSE(name, code)                  \
     names += names.empty() ? #name : ", " #name; \
     CHECK(name_of(Cause::name) == #name);
-#include "launcher/head/causes.def"
+#include "launcher/report/causes.def"
     CHECK_THAT(text, Catch::Contains("`cause` is one of " + names + "."));
 }
 

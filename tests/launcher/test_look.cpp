@@ -2,9 +2,9 @@
 
 #include "launcher/control/control_place.h"
 #include "launcher/control/control_server.h"
-#include "launcher/head/collective_calls.h"
 #include "launcher/head/port_forward.h"
-#include "launcher/head/stacks_text.h"
+#include "launcher/inspect/collective_calls.h"
+#include "launcher/inspect/stacks_text.h"
 #include "launcher/output/user_terminal.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/catch.h"
@@ -181,7 +181,7 @@ TEST_CASE("equal stacks are one block under their ranks, and Python comes first"
              .threads = {{"MainThread", 1, {waits ? "all_reduce (d.py:2)" : "load (x.py:1)"}},
                          {"T", 2, {"wait"}}}});
     }
-    head::FoldedStacks stacks;
+    inspect::FoldedStacks stacks;
     for (const ProcessStacks& process : processes) stacks.add(process);
     CHECK(stacks.text(host_of, 100) ==
           Strings{"ranks 0-2, 4-7 (7): train, by py-spy", "  thread MainThread",
@@ -212,32 +212,33 @@ TEST_CASE("ranks that are in a collective operation, and those that are not, are
     const Strings loads{"load_batch (train.py:5)", "step (train.py:7)"};
     const Strings gathers{"synchronize (horovod/torch/mpi_ops.py:1)",
                           "allgather (horovod/torch/mpi_ops.py:2)", "step (train.py:9)"};
-    CHECK(head::who_takes_part(Frames{
+    CHECK(inspect::who_takes_part(Frames{
               {Rank{0}, reduces}, {Rank{1}, reduces}, {Rank{2}, loads}, {Rank{3}, reduces}}) ==
           Strings{"ranks 0-1, 3 are in all_reduce: step (train.py:8)",
                   "rank 2 is not: load_batch (train.py:5)"});
-    CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, gathers}, {Rank{2}, loads}}) ==
-          Strings{"rank 0 is in all_reduce: step (train.py:8)",
-                  "rank 1 is in allgather: step (train.py:9)",
-                  "rank 2 is in none: load_batch (train.py:5)"});
-    CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}}) ==
+    CHECK(
+        inspect::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, gathers}, {Rank{2}, loads}}) ==
+        Strings{"rank 0 is in all_reduce: step (train.py:8)",
+                "rank 1 is in allgather: step (train.py:9)",
+                "rank 2 is in none: load_batch (train.py:5)"});
+    CHECK(inspect::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}}) ==
           Strings{"all 2 ranks are in all_reduce: step (train.py:8)"});
-    CHECK(head::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}},
-                               {{Rank{2}, "it has ended"}, {Rank{3}, ""}, {Rank{4}, ""}}) ==
+    CHECK(inspect::who_takes_part(Frames{{Rank{0}, reduces}, {Rank{1}, reduces}},
+                                  {{Rank{2}, "it has ended"}, {Rank{3}, ""}, {Rank{4}, ""}}) ==
           Strings{"ranks 0-1 are in all_reduce: step (train.py:8)", "ranks 3-4 have said nothing",
                   "rank 2 has said nothing: it has ended"});
-    CHECK(head::who_takes_part(Frames{{Rank{0}, loads}}).empty());
-    CHECK(head::who_takes_part(Frames{{Rank{0}, {"reduce (functools.py:1)"}}, {Rank{1}, {}}})
+    CHECK(inspect::who_takes_part(Frames{{Rank{0}, loads}}).empty());
+    CHECK(inspect::who_takes_part(Frames{{Rank{0}, {"reduce (functools.py:1)"}}, {Rank{1}, {}}})
               .empty());
     Frames many;
     for (std::uint32_t rank = 0; rank < 20; ++rank)
         many[Rank{rank}] = {"barrier (dtrun/collectives.py:1)", fmt::format("f (x.py:{})", rank)};
-    CHECK(head::who_takes_part(many).size() == 7);
-    CHECK(head::who_takes_part(many).back() == "… and ranks at 14 other places");
+    CHECK(inspect::who_takes_part(many).size() == 7);
+    CHECK(inspect::who_takes_part(many).back() == "… and ranks at 14 other places");
 }
 
 TEST_CASE("what to do about Python that says nothing is the first line", "[launcher][look]") {
-    head::FoldedStacks stacks;
+    inspect::FoldedStacks stacks;
     stacks.add(python_rank(0, {"f (x.py:1)"}));
     stacks.add(python_rank(1, {"futex_do_wait"}, "/proc"));
     CHECK(stacks.summary() == Strings{"rank 1 is Python: for its functions install py-spy on the "
@@ -262,7 +263,7 @@ TEST_CASE("what to do about Python that says nothing is the first line", "[launc
 
 TEST_CASE("a brief text has the main thread of each rank, and both ends of a deep stack",
           "[launcher][look]") {
-    head::FoldedStacks stacks;
+    inspect::FoldedStacks stacks;
     Strings deep;
     for (int i = 0; i < 40; ++i) deep.push_back(fmt::format("f{} (x.py:1)", i));
     stacks.add(python_rank(0, deep));
@@ -272,7 +273,8 @@ TEST_CASE("a brief text has the main thread of each rank, and both ends of a dee
     ProcessStacks loader = python_rank(0, {"fetch (y.py:1)"});
     loader.is_child = true;
     stacks.add(loader);
-    const auto lines = stacks.text([](Rank) { return "s1"; }, 40, head::FoldedStacks::Form::brief);
+    const auto lines =
+        stacks.text([](Rank) { return "s1"; }, 40, inspect::FoldedStacks::Form::brief);
     REQUIRE(lines.size() == 1 + 8 + 1 + 4 + 1);
     CHECK(lines[0] == "rank 0 on s1, pid 7: python3.11, by faulthandler");
     CHECK(lines[1] == "  f0 (x.py:1)");
@@ -283,7 +285,7 @@ TEST_CASE("a brief text has the main thread of each rank, and both ends of a dee
 
 TEST_CASE("of a job whose ranks are all at different places not all places are kept",
           "[launcher][look]") {
-    head::FoldedStacks stacks;
+    inspect::FoldedStacks stacks;
     for (std::uint32_t rank = 0; rank < 600; ++rank)
         stacks.add({.rank = Rank{rank},
                     .pid = 1,
@@ -298,7 +300,7 @@ TEST_CASE("of a job whose ranks are all at different places not all places are k
 
 TEST_CASE("names in stacks cannot give orders to the terminal of `dtrun stacks`",
           "[launcher][look]") {
-    head::FoldedStacks stacks;
+    inspect::FoldedStacks stacks;
     stacks.add({.rank = Rank{0},
                 .pid = 1,
                 .program = "a\x1b[2J",

@@ -1,7 +1,7 @@
 #include "hostfiles/nodelist.h"
-#include "launcher/head/report.h"
-#include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
+#include "launcher/report/report.h"
+#include "launcher/report/torch_error.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
 
@@ -9,7 +9,7 @@
 
 namespace dtrun {
 
-using namespace head;
+using namespace report;
 using namespace plan;
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun::head {
+namespace dtrun::report {
 
 /// The exception that ended a rank, as torch's @record writes it
 /// (torch/distributed/elastic/multiprocessing/errors/error_handler.py).
@@ -28,4 +28,4 @@ std::optional<std::string> torch_error_for_caller(const Exited& first);
 /// Errc: invalid_input, internal; the message names the file
 Result<void> leave_torch_error(const std::string& file, const Exited& first);
 
-}  // namespace dtrun::head
+}  // namespace dtrun::report

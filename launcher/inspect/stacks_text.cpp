@@ -1,8 +1,8 @@
-#include "launcher/head/stacks_text.h"
+#include "launcher/inspect/stacks_text.h"
 
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "launcher/head/collective_calls.h"
+#include "launcher/inspect/collective_calls.h"
 #include "launcher/plan/rank_set.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include <tuple>
 #include <utility>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 namespace {
 
 constexpr std::array<std::string_view, 4> kTools{"faulthandler", "py-spy", "gdb", "/proc"};
@@ -163,4 +163,4 @@ std::vector<std::string> FoldedStacks::text(const HostOf& host_of, std::size_t l
     return lines;
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

@@ -1,4 +1,4 @@
-#include "launcher/head/torch_error.h"
+#include "launcher/report/torch_error.h"
 
 #include "base/fd.h"
 #include "base/strings.h"
@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace dtrun::head {
+namespace dtrun::report {
 
 /// {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, ...}}}, or {"message": TEXT}.
 std::optional<TorchError> parse_torch_error(std::string_view text) {
@@ -56,4 +56,4 @@ Result<void> leave_torch_error(const std::string& file, const Exited& first) {
     return {};
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::report

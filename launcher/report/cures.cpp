@@ -1,4 +1,4 @@
-#include "launcher/head/cures.h"
+#include "launcher/report/cures.h"
 
 #include "base/strings.h"
 #include "base/text_layout.h"
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <vector>
 
-namespace dtrun::head {
+namespace dtrun::report {
 namespace {
 
 constexpr std::size_t kWordBytesMax = 200;
@@ -263,7 +263,7 @@ struct Row {
 
 constexpr Row kRows[] = {
 #define DTRUN_CURE(name, seen, signs, holds, text) {#name, signs, holds, text},
-#include "launcher/head/cures.def"
+#include "launcher/report/cures.def"
 };
 
 /// The least text that '*' of `sign` can be in `line`; nothing: the sign is not there.
@@ -329,4 +329,4 @@ std::optional<Cure> find_cure(const FailedRank& rank, const plan::JobSpec& spec)
     return cure_for(0, rank, spec);
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::report

@@ -9,7 +9,7 @@
 
 // Who is where, among ranks that should all be in the same operation. Pure.
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 /// An operation of torch.distributed, Horovod, DeepSpeed or dtrun in which all ranks have to take part.
 struct CollectiveCall {
@@ -29,4 +29,4 @@ std::optional<CollectiveCall> collective_call(const std::vector<std::string>& fr
 std::vector<std::string> who_takes_part(const std::map<Rank, std::vector<std::string>>& frames,
                                         const std::map<Rank, std::string>& silent = {});
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

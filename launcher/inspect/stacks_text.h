@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 /// Stacks of a job's processes, of which those at the same place are kept once: a job of thousands of ranks is at
 /// few places.
@@ -55,4 +55,4 @@ private:
     std::size_t left_out_ = 0;  ///< processes that are at still other places
 };
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

@@ -1,14 +1,14 @@
 #pragma once
 
-#include "launcher/head/job.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/report/outcome.h"
 
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace dtrun::head {
+namespace dtrun::report {
 
 /// The last lines of a rank's standard error.
 using TailOf = std::function<std::vector<std::string>(plan::SlotId rank)>;
@@ -28,4 +28,4 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
 /// Hosts that failed, grouped by what failed: "s3, s4: connection refused ...".
 std::string host_failures_text(const std::vector<HostFailure>& failures, const plan::JobSpec& spec);
 
-}  // namespace dtrun::head
+}  // namespace dtrun::report

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 /// Watches ranks wait for each other in MPI and in the stores of their frameworks, and tells when a
 /// rank that is waited for will not come: a pure state machine, events in, verdicts out. No
@@ -86,4 +86,4 @@ private:
     bool over_ = false;  ///< the last verdict has ended the job
 };
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

@@ -1,13 +1,13 @@
-#include "launcher/head/report.h"
+#include "launcher/report/report.h"
 
 #include "base/signal_names.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
 #include "hostfiles/nodelist.h"
-#include "launcher/head/cures.h"
-#include "launcher/head/torch_error.h"
 #include "launcher/plan/rank_set.h"
+#include "launcher/report/cures.h"
+#include "launcher/report/torch_error.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 #include <span>
 #include <utility>
 
-namespace dtrun::head {
+namespace dtrun::report {
 namespace {
 
 constexpr std::size_t kStackLinesMax = 30;
@@ -318,4 +318,4 @@ std::string failure_report(const JobOutcome& outcome, const plan::JobSpec& spec,
     return report;
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::report

@@ -1,4 +1,4 @@
-#include "launcher/head/collective_calls.h"
+#include "launcher/inspect/collective_calls.h"
 
 #include "launcher/plan/rank_set.h"
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 namespace {
 
 constexpr std::size_t kGroupsMax = 6;
@@ -118,4 +118,4 @@ std::vector<std::string> who_takes_part(const std::map<Rank, std::vector<std::st
     return lines;
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

@@ -1,4 +1,4 @@
-#include "launcher/head/deadlock_detector.h"
+#include "launcher/inspect/deadlock_detector.h"
 
 #include "base/milliseconds.h"
 #include "base/strings.h"
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <ranges>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 namespace {
 
 using std::chrono::milliseconds;
@@ -329,4 +329,4 @@ std::vector<std::string> DeadlockDetector::describe() const {
     return lines;
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

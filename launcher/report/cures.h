@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun::head {
+namespace dtrun::report {
 
 /// A rank that has failed, and what it had written last.
 struct FailedRank {
@@ -29,4 +29,4 @@ struct Cure {
 /// Nothing: what is wrong is not in the table, or its cure was taken already.
 std::optional<Cure> find_cure(const FailedRank& rank, const plan::JobSpec& spec);
 
-}  // namespace dtrun::head
+}  // namespace dtrun::report
