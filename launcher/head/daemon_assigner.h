@@ -3,7 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/daemon_link.h"
-#include "launcher/head/member_news.h"
+#include "launcher/inspect/member_news.h"
 #include "rendezvous/wire/router.h"
 
 #include <memory>
@@ -65,7 +65,7 @@ private:
     Member member_;                            ///< the host, as its agent has described it
     MemberId id_{};
     std::optional<Exited> failed_;  ///< the first rank here that has failed in this generation
-    MemberNews news_;
+    inspect::MemberNews news_;
     TaskGroup tasks_;
 };
 

@@ -14,8 +14,8 @@
 #include "launcher/head/port_forward.h"
 #include "launcher/head/sessions.h"
 #include "launcher/head/stop_deadlines.h"
-#include "launcher/head/waiting_news.h"
 #include "launcher/inspect/deadlock_detector.h"
+#include "launcher/inspect/waiting_news.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
@@ -173,7 +173,7 @@ private:
     bool starting_ = true;      ///< hosts may still be connecting
     bool suspending_ = false;   ///< we stop in a moment
     bool told_ending_ = false;
-    WaitingNews ending_news_;
+    inspect::WaitingNews ending_news_;
     Deadline killed_at_{};       ///< ranks that have not ended by then, on the hosts
     std::uint64_t worlds_ = 0;   ///< that have been started
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for

@@ -1,7 +1,7 @@
 #include "launcher/head/job_server.h"
 
 #include "base/log.h"
-#include "launcher/head/waiting_news.h"
+#include "launcher/inspect/waiting_news.h"
 
 #include <fmt/format.h>
 #include <tuple>
@@ -60,14 +60,14 @@ asio::awaitable<void> JobServer::finish() {
 
 /// Nothing is left to do here but this, which nobody sees.
 asio::awaitable<void> JobServer::tell_of_others() {
-    Timer timer(executor_, WaitingNews::kFirst);
+    Timer timer(executor_, inspect::WaitingNews::kFirst);
     boost::system::error_code stopped;
     for (;;) {
         std::tie(stopped) = co_await timer.async_wait(use_tuple);
         if (stopped) co_return;
         log::warn("job {}: the ranks here have ended; waiting for the other nodes, which meet here",
                   job_);
-        timer.expires_after(WaitingNews::kThen);
+        timer.expires_after(inspect::WaitingNews::kThen);
     }
 }
 

@@ -536,7 +536,7 @@ std::string OwnAssigner::waiting_text(const Membership::Shortage& shortage) cons
     const auto span = [now](Deadline until) {
         return std::chrono::duration_cast<std::chrono::milliseconds>(until - now);
     };
-    std::string text = missing_text(shortage.ready, shortage.needed);
+    std::string text = inspect::missing_text(shortage.ready, shortage.needed);
     for (const auto& [host, until] : membership_.cooling())
         text += fmt::format("; {} {}, tried again in {:.0f} s", context_.hosts.name(host),
                             unusable_[host], std::chrono::duration<double>(until - now).count());
@@ -544,7 +544,7 @@ std::string OwnAssigner::waiting_text(const Membership::Shortage& shortage) cons
         text += "; or for hosts that --host-discovery-script lists";
     std::optional<std::chrono::milliseconds> left;
     if (shortage.until) left = span(*shortage.until);
-    return text + until_text(left, "--elastic-timeout");
+    return text + inspect::until_text(left, "--elastic-timeout");
 }
 
 asio::awaitable<void> OwnAssigner::join() {

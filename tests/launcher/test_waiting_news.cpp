@@ -1,8 +1,8 @@
 // What is told of what is waited for, and when.
-#include "launcher/head/member_news.h"
+#include "launcher/inspect/member_news.h"
 #include "tests/support/catch.h"
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 namespace {
 
 using Catch::Contains;
@@ -134,4 +134,4 @@ TEST_CASE("the node that serves the job says where the others find it, and what 
                         "needs the secret of /home/al/.config/dtrun/secret (until "));
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

@@ -1,10 +1,10 @@
-#include "launcher/head/member_news.h"
+#include "launcher/inspect/member_news.h"
 
 #include "base/text_layout.h"
 
 #include <chrono>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 using std::chrono::milliseconds;
 
@@ -59,4 +59,4 @@ std::string MemberNews::meeting_text() const {
                        target_.port, target_.secret_source);
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 /// When to tell the user what is waited for: nobody is told of a moment, and everybody of what takes longer, once a minute.
 /// It has no clock, and says nothing itself.
@@ -33,4 +33,4 @@ std::string missing_text(std::uint32_t ready, std::uint32_t needed);
 /// far. \param left  until then; the time of day is this machine's
 std::string until_text(std::optional<std::chrono::milliseconds> left, std::string_view flag);
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

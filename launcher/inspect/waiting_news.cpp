@@ -1,10 +1,10 @@
-#include "launcher/head/waiting_news.h"
+#include "launcher/inspect/waiting_news.h"
 
 #include <fmt/format.h>
 #include <ctime>
 #include <utility>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 bool WaitingNews::look(Deadline now) {
     if (!next_) next_ = now + kFirst;
@@ -40,4 +40,4 @@ std::string until_text(std::optional<std::chrono::milliseconds> left, std::strin
     return fmt::format(" (until {}, {})", shown, flag);
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect

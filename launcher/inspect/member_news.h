@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "launcher/head/waiting_news.h"
+#include "launcher/inspect/waiting_news.h"
 #include "launcher/plan/daemon_target.h"
 #include "rendezvous/wire/gathering.h"
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace dtrun::head {
+namespace dtrun::inspect {
 
 /// What the user of a member of a daemon's job is told while it waits: for the daemon itself, for the ranks of other hosts to
 /// come or to end, or as a spare. Pure: events in, lines out.
@@ -50,4 +50,4 @@ private:
     WaitingNews news_;
 };
 
-}  // namespace dtrun::head
+}  // namespace dtrun::inspect
