@@ -13,7 +13,7 @@ TAGS = "manylinux_2_28"  # by PEP 600: any distribution with glibc 2.28 or newer
 PYTHON = "lib/dtrun/python/dtrun/"
 # A wheel has no links: libraries go by the names that programs ask for, and nobody links against them there.
 LINKED_BY = re.compile(r"lib/(libdtrun(?:_collectives)?\.so\.0)$")
-DATA = re.compile(r"libexec/|lib/dtrun/backends/|share/(man|bash-completion|zsh|fish|doc/dtrun/docs)/")
+DATA = re.compile(r"libexec/|lib/dtrun/backends/|share/(man|bash-completion|zsh|fish|doc/dtrun/(docs|examples))/")
 CLASSIFIERS = [
     "Development Status :: 4 - Beta", "Environment :: Console", "Environment :: GPU :: NVIDIA CUDA",
     "Intended Audience :: Developers", "Intended Audience :: Science/Research",

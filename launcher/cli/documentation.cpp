@@ -68,6 +68,11 @@ std::string docs_help() {
             *folder);
         if (const std::string site = site_beside(*folder); !site.empty())
             text += fmt::format("and, for a browser, with a search:\n  {}\n", site);
+        const auto examples = std::filesystem::path(*folder).parent_path() / "examples";
+        std::error_code ignored;
+        if (std::filesystem::exists(examples / "train.py", ignored))
+            text += fmt::format("Programs to begin with, train.py first, are in\n  {}\n",
+                                examples.string());
     } else {
         text =
             "This dtrun was installed without its documentation: docs/ of its sources has\nthese "

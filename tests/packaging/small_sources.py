@@ -31,6 +31,7 @@ def make_tree(folder, cpu):
             "lib/cmake/dtrun/dtrunTargets-release.cmake": b'"${_IMPORT_PREFIX}/lib/libdtrun.so.0.1.0"\n',
             "lib/systemd/system/dtrun-serve.service": b"ExecStart=/somewhere/bin/dtrun serve\n", "include/dtrun.h": b"",
             "share/man/man1/dtrun.1": b".TH", "share/doc/dtrun/docs/index.md": b"# dtrun", "share/doc/dtrun/html/index.html": b"<p>",
+            "share/doc/dtrun/examples/hello.sh": b"#!/bin/sh\n",
             "share/bash-completion/completions/dtrun": b""}.items():
         path = folder / cpu / "tree" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,12 +82,13 @@ class Packages(unittest.TestCase):
                 data + "data/lib/libdtrun.so.0", data + "data/libexec/dtrun/dtrun-agent",
                 data + "data/libexec/dtrun/dtrun-agent-aarch64", data + "data/libexec/dtrun/dtrun-bench-rank",
                 data + "data/libexec/dtrun/dtrun-package.tar.gz", data + "data/share/bash-completion/completions/dtrun",
-                data + "data/share/doc/dtrun/docs/index.md", data + "data/share/man/man1/dtrun.1", "dtrun/__init__.py", info + "METADATA", info + "RECORD",
+                data + "data/share/doc/dtrun/docs/index.md", data + "data/share/doc/dtrun/examples/hello.sh",
+                data + "data/share/man/man1/dtrun.1", "dtrun/__init__.py", info + "METADATA", info + "RECORD",
                 info + "WHEEL", info + "licenses/LICENSE", info + "licenses/THIRD-PARTY-LICENCES.txt"]))
             modes = {name: one.external_attr >> 16 & 0o777 for name, one in members.items()}
             self.assertEqual({name for name, mode in modes.items() if mode == 0o755},
                              {name for name in members if "scripts/dtrun" in name or "dtrun-agent" in name
-                              or "bench-rank" in name})
+                              or "bench-rank" in name or name.endswith("/hello.sh")})
             self.assertEqual(wheel.read(data + "data/lib/libdtrun.so.0"), elf(62))  # no link: a wheel has none
             rows = list(csv.reader(io.StringIO(wheel.read(info + "RECORD").decode())))
             self.assertEqual({row[0] for row in rows}, set(members))
