@@ -4,6 +4,7 @@
 // and in another A agents, each with its own connection to the hub (or, with --tree, to one of sqrt(A)
 // relays) and its own socket for K ranks. The code is the product's; only the ranks are missing.
 
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
 #include "rendezvous/exchange/hub.h"
@@ -216,6 +217,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     raise_descriptor_limit();
+    keep_freed_memory();
     log::init("rendezvous_host", log::Level::normal);
     const Credentials credentials{random_job_id(), Secret::random(), false};
     int port_pipe[2], life_pipe[2];

@@ -1,4 +1,5 @@
 #include "base/ending_signals.h"
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
@@ -334,6 +335,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     open_standard_streams();
+    keep_freed_memory();
     ::signal(SIGPIPE, SIG_IGN);
     exit_at_ending_signals();
     std::vector<std::string> environment;

@@ -171,8 +171,8 @@ Result<void> Hub::on_request(PeerId peer, std::string_view payload, Deadline now
         answer(peer, header, text_reply(Status::refused, unowned));
     } else if (const auto refused = refusal(header.op, payload.size())) {
         tell(peer, header, *refused);
-    } else if (const auto reply = store_->ask({header.client, header.id}, *asked, now)) {
-        answer(peer, header, *reply);
+    } else if (auto reply = store_->ask({header.client, header.id}, *asked, now)) {
+        answer(peer, header, std::move(*reply));
     } else {
         clients_.at(header.client).waiting[header.id] = header.op;
     }
@@ -284,11 +284,11 @@ void Hub::tell(PeerId peer, const RequestHeader& header, const StoreReply& reply
     outbox_.tell_peer(peer, FrameType::reply, Bytes(payload_of(frame)) + reply.results);
 }
 
-void Hub::answer(PeerId peer, const RequestHeader& header, const StoreReply& reply) {
+void Hub::answer(PeerId peer, const RequestHeader& header, StoreReply reply) {
     const Bytes frame = encode_reply({header.client, header.id, reply.status}, {});
     const std::string_view reply_header = payload_of(frame);
     if (!options_.reconnects || !changes_something(header.op))
-        return send_results(peer, reply_header, reply.results);
+        return send_results(peer, reply_header, std::move(reply.results));
     const auto payload = std::make_shared<const Bytes>(Bytes(reply_header) + reply.results);
     if (journal_ != nullptr) journal_->answered(header.client, header.id, *payload);
     keep_answer(header.client, header.id, payload);
@@ -304,12 +304,12 @@ void Hub::send_kept(PeerId peer, const SharedBytes& payload) {
 
 /// Sends results. Many clients may ask for the same large value: one copy is shared by all peers to
 /// which it is still being sent.
-void Hub::send_results(PeerId peer, std::string_view reply_header, const Bytes& results) {
+void Hub::send_results(PeerId peer, std::string_view reply_header, Bytes results) {
     if (results.size() < kSharedBytesMin)
         return outbox_.to_peer(peer, FrameType::reply, Bytes(reply_header) + results);
     SharedBytes shared = last_results_.lock();
     if (!shared || *shared != results) {
-        shared = std::make_shared<const Bytes>(results);
+        shared = std::make_shared<const Bytes>(std::move(results));
         last_results_ = shared;
     }
     outbox_.share_with_peer(peer, FrameType::reply, reply_header, shared);

@@ -159,8 +159,8 @@ private:
     StoreReply drop_reply() const;
     std::optional<StoreReply> refusal(Op op, std::size_t bytes) const;
     void tell(PeerId peer, const RequestHeader& header, const StoreReply& reply);
-    void answer(PeerId peer, const RequestHeader& header, const StoreReply& reply);
-    void send_results(PeerId peer, std::string_view reply_header, const Bytes& results);
+    void answer(PeerId peer, const RequestHeader& header, StoreReply reply);
+    void send_results(PeerId peer, std::string_view reply_header, Bytes results);
     void send_kept(PeerId peer, const SharedBytes& payload);
     void keep_answer(std::uint64_t client, std::uint64_t id, SharedBytes payload);
     void answer_late(Store::Token token, const StoreReply& reply);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <atomic>
+#include <cstring>
 
 namespace dtrun::testing {
 namespace {
@@ -63,6 +64,40 @@ TEST_CASE("a rank tells nothing to a socket of another user", "[client][agent]")
         }
     }
     CHECK_THAT(told, Catch::Contains("belongs to user 65534, not to us"));
+}
+
+TEST_CASE("a large value comes in the memory of the one that was freed before it",
+          "[client][store]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    const auto get = [&](const char* key) {
+        dtrun_bytes value{};
+        const dtrun_view name{key, std::strlen(key)};
+        REQUIRE(dtrun_get(worker.handle(), name, DTRUN_FOREVER, &value) == DTRUN_OK);
+        return value;
+    };
+    const auto text = [](const dtrun_bytes& value) {
+        return std::string_view(static_cast<const char*>(value.data), value.size);
+    };
+    const std::string large(1u << 20, 'l'), small(100, 's');
+    worker.set("large", large);
+    worker.set("small", small);
+    dtrun_bytes value = get("large");
+    for (int again = 0; again < 3; ++again) {
+        CHECK(text(value) == large);
+        const void* const was_at = value.data;
+        dtrun_free(value.data);
+        value = get("large");
+        CHECK(value.data == was_at);
+    }
+    const dtrun_bytes beside = get("large");  // both are the program's
+    CHECK(beside.data != value.data);
+    dtrun_free(beside.data);
+    const dtrun_bytes other = get("small");
+    CHECK(text(other) == small);
+    dtrun_free(other.data);
+    CHECK(text(value) == large);
+    dtrun_free(value.data);
 }
 
 TEST_CASE("every operation of the store gives what the protocol says", "[client][store]") {

@@ -67,6 +67,28 @@ TEST_CASE("an address that does not answer leaves time for the others", "[client
     CHECK(now() - begun >= 550ms);
 }
 
+TEST_CASE("large frames in a row are received in the same memory", "[client][socket]") {
+    auto [ours, theirs] = private_socket_pair();
+    FrameSocket receiver(std::move(ours)), sender(std::move(theirs));
+    const Bytes frame = encode_frame(FrameType::reply, std::string(3u << 20, 'v'));
+    const auto next = [&] {
+        const std::jthread send([&] { (void)sender.send(frame); });
+        for (;;) {
+            const auto come = receiver.next();
+            REQUIRE(come);
+            if (*come) return (*come)->payload;
+            REQUIRE(receiver.receive(now() + 10s) == FrameSocket::Got::bytes);
+        }
+    };
+    const std::string_view first = next();
+    CHECK(first.size() == 3u << 20);
+    for (int again = 0; again < 3; ++again) {
+        const std::string_view other = next();
+        CHECK(other.data() == first.data());
+        CHECK(other.find_first_not_of('v') == std::string_view::npos);
+    }
+}
+
 TEST_CASE("an address is the same host at another port", "[client][socket]") {
     const auto addresses = resolve("127.0.0.1", "", {});
     REQUIRE(addresses.has_value());

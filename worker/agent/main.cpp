@@ -1,4 +1,5 @@
 #include "base/build_id.h"
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
         return option == "--help" ? 0 : 2;
     }
     ::signal(SIGPIPE, SIG_IGN);
+    dtrun::keep_freed_memory();
     dtrun::agent::start_guard();
     dtrun::log::init("dtrun-agent", dtrun::log::Level::normal);
     const int status = dtrun::agent::run_agent(of_scheduler ? argv[2] : "");

@@ -174,9 +174,11 @@ int dtrun_complete(dtrun_worker* worker, int64_t timeout_ms, dtrun_completion* c
             return failure(DTRUN_INVALID,
                            "complete: size is {}, set it to sizeof(dtrun_completion)",
                            completion->size);
-        const auto ended = client.complete({moment_after(timeout_ms), std::move(give_up)});
+        auto ended = client.complete({moment_after(timeout_ms), std::move(give_up)});
         if (!ended) return std::unexpected(named("complete", timeout_ms, ended.error()));
-        return deliver(*ended, *completion);
+        const auto delivered = deliver(*ended, *completion);
+        if (ended->results) client.reuse(std::move(*ended->results));
+        return delivered;
     });
 }
 

@@ -100,12 +100,13 @@ int ask(dtrun_worker* worker, Op op, Parts... parts) {
         const Prefixed prefixed(worker->prefix, asked.request);
         const std::size_t prefix_bytes =
             worker->prefix.size();  // the handle may be closed meanwhile
-        const auto results =
+        auto results =
             client.request(std::move(asked.request), asked.timeout_ms, std::move(give_up));
         if (!results) return std::unexpected(results.error());
         Results from{PackReader(*results), prefix_bytes};
         from.in.array();
         (take(from, parts), ...);
+        client.reuse(std::move(*results));
         if (!from.in.ok()) return failure(DTRUN_INTERNAL, "malformed answer of the store");
         return {};
     });

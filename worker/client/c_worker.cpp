@@ -4,8 +4,10 @@
 #include "base/sized_struct.h"
 
 #include <dtrun_version.h>
+#include <malloc.h>
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -66,6 +68,30 @@ Outcome<std::unique_ptr<Client>> start_client(const dtrun_options& options,
     return client;
 }
 
+/// A large block that the program has freed, for the next large value. The allocator would give it back to
+/// the system, which then has to clear every page of the next one: that takes longer than all the rest.
+std::atomic<void*> spare_block{nullptr};
+constexpr std::size_t kLargeBlock = 128u << 10;
+
+/// As malloc(). Whoever has smaller values now does without the spare.
+char* take_block(std::size_t size) {
+    void* block = spare_block.load(std::memory_order_relaxed) == nullptr
+                      ? nullptr
+                      : spare_block.exchange(nullptr);
+    if (block != nullptr && (size < kLargeBlock || size > ::malloc_usable_size(block))) {
+        std::free(block);
+        block = nullptr;
+    }
+    if (block == nullptr) block = std::malloc(size);
+    if (block == nullptr) throw std::bad_alloc();
+    return static_cast<char*>(block);
+}
+
+void give_block(void* block) {
+    const bool is_large = block != nullptr && ::malloc_usable_size(block) >= kLargeBlock;
+    std::free(is_large ? spare_block.exchange(block) : block);
+}
+
 }  // namespace
 
 int keep_error(int code, std::string_view text) noexcept {
@@ -120,8 +146,7 @@ std::function<bool()> Unlocked::give_up() {
 }
 
 dtrun_bytes copy_out(std::string_view bytes) {
-    char* data = static_cast<char*>(std::malloc(bytes.size() + 1));
-    if (data == nullptr) throw std::bad_alloc();
+    char* data = take_block(bytes.size() + 1);
     *std::copy(bytes.begin(), bytes.end(), data) = '\0';
     return {data, bytes.size()};
 }
@@ -129,8 +154,7 @@ dtrun_bytes copy_out(std::string_view bytes) {
 dtrun_list copy_out(const std::vector<std::string_view>& items) {
     std::size_t size = std::max<std::size_t>(items.size(), 1) * sizeof(dtrun_bytes);
     for (const std::string_view item : items) size += item.size() + 1;
-    char* block = static_cast<char*>(std::malloc(size));
-    if (block == nullptr) throw std::bad_alloc();
+    char* block = take_block(size);
     const dtrun_list list{reinterpret_cast<dtrun_bytes*>(block), items.size()};
     char* next = block + items.size() * sizeof(dtrun_bytes);
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -145,8 +169,7 @@ void copy_out(std::vector<dtrun_key_change> changes, const std::vector<std::stri
               dtrun_key_changes& to) {
     std::size_t size = std::max<std::size_t>(changes.size(), 1) * sizeof(dtrun_key_change);
     for (const std::string_view text : texts) size += text.size() + 1;
-    char* block = static_cast<char*>(std::malloc(size));
-    if (block == nullptr) throw std::bad_alloc();
+    char* block = take_block(size);
     char* next = block + changes.size() * sizeof(dtrun_key_change);
     const auto place = [&next](std::string_view text) {
         const dtrun_bytes placed{next, text.size()};
@@ -276,7 +299,7 @@ const char* dtrun_code_name(int code) {
 }
 
 void dtrun_free(void* data) {
-    std::free(data);
+    dtrun::embedded::give_block(data);
 }
 
 const char* dtrun_version(void) {

@@ -96,6 +96,8 @@ public:
     /// Failures name the operation and its key.
     Outcome<Bytes> request(StoreRequest request, std::int64_t timeout_ms,
                            std::function<bool()> give_up);
+    /// Takes back the memory of results for those to come.
+    void reuse(Bytes results) { requests_.reuse(std::move(results)); }
     /// The same, but does not wait for the results, which complete() has.
     /// \param submission  of which the rest follows from `request`: timeout, argument, prefix and more
     /// \return its number. Failures: then complete() has none

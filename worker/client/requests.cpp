@@ -18,6 +18,8 @@ constexpr std::chrono::seconds kLateLearningTime{1};
 constexpr std::size_t kIdleLanesMax = 16;
 constexpr std::size_t kLeftMax = 64;
 constexpr std::size_t kIdleBytesMax = 16u << 10;
+/// The memory of results of this size is used again.
+constexpr std::size_t kLargeResults = 128u << 10;
 
 bool has_lane(Op op) {
     return may_wait(op) && changes_something(op);
@@ -282,6 +284,10 @@ Result<void> Requests::on_reply(std::string_view payload) {
     const CallPtr call = find(reply->header);
     if (call == nullptr) return {};  // nobody waits for it any more
     call->status = reply->header.status;
+    if (reply->results.size() >= kLargeResults)
+        call->results = std::exchange(spare_, {});
+    else if (!changes_something(call->op))
+        spare_ = {};
     call->results = reply->results;
     if (call->given_up && call->status == Status::cancelled) {
         call->failure = *call->given_up;
@@ -290,6 +296,12 @@ Result<void> Requests::on_reply(std::string_view payload) {
     }
     finish(call, true);
     return {};
+}
+
+void Requests::reuse(Bytes results) {
+    if (results.capacity() < kLargeResults) return;
+    const Lock lock = connection_.lock();
+    spare_ = std::move(results);
 }
 
 Requests::CallPtr Requests::find(const ReplyHeader& reply) const {

@@ -81,6 +81,9 @@ public:
     /// As if the thread that waits for it were interrupted. \return whether it had not ended
     bool cancel(std::uint64_t number);
 
+    /// Takes back the memory of results for those to come.
+    void reuse(Bytes results);
+
     Result<void> on_reply(std::string_view payload);
     /// The connection is closed: what was submitted ends.
     void on_closed();
@@ -156,6 +159,7 @@ private:
     std::set<std::pair<Moment, std::uint64_t>> limits_;  ///< of these
     std::deque<CallPtr> finished_;                       ///< until they are taken
     std::uint64_t last_number_ = 0;
+    Bytes spare_;  ///< of results that were large, as long as such come
 };
 
 }  // namespace dtrun::embedded

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -220,14 +221,18 @@ void FrameSocket::make_room() {
             wanted = std::max(wanted, FrameHeader::kBytes + header->payload_bytes);
     if (begin_ == end_) begin_ = end_ = 0;
     if (begin_ != 0 && buffer_.size() - begin_ < wanted) {
-        buffer_.erase(0, begin_);
+        std::copy(buffer_.data() + begin_, buffer_.data() + end_, buffer_.data());
         end_ -= begin_;
         begin_ = 0;
     }
-    if (buffer_.size() < wanted || (end_ == 0 && buffer_.size() > wanted)) {
+    // One large value must not keep its memory; but its pages are the dearest part of the next one.
+    const bool may_shrink = end_ == 0 && !std::exchange(large_came_, false);
+    if (buffer_.size() > wanted && may_shrink) {
         buffer_.resize(wanted);
-        buffer_.shrink_to_fit();  // one large value must not keep its memory
+        buffer_.shrink_to_fit();
     }
+    if (buffer_.size() < wanted)
+        buffer_.resize_and_overwrite(wanted, [](char*, std::size_t size) { return size; });
 }
 
 /// One recv(), or recvmsg() where descriptors may come along.
@@ -293,6 +298,7 @@ Result<std::optional<FrameView>> FrameSocket::next() {
     std::string_view bytes = std::string_view(buffer_).substr(begin_, end_ - begin_);
     auto frame = next_frame(bytes);
     begin_ = end_ - bytes.size();
+    large_came_ |= frame && *frame && (*frame)->payload.size() > kBufferBytes;
     return frame;
 }
 

@@ -106,9 +106,10 @@ private:
     ssize_t receive_bytes(int flags);
 
     PrivateFd socket_;
-    std::string buffer_;     ///< its size is what could be filled
-    std::size_t begin_ = 0;  ///< not yet used
-    std::size_t end_ = 0;    ///< received
+    std::string buffer_;       ///< its size is what could be filled
+    std::size_t begin_ = 0;    ///< not yet used
+    std::size_t end_ = 0;      ///< received
+    bool large_came_ = false;  ///< a frame has come lately that needed a larger buffer_
     bool is_unix_ = false;
     std::vector<Fd> descriptors_;
 };
