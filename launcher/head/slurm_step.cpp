@@ -29,7 +29,7 @@ std::string start_script() {
         "id=$2 n=$3 h=$4 z=$5 c=$6; "
         "if [ \"$y\" = go ]; then :; "
         "elif [ \"$a\" ] || has \"$id\"; then head -c \"$y\" >/dev/null; else put :; fi; "
-        "exec \"$a\" --node \"$m\"",
+        "run --node \"$m\"",
         transport::kPacking);
 }
 

@@ -10,6 +10,10 @@ namespace dtrun::transport {
 // XDG_CACHE_HOME or PATH in a place that others use, too: so owners and modes are looked at first.
 
 /// Defines `d`, the cache directory, and
+///     vouched        whether the agent at `a` is ours, and has the time that it gives its file when nobody else can
+///                    write to it (worker/agent/stored_file.h). Only an owner can set a time that has not come, and
+///                    whoever writes sets another one. Opens it as 9, and looks at what is open: what may happen to
+///                    its name does not matter. No process is started
 ///     bad FILE       prints which of the file, its directory and the parent of that others could
 ///                    change: it belongs to neither us nor root, or others may write to it. Sticky
 ///                    ones may be writable, and the parent for its group, as with umask 002. Fails if
@@ -17,26 +21,30 @@ namespace dtrun::transport {
 ///                    say, is on standard error, and none of it.
 ///     ck             prints a sum of standard input, by whatever program there is
 ///     is FILE ID     whether FILE is the agent of this build, and nothing of it is bad
-///     has ID         sets `a` to this build's agent in the cache, if it is whole, or to one that is installed: on
-///                    PATH, in libexec, or where a dtrun on PATH has it, there also as what a dtrun of another CPU
-///                    brings for this one. Else to nothing, and fails
+///     has ID         sets `a` to this build's agent in the cache, if it is vouched for, or whole, or to one that is
+///                    installed: on PATH, in libexec, or where a dtrun on PATH has it, there also as what a dtrun of
+///                    another CPU brings for this one. Else to nothing, and fails
+///     run WORDS      becomes the agent that `has` has found, or `put` has stored
 inline constexpr std::string_view kFindAgent =
-    "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; u=$(id -u); "
+    "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; j=; "
     "look() { find -H \"$g\" \"$p\" \"$1\" -prune "
     "\\( -user 0 -o -user \"$u\" -o -print \\) "
     "\\( -perm -1000 -o -perm -002 -print -o -path \"$g\" -o -perm -020 -print \\); }; "
-    "bad() { p=${1%/*}; g=${p%/*}; g=${g:-/}; look \"$1\" 2>/dev/null || "
+    "bad() { u=$(id -u); p=${1%/*}; g=${p%/*}; g=${g:-/}; look \"$1\" 2>/dev/null || "
     "{ echo \"find fails: $(look \"$1\" 2>&1 >/dev/null)\"; return 1; }; }; "
     "ck() { cksum 2>/dev/null || sha256sum 2>/dev/null || md5sum 2>/dev/null || wc -c; }; "
-    "is() { [ -z \"$(bad \"$1\")\" ] && [ \"$(\"$1\" --build-id 2>/dev/null)\" = \"$2\" ]; }; "
-    "has() { a=$d/agent-$1; s=$d/.sum-$1; "
+    "is() { [ -x \"$1\" ] && [ -z \"$(bad \"$1\")\" ] && "
+    "[ \"$(\"$1\" --build-id 2>/dev/null)\" = \"$2\" ]; }; "
+    "vouched() { [ -f \"$a\" ] && command exec 9<\"$a\" && j=/proc/self/fd/9 && [ -O $j ] && "
+    "[ -x $j ] && [ $j -nt /proc/self ]; }; "
+    "has() { a=$d/agent-$1; s=$d/.sum-$1; vouched 2>/dev/null && return; j=; exec 9<&-; "
     "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(ck <\"$a\")\" = \"$k\" ] && "
     "[ -z \"$(bad \"$a\")\" ] && return; "
     "x=$(command -v dtrun) && x=$(readlink -f \"$x\" 2>/dev/null); x=${x%/*}; "
     "v=-$(uname -m); l=libexec/dtrun/dtrun-agent; "
     "for a in \"$(command -v dtrun-agent)\" /usr/$l /usr/local/$l \"${x%/*}/$l\" /usr/$l$v "
-    "/usr/local/$l$v \"${x%/*}/$l$v\"; do "
-    "[ -x \"$a\" ] && is \"$a\" \"$1\" && return; done; a=; return 1; }; ";
+    "/usr/local/$l$v \"${x%/*}/$l$v\"; do is \"$a\" \"$1\" && return; done; a=; return 1; }; "
+    "run() { [ -z \"$j\" ] || exec $j --as \"$a\" \"$@\"; exec \"$a\" \"$@\"; }; ";
 
 /// Prints how the host unpacks: what the head may choose for the agent it sends.
 inline constexpr std::string_view kPacking = "$(command -v gzip >/dev/null && echo gzip)";
@@ -66,8 +74,8 @@ inline constexpr std::string_view kStoreAgent =
     "no \"$e\"; "
     "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" -o -name "
     "\"package-*\" \\) "
-    "-atime +30 -mtime +30 -exec rm -rf {} + 2>/dev/null; "
-    "sync \"$t\" 2>/dev/null; ck <\"$t\" >\"$d/.sum-$id\"; "
+    "-atime +30 \\( -mtime +30 -o -name \"agent-*\" \\) -exec rm -rf {} + 2>/dev/null; "
+    "ck <\"$t\" >\"$d/.sum-$id\"; "
     "e=$({ chmod 700 \"$t\" && mv -f \"$t\" \"$a\"; } 2>&1) || no \"$e\"; "
     "[ -x \"$a\" ] || f \"cannot execute $a: is $d mounted noexec? Then set XDG_CACHE_HOME there "
     "to "

@@ -27,11 +27,11 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 // it. Nothing else is sent before the agent has said that it runs, so that `head` cannot read too far.
 std::string start_script() {
     return fmt::format(
-        "has \"$i\" && exec \"$a\" $o; "
+        "has \"$i\" && run $o; "
         "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }}; "
         "get() {{ head -c \"$n\"; }}; "
         "echo \"dtrun-agent-wanted $(uname -m) {}\"; read -r id n h z c || exit 1; "
-        "has \"$id\" && exec \"$a\" $o; put echo dtrun-agent-send; exec \"$a\" $o",
+        "has \"$id\" && run $o; put echo dtrun-agent-send; run $o",
         kPacking);
 }
 
@@ -145,9 +145,9 @@ std::string remote_agent_command(const AgentFile& agent, std::string_view option
 std::string remote_sweep_command(const std::vector<std::string>& build_ids, const std::string& job,
                                  std::uint64_t whose) {
     // Several CPUs may share a home, and an agent of another one cannot say what it is.
-    const std::string script = fmt::format(
-        "{}for i in {}; do has \"$i\" && is \"$a\" \"$i\" && exec \"$a\" --sweep {} {}; done",
-        kFindAgent, fmt::join(build_ids, " "), job, whose);
+    const std::string script =
+        fmt::format("{}for i in {}; do has \"$i\" && is \"$a\" \"$i\" && run --sweep {} {}; done",
+                    kFindAgent, fmt::join(build_ids, " "), job, whose);
     return "exec /bin/sh -c " + shell_quote(script);
 }
 

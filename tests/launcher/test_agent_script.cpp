@@ -7,7 +7,9 @@
 #include "launcher/transport/gzip.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"
+#include "worker/agent/stored_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -96,6 +98,12 @@ public:
         return run(remote_agent_command({"/nowhere", kBuild}), sent);
     }
 
+    /// As an agent vouches for its file.
+    void vouch() const {
+        const timespec times[] = {{0, UTIME_OMIT}, {agent::kVouchedTime, 0}};
+        REQUIRE(::utimensat(AT_FDCWD, agent().c_str(), times, 0) == 0);
+    }
+
     fs::path home;
     std::string xdg;
     std::string says;  ///< a variable of the log-in that has programs print errors
@@ -182,6 +190,48 @@ TEST_CASE("a home where nothing can be stored is told with the variables that na
                Contains("dtrun-agent-failed cannot store the agent: mkdir: ") &&
                    Contains(fmt::format("(HOME={} and XDG_CACHE_HOME={} there say where; ",
                                         host.home.native(), host.xdg)));
+}
+
+TEST_CASE("an agent that vouches for itself is executed without any other process", "[agent]") {
+    const HostHere host;
+    REQUIRE_THAT(host.start(), Contains("wanted"));
+    host.vouch();
+    const std::string runs = fmt::format("runs /proc/self/fd/9 --as {}", host.agent().native());
+    const auto without_programs = [](const std::string& command) {
+        return "PATH=/nowhere; " + command;
+    };
+    const transport::AgentFile agent{"/nowhere", kBuild};
+    CHECK(host.run(without_programs(remote_agent_command(agent))) == runs + "\n");
+    CHECK(host.run(without_programs(remote_agent_command(agent, "--checkup"))) ==
+          runs + " --checkup\n");
+    CHECK(host.run_step("go\n") == fmt::format("@n1 dtrun-agent-found\n{} --node n1\n", runs));
+    CHECK(host.run(remote_sweep_command({"98", kBuild}, "77", 3)) == runs + " --sweep 77 3\n");
+}
+
+TEST_CASE("an agent to which somebody has written vouches no more", "[agent]") {
+    const HostHere host;
+    const std::string agent = kAgent;
+    REQUIRE_THAT(host.start(), Contains("wanted"));
+    host.vouch();
+    std::ofstream(host.agent(), std::ios::app) << "echo more\n";
+    CHECK_THAT(host.start(), Contains("wanted") && !Contains("more"));
+    CHECK(read_file(host.agent()).value() == agent);
+}
+
+TEST_CASE("nobody vouches for the agent of another user", "[agent]") {
+    if (::geteuid() != 0) {
+        skip_case("only root can make files of another user");
+        return;
+    }
+    const HostHere host;
+    REQUIRE_THAT(host.start(), Contains("wanted"));
+    host.vouch();
+    REQUIRE(::chown(host.agent().c_str(), kNobody, kNobody) == 0);
+    CHECK_THAT(host.start(), Contains("wanted"));
+    host.vouch();
+    CHECK_THAT(host.start(), !Contains("wanted") && Contains("--as"));
+    REQUIRE(::chmod(host.agent().c_str(), 0600) == 0);
+    CHECK_THAT(host.start(), Contains("wanted"));
 }
 
 TEST_CASE("an agent that a crash or a full disk has left damaged is replaced", "[agent]") {

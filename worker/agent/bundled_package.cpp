@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/ids.h"
 #include "worker/agent/archive.h"
+#include "worker/agent/stored_file.h"
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -167,19 +168,6 @@ Result<std::string> unpacked(const fs::path& folder, const fs::path& archive,
     return folder.native();
 }
 
-/// Why somebody but us and root could put another folder in the place of this one: the same question that scripts
-/// ask which copy agents.
-std::optional<std::string> replaceable(const fs::path& folder) {
-    const fs::path parent = folder.parent_path();
-    struct stat info {};
-    if (::stat(parent.c_str(), &info) != 0) return parent.native() + " cannot be looked at";
-    if (info.st_uid != 0 && info.st_uid != ::geteuid())
-        return fmt::format("{} belongs to user {}", parent.native(), info.st_uid);
-    if ((info.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
-        return "others may write to " + parent.native();
-    return std::nullopt;
-}
-
 /// As the scripts that copy agents make it (launcher/transport/agent_script.h).
 /// Errc: not_found, for ranks of whoever has no place for it may not miss it; denied (others could put theirs there)
 Result<void> make_cache(const fs::path& cache) {
@@ -199,7 +187,7 @@ Result<void> make_cache(const fs::path& cache) {
         return fail(Errc::denied, "{} is a link of user {}; remove it, or set XDG_CACHE_HOME",
                     cache.native(), link.st_uid);
     for (const fs::path& way : {cache, fs::canonical(cache, error)})
-        if (const auto why = replaceable(way))
+        if (const auto why = replaceable(way.native()))
             return fail(Errc::denied,
                         "{}, so {} is not safe there: set XDG_CACHE_HOME on this host to a folder "
                         "of your own",

@@ -1,12 +1,14 @@
 #include "base/build_id.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
+#include "base/own_program.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
 #include "worker/agent/demo_rank.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
+#include "worker/agent/stored_file.h"
 #include "worker/doctor/host_doctor.h"
 #include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
@@ -47,6 +49,7 @@ int sweep(const std::string& job, std::uint64_t agent) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    dtrun::agent::take_name(argc, argv);
     const std::string_view option = argc > 1 ? argv[1] : "";
     const bool of_scheduler = option == "--node" && argc == 3;
     const std::string_view called(argc > 0 ? argv[0] : "");
@@ -58,12 +61,16 @@ int main(int argc, char** argv) {
         std::puts(dtrun::elf_build_id("/proc/self/exe").value_or("none").c_str());
         return 0;
     }
-    if (const auto lacking = dtrun::lacking_in_system()) {
+    const auto fails = [&](const std::string& why) {
         const std::string node = of_scheduler ? fmt::format("@{} ", argv[2]) : "";
-        const std::string said = fmt::format("{}dtrun-agent-failed {}", node, *lacking);
+        const std::string said = fmt::format("{}dtrun-agent-failed {}", node, why);
         std::puts(said.c_str());
         return 1;
-    }
+    };
+    if (const auto lacking = dtrun::lacking_in_system()) return fails(*lacking);
+    if (const auto own = dtrun::own_program())
+        if (const auto safe = dtrun::agent::vouch_for(*own); !safe)
+            return fails(safe.error().message);
     if (option == dtrun::agent::kDemoRank && argc == 2) {
         const int status = dtrun::agent::run_demo_rank();
         ::_exit(status);

@@ -1,0 +1,91 @@
+#include "worker/agent/stored_file.h"
+
+#include "base/fd.h"
+#include "base/strings.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+namespace dtrun::agent {
+namespace {
+
+constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
+constexpr std::string_view kOpenFile = "/proc/self/fd/";
+
+/// Has nobody but its owner write to it. \return false: it is not ours, or cannot be looked at
+bool close_to_others(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) return false;
+    return (info.st_mode & kOthersWrite) == 0 || ::chmod(path.c_str(), 0700) == 0;
+}
+
+/// How others could have another agent executed.
+std::optional<std::string> way_to_change(const std::string& file, const std::string& folder) {
+    for (const auto& path : {file, folder})
+        if (!close_to_others(path)) return "they may write to " + path;
+    return replaceable(folder);
+}
+
+}  // namespace
+
+std::optional<std::string> replaceable(const std::string& folder) {
+    const std::string parent = std::filesystem::path(folder).parent_path().native();
+    struct stat info {};
+    if (::stat(parent.c_str(), &info) != 0) return parent + " cannot be looked at";
+    if (info.st_uid != 0 && info.st_uid != ::geteuid())
+        return fmt::format("{} belongs to user {}", parent, info.st_uid);
+    if ((info.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH) return "others may write to " + parent;
+    return std::nullopt;
+}
+
+Result<void> vouch_for(const std::string& file) {
+    const std::filesystem::path path(file);
+    if (!path.filename().native().starts_with("agent-")) return {};
+    const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0) return {};
+    const bool vouches = info.st_mtim.tv_sec == kVouchedTime;
+    const std::string folder = path.parent_path().native();
+    const timespec kept{0, UTIME_OMIT};
+    if (const auto why = way_to_change(file, folder)) {
+        const timespec now[] = {kept, {0, UTIME_NOW}};
+        if (vouches) ::futimens(fd.get(), now);
+        return fail(Errc::denied, "others could change the agent in {}: {}", folder, *why);
+    }
+    // The time may outlive a crash that the bytes do not.
+    if (vouches || ::fsync(fd.get()) != 0) return {};
+    const timespec times[] = {kept, {kVouchedTime, 0}};
+    ::futimens(fd.get(), times);  // without it the next log-in looks at modes and bytes again
+    return {};
+}
+
+void take_name(int& argc, char** argv) {
+    if (argc < 3 || std::string_view(argv[1]) != "--as") return;
+    const std::string_view opened(argv[0]);
+    if (opened.starts_with(kOpenFile))
+        if (const auto fd = to_int(opened.substr(kOpenFile.size()), 3, 1 << 20))
+            ::close(static_cast<int>(*fd));
+    const char* const name = argv[2];
+    const char* const base = std::strrchr(name, '/');
+    ::prctl(PR_SET_NAME, base == nullptr ? name : base + 1);
+    // The words lie one behind the other, where the system reads them: all move to the front.
+    char* const front = argv[0];
+    const auto moved = static_cast<std::size_t>(argv[2] - front);
+    const auto kept =
+        static_cast<std::size_t>(argv[argc - 1] - argv[2]) + std::strlen(argv[argc - 1]) + 1;
+    std::memmove(front, argv[2], kept);
+    std::memset(front + kept, 0, moved);
+    argc -= 2;
+    argv[0] = front;
+    for (int i = 1; i < argc; ++i) argv[i] = argv[i + 2] - moved;
+    argv[argc] = nullptr;
+}
+
+}  // namespace dtrun::agent
