@@ -7,6 +7,7 @@
 #include "base/subprocess.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -114,9 +115,15 @@ Result<CommandOutput> command_output(const std::vector<std::string>& words, Capt
     return CommandOutput{std::move(*text), exit_code_of(status)};
 }
 
+bool is_program(const std::string& path) {
+    struct stat found {};
+    return ::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
+           ::access(path.c_str(), X_OK) == 0;
+}
+
 bool is_on_path(std::string_view name, std::string_view path) {
     return std::ranges::any_of(split(path, ':'), [name](std::string_view folder) {
-        return !folder.empty() && ::access(fmt::format("{}/{}", folder, name).c_str(), X_OK) == 0;
+        return !folder.empty() && is_program(fmt::format("{}/{}", folder, name));
     });
 }
 

@@ -30,6 +30,9 @@ struct CommandOutput {
 Result<CommandOutput> command_output(const std::vector<std::string>& words, Captured captured,
                                      std::chrono::milliseconds limit = std::chrono::seconds(10));
 
+/// Whether it is a file that we may execute.
+bool is_program(const std::string& path);
+
 /// Whether one of the folders, which ':' separates, has a program of that name.
 bool is_on_path(std::string_view name, std::string_view path);
 

@@ -1,6 +1,9 @@
 #include "launcher/cli/misspelt.h"
 
+#include "base/command_output.h"
+#include "base/strings.h"
 #include "base/suggest.h"
+#include "launcher/cli/run.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -61,7 +64,8 @@ std::optional<Error> misspelt_command(Commands commands, Words words,
             Errc::invalid_input,
             "kill: a job is ended by dtrun end JOB, and dtrun jobs lists them; the program "
             "of this name is run by dtrun run kill"};
-    if (plan::is_on_path(word, environment)) return std::nullopt;
+    // A program that lies here is meant: the job says how it is written.
+    if (plan::is_on_path(word, environment) || is_program(word)) return std::nullopt;
     const std::string neither =
         fmt::format("{}: neither a command of dtrun nor a program on PATH", word);
     if (other != nullptr)

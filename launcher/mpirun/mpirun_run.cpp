@@ -25,12 +25,6 @@ std::string hostfile_path(int fd) {
     return fmt::format("/dev/fd/{}", fd);
 }
 
-bool is_program(const std::string& path) {
-    struct stat about {};
-    return ::stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) &&
-           ::access(path.c_str(), X_OK) == 0;
-}
-
 /// A link named mpirun may lead to dtrun, which would call itself for ever.
 bool is_ourselves(const std::string& path) {
     struct stat there {

@@ -3,6 +3,7 @@ import ctypes
 import errno
 import os
 import platform
+import shutil
 import struct
 import subprocess
 import sys
@@ -21,6 +22,8 @@ def check_mistakes(place):
     script = f"{place}/script"
     with open(script, "w", opener=lambda name, flags: os.open(name, flags, 0o755)) as file:
         file.write("#!/no/such/shell\n")
+    shutil.copy("/bin/true", f"{place}/hello")
+    os.mkdir(f"{place}/example")
     secret = f"{place}/secret"
     with open(secret, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write("0123456789abcdef0123456789abcdef\n")
@@ -92,6 +95,8 @@ def check_mistakes(place):
         (["list"], 127, "dtrun jobs is that here"),
         (["setup"], 127, "dtrun demo is that here"),
         (["benhc"], 127, "did you mean dtrun bench?"),
+        (["hello"], 127, "hello: not found on PATH; there is one in the working directory: write ./hello (on"),
+        (["example"], 127, "example: neither a command of dtrun nor a program on PATH; dtrun demo is that here"),
         (["--gpu", "1", "x"], 200, "devices are the batch system's to give"),
         (["--nproc", "2", "x"], 200, "the number of ranks is -np N"),
         (["--restart", "3", "x"], 200, "write --max-restarts N"),

@@ -106,12 +106,6 @@ Facts python_facts(const Programs& programs) {
     return facts;
 }
 
-bool is_program(const std::string& path) {
-    struct stat found {};
-    return ::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
-           ::access(path.c_str(), X_OK) == 0;
-}
-
 /// The first mpirun on PATH that is one: dtrun may be there under this name, and before it.
 Facts mpi_facts(const Programs& programs) {
     const char* const path = std::getenv("PATH");

@@ -140,7 +140,8 @@ Result<std::string> find_program(const std::string& program, const std::string& 
     }
     if (unusable) return std::unexpected(*unusable);
     const std::string here = from_directory(program);
-    if (::access(here.c_str(), F_OK) == 0) {
+    struct stat found {};
+    if (::stat(here.c_str(), &found) == 0 && !S_ISDIR(found.st_mode)) {
         const bool runs = ::access(here.c_str(), X_OK) == 0;
         const char* const interpreter = program.ends_with(".sh") ? "sh" : "python3";
         const std::string before =
