@@ -68,16 +68,18 @@ cli::Rows<cli::ParsedRun> demo_rows() {
     return rows;
 }
 
-/// What somebody types who has seen it work.
-std::string farewell(cli::Words words, const plan::Options& options,
+/// What somebody types who has seen it work, for the same ranks.
+/// \param is_here  they were on this machine, of no batch system
+/// \param ranks    how many, where nobody has said it
+std::string farewell(cli::Words words, bool is_here, std::optional<int> ranks,
                      plan::EnvironmentView environment) {
     const std::string program = cli::python_command(environment) + " train.py";
     std::string typed;
     for (const std::string& word : words) typed += " " + shell_quote(word);
-    if (typed.empty()) typed = fmt::format(" -np {}", options.world_size.value_or(kRanksHere));
+    if (typed.empty() && ranks) typed = fmt::format(" -np {}", *ranks);
     std::string text =
         fmt::format("\nThat was it. With a program of your own:\n  dtrun{} {}\n", typed, program);
-    if (options.hosts.empty() && options.hostfile.empty())
+    if (is_here)
         text +=
             "and on two hosts that you can log in to by ssh:\n  dtrun demo -H HOST1:2,HOST2:2\n";
     return text + "`dtrun --help` tells more; `dtrun doctor` examines hosts that do not work.\n";
@@ -106,8 +108,9 @@ Result<cli::RunCommand> parse_demo(cli::Words words, plan::EnvironmentView envir
     options.program = {"/proc/self/exe", "--demo-rank"};
     const bool is_here =
         options.hosts.empty() && options.hostfile.empty() && !plan::has_allocation(environment);
-    if (is_here && !options.world_size) options.world_size = kRanksHere;
-    std::string last_words = farewell(words, options, environment);
+    std::optional<int> chosen;
+    if (is_here && !options.world_size) chosen = options.world_size = kRanksHere;
+    std::string last_words = farewell(words, is_here, chosen, environment);
     auto command = cli::finish_run(std::move(parsed), environment);
     if (command) command->farewell = std::move(last_words);
     return command;
