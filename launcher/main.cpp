@@ -67,6 +67,7 @@ std::span<const cli::Flag> flags_of() {
 }
 
 // These know the table of all commands.
+int run(cli::Words words, plan::EnvironmentView environment);
 std::string run_help();
 std::string main_man_page();
 int completion(cli::Words words, plan::EnvironmentView environment);
@@ -77,11 +78,7 @@ int version(cli::Words words, plan::EnvironmentView environment);
 /// Every command of dtrun; the first is what it does without the name of one. A row is all that a
 /// command needs to be called, listed and explained.
 constexpr cli::Command kCommands[] = {
-    {.name = "run",
-     .summary = "",
-     .run = job<kRun, cli::parse_run, run_help>,
-     .help = run_help,
-     .flags = flags_of<cli::run_flags>},
+    {.name = "run", .summary = "", .run = run, .help = run_help, .flags = flags_of<cli::run_flags>},
     {.name = "demo",
      .summary = "a first job, of a program that is built in",
      .run = job<kDemo, commands::parse_demo, commands::demo_help>,
@@ -223,6 +220,14 @@ constexpr cli::Command kCommands[] = {
      .help = cli::docs_help},
     {.name = "man", .summary = "", .run = nullptr, .help = main_man_page},
 };
+
+int run(cli::Words words, plan::EnvironmentView environment) {
+    auto parsed = cli::parse_run(words, environment);
+    if (!parsed)
+        if (auto meant = cli::front_end_meant(kCommands, words))
+            parsed = std::unexpected(std::move(*meant));
+    return commands::run_job({kRun, words}, std::move(parsed), run_help, environment);
+}
 
 std::string run_help() {
     return cli::run_help(kCommands);

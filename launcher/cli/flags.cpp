@@ -29,8 +29,7 @@ struct NameOfFlag {
     string_view name;
 };
 
-constexpr std::size_t kTypedBytesMax = 300;  // of a command line in a message
-constexpr int kDigitsMax = 999'999'999;      // what is taken for a number and not for a name
+constexpr int kDigitsMax = 999'999'999;  // what is taken for a number and not for a name
 
 /// Spells the name of a flag with '-' for '_': launchers differ in this.
 std::string with_dashes(string_view name) {
@@ -225,12 +224,9 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
 }
 
 std::unexpected<Error> OptionReader::refused(const Flag& flag, string_view name) const {
-    if (!flag.front.empty()) {
-        std::string typed;
-        for (const std::string& word : words_) typed += " " + shell_quote(word);
-        return fail(Errc::invalid_input, "{} is {}'s: write dtrun {}{}; {}", name, flag.front,
-                    flag.front, escaped(typed, kTypedBytesMax), flag.refused);
-    }
+    if (!flag.front.empty())
+        return fail(Errc::invalid_input, "{} is {}'s: write dtrun {} ...; {}", name, flag.front,
+                    flag.front, flag.refused);
     return fail(Errc::invalid_input, "{} is {}: {}", name,
                 flag.group == FlagGroup::foreign ? "no flag of dtrun" : "refused", flag.refused);
 }
@@ -301,13 +297,27 @@ Result<string_view> OptionReader::value_of(const Named& named) {
 
 namespace {
 
+/// Whether a launcher that parses its words by argparse has both names, and so takes the last value.
+bool are_of_argparse(const Flag& flag, string_view one, string_view other) {
+    const auto names = split(abbreviable(flag), ' ');
+    return std::ranges::find(names, one) != names.end() &&
+           std::ranges::find(names, other) != names.end();
+}
+
 /// A flag of which two names are given that disagree: who has written one of them did not know of the other, or
-/// means something else by it, as srun does.
-Result<void> check_twice(const Flag& flag, const GivenFlag& one, const GivenFlag& other) {
+/// means something else by it, as srun does. Scripts that a launcher takes as they are go on.
+Result<void> check_twice(const Flag& flag, const GivenFlag& one, const GivenFlag& other,
+                         std::vector<std::string>& warnings) {
     const bool disagree = one.row == other.row &&
                           with_dashes(one.name) != with_dashes(other.name) &&
                           one.value != other.value;
     if (!disagree || flag.adds_up || flag.value() != Flag::Value::required) return {};
+    if (are_of_argparse(flag, one.name, other.name)) {
+        warnings.push_back(
+            fmt::format("{} {} and {} {} are one option, of which the last value counts", one.name,
+                        one.value, other.name, other.value));
+        return {};
+    }
     return fail(Errc::invalid_input, "{} {} and {} {} are one option of dtrun; give it once{}{}",
                 one.name, one.value, other.name, other.value, flag.twice.empty() ? "" : ": ",
                 flag.twice);
@@ -315,10 +325,19 @@ Result<void> check_twice(const Flag& flag, const GivenFlag& one, const GivenFlag
 
 }  // namespace
 
-Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given) {
+std::string shown_value(const Flag& flag, string_view value) {
+    const std::size_t end = flag.sets_variable ? value.find_first_of("= ") : string_view::npos;
+    if (end == string_view::npos) return std::string(value);
+    return std::string(value.substr(0, end)) + "=...";
+}
+
+Result<void> check_exclusions(std::span<const Flag> flags, ParsedArgs& parsed) {
+    const std::span<const GivenFlag> given = parsed.given;
     for (std::size_t i = 0; i + 1 < given.size(); ++i)
         for (const GivenFlag& later : given.subspan(i + 1))
-            if (auto done = check_twice(flags[given[i].row], given[i], later); !done) return done;
+            if (auto done = check_twice(flags[given[i].row], given[i], later, parsed.warnings);
+                !done)
+                return done;
     for (const GivenFlag& one : given)
         for (const string_view excluded : split(flags[one.row].excludes, ' '))
             for (const GivenFlag& other : given)

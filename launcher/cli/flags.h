@@ -84,9 +84,12 @@ struct Flag {
     bool is_arguments = false;  ///< a value with blanks may begin with a dash
     bool adds_up = false;       ///< given twice, both count
     bool of_program = false;    ///< may stand behind a ':', for one of several programs
-    bool common = false;        ///< what a newcomer needs: in --help
+    /// Its value is a variable and what that is set to, which may be a secret: messages leave it out.
+    bool sets_variable = false;
+    bool common = false;  ///< what a newcomer needs: in --help
     /// The `names` that may be abbreviated, since another launcher parses them by Python's
-    /// argparse. In the groups `native` and `horovod` all names may be.
+    /// argparse, where of two names that disagree the last counts. In the groups `native` and `horovod` all names
+    /// are of this kind, but for those of `dtrun mpirun`.
     std::string_view argparse{};
     /// First names of flags of the same table that cannot be given with this one.
     std::string_view excludes{};
@@ -107,13 +110,14 @@ enum class Ask { nothing, help, version, check_build };
 struct GivenFlag {
     std::size_t row = 0;
     std::string name;
-    std::string value{};
+    std::string value{};  ///< as messages may show it
 };
 
 /// What words that are read become; each command derives a type with members of its own.
 struct ParsedArgs {
     Ask asked = Ask::nothing;  ///< anything else ends the reading
     std::vector<GivenFlag> given;
+    std::vector<std::string> warnings;  ///< for standard error, one line each, without '\n'
 };
 
 /// Stores the value of a flag ("" if it has none); the error does not name the flag.
@@ -184,6 +188,9 @@ struct FoundFlag {
     std::string value;
 };
 
+/// The value of a flag as messages may show it: all of it, but of a variable the name: "HF_TOKEN=...".
+std::string shown_value(const Flag& flag, std::string_view value);
+
 /// Reads options from the left; stops behind "--", or at the first word that is none.
 class OptionReader {
 public:
@@ -212,9 +219,10 @@ private:
     bool ended_ = false;
 };
 
-/// Errc: invalid_input, if two of the given flags exclude each other, or two names of one have different values, of
-/// which only one can count. By one name the last value counts, as for whoever adds a word to an alias.
-Result<void> check_exclusions(std::span<const Flag> flags, std::span<const GivenFlag> given);
+/// Adds a warning where two names of one flag have different values and the launcher whose names these are takes the
+/// last. By one name the last value counts, as for whoever adds a word to an alias.
+/// Errc: invalid_input, if two of the given flags exclude each other, or two other names of one disagree
+Result<void> check_exclusions(std::span<const Flag> flags, ParsedArgs& parsed);
 
 /// What follows the options.
 struct Rest {
@@ -237,10 +245,10 @@ Result<Rest> read_options(const FlagTable<D>& table, Words words, D& parsed) {
         const auto& [row, name, value] = **found;
         if (const auto done = table.setter(row)(parsed, value); !done)
             return fail(done.error(), "{}", name);
-        parsed.given.push_back({row, std::string(name), value});
+        parsed.given.push_back({row, std::string(name), shown_value(table.flags()[row], value)});
     }
     if (parsed.asked == Ask::nothing)
-        if (const auto done = check_exclusions(table.flags(), parsed.given); !done)
+        if (const auto done = check_exclusions(table.flags(), parsed); !done)
             return std::unexpected(done.error());
     return Rest{reader.rest(), reader.ended()};
 }

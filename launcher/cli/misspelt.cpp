@@ -17,6 +17,8 @@ namespace {
 
 using std::string_view;
 
+constexpr std::size_t kTypedBytesMax = 300;  // of a command line in a message
+
 /// Commands of other launchers and batch systems, and what to type here.
 constexpr std::pair<string_view, string_view> kElsewhere[] = {{"stop", "dtrun end"},
                                                               {"cancel", "dtrun end"},
@@ -51,6 +53,51 @@ const std::pair<string_view, string_view>* find_elsewhere(Words words) {
     return found == std::end(kElsewhere) ? nullptr : found;
 }
 
+/// The next option, and how many words it takes.
+struct NextOption {
+    Result<std::optional<FoundFlag>> found;
+    std::size_t words = 0;
+};
+
+NextOption next_option(Words words, std::span<const Flag> flags) {
+    OptionReader reader(words, flags, "dtrun");
+    NextOption next{reader.next()};
+    next.words = words.size() - reader.rest().size();
+    return next;
+}
+
+struct FlagOfFront {
+    const Flag* flag = nullptr;
+    std::string name;  ///< as it is typed
+};
+
+/// The first flag of another launcher for which there is a command; nothing: none, or what stands before is wrong.
+std::optional<FlagOfFront> find_flag_of_front(Words words) {
+    const std::span<const Flag> flags = run_flags().flags();
+    for (std::size_t at = 0; at < words.size();) {
+        const std::string name = words[at].substr(0, words[at].find('='));
+        for (const std::string& dashed : {name, "-" + name})
+            if (const Flag* const flag = find_flag(flags, dashed); flag && !flag->front.empty())
+                return FlagOfFront{flag, name};
+        const NextOption next = next_option(words.subspan(at), flags);
+        if (!next.found || !*next.found) break;
+        at += next.words;
+    }
+    return std::nullopt;
+}
+
+/// Program and arguments; what is given to variables before that may be secrets.
+std::string program_text(Words words) {
+    std::string text;
+    bool is_before = true;
+    for (const std::string& word : words) {
+        const string_view name = string_view(word).substr(0, word.find('='));
+        is_before = is_before && name.size() < word.size() && plan::is_variable_name(name);
+        text += is_before ? fmt::format(" -x {}=...", name) : " " + shell_quote(word);
+    }
+    return text;
+}
+
 }  // namespace
 
 std::optional<Error> misspelt_command(Commands commands, Words words,
@@ -77,6 +124,41 @@ std::optional<Error> misspelt_command(Commands commands, Words words,
     if (hint.empty()) return std::nullopt;
     hint.insert(hint.rfind(' ') + 1, "dtrun ");
     return Error{Errc::not_found, neither + hint};
+}
+
+std::optional<Error> front_end_meant(Commands commands, Words words) {
+    const auto found = find_flag_of_front(words);
+    if (!found) return std::nullopt;
+    const Flag& flag = *found->flag;
+    const auto command = std::ranges::find(commands, flag.front, &Command::name);
+    if (command == commands.end() || command->flags == nullptr) return std::nullopt;
+    const std::span<const Flag> flags = command->flags();
+    std::string typed;
+    std::vector<std::string> refused;
+    std::size_t at = 0;
+    for (;;) {
+        const Words rest = words.subspan(at);
+        const NextOption next = next_option(rest, flags);
+        if (next.found && !*next.found) break;
+        if (next.found) {
+            const auto& [row, name, value] = **next.found;
+            typed += fmt::format(" {}", name);
+            if (!value.empty()) typed += " " + shell_quote(shown_value(flags[row], value));
+            at += next.words;
+            continue;
+        }
+        const NextOption here = next_option(rest, run_flags().flags());
+        if (!here.found || !*here.found) return std::nullopt;
+        refused.emplace_back((*here.found)->name);
+        at += here.words;
+    }
+    std::string without;
+    if (!refused.empty()) without = fmt::format(" (it has no {})", join_names(refused));
+    return Error{
+        Errc::invalid_input,
+        fmt::format("{} is {}'s: write dtrun {}{}{}; {}", found->name, flag.front, flag.front,
+                    escaped(typed + program_text(words.subspan(at)), kTypedBytesMax), without,
+                    flag.refused)};
 }
 
 std::optional<std::string> note_on_program(Words words, plan::EnvironmentView environment) {

@@ -15,6 +15,11 @@ namespace dtrun::cli {
 std::optional<Error> misspelt_command(Commands commands, Words words,
                                       plan::EnvironmentView environment);
 
+/// Where a flag of another launcher, for whose words there is a command of dtrun, stands among those of `dtrun run`: that
+/// command with the words that it takes, and which it does not. Nothing: there is none, or too little is known of the
+/// others.
+std::optional<Error> front_end_meant(Commands commands, Words words);
+
 /// A note where a program of PATH runs whose name is a command of other launchers: `dtrun ps`.
 std::optional<std::string> note_on_program(Words words, plan::EnvironmentView environment);
 

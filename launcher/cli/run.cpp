@@ -398,7 +398,7 @@ Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environmen
         if (const auto done = follow_rsh_words(parsed.rsh, parsed.options); !done)
             return std::unexpected(done.error());
     }
-    RunCommand command;
+    RunCommand command{.warnings = std::move(parsed.warnings)};
     for (const std::string& word : parsed.options.program)
         if (behind_long_dash(word))
             command.warnings.push_back(

@@ -250,6 +250,7 @@ Rows<ParsedRun> environment_flags() {
           .in = {join, frontends, bench, doctor},
           .adds_up = true,
           .of_program = true,
+          .sets_variable = true,
           .common = true,
           .help = "set a variable for every rank; without =VALUE, with its value here; repeatable"},
          add_export},

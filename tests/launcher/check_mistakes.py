@@ -89,6 +89,9 @@ def check_mistakes(place):
         (["--mpi", "foo"], 127, "'foo' is taken for the program: --mpi alone is right, and its words are [auto|"),
         (["--nnodes", "2", "train.py", "--lr", "a b"], 200,
          "--nnodes is torchrun's: write dtrun torchrun --nnodes 2 train.py --lr 'a b'; or -H and -np"),
+        (["-np", "4", "-x", "HF_TOKEN=abc", "--nnodes", "2", "train.py"], 200,
+         "write dtrun torchrun -x HF_TOKEN=... --nnodes 2 train.py (it has no -np); or -H and -np"),
+        (["-x", "HF_TOKEN=abc"], 200, "no program to run behind -x HF_TOKEN=...; usage"),
         (["--num-gpus", "2", "train.py"], 200, "--num-gpus is deepspeed's: write dtrun deepspeed --num-gpus 2 train.py"),
         (["kill", "123"], 200, "kill: a job is ended by dtrun end JOB"),
         (["ps", "--version"], 0, "ps is run as a program, which is on PATH; dtrun jobs is what it is elsewhere"),
@@ -113,7 +116,7 @@ def check_mistakes(place):
         (["/etc/passwd"], 126, "dtrun: /etc/passwd: not executable"),
     ):
         done = dtrun(*words, cwd=place)
-        assert done.returncode == code and text in done.stderr, (words, done)
+        assert done.returncode == code and text in done.stderr and "abc" not in done.stderr, (words, done)
     assert "PATH=" in dtrun("--verbose", "nosuchprogram").stderr
 
 

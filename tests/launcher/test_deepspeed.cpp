@@ -143,6 +143,8 @@ TEST_CASE("Log levels, the process id and words without effect", "[launcher][dee
     CHECK(ds_options("t.py").pid_file.empty());
     CHECK(ds_warnings("--launcher OpenMPI t.py") ==
           Strings{"--launcher openmpi has no effect: dtrun starts the ranks itself"});
+    CHECK(ds_warnings("--num_gpus 1 --num_accelerators 2 t.py").front() ==
+          "--num_gpus 1 and --num_accelerators 2 are one option, of which the last value counts");
     CHECK(ds_warnings("--no_ssh_check --force_multi --node_rank 0 t.py").empty());
     CHECK(ds_options("--node_rank 1 t.py").shape.not_first);
     CHECK(ds_options("--contract jax t.py").contracts == Strings{"deepspeed", "jax"});

@@ -196,4 +196,67 @@ TEST_CASE("words by which other launchers have it are answered with dtrun's",
     CHECK_FALSE(note_on_program(nothing, path));
 }
 
+TEST_CASE(
+    "a command of another launcher is suggested with the words that it takes, and nothing secret",
+    "[cli][suggestions]") {
+    const Command commands[] = {
+        {"run", "", does_nothing, no_help},
+        {"torchrun", "", does_nothing, no_help, [] { return frontends::torchrun_flags().flags(); }},
+        {"deepspeed", "", does_nothing, no_help,
+         [] { return frontends::deepspeed_flags().flags(); }}};
+    const auto said = [&commands](std::string_view typed) {
+        const std::vector<std::string> words = shell_words(typed).value();
+        const auto error = front_end_meant(commands, words);
+        if (!error) return std::string();
+        const std::size_t begin = error->message.find("write ") + 6;
+        return error->message.substr(begin, error->message.rfind("; ") - begin);
+    };
+    CHECK(said("--nnodes 2 --nproc-per-node=4 train.py --lr 'a b'") ==
+          "dtrun torchrun --nnodes 2 --nproc-per-node 4 train.py --lr 'a b'");
+    CHECK(said("-np 4 -x HF_TOKEN=abc --encrypt --nnodes 2 -- train.py") ==
+          "dtrun torchrun -x HF_TOKEN=... --encrypt --nnodes 2 -- train.py (it has no -np)");
+    CHECK(said("-x=A=1 -genv B 2 --num-gpus 2 C=3 train.py D=4") ==
+          "dtrun deepspeed -x A=... --num_gpus 2 -x C=... train.py D=4 (it has no -genv)");
+    CHECK(said("-nnodes 2 train.py") == "dtrun torchrun --nnodes 2 train.py");
+    CHECK(said("--nnodes 2 --num-gpus 2 train.py").empty());  // of two launchers
+    CHECK(said("-np 2 train.py --nnodes 2").empty());
+    // Whatever is suggested is accepted.
+    for (const Command& command : commands)
+        for (const Flag& flag : run_flags().flags()) {
+            if (command.flags == nullptr || !flag.refused.empty()) continue;
+            const std::string value = flag.value() == Flag::Value::required ? " 1" : "";
+            const std::string front = command.name == "torchrun" ? "--nnodes" : "--num-gpus";
+            const std::string typed =
+                fmt::format("{}{} {} 2 train.py", flag.first_name(), value, front);
+            const std::string line = said(typed);
+            CAPTURE(typed, line);
+            if (line.empty()) continue;
+            const auto words = shell_words(line.substr(0, line.find(" (it has no"))).value();
+            OptionReader reader(Words(words).subspan(2), command.flags(), "dtrun");
+            auto next = reader.next();
+            while (next && *next) next = reader.next();
+            CHECK(next.has_value());
+        }
+}
+
+TEST_CASE("the demonstration suggests a command that has the same ranks", "[cli][suggestions]") {
+    const auto suggested_by = [](const Environment& environment, std::vector<std::string> words) {
+        const auto command = commands::parse_demo(words, environment);
+        REQUIRE(command.has_value());
+        const std::string& text = command->farewell;
+        const std::size_t begin = text.find("  dtrun") + 2;
+        return text.substr(begin, text.find('\n', begin) - begin);
+    };
+    const Environment nothing{"PATH=/usr/bin:/bin", "DTRUN_CONFIG="};
+    CHECK(suggested_by(nothing, {}) == "dtrun -np 4 python3 train.py");
+    CHECK(suggested_by(nothing, {"-np", "2"}) == "dtrun -np 2 python3 train.py");
+    Environment defaults = nothing;
+    defaults.emplace_back("DTRUN_OPTIONS=-np 2");
+    CHECK(suggested_by(defaults, {}) == "dtrun python3 train.py");
+    Environment slurm = nothing;
+    slurm.insert(slurm.end(), {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=s1", "SLURM_TASKS_PER_NODE=2",
+                               "SLURM_NNODES=1"});
+    CHECK(suggested_by(slurm, {}) == "dtrun python3 train.py");
+}
+
 }  // namespace dtrun::cli

@@ -169,6 +169,18 @@ TEST_CASE("--redirects, --tee and --local-ranks-filter choose for each local ran
     CHECK(streams(output, 11) == twelfth);
 }
 
+TEST_CASE("of two names of one flag that disagree the last counts, as argparse has it",
+          "[launcher][torchrun]") {
+    CHECK(torch_options("-r 1 --redirects 3 t.py").rank_output.to_file.of(0) == 3);
+    CHECK(torch_warnings("-r 1 --redirects 3 t.py") ==
+          Strings{"-r 1 and --redirects 3 are one option, of which the last value counts"});
+    CHECK(torch_warnings("-r 3 --redirects 3 t.py").empty());
+    CHECK(torch_warnings("-r 1 -r 3 t.py").empty());
+    // dtrun's own are refused, as everywhere.
+    CHECK(torch_error("-p 1 --ssh-port 2 t.py") ==
+          "-p 1 and --ssh-port 2 are one option of dtrun; give it once");
+}
+
 TEST_CASE("Files of torchrun have a folder, lines a prefix", "[launcher][torchrun]") {
     CHECK(torch_options("t.py").output_dir.empty());
     CHECK(torch_options("--log-dir logs t.py").output_dir.empty());
