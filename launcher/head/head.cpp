@@ -244,6 +244,7 @@ void Head::decide() {
         assigner_->restart(*because);
     }
     if (const auto order = job_.take_stop()) stop_hosts(*order);
+    if (started_ && job_.all_run()) std::exchange(started_, nullptr)();
     if (job_.over()) over_.cancel();
 }
 
@@ -463,7 +464,7 @@ void Head::give_up(AgentSession& session, const std::string& why) {
 
 void Head::ranks_started(HostId host, const Started& started) {
     record_.ranks_started(host, started);
-    if (const auto first = std::exchange(started_, nullptr)) first();
+    job_.ranks_started(host);
     for (const RankPid& rank : started.ranks) {
         const auto planned = hosts_.planned_on(host, rank.place);
         if (!planned) continue;
@@ -479,6 +480,7 @@ void Head::ranks_started(HostId host, const Started& started) {
             log::write(log::Level::quiet, fmt::format("rank {} on {}: {}", rank.rank,
                                                       hosts_.name(host), rank.binding));
     }
+    decide();
 }
 
 void Head::rank_exited(HostId host, const Exited& exited) {

@@ -72,7 +72,7 @@ public:
     void signalled(int signal);
     /// `dtrun end` does this with its signal; until then it is signalled().
     void set_end(std::function<void(int signal)> end) { end_ = std::move(end); }
-    /// Called once, when the first ranks run.
+    /// Called once, when all ranks of a generation have been started.
     void set_started(std::function<void()> started) { started_ = std::move(started); }
     bool is_in_a_hurry() const { return hurry_; }
     /// Answers commands that look into the job.

@@ -76,6 +76,7 @@ void Job::sort_host_failures() {
 void Job::host_lost(HostId host, std::string text) {
     if (hosts_[host] != HostState::ready) return;
     hosts_[host] = HostState::lost;
+    to_start_.erase(host);
     live_ -= std::exchange(live_on_host_[host], 0);
     if (options_.elastic) return;
     if (outcome_.cause == Cause::success) {
@@ -88,8 +89,13 @@ void Job::host_lost(HostId host, std::string text) {
 
 void Job::host_done(HostId host, std::uint32_t orphans) {
     hosts_[host] = HostState::done;
+    to_start_.erase(host);
     live_ -= std::exchange(live_on_host_[host], 0);
     outcome_.orphans += orphans;
+}
+
+void Job::ranks_started(HostId host) {
+    to_start_.erase(host);
 }
 
 void Job::rank_exited(HostId host, const Exited& exited) {
@@ -179,6 +185,9 @@ void Job::begin(PerHost<std::uint32_t> ranks) {
     outcome_.ended_well.clear();
     live_on_host_ = std::move(ranks);
     live_ = std::accumulate(live_on_host_.begin(), live_on_host_.end(), 0u);
+    to_start_.clear();
+    for (const HostId host : live_on_host_.hosts())
+        if (live_on_host_[host] > 0) to_start_.insert(to_start_.end(), host);
 }
 
 void Job::end_because(Cause why, std::string text) {

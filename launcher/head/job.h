@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ public:
     void host_connecting(HostId host);                   ///< an agent is started there once more
     void host_lost(HostId host, std::string text);       ///< after it was ready
     void host_done(HostId host, std::uint32_t orphans);  ///< nothing is left there
+    void ranks_started(HostId host);  ///< all that it has in this generation, but those that cannot
     void rank_exited(HostId host, const Exited& exited);
     void rank_left(HostId host);  ///< of an elastic job: it has failed, and others go on
     /// MPI_Abort. Others may notice, and fail, before this rank has exited.
@@ -82,6 +84,8 @@ public:
         return hosts_[host] == HostState::failed || hosts_[host] == HostState::lost;
     }
     bool running() const { return started_ && !stopping_; }
+    /// Whether all hosts of this generation have started their ranks, and nothing has ended it meanwhile.
+    bool all_run() const { return running() && !paused_ && to_start_.empty(); }
     bool has_live_ranks(HostId host) const { return live_on_host_[host] > 0; }
     bool aborted() const;  ///< so far the job ends because a rank has called MPI_Abort
     const report::JobOutcome& outcome() const { return outcome_; }
@@ -108,6 +112,7 @@ private:
     PerHost<HostState> hosts_;
     PerHost<std::uint32_t> live_on_host_;
     std::uint32_t live_ = 0;
+    std::set<HostId> to_start_;  ///< hosts that have not said yet that their ranks are started
     bool started_ = false;
     bool start_wanted_ = false;
     bool paused_ = false;

@@ -43,6 +43,32 @@ TEST_CASE("a wrapper that some host lacks is named, and nothing starts", "[clust
     CHECK_THAT(done.err, Contains("s1 and s2: --wrap: no-such-perf: not found on PATH"));
 }
 
+TEST_CASE("dtrun -d returns when the ranks of all hosts run, or with why one cannot",
+          "[cluster][look][sanitized]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished started = cluster.dtrun({"-d", "-H", "s1:2,s2:2", "sleep", "60"});
+    INFO(started.err);
+    CHECK(started.exit_code == 0);
+    CHECK_FALSE(started.output_open);
+    CHECK(cluster.processes("s1").size() == cluster.processes("s2").size());
+    const Finished seen = cluster.dtrun({"jobs"});
+    CHECK_THAT(seen.out, Contains("running") && Contains("4 of 4"));
+    CHECK(cluster.dtrun({"end", "--now", lines_of(started.out).at(0)}).exit_code == 0);
+    CHECK(cluster.wait_all_gone());
+
+    // A program that can be seen to be wrong only when it is executed.
+    for (const char* const host : {"s1", "s2"}) {
+        const std::string shell = host == std::string("s1") ? "/bin/sh" : "/no/such/shell";
+        const std::string write = "printf '#!" + shell + "\nsleep 60\n' > /tmp/p; chmod +x /tmp/p";
+        CHECK(cluster.run(host, {"sh", "-c", write}).exit_code == 0);
+    }
+    const Finished failed = cluster.dtrun({"-d", "-H", "s1:2,s2:1", "/tmp/p"});
+    CHECK(failed.exit_code == 127);
+    CHECK_FALSE(failed.output_open);
+    CHECK_THAT(failed.err, Contains("rank 2 on s2") && !Contains("runs on without"));
+    CHECK(cluster.wait_all_gone());
+}
+
 /// The port at which a rank waits for its debugger, from what dtrun says of it.
 std::string debugger_port(Running& job) {
     REQUIRE(job.wait_for_output("gdb -ex 'target remote 127.0.0.1:"));

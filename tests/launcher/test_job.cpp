@@ -70,6 +70,29 @@ TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job
     CHECK(exit_code(job.outcome()) == 0);
 }
 
+TEST_CASE("all ranks of a job run when each of its hosts has started them", "[job]") {
+    Job job = running_job();
+    CHECK_FALSE(job.all_run());
+    job.ranks_started(h1);
+    CHECK_FALSE(job.all_run());
+    job.ranks_started(h0);
+    CHECK(job.all_run());
+    job.begin({0, 2});
+    CHECK_FALSE(job.all_run());
+    job.ranks_started(h1);
+    CHECK(job.all_run());
+    job.pausing();
+    CHECK_FALSE(job.all_run());
+    job.begin({2, 2});
+    job.ranks_started(h0);
+    job.host_lost(h1, "its power is gone");  // which ends the job
+    CHECK_FALSE(job.all_run());
+    Job others_go_on = running_job({.outlives_hosts = true});
+    others_go_on.ranks_started(h0);
+    others_go_on.host_lost(h1, "its power is gone");
+    CHECK(others_go_on.all_run());
+}
+
 TEST_CASE("a failure makes all ranks start again while restarts are left", "[job]") {
     Job job = running_job({false, 3s, 1});
     job.rank_exited(h0, exited(0, 0));

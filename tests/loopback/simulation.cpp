@@ -140,6 +140,7 @@ World::World(const Script& script, std::uint32_t seed)
     head_ = std::make_unique<head::Head>(io_, spec_, *hosts_, *output_,
                                          [this] { note("dtrun stops itself"); });
     head_->record().add_listener(*this);
+    head_->set_started([this] { ending_.events_before_start = ending_.events.size(); });
     configs_ = std::make_unique<head::AgentConfigBuilder>(spec_, credentials_, *hosts_,
                                                           head::ServerPlace{{"192.0.2.1"}, 1});
     head_->add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{

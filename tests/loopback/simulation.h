@@ -127,8 +127,10 @@ struct Ending {
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank
     std::vector<std::string> met{};      ///< likewise, of elastic ranks that have come to it
     std::vector<watch::Event> events{};  ///< that dtrun has told of
-    boost::json::object view{};          ///< of the job, when it was over
-    std::vector<std::string> log{};      ///< what every host has seen, for comparing two runs
+    /// How many there were when who waits for the job's start was told; nothing: it did not start.
+    std::optional<std::size_t> events_before_start{};
+    boost::json::object view{};      ///< of the job, when it was over
+    std::vector<std::string> log{};  ///< what every host has seen, for comparing two runs
     /// A process, as it has ended or as it was seen.
     struct Seen {
         milliseconds when{};

@@ -5,7 +5,10 @@
 #include "tests/support/catch.h"
 #include "tests/support/messages_of.h"
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <optional>
 
 namespace dtrun::loopback {
 namespace {
@@ -76,6 +79,53 @@ TEST_CASE("ranks that do not heed SIGTERM are killed after --grace", "[loopback]
         CHECK(ending.took >= 700ms);
         CHECK(ending.took < 2s);
         CHECK_THAT(ending.shown, Contains("killed"));
+    });
+}
+
+/// Ranks of the newest generation that had been started when who waits for the start was told of it; nothing: that was
+/// not told.
+std::optional<std::size_t> ranks_at_start(const Ending& ending) {
+    if (!ending.events_before_start) return std::nullopt;
+    std::map<std::uint64_t, std::size_t> ranks;
+    for (std::size_t i = 0; i < *ending.events_before_start; ++i)
+        if (ending.events[i].kind == watch::EventKind::rank_started)
+            ++ranks[ending.events[i].fields.at("generation").to_number<std::uint64_t>()];
+    return ranks.empty() ? 0 : ranks.rbegin()->second;
+}
+
+TEST_CASE("a job has started when the ranks of all of its hosts have, however short they live",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host = {2, 1, 3};
+    for (const std::uint32_t rank : {0, 1, 2, 3, 4, 5}) script.ranks[rank].life = 1ms;
+    script.ranks[5].life = 300ms;
+    script.hosts[HostId{1}].slow = 40ms;
+    in_many_orders(30, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ranks_at_start(ending) == 6);
+    });
+}
+
+TEST_CASE("a job of which one rank cannot start has not started, unless the others go on",
+          "[loopback]") {
+    Script script;
+    script.ranks[3].not_executable = true;
+    for (const std::uint32_t rank : {0, 1, 2}) script.ranks[rank].life = 1s;
+    in_many_orders(30, script, [](const Ending& ending) {
+        CHECK(ending.code == 126);
+        CHECK_FALSE(ranks_at_start(ending).has_value());
+    });
+    script.options = [](plan::Options& options) { options.keep_going = true; };
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 126);
+        CHECK(ranks_at_start(ending) == 3);
+    });
+    script.options = [](plan::Options& options) { options.max_restarts = 1; };
+    script.attempts[{2, 3}] = {.life = 1s};
+    in_many_orders(30, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        REQUIRE(ending.started.size() == 2);
+        CHECK(ranks_at_start(ending) == 4);
     });
 }
 
