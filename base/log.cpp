@@ -1,15 +1,13 @@
 #include "base/log.h"
 
-#include "base/text_layout.h"
+#include "base/message_writer.h"
 #include "base/utf8.h"
 
-#include <poll.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <algorithm>
-#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,52 +19,6 @@ std::string& speaker() {
     static std::string name = "dtrun";
     return name;
 }
-
-/// How long a line waits for a busy reader; then lines are dropped until the reader reads again.
-constexpr int kReaderWaitMs = 50;
-
-/// Writes to standard error and never blocks on a reader that has stopped: the logging thread may
-/// be the only one of a process that others rely on. O_NONBLOCK would affect every process that
-/// shares the terminal or pipe with us. When poll() reports room there is room for at least
-/// kPieceBytes, unless another process fills it in between.
-class StandardError {
-public:
-    void write(std::string_view line) {
-        if (dropped_ > 0 && room(0)) {
-            const std::string note =
-                fmt::format("{}: nobody read {} lines, which are not here\n", speaker(), dropped_);
-            if (put(note)) dropped_ = 0;
-        }
-        if (dropped_ > 0 || !room(kReaderWaitMs) || !put(line)) ++dropped_;
-    }
-
-private:
-    static constexpr std::size_t kPieceBytes = 4096;  // PIPE_BUF
-
-    static bool room(int wait_ms) {
-        pollfd state{STDERR_FILENO, POLLOUT, 0};
-        int ready = 0;
-        do {
-            ready = ::poll(&state, 1, wait_ms);
-        } while (ready < 0 && errno == EINTR);
-        return ready != 0;  // errors also count as ready: write() reports them
-    }
-
-    /// \return false when the reader stopped before the end of it
-    static bool put(std::string_view text) {
-        while (!text.empty()) {
-            if (!room(kReaderWaitMs)) return false;
-            const auto piece = text.substr(0, kPieceBytes);
-            const ssize_t n = ::write(STDERR_FILENO, piece.data(), piece.size());
-            if (n < 0 && errno == EINTR) continue;
-            if (n < 0) return errno != EAGAIN;  // other errors give the line up
-            text.remove_prefix(static_cast<std::size_t>(n));
-        }
-        return true;
-    }
-
-    std::uint64_t dropped_ = 0;
-};
 
 /// Writes lines to standard error, or to the function that set_sink() has set.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -84,17 +36,15 @@ protected:
         const std::string_view text(line.data(), line.size());
         if (sink_function_ != nullptr)
             sink_function_(context_, text);
-        else if (const std::size_t columns = terminal_columns(STDERR_FILENO); columns > 0)
-            standard_error_.write(fold_messages(text, columns));
         else
-            standard_error_.write(text);
+            standard_error_.write(text, speaker());
     }
     void flush_() override {}
 
 private:
     void (*sink_function_)(void*, std::string_view) = nullptr;
     void* context_ = nullptr;
-    StandardError standard_error_;
+    MessageWriter standard_error_{STDERR_FILENO};
 };
 
 std::shared_ptr<Sink> shared_sink() {
