@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/strings.h"
 #include "launcher/cli/command.h"
 #include "launcher/output/path_pattern.h"
 #include "launcher/plan/exit_code.h"
@@ -13,11 +14,15 @@
 #include <unistd.h>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace dtrun::commands {
 namespace {
@@ -30,14 +35,28 @@ sigset_t interrupts() {
     return signals;
 }
 
-/// The new process's part: nothing of the caller is held but what the start is told by.
+/// What of the caller's the new process has open behind its standard streams, besides the pipe.
+std::vector<Fd> inherited_besides(const Fd& words) {
+    std::vector<int> found;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
+        if (const auto fd = to_int(entry.path().filename().string(), STDERR_FILENO + 1, INT_MAX))
+            found.push_back(static_cast<int>(*fd));
+    std::vector<Fd> inherited;
+    for (const int fd : found)  // that which has read the folder is closed by now
+        if (fd != words.get() && ::fcntl(fd, F_GETFD) >= 0) inherited.emplace_back(fd);
+    return inherited;
+}
+
+/// The new process's part: nothing of the caller is held but what the start is told by, and what is still to be opened.
 void leave_terminal(Fd words, head::StartTeller& teller) {
     ::setsid();
+    std::vector<Fd> others = inherited_besides(words);
     Fd errors(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
     const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
         ::dup2(nothing.get(), stream);
-    teller.open(std::move(words), std::move(errors));
+    teller.open({std::move(words), std::move(errors), std::move(others)});
     log::set_sink(
         [](void* to, std::string_view line) { static_cast<head::StartTeller*>(to)->say(line); },
         &teller);
@@ -52,21 +71,34 @@ public:
           signals_(std::move(signals)),
           options_(options) {}
 
-    int run() {
+    /// \param before  the signals that this process had blocked
+    int run(const sigset_t& before) {
         while (!started_ && !closed_) {
-            std::array<pollfd, 2> wait{{{words_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
+            std::array<pollfd, 3> wait{{{words_.get(), POLLIN, 0},
+                                        {signals_.get(), POLLIN, 0},
+                                        {untold_.empty() ? -1 : STDOUT_FILENO, POLLOUT, 0}}};
             if (::poll(wait.data(), wait.size(), -1) < 0) continue;
             if (wait[1].revents != 0) pass_signal();
+            if (wait[2].revents != 0) tell_id();
             if (wait[0].revents != 0) read_words();
         }
+        // Nobody has been told that the job runs on.
+        if (started_ && pass_signal()) started_ = false;
+        // Whoever reads our standard output may rest, and a signal ends this process alone from now on.
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        tell_id();
         return started_ ? tell_started() : status_of_child();
     }
 
 private:
-    void pass_signal() {
+    /// \return whether there was one
+    bool pass_signal() {
         signalfd_siginfo info{};
-        if (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-            ::kill(child_, static_cast<int>(info.ssi_signo));
+        if (::read(signals_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info))
+            return false;
+        passed_ = static_cast<int>(info.ssi_signo);
+        ::kill(child_, passed_);
+        return true;
     }
 
     void read_words() {
@@ -85,7 +117,12 @@ private:
         started_ = started_ || word == head::StartTeller::kStarted;
         if (started_) return;
         job_ = word;
-        if (cli::print(job_ + "\n") != 0) log::warn("the id of the job is {}", job_);
+        untold_ = word + "\n";
+    }
+
+    void tell_id() {
+        if (!untold_.empty() && cli::print(std::exchange(untold_, {})) != 0)
+            log::warn("the id of the job is {}", job_);
     }
 
     int tell_started() const {
@@ -105,6 +142,7 @@ private:
         while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
         }
         if (WIFEXITED(status)) return WEXITSTATUS(status);
+        if (WTERMSIG(status) == passed_) return plan::kExitSignalBase + passed_;
         log::error("the detached dtrun has ended by signal {}", WTERMSIG(status));
         return plan::kExitInternal;
     }
@@ -113,6 +151,8 @@ private:
     Fd words_, signals_;
     const plan::Options& options_;
     std::string text_, job_;
+    std::string untold_;  ///< what standard output is to have
+    int passed_ = 0;      ///< the last signal that the child was sent
     bool started_ = false, closed_ = false;
 };
 
@@ -140,8 +180,8 @@ std::optional<int> detach(const plan::Options& options, head::StartTeller& telle
         return std::nullopt;
     }
     pipe->write.reset();
-    Fd signals(::signalfd(-1, &passed, SFD_CLOEXEC));
-    return StartWaiter(child, std::move(pipe->read), std::move(signals), options).run();
+    Fd signals(::signalfd(-1, &passed, SFD_CLOEXEC | SFD_NONBLOCK));
+    return StartWaiter(child, std::move(pipe->read), std::move(signals), options).run(before);
 }
 
 }  // namespace dtrun::commands

@@ -162,6 +162,7 @@ Result<void> RealHead::open(transport::AgentFile agent) {
     }
     add_starters(std::move(agent), std::move(*place));
     watch_hosts();
+    teller_.files_opened();
     keep_signals();
     return {};
 }

@@ -1,43 +1,47 @@
 #include "launcher/head/start_teller.h"
 
 #include <fmt/format.h>
-#include <string>
 #include <utility>
 
 namespace dtrun::head {
 
-void StartTeller::open(Fd words, Fd errors) {
+void StartTeller::open(Caller caller) {
     const std::lock_guard lock(mutex_);
-    words_ = std::move(words);
-    errors_ = std::move(errors);
+    caller_ = std::move(caller);
+    errors_.emplace(caller_.errors.get());
 }
 
 bool StartTeller::is_awaited() const {
     const std::lock_guard lock(mutex_);
-    return static_cast<bool>(words_);
+    return static_cast<bool>(caller_.words);
+}
+
+void StartTeller::files_opened() {
+    const std::lock_guard lock(mutex_);
+    caller_.others.clear();
 }
 
 /// Who waits may have gone: the job goes on.
-void StartTeller::write(const Fd& to, std::string_view text) {
-    if (!to) return;
-    if (const auto done = write_all(to.get(), text); !done) return;
+void StartTeller::tell(std::string_view word) {
+    if (!caller_.words) return;
+    if (const auto done = write_all(caller_.words.get(), fmt::format("{}\n", word)); !done) return;
 }
 
 void StartTeller::has_id(std::string_view job) {
     const std::lock_guard lock(mutex_);
-    write(words_, fmt::format("{}\n", job));
+    tell(job);
 }
 
 void StartTeller::say(std::string_view whole_lines) {
     const std::lock_guard lock(mutex_);
-    write(errors_, whole_lines);
+    if (errors_) errors_->write(whole_lines, "dtrun");
 }
 
 void StartTeller::started() {
     const std::lock_guard lock(mutex_);
-    write(words_, fmt::format("{}\n", kStarted));
-    words_.reset();
+    tell(kStarted);
     errors_.reset();
+    caller_ = {};
 }
 
 }  // namespace dtrun::head

@@ -13,6 +13,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+from waiting import wait_for  # noqa: E402
+
 DTRUN = os.path.abspath(sys.argv[1])
 SECONDS = 60
 FOLDER = tempfile.mkdtemp(prefix="dtrun-detach-")
@@ -22,6 +25,8 @@ RECORDS = os.path.join(STATE, "dtrun/jobs")
 TRAIN, ONE = f"train-{os.getpid()}", f"one-{os.getpid()}"
 ENV = dict(os.environ, XDG_RUNTIME_DIR=FOLDER, XDG_STATE_HOME=STATE, HOME=FOLDER)
 ENV.pop("DTRUN_OPTIONS", None)
+# A job that does not start.
+SLOW = ["--ssh-command", "sh -c 'sleep 60'", "-H", "192.0.2.1:1", "--connect-timeout", "50", "true"]
 
 
 def path(name):
@@ -35,16 +40,6 @@ def dtrun(*words, env=ENV, **options):
     )
 
 
-def wait_for(condition, what):
-    until = time.monotonic() + SECONDS
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
-
-
 @contextlib.contextmanager
 def detached(*words, **options):
     """A job that runs on; it is ended if it still does. Yields its id."""
@@ -55,6 +50,10 @@ def detached(*words, **options):
         yield job
     finally:
         dtrun("end", "--now", job)
+
+
+def records():
+    return json.loads(dtrun("jobs", "--all", "--json").stdout)["records"]
 
 
 def record(job, env=ENV):
@@ -116,6 +115,67 @@ def check_start():
         assert stat.S_IMODE(os.stat(place).st_mode) & 0o077 == 0, place
 
 
+def check_caller():
+    """Whoever waits for the start, or has its files, holds nothing up, and is not held."""
+    read, write = os.pipe()
+    with open(path("hosts"), "w", encoding="utf-8") as file:
+        file.write("localhost slots=2\n")
+    hosts = os.open(path("hosts"), os.O_RDONLY)
+    with detached("--hostfile", f"/dev/fd/{hosts}", "-np", "2", "sleep", "60", pass_fds=[write, hosts]) as job:
+        os.close(write)
+        assert os.read(read, 1) == b"", "the caller's pipe is held"
+        assert len(json.loads(dtrun("jobs", "--json").stdout)["jobs"][0]["ranks"]) == 2, job
+    os.close(read)
+    os.close(hosts)
+    # Nobody reads what it says.
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    done = subprocess.run(
+        [DTRUN, "-d", "--verbose", "-np", "2", "true"], stdout=subprocess.PIPE, stderr=write, text=True, timeout=SECONDS,
+        check=False, env=ENV,
+    )
+    assert done.returncode == 0 and ended(done.stdout.strip())["exit_code"] == 0, done
+    # Nor its id, and it is interrupted.
+    words = [DTRUN, "-d", *SLOW]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, text=True, env=ENV) as waiting:
+        wait_for(lambda: [each for each in records() if each["state"] == "running"], "a job")
+        waiting.send_signal(signal.SIGINT)
+        wait_for(lambda: not [each for each in records() if each["state"] == "running"], "its end")
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(SECONDS) in (130, -signal.SIGINT), waiting.returncode
+    os.close(read)
+    os.close(write)
+
+
+def check_join():
+    """A member returns when its ranks run, which is when the others have come."""
+    env = dict(ENV, DTRUN_SECRET_FILE=path("secret"))
+    with open(os.open(path("secret"), os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+        file.write("0123456789abcdef" * 4)
+    serve = [DTRUN, "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(serve, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as daemon:
+        while "serving on port" not in (said := daemon.stderr.readline()):
+            assert said
+        at = "127.0.0.1:" + said.split()[-1]
+        words = ["join", at, "--job", "two", "-d", "--min-np", "2", "sleep", "60"]
+        first = subprocess.Popen([DTRUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        ids = [first.stdout.readline().strip()]
+        time.sleep(0.3)
+        assert first.poll() is None, first.communicate()
+        second = dtrun(*words, env=env)
+        ids.append(second.stdout.strip())
+        assert first.wait(SECONDS) == 0 and second.returncode == 0, (first.communicate(), second)
+        for job in ids:
+            assert record(job)["state"] == "running", job
+        assert dtrun("end", "--now", ids[0]).returncode == 0
+        assert ended(ids[1])["exit_code"] != 0
+        daemon.terminate()
+
+
 def check_no_start():
     """A job that cannot start says why at once, with its exit code, and leaves nothing."""
     failed = dtrun("-d", "-np", "2", "no-such-program")
@@ -126,7 +186,7 @@ def check_no_start():
     assert usage.returncode == 200 and usage.stderr, usage
     nowhere = dtrun("-d", "-H", "no-such-host.invalid:1", "true")
     assert nowhere.returncode == 201 and "no-such-host.invalid" in nowhere.stderr, nowhere
-    for known in json.loads(dtrun("jobs", "--all", "--json").stdout)["records"]:
+    for known in records():
         assert known["state"] == "ended", known
 
 
@@ -159,8 +219,7 @@ def check_terminal():
 
 def check_interrupt():
     """Ctrl-C before the job has started ends it."""
-    slow = ["-d", "--ssh-command", "sh -c 'sleep 60'", "-H", "192.0.2.1:1", "--connect-timeout", "50", "true"]
-    waiting = subprocess.Popen([DTRUN, *slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
+    waiting = subprocess.Popen([DTRUN, "-d", *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
     job = waiting.stdout.readline().strip()
     head = pid_of(job)
     waiting.send_signal(signal.SIGINT)
@@ -175,7 +234,7 @@ def check_records():
     assert plain.returncode == 1, plain
     listed = dtrun("jobs", "--all").stdout
     assert re.search(r"^[0-9a-f]{12} \d{4}-\d\d-\d\d \d\d:\d\d .* exit 1, rank_failed +sh$", listed, re.M), listed
-    newest = json.loads(dtrun("jobs", "--all", "--json").stdout)["records"][0]
+    newest = records()[0]
     assert newest["exit_code"] == 1 and newest["directory"] == os.getcwd(), newest
     for name in os.listdir(RECORDS):
         with open(os.path.join(RECORDS, name), "rb") as file:
@@ -296,7 +355,7 @@ def check_help():
 def main():
     try:
         for check in (
-            check_start, check_no_start, check_terminal, check_interrupt, check_records, check_names, check_again,
+            check_start, check_caller, check_join, check_no_start, check_terminal, check_interrupt, check_records, check_names, check_again,
             check_much_output, check_own_log, check_no_home, check_help,
         ):
             begun = time.monotonic()
