@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/simulated.h"
+#include "base/threads.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/history/history_folder.h"
 #include "launcher/output/file_place.h"
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <filesystem>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -18,10 +20,18 @@ namespace {
 
 /// Of the output of a detached job two files of this size are kept, the last of them.
 constexpr std::uint64_t kLogBytes = 32u << 20;
-/// For what the user is told of it; a plain job waits for nothing.
+/// For the home of a detached job to answer; a plain job waits for nothing.
 constexpr std::chrono::seconds kBeginLimit{3};
 constexpr std::size_t kHostsNamed = 256;
 constexpr unsigned kTidyingJobs = 16;  // one of so many removes old records
+
+Result<Fd> open_own_log(const std::string& folder, const std::string& path) {
+    if (const auto made = history::make_history_folder(folder); !made)
+        return std::unexpected(made.error());
+    auto opened = output::open_log_file(path);
+    if (opened) ::fchmod(opened->get(), 0600);
+    return opened;
+}
 
 }  // namespace
 
@@ -49,13 +59,15 @@ void JobKeeper::keep_output(output::OutputOptions& options) {
     constexpr std::string_view kLost = "the job's output is not kept: ";
     if (asked_.folder.empty())
         return warn(fmt::format("{}neither HOME nor XDG_STATE_HOME is set", kLost));
-    if (const auto made = history::make_history_folder(asked_.folder); !made)
-        return warn(fmt::format("{}{}", kLost, made.error().message));
     std::string path = fmt::format("{}/{}{}", asked_.folder, history::stem_of(job_, started_ns_),
                                    history::kLogSuffix);
-    const auto opened = output::open_log_file(path);
-    if (!opened) return warn(fmt::format("{}{}", kLost, opened.error().message));
-    ::fchmod(opened->get(), 0600);
+    // A home that does not answer stops no job: the thread is left behind there.
+    const auto opened = std::make_shared<Result<Fd>>();
+    Thread thread([opened, folder = asked_.folder, path] { *opened = open_own_log(folder, path); });
+    home_answers_ = thread.join_until(after(kBeginLimit));
+    if (!home_answers_) return warn(fmt::format("{}{} does not answer", kLost, asked_.folder));
+    if (!*opened) return warn(fmt::format("{}{}", kLost, opened->error().message));
+    options.log_file = std::make_shared<Fd>(std::move(**opened));
     log_ = options.log = std::move(path);
     log_kept_ = kLogBytes;
     options.log_begin = output::log_begin(spec_, job_);
@@ -83,7 +95,8 @@ void JobKeeper::begin(const std::string& program) {
     const bool tidies = asked_.detach || started_ns_ / 1'000 % kTidyingJobs == 0;
     record_ = std::make_unique<history::RecordWriter>(asked_.folder, std::move(start), tidies);
     if (!asked_.detach) return;
-    if (const auto written = record_->written(after(kBeginLimit)); !written)
+    const auto limit = home_answers_ ? kBeginLimit : std::chrono::seconds(0);
+    if (const auto written = record_->written(after(limit)); !written)
         warn(fmt::format("`dtrun jobs --all` will not know this job: {}", written.error().message));
 }
 

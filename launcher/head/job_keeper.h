@@ -38,7 +38,8 @@ private:
     const std::int64_t started_ns_;
     std::string log_;  ///< where its output is; empty: it is not kept
     std::uint64_t log_kept_ = 0;
-    std::string log_trouble_;  ///< why not all of it is kept
+    bool home_answers_ = true;  ///< as far as is known
+    std::string log_trouble_;   ///< why not all of it is kept
     std::unique_ptr<history::RecordWriter> record_;
 };
 

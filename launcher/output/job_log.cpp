@@ -13,10 +13,10 @@ constexpr std::size_t kLogSliceBytes = 32u << 10;  // formatted under one lock
 
 }  // namespace
 
-Result<std::unique_ptr<JobLog>> JobLog::open(std::string path, Rotation rotation,
+Result<std::unique_ptr<JobLog>> JobLog::open(std::string path, Fd opened, Rotation rotation,
                                              BufferQueue::Options options, PartBudget& parts,
                                              WrittenFunction taken) {
-    auto file = LogFile::open(std::move(path), rotation, options, taken);
+    auto file = LogFile::open(std::move(path), std::move(opened), rotation, options, taken);
     if (!file) return std::unexpected(file.error());
     return std::unique_ptr<JobLog>(new JobLog(std::move(*file), parts, std::move(taken)));
 }

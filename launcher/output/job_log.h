@@ -21,9 +21,9 @@ namespace dtrun::output {
 /// Thread: one, except message(). Lifetime: `parts` outlives it.
 class JobLog {
 public:
-    /// \param parts  of unfinished lines
+    /// \param opened  the file, where that is open already. \param parts  of unfinished lines
     /// Errc: invalid_input, internal; names the path
-    static Result<std::unique_ptr<JobLog>> open(std::string path, Rotation rotation,
+    static Result<std::unique_ptr<JobLog>> open(std::string path, Fd opened, Rotation rotation,
                                                 BufferQueue::Options options, PartBudget& parts,
                                                 WrittenFunction taken);
 

@@ -14,10 +14,11 @@
 
 namespace dtrun::output {
 
-Result<Running<LogFile>> LogFile::open(std::string path, Rotation rotation,
+Result<Running<LogFile>> LogFile::open(std::string path, Fd opened, Rotation rotation,
                                        BufferQueue::Options options, WrittenFunction taken) {
     std::shared_ptr<LogFile> log(new LogFile(std::move(path), rotation, options, std::move(taken)));
-    if (const auto opened = log->open_file(); !opened) return std::unexpected(opened.error());
+    const auto done = opened ? log->take(std::move(opened)) : log->open_file();
+    if (!done) return std::unexpected(done.error());
     return Running<LogFile>(std::move(log));
 }
 
@@ -28,7 +29,11 @@ LogFile::LogFile(std::string path, Rotation rotation, BufferQueue::Options optio
 Result<void> LogFile::open_file() {
     auto opened = open_log_file(name_);
     if (!opened) return std::unexpected(opened.error());
-    file_ = std::move(*opened);
+    return take(std::move(*opened));
+}
+
+Result<void> LogFile::take(Fd opened) {
+    file_ = std::move(opened);
     struct stat found {};
     if (::fstat(file_.get(), &found) != 0)
         return fail(code_of_file_error(errno), "{}: {}", name_, std::strerror(errno));

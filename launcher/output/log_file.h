@@ -15,14 +15,15 @@ namespace dtrun::output {
 /// the first error everything else is dropped, and counts as taken.
 class LogFile final : public Sink {
 public:
-    /// Errc: invalid_input, internal; names the path
-    static Result<Running<LogFile>> open(std::string path, Rotation rotation,
+    /// \param opened  the file, where that is open already. Errc: invalid_input, internal; names the path
+    static Result<Running<LogFile>> open(std::string path, Fd opened, Rotation rotation,
                                          BufferQueue::Options options, WrittenFunction taken);
 
 private:
     LogFile(std::string path, Rotation rotation, BufferQueue::Options options,
             WrittenFunction taken);
     Result<void> open_file();
+    Result<void> take(Fd opened);
     void write_out(BufferQueue::Buffer& buffer) override;
     bool may_rest() const override { return is_pipe_; }
     Result<void> write(std::string_view bytes);

@@ -49,8 +49,9 @@ Result<void> OutputMux::Impl::open_files() {
 Result<void> OutputMux::Impl::open_log() {
     if (options.log.empty()) return {};
     auto opened =
-        JobLog::open(options.log, options.log_rotation.value_or(options.rotation),
-                     {.gather = options.gather}, parts, written_by(WriteCompletions::Sink::log));
+        JobLog::open(options.log, options.log_file ? std::move(*options.log_file) : Fd(),
+                     options.log_rotation.value_or(options.rotation), {.gather = options.gather},
+                     parts, written_by(WriteCompletions::Sink::log));
     if (!opened) return fail(opened.error(), "--log");
     log = std::move(*opened);
     for (std::size_t stream = 0; stream < streams.size(); stream++)

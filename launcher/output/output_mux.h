@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fd.h"
 #include "base/numbered.h"
 #include "base/result.h"
 #include "launcher/output/output.h"
@@ -33,6 +34,7 @@ struct OutputOptions {
     RankFileName file_name;  ///< of these; empty: plain_file_names()
     std::string_view files_flag = "--output-dir";  ///< by which the user has asked for these
     std::string log;                         ///< a file that all lines are appended to; empty: none
+    std::shared_ptr<Fd> log_file{};          ///< that file, where it is open already
     std::string log_begin;                   ///< its first line of this job
     Rotation rotation;                       ///< of all files
     std::optional<Rotation> log_rotation{};  ///< of the log; unset: as `rotation`
