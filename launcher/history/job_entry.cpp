@@ -74,13 +74,11 @@ TypedLine read_typed(const json::object& object) {
 }
 
 json::object head_json(const ProcessMark& head) {
-    json::object object;
-    object["host"] = head.host;
-    object["boot"] = head.boot;
-    object["pid_space"] = head.pid_space;
-    object["pid"] = head.pid;
-    object["started"] = head.started;
-    return object;
+    return {{"host", head.host},
+            {"boot", head.boot},
+            {"pid_space", head.pid_space},
+            {"pid", head.pid},
+            {"started", head.started}};
 }
 
 ProcessMark read_head(const json::object& object) {

@@ -19,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
 from skip import in_ci  # noqa: E402
+from waiting import wait_for  # noqa: E402
 
 DTRUN = os.path.abspath(sys.argv[1])
 PYTHON = "/usr/bin/python3"
@@ -85,13 +86,6 @@ def check_wrap():
 def sockets():
     folder = FOLDER + "/dtrun"
     return os.listdir(folder) if os.path.isdir(folder) else []
-
-
-def wait_for(condition, what):
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
 
 
 def check_stacks():

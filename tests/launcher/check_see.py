@@ -22,6 +22,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
 from browser import Browser  # noqa: E402
 from skip import in_ci  # noqa: E402
+from waiting import wait_for  # noqa: E402
 
 DTRUN = os.path.abspath(sys.argv[1])
 PYTHON = "/usr/bin/python3"
@@ -73,16 +74,6 @@ def running(*words, env=ENV, output=subprocess.PIPE):
     finally:
         job.terminate()
         job.communicate(timeout=SECONDS)
-
-
-def wait_for(condition, what):
-    until = time.monotonic() + SECONDS
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
 
 
 def views():
