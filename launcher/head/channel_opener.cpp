@@ -160,10 +160,11 @@ std::vector<std::string> PlannedChannels::local_command(AgentRun run) const {
 }
 
 std::string PlannedChannels::remote_command(AgentRun run) const {
-    if (run.task == AgentTask::run) return transport::remote_agent_command(agent_);
-    if (run.task == AgentTask::examine) return transport::remote_agent_command(agent_, kExamine);
-    return transport::remote_sweep_command(transport::agent_build_ids(), hex(credentials_.id),
-                                           run.agent);
+    const std::string job = hex(credentials_.id);
+    if (run.task == AgentTask::run) return transport::remote_agent_command(agent_, job);
+    if (run.task == AgentTask::examine)
+        return transport::remote_agent_command(agent_, job, kExamine);
+    return transport::remote_sweep_command(transport::agent_build_ids(), job, run.agent);
 }
 
 Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_here(

@@ -13,7 +13,7 @@ namespace {
 
 // A task that ends while srun has input for it would end the whole step, so one that fails reads
 // on. `$b` is the agent beside dtrun, which nodes may see; `$y` is "go", or how many bytes follow: the agents
-// of all CPUs that lack one, of which a node takes its own.
+// of all CPUs that lack one, of which a node takes its own. `$k` is the name of the node's home.
 std::string start_script() {
     return fmt::format(
         "m=$SLURMD_NODENAME; q=$(uname -m); o=0; "
@@ -23,12 +23,16 @@ std::string start_script() {
         "tail -c +$((o + 1)) \"$t.p\" | head -c \"$n\" && rm -f \"$t.p\"; }}; "
         "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
         "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
-        "else echo \"@$m dtrun-agent-wanted $q {}\"; fi; "
+        "else k=$(home \"$m.$$\"); echo \"@$m dtrun-agent-wanted $q {} $k\"; fi; "
         "read -r y s || exit 1; set -- $s; "
         "until [ \"$1\" = \"$q\" ] || [ $# -lt 6 ]; do o=$((o + $3)); shift 6; done; "
         "id=$2 n=$3 h=$4 z=$5 c=$6; "
-        "if [ \"$y\" = go ]; then :; "
-        "elif [ \"$a\" ] || has \"$id\"; then head -c \"$y\" >/dev/null; else put :; fi; "
+        "if [ \"$y\" = go ]; then run --node \"$m\"; fi; "
+        "if [ -z \"$a\" ] && [ \"${{k:-$m.$$}}\" = \"$m.$$\" ] && {{ has \"$id\"; [ -z \"$a\" ]; "
+        "}}; then put :; else head -c \"$y\" >/dev/null; fi; "
+        "echo \"@$m dtrun-agent-stored\"; read -r y || exit 1; "
+        "[ \"$a\" ] || sees \"$id\" || "
+        "f \"another node has stored the agent in $d, where this one does not see it\"; "
         "run --node \"$m\"",
         transport::kPacking);
 }
@@ -92,8 +96,8 @@ std::string tasks_per_node(std::span<const int> counts) {
     return text;
 }
 
-std::string node_agent_command(const transport::AgentFile& agent) {
-    return fmt::format("b={}; i={}; {}{}{}", shell_quote(agent.path), agent.build_id,
+std::string node_agent_command(const transport::AgentFile& agent, const std::string& copying) {
+    return fmt::format("b={}; i={}; j={}; {}{}{}", shell_quote(agent.path), agent.build_id, copying,
                        transport::kFindAgent, transport::kStoreAgent, start_script());
 }
 

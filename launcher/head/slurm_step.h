@@ -31,11 +31,15 @@ std::string tasks_per_node(std::span<const int> counts);
 /// every line of theirs begins with "@<node> ":
 ///
 ///     @n1 dtrun-agent-found              it has the agent (beside dtrun, in its cache, installed)
-///     @n2 dtrun-agent-wanted x86_64 gzip it has not, and unpacks that
+///     @n2 dtrun-agent-wanted x86_64 gzip n2.77
+///                                        it has not, unpacks that, and was first in its home
+///     @n2 dtrun-agent-stored             it has read all that follows, and stored what it lacks
 ///
-/// They wait for a line "go", or "<bytes>" and for each CPU that lacks the agent " <CPU> <announcement>", and all
-/// these agents themselves, one behind the other. Who has one skips them. Then they become the agent.
-std::string node_agent_command(const transport::AgentFile& agent);
+/// They wait for "<bytes>", and for each CPU that lacks the agent " <CPU> <announcement>", and all these agents
+/// themselves, one behind the other. Who has one skips them, and so does who was not first in its home. Then, and at once
+/// if nobody lacks the agent, a line "go" has them become the agent.
+/// \param copying  another word for each command: by it hosts find out who is first in a home
+std::string node_agent_command(const transport::AgentFile& agent, const std::string& copying);
 
 /// A line of a task.
 struct NodeLine {

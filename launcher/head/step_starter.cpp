@@ -1,5 +1,6 @@
 #include "launcher/head/step_starter.h"
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
@@ -7,6 +8,7 @@
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/start_messages.h"
 
+#include <fmt/ranges.h>
 #include <string.h>
 
 #include <algorithm>
@@ -68,7 +70,7 @@ asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
         step.nodes[spec_.hosts[host].host.name] = {host, NodeState::starting};
         events_->host_phase(host, "srun");
     }
-    const auto argv = srun_command(spec_, hosts, node_agent_command(parts_.agent));
+    const auto argv = srun_command(spec_, hosts, node_agent_command(parts_.agent, fmt::format("{:x}", random_id())));
     log::info("{}", fmt::join(std::span(argv).first(argv.size() - 1), " "));
     auto process = parts_.start_process(argv, spec_.access.srun_env);
     if (!process) {
@@ -107,11 +109,13 @@ asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::Lin
         co_return fail(Errc::internal, "not started without the others");
     if (step.any(NodeState::wanting)) {
         done = co_await copy_to_nodes(step);
-    } else {
-        done = co_await step.process->write("go\n", after(limit));
+        if (!done) co_return done;
+        done = co_await await_nodes(step, lines, NodeState::wanting, after(limit));
+        if (!done) co_return done;
     }
+    done = co_await step.process->write("go\n", after(limit));
     if (!done) co_return done;
-    done = co_await await_nodes(step, lines, NodeState::wanting, after(limit));
+    done = co_await await_nodes(step, lines, NodeState::stored, after(limit));
     if (!done) co_return done;
     Bytes frame = parts_.configs.for_all_nodes();
     done = co_await step.process->write(frame, after(limit));
@@ -153,7 +157,10 @@ void StepStarter::node_said(Step& step, std::string_view line) {
         node.state = NodeState::found;
     } else if (said->text.starts_with(transport::kAgentWanted)) {
         node.state = NodeState::wanting;
-        node.wants = transport::parse_wants(said->text.substr(transport::kAgentWanted.size()));
+        const auto asked = said->text.substr(transport::kAgentWanted.size());
+        node.wants = transport::parse_request(asked).wants;
+    } else if (said->text.starts_with(transport::kAgentStored)) {
+        node.state = NodeState::stored;
     } else if (said->text.starts_with(transport::kAgentReady)) {
         node.state = NodeState::ready;
         if (const auto ready = transport::check_ready(said->text); !ready)

@@ -48,7 +48,7 @@ public:
 
 private:
     /// How far a node of a step has come, until its agent has joined.
-    enum class NodeState : std::uint8_t { starting, found, wanting, ready, told, failed };
+    enum class NodeState : std::uint8_t { starting, found, wanting, stored, ready, told, failed };
     /// One srun, which starts the agents of many hosts.
     struct Step {
         struct Node {

@@ -24,9 +24,11 @@ namespace dtrun::transport {
 ///     has ID         sets `a` to this build's agent in the cache, if it is vouched for, or whole, or to one that is
 ///                    installed: on PATH, in libexec, or where a dtrun on PATH has it, there also as what a dtrun of
 ///                    another CPU brings for this one. Else to nothing, and fails
+///     sees ID        the same after a look into the cache that shows what another host has put there: clients of NFS
+///                    remember for seconds that a file was missing, unless the folder is listed
 ///     run WORDS      becomes the agent that `has` has found, or `put` has stored
 inline constexpr std::string_view kFindAgent =
-    "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; j=; "
+    "d=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun; r=; "
     "look() { find -H \"$g\" \"$p\" \"$1\" -prune "
     "\\( -user 0 -o -user \"$u\" -o -print \\) "
     "\\( -perm -1000 -o -perm -002 -print -o -path \"$g\" -o -perm -020 -print \\); }; "
@@ -35,26 +37,32 @@ inline constexpr std::string_view kFindAgent =
     "ck() { cksum 2>/dev/null || sha256sum 2>/dev/null || md5sum 2>/dev/null || wc -c; }; "
     "is() { [ -x \"$1\" ] && [ -z \"$(bad \"$1\")\" ] && "
     "[ \"$(\"$1\" --build-id 2>/dev/null)\" = \"$2\" ]; }; "
-    "vouched() { [ -f \"$a\" ] && command exec 9<\"$a\" && j=/proc/self/fd/9 && [ -O $j ] && "
-    "[ -x $j ] && [ $j -nt /proc/self ]; }; "
-    "has() { a=$d/agent-$1; s=$d/.sum-$1; vouched 2>/dev/null && return; j=; exec 9<&-; "
+    "vouched() { [ -f \"$a\" ] && command exec 9<\"$a\" && r=/proc/self/fd/9 && [ -O $r ] && "
+    "[ -x $r ] && [ $r -nt /proc/self ]; }; "
+    "has() { a=$d/agent-$1; s=$d/.sum-$1; vouched 2>/dev/null && return; r=; exec 9<&-; "
     "[ -x \"$a\" ] && [ -r \"$s\" ] && read -r k <\"$s\" && [ \"$(ck <\"$a\")\" = \"$k\" ] && "
     "[ -z \"$(bad \"$a\")\" ] && return; "
     "x=$(command -v dtrun) && x=$(readlink -f \"$x\" 2>/dev/null); x=${x%/*}; "
     "v=-$(uname -m); l=libexec/dtrun/dtrun-agent; "
     "for a in \"$(command -v dtrun-agent)\" /usr/$l /usr/local/$l \"${x%/*}/$l\" /usr/$l$v "
     "/usr/local/$l$v \"${x%/*}/$l$v\"; do is \"$a\" \"$1\" && return; done; a=; return 1; }; "
-    "run() { [ -z \"$j\" ] || exec $j --as \"$a\" \"$@\"; exec \"$a\" \"$@\"; }; ";
+    "sees() { for x in \"$d\"/*; do :; done; has \"$1\"; }; "
+    "run() { [ -z \"$r\" ] || exec $r --as \"$a\" \"$@\"; exec \"$a\" \"$@\"; }; ";
 
 /// Prints how the host unpacks: what the head may choose for the agent it sends.
-inline constexpr std::string_view kPacking = "$(command -v gzip >/dev/null && echo gzip)";
+inline constexpr std::string_view kPacking =
+    "$(command -v gzip >/dev/null && echo gzip || echo plain)";
 
-/// Defines `put WORDS`, which runs WORDS, has `get` write `n` bytes with SHA-256 `h`, which are the agent of build
+/// Defines `home NAME`, which prints a name of this home: that of the host of job `j` that was first to ask so. And
+/// `put WORDS`, which runs WORDS, has `get` write `n` bytes with SHA-256 `h`, which are the agent of build
 /// `id`, packed as `c` says ("gzip", or "plain"), and, from byte `z` on, the archive of its Python package, and sets
-/// `a` to the agent's path. The archive is stored beside it, for the agent to unpack. The agent gets its name when all
-/// of it is on the disk, and what in the cache was not used for a month is removed. The umask, which ranks
+/// `a` to the agent's path. The archive is stored beside it, for the agent to unpack. The agent gets its name when it
+/// is whole, and what in the cache was not used for a month is removed. The umask, which ranks
 /// inherit, is as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
+    "home() { ( umask 077; mkdir -p \"$d\"; ln -s \"$1\" \"$d/.first-$j\"; readlink "
+    "\"$d/.first-$j\" ) "
+    "2>/dev/null; }; "
     "no() { rm -f \"$t.p\" \"$t.a\"; f \"cannot store the agent: $* (HOME=$HOME and "
     "XDG_CACHE_HOME=$XDG_CACHE_HOME there say where; where dtrun is installed nothing is "
     "stored)\"; "
@@ -72,11 +80,12 @@ inline constexpr std::string_view kStoreAgent =
     "mv -f \"$t.a\" \"$t\"; } 2>&1) || no \"$e\"; "
     "[ \"$c\" = plain ] || e=$({ gzip -dc <\"$t\" >\"$t.a\" && mv -f \"$t.a\" \"$t\"; } 2>&1) || "
     "no \"$e\"; "
-    "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" -o -name "
-    "\"package-*\" \\) "
+    "find \"$d\" \\( -name \"agent-*\" -o -name \".sum-*\" -o -name \".new.*\" -o "
+    "-name \".first-*\" -o -name \"package-*\" \\) "
     "-atime +30 \\( -mtime +30 -o -name \"agent-*\" \\) -exec rm -rf {} + 2>/dev/null; "
     "ck <\"$t\" >\"$d/.sum-$id\"; "
-    "e=$({ chmod 700 \"$t\" && mv -f \"$t\" \"$a\"; } 2>&1) || no \"$e\"; "
+    "e=$({ chmod 700 \"$t\" && mv -f \"$t\" \"$a\" && rm -f \"$d/.first-$j\"; } 2>&1) || no "
+    "\"$e\"; "
     "[ -x \"$a\" ] || f \"cannot execute $a: is $d mounted noexec? Then set XDG_CACHE_HOME there "
     "to "
     "a folder that is not, or install dtrun there\"; e=$(bad \"$a\") || "

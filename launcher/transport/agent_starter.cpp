@@ -1,11 +1,7 @@
 #include "launcher/transport/agent_starter.h"
 
-#include "base/crypto.h"
-#include "base/fd.h"
-#include "base/ids.h"
 #include "base/strings.h"
 #include "launcher/transport/agent_script.h"
-#include "launcher/transport/gzip.h"
 #include "rendezvous/wire/message.h"
 
 #include <fmt/ranges.h>
@@ -15,23 +11,23 @@
 namespace dtrun::transport {
 namespace {
 
-/// A release has 8 MB; one with debug information and sanitizers ten times as many.
-constexpr std::size_t kAgentBytesMax = 1u << 30;
-
 constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
-// Runs on the host. It first looks for the agent of this build; else it says what machine this is and how it
-// unpacks, is told which agent to expect (build id, size, SHA-256, size without the package, packing), and stores
-// it. Nothing else is sent before the agent has said that it runs, so that `head` cannot read too far.
+// Runs on the host. It first looks for the agent of this build; else it says what machine this is, how it unpacks and
+// which home it has, and is told which agent to expect (build id, size, SHA-256, size without the package, packing), and
+// stores it. If it is told the build id alone, another host of this home has stored it; if it cannot be seen here, the
+// host asks for one of its own. Nothing else is sent before the agent has said that it runs, so that `head` cannot read
+// too far.
 std::string start_script() {
     return fmt::format(
         "has \"$i\" && run $o; "
         "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }}; "
         "get() {{ head -c \"$n\"; }}; "
-        "echo \"dtrun-agent-wanted $(uname -m) {}\"; read -r id n h z c || exit 1; "
-        "has \"$id\" && run $o; put echo dtrun-agent-send; run $o",
+        "ask() {{ echo \"dtrun-agent-wanted $(uname -m) {}$1\"; read -r id n h z c || exit 1; "
+        "sees \"$id\" && run $o; }}; "
+        "ask \" $(home \"$(uname -n).$$\")\"; [ \"$n\" ] || ask; put echo dtrun-agent-send; run $o",
         kPacking);
 }
 
@@ -99,32 +95,6 @@ std::string in_short(std::string_view said) {
 
 }  // namespace
 
-HostWants parse_wants(std::string_view said) {
-    const std::size_t blank = said.find(' ');
-    if (blank == std::string_view::npos) return {std::string(said), false};
-    return {std::string(said.substr(0, blank)), trim(said.substr(blank)) == "gzip"};
-}
-
-Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
-    if (const auto known = copies_.find(wants); known != copies_.end()) return &known->second;
-    const auto agent = find_agent(wants.machine);
-    if (!agent) return fail(Errc::internal, "{}", agent.error().message);
-    auto bytes = read_file(agent->path, kAgentBytesMax);
-    if (!bytes) return std::unexpected(bytes.error());
-    if (wants.gzip) *bytes = gzip(*bytes);
-    const std::size_t of_agent = bytes->size();
-    if (!agent->package.empty()) {
-        const auto package = read_file(agent->package, kAgentBytesMax);
-        if (!package) return std::unexpected(package.error());
-        *bytes += *package;
-    }
-    AgentCopy copy;
-    copy.announcement = fmt::format("{} {} {} {} {}", agent->build_id, bytes->size(),
-                                    hex(sha256(*bytes)), of_agent, wants.gzip ? "gzip" : "plain");
-    copy.bytes = std::move(*bytes);
-    return &copies_.emplace(wants, std::move(copy)).first->second;
-}
-
 asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
                                                std::chrono::milliseconds patience) {
     while (!bytes.empty()) {
@@ -136,9 +106,10 @@ asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_vie
     co_return Result<void>{};
 }
 
-std::string remote_agent_command(const AgentFile& agent, std::string_view option) {
-    const std::string script = fmt::format("i={}; o={}; {}{}{}", agent.build_id, option, kFindAgent,
-                                           kStoreAgent, start_script());
+std::string remote_agent_command(const AgentFile& agent, const std::string& job,
+                                 std::string_view option) {
+    const std::string script = fmt::format("i={}; j={}; o={}; {}{}{}", agent.build_id, job, option,
+                                           kFindAgent, kStoreAgent, start_script());
     return "exec /bin/sh -c " + shell_quote(script);
 }
 
@@ -204,6 +175,7 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
                                           std::function<void(const char*)> phase) {
     const char* doing = "starting the agent";
     const AgentCopy* copy = nullptr;  // that the host lacks
+    HomeTurn turn;
     std::string last_said;
     for (;;) {
         const auto line = co_await lines.next(deadline);
@@ -221,19 +193,24 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
                            cut(last_said));
         const std::string_view said = said_by_agent(*line);
         // Also in place of kAgentSend: another job may have stored the agent after the host had looked.
-        if (said.starts_with(kAgentReady)) co_return check_ready(said);
+        if (said.starts_with(kAgentReady)) {
+            turn.stored();
+            co_return check_ready(said);
+        }
         if (said.starts_with(kAgentFailed))
             co_return fail(Errc::internal, "{}", said.substr(kAgentFailed.size()));
         Result<void> sent;
         if (said.starts_with(kAgentWanted)) {
-            phase(doing = "copying the agent");
-            HostWants wants = parse_wants(said.substr(kAgentWanted.size()));
-            wants.gzip = wants.gzip && !channel.is_near();
-            const auto found = copies.get(wants);
+            AgentRequest request = parse_request(said.substr(kAgentWanted.size()));
+            request.wants.gzip = request.wants.gzip && !channel.is_near();
+            const auto found = copies.get(request.wants);
             if (!found) co_return std::unexpected(found.error());
             copy = *found;
-            const std::string announcement = copy->announcement + "\n";
-            sent = co_await channel.write(announcement, after(patience));
+            const auto waits = [&phase] { phase("waiting for a host that has the same home"); };
+            const bool is_ours = co_await turn.wait(copies, std::move(request), waits);
+            phase(doing = is_ours ? "copying the agent" : "starting the agent");
+            const std::string answer = (is_ours ? copy->announcement : copy->build_id) + "\n";
+            sent = co_await channel.write(answer, after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_agent_bytes(channel, copy->bytes, patience);
             if (sent) phase(doing = "starting the agent");

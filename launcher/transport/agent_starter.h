@@ -2,12 +2,11 @@
 
 #include "base/loop/deadline.h"
 #include "base/result.h"
+#include "launcher/transport/agent_copies.h"
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/channel.h"
 
-#include <compare>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -18,13 +17,16 @@ namespace dtrun::transport {
 inline constexpr std::string_view kAgentReady = "dtrun-agent ";
 inline constexpr std::string_view kAgentFound = "dtrun-agent-found";
 inline constexpr std::string_view kAgentWanted = "dtrun-agent-wanted ";
+inline constexpr std::string_view kAgentStored = "dtrun-agent-stored";
 inline constexpr std::string_view kAgentSend = "dtrun-agent-send";
 inline constexpr std::string_view kAgentFailed = "dtrun-agent-failed ";
 
 /// The command that finds the agent on a host, or asks for it and stores it in the user's cache
 /// directory. One line for any login shell; nothing of the job is in it.
+/// \param job     its id, in hexadecimal: hosts that lack the agent find out by it which of them have one home
 /// \param option  of the agent; empty: none
-std::string remote_agent_command(const AgentFile& agent, std::string_view option = "");
+std::string remote_agent_command(const AgentFile& agent, const std::string& job,
+                                 std::string_view option = "");
 
 /// The command that has the agent's program end what another agent of the job has left on its host.
 /// \param build_ids  of agents that may be there, one of which is for its CPU
@@ -50,33 +52,6 @@ public:
 private:
     Channel& channel_;
     std::string buffer_;
-};
-
-/// What a host says that lacks the agent.
-struct HostWants {
-    std::string machine;  ///< as `uname -m` says
-    bool gzip = false;    ///< it can unpack that
-
-    friend auto operator<=>(const HostWants&, const HostWants&) = default;
-};
-/// Reads what stands behind kAgentWanted.
-HostWants parse_wants(std::string_view said);
-
-/// The agent for a kind of machine, ready to be sent.
-struct AgentCopy {
-    std::string bytes;  ///< of the agent, packed or not, and behind them those of its package
-    /// "<build id> <bytes> <SHA-256> <bytes of the agent> gzip|plain", goes first.
-    std::string announcement;
-};
-
-/// The agents that hosts have asked for. Each is read, packed and hashed once, however many hosts lack it.
-class AgentCopies {
-public:
-    /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
-    Result<const AgentCopy*> get(const HostWants& wants);
-
-private:
-    std::map<HostWants, AgentCopy> copies_;
 };
 
 /// Waits until the agent behind `channel` is ready for its configuration, and copies it there first if it

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 using Catch::Contains;
 
 constexpr const char* kBuild = "0123abcd";
+constexpr const char* kJob = "77";
 /// Stands for the agent: says which it is, and where it was executed.
 constexpr const char* kAgent =
     "#!/bin/sh\n"
@@ -80,7 +81,7 @@ public:
     }
     /// What a command of a step says that is answered so.
     std::string run_step(const std::string& answered) const {
-        return answer(node_agent_command({"/nowhere", kBuild}), answered);
+        return answer(node_agent_command({"/nowhere", kBuild}, kJob), answered);
     }
     std::string answer(const std::string& command, const std::string& answered) const {
         write_file(home / "in", answered);
@@ -95,7 +96,7 @@ public:
         return read_file(home / "out").value();
     }
     std::string start(std::string_view sent = kAgent) const {
-        return run(remote_agent_command({"/nowhere", kBuild}), sent);
+        return run(remote_agent_command({"/nowhere", kBuild}, kJob), sent);
     }
 
     /// As an agent vouches for its file.
@@ -118,9 +119,9 @@ std::string machine() {
 /// The answer to a step in which nodes of another CPU lack an agent, too.
 std::string step_answer(const Sent& ours) {
     const std::string other = "the agent of another CPU";
-    return fmt::format("{} sparc64 77 {} {} {} plain {} {}\n{}{}", other.size() + ours.bytes.size(),
-                       other.size(), hex(sha256(other)), other.size(), machine(),
-                       ours.announcement(), other, ours.bytes);
+    return fmt::format("{} sparc64 77 {} {} {} plain {} {}\n{}{}go\n",
+                       other.size() + ours.bytes.size(), other.size(), hex(sha256(other)),
+                       other.size(), machine(), ours.announcement(), other, ours.bytes);
 }
 
 }  // namespace
@@ -128,8 +129,9 @@ std::string step_answer(const Sent& ours) {
 TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]") {
     const HostHere host;
     const std::string runs = fmt::format("runs {} \n", host.agent().native());
-    CHECK(host.start() ==
-          fmt::format("dtrun-agent-wanted {} gzip\ndtrun-agent-send\n{}", machine(), runs));
+    const std::string said = host.start();
+    CHECK_THAT(said, Catch::StartsWith("dtrun-agent-wanted " + machine() + " gzip ") &&
+                         Catch::EndsWith("\ndtrun-agent-send\n" + runs));
     CHECK(read_file(host.home / "umask").value() == "0027\n");  // of the log-in, for ranks
     CHECK(host.start() == runs);
     CHECK(read_file(host.home / "umask").value() == "0027\n");
@@ -141,7 +143,7 @@ TEST_CASE("the package that comes behind an agent is stored beside it", "[agent]
     const std::string agent = kAgent;
     const Sent plain{agent + kPackage, agent.size()};
     const Sent packed{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
-    const std::string start = remote_agent_command({"/nowhere", kBuild});
+    const std::string start = remote_agent_command({"/nowhere", kBuild}, kJob);
     const auto is_stored = [&host, &agent](const std::string& said) {
         INFO(said);
         CHECK_THAT(said, Contains("wanted") && Contains("runs"));
@@ -164,7 +166,7 @@ TEST_CASE("the package that comes behind an agent is stored beside it", "[agent]
 TEST_CASE("a packed agent that cannot be unpacked is not stored", "[agent]") {
     const HostHere host;
     const Sent sent{"no gzip", 7, "gzip"};
-    CHECK_THAT(host.run(remote_agent_command({"/nowhere", kBuild}), sent, sent.bytes),
+    CHECK_THAT(host.run(remote_agent_command({"/nowhere", kBuild}, kJob), sent, sent.bytes),
                Contains("dtrun-agent-failed cannot store the agent: ") && Contains("gzip"));
     CHECK(fs::is_empty(host.cache()));
 }
@@ -172,14 +174,15 @@ TEST_CASE("a packed agent that cannot be unpacked is not stored", "[agent]") {
 TEST_CASE("a host without gzip asks for the agent as it is", "[agent]") {
     const HostHere host;
     const std::string only = fmt::format(
-        "mkdir {0}/some && for p in uname sh id find mkdir rm chmod head wc tail sync mv cksum "
+        "mkdir {0}/some && for p in uname sh id find mkdir rm chmod head wc tail mv cksum "
         "sha256sum; do ln -s $(command -v $p) {0}/some/$p; done",
         host.home.native());
     REQUIRE(std::system(only.c_str()) == 0);
     const std::string start = fmt::format("PATH={}/some; {}", host.home.native(),
-                                          remote_agent_command({"/nowhere", kBuild}));
-    CHECK(host.run(start) == fmt::format("dtrun-agent-wanted {} \ndtrun-agent-send\nruns {} \n",
-                                         machine(), host.agent().native()));
+                                          remote_agent_command({"/nowhere", kBuild}, kJob));
+    CHECK(host.run(start) ==
+          fmt::format("dtrun-agent-wanted {} plain \ndtrun-agent-send\nruns {} \n", machine(),
+                      host.agent().native()));
 }
 
 TEST_CASE("a home where nothing can be stored is told with the variables that name it", "[agent]") {
@@ -201,8 +204,8 @@ TEST_CASE("an agent that vouches for itself is executed without any other proces
         return "PATH=/nowhere; " + command;
     };
     const transport::AgentFile agent{"/nowhere", kBuild};
-    CHECK(host.run(without_programs(remote_agent_command(agent))) == runs + "\n");
-    CHECK(host.run(without_programs(remote_agent_command(agent, "--checkup"))) ==
+    CHECK(host.run(without_programs(remote_agent_command(agent, kJob))) == runs + "\n");
+    CHECK(host.run(without_programs(remote_agent_command(agent, kJob, "--checkup"))) ==
           runs + " --checkup\n");
     CHECK(host.run_step("go\n") == fmt::format("@n1 dtrun-agent-found\n{} --node n1\n", runs));
     CHECK(host.run(remote_sweep_command({"98", kBuild}, "77", 3)) == runs + " --sweep 77 3\n");
@@ -417,25 +420,79 @@ TEST_CASE("a node of a step finds the agent beside dtrun, or stores it, and tell
           "[agent][slurm]") {
     const HostHere host;
     const fs::path beside = host.home / "beside dtrun/agent";
-    const std::string command = node_agent_command({beside, kBuild});
+    const std::string command = node_agent_command({beside, kBuild}, kJob);
     const std::string stored = fmt::format("runs {} --node n1\n", host.agent().native());
     const std::string agent = kAgent;
     const Sent sent{agent, agent.size()};
     const auto copied = [&sent](std::string_view bytes) {
-        return fmt::format("{} {} {}\n{}", sent.bytes.size(), machine(), sent.announcement(),
+        return fmt::format("{} {} {}\n{}go\n", sent.bytes.size(), machine(), sent.announcement(),
                            bytes);
     };
-    CHECK(host.answer(command, copied(agent)) ==
-          fmt::format("@n1 dtrun-agent-wanted {} gzip\n{}", machine(), stored));
-    CHECK(host.answer(command, copied(agent)) == "@n1 dtrun-agent-found\n" + stored);
+    const std::string is_stored = "@n1 dtrun-agent-stored\n";
+    const std::string first = host.answer(command, copied(agent));
+    CHECK_THAT(first, Catch::StartsWith("@n1 dtrun-agent-wanted " + machine() + " gzip n1.") &&
+                          Catch::EndsWith("\n" + is_stored + stored));
+    CHECK(host.answer(command, copied(agent)) == "@n1 dtrun-agent-found\n" + is_stored + stored);
     CHECK(host.answer(command, "go\n") == "@n1 dtrun-agent-found\n" + stored);
     write_file(beside, kAgent, 0755);
     CHECK(host.answer(command, copied(agent)) ==
-          fmt::format("@n1 dtrun-agent-found\nruns {} --node n1\n", beside.native()));
+          fmt::format("@n1 dtrun-agent-found\n{}runs {} --node n1\n", is_stored, beside.native()));
     REQUIRE(::chmod(beside.c_str(), 0775) == 0);
-    CHECK(host.answer(command, copied(agent)) == "@n1 dtrun-agent-found\n" + stored);
+    CHECK(host.answer(command, copied(agent)) == "@n1 dtrun-agent-found\n" + is_stored + stored);
     write_file(host.agent(), "", 0700);
     CHECK_THAT(host.answer(command, copied("#!")), Contains("@n1 dtrun-agent-failed cannot store"));
+}
+
+TEST_CASE("hosts that have one home call it by one name, and each job has its own", "[agent]") {
+    const HostHere host;
+    const auto home_of = [&host](const std::string& job) {
+        const std::string said =
+            host.answer(remote_agent_command({"/nowhere", kBuild}, job), "none");
+        const std::string line = said.substr(0, said.find('\n'));
+        return line.substr(line.rfind(' ') + 1);
+    };
+    const std::string first = home_of("77");
+    CHECK_THAT(first, Contains("."));
+    CHECK(home_of("77") == first);
+    CHECK(home_of("78") != first);
+    REQUIRE_THAT(host.start(), Contains("runs"));
+    CHECK(fs::exists(fs::symlink_status(host.cache() / ".first-78")));
+    CHECK_FALSE(fs::exists(fs::symlink_status(host.cache() / ".first-77")));
+}
+
+TEST_CASE("a host is told that another one has stored the agent, and asks for it if it has not",
+          "[agent]") {
+    const HostHere host;
+    const std::string command = remote_agent_command({"/nowhere", kBuild}, kJob);
+    const std::string agent = kAgent;
+    const Sent sent{agent, agent.size()};
+    const std::string look = fmt::format("{}\n", kBuild);
+    const std::string said =
+        host.answer(command, look + fmt::format("{}\n{}", sent.announcement(), agent));
+    CHECK_THAT(said, Contains(fmt::format("\ndtrun-agent-wanted {} gzip\ndtrun-agent-send\nruns ",
+                                          machine())));
+    // It comes between the first look and the answer.
+    write_file(host.home / "bin/readlink",
+               fmt::format("#!/bin/sh\nmv {0}.away {0}\necho n1.1\n", host.agent().native()), 0755);
+    fs::rename(host.agent(), host.agent().native() + ".away");
+    CHECK(host.answer(command, look) == fmt::format("dtrun-agent-wanted {} gzip n1.1\nruns {} \n",
+                                                    machine(), host.agent().native()));
+}
+
+TEST_CASE("of nodes of a step that have one home one stores the agent", "[agent][slurm]") {
+    const HostHere host;
+    fs::create_directories(host.cache());
+    fs::create_symlink("n2.1", host.cache() / ".first-77");
+    const std::string agent = kAgent;
+    const std::string answered = step_answer({agent, agent.size()});
+    CHECK(host.run_step(answered) ==
+          fmt::format("@n1 dtrun-agent-wanted {} gzip n2.1\n@n1 dtrun-agent-stored\n@n1 "
+                      "dtrun-agent-failed another node has stored the agent in {}, where this one "
+                      "does not see it\n",
+                      machine(), host.cache().native()));
+    CHECK_FALSE(fs::exists(host.agent()));
+    fs::remove(host.cache() / ".first-77");
+    CHECK_THAT(host.run_step(answered), Contains("stored") && Contains("runs"));
 }
 
 }  // namespace dtrun

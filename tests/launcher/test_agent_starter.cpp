@@ -1,9 +1,11 @@
 #include "launcher/transport/agent_starter.h"
 
+#include "base/fd.h"
 #include "launcher/transport/process_channel.h"
 #include "rendezvous/wire/message.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
 
 #include <filesystem>
 
@@ -60,7 +62,7 @@ Greeted greet(std::string script, std::chrono::milliseconds patience = std::chro
 
 const std::string kReadyLine = fmt::format("echo {}{} x", kAgentReady, kProtocolVersion);
 const std::string kWantedLine =
-    fmt::format("echo {}{}; read -r id n h z c; ", kAgentWanted, kMachine);
+    fmt::format("echo {}{} plain; read -r id n h z c; ", kAgentWanted, kMachine);
 
 }  // namespace
 
@@ -188,6 +190,84 @@ TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
     const auto again = copies.get(wants);
     REQUIRE(again.has_value());
     CHECK(*again == *first);
+}
+
+TEST_CASE("a request for the agent says machine, packing and home", "[agent]") {
+    const auto whole = parse_request("x86_64 gzip n1.77");
+    CHECK(whole.wants.machine == "x86_64");
+    CHECK(whole.wants.gzip);
+    CHECK(whole.home == "n1.77");
+    const auto short_one = parse_request("aarch64 plain ");
+    CHECK(short_one.wants.machine == "aarch64");
+    CHECK_FALSE(short_one.wants.gzip);
+    CHECK(short_one.home.empty());
+    CHECK(parse_request("").wants.machine.empty());
+}
+
+namespace {
+
+asio::awaitable<void> greet_one(asio::io_context& io, AgentCopies& copies, std::string script,
+                                std::vector<Result<void>>& ends) {
+    const auto host = start_process(io.get_executor(), {"/bin/sh", "-c", std::move(script)}, {});
+    LineReader lines(**host);
+    constexpr std::chrono::seconds kPatience(20);
+    Deadline deadline = after(kPatience);
+    const std::function<void(const char*)> phase = [](const char*) {};
+    auto greeted = co_await greet_agent(**host, lines, copies, deadline, kPatience, phase);
+    ends.push_back(std::move(greeted));
+}
+
+/// Hosts with these homes that ask for the agent together. Who gets it runs `stores`; the others are ready when they
+/// are told that it is there.
+std::vector<Result<void>> greet_together(const std::vector<std::string>& homes,
+                                         const std::string& stores) {
+    asio::io_context io;
+    AgentCopies copies;
+    std::vector<Result<void>> ends;
+    for (const std::string& home : homes) {
+        const std::string asks =
+            fmt::format("echo {}{} plain {}; read -r id n h z c; [ \"$n\" ] || {{ {}; exit; }}; ",
+                        kAgentWanted, kMachine, home, kReadyLine);
+        asio::co_spawn(io, greet_one(io, copies, asks + stores, ends),
+                       [](std::exception_ptr error) {
+                           if (error) std::rethrow_exception(error);
+                       });
+    }
+    io.run();
+    return ends;
+}
+
+}  // namespace
+
+TEST_CASE("of hosts that have one home one gets the agent, and the others look again", "[agent]") {
+    const TestAgent agent;
+    const TempDir seen;
+    const std::string stores =
+        fmt::format("echo dtrun-agent-send; head -c \"$n\" >/dev/null; echo >>{}; ",
+                    seen.at("copies")) +
+        kReadyLine;
+    const auto copied = [&] { return read_file(seen.at("copies")).value().size(); };
+    for (const auto& end : greet_together({"n1.1", "n1.1", "n1.1", "n4.1"}, stores))
+        CHECK(end.has_value());
+    CHECK(copied() == 2);
+    for (const auto& end : greet_together({"", "", "n1.1"}, stores)) CHECK(end.has_value());
+    CHECK(copied() == 5);
+}
+
+TEST_CASE("a host that fails while it stores the agent leaves that to another of its home",
+          "[agent]") {
+    const TestAgent agent;
+    const TempDir seen;
+    const std::string stores = fmt::format(
+                                   "echo dtrun-agent-send; mkdir {0} 2>/dev/null && exit 1; "
+                                   "head -c \"$n\" >/dev/null; ",
+                                   seen.at("failed")) +
+                               kReadyLine;
+    const auto ends = greet_together({"n1.1", "n1.1", "n1.1"}, stores);
+    REQUIRE(ends.size() == 3);
+    CHECK_FALSE(ends[0].has_value());
+    CHECK(ends[1].has_value());
+    CHECK(ends[2].has_value());
 }
 
 }  // namespace dtrun
