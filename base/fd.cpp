@@ -67,30 +67,32 @@ Result<Fd> open_to_read(const std::string& path) {
     return fail(code, "{}: {}", path, strerror(errno));
 }
 
-Result<std::string> read_all(const Fd& file, const std::string& path, std::size_t bytes_max) {
+}  // namespace
+
+Result<std::string> read_all(int file, const std::string& path, std::size_t bytes_max) {
+    // Most files are small, as those of /proc are: room for a large one would cost more than reading them.
+    constexpr std::size_t kFirst = 4u << 10, kMost = 1u << 20;
     std::string text;
     for (;;) {
-        const std::size_t had = text.size();
-        text.resize(had + (64u << 10));
-        const ssize_t n = ::read(file.get(), text.data() + had, text.size() - had);
-        if (n < 0 && errno == EINTR) {
-            text.resize(had);
-            continue;
-        }
+        const std::size_t had = text.size(), room = std::clamp(had, kFirst, kMost);
+        ssize_t n = 0;
+        text.resize_and_overwrite(had + room, [&](char* bytes, std::size_t) {
+            do {
+                n = ::read(file, bytes + had, room);
+            } while (n < 0 && errno == EINTR);
+            return had + static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+        });
         if (n < 0) return fail(Errc::internal, "{}: {}", path, strerror(errno));
-        text.resize(had + static_cast<std::size_t>(n));
         if (n == 0) return text;
         if (text.size() > bytes_max)
             return fail(Errc::invalid_input, "{}: larger than {} bytes", path, bytes_max);
     }
 }
 
-}  // namespace
-
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
     const auto file = open_to_read(path);
     if (!file) return std::unexpected(file.error());
-    return read_all(*file, path, bytes_max);
+    return read_all(file->get(), path, bytes_max);
 }
 
 std::optional<uid_t> foreign_user(int socket) {
@@ -111,7 +113,7 @@ Result<std::string> read_private_file(const std::string& path, std::size_t bytes
     facts->is_credential = !credentials.empty() && path.starts_with(std::string(credentials) + "/");
     if (auto is_private = check_private(*facts, ::geteuid(), path); !is_private)
         return std::unexpected(is_private.error());
-    return read_all(*file, path, bytes_max);
+    return read_all(file->get(), path, bytes_max);
 }
 
 }  // namespace dtrun

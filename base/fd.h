@@ -54,6 +54,10 @@ void raise_descriptor_limit(std::uint64_t wanted);
 /// Writes everything to a blocking descriptor. Errc: closed (EPIPE), internal
 Result<void> write_all(int fd, std::string_view bytes);
 
+/// What is left to read in a file, or until the other side closes, at most `bytes_max`.
+/// Errc: invalid_input (more), internal. The message starts with `path`, which is not opened.
+Result<std::string> read_all(int file, const std::string& path, std::size_t bytes_max);
+
 /// Whole content of a file, at most `bytes_max`. Errc: not_found, denied, invalid_input (too large),
 /// internal. The message starts with the path.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 64u << 20);

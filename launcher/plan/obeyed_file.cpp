@@ -7,8 +7,7 @@
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cerrno>
-#include <cstring>
+#include <cstddef>
 
 namespace dtrun::plan {
 namespace {
@@ -26,23 +25,6 @@ bool is_own_group(gid_t id) {
     return true;
 }
 
-Result<std::string> read_all(int file, const std::string& path) {
-    constexpr std::size_t kBytesMax = 1u << 20;
-    std::string text(kBytesMax + 1, '\0');
-    std::size_t size = 0;
-    while (size < text.size()) {
-        const ssize_t n = ::read(file, text.data() + size, text.size() - size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail(Errc::internal, "{}: {}", path, std::strerror(errno));
-        if (n == 0) break;
-        size += static_cast<std::size_t>(n);
-    }
-    if (size > kBytesMax)
-        return fail(Errc::invalid_input, "{}: larger than {} bytes", path, kBytesMax);
-    text.resize(size);
-    return text;
-}
-
 }  // namespace
 
 Result<std::string> read_obeyed_file(const std::string& path) {
@@ -55,7 +37,8 @@ Result<std::string> read_obeyed_file(const std::string& path) {
     const bool others_write = (found.st_mode & S_IWOTH) != 0 ||
                               ((found.st_mode & S_IWGRP) != 0 && !is_own_group(found.st_gid));
     if (others_write) return fail(Errc::denied, "{}: others can write to it; chmod go-w", path);
-    return read_all(file.get(), path);
+    constexpr std::size_t kBytesMax = 1u << 20;
+    return read_all(file.get(), path, kBytesMax);
 }
 
 }  // namespace dtrun::plan

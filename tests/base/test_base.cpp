@@ -10,6 +10,7 @@
 #include "base/text_layout.h"
 #include "base/utf8.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
 
 #include <sys/socket.h>
 #include <algorithm>
@@ -99,6 +100,12 @@ TEST_CASE("reading a file tells missing from too large", "[fd]") {
     CHECK(read_file("/no/such/file").error().code == Errc::not_found);
     CHECK(read_file("/proc/self/status", 10).error().code == Errc::invalid_input);
     CHECK(read_file("/proc/self/comm").value().size() > 1);
+    const TempDir dir;
+    for (const std::size_t bytes : {0u, 4'095u, 4'096u, 4'097u, 100'000u}) {
+        const std::string text(bytes, 'x');
+        CHECK(read_file(dir.write("file", text)).value() == text);
+        CHECK(read_file(dir.at("file"), bytes).value() == text);
+    }
 }
 
 TEST_CASE("the kernel tells who is at the other end of a Unix socket", "[fd]") {

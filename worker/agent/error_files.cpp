@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 
 namespace dtrun::agent {
 
@@ -17,15 +19,11 @@ std::string ErrorFiles::open_file(SlotIndex place) {
 std::string ErrorFiles::take(SlotIndex place) {
     const auto file = files_.extract(place);
     if (file.empty()) return {};
-    std::string text(kBytesMax, '\0');
-    std::size_t size = 0;
-    while (size < text.size()) {
-        const auto count = ::pread(file.mapped().get(), text.data() + size, text.size() - size,
-                                   static_cast<off_t>(size));
-        if (count <= 0) break;
-        size += static_cast<std::size_t>(count);
-    }
-    text.resize(size);
+    struct stat facts {};
+    if (::fstat(file.mapped().get(), &facts) != 0 || facts.st_size <= 0) return {};
+    std::string text(std::min(kBytesMax, static_cast<std::size_t>(facts.st_size)), '\0');
+    const ssize_t count = ::pread(file.mapped().get(), text.data(), text.size(), 0);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     return text;
 }
 
