@@ -56,7 +56,7 @@ inline constexpr std::string_view kPacking =
 /// Defines `home NAME`, which prints a name of this home: that of the host of job `j` that was first to ask so. And
 /// `put WORDS`, which runs WORDS, has `get` write `n` bytes with SHA-256 `h`, which are the agent of build
 /// `id`, packed as `c` says ("gzip", or "plain"), and, from byte `z` on, the archive of its Python package, and sets
-/// `a` to the agent's path. The archive is stored beside it, for the agent to unpack. The agent gets its name when it
+/// `a` to the agent's path. The archive is stored beside it, and the agent unpacks it before others hear of it. The agent gets its name when it
 /// is whole, and what in the cache was not used for a month is removed. The umask, which ranks
 /// inherit, is as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
@@ -90,6 +90,6 @@ inline constexpr std::string_view kStoreAgent =
     "to "
     "a folder that is not, or install dtrun there\"; e=$(bad \"$a\") || "
     "f \"cannot tell who could change $a: $e\"; [ -z \"$e\" ] || f \"others could change the agent "
-    "in $d: they may write to $e\"; umask \"$w\"; }; ";
+    "in $d: they may write to $e\"; \"$a\" --prepare </dev/null >/dev/null 2>&1; umask \"$w\"; }; ";
 
 }  // namespace dtrun::transport

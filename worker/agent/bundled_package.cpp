@@ -90,20 +90,24 @@ Error file_error(const fs::path& file) {
     return Error{code, fmt::format("{}: {}", file.native(), strerror(errno))};
 }
 
-/// All of it is on the disk afterwards: a crash must not leave a folder with half of its files.
 Result<void> write_file(const fs::path& file, std::string_view bytes) {
     std::error_code error;
     fs::create_directories(file.parent_path(), error);  // opening the file tells what is wrong
     const Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!fd) return std::unexpected(file_error(file));
-    if (!write_all(fd.get(), bytes) || ::fsync(fd.get()) != 0)
-        return std::unexpected(file_error(file));
+    if (!fd || !write_all(fd.get(), bytes)) return std::unexpected(file_error(file));
     return {};
 }
 
+/// All of them are on the disk afterwards: a crash must not leave a folder with half of its files. They go there
+/// together, since a journal that is written for the first of many files has the others in it.
 Result<void> write_files(const fs::path& folder, const std::vector<ArchivedFile>& files) {
     for (const ArchivedFile& file : files)
         if (auto written = write_file(folder / file.name, file.bytes); !written) return written;
+    for (const ArchivedFile& file : files) {
+        const fs::path path = folder / file.name;
+        const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!fd || ::fsync(fd.get()) != 0) return std::unexpected(file_error(path));
+    }
     return {};
 }
 

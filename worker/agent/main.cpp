@@ -27,7 +27,9 @@ namespace {
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
-    "--demo-rank that it is a rank of dtrun demo. By hand it is good for two things:\n"
+    "--demo-rank that it is a rank of dtrun demo, --prepare that it was stored just now, and --as "
+    "by\n"
+    "which name it runs. By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
     "                             end what an agent of a job has left on this host: DTRUN_JOB and\n"
@@ -71,6 +73,8 @@ int main(int argc, char** argv) {
     if (const auto own = dtrun::own_program())
         if (const auto safe = dtrun::agent::vouch_for(*own); !safe)
             return fails(safe.error().message);
+    if (option == "--prepare" && argc == 2)  // what goes wrong is told by the agent that lacks it
+        return dtrun::agent::find_own_package() ? 0 : 1;
     if (option == dtrun::agent::kDemoRank && argc == 2) {
         const int status = dtrun::agent::run_demo_rank();
         ::_exit(status);

@@ -102,13 +102,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.ask_gpus = [gpus](std::vector<ranks::RunningRank> ranks, contracts::Environment env) {
         return (*gpus)->ask(std::move(ranks), std::move(env));
     };
-    parts.find_package = []() -> Result<std::string> {
-        const auto own = own_program();
-        if (!own) return fail(Errc::not_found, "{}", own.error().message);
-        return agent::find_package(
-            *own, kPackage,
-            cache_for_code(cache_folder(), fmt::format("/var/tmp/dtrun-{}", ::geteuid())));
-    };
+    parts.find_package = find_own_package;
     parts.make_store_program = make_store_program;
     parts.machine = machine_text();
     parts.make_services = make_services;
@@ -131,6 +125,14 @@ asio::awaitable<void> watch_signals(asio::signal_set& signals, Agent& agent, pid
 }
 
 }  // namespace
+
+Result<std::string> find_own_package() {
+    const auto own = own_program();
+    if (!own) return fail(Errc::not_found, "{}", own.error().message);
+    return find_package(
+        *own, kPackage,
+        cache_for_code(cache_folder(), fmt::format("/var/tmp/dtrun-{}", ::geteuid())));
+}
 
 int run_agent(std::string node) {
     // They live on while the process ends: handlers that are still queued refer to them.

@@ -1,8 +1,13 @@
 #pragma once
 
+#include "base/result.h"
+
 #include <string>
 
 namespace dtrun::agent {
+
+/// find_package() for the agent that runs.
+Result<std::string> find_own_package();
 
 /// Is the agent of this host: over standard input and output, with processes for ranks. The process must
 /// be what start_guard() has left.
