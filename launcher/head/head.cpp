@@ -204,7 +204,7 @@ asio::awaitable<int> Head::run() {
     tasks_.spawn(watch_time_limit());
     tasks_.spawn(detector_.run([this] { beat(); }));
     if (log::enabled(log::Level::normal))
-        progress_.start(inspect::until_text(spec_.options.start_timeout, "--start-timeout"));
+        progress_.start(until_text(spec_.options.start_timeout, "--start-timeout"));
     for (const auto& starter : starters_) starter->start(static_cast<StartEvents&>(*this));
     while (!is_over() && !hurry_) co_await over_.async_wait(use_tuple);
 
@@ -683,8 +683,7 @@ void Head::tell_ending() {
     std::optional<std::chrono::milliseconds> left;
     if (killed_at_ > now)
         left = std::chrono::duration_cast<std::chrono::milliseconds>(killed_at_ - now);
-    log::warn("waiting for ranks on {} to end{}", name_hosts(names),
-              inspect::until_text(left, "--grace"));
+    log::warn("waiting for ranks on {} to end{}", name_hosts(names), until_text(left, "--grace"));
 }
 
 /// The last resort: a host that does not answer the order to end its ranks is given up.

@@ -2,6 +2,7 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
+#include "base/loop/waiting_news.h"
 #include "base/numbered.h"
 #include "launcher/head/agent_session.h"
 #include "launcher/head/assigner.h"
@@ -15,7 +16,6 @@
 #include "launcher/head/sessions.h"
 #include "launcher/head/stop_deadlines.h"
 #include "launcher/inspect/deadlock_detector.h"
-#include "launcher/inspect/waiting_news.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
@@ -173,7 +173,7 @@ private:
     bool starting_ = true;      ///< hosts may still be connecting
     bool suspending_ = false;   ///< we stop in a moment
     bool told_ending_ = false;
-    inspect::WaitingNews ending_news_;
+    WaitingNews ending_news_;
     Deadline killed_at_{};       ///< ranks that have not ended by then, on the hosts
     std::uint64_t worlds_ = 0;   ///< that have been started
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for

@@ -1,10 +1,10 @@
 #include "launcher/head/job_server.h"
 
 #include "base/log.h"
-#include "launcher/inspect/waiting_news.h"
+#include "base/loop/waiting_news.h"
 
 #include <fmt/format.h>
-#include <tuple>
+#include <functional>
 #include <utility>
 
 namespace dtrun::head {
@@ -60,15 +60,11 @@ asio::awaitable<void> JobServer::finish() {
 
 /// Nothing is left to do here but this, which nobody sees.
 asio::awaitable<void> JobServer::tell_of_others() {
-    Timer timer(executor_, inspect::WaitingNews::kFirst);
-    boost::system::error_code stopped;
-    for (;;) {
-        std::tie(stopped) = co_await timer.async_wait(use_tuple);
-        if (stopped) co_return;
+    const std::function<void()> tell = [this] {
         log::warn("job {}: the ranks here have ended; waiting for the other nodes, which meet here",
                   job_);
-        timer.expires_after(inspect::WaitingNews::kThen);
-    }
+    };
+    co_await tell_while_waiting(tell);
 }
 
 }  // namespace dtrun::head

@@ -7,6 +7,7 @@
 #include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/job_policy.h"
+#include "launcher/inspect/member_news.h"
 #include "rendezvous/job/rank_end.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
@@ -544,7 +545,7 @@ std::string OwnAssigner::waiting_text(const Membership::Shortage& shortage) cons
         text += "; or for hosts that --host-discovery-script lists";
     std::optional<std::chrono::milliseconds> left;
     if (shortage.until) left = span(*shortage.until);
-    return text + inspect::until_text(left, "--elastic-timeout");
+    return text + until_text(left, "--elastic-timeout");
 }
 
 asio::awaitable<void> OwnAssigner::join() {

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "base/loop/waiting_news.h"
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/master_election.h"
-#include "launcher/inspect/waiting_news.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/change_notice.h"
@@ -97,7 +97,7 @@ private:
     std::optional<Exited> last_failure_;
     std::uint32_t restarts_at_once_ = 0;  ///< in a row
     Deadline started_at_{};               ///< when this generation's ranks were started
-    inspect::WaitingNews news_;
+    WaitingNews news_;
     Timer delay_;  ///< of a restart
     TaskGroup tasks_;
 };

@@ -8,6 +8,12 @@ namespace dtrun::inspect {
 
 using std::chrono::milliseconds;
 
+std::string missing_text(std::uint32_t ready, std::uint32_t needed) {
+    const std::uint32_t more = needed > ready ? needed - ready : 0;
+    return fmt::format("{} of {} rank{} {} there; waiting for {} more", ready, needed,
+                       needed == 1 ? "" : "s", ready == 1 ? "is" : "are", more);
+}
+
 void MemberNews::daemon_away(Error why, Deadline until) {
     away_.emplace(std::move(why), until);
     gathering_.reset();

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/loop/waiting_news.h"
 #include "base/result.h"
-#include "launcher/inspect/waiting_news.h"
 #include "launcher/plan/daemon_target.h"
 #include "rendezvous/wire/gathering.h"
 
@@ -12,6 +12,9 @@
 #include <utility>
 
 namespace dtrun::inspect {
+
+/// "1 of 2 ranks are there; waiting for 1 more". \param needed  more than `ready`
+std::string missing_text(std::uint32_t ready, std::uint32_t needed);
 
 /// What the user of a member of a daemon's job is told while it waits: for the daemon itself, for the ranks of other hosts to
 /// come or to end, or as a spare. Pure: events in, lines out.

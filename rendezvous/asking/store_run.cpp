@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/waiting_news.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
 #include "rendezvous/asking/locked_command.h"
@@ -150,7 +151,27 @@ private:
         request.timeout_ms = timeout ? static_cast<std::uint64_t>(timeout->count()) : otherwise;
         Deadline limit = after(timeout ? *timeout + kGrace : kReplyLimit);
         if (request.timeout_ms == kForeverMs) limit = Deadline::max();
-        return client_.ask(std::move(request), limit);
+        TaskGroup teller(client_.executor());
+        const bool is_stream = request.op == Op::watch || request.op == Op::watch_prefix;
+        if (request.timeout_ms > 0 && !is_stream)
+            teller.spawn(tell_while_waiting(wait_teller(request.op)));
+        auto reply = co_await client_.ask(std::move(request), limit);
+        teller.stop();
+        co_await teller.join();
+        co_return reply;
+    }
+
+    /// Tells what is waited for, and until when.
+    std::function<void()> wait_teller(Op op) const {
+        const std::string what = (op == Op::lock ? "the lock " : "") + subject();
+        std::optional<Deadline> end;
+        if (order_.timeout) end = after(*order_.timeout);
+        return [what, end] {
+            std::optional<std::chrono::milliseconds> left;
+            if (end)
+                left = std::chrono::duration_cast<std::chrono::milliseconds>(*end - Clock::now());
+            log::warn("waiting for {}{}", what, until_text(left, "--timeout"));
+        };
     }
 
     asio::awaitable<Result<int>> once() {

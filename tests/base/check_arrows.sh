@@ -58,7 +58,7 @@ check launcher/control rendezvous base
 check launcher/watch launcher/plan launcher/transport launcher/output base
 check launcher/history launcher/watch launcher/output launcher/control launcher/plan hostfiles rendezvous/wire base
 check launcher/report launcher/output launcher/plan contracts hostfiles rendezvous/wire base
-check launcher/inspect launcher/plan rendezvous/wire 'base/*'
+check launcher/inspect launcher/plan rendezvous/wire base
 check launcher/head launcher/report launcher/inspect launcher/history launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
 check launcher/doctor launcher/head launcher/plan launcher/transport hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output launcher/watch contracts hostfiles worker/binding/cpu_list.h base

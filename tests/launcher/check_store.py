@@ -2,6 +2,7 @@
 restart of the daemon; inside a rank it tells nothing to a socket that somebody else has opened."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -136,8 +137,19 @@ try:
     holder = begin("lock", "one", "sh", "-c", "echo held; exec cat")
     done = store("lock", "one", "--timeout", "0.1", "true", code=205)
     assert f"it is held by {socket.gethostname()}:{holder.pid}".encode() in done.stderr, done
-    waits = subprocess.Popen([DTRUN, "store", "lock", "one", "--", "sh", "-c", "echo $DTRUN_LOCK_TOKEN"],
-                             stdout=subprocess.PIPE, env=env)
+    waits = subprocess.Popen([DTRUN, "store", "lock", "one", "--timeout", "1000", "--", "sh", "-c", "echo $DTRUN_LOCK_TOKEN"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    early = subprocess.Popen([DTRUN, "store", "wait", "early", "later"], stderr=subprocess.PIPE, env=env)
+    # Who waits is told for what, and until when.
+    told = waits.stderr.readline()
+    assert re.fullmatch(rb"dtrun: waiting for the lock one \(until \d\d:\d\d, --timeout\)\n", told), told
+    told = early.stderr.readline()
+    assert told == b"dtrun: waiting for early and later\n", told
+    for key in ("early", "later"):
+        store("set", key, "here")
+    assert early.wait(60) == 0
+    for key in ("early", "later"):
+        store("rm", key)
     holder.communicate(timeout=60)
     assert holder.returncode == 0
     assert int(waits.communicate(timeout=60)[0]) > int(token) and waits.returncode == 0

@@ -1,14 +1,15 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/loop/asio.h"
 
 #include <chrono>
-#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
-namespace dtrun::inspect {
+namespace dtrun {
 
 /// When to tell the user what is waited for: nobody is told of a moment, and everybody of what takes longer, once a minute.
 /// It has no clock, and says nothing itself.
@@ -26,11 +27,11 @@ private:
     bool is_told_ = false;
 };
 
-/// "1 of 2 ranks are there; waiting for 1 more". \param needed  more than `ready`
-std::string missing_text(std::uint32_t ready, std::uint32_t needed);
+/// Tells in the same moments, until it is cancelled.
+asio::awaitable<void> tell_while_waiting(std::function<void()> tell);
 
 /// " (until 18:45, --elastic-timeout)"; empty without a limit. With seconds where it is near, with the day where it is
 /// far. \param left  until then; the time of day is this machine's
 std::string until_text(std::optional<std::chrono::milliseconds> left, std::string_view flag);
 
-}  // namespace dtrun::inspect
+}  // namespace dtrun

@@ -1,10 +1,11 @@
-#include "launcher/inspect/waiting_news.h"
+#include "base/loop/waiting_news.h"
 
 #include <fmt/format.h>
 #include <ctime>
+#include <tuple>
 #include <utility>
 
-namespace dtrun::inspect {
+namespace dtrun {
 
 bool WaitingNews::look(Deadline now) {
     if (!next_) next_ = now + kFirst;
@@ -19,10 +20,16 @@ bool WaitingNews::over() {
     return std::exchange(is_told_, false);
 }
 
-std::string missing_text(std::uint32_t ready, std::uint32_t needed) {
-    const std::uint32_t more = needed > ready ? needed - ready : 0;
-    return fmt::format("{} of {} rank{} {} there; waiting for {} more", ready, needed,
-                       needed == 1 ? "" : "s", ready == 1 ? "is" : "are", more);
+asio::awaitable<void> tell_while_waiting(std::function<void()> tell) {
+    const auto executor = co_await asio::this_coro::executor;
+    Timer timer(executor, WaitingNews::kFirst);
+    boost::system::error_code stopped;
+    for (;;) {
+        std::tie(stopped) = co_await timer.async_wait(use_tuple);
+        if (stopped) co_return;
+        tell();
+        timer.expires_after(WaitingNews::kThen);
+    }
 }
 
 std::string until_text(std::optional<std::chrono::milliseconds> left, std::string_view flag) {
@@ -40,4 +47,4 @@ std::string until_text(std::optional<std::chrono::milliseconds> left, std::strin
     return fmt::format(" (until {}, {})", shown, flag);
 }
 
-}  // namespace dtrun::inspect
+}  // namespace dtrun
