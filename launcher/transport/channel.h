@@ -14,7 +14,7 @@ namespace dtrun::transport {
 /// command sees its standard input end when the channel, or this process, is gone.
 /// What this machine runs for it, as an ssh, is to be ended by end() or kill().
 ///
-/// Thread: the io_context's; one operation at a time.
+/// Thread: the io_context's; at most one read() and one write() at a time.
 class Channel {
 public:
     virtual ~Channel() = default;

@@ -83,6 +83,8 @@ public:
             bytes.remove_prefix(static_cast<std::size_t>(n));
             const int flushed = ssh_blocking_flush(session_->get(), 0);
             if (flushed == SSH_ERROR) co_return fail(Errc::closed, "{}", session_->error());
+            // These calls may have taken what a reader waits for from the socket.
+            session_->wake();
             if (n > 0 && flushed == SSH_OK) continue;
             // libssh does not report a close while bytes were unread; an empty write notices it.
             if (ssh_channel_write(channel_, bytes.data(), 0) < 0)

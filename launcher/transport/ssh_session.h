@@ -44,6 +44,9 @@ public:
     /// Errc: as drive()
     asio::awaitable<Result<void>> wait(Deadline deadline, bool now = false);
 
+    /// Has who waits look again: a call of libssh has perhaps taken from the socket what they wait for.
+    void wake();
+
     /// Whether bytes wait to leave until the socket is writable.
     bool blocked() const { return (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0; }
     /// Whether the server has hung up, or the connection is broken.
@@ -71,6 +74,7 @@ private:
     ssh_session session_;
     ssh_callbacks_struct callbacks_{};
     asio::posix::stream_descriptor ready_;  ///< the loop's
+    unsigned wakes_ = 0;
     bool disconnected_ = false;
     bool wanted_passphrase_ = false;
 };
