@@ -22,6 +22,12 @@ void close_on_exec(int fd) {
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+void leave_low_numbers(Fd& fd) {
+    if (fd.get() < 0 || fd.get() >= kHighDescriptor) return;
+    const int higher = ::fcntl(fd.get(), F_DUPFD_CLOEXEC, kHighDescriptor);
+    if (higher >= 0) fd.reset(higher);  // a limit may forbid it
+}
+
 Result<Pipe> make_pipe() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Errc::internal, "pipe: {}", strerror(errno));

@@ -39,6 +39,12 @@ struct Pipe {
     Fd write;
 };
 
+/// The first number of descriptors that are ours for long where there are many of them.
+constexpr int kHighDescriptor = 256;
+/// Gives a descriptor, close-on-exec, a high number if it may have one. A child gets a copy of our table up to the
+/// last that it is to have: without what stays ours that is short, however much there is (subprocess.h).
+void leave_low_numbers(Fd& fd);
+
 /// Makes a descriptor close-on-exec. Asio's sockets need it: ranks must not hold our connections
 /// open.
 void close_on_exec(int fd);

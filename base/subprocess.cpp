@@ -1,135 +1,120 @@
 #include "base/subprocess.h"
 
+#include "base/child_start.h"
 #include "base/signal_names.h"
+#include "base/strings.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
-#include <sched.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
+#include <poll.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace dtrun {
 namespace {
 
-/// Data that the child needs, prepared before the fork: after it only async-signal-safe calls are
-/// allowed. (glibc's execvpe() is one: it neither allocates nor locks.)
-struct Child {
-    const ProcessPlan& plan;
-    pid_t parent;
-    int status;                ///< pipe to which a failure is written; closed by exec
-    int first_free;            ///< the program gets no descriptor number from here on
-    std::vector<int> sources;  ///< our numbers of plan.descriptors
-    std::vector<char*> argv, env;
-    rlimit descriptors;
-    std::vector<unsigned long> cpus;  ///< a mask; empty: none is set
-    int descriptors_max = 0;          ///< no descriptor of ours has this number, or a higher one
+/// What execvpe() would try for `path`, in this order.
+std::vector<std::string> files_of(const std::string& path) {
+    if (path.empty() || path.contains('/')) return {path};
+    const char* const search = std::getenv("PATH");
+    std::vector<std::string> files;
+    for (const std::string_view folder : split(search != nullptr ? search : "/bin:/usr/bin", ':'))
+        files.push_back(folder.empty() ? path : fmt::format("{}/{}", folder, path));
+    return files;
+}
+
+/// The signals of a mask as the kernel has them.
+std::uint64_t kernel_mask(const sigset_t* mask) {
+    std::uint64_t bits = 0;
+    for (int signal = 1; mask != nullptr && signal <= 64; ++signal)
+        if (::sigismember(mask, signal) == 1) bits |= std::uint64_t{1} << (signal - 1);
+    return bits;
+}
+
+}  // namespace
+
+/// What a child works with, by itself, and its stack. Nothing in it may be moved.
+struct SharedStart {
+    explicit SharedStart(const ProcessPlan& plan)
+        : files(files_of(plan.path)),
+          argv(plan.argv.begin(), plan.argv.end()),
+          env(plan.env.begin(), plan.env.end()),
+          directory(plan.directory != nullptr ? plan.directory : ""),
+          cpus(cpu_mask(plan.cpus)),
+          file_pointers(pointers(files)),
+          argv_pointers(pointers(argv)),
+          env_pointers(pointers(env)),
+          script_pointers{shell.data(), nullptr} {
+        // A program may be started without a word, not even its own name.
+        for (std::size_t i = 1; i < argv.size(); ++i) script_pointers.push_back(argv[i].data());
+        script_pointers.push_back(nullptr);
+        for (const ProcessPlan::Given& one : plan.descriptors) {
+            given.push_back({one.ours, one.number});
+            start.first_free = std::max(start.first_free, one.number + 1);
+        }
+        start.first_free = std::max(start.first_free, STDERR_FILENO + 1);
+        ::getrlimit(RLIMIT_NOFILE, &descriptor_limit);
+        constexpr rlim_t kMost = 1u << 20;
+        start.descriptors_max = static_cast<int>(std::min(descriptor_limit.rlim_cur, kMost));
+        descriptor_limit.rlim_cur = plan.descriptor_limit;
+        start.parent = ::getpid();
+        start.given = given.data();
+        start.given_count = given.size();
+        start.group = static_cast<ChildStart::Group>(plan.group);
+        start.controlling_terminal = plan.controlling_terminal;
+        start.keep_ignored_signals = plan.keep_ignored_signals;
+        start.blocked_signals = kernel_mask(plan.blocked_signals);
+        start.death_signal = plan.death_signal;
+        start.may_be_traced = plan.may_be_traced;
+        if (plan.descriptor_limit != 0) start.descriptor_limit = &descriptor_limit;
+        if (!cpus.empty()) start.cpus = cpus.data();
+        start.cpus_bytes = cpus.size() * sizeof cpus[0];
+        if (plan.directory != nullptr) start.directory = directory.c_str();
+        start.files = file_pointers.data();
+        start.argv = argv_pointers.data();
+        start.env = env_pointers.data();
+        start.script_argv = script_pointers.data();
+        start.execute = plan.execute;
+        start.execute_context = plan.execute_context;
+        if (plan.close_others) start.descriptors = ChildStart::Descriptors::closed;
+    }
+    SharedStart(const SharedStart&) = delete;
+    SharedStart& operator=(const SharedStart&) = delete;
+
+    /// Of what the child is to get gives high numbers low ones, too, for as long as `low` is there.
+    void copy_to_low_numbers(std::vector<Fd>& low) {
+        for (ChildStart::Given& one : given) {
+            if (one.ours < kHighDescriptor) continue;
+            const int copy = ::fcntl(one.ours, F_DUPFD_CLOEXEC, 0);
+            if (copy < 0) continue;
+            low.emplace_back(copy);
+            one.ours = copy;
+        }
+    }
+
+    std::byte* stack_end() { return stack.data() + stack.size(); }
+
+    std::string shell = "/bin/sh";
+    std::vector<std::string> files, argv, env;
+    std::string directory;
+    std::vector<unsigned long> cpus;
+    std::vector<ChildStart::Given> given;
+    rlimit descriptor_limit{};
+    std::vector<char*> file_pointers, argv_pointers, env_pointers, script_pointers;
+    bool shares_memory = false;  ///< else the child has a copy of this
+    ChildStart start;
+    alignas(
+        64) std::array<std::byte, 16u << 10> stack;  ///< not initialized: most of it is never used
 };
 
-[[noreturn]] void child_fails(const Child& child, ExecFailure::Stage stage) {
-    const ExecFailure failure{stage, errno};
-    if (::write(child.status, &failure, sizeof failure) < 0) ::_exit(125);
-    ::_exit(126);
-}
-
-void set_signals(const ProcessPlan& plan) {
-    for (int signal = 1; signal < NSIG; ++signal) {
-        const auto before = ::signal(signal, SIG_DFL);
-        if (before == SIG_IGN && plan.keep_ignored_signals && signal != SIGPIPE)
-            ::signal(signal, SIG_IGN);
-    }
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, plan.blocked_signals != nullptr ? plan.blocked_signals : &none,
-                  nullptr);
-}
-
-bool is_given(const ProcessPlan& plan, int number) {
-    return std::ranges::any_of(plan.descriptors, [number](const ProcessPlan::Given& given) {
-        return given.number == number;
-    });
-}
-
-/// Moves `fd` to a free number if the program is to get another descriptor at its number.
-void clear_number(const Child& child, int& fd) {
-    if (is_given(child.plan, fd)) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, child.first_free);
-}
-
-/// Has exec close every descriptor above standard error. glibc's close_range() is newer than the systems that we
-/// run on; the call itself is missing in kernels before 5.11, and where a container's seccomp does not know it.
-void close_others_at_exec(const Child& child) {
-    if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC) == 0) return;
-    for (int fd = STDERR_FILENO + 1; fd < child.descriptors_max; ++fd)
-        ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
-void set_descriptors(Child& child) {
-    const ProcessPlan& plan = child.plan;
-    clear_number(child, child.status);
-    for (std::size_t i = 0; i < child.sources.size(); ++i) {
-        int& source = child.sources[i];
-        if (source == ProcessPlan::kNull) source = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (source >= 0 && source != plan.descriptors[i].number) clear_number(child, source);
-        if (source < 0) child_fails(child, ExecFailure::Stage::redirect);
-    }
-    // This covers every other descriptor, also an accepted one that is not yet close-on-exec.
-    if (plan.close_others) close_others_at_exec(child);
-    for (std::size_t i = 0; i < child.sources.size(); ++i) {
-        const int source = child.sources[i], number = plan.descriptors[i].number;
-        const int done = source == number ? ::fcntl(number, F_SETFD, 0) : ::dup2(source, number);
-        if (done < 0) child_fails(child, ExecFailure::Stage::redirect);
-    }
-}
-
-[[noreturn]] void run_child(Child& child) {
-    const ProcessPlan& plan = child.plan;
-    if (plan.group == ProcessPlan::Group::own_session) ::setsid();
-    if (plan.group == ProcessPlan::Group::own_group) ::setpgid(0, 0);
-    if (plan.death_signal != 0) {
-        ::prctl(PR_SET_PDEATHSIG, plan.death_signal);
-        if (::getppid() != child.parent) ::_exit(125);  // the parent died before the line above
-    }
-    // Kept over exec. Without Yama it is unknown, and not needed.
-    if (plan.may_be_traced) ::prctl(PR_SET_PTRACER, child.parent);
-    set_signals(plan);
-    set_descriptors(child);
-    if (plan.controlling_terminal && ::ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0)
-        child_fails(child, ExecFailure::Stage::redirect);
-    if (plan.descriptor_limit != 0) ::setrlimit(RLIMIT_NOFILE, &child.descriptors);
-    if (!child.cpus.empty() &&
-        ::sched_setaffinity(0, child.cpus.size() * sizeof child.cpus[0],
-                            reinterpret_cast<const cpu_set_t*>(child.cpus.data())) != 0)
-        child_fails(child, ExecFailure::Stage::bind);
-    if (plan.directory != nullptr && ::chdir(plan.directory) != 0)
-        child_fails(child, ExecFailure::Stage::change_directory);
-    if (plan.execute != nullptr)
-        plan.execute(plan.execute_context, child.argv.data(), child.env.data());
-    else
-        ::execvpe(plan.path.c_str(), child.argv.data(), child.env.data());
-    child_fails(child, ExecFailure::Stage::execute);
-}
-
-Child prepare(const ProcessPlan& plan, int status) {
-    Child child{plan, ::getpid(),         status, 3, {}, pointers(plan.argv), pointers(plan.env),
-                {},   cpu_mask(plan.cpus)};
-    for (const ProcessPlan::Given& given : plan.descriptors) {
-        child.sources.push_back(given.ours);
-        child.first_free = std::max(child.first_free, given.number + 1);
-    }
-    ::getrlimit(RLIMIT_NOFILE, &child.descriptors);
-    constexpr rlim_t kMost = 1u << 20;
-    child.descriptors_max = static_cast<int>(std::min(child.descriptors.rlim_cur, kMost));
-    child.descriptors.rlim_cur = plan.descriptor_limit;
-    return child;
-}
+namespace {
 
 /// Blocks all signals while alive: our handlers must not run in the child before it has reset them.
 class AllSignalsBlocked {
@@ -147,6 +132,28 @@ private:
     sigset_t before_;
 };
 
+/// The child shares our memory where that can be, and has a copy of it elsewhere, as it has where it is to run a
+/// function of ours. Errc: internal
+Result<pid_t> start_child(SharedStart& shared) {
+    ChildStart& start = shared.start;
+    const AllSignalsBlocked blocked;
+    pid_t pid = -1;
+    if (start.execute == nullptr) {
+        const auto descriptors = start.descriptors;
+        if (descriptors == ChildStart::Descriptors::closed && can_unshare_low_descriptors())
+            start.descriptors = ChildStart::Descriptors::unshared_low;
+        pid = start_sharing_memory(start, shared.stack_end());
+        shared.shares_memory = pid >= 0;
+        if (pid >= 0) return pid;
+        start.descriptors = descriptors;
+        if (errno != EINVAL) return fail(Errc::internal, "fork: {}", std::strerror(errno));
+    }
+    pid = ::fork();
+    if (pid == 0) start_program(start);
+    if (pid < 0) return fail(Errc::internal, "fork: {}", std::strerror(errno));
+    return pid;
+}
+
 }  // namespace
 
 Errc ExecFailure::code() const {
@@ -160,54 +167,87 @@ std::string ExecFailure::message() const {
                        std::strerror(cause));
 }
 
-Result<ForkedProcess> fork_process(const ProcessPlan& plan) {
+ExecStatus::ExecStatus() = default;
+ExecStatus::ExecStatus(Fd pipe, std::unique_ptr<SharedStart> shared)
+    : pipe_(std::move(pipe)), shared_(std::move(shared)) {}
+ExecStatus::ExecStatus(ExecStatus&&) noexcept = default;
+
+ExecStatus& ExecStatus::operator=(ExecStatus&& other) noexcept {
+    std::swap(pipe_, other.pipe_);
+    std::swap(shared_, other.shared_);
+    std::swap(failure_, other.failure_);
+    std::swap(has_own_descriptors_, other.has_own_descriptors_);
+    return *this;
+}
+
+ExecStatus::~ExecStatus() {
+    if (shared_ && !result()) (void)shared_.release();
+}
+
+std::optional<std::expected<void, ExecFailure>> ExecStatus::result() {
+    for (;;) {
+        ChildReport said{};
+        const ssize_t n = ::read(pipe_.get(), &said, sizeof said);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return std::nullopt;
+        if (n < static_cast<ssize_t>(sizeof said)) break;
+        has_own_descriptors_ = true;
+        // A child that has failed has to end yet: only then nobody has the other end of the pipe.
+        if (said.stage != ChildReport::kHasOwnDescriptors)
+            failure_ = ExecFailure{static_cast<ExecFailure::Stage>(said.stage), said.cause};
+    }
+    shared_.reset();
+    if (failure_) return std::unexpected(*failure_);
+    return std::expected<void, ExecFailure>{};
+}
+
+/// The child is on its way, and says so after a few system calls; unless somebody kills it before.
+void ExecStatus::wait_for_own_descriptors(pid_t child) {
+    constexpr int kLookMs = 100;
+    while (!has_own_descriptors_) {
+        pollfd said{pipe_.get(), POLLIN, 0};
+        const int ready = ::poll(&said, 1, kLookMs);
+        result();
+        siginfo_t ended{};
+        if (ready == 0 &&
+            ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            ended.si_pid == child)
+            return;
+    }
+}
+
+Result<SpawnedProcess> spawn_without_waiting(const ProcessPlan& plan) {
     auto status = make_pipe();
     if (!status) return std::unexpected(status.error());
     if (::fcntl(status->read.get(), F_SETFL, O_NONBLOCK) != 0)
         return fail(Errc::internal, "fcntl: {}", std::strerror(errno));
-    Child child = prepare(plan, status->write.get());
-    pid_t pid = 0;
-    int error = 0;
-    {
-        const AllSignalsBlocked blocked;
-        pid = ::fork();
-        error = errno;
-        if (pid == 0) run_child(child);
-    }
-    if (pid < 0) return fail(Errc::internal, "fork: {}", std::strerror(error));
+    auto shared = std::make_unique<SharedStart>(plan);
+    shared->start.status = status->write.get();
+    std::vector<Fd> low;
+    if (plan.close_others) shared->copy_to_low_numbers(low);
+    const auto pid = start_child(*shared);
+    if (!pid) return std::unexpected(pid.error());
     // Parent and child both do this: whichever is first, the group exists when we go on.
-    if (plan.group == ProcessPlan::Group::own_group) ::setpgid(pid, pid);
-    return ForkedProcess{pid, std::move(status->read)};
-}
-
-std::optional<std::expected<void, ExecFailure>> exec_result(int exec_status) {
-    ExecFailure failure{};
-    ssize_t n = 0;
-    do {
-        n = ::read(exec_status, &failure, sizeof failure);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno == EAGAIN) return std::nullopt;
-    if (n < static_cast<ssize_t>(sizeof failure)) return std::expected<void, ExecFailure>{};
-    return std::unexpected(failure);
+    if (plan.group == ProcessPlan::Group::own_group) ::setpgid(*pid, *pid);
+    const bool shares_table = shared->start.descriptors == ChildStart::Descriptors::unshared_low;
+    if (!shared->shares_memory) shared.reset();
+    SpawnedProcess spawned{*pid, ExecStatus(std::move(status->read), std::move(shared))};
+    // Until then the child has those that are closed here.
+    if (shares_table) spawned.executed.wait_for_own_descriptors(*pid);
+    return spawned;
 }
 
 Result<pid_t> spawn_process(const ProcessPlan& plan) {
-    auto status = make_pipe();
-    if (!status) return std::unexpected(status.error());
-    Child child = prepare(plan, status->write.get());
-    pid_t pid = 0;
-    int error = 0;
-    {
-        const AllSignalsBlocked blocked;
-        pid = ::vfork();  // returns when the child has called exec or exited
-        error = errno;
-        if (pid == 0) run_child(child);
+    auto spawned = spawn_without_waiting(plan);
+    if (!spawned) return fail(spawned.error(), "{}", plan.path);
+    auto executed = spawned->executed.result();
+    while (!executed) {
+        pollfd known{spawned->executed.get(), POLLIN, 0};
+        ::poll(&known, 1, -1);
+        executed = spawned->executed.result();
     }
-    if (pid < 0) return fail(Errc::internal, "{}: fork: {}", plan.path, std::strerror(error));
-    status->write.reset();
-    const auto executed = exec_result(status->read.get());
-    if (!executed || executed->has_value()) return pid;
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    if (executed->has_value()) return spawned->pid;
+    while (::waitpid(spawned->pid, nullptr, 0) < 0 && errno == EINTR) {
     }
     return fail(executed->error().code(), "{}: {}", plan.path, executed->error().message());
 }

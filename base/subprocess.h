@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <expected>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@
 
 namespace dtrun {
 
-/// A program to start and what it inherits. Referenced objects must outlive the call.
+/// A program to start and what it inherits. Referenced objects must outlive the call, and no longer.
 struct ProcessPlan {
     /// The program's file. Without a slash it is searched in our own PATH; the shell runs a script
     /// without "#!", as with execvp().
@@ -52,8 +53,9 @@ struct ProcessPlan {
     /// Processors that the program may use, by the numbers of Linux; empty: ours.
     std::span<const unsigned> cpus{};
 
-    /// Function that the child calls instead of executing `path`. It may make only
-    /// async-signal-safe calls. If it returns, errno says why nothing was executed.
+    /// Function that the child calls instead of executing `path`, in a copy of our memory, which costs
+    /// a fork(). It may make only async-signal-safe calls. If it returns, errno says why nothing was
+    /// executed.
     using Execute = void (*)(const void* context, char* const* argv, char* const* env);
     Execute execute = nullptr;
     const void* execute_context = nullptr;
@@ -70,20 +72,47 @@ struct ExecFailure {
     std::string message() const;  ///< "cannot execute: Permission denied"
 };
 
-struct ForkedProcess {
-    pid_t pid = 0;
-    Fd exec_status;  ///< for exec_result(); non-blocking; readable once the result is known
+struct SharedStart;
+
+/// Whether a program that was started has been executed. While that is not known the child works in our
+/// memory, with what this keeps.
+class ExecStatus {
+public:
+    ExecStatus();
+    /// \param pipe    non-blocking; the child has its other end, until it has executed the program or ended
+    /// \param shared  what the child works with; null: it has a copy
+    ExecStatus(Fd pipe, std::unique_ptr<SharedStart> shared);
+    ExecStatus(ExecStatus&&) noexcept;
+    ExecStatus& operator=(ExecStatus&&) noexcept;
+    /// Of a child that is still at it: what it works with is never freed.
+    ~ExecStatus();
+
+    int get() const { return pipe_.get(); }  ///< readable when result() may know more
+    /// Nothing while it is not known yet, which may take as long as a file system likes.
+    std::optional<std::expected<void, ExecFailure>> result();
+
+    /// Until then nothing may be closed that the child is to get, if it was started with our descriptors.
+    void wait_for_own_descriptors(pid_t child);
+
+private:
+    Fd pipe_;
+    std::unique_ptr<SharedStart> shared_;
+    std::optional<ExecFailure> failure_;
+    bool has_own_descriptors_ = false;
 };
 
-/// Forks, and returns before the program is executed, which may take as long as a file system likes.
+struct SpawnedProcess {
+    pid_t pid = 0;
+    ExecStatus executed;
+};
+
+/// Starts a program, and returns before it is executed. The child shares our memory until then, so that
+/// nothing of ours is copied, but runs beside us.
 /// Errc: internal (no processes, no descriptors)
-Result<ForkedProcess> fork_process(const ProcessPlan& plan);
+Result<SpawnedProcess> spawn_without_waiting(const ProcessPlan& plan);
 
-/// Whether the program was executed; nothing while that is not known yet.
-std::optional<std::expected<void, ExecFailure>> exec_result(int exec_status);
-
-/// Starts a program with vfork() and returns once exec has succeeded or failed; it copies no page
-/// tables, so it suits large processes. A child that could not exec is reaped.
+/// Starts a program, and returns once exec has succeeded or failed. A child that could not exec is
+/// reaped.
 /// Errc: not_found, denied, internal; the message starts with `path`
 Result<pid_t> spawn_process(const ProcessPlan& plan);
 

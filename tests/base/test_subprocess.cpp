@@ -1,6 +1,10 @@
 #include "base/subprocess.h"
 #include "tests/support/catch.h"
+#include "tests/support/held_program.h"
+#include "tests/support/skip.h"
+#include "tests/support/temp_dir.h"
 
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -11,7 +15,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <iterator>
+#include <optional>
+#include <utility>
 
 namespace dtrun {
 namespace {
@@ -144,10 +151,82 @@ TEST_CASE("what cannot be executed is told, and leaves no process", "[subprocess
     CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
-TEST_CASE("fork_process() does not wait until the program is executed", "[subprocess]") {
+namespace {
+
+/// Whether it was executed, once that is known.
+std::expected<void, ExecFailure> executed(SpawnedProcess& process) {
+    for (;;) {
+        if (const auto result = process.executed.result()) return *result;
+        pollfd known{process.executed.get(), POLLIN, 0};
+        REQUIRE(::poll(&known, 1, 10'000) == 1);
+    }
+}
+
+int exit_code(pid_t pid) {
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    return exit_code_of(status);
+}
+
+/// The errno of a program that cannot be executed.
+int cause_of(const std::string& path, const std::vector<std::string>& argv) {
+    auto started = spawn_without_waiting({.path = path, .argv = argv, .env = kEnvironment});
+    REQUIRE(started.has_value());
+    const auto result = executed(*started);
+    CHECK(exit_code(started->pid) == 126);
+    REQUIRE_FALSE(result.has_value());
+    CHECK(result.error().stage == ExecFailure::Stage::execute);
+    return result.error().cause;
+}
+
+}  // namespace
+
+TEST_CASE("a program that takes long to be executed holds nobody up, nor what it was started with",
+          "[subprocess]") {
+    const TempDir dir;
+    std::optional<HeldProgram> held(std::in_place, dir, "/bin/echo");
+    auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    std::optional<Result<SpawnedProcess>> started;
+    {
+        const std::string path = held->path, directory = "/";
+        const std::vector<std::string> argv{"echo", std::string(100, 'w')}, env{"A=1"};
+        ProcessPlan plan{.path = path, .argv = argv, .env = env};
+        plan.descriptors = {{pipe->write.get(), 1}};
+        plan.close_others = true;
+        plan.directory = directory.c_str();
+        plan.group = ProcessPlan::Group::own_group;
+        started = spawn_without_waiting(plan);
+    }
+    REQUIRE(started->has_value());
+    SpawnedProcess& process = **started;
+    pipe->write.reset();
+    CHECK(::getpgid(process.pid) == process.pid);
+    ::usleep(50'000);
+    CHECK_FALSE(process.executed.result().has_value());
+    held.reset();
+    CHECK(executed(process).has_value());
+    char said[200] = {};
+    CHECK(::read(pipe->read.get(), said, sizeof said - 1) == 101);
+    CHECK(said == std::string(100, 'w') + "\n");
+    CHECK(exit_code(process.pid) == 0);
+}
+
+TEST_CASE("a program that is killed before it is executed has not failed", "[subprocess]") {
+    const TempDir dir;
+    const HeldProgram held(dir);
+    const std::vector<std::string> argv{"held"};
+    auto process = spawn_without_waiting({.path = held.path, .argv = argv, .env = {}});
+    REQUIRE(process.has_value());
+    REQUIRE(::kill(process->pid, SIGKILL) == 0);
+    CHECK(executed(*process).has_value());
+    CHECK(exit_code(process->pid) == 128 + SIGKILL);
+}
+
+TEST_CASE("a function of ours is called in the child, and says why it executes nothing",
+          "[subprocess]") {
     const std::string path = "/no/such";
     const std::vector<std::string> argv{"x"};
-    // The child is kept from executing anything until it may read.
     auto gate = make_pipe();
     REQUIRE(gate.has_value());
     const auto wait = [](const void* context, char* const*, char* const*) {
@@ -160,20 +239,91 @@ TEST_CASE("fork_process() does not wait until the program is executed", "[subpro
     ProcessPlan plan{.path = path, .argv = argv, .env = {}};
     plan.execute = wait;
     plan.execute_context = &gate_fd;
-    plan.group = ProcessPlan::Group::own_group;
-    const auto forked = fork_process(plan);
-    REQUIRE(forked.has_value());
-    CHECK(::getpgid(forked->pid) == forked->pid);
-    CHECK_FALSE(exec_result(forked->exec_status.get()).has_value());
+    auto process = spawn_without_waiting(plan);
+    REQUIRE(process.has_value());
+    CHECK_FALSE(process->executed.result().has_value());
     REQUIRE(write_all(gate->write.get(), "x").has_value());
-    pollfd known{forked->exec_status.get(), POLLIN, 0};
-    REQUIRE(::poll(&known, 1, 10'000) == 1);
-    const auto result = exec_result(forked->exec_status.get());
-    REQUIRE(result.has_value());
-    REQUIRE_FALSE(result->has_value());
-    CHECK(result->error().cause == EPERM);
-    CHECK(result->error().message() == "cannot execute: Operation not permitted");
-    CHECK(::waitpid(forked->pid, nullptr, 0) == forked->pid);
+    const auto result = executed(*process);
+    REQUIRE_FALSE(result.has_value());
+    CHECK(result.error().cause == EPERM);
+    CHECK(result.error().message() == "cannot execute: Operation not permitted");
+    CHECK(exit_code(process->pid) == 126);
+}
+
+TEST_CASE("what cannot be executed has the errno of exec", "[subprocess]") {
+    const TempDir dir;
+    const std::vector<std::string> argv{"x"};
+    REQUIRE(::symlink("loop", dir.at("loop").c_str()) == 0);
+    const std::string text = dir.write("text", "x", 0755);
+    const Fd writer(::open(text.c_str(), O_WRONLY | O_CLOEXEC));
+    CHECK(cause_of("/no/such", argv) == ENOENT);
+    CHECK(cause_of("", argv) == ENOENT);
+    CHECK(cause_of("/etc/passwd/x", argv) == ENOTDIR);
+    CHECK(cause_of("/etc", argv) == EACCES);
+    CHECK(cause_of(dir.at("loop"), argv) == ELOOP);
+    CHECK(cause_of(text, argv) == ETXTBSY);
+    CHECK(cause_of("/bin/true", {"true", std::string(1u << 20, 'x')}) == E2BIG);
+}
+
+TEST_CASE("a program without a slash is the first on PATH that can be executed", "[subprocess]") {
+    const TempDir denied, empty, good;
+    denied.write("dtrun-looked-for", "echo wrong\n", 0644);
+    good.write("dtrun-looked-for", "echo $0 $1\n", 0755);
+    const std::string before = ::getenv("PATH");
+    const auto with_path = [](const std::string& path) { ::setenv("PATH", path.c_str(), 1); };
+    with_path(fmt::format("{}:{}:{}", denied.path(), empty.path(), good.path()));
+    // Without "#!", it is the shell's.
+    const std::string said = printed_by({"dtrun-looked-for", "word"}, [](ProcessPlan&) {});
+    with_path(fmt::format("{}:{}", denied.path(), empty.path()));
+    const int cause = cause_of("dtrun-looked-for", {"x"});
+    with_path(before);
+    CHECK(said == good.at("dtrun-looked-for") + " word\n");
+    CHECK(cause == EACCES);
+}
+
+TEST_CASE("a thousand programs are started at once, among as many descriptors", "[subprocess]") {
+    constexpr std::size_t kPrograms = 1'000;
+    raise_descriptor_limit(4 * kPrograms);
+    if (descriptor_limit() < 4 * kPrograms) {
+        skip_case("this user may not have 4,000 descriptors");
+        return;
+    }
+    const std::string path = "/bin/sh";
+    // The descriptor has a high number here, and the same there.
+    Pipe last = make_pipe().value();
+    leave_low_numbers(last.write);
+    const int number = last.write.get();
+    CHECK(number >= kHighDescriptor);
+    const std::vector<std::string> argv{"sh", "-c", "cd /proc/self/fd && echo *; exit 7"};
+    std::vector<Fd> kept;
+    std::vector<SpawnedProcess> processes;
+    for (std::size_t i = 0; i < kPrograms; ++i) {
+        Pipe pipe = make_pipe().value();
+        leave_low_numbers(pipe.read);
+        ProcessPlan plan{.path = path, .argv = argv, .env = {}};
+        plan.descriptors = {
+            {ProcessPlan::kNull, 0}, {number, 1}, {pipe.write.get(), 2}, {number, number}};
+        plan.close_others = true;
+        auto process = spawn_without_waiting(plan);
+        REQUIRE(process.has_value());
+        processes.push_back(std::move(*process));
+        kept.push_back(std::move(pipe.read));
+        if (i % 2 == 0) kept.push_back(std::move(pipe.write));
+    }
+    last.write.reset();
+    std::string text;
+    char bytes[4096];
+    for (ssize_t n = 0; (n = ::read(last.read.get(), bytes, sizeof bytes)) > 0;)
+        text.append(bytes, static_cast<std::size_t>(n));
+    const std::string line = fmt::format("0 1 2 {} 3\n", number);  // the last is the directory
+    std::string all;
+    for (std::size_t i = 0; i < kPrograms; ++i) all += line;
+    CHECK(text.substr(0, line.size()) == line);
+    CHECK((text == all));
+    std::size_t well = 0;
+    for (SpawnedProcess& process : processes)
+        well += executed(process).has_value() && exit_code(process.pid) == 7;
+    CHECK(well == kPrograms);
 }
 
 }  // namespace dtrun

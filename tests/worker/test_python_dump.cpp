@@ -39,9 +39,9 @@ public:
         ProcessPlan plan{.path = path, .argv = argv, .env = env};
         plan.descriptors = {{out->write.get(), STDOUT_FILENO}};
         plan.group = ProcessPlan::Group::own_group;
-        auto forked = fork_process(plan);
-        REQUIRE(forked.has_value());
-        pid_ = forked->pid;
+        const auto pid = spawn_process(plan);
+        REQUIRE(pid.has_value());
+        pid_ = *pid;
         out->write.reset();
         for (char byte = 0; byte != '\n' && ::read(out->read.get(), &byte, 1) == 1;)
             said_.push_back(byte);

@@ -29,10 +29,14 @@ std::string read_all(int fd) {
 }
 
 /// Until it is known.
-Result<void> exec_result(const RankProcess& rank) {
-    pollfd wait{rank.exec_status.get(), POLLIN, 0};
-    REQUIRE(::poll(&wait, 1, 10'000) == 1);
-    return ranks::exec_result(rank.exec_status.get()).value();
+Result<void> exec_result(RankProcess& rank) {
+    auto result = ranks::exec_result(rank.executed);
+    while (!result) {
+        pollfd wait{rank.executed.get(), POLLIN, 0};
+        REQUIRE(::poll(&wait, 1, 10'000) == 1);
+        result = ranks::exec_result(rank.executed);
+    }
+    return *result;
 }
 
 int wait_for(pid_t pid) {

@@ -2,6 +2,7 @@
 #include "base/strings.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
+#include "tests/support/held_program.h"
 #include "tests/support/loop.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
@@ -64,22 +65,6 @@ struct Bench {
     std::string said;
     std::vector<Supervisor::Start> starts;
     Supervisor supervisor;
-};
-
-/// A program that cannot be opened, nor executed, for as long as this lives.
-class HeldProgram {
-public:
-    explicit HeldProgram(const TempDir& dir)
-        : path(dir.write("held", read_file("/bin/true").value(), 0755)),
-          file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-        ::signal(SIGIO, SIG_IGN);  // which asks us to let go
-        REQUIRE(::fcntl(file_.get(), F_SETLEASE, F_WRLCK) == 0);
-    }
-    ~HeldProgram() { ::fcntl(file_.get(), F_SETLEASE, F_UNLCK); }
-    const std::string path;
-
-private:
-    Fd file_;
 };
 
 /// A process that does not end before let_go(), whatever it is sent: another one holds it.

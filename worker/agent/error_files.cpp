@@ -11,6 +11,7 @@ namespace dtrun::agent {
 std::string ErrorFiles::open_file(SlotIndex place) {
     Fd file(::memfd_create("error.json", MFD_CLOEXEC));
     if (!file) return {};
+    leave_low_numbers(file);
     std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), file.get());
     files_[place] = std::move(file);
     return path;

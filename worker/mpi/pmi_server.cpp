@@ -65,6 +65,8 @@ Result<Fd> PmiServer::connect(std::uint32_t rank) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return fail(Errc::internal, "a socket for PMI: {}", std::strerror(errno));
     Fd ours(ends[0]), theirs(ends[1]);
+    leave_low_numbers(ours);
+    leave_low_numbers(theirs);
     Unix::socket socket(executor_);
     boost::system::error_code error;
     socket.assign(Unix(), ours.get(), error);

@@ -158,10 +158,10 @@ Result<std::shared_ptr<PmixProcess>> PmixProcess::start(asio::any_io_executor ex
     plan.death_signal = SIGKILL;
     plan.execute = execute;
     plan.execute_context = &what;
-    auto forked = fork_process(plan);
-    if (!forked) return fail(forked.error(), "PMIx");
+    auto spawned = spawn_without_waiting(plan);
+    if (!spawned) return fail(spawned.error(), "PMIx");
     return std::shared_ptr<PmixProcess>(
-        new PmixProcess(executor, forked->pid, std::move(ours), std::move(output->read)));
+        new PmixProcess(executor, spawned->pid, std::move(ours), std::move(output->read)));
 }
 
 PmixProcess::PmixProcess(asio::any_io_executor executor, pid_t pid, Fd socket, Fd output)

@@ -1,7 +1,6 @@
 #include "worker/ranks/rank_process.h"
 
 #include "base/strings.h"
-#include "base/subprocess.h"
 #include "worker/ranks/rank_terminal.h"
 
 #include <fcntl.h>
@@ -73,10 +72,10 @@ Result<RankProcess> spawn_with_terminal(const RankCommand& command) {
     const int slave = terminal->slave.get();
     ProcessPlan plan = plan_for(command, slave, slave, slave);
     plan.controlling_terminal = true;
-    auto forked = fork_process(plan);
-    if (!forked) return std::unexpected(forked.error());
+    auto spawned = spawn_without_waiting(plan);
+    if (!spawned) return std::unexpected(spawned.error());
     return RankProcess{
-        forked->pid, {}, {}, {}, std::move(forked->exec_status), std::move(terminal->master)};
+        spawned->pid, {}, {}, {}, std::move(spawned->executed), std::move(terminal->master)};
 }
 
 }  // namespace
@@ -94,20 +93,22 @@ Result<RankProcess> spawn_rank(const RankCommand& command) {
         in = std::move(*made);
     }
     ::fcntl(out->write.get(), F_SETPIPE_SZ, kPipeBytes);  // a limit of the system may forbid it
-    for (const Fd* fd : {&in.write, &out->read, &err->read})
-        if (*fd && ::fcntl(fd->get(), F_SETFL, O_NONBLOCK) != 0)
+    for (Fd* fd : {&in.write, &out->read, &err->read}) {
+        if (!*fd) continue;
+        if (::fcntl(fd->get(), F_SETFL, O_NONBLOCK) != 0)
             return fail(Errc::internal, "fcntl: {}", strerror(errno));
-
+        leave_low_numbers(*fd);
+    }
     const ProcessPlan plan = plan_for(command, in.read ? in.read.get() : ProcessPlan::kNull,
                                       out->write.get(), err->write.get());
-    auto forked = fork_process(plan);
-    if (!forked) return std::unexpected(forked.error());
-    return RankProcess{forked->pid, std::move(in.write), std::move(out->read), std::move(err->read),
-                       std::move(forked->exec_status)};
+    auto spawned = spawn_without_waiting(plan);
+    if (!spawned) return std::unexpected(spawned.error());
+    return RankProcess{spawned->pid, std::move(in.write), std::move(out->read),
+                       std::move(err->read), std::move(spawned->executed)};
 }
 
-std::optional<Result<void>> exec_result(int exec_status) {
-    const auto known = dtrun::exec_result(exec_status);
+std::optional<Result<void>> exec_result(ExecStatus& executed) {
+    const auto known = executed.result();
     if (!known) return std::nullopt;
     if (known->has_value()) return Result<void>{};
     const ExecFailure& failure = known->error();

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/subprocess.h"
 #include "rendezvous/wire/control_messages.h"
 
 #include <sys/types.h>
@@ -32,23 +33,23 @@ struct RankCommand {
     std::vector<std::string> late{};
 };
 
-/// A rank that was forked. Its descriptors are ours, non-blocking and close-on-exec.
+/// A rank that was started. Its descriptors are ours, non-blocking and close-on-exec.
 struct RankProcess {
     pid_t pid = 0;
-    Fd in;           ///< write end; empty unless it wants input
-    Fd out;          ///< read end
-    Fd err;          ///< read end
-    Fd exec_status;  ///< for exec_result(); readable once that is known
-    Fd terminal{};   ///< master of its terminal, in place of the three streams
+    Fd in;   ///< write end; empty unless it wants input
+    Fd out;  ///< read end
+    Fd err;  ///< read end
+    ExecStatus executed;
+    Fd terminal{};  ///< master of its terminal, in place of the three streams
 };
 
-/// Forks a rank: own process group, SIGKILL when we die, all signals at default.
+/// Starts a rank: own process group, SIGKILL when we die, all signals at default.
 /// Returns before it has executed anything. Errc: internal (no processes, no descriptors)
 Result<RankProcess> spawn_rank(const RankCommand& command);
 
 /// Whether the rank has executed its program; nothing while it is not known yet, which may take as long
 /// as a file system likes. Errc: not_found, denied, internal
-std::optional<Result<void>> exec_result(int exec_status);
+std::optional<Result<void>> exec_result(ExecStatus& executed);
 
 /// Finds `program` as execvp would: as a path from `directory` if it has a slash, else along `path`
 /// (the value of PATH). Errc: not_found, denied (found, but not executable); the message is for the

@@ -59,10 +59,9 @@ void Supervisor::start(const Request& request, std::function<void(Start)> starte
         return started(std::move(failed));
     }
     const pid_t pid = spawned->pid;
-    asio::posix::stream_descriptor status(executor_, spawned->exec_status.release());
     Running& rank = add(pid, request);
-    rank.executing = std::make_shared<Executing>(
-        Executing{std::move(*spawned), std::move(status), std::move(started)});
+    rank.executing =
+        std::make_shared<Executing>(executor_, std::move(*spawned), std::move(started));
     watch_exec(pid, rank.executing);
 }
 
@@ -84,7 +83,7 @@ void Supervisor::watch_exec(pid_t pid, const std::shared_ptr<Executing>& executi
         [this, pid, weak = std::weak_ptr(executing)](boost::system::error_code error) {
             const auto current = weak.lock();
             if (error || !current) return;
-            const auto result = exec_result(current->status.native_handle());
+            const auto result = exec_result(current->process.executed);
             if (!result) return watch_exec(pid, current);
             executed(ranks_.find(pid), *result);
         });
@@ -181,7 +180,7 @@ void Supervisor::reap() {
         }
         if (found == ranks_.end()) continue;
         if (const auto& executing = found->second.executing) {
-            const auto result = exec_result(executing->status.native_handle());
+            const auto result = exec_result(executing->process.executed);
             if (!executed(found, result.value_or(Result<void>{}))) continue;
         }
         const Running rank = found->second;

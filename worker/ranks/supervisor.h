@@ -60,10 +60,16 @@ public:
     bool running() const { return !ranks_.empty(); }
 
 private:
-    /// A rank that was forked and has not executed its program yet, as far as we know.
+    /// A rank that was started and has not executed its program yet, as far as we know.
     struct Executing {
+        Executing(const asio::any_io_executor& executor, RankProcess spawned,
+                  std::function<void(Start)> then)
+            : process(std::move(spawned)),
+              status(executor, process.executed.get()),
+              started(std::move(then)) {}
+        ~Executing() { status.release(); }
         RankProcess process;
-        asio::posix::stream_descriptor status;
+        asio::posix::stream_descriptor status;  ///< of `process`, which closes it
         std::function<void(Start)> started;
     };
     struct Running {
