@@ -20,6 +20,7 @@
 #include "launcher/commands/demo.h"
 #include "launcher/commands/doctor_command.h"
 #include "launcher/commands/history_commands.h"
+#include "launcher/commands/hold_command.h"
 #include "launcher/commands/hosts_command.h"
 #include "launcher/commands/info_command.h"
 #include "launcher/commands/install_links.h"
@@ -94,6 +95,16 @@ constexpr cli::Command kCommands[] = {
      .run = commands::run_hosts_command,
      .help = commands::hosts_help,
      .flags = flags_of<commands::hosts_flags>},
+    {.name = "hold",
+     .summary = "stay logged in on hosts, so that jobs start at once",
+     .run = commands::run_hold,
+     .help = commands::hold_help,
+     .flags = flags_of<commands::hold_flags>},
+    {.name = "release",
+     .summary = "log out of hosts that are held",
+     .run = commands::run_release,
+     .help = commands::release_help,
+     .flags = flags_of<commands::release_flags>},
     {.name = "doctor",
      .summary = "what is wrong with hosts, before a job finds out",
      .run = commands::run_doctor,

@@ -384,6 +384,20 @@ Result<std::chrono::milliseconds> parse_seconds(string_view text, std::chrono::m
     return std::chrono::milliseconds(std::llround(number * 1000));
 }
 
+Result<std::chrono::milliseconds> parse_time_span(string_view text, std::chrono::milliseconds max) {
+    using std::chrono::seconds;
+    const char unit = text.empty() ? ' ' : text.back();
+    const seconds one = unit == 'h'   ? std::chrono::hours(1)
+                        : unit == 'm' ? std::chrono::minutes(1)
+                                      : seconds(1);
+    const bool has_unit = unit == 'h' || unit == 'm' || unit == 's';
+    const string_view number = text.substr(0, text.size() - (has_unit ? 1 : 0));
+    const auto count = to_int(number, 1, max / one);
+    if (count) return one * *count;
+    return fail(Errc::invalid_input, "'{}' is not a time such as 90, 10m or 2h, at most {}h", text,
+                std::chrono::duration_cast<std::chrono::hours>(max).count());
+}
+
 Result<int> parse_signal(string_view text) {
     const std::string name =
         text.starts_with("SIG") ? std::string(text) : fmt::format("SIG{}", text);

@@ -266,6 +266,9 @@ Result<void> check_dash(std::string_view word, std::span<const Flag> flags);
 Result<std::chrono::milliseconds> parse_seconds(std::string_view text,
                                                 std::chrono::milliseconds min,
                                                 std::chrono::milliseconds max);
+/// The same, also "10m" or "2h"; whole seconds at least.
+Result<std::chrono::milliseconds> parse_time_span(std::string_view text,
+                                                  std::chrono::milliseconds max);
 /// Errc: invalid_input (no whole number, or out of range)
 Result<int> whole_number(std::string_view text, int min, int max);
 /// "4", "64K", "16M" or "1G", from 1 to `max`. Errc: invalid_input

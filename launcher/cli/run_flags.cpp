@@ -29,6 +29,18 @@ Result<void> set_tcp(ParsedRun& parsed, string_view) {
     return {};
 }
 
+Result<void> set_keep_warm(ParsedRun& parsed, string_view value) {
+    const auto time = parse_time_span(value, kTimeoutMax);
+    if (!time) return std::unexpected(time.error());
+    parsed.options.warm.keep = *time;
+    return {};
+}
+
+Result<void> set_no_warm(ParsedRun& parsed, string_view) {
+    parsed.options.warm.off = true;
+    return {};
+}
+
 Result<void> set_transport(ParsedRun& parsed, string_view value) {
     const auto choice = plan::find_transport(value, &plan::TransportRow::word);
     if (!choice) return std::unexpected(choice.error());
@@ -362,6 +374,23 @@ Rows<ParsedRun> reaching_flags() {
           .help = "trust hosts that known_hosts lacks, and add them; never a changed or revoked "
                   "key (default: an error)"},
          set_true<&plan::Options::accept_new_host_keys>},
+        {{.names = "--keep-warm",
+          .metavar = "TIME",
+          .group = reaching,
+          .in = {frontends},
+          .needs_agents = true,
+          .help = "stay logged in for later jobs of yours, until none has run for so long, such as "
+                  "90, 10m or 2h: `dtrun hold` (default: log out)"},
+         set_keep_warm},
+        {{.names = "--no-warm",
+          .group = reaching,
+          .in = {frontends},
+          .needs_agents = true,
+          .excludes = "--keep-warm",
+          .help =
+              "log in anew, also where `dtrun hold` or --keep-warm keeps a log-in (default: use "
+              "it)"},
+         set_no_warm},
         {{.names = "--network-interfaces --network-interface",
           .also = "-iface",
           .metavar = "NAMES",

@@ -8,6 +8,7 @@
 #include "launcher/head/run_job.h"
 #include "launcher/history/history_folder.h"
 #include "launcher/history/typed_line.h"
+#include "launcher/holder/start_holder.h"
 #include "launcher/mpirun/mpirun_run.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/plan/job_plan.h"
@@ -72,6 +73,9 @@ int run_options(plan::Options options, const std::string& farewell,
                 plan::EnvironmentView environment, head::StartTeller& teller) {
     const std::string directory = plan::directory_here(environment);
     const plan::PlanFormat plan = options.plan;
+    // First, as it forks: this job logs in there, too. Where nothing can be kept it logs in by itself.
+    if (options.warm.keep && plan == plan::PlanFormat::none)
+        holder::start_holder(options, environment, holder::Wait::until_known);
     auto spec = plan::make_job_spec(std::move(options), environment, directory);
     if (!spec) {
         const int status = cli::complain(spec.error());

@@ -22,21 +22,6 @@ constexpr std::size_t kJobsNamed = 8;  // in a message
 constexpr std::string_view kInHome = "/.cache/dtrun/run-";
 constexpr std::size_t kBootDigits = 8;
 
-/// Whether it is a folder of our own that nobody else can enter.
-Result<void> check_private(const std::string& folder) {
-    struct stat info {};
-    if (::lstat(folder.c_str(), &info) != 0)
-        return fail(errno == ENOENT ? Errc::not_found : Errc::internal, "{}: {}", folder,
-                    std::strerror(errno));
-    if (!S_ISDIR(info.st_mode)) return fail(Errc::denied, "{}: not a directory", folder);
-    if (info.st_uid != ::geteuid())
-        return fail(Errc::denied, "{}: belongs to user {}", folder, info.st_uid);
-    if ((info.st_mode & 077) != 0)
-        return fail(Errc::denied, "{}: others may enter it (mode {:o})", folder,
-                    info.st_mode & 07777);
-    return {};
-}
-
 /// Connects, to see whether anybody listens. \return whose pid that is; nothing: nobody
 std::optional<pid_t> listener_of(const std::string& path) {
     sockaddr_un address{};
@@ -74,6 +59,20 @@ std::vector<std::string> control_folders(std::string_view runtime_dir, std::stri
     return folders;
 }
 
+Result<void> check_private_folder(const std::string& folder) {
+    struct stat info {};
+    if (::lstat(folder.c_str(), &info) != 0)
+        return fail(errno == ENOENT ? Errc::not_found : Errc::internal, "{}: {}", folder,
+                    std::strerror(errno));
+    if (!S_ISDIR(info.st_mode)) return fail(Errc::denied, "{}: not a directory", folder);
+    if (info.st_uid != ::geteuid())
+        return fail(Errc::denied, "{}: belongs to user {}", folder, info.st_uid);
+    if ((info.st_mode & 077) != 0)
+        return fail(Errc::denied, "{}: others may enter it (mode {:o})", folder,
+                    info.st_mode & 07777);
+    return {};
+}
+
 Result<void> make_private_folder(const std::string& folder) {
     std::error_code shown_below;
     if (folder.find(kInHome) != std::string::npos)
@@ -81,7 +80,7 @@ Result<void> make_private_folder(const std::string& folder) {
                                             shown_below);
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
         return fail(Errc::internal, "{}: {}", folder, std::strerror(errno));
-    return check_private(folder);
+    return check_private_folder(folder);
 }
 
 std::string socket_name(std::string_view job, std::string_view name) {
@@ -112,7 +111,7 @@ Result<Fd> hold_name(std::string_view name, const std::vector<JobSocket>& runnin
 std::vector<JobSocket> running_jobs(const std::vector<std::string>& folders) {
     std::vector<JobSocket> jobs;
     for (const std::string& folder : folders) {
-        if (!check_private(folder)) continue;
+        if (!check_private_folder(folder)) continue;
         std::error_code none;
         for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
             const std::string name = entry.path().filename().string();

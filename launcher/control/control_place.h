@@ -17,6 +17,9 @@ namespace dtrun::control {
 /// \param runtime_dir  XDG_RUNTIME_DIR, or empty. \param home  HOME, or empty
 std::vector<std::string> control_folders(std::string_view runtime_dir, std::string_view home);
 
+/// Whether it is a folder of our own that nobody else can enter. Errc: not_found, denied, internal
+Result<void> check_private_folder(const std::string& folder);
+
 /// Makes the folder, and in the home directory those above it, unless it is there. Errc: denied (it is somebody else's, a link, or lets
 /// others in), internal
 Result<void> make_private_folder(const std::string& folder);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/process_channel.h"
+#include "launcher/warm/warm_key.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -12,7 +13,9 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::size_t kLookUpsMax = 16;  // of names, at once
+// Options of the agent's program.
 constexpr const char* kExamine = "--checkup";
+constexpr const char* kKeep = "--keep";
 
 /// What a log-in on this machine would give; the ranks' environment comes on top.
 std::vector<std::string> login_environment() {
@@ -81,18 +84,65 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         auto here = start_here(argv, spec_.access.srun_env, SIGTERM);
         co_return here;
     }
+    if (run.task == AgentTask::run && warm_ != nullptr) {
+        phase("a log-in that is kept");
+        auto warm = co_await take_warm(host, deadline);
+        if (warm) co_return warm;
+    }
+    auto channel = co_await open_by_ssh(host, command, deadline, std::move(phase));
+    co_return channel;
+}
+
+asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::open_by_ssh(
+    HostId host, std::string command, Deadline deadline, std::function<void(const char*)> phase) {
+    const plan::JobHost& target = spec_.hosts[host];
     if (target.transport == plan::Transport::ssh_command) {
         phase("ssh");
         const std::string why = target.ssh ? target.ssh->only_ssh : "";
         auto by_ssh = start_ssh(host, command, why, deadline);
         co_return by_ssh;
     }
+    auto channel = co_await log_in(host, std::move(command), deadline, std::move(phase));
+    co_return channel;
+}
+
+transport::Pool& PlannedChannels::pool() {
     if (!pool_)
         pool_ = std::make_unique<transport::Pool>(
             spec_.discovers_hosts() ? kLookUpsMax
                                     : std::min<std::size_t>(spec_.hosts.size(), kLookUpsMax));
-    auto channel = co_await log_in(host, command, deadline, std::move(phase));
-    co_return channel;
+    return *pool_;
+}
+
+/// \return null: no holder has it
+asio::awaitable<std::unique_ptr<transport::Channel>> PlannedChannels::take_warm(HostId host,
+                                                                                Deadline deadline) {
+    auto key = co_await warm_key(host, deadline);
+    if (!key) co_return nullptr;  // the log-in tells why
+    auto taken = co_await warm_->take(std::move(*key), deadline);
+    if (!taken) co_return nullptr;
+    log::info("{}: in a log-in that is kept", spec_.hosts[host].host.name);
+    if (!taken->seen_as.empty()) configs_.prefer(taken->seen_as);
+    co_return std::move(taken->channel);
+}
+
+asio::awaitable<Result<std::string>> PlannedChannels::warm_key(HostId host, Deadline deadline) {
+    const plan::JobHost& target = spec_.hosts[host];
+    warm::LogInWords words{target.host, spec_.access.ssh, nullptr, agent_.build_id,
+                           warm::batch_job_here()};
+    transport::SshSettings settings;
+    if (transport::is_openssh(spec_.access.ssh)) {
+        auto found = co_await settings_of(host, deadline);
+        if (!found) co_return std::unexpected(found.error());
+        settings = std::move(*found);
+        words.settings = &settings;
+    }
+    co_return warm::warm_key(words);
+}
+
+std::string PlannedChannels::seen_by(HostId host) const {
+    const auto found = seen_by_.find(host);
+    return found == seen_by_.end() ? "" : found->second;
 }
 
 /// By our own log-in, or by ssh if it turns out that only that can.
@@ -106,11 +156,12 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::lo
         co_return by_ssh;
     }
     auto login =
-        co_await transport::ssh_login(*pool_, known_hosts_, std::move(*settings),
+        co_await transport::ssh_login(pool(), known_hosts_, std::move(*settings),
                                       spec_.hosts[host].host.address, command, deadline, phase);
     if (!login) co_return std::unexpected(login.error());
     if (login->channel) {
         configs_.prefer(login->local_address);
+        seen_by_[host] = login->local_address;
         Result<std::unique_ptr<transport::Channel>> channel = std::move(login->channel);
         co_return channel;
     }
@@ -132,7 +183,7 @@ asio::awaitable<Result<transport::SshSettings>> PlannedChannels::settings_of(Hos
         if (!config) return std::unexpected(config.error());
         return config->find(host, options);
     };
-    auto found = co_await transport::run_on(*pool_, work, deadline);
+    auto found = co_await transport::run_on(pool(), work, deadline);
     if (!found) co_return fail(found.error(), "reading ssh's configuration");
     co_return std::move(*found);
 }
@@ -156,6 +207,7 @@ Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId ho
 std::vector<std::string> PlannedChannels::local_command(AgentRun run) const {
     if (run.task == AgentTask::run) return {agent_.path};
     if (run.task == AgentTask::examine) return {agent_.path, kExamine};
+    if (run.task == AgentTask::keep) return {agent_.path, kKeep};
     return {agent_.path, "--sweep", hex(credentials_.id), std::to_string(run.agent)};
 }
 
@@ -164,6 +216,7 @@ std::string PlannedChannels::remote_command(AgentRun run) const {
     if (run.task == AgentTask::run) return transport::remote_agent_command(agent_, job);
     if (run.task == AgentTask::examine)
         return transport::remote_agent_command(agent_, job, kExamine);
+    if (run.task == AgentTask::keep) return transport::remote_agent_command(agent_, job, kKeep);
     return transport::remote_sweep_command(transport::agent_build_ids(), job, run.agent);
 }
 

@@ -5,7 +5,9 @@
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/dial.h"
 #include "launcher/transport/ssh_channel.h"
+#include "launcher/warm/warm_hosts.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +31,19 @@ public:
         HostId host, AgentRun run, Deadline deadline,
         std::function<void(const char*)> phase) override;
 
+    /// Agents are to be started in log-ins that are kept, where there are some. \param hosts  outlives this
+    void use(warm::WarmHosts& hosts) { warm_ = &hosts; }
+    /// What has to be equal for that. Errc: those of SshConfig::read()
+    asio::awaitable<Result<std::string>> warm_key(HostId host, Deadline deadline);
+    /// Our address as a host sees it into which libssh has logged in, numeric; empty: not known.
+    std::string seen_by(HostId host) const;
+
 private:
+    asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open_by_ssh(
+        HostId host, std::string command, Deadline deadline,
+        std::function<void(const char*)> phase);
+    asio::awaitable<std::unique_ptr<transport::Channel>> take_warm(HostId host, Deadline deadline);
+    transport::Pool& pool();
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> log_in(
         HostId host, std::string command, Deadline deadline,
         std::function<void(const char*)> phase);
@@ -50,6 +64,8 @@ private:
     AgentConfigBuilder& configs_;
     std::unique_ptr<transport::Pool> pool_;  ///< made for the first host that is not this machine
     transport::KnownHostsFiles known_hosts_;
+    warm::WarmHosts* warm_ = nullptr;
+    std::map<HostId, std::string> seen_by_;
 };
 
 }  // namespace dtrun::head

@@ -26,6 +26,7 @@ namespace dtrun::head {
 enum class AgentTask : std::uint8_t {
     run,      ///< to become the host's agent
     examine,  ///< to examine the host for `dtrun doctor`
+    keep,     ///< to start agents for jobs in this log-in
     sweep     ///< to end what an agent that is gone has left there
 };
 

@@ -21,6 +21,8 @@
 #include "launcher/output/output_mux.h"
 #include "launcher/output/user_terminal.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/warm/warm_hosts.h"
+#include "launcher/warm/warm_place.h"
 #include "rendezvous/links/server.h"
 
 #include <fcntl.h>
@@ -119,6 +121,7 @@ private:
     bool finishing_ = false;  ///< the job is over, and the publisher has its last words
     std::unique_ptr<AgentConfigBuilder> configs_;
     std::unique_ptr<PlannedChannels> channels_;
+    std::unique_ptr<warm::WarmHosts> warm_;  ///< unless they are not to be used
     asio::signal_set signals_;
     TaskGroup tasks_{io_.get_executor()};
 };
@@ -332,6 +335,11 @@ void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
     configs_ = std::make_unique<AgentConfigBuilder>(spec_, credentials_, hosts_, std::move(place));
     channels_ = std::make_unique<PlannedChannels>(io_.get_executor(), spec_, credentials_, agent,
                                                   *configs_);
+    if (!spec_.options.warm.off) {
+        warm_ = std::make_unique<warm::WarmHosts>(
+            io_.get_executor(), warm::holder_sockets(folders_here()), spec_.options.warm.keep);
+        channels_->use(*warm_);
+    }
     head_->add_starter(std::make_unique<LoginStarter>(
         LoginStarter::Parts{io_.get_executor(), spec_, hosts_, *configs_, *channels_}));
     const auto start_process = [this](const std::vector<std::string>& argv,

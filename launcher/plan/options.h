@@ -101,6 +101,12 @@ struct HistoryOptions {
     std::string typed_in{};             ///< the caller's directory
 };
 
+/// What becomes of log-ins to hosts, beyond the job.
+struct WarmOptions {
+    bool off = false;  ///< --no-warm: those that are kept are not used
+    std::optional<std::chrono::milliseconds> keep{};  ///< --keep-warm: for later jobs; unset: none is
+};
+
 /// How a daemon and a job of it are named on the command line.
 struct DaemonArgs {
     std::string address;           ///< HOST[:PORT]; empty: $DTRUN_SERVE, else this machine
@@ -233,6 +239,7 @@ struct Options : JobSettings {
     int ssh_port = 0;                      ///< -p, 1..65535; 0: ssh's own choice
     std::string ssh_identity_file;         ///< -i; empty: ssh's own choice
     std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
+    WarmOptions warm;
     bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
     /// Whoever gives more than the default waits for hosts that are not there yet, by name or by port. Else these
     /// fail at once: most often they are misspelt.

@@ -9,6 +9,7 @@
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
+#include "rendezvous/wire/warm_messages.h"
 
 #include <algorithm>
 #include <cassert>

@@ -59,11 +59,13 @@ check launcher/watch launcher/plan launcher/transport launcher/output base
 check launcher/history launcher/watch launcher/output launcher/control launcher/plan hostfiles rendezvous/wire base
 check launcher/report launcher/output launcher/plan contracts hostfiles rendezvous/wire base
 check launcher/inspect launcher/plan rendezvous/wire base
-check launcher/head launcher/report launcher/inspect launcher/history launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
+check launcher/head launcher/warm launcher/report launcher/inspect launcher/history launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
+check launcher/warm launcher/control launcher/transport hostfiles rendezvous base
+check launcher/holder launcher/head launcher/warm launcher/control launcher/plan launcher/transport rendezvous base
 check launcher/doctor launcher/head launcher/plan launcher/transport hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output launcher/watch contracts hostfiles worker/binding/cpu_list.h base
 check launcher/frontends launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
-check launcher/commands launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/history launcher/watch launcher/head launcher/doctor \
+check launcher/commands launcher/holder launcher/warm launcher/cli launcher/plan launcher/transport launcher/output launcher/control launcher/history launcher/watch launcher/head launcher/doctor \
     launcher/mpirun worker/binding contracts hostfiles rendezvous base
 check lab launcher/cli launcher/plan collectives hostfiles base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }

@@ -10,6 +10,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/request.h"
 #include "rendezvous/wire/start_messages.h"
+#include "rendezvous/wire/warm_messages.h"
 #include "tests/support/catch.h"
 
 #include <malloc.h>

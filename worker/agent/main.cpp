@@ -6,6 +6,7 @@
 #include "base/system_floor.h"
 #include "worker/agent/demo_rank.h"
 #include "worker/agent/guard.h"
+#include "worker/agent/keeper.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
 #include "worker/agent/stored_file.h"
@@ -27,9 +28,8 @@ namespace {
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
-    "--demo-rank that it is a rank of dtrun demo, --prepare that it was stored just now, and --as "
-    "by\n"
-    "which name it runs. By hand it is good for two things:\n"
+    "--keep that dtrun hold does, --demo-rank that it is a rank of dtrun demo, --prepare that it\n"
+    "was stored just now, and --as by which name it runs. By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
     "                             end what an agent of a job has left on this host: DTRUN_JOB and\n"
@@ -85,6 +85,10 @@ int main(int argc, char** argv) {
     if (option == "--checkup" && argc == 2) {
         const int status = dtrun::doctor::run_host_doctor();
         ::_exit(status);
+    }
+    if (option == dtrun::agent::kKeep && argc == 2) {
+        ::signal(SIGPIPE, SIG_IGN);
+        return dtrun::agent::run_keeper();
     }
     if (argc > 1 && !of_scheduler) {
         std::fputs(kUsage, option == "--help" ? stdout : stderr);

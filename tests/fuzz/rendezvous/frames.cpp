@@ -11,6 +11,7 @@
 #include "rendezvous/wire/relayed.h"
 #include "rendezvous/wire/request.h"
 #include "rendezvous/wire/start_messages.h"
+#include "rendezvous/wire/warm_messages.h"
 
 #include <cstdlib>
 

@@ -1,0 +1,182 @@
+#include "launcher/holder/held_host.h"
+
+#include "base/log.h"
+#include "base/strings.h"
+#include "rendezvous/wire/message.h"
+
+#include <string.h>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace dtrun::holder {
+namespace {
+
+constexpr std::chrono::seconds kEndLimit{1};     // for a program that carries the log-in
+constexpr std::chrono::seconds kWriteLimit{10};  // for a host to take what is sent to it
+constexpr std::chrono::seconds kAgainPause{
+    5};  // from the loss of a host until it is worth another log-in
+
+std::uint32_t ms_until(Deadline when) {
+    if (when == Deadline::max()) return 0;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(when - Clock::now());
+    return static_cast<std::uint32_t>(std::clamp<long long>(left.count(), 0, UINT32_MAX));
+}
+
+}  // namespace
+
+HeldHost::HeldHost(Parts parts, HeldEvents& events) : parts_(std::move(parts)), events_(events) {
+    terms_ = {parts_.keep, Clock::now()};
+}
+
+/// What others see of it is true before it runs.
+asio::awaitable<void> HeldHost::run() {
+    if (!terms_.released) state_ = HeldState::logging_in;
+    why_.clear();
+    return stay();
+}
+
+asio::awaitable<void> HeldHost::stay() {
+    const auto done = co_await log_in();
+    if (done) {
+        state_ = HeldState::ready;
+        terms_.used = std::max(terms_.used, Clock::now());
+        heard_ = Clock::now();
+        events_.changed(key());
+        why_ = co_await listen();
+    } else {
+        why_ = done.error().message;
+    }
+    log::info("{}: {}", name(), why_);
+    state_ = HeldState::gone;
+    lost_ = Clock::now();
+    streams_.clear();
+    unsent_.clear();
+    received_.clear();
+    const std::shared_ptr<transport::Channel> channel = std::move(channel_);
+    is_ending_ = channel != nullptr;
+    events_.changed(key());
+    if (!channel) co_return;
+    co_await channel->end(kEndLimit);
+    is_ending_ = false;
+    events_.changed(key());
+}
+
+asio::awaitable<Result<void>> HeldHost::log_in() {
+    if (state_ != HeldState::logging_in) co_return fail(Errc::cancelled, "released");
+    Deadline deadline = after(parts_.connect_timeout);
+    const std::function<void(const char*)> phase = [this](const char* what) {
+        log::info("{}: {}", name(), what);
+    };
+    auto opened = co_await parts_.open(deadline, phase);
+    if (!opened) co_return std::unexpected(opened.error());
+    channel_ = std::move(*opened);
+    transport::LineReader lines(*channel_);
+    const auto channel = channel_;  // however long it takes
+    const auto patience = parts_.connect_timeout;
+    auto greeted =
+        co_await transport::greet_agent(*channel, lines, parts_.copies, deadline, patience, phase);
+    if (greeted && state_ != HeldState::logging_in) co_return fail(Errc::cancelled, "released");
+    co_return greeted;
+}
+
+/// \return why the log-in has ended
+asio::awaitable<std::string> HeldHost::listen() {
+    const auto channel = channel_;
+    std::array<char, 16384> bytes;
+    for (;;) {
+        const auto n = co_await channel->read(bytes, Deadline::max());
+        if (!why_.empty()) co_return why_;  // of cut()
+        if (!n) co_return "the log-in has ended: " + n.error().message;
+        if (*n == 0) {
+            const std::string said(trim(channel->take_errors()));
+            co_return fmt::format("its keeper has ended{}{}", said.empty() ? "" : ": ", said);
+        }
+        heard_ = Clock::now();
+        received_.append(bytes.data(), *n);
+        if (const auto taken = take_frames(); !taken) co_return taken.error().message;
+    }
+}
+
+Result<void> HeldHost::take_frames() {
+    std::string_view rest = received_;
+    for (;;) {
+        const auto frame = next_frame(rest);
+        if (!frame) return std::unexpected(frame.error());
+        if (!*frame) break;
+        const auto said = decode<WarmStream>((*frame)->payload);
+        if ((*frame)->type != FrameType::warm_stream || !said)
+            return fail(Errc::invalid_input, "its keeper speaks another language");
+        take(*said);
+    }
+    received_.erase(0, received_.size() - rest.size());
+    return {};
+}
+
+void HeldHost::take(const WarmStream& said) {
+    const auto stream = streams_.find(said.stream);
+    if (stream == streams_.end()) return;
+    events_.said(said);
+    stream->second = true;
+    if (said.event != WarmEvent::exited) return;
+    streams_.erase(stream);
+    terms_.used = Clock::now();
+    events_.changed(key());
+}
+
+bool HeldHost::say(std::uint32_t stream, WarmEvent event, std::string_view bytes) {
+    if (!channel_) return false;
+    WarmStream said;
+    said.stream = stream;
+    said.event = event;
+    said.bytes = bytes;
+    Bytes frame = encode(said);
+    ::explicit_bzero(said.bytes.data(), said.bytes.size());
+    unsent_ += frame;
+    ::explicit_bzero(frame.data(), frame.size());
+    return !std::exchange(is_writing_, true);
+}
+
+asio::awaitable<void> HeldHost::write() {
+    const auto channel = channel_;
+    while (channel && channel == channel_ && !unsent_.empty()) {
+        std::string now = std::exchange(unsent_, {});
+        const auto done = co_await channel->write(now, after(kWriteLimit));
+        ::explicit_bzero(now.data(), now.size());
+        if (!done) cut("it takes nothing: " + done.error().message);
+    }
+    is_writing_ = false;
+}
+
+bool HeldHost::log_out() {
+    why_ = "released";
+    if (state_ == HeldState::logging_in) cut("released");
+    if (state_ != HeldState::ready) return false;
+    state_ = HeldState::leaving;
+    return say(0, WarmEvent::input_end);
+}
+
+void HeldHost::cut(std::string why) {
+    if (why_.empty()) why_ = std::move(why);
+    if (state_ == HeldState::logging_in) state_ = HeldState::leaving;
+    if (channel_) channel_->close();
+}
+
+bool HeldHost::may_log_in_again() const {
+    return state_ == HeldState::gone && !terms_.released && Clock::now() >= lost_ + kAgainPause;
+}
+
+HeldStatus HeldHost::status() const {
+    HeldStatus status;
+    status.host = name();
+    status.key = key();
+    status.state = state_;
+    if (terms_.released && state_ == HeldState::ready) status.state = HeldState::leaving;
+    status.jobs = static_cast<std::uint32_t>(streams_.size());
+    status.taken = taken_;
+    status.left_ms = ms_until(ends());
+    if (state_ == HeldState::gone) status.why = why_;
+    return status;
+}
+
+}  // namespace dtrun::holder

@@ -1,0 +1,84 @@
+#include "launcher/warm/warm_key.h"
+
+#include "base/crypto.h"
+#include "base/ids.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+namespace dtrun::warm {
+namespace {
+
+/// Words one behind the other, so that no two lists of words are one text.
+class WordList {
+public:
+    void add(std::string_view word) { text_ += fmt::format("{}:{},", word.size(), word); }
+    void add(int number) { add(std::to_string(number)); }
+    void add(const std::vector<std::string>& words) {
+        add(static_cast<int>(words.size()));
+        for (const std::string& word : words) add(std::string_view(word));
+    }
+    const std::string& text() const { return text_; }
+
+private:
+    std::string text_;
+};
+
+void add_settings(WordList& words, const transport::SshSettings& set) {
+    for (const std::string* const word :
+         {&set.only_ssh, &set.route, &set.host, &set.user, &set.directory, &set.agent,
+          &set.known_as, &set.ciphers, &set.macs, &set.key_exchange, &set.host_key_types,
+          &set.key_types})
+        words.add(std::string_view(*word));
+    for (const auto* const list : {&set.identities, &set.known_hosts, &set.global_known_hosts})
+        words.add(*list);
+    words.add(set.port);
+    words.add(static_cast<int>(set.new_host_keys));
+    for (const bool flag : {set.only_identities, set.compression, set.gssapi, set.master})
+        words.add(flag ? 1 : 0);
+}
+
+}  // namespace
+
+std::string batch_job_here() {
+    for (const char* const name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})
+        if (const char* const value = std::getenv(name)) return fmt::format("{}={}", name, value);
+    return {};
+}
+
+std::string ssh_files_here(const std::string& directory) {
+    std::string text;
+    for (const std::string& file : {directory + "/config", std::string("/etc/ssh/ssh_config")}) {
+        struct stat info {};
+        if (::stat(file.c_str(), &info) != 0) continue;
+        text += fmt::format("{} {} {} {}.{:09} ", file, info.st_ino, info.st_size,
+                            info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+    }
+    return text;
+}
+
+std::string warm_key(const LogInWords& words) {
+    WordList list;
+    list.add(words.build);
+    list.add(words.batch_job);
+    list.add(words.host.name);
+    list.add(words.host.address);
+    list.add(words.host.user);
+    list.add(words.host.port);
+    list.add(words.host.identity_file);
+    list.add(words.options.port);
+    list.add(words.options.identity_file);
+    list.add(words.options.accept_new_host_keys ? 1 : 0);
+    list.add(words.options.command);
+    if (words.settings != nullptr) add_settings(list, *words.settings);
+    const bool by_ssh = words.settings == nullptr || !words.settings->only_ssh.empty() ||
+                        !words.options.command.empty();
+    if (by_ssh)
+        list.add(ssh_files_here(words.settings == nullptr ? "" : words.settings->directory));
+    return hex(sha256(list.text()));
+}
+
+}  // namespace dtrun::warm
