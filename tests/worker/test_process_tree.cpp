@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace dtrun {
@@ -70,6 +71,32 @@ TEST_CASE("a process that daemonized is found below the subreaper, and killed", 
     });
     CHECK(killed >= 4);
     CHECK(killed < 90);
+}
+
+TEST_CASE("what a thread has started is found, and what is at the same place but for one",
+          "[process_tree]") {
+    const int wrong = in_subreaper([] {
+        Pipe ready = make_pipe().value();
+        std::thread starter([&ready] {
+            start("sleep 60 & echo x >&9; wait");
+            ready.write.reset();
+            ::pause();
+        });
+        starter.detach();
+        start("echo x >&9; exec sleep 60");
+        char byte = 0;
+        if (::read(ready.read.get(), &byte, 1) != 0) return 1;
+        const std::vector<pid_t> all = descendants(::getpid());
+        if (all.size() != 3) return 2;
+        for (const pid_t pid : all) {
+            const std::vector<pid_t> others = descendants(::getpid(), std::vector{pid});
+            const std::size_t below = descendants(pid).size();
+            if (others.size() != 3 - 1 - below) return 3;
+            if (descendants_of_each(std::vector{pid, ::getpid()})[1].size() != 3) return 4;
+        }
+        return end_descendants(std::chrono::seconds(5)) == 3 ? 0 : 5;
+    });
+    CHECK(wrong == 0);
 }
 
 TEST_CASE("processes that keep forking are all killed", "[process_tree]") {

@@ -1,6 +1,7 @@
 #include "worker/ranks/process_tree.h"
 
 #include "base/clock.h"
+#include "base/strings.h"
 #include "base/subprocess.h"
 
 #include <dirent.h>
@@ -73,36 +74,81 @@ std::vector<pid_t> pids_in(const std::string& directory) {
     return pids;
 }
 
-/// All processes of this host at one moment.
+bool is_over(char state) {
+    return state == 'Z' || state == 'X';
+}
+
+/// Whether Linux was built with a list of the children of each thread, as usual.
+bool has_lists_of_children() {
+    return ::access(fmt::format("/proc/self/task/{}/children", ::getpid()).c_str(), R_OK) == 0;
+}
+
+void add_children(pid_t parent, std::vector<pid_t>& found) {
+    for (const pid_t thread : pids_in(fmt::format("/proc/{}/task", parent))) {
+        const std::string file = fmt::format("task/{}/children", thread);
+        const std::string list = read_proc(parent, file.c_str(), 1u << 20);
+        for (const std::string_view word : split(list, ' ')) {
+            pid_t pid = 0;
+            std::from_chars(word.data(), word.data() + word.size(), pid);
+            if (pid > 0) found.push_back(pid);
+        }
+    }
+}
+
+/// Who is below whom. Reads only of those that are asked for, where Linux has lists of children: a large machine has
+/// thousands of processes, and few of them are ours.
 class Processes {
 public:
-    Processes() {
-        for (const pid_t pid : pids_in("/proc")) {
-            const auto stat = read_stat(pid);
-            if (!stat) continue;
-            children_[stat->parent].push_back(pid);
-            if (stat->state == 'Z' || stat->state == 'X') zombies_.insert(pid);
-        }
+    Processes() : has_lists_(has_lists_of_children()) {
+        if (!has_lists_) read_all();
     }
 
     std::vector<pid_t> below(pid_t root, std::span<const pid_t> except) const {
         std::vector<pid_t> found;
         std::vector<pid_t> open{root};
         while (!open.empty()) {
-            const auto children = children_.find(open.back());
+            const pid_t parent = open.back();
             open.pop_back();
-            if (children == children_.end()) continue;
-            for (const pid_t child : children->second) {
+            for (const pid_t child : children_of(parent)) {
                 if (std::ranges::find(except, child) != except.end()) continue;
                 open.push_back(child);
-                if (!zombies_.contains(child)) found.push_back(child);
+                if (lives(child)) found.push_back(child);
             }
         }
         return found;
     }
 
 private:
-    std::unordered_map<pid_t, std::vector<pid_t>> children_;
+    void read_all() {
+        for (const pid_t pid : pids_in("/proc")) {
+            const auto stat = read_stat(pid);
+            if (!stat) continue;
+            children_[stat->parent].push_back(pid);
+            if (is_over(stat->state)) zombies_.insert(pid);
+        }
+    }
+
+    std::vector<pid_t> children_of(pid_t parent) const {
+        if (!has_lists_) {
+            const auto found = children_.find(parent);
+            return found == children_.end() ? std::vector<pid_t>() : found->second;
+        }
+        // Who ends while a list is read may hide the one behind it, once.
+        std::vector<pid_t> children;
+        for (int look = 0; look < 2; ++look) add_children(parent, children);
+        std::ranges::sort(children);
+        children.erase(std::ranges::unique(children).begin(), children.end());
+        return children;
+    }
+
+    bool lives(pid_t pid) const {
+        if (!has_lists_) return !zombies_.contains(pid);
+        const auto stat = read_stat(pid);
+        return stat && !is_over(stat->state);
+    }
+
+    const bool has_lists_;
+    std::unordered_map<pid_t, std::vector<pid_t>> children_;  ///< of all, without lists
     std::unordered_set<pid_t> zombies_;
 };
 
