@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kReadBytes = 256u << 10;
 constexpr std::size_t kStampChars = 23;
 constexpr int kFilesMax = 1'001;  // --log-keep is 1000 at most
+constexpr int kTries = 10;
 
 bool is_time(std::string_view text) {
     constexpr std::string_view kForm = "0000-00-00T00:00:00.000";
@@ -68,35 +69,51 @@ std::string KeptLog::name_of(int number) const {
     return number == 0 ? path_ : fmt::format("{}.{}", path_, number);
 }
 
-/// The file behind the one that has been read, or the oldest at first.
-bool KeptLog::move_on() {
-    // A file may be set aside between two calls here; then it is looked at again.
-    for (int tries = 0; tries < 5; ++tries) {
-        int oldest = -1, current = -1;
-        struct stat info {};
-        for (int number = 0; number < kFilesMax; ++number) {
-            // While one is set aside its number is free for a moment.
-            if (::stat(name_of(number).c_str(), &info) != 0) {
-                if (number > 1) break;
-                continue;
-            }
-            oldest = number;
-            if (info.st_dev == device_ && info.st_ino == inode_) current = number;
-        }
-        if (oldest < 0 || current == 0) return false;
-        const int next = current > 0 ? current - 1 : oldest;
-        // What was added before it was set aside is there by now.
-        if (file_ && !std::exchange(sealed_, true)) return true;
-        Fd opened(::open(name_of(next).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-        if (!opened || ::fstat(opened.get(), &info) != 0) continue;
-        gap_ = gap_ || (file_ && current < 0);
-        file_ = std::move(opened);
-        device_ = info.st_dev;
-        inode_ = info.st_ino;
-        sealed_ = false;
-        return true;
+/// Looks at the files from the newest on. A writer may set them aside meanwhile: each moves to the next number, the oldest
+/// first, and is seen nevertheless, perhaps twice; and one number after the other is free for a moment.
+KeptLog::Found KeptLog::look() const {
+    Found found;
+    int free = 0;  // numbers in a row
+    for (int number = 0; number < kFilesMax && free < 2; ++number) {
+        const FileId file = id_of(number);
+        free = file == FileId{} ? free + 1 : 0;
+        if (free > 0) continue;
+        found.has_read = file == part_.id;
+        if (found.has_read) break;
+        found.next = file;
+        found.number = number;
     }
-    return false;
+    return found;
+}
+
+KeptLog::FileId KeptLog::id_of(int number) const {
+    struct stat info {};
+    if (::stat(name_of(number).c_str(), &info) != 0) return {};
+    return {info.st_dev, info.st_ino};
+}
+
+/// Whether the file that is read has no name any more.
+bool KeptLog::is_removed() const {
+    struct stat info {};
+    return ::fstat(part_.file.get(), &info) != 0 || info.st_nlink == 0;
+}
+
+/// Opens the file behind the one that is read, so that it can be read when it has been removed; at first the oldest.
+void KeptLog::look_ahead() {
+    if (ahead_.file || (part_.file && id_of(0) == part_.id)) return;
+    // Files may be set aside between two calls here; then all is looked at again.
+    for (int tries = 0; tries < kTries; ++tries) {
+        const Found found = look();
+        const bool has_gap = part_.file && !found.has_read;
+        if (has_gap && !is_removed()) continue;
+        if (found.next == FileId{}) return;
+        Fd opened(::open(name_of(found.number).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        struct stat info {};
+        if (!opened || ::fstat(opened.get(), &info) != 0) continue;
+        if (FileId{info.st_dev, info.st_ino} != found.next) continue;
+        ahead_ = {std::move(opened), found.next, has_gap};
+        return;
+    }
 }
 
 /// Reads some more. \return whether there was any
@@ -107,13 +124,17 @@ bool KeptLog::fill() {
         at_ = 0;
     }
     for (;;) {
-        if (!file_ && !move_on()) return false;
+        // Before the end of a file is seen: it gets nothing more once there is one behind it.
+        look_ahead();
         const std::size_t before = buffer_.size();
         buffer_.resize(before + kReadBytes);
-        const ssize_t size = ::read(file_.get(), buffer_.data() + before, kReadBytes);
+        const ssize_t size =
+            part_.file ? ::read(part_.file.get(), buffer_.data() + before, kReadBytes) : 0;
         buffer_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
         if (size > 0) return true;
-        if (size < 0 || !move_on()) return false;
+        if (size < 0 || !ahead_.file) return false;
+        part_ = std::exchange(ahead_, {});
+        gap_ = gap_ || part_.has_gap;
     }
 }
 

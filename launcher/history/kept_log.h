@@ -36,23 +36,39 @@ public:
     /// What stands behind the last line that has an end: nothing is added any more.
     std::optional<std::string_view> rest();
 
-    /// Whether since the last call a file was removed before it was read.
+    /// Whether since the last call a file may have been removed before it was read.
     bool take_gap() { return std::exchange(gap_, false); }
     /// Whether there is such a file.
-    bool is_open() const { return static_cast<bool>(file_); }
+    bool is_open() const { return static_cast<bool>(part_.file); }
 
 private:
-    struct Found;
+    struct FileId {
+        dev_t device = 0;
+        ino_t inode = 0;  ///< 0: there is no file
+        bool operator==(const FileId&) const = default;
+    };
+    struct Found {
+        bool has_read = false;  ///< the file that is read is there
+        FileId next{};          ///< the one behind it; the oldest, if it is not there
+        int number = 0;         ///< of the next one, when it was seen
+    };
+
+    struct Part {
+        Fd file{};
+        FileId id{};
+        bool has_gap = false;  ///< a file before it may have been removed unread
+    };
 
     bool fill();
-    bool move_on();
+    void look_ahead();
+    bool is_removed() const;
+    Found look() const;
+    FileId id_of(int number) const;
     std::string name_of(int number) const;
 
     std::string path_;
-    Fd file_;
-    dev_t device_ = 0;
-    ino_t inode_ = 0;
-    bool sealed_ = false;  ///< the file has been set aside, and gets nothing more
+    Part part_;   ///< which is read
+    Part ahead_;  ///< behind that
     bool gap_ = false;
     std::string buffer_;
     std::size_t at_ = 0;      ///< of `buffer_`: what is before has been taken

@@ -5,17 +5,22 @@
 #include "launcher/history/history_text.h"
 #include "launcher/history/kept_log.h"
 #include "launcher/history/record_writer.h"
+#include "launcher/output/rotation.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/catch.h"
+#include "tests/support/seed.h"
 #include "tests/support/temp_dir.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 using namespace dtrun;
 using namespace dtrun::history;
@@ -353,6 +358,78 @@ TEST_CASE("a log that is set aside is read in order, and what was removed unread
     CHECK(lines_of(log) == Strings{"y\n", "z\n"});
     CHECK(log.take_gap());
     CHECK_FALSE(log.take_gap());
+}
+
+TEST_CASE("a log is followed in order whatever step of setting it aside its writer has come to",
+          "[launcher][history]") {
+    const std::uint32_t seed = test_seed();
+    INFO("DTRUN_SEED=" << seed);
+    std::mt19937 random(seed);
+    constexpr int kKeep = 4;
+    for (int run = 0; run < 20; ++run) {
+        const TempDir dir;
+        const std::string path = dir.at("log");
+        const auto name = [&path](int number) {
+            return number == 0 ? path : fmt::format("{}.{}", path, number);
+        };
+        KeptLog log(path);
+        int written = 0, read = 0, unread_files = 0;
+        int moving = 0;  // the file that the writer sets aside next; 0: it writes
+        for (int step = 0; step < 400; ++step) {
+            if (moving > 0) {
+                ::rename(name(moving - 1).c_str(), name(moving).c_str());
+                --moving;
+            } else if (random() % 4 > 0) {
+                append(path, fmt::format("{}\n", written++));
+            } else if (unread_files < kKeep - 1 && std::filesystem::exists(path)) {
+                moving = kKeep;
+                ++unread_files;
+            }
+            if (random() % 3 > 0) continue;
+            for (const std::string& line : lines_of(log))
+                CHECK(line == fmt::format("{}\n", read++));
+            CHECK_FALSE(log.take_gap());
+            // What is written next may lie in a file that has no name yet.
+            if (moving == 0) CHECK(read == written);
+            unread_files = 0;
+        }
+    }
+}
+
+TEST_CASE("a log is followed in order while another process sets it aside", "[launcher][history]") {
+    const std::uint32_t seed = test_seed();
+    INFO("DTRUN_SEED=" << seed);
+    const TempDir dir;
+    const std::string path = dir.at("log");
+    constexpr int kFiles = 300, kKeep = 5;
+    std::atomic<bool> is_done = false;
+    std::thread writer([&] {
+        std::mt19937 random(seed);
+        int written = 0;
+        for (int file = 0; file < kFiles; ++file) {
+            for (unsigned lines = random() % 4 + 1; lines > 0; --lines)
+                append(path, fmt::format("{}\n", written++));
+            if (file + 1 < kFiles && !output::set_aside(AT_FDCWD, path, kKeep)) break;
+        }
+        is_done = true;
+    });
+    KeptLog log(path);
+    bool is_first = true;
+    int next = 0, gaps = 0;
+    for (bool was_done = false; !was_done;) {
+        was_done = is_done;
+        while (const auto line = log.next()) {
+            const int number = std::stoi(std::string(*line));
+            const bool has_gap = log.take_gap();
+            gaps += has_gap ? 1 : 0;
+            CHECK((has_gap || is_first ? number >= next : number == next));
+            is_first = false;
+            next = number + 1;
+        }
+    }
+    writer.join();
+    CHECK(next >= kFiles);
+    CHECK(gaps < kFiles);
 }
 
 TEST_CASE("a job that has ended is shown with how it has", "[launcher][history]") {
