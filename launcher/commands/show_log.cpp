@@ -1,6 +1,8 @@
 #include "launcher/commands/show_log.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/threads.h"
 #include "launcher/cli/command.h"
 #include "launcher/history/history_folder.h"
 #include "launcher/history/kept_log.h"
@@ -27,7 +29,7 @@ using history::LogLine;
 
 constexpr std::size_t kWriteBytes = 64u << 10;
 /// The kernel tells of changes on this machine; a file server may tell nothing.
-constexpr int kLookMs = 1'000;
+constexpr std::chrono::seconds kLookTime{1};
 
 /// Lines on their way to standard output and standard error, in order.
 class LogLines {
@@ -57,26 +59,52 @@ private:
     int status_ = 0;
 };
 
-/// Changes in the log's folder.
+/// Changes of a log, whatever files it has, and of the record of its job.
 class Watch {
 public:
-    explicit Watch(const std::string& log) : changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+    Watch(const std::string& log, const std::string& record)
+        : changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
+          name_(log.substr(log.rfind('/') + 1)) {
         const std::string folder = log.substr(0, log.rfind('/') + 1);
-        ::inotify_add_watch(changes_.get(), folder.c_str(),
-                            IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_DELETE);
+        constexpr auto kChanges = IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_DELETE;
+        ::inotify_add_watch(changes_.get(), folder.c_str(), kChanges);
+        record_ = ::inotify_add_watch(changes_.get(), record.c_str(), IN_MODIFY);
     }
 
-    /// Until something changes, or a second has passed.
-    void wait() {
-        pollfd changed{changes_.get(), POLLIN, 0};
-        ::poll(&changed, 1, kLookMs);
-        std::array<char, 4096> read_away{};
-        while (::read(changes_.get(), read_away.data(), read_away.size()) > 0) {
+    /// Until the log or the record changes, or it is time to look at both.
+    /// \return whether the job may have ended
+    bool wait() {
+        bool may_have_ended = false, has_more = false;
+        while (!may_have_ended && !has_more && Clock::now() < look_at_) {
+            pollfd changed{changes_.get(), POLLIN, 0};
+            ::poll(&changed, 1, poll_timeout(look_at_));
+            read_changes(may_have_ended, has_more);
         }
+        if (Clock::now() >= look_at_) may_have_ended = true;
+        if (may_have_ended) look_at_ = after(kLookTime);
+        return may_have_ended;
     }
 
 private:
+    void read_changes(bool& may_have_ended, bool& has_more) {
+        alignas(inotify_event) std::array<char, 4096> some{};
+        for (ssize_t size; (size = ::read(changes_.get(), some.data(), some.size())) > 0;)
+            for (ssize_t at = 0; at < size;) {
+                inotify_event event{};
+                std::memcpy(&event, some.data() + at, sizeof event);
+                const char* const name = some.data() + at + sizeof event;
+                at += static_cast<ssize_t>(sizeof event + event.len);
+                // More than the kernel keeps is as if all had changed.
+                const bool is_lost = (event.mask & IN_Q_OVERFLOW) != 0;
+                may_have_ended = may_have_ended || is_lost || event.wd == record_;
+                has_more = has_more || (event.len > 0 && std::string_view(name).starts_with(name_));
+            }
+    }
+
     Fd changes_;
+    std::string name_;  ///< of the log; those of files that were set aside begin with it
+    int record_ = -1;
+    Deadline look_at_ = after(kLookTime);
 };
 
 class LogShow {
@@ -85,7 +113,7 @@ public:
         : job_(job), view_(view), log_(job.entry.start.log) {}
 
     ShownLog run() {
-        if (view_.follow) watch_.emplace(job_.entry.start.log);
+        if (view_.follow) watch_.emplace(job_.entry.start.log, job_.entry.path);
         ShownLog shown{0, job_.entry.end};
         bool has_ended = !view_.follow || has_ended_now(shown.end);
         if (!is_own_log_) place_ = has_begin() ? Place::before : Place::ours;
@@ -93,9 +121,8 @@ public:
             show_what_is_there(has_ended);
             shown.status = lines_.status();
             if (has_ended || shown.status != 0) break;
-            watch_->wait();
             // Its last lines are written before its end is.
-            has_ended = has_ended_now(shown.end);
+            has_ended = watch_->wait() && has_ended_now(shown.end);
         }
         return shown;
     }
