@@ -94,9 +94,7 @@ Result<std::vector<asio::ip::address>> resolve(const std::string& name) {
     if (failed == EAI_NONAME || failed == EAI_NODATA) {
         const std::string hint = file_hint(name);
         return fail(Errc::not_found, "unknown host name{}",
-                    hint.empty() ? "; write names or addresses that ssh takes (DNS, /etc/hosts, "
-                                   "HostName in ~/.ssh/config)"
-                                 : hint);
+                    hint.empty() ? "; `ssh NAME` has to know it" : hint);
     }
     if (failed != 0) return fail(Errc::unreachable, "name look-up: {}", gai_strerror(failed));
     std::vector<asio::ip::address> addresses;

@@ -114,8 +114,7 @@ TEST_CASE("unknown host names are told in one line", "[cluster][errors]") {
     CHECK(done.exit_code == 201);
     CHECK(done.err ==
           "dtrun: cannot start: 2 of 3 hosts failed\n"
-          "  nosuch1 and nosuch2: unknown host name; write names or addresses that ssh takes (DNS, "
-          "/etc/hosts, HostName in ~/.ssh/config)\n");
+          "  nosuch1 and nosuch2: unknown host name; `ssh NAME` has to know it\n");
 }
 
 TEST_CASE("hosts whose port refuses are told in one line, in the order of the hosts",
