@@ -1,6 +1,5 @@
 #include "base/ending_signals.h"
 #include "base/freed_memory.h"
-#include "base/log.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
@@ -232,12 +231,18 @@ constexpr cli::Command kCommands[] = {
     {.name = "man", .summary = "", .run = nullptr, .help = main_man_page},
 };
 
-int run(cli::Words words, plan::EnvironmentView environment) {
+/// \param note  is told before the job starts
+int run_with(cli::Words words, plan::EnvironmentView environment, std::optional<std::string> note) {
     auto parsed = cli::parse_run(words, environment);
     if (!parsed)
         if (auto meant = cli::front_end_meant(kCommands, words))
             parsed = std::unexpected(std::move(*meant));
+    if (parsed && note) parsed->warnings.push_back(std::move(*note));
     return commands::run_job({kRun, words}, std::move(parsed), run_help, environment);
+}
+
+int run(cli::Words words, plan::EnvironmentView environment) {
+    return run_with(words, environment, std::nullopt);
 }
 
 std::string run_help() {
@@ -376,6 +381,5 @@ int main(int argc, char** argv) {
         const int usage = cli::complain(*misspelt);
         return misspelt->code == Errc::not_found ? plan::kExitProgramMissing : usage;
     }
-    if (const auto note = cli::note_on_program(words, environment)) log::warn("{}", *note);
-    return kCommands[0].run(words, environment);
+    return run_with(words, environment, cli::note_on_program(words, environment));
 }

@@ -117,6 +117,10 @@ def check_mistakes(place):
         done = dtrun(*words, cwd=place)
         assert done.returncode == code and text in done.stderr and "abc" not in done.stderr, (words, done)
     assert "PATH=" in dtrun("--verbose", "nosuchprogram").stderr
+    # As every note, where only errors are wanted; and where it is said that a program is meant.
+    for words, options in ((["ps"], "--quiet"), (["run", "ps"], "")):
+        done = dtrun(*words, env={**os.environ, "DTRUN_OPTIONS": options})
+        assert done.returncode == 0 and not done.stderr, done
 
 
 def in_removed_directory(*words):
