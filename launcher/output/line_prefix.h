@@ -59,6 +59,7 @@ public:
 
     /// Shows an unfinished line, with a '\n' if there is a prefix.
     void finish(BufferQueue::Filler& out);
+    std::string_view start() const { return start_.text; }  ///< of lines that begin now
     bool is_within_line() const { return !part_.empty(); }
     bool ends_lines() const { return !start_.text.empty(); }  ///< finish() does
 

@@ -80,7 +80,8 @@ struct OutputMux::Impl {
     void write(std::size_t stream, std::int64_t time_ns, std::string_view bytes,
                BufferQueue::Filler& out);
     void put_piece(const TracebackFolder::Piece& piece, std::int64_t time_ns);
-    void count_shown(std::size_t stream, std::string_view bytes);
+    void count_shown(std::span<const std::size_t> of, std::string_view bytes,
+                     std::string_view start);
     void finish(std::size_t stream);
     void say(std::string_view whole_lines);
     void write_own(Console& console, std::string text);

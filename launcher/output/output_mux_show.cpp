@@ -129,7 +129,7 @@ std::size_t OutputMux::Impl::show(std::size_t stream, std::int64_t time_ns,
 void OutputMux::Impl::write(std::size_t stream, std::int64_t time_ns, std::string_view bytes,
                             BufferQueue::Filler& out) {
     StreamState& state = streams[stream];
-    count_shown(stream, bytes);
+    count_shown(std::span(&stream, 1), bytes, state.raw ? "" : state.lines.start());
     if (state.raw) return out.write(bytes);
     state.lines.add(bytes, state.lines.is_timed() ? timestamp.text(time_ns) : "", out);
 }
@@ -147,13 +147,14 @@ void OutputMux::Impl::put_piece(const TracebackFolder::Piece& piece, std::int64_
     write(piece.stream, time_ns, piece.bytes, out);
 }
 
-/// For what a report has to know.
-void OutputMux::Impl::count_shown(std::size_t stream, std::string_view bytes) {
-    StreamState& state = streams[stream];
+/// For what a report has to know. \param of  the streams that have printed it
+void OutputMux::Impl::count_shown(std::span<const std::size_t> of, std::string_view bytes,
+                                  std::string_view start) {
+    StreamState& state = streams[of.front()];
     Console& console = *state.console;
     console.is_used = true;
     console.is_within_line = state.raw && !bytes.ends_with('\n');
-    if (console.writer->is_terminal()) console.last.add(static_cast<std::uint32_t>(stream), bytes);
+    if (console.writer->is_terminal()) console.last.add(of, bytes, start);
 }
 
 void OutputMux::Impl::finish(std::size_t stream) {
@@ -166,7 +167,7 @@ void OutputMux::Impl::finish(std::size_t stream) {
     if (!state.cutter) {
         if (state.lines.is_within_line()) {
             if (is_folded) show_all_folded(*state.console);
-            count_shown(stream, "\n");
+            count_shown(std::span(&stream, 1), "\n", "");
             state.console->is_within_line = !state.lines.ends_lines();
         }
         BufferQueue::Filler out(state.console->writer->queue());
@@ -193,7 +194,7 @@ void OutputMux::Impl::show_folded(Console& console, const RepeatedLine& line) {
     LineStart start = start_of_all(line);
     for (const std::size_t at : start.times)
         start.text.replace(at, Timestamp::kChars, timestamp.text(line.time_ns));
-    for (const std::size_t stream : line.streams) count_shown(stream, line.text);
+    count_shown(line.streams, line.text, start.text);
     BufferQueue::Filler out(console.writer->queue());
     out.write(start.text);
     out.write(line.text);
@@ -275,7 +276,7 @@ bool OutputMux::is_on_screen(plan::SlotId rank, std::size_t lines) const {
     const std::size_t stream = stream_index(rank, Stream::err);
     const Console* const console = impl_->streams[stream].console;
     return lines > 0 && console != nullptr && console->writer->is_terminal() &&
-           console->last.of(static_cast<std::uint32_t>(stream)) >= lines;
+           console->last.of(stream, console->writer->columns()) >= lines;
 }
 
 }  // namespace dtrun::output

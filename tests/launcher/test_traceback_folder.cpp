@@ -179,16 +179,44 @@ TEST_CASE("a report stands apart from what ranks have printed", "[output][report
 }
 
 TEST_CASE("whose lines a screen shows last is known", "[output][report]") {
+    using Streams = std::vector<std::size_t>;
     ScreenLines lines;
-    lines.add(3, "a\nb\nc\n");
-    CHECK(lines.of(3) == 3);
-    lines.add(1, "x\n");
-    CHECK(lines.of(3) == 3);
-    lines.add(1, std::string(ScreenLines::kLines - 3, '\n'));
-    CHECK(lines.of(3) == 2);
-    CHECK(lines.of(1) == ScreenLines::kLines - 2);
-    lines.add(7, std::string(1000, '\n') + "no end");
-    CHECK(lines.of(7) == ScreenLines::kLines);
+    lines.add(Streams{3}, "a\nb\nc\n", "");
+    CHECK(lines.of(3, 80) == 3);
+    lines.add(Streams{1}, "x\n", "");
+    CHECK(lines.of(3, 80) == 3);
+    lines.add(Streams{1}, std::string(ScreenLines::kRows - 3, '\n'), "");
+    CHECK(lines.of(3, 80) == 2);
+    CHECK(lines.of(1, 80) == ScreenLines::kRows - 2);
+    lines.add(Streams{7}, std::string(1000, '\n') + "no end", "");
+    CHECK(lines.of(7, 80) == ScreenLines::kRows);
+    // What several have printed is shown once.
+    lines.add(Streams{1, 2, 3}, "same\nsame\n", "");
+    CHECK(lines.of(3, 80) == 2);
+    CHECK(lines.of(7, 80) == ScreenLines::kRows - 2);
+}
+
+TEST_CASE("a line that the terminal has wrapped takes all of its rows", "[output][report]") {
+    using Streams = std::vector<std::size_t>;
+    ScreenLines lines;
+    for (int i = 0; i < 4; ++i) lines.add(Streams{3}, std::string(79, 'x') + "\n", "");
+    CHECK(lines.of(3, 80) == 4);
+    CHECK(lines.of(3, 20) == 4);
+    CHECK(lines.of(3, 10) == 2);
+    CHECK(lines.of(3, 0) == 4);
+    lines.add(Streams{5}, std::string(8 * 80, 'x'),
+              "[0]<err>:");  // 9 rows with what stands before it
+    lines.add(Streams{5}, std::string(7 * 80, 'x') + "\nlast\n", "[0]<err>:");
+    CHECK(lines.of(5, 80) == 1);
+    CHECK(lines.of(3, 80) == 0);
+    CHECK(lines.of(5, 160) == 2);
+    CHECK(lines.of(3, 160) == 4);
+
+    CHECK(screen_columns("") == 0);
+    CHECK(screen_columns("\x1b[31mred\x1b[0m") == 3);
+    CHECK(screen_columns("10%\r100%\r") == 4);
+    CHECK(screen_columns("a\tb") == 9);
+    CHECK(screen_columns("\u00e9\u4e2d") == 3);
 }
 
 }  // namespace dtrun::test_tracebacks
