@@ -48,7 +48,7 @@ void add_threads(const ProcessStacks& process, std::vector<std::string>& lines) 
 
 /// Who has called whom is told by both ends; where in the kernel Python waits tells nothing.
 void add_main_thread(const ProcessStacks& process, std::vector<std::string>& lines) {
-    if (process.threads.empty() || process.tool == "/proc") return;
+    if (process.threads.empty() || process.tool == "/proc" || !process.note.empty()) return;
     const std::vector<std::string>& frames = process.threads.front().frames;
     const bool is_deep = frames.size() > kInnermost + kOutermost + 1;
     for (std::size_t i = 0; i < frames.size(); ++i) {
@@ -128,7 +128,9 @@ std::vector<std::string> FoldedStacks::summary(std::map<Rank, std::string> ranks
     if (std::string what = advice(); !what.empty()) lines.push_back(std::move(what));
     std::map<Rank, std::vector<std::string>> frames;
     for (const Block& block : blocks_) {
-        const bool is_told = is_of_python(block.first) && !block.first.threads.empty();
+        // With a note the main thread is missing.
+        const bool is_told =
+            is_of_python(block.first) && !block.first.threads.empty() && block.first.note.empty();
         if (block.first.is_child) continue;
         for (const Rank rank : block.ranks) {
             if (is_told)

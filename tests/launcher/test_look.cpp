@@ -259,6 +259,15 @@ TEST_CASE("what to do about Python that says nothing is the first line", "[launc
           Strings{"rank 4 is in barrier: main (x.py:2)", "ranks 1-2 are not: g (x.py:1)",
                   "rank 0 is not: f (x.py:1)", "rank 5 has said nothing: it has ended",
                   "rank 3 has said nothing: it is stopped by a signal"});
+    // Of what Python has cut the first thread is any.
+    ProcessStacks many = python_rank(5, {"barrier (dtrun/__init__.py:1)"});
+    many.note = "it has more than 100 threads";
+    stacks.add(many);
+    CHECK(stacks.summary({{Rank{4}, ""}, {Rank{5}, ""}}).back() ==
+          "rank 5 has said nothing: it has more than 100 threads");
+    stacks.add(python_rank(5, {"broadcast (dtrun/__init__.py:1)", "main (x.py:2)"}, "py-spy"));
+    CHECK_THAT(fmt::format("{}", fmt::join(stacks.summary({{Rank{5}, ""}}), "\n")),
+               Catch::Contains("rank 5 is in broadcast: main (x.py:2)"));
 }
 
 TEST_CASE("a brief text has the main thread of each rank, and both ends of a deep stack",

@@ -116,6 +116,7 @@ struct Target {
     bool is_python = false;
     std::string note{};  ///< why a tool has told nothing
     bool told = false;
+    bool lacks_main = false;  ///< the main thread is not among those that were told
 };
 
 /// The process in which a rank's program is: that itself, or below a shell or another wrapper the first Python.
@@ -220,6 +221,9 @@ asio::awaitable<void> ask_pythons(std::vector<Target>& targets, Deadline until, 
         process.threads =
             fold_threads(parse_faulthandler(dumps[i].text, directory_of(asked[i]->pid)));
         asked[i]->told = !process.threads.empty();
+        asked[i]->lacks_main = asked[i]->told && process.threads.front().name != kMainThread;
+        if (asked[i]->lacks_main)
+            process.note = "it has more than 100 threads, and Python tells the youngest alone";
         asked[i]->note = dumps[i].why;
         if (asked[i]->told) taken.add(*asked[i], std::move(process));
     }
@@ -242,7 +246,7 @@ asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
     for (Target& target : targets) {
         if (tools.py_spy.empty()) break;
         co_await asio::post(executor, asio::use_awaitable);
-        if (target.is_python && !target.told)
+        if (target.is_python && (!target.told || target.lacks_main))
             co_await ask(processes, tools, kPySpy, until, target, taken);
     }
     for (Target& target : targets)

@@ -174,7 +174,7 @@ std::vector<ThreadStack> parse_faulthandler(std::string_view text, std::string_v
         }
     }
     // It begins with the youngest.
-    if (!threads.empty() && all) threads.back().name = "MainThread";
+    if (!threads.empty() && all) threads.back().name = kMainThread;
     std::ranges::reverse(threads);
     return threads;
 }
@@ -187,7 +187,7 @@ std::vector<ThreadStack> parse_py_spy(std::string_view text) {
         else if (line.starts_with("    ") && !threads.empty())
             threads.back().frames.emplace_back(trim(line));
     }
-    const auto main = std::ranges::find(threads, "MainThread", &ThreadStack::name);
+    const auto main = std::ranges::find(threads, kMainThread, &ThreadStack::name);
     if (main != threads.end()) std::rotate(threads.begin(), main, main + 1);
     return threads;
 }

@@ -32,7 +32,8 @@ std::string_view status_value(std::string_view text, std::string_view name);
 /// threads of a process.
 std::vector<ThreadStack> fold_threads(std::vector<ThreadStack> threads);
 
-inline constexpr std::size_t kFramesMax = 64;       // of a thread
+inline constexpr std::string_view kMainThread = "MainThread";  // what Python calls it
+inline constexpr std::size_t kFramesMax = 64;                  // of a thread
 inline constexpr std::size_t kThreadsMax = 64;      // of a process, that are at different places
 inline constexpr std::size_t kFrameBytesMax = 240;  // of one line
 
