@@ -8,8 +8,9 @@ namespace dtrun {
 namespace {
 
 /// How many completed fences are kept. A thread is at one fence at a time, so nobody asks for older
-/// ones.
+/// ones. Where nobody reconnects only what was under way when a fence was completed may come yet.
 constexpr std::size_t kCompletedMax = 65'536;
+constexpr std::size_t kCompletedMaxWithoutReturns = 4'096;
 constexpr std::size_t kCompletedBytesMax = 64u << 20;
 constexpr std::size_t kCompletedKept = 16;  // at least, whatever their size
 /// How often fences are looked at while a rank has closed its worker and lives on. Who waits at two looks
@@ -162,7 +163,8 @@ void Hub::remember_completed(const Fenced& fenced) {
     if (!options_.reconnects) last.fenced.entries.clear();
     completed_bytes_ += entry_bytes(last.fenced.entries);
     completed_order_[last.number] = fenced.name;
-    while (completed_.size() > kCompletedMax ||
+    const std::size_t most = options_.reconnects ? kCompletedMax : kCompletedMaxWithoutReturns;
+    while (completed_.size() > most ||
            (completed_bytes_ > kCompletedBytesMax && completed_.size() > kCompletedKept)) {
         const auto oldest = completed_.find(completed_order_.begin()->second);
         completed_bytes_ -= entry_bytes(oldest->second.fenced.entries);

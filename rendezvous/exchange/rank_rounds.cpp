@@ -1,54 +1,58 @@
 #include "rendezvous/exchange/rank_rounds.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace dtrun {
-namespace {
 
-constexpr std::size_t kNamesMax = 262'144;
-constexpr std::size_t kNameBytesMax = 64u << 20;
-
-}  // namespace
-
-std::uint64_t RankRounds::next(Rank rank, const std::string& name) const {
-    const auto found = names_.find(name);
-    if (found == names_.end()) return 0;
-    const auto ahead = found->second.ahead.find(rank);
-    return ahead == found->second.ahead.end() ? found->second.all : ahead->second;
+RankRounds::Name RankRounds::hash_of(std::string_view name) {
+    return std::hash<std::string_view>()(name);
 }
 
-void RankRounds::came(Rank rank, const std::string& name, std::uint64_t round) {
-    const auto [at, is_new] = names_.try_emplace(name);
-    if (is_new) bytes_ += name.size();
-    Rounds& rounds = at->second;
-    rounds.ahead[rank] = round + 1;
-    order_.erase(rounds.number);
-    rounds.number = ++arrivals_;
-    order_[rounds.number] = name;
-    while (names_.size() > kNamesMax || bytes_ > kNameBytesMax) forget_oldest();
+std::uint64_t RankRounds::next(Rank rank, std::string_view name) const {
+    const Name hash = hash_of(name);
+    if (const auto ahead = ahead_.find({hash, rank}); ahead != ahead_.end()) return ahead->second;
+    if (const auto newest = newest_.find(hash); newest != newest_.end()) return newest->second;
+    const auto oldest = oldest_.find(hash);
+    return oldest == oldest_.end() ? 0 : oldest->second;
 }
 
-void RankRounds::take_back(Rank rank, const std::string& name, std::uint64_t round) {
-    const auto found = names_.find(name);
-    if (found == names_.end()) return;
-    auto& ahead = found->second.ahead;
-    if (const auto at = ahead.find(rank); at != ahead.end())
+void RankRounds::came(Rank rank, std::string_view name, std::uint64_t round) {
+    const Name hash = hash_of(name);
+    const auto known = oldest_.extract(hash);
+    if (known)
+        newest_.emplace(hash, known.mapped());
+    else
+        newest_.try_emplace(hash);
+    ahead_[{hash, rank}] = round + 1;
+    if (newest_.size() >= kNamesKept) forget_oldest();
+}
+
+void RankRounds::take_back(Rank rank, std::string_view name, std::uint64_t round) {
+    if (const auto at = ahead_.find({hash_of(name), rank}); at != ahead_.end())
         at->second = std::min(at->second, round);
 }
 
-void RankRounds::completed(const std::string& name, std::uint64_t round) {
-    const auto found = names_.find(name);
-    if (found == names_.end()) return;
-    Rounds& rounds = found->second;
-    rounds.all = std::max(rounds.all, round + 1);
-    std::erase_if(rounds.ahead, [&](const auto& rank) { return rank.second <= rounds.all; });
+void RankRounds::completed(std::string_view name, std::uint64_t round) {
+    const Name hash = hash_of(name);
+    std::uint64_t* const all = find(hash);
+    if (all == nullptr) return;
+    *all = std::max(*all, round + 1);
+    for (auto at = ahead_.lower_bound({hash, Rank{}});
+         at != ahead_.end() && at->first.first == hash;)
+        at = at->second <= *all ? ahead_.erase(at) : std::next(at);
 }
 
+std::uint64_t* RankRounds::find(Name name) {
+    for (Rounds* const rounds : {&newest_, &oldest_})
+        if (const auto found = rounds->find(name); found != rounds->end()) return &found->second;
+    return nullptr;
+}
+
+/// Names at which nobody has been since so many others go; these are put aside.
 void RankRounds::forget_oldest() {
-    const auto oldest = order_.begin();
-    bytes_ -= oldest->second.size();
-    names_.erase(oldest->second);
-    order_.erase(oldest);
+    std::erase_if(ahead_, [this](const auto& rank) { return oldest_.contains(rank.first.first); });
+    oldest_ = std::exchange(newest_, {});
 }
 
 }  // namespace dtrun

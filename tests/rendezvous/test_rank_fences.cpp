@@ -255,6 +255,47 @@ TEST_CASE("threads of one worker may be at rounds of the same fence", "[fences]"
     CHECK(second.front().entries.front().bytes == "a1");
 }
 
+TEST_CASE("a program that names its fences by steps may come back to an early one", "[fences]") {
+    Tree job(2, 1);
+    const auto a = job.connect(0), b = job.connect(1);
+    const auto both = [&](const std::string& name) {
+        job.come(a, name, "a"), job.come(b, name, "b");
+        return job.end(a) == "ok: a b" && job.end(b) == "ok: a b";
+    };
+    int met = 0;
+    for (int step = 0; step < 5'000; ++step) met += both(fmt::format("step {}", step));
+    CHECK(met == 5'000);
+    CHECK(both("step 0"));
+    CHECK(both("step 4999"));
+}
+
+TEST_CASE("rounds are known of the names at which ranks have been lately, and of no others",
+          "[fences]") {
+    RankRounds rounds;
+    const Rank first{0}, second{1};
+    rounds.came(first, "waits", 0);  // where the second has not come yet
+    constexpr std::size_t kNames = RankRounds::kNamesKept - 2;
+    const auto name = [](std::size_t i) { return fmt::format("name {}", i); };
+    const auto come = [&](std::size_t begin) {
+        for (std::size_t i = begin; i < begin + kNames; ++i)
+            for (const Rank rank : {first, second})
+                rounds.came(rank, name(i), rounds.next(rank, name(i)));
+        for (std::size_t i = begin; i < begin + kNames; ++i) rounds.completed(name(i), 0);
+    };
+    come(0);
+    CHECK(rounds.next(first, "waits") == 1);
+    CHECK(rounds.next(second, "waits") == 0);
+    CHECK(rounds.next(first, name(0)) == 1);
+    come(kNames);
+    CHECK(rounds.next(first, name(kNames)) == 1);
+    CHECK(rounds.next(second, name(1)) == 1);
+    come(2 * kNames);
+    CHECK(rounds.next(first, name(0)) == 0);
+    CHECK(rounds.next(first, name(kNames)) == 1);
+    come(3 * kNames);
+    CHECK(rounds.next(first, "waits") == 0);
+}
+
 TEST_CASE("an arrival does not count whose program has ended before the others of its host came",
           "[fences]") {
     Tree job(1, 2);

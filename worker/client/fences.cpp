@@ -18,7 +18,8 @@ Outcome<std::vector<FenceEntry>> Fences::meet(std::string_view name,
     const Rank rank{info.rank};
     call.fence.generation = membership_.generation();
     call.fence.name = name;
-    call.fence.round = rounds_[call.fence.name]++;
+    call.fence.round = rounds_.next(rank, name);
+    rounds_.came(rank, name, call.fence.round);
     if (bytes) call.fence.entries.push_back({rank, Bytes(*bytes)});
     if (group_client_)
         call.of_group =

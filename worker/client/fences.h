@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rendezvous/exchange/rank_rounds.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
@@ -59,7 +60,7 @@ private:
     const std::optional<std::uint64_t> group_client_;
     std::vector<Call*> calls_;
     std::map<std::pair<std::string, std::uint64_t>, Bytes> given_up_;  ///< frames by name and round
-    std::map<std::string, std::uint64_t, std::less<>> rounds_;         ///< by name
+    RankRounds rounds_;
 };
 
 }  // namespace dtrun::embedded
