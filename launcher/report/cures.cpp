@@ -236,8 +236,8 @@ bool is_out_of_memory(const Case& c) {
 
 bool is_killed_by_unknown(const Case& c) {
     const Exited& exited = c.rank.exited;
-    return exited.signal == SIGKILL && exited.sent_signal == 0 && !c.rank.is_explained &&
-           !c.spec.options.kills_hung();
+    return exited.signal == SIGKILL && exited.sent_signal == 0 && !exited.hung &&
+           !c.rank.is_explained;
 }
 
 bool is_illegal_instruction(const Case& c) {

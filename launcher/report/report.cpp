@@ -127,10 +127,11 @@ std::string how_text(const JobOutcome& outcome) {
                                         : fmt::format("exited with code {}", first.code);
     if (first.mpi == MpiUse::aborted) how = fmt::format("called MPI_Abort with {}", first.code);
     if (first.out_of_memory) how += ": out of memory, the kernel's OOM killer ended it";
-    const bool is_killed = first.signal == SIGKILL && !first.out_of_memory;
+    const bool is_killed = first.signal == SIGKILL && !first.out_of_memory && !first.hung;
     if (first.core_dumped) how += ", core dumped";
     how += " after " + span_text(first.ran_ns);
     if (outcome.restarts > 0) how += " and " + plural(outcome.restarts, "restart");
+    if (first.hung) how += ": a section took longer than its limit (--on-hang kill)";
     if (is_killed && !outcome.gone_text.empty()) how += ": " + outcome.gone_text;
     return how;
 }

@@ -200,6 +200,8 @@ struct Exited {
     std::int32_t sent_signal = 0;  ///< the last signal that dtrun sent to end it; 0: none
     bool out_of_memory = false;    ///< the kernel's OOM killer was at work
     bool core_dumped = false;
+    bool hung =
+        false;  ///< its agent has killed it for a section that took too long (--on-hang kill)
     std::int64_t ran_ns = 0;  ///< from its start to its end
     std::string error;        ///< why it could not be started
     std::string traceback;    ///< text of TORCHELASTIC_ERROR_FILE, at most 1 MiB
@@ -213,7 +215,8 @@ struct Exited {
         f("generation", m.generation), f("rank", m.rank), f("place", m.place), f("pid", m.pid);
         f("code", m.code);
         f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
-        f("core_dumped", m.core_dumped), f("ran_ns", m.ran_ns), f("error", m.error);
+        f("core_dumped", m.core_dumped), f("hung", m.hung), f("ran_ns", m.ran_ns);
+        f("error", m.error);
         f("traceback", m.traceback), f("mpi", m.mpi);
     }
 };

@@ -145,6 +145,7 @@ with dtrun.Worker() as worker:
     CHECK(done.exit_code == 0);
     CHECK_THAT(done.err, Contains("s2: rank 1 is in section \"reading\" for longer than its limit "
                                   "of 0.2 s: it is killed (--on-hang)"));
+    CHECK_THAT(done.err, Contains(": a section took longer than its limit (--on-hang kill)"));
     CHECK_THAT(done.err, Contains("rank 1 on s2 failed: ending all ranks, to start them again"));
     CHECK(cluster.wait_all_gone());
 }

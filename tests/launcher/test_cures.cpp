@@ -47,6 +47,7 @@ struct Sample {
     int signal = 0;
     std::function<void(JobSpec&)> changed{};
     bool out_of_memory = false;
+    bool hung = false;
 };
 
 std::optional<Cure> cure_of(const Sample& sample) {
@@ -58,6 +59,7 @@ std::optional<Cure> cure_of(const Sample& sample) {
     exited.code = sample.signal != 0 ? 0 : sample.code;
     exited.signal = sample.signal;
     exited.out_of_memory = sample.out_of_memory;
+    exited.hung = sample.hung;
     return find_cure({exited, SlotId{3}, sample.lines}, spec);
 }
 
@@ -288,8 +290,10 @@ TEST_CASE("a cure that was taken already, or is not true, is not given", "[repor
     CHECK(name_of({{"error: unrecognized arguments: --local_rank=0"}, 2, 0, [](JobSpec& spec) {
                        spec.options.rank_macros = true;  // of torchrun, whose users write it
                    }}) == "none");
+    CHECK(name_of({.code = 0, .signal = SIGKILL, .hung = true}) == "none");
+    // Another may have been, of whom nobody has told.
     CHECK(name_of({{}, 0, SIGKILL, [](JobSpec& spec) { spec.options.kill_hung = true; }}) ==
-          "none");
+          "killed");
     const auto port = with_variable("MASTER_PORT", "29500");
     CHECK(name_of({{"OSError: [Errno 98] Address already in use: 8080"}, 1, 0, port}) == "port");
     CHECK(name_of({{"No module named "}}) == "none");

@@ -149,6 +149,12 @@ TEST_CASE("the report tells a signal by name, and memory when the kernel says so
             "kernel's OOM killer ended it after 1.25 s\n"
             "  it wrote nothing to standard error\n"
             "  hint: memory of s1 was short, "));
+    outcome.first->out_of_memory = false;
+    outcome.first->hung = true;
+    CHECK_THAT(
+        report_of(outcome, no_tail),
+        Catch::StartsWith("dtrun: rank 0 on s1 (pid 4242) was ended by signal 9 (SIGKILL) "
+                          "after 1.25 s: a section took longer than its limit (--on-hang kill)\n"));
 }
 
 TEST_CASE("the report tells of ranks that had ended well before another one failed", "[report]") {

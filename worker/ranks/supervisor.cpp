@@ -140,8 +140,11 @@ void Supervisor::end(SlotIndex place, int signal) {
 }
 
 void Supervisor::kill(std::uint64_t generation, Rank rank) {
-    for (const auto& [pid, running] : ranks_)
-        if (running.generation == generation && running.rank == rank) send_signal(pid, SIGKILL);
+    for (auto& [pid, running] : ranks_) {
+        if (running.generation != generation || running.rank != rank) continue;
+        running.hung = true;
+        send_signal(pid, SIGKILL);
+    }
 }
 
 void Supervisor::signalled(int signal) {
@@ -256,7 +259,9 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
     } else {
         exited.code = WEXITSTATUS(status);
     }
-    exited.out_of_memory = exited.signal == SIGKILL && rank.sent_signal == 0 && out_of_memory();
+    const bool is_killed = exited.signal == SIGKILL && rank.sent_signal == 0;
+    exited.hung = is_killed && rank.hung;
+    exited.out_of_memory = is_killed && !rank.hung && out_of_memory();
     exited.ran_ns =
         std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - rank.started).count();
     exited_(exited);
