@@ -167,7 +167,7 @@ void JobInspector::refuse(control::CallerId caller, const std::string& why) {
 asio::awaitable<std::vector<std::string>> JobInspector::stacks_for_report(milliseconds limit) {
     StackRequest request;
     request.limit_ms = static_cast<std::uint32_t>((limit - kOnTheWay).count());
-    request.only_by_tools = true;
+    request.brief = true;
     const Survey survey = co_await take_stacks(request);
     const auto host_of = [this](Rank rank) { return hosts_.name_of_host(rank); };
     std::vector<std::string> lines = survey.stacks.summary(ranks_of_job());

@@ -16,13 +16,14 @@ struct StackRequest {
     std::uint32_t number = 0;    ///< of the question, for the answer
     std::uint32_t limit_ms = 0;  ///< for all of it
     std::int32_t signal = 0;     ///< sent to ranks that catch it, and nothing else is done; 0: none
-    bool only_by_tools = false;  ///< leave out what /proc says of processes that are not Python
-    bool native = false;         ///< native functions of Python programs, too
+    /// The main thread of each rank alone, without what /proc says of those that are not Python.
+    bool brief = false;
+    bool native = false;  ///< native functions of Python programs, too
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("number", m.number), f("limit_ms", m.limit_ms), f("signal", m.signal);
-        f("only_by_tools", m.only_by_tools), f("native", m.native);
+        f("brief", m.brief), f("native", m.native);
     }
 };
 

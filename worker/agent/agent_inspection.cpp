@@ -99,7 +99,7 @@ asio::awaitable<void> Agent::tell_hang(Rank rank, std::string why) {
     const std::uint64_t generation = assign_.generation;
     StackRequest request;
     request.limit_ms = kHangLimitMs;
-    request.only_by_tools = true;
+    request.brief = true;
     const std::vector<ProcessStacks> stacks = co_await look_at(rank, request);
     if (config_.kills_hung()) why += ": it is killed (--on-hang)";
     tell_user(why + place_of(stacks));

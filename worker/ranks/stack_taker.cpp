@@ -127,8 +127,8 @@ std::size_t own_of(const std::vector<Target>& family) {
 }
 
 /// The ranks first, as time may be short. Where a rank is Python, whatever else it has started is left out, unless
-/// `native` functions are wanted.
-std::vector<Target> targets_of(const std::vector<RunningRank>& ranks, bool native) {
+/// native functions are wanted.
+std::vector<Target> targets_of(const std::vector<RunningRank>& ranks, const StackRequest& request) {
     std::vector<pid_t> roots;
     for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
     const auto below = descendants_of_each(roots);
@@ -142,7 +142,8 @@ std::vector<Target> targets_of(const std::vector<RunningRank>& ranks, bool nativ
         const std::size_t own = own_of(family);
         for (std::size_t at = 0; at < family.size(); ++at) {
             family[at].is_child = at != own;
-            if (at != own && family[own].is_python && !family[at].is_python && !native) continue;
+            const bool is_other = family[own].is_python && !family[at].is_python && !request.native;
+            if (at != own && (is_other || request.brief)) continue;
             (at == own ? targets : others).push_back(std::move(family[at]));
         }
     }
@@ -154,18 +155,22 @@ std::vector<Target> targets_of(const std::vector<RunningRank>& ranks, bool nativ
 /// What has been told of a host's processes.
 class Taken {
 public:
+    explicit Taken(const StackRequest& request) : is_brief_(request.brief) {}
+
     void add(const Target& target, ProcessStacks process) {
         process.rank = target.rank;
         process.pid = target.pid;
         process.is_child = target.is_child;
         process.program = program_of(target.pid);
         if (std::string why = why_stopped(target.pid); !why.empty()) process.note = std::move(why);
+        if (is_brief_ && process.threads.size() > 1) process.threads.resize(1);
         bytes_ += size_of(process);
         if (bytes_ <= kAnswerBytesMax) processes_.push_back(std::move(process));
     }
     std::vector<ProcessStacks> take() { return std::move(processes_); }
 
 private:
+    bool is_brief_;
     std::vector<ProcessStacks> processes_;
     std::size_t bytes_ = 0;
 };
@@ -237,8 +242,8 @@ asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
                                                         StackRequest request) {
     const Tools tools = find_tools(env);
     const Deadline until = after(milliseconds(request.limit_ms));
-    std::vector<Target> targets = targets_of(ranks, request.native);
-    Taken taken;
+    std::vector<Target> targets = targets_of(ranks, request);
+    Taken taken(request);
     const asio::any_io_executor executor = co_await asio::this_coro::executor;
     // What the author of a Python program looks for comes first, and fast.
     co_await ask_pythons(targets, until, taken);
@@ -254,7 +259,7 @@ asio::awaitable<std::vector<ProcessStacks>> take_stacks(Supervisor& processes,
             co_await ask(processes, tools, kGdb, until, target, taken);
     for (const Target& target : targets) {
         const bool is_wanted =
-            target.is_python || !request.only_by_tools || !why_stopped(target.pid).empty();
+            target.is_python || !request.brief || !why_stopped(target.pid).empty();
         if (target.told || !is_wanted) continue;
         co_await asio::post(executor, asio::use_awaitable);
         ProcessStacks process = stacks_by_proc(target.pid);
