@@ -12,6 +12,10 @@ constexpr const char* kHostsChange = "hosts have changed";
 
 }  // namespace
 
+constexpr std::array<std::uint32_t Membership::Sums::*, 10> Membership::Sums::kMembers{
+    &Sums::coming, &Sums::ending_ranks, &Sums::open,     &Sums::living,   &Sums::draining,
+    &Sums::asking, &Sums::rejoining,    &Sums::keepable, &Sums::prepared, &Sums::held};
+
 Membership::Membership(JobPolicy policy, std::vector<RankAssignment> fixed, std::uint32_t seed)
     : policy_(std::move(policy)), fixed_(std::move(fixed)), random_(seed) {
     assert(policy_.ranks_min >= 1 && policy_.ranks_start >= policy_.ranks_min);
@@ -23,17 +27,10 @@ std::uint32_t Membership::slots_needed() const {
     return generation_ == 0 ? policy_.ranks_start : policy_.ranks_min;
 }
 
-std::uint32_t Membership::slots_ready() const {
-    std::uint32_t ready = 0;
-    for (const Host& host : hosts_)
-        if (host.state == State::ready)
-            ready += static_cast<std::uint32_t>(std::ranges::count_if(host.slots, &Slot::is_open));
-    return ready;
-}
-
 std::optional<Membership::Shortage> Membership::shortage() const {
     const bool waits = phase_ == Phase::waiting || phase_ == Phase::collecting;
-    if (!waits || !waiting_since_ || plan(With::newcomers).size() >= slots_needed())
+    if (!waits || !waiting_since_) return std::nullopt;
+    if (slots_ready() >= slots_needed() && plan(With::newcomers).size() >= slots_needed())
         return std::nullopt;
     Shortage shortage{slots_ready(), slots_needed()};
     const auto& allowed = policy_.sizes.allowed;
@@ -50,36 +47,40 @@ std::vector<std::pair<HostId, Deadline>> Membership::cooling() const {
     return cooling;
 }
 
-bool Membership::is_coming() const {
-    return policy_.hosts_enter || std::ranges::any_of(hosts_, [](const Host& host) {
-               return host.state == State::coming && host.is_listed();
-           });
+Membership::Sums Membership::Host::sums() const {
+    Sums sums;
+    sums.coming = state == State::coming && is_listed();
+    sums.ending_ranks = is_ending_ranks;
+    for (const Slot& slot : slots) {
+        const Process& process = slot.process;
+        sums.open += state == State::ready && slot.is_open();
+        sums.prepared += process.prepared;
+        sums.held += process.prepared && process.held_at_start;
+        if (!process.lives) continue;
+        ++sums.living;
+        sums.draining += !slot.listed;
+        sums.asking += process.wants_rank;
+        sums.rejoining += process.supports_rejoin;
+        sums.keepable += process.is_keepable();
+    }
+    return sums;
 }
 
 /// Places of a host whose processes have ranks, in the order of these.
-std::vector<SlotIndex> Membership::living(HostId host) const {
-    std::vector<SlotIndex> places;
-    for (const RankAssignment& assigned : world_)
-        if (assigned.host == host && slot_at(host, assigned.rank.place).process.lives)
-            places.push_back(assigned.rank.place);
+std::vector<SlotIndex> Membership::living(HostId id) const {
+    const Host& host = hosts_[id];
+    std::vector<SlotIndex> places = host.ranked;
+    std::erase_if(places, [&host](SlotIndex place) {
+        return !host.slots[std::to_underlying(place)].process.lives;
+    });
     return places;
 }
 
-/// Whether there are processes with a rank, and `check` holds for each of them.
-template <class Check>
-bool Membership::all_living(Check check) const {
-    bool any = false;
-    for (const Host& host : hosts_)
-        for (const Slot& slot : host.slots) {
-            if (!slot.process.lives) continue;
-            if (!check(slot.process)) return false;
-            any = true;
-        }
-    return any;
-}
-
-bool Membership::any_lives() const {
-    return all_living([](const Process&) { return true; });
+/// Tells hosts which of their places have ranks of the world.
+void Membership::set_ranked() {
+    for (const HostId id : hosts_.hosts()) hosts_[id].ranked.clear();
+    for (const RankAssignment& assigned : world_)
+        hosts_[assigned.host].ranked.push_back(assigned.rank.place);
 }
 
 template <class Do>
@@ -87,14 +88,6 @@ void Membership::each_process(Do apply) {
     for (const HostId id : hosts_.hosts())
         for (std::uint32_t i = 0; i < hosts_[id].slots.size(); ++i)
             apply(id, SlotIndex{i}, hosts_[id].slots[i].process);
-}
-
-/// Whether all processes can go on in another world. Until they have met in this one, Horovod would not
-/// survive the loss of a peer.
-bool Membership::is_keepable() const {
-    return all_living([](const Process& process) {
-        return process.supports_rejoin && (process.rendezvoused || process.wants_rank);
-    });
 }
 
 /// The world that could begin now.
@@ -159,7 +152,8 @@ void Membership::restart(const std::string& why, Deadline now) {
 void Membership::pause(std::string why, Deadline now) {
     phase_ = Phase::pausing;
     forget_plans();
-    for (Host& host : hosts_) host.is_ending_ranks = host.state == State::ready;
+    for (const HostId host : hosts_.hosts())
+        hosts_[host].is_ending_ranks = hosts_[host].state == State::ready;
     orders_.pause = Pausing{generation_ + 1, std::move(why)};
     if (all_paused()) settle(now);
 }
@@ -168,10 +162,6 @@ void Membership::host_paused(HostId host, std::uint64_t generation, Deadline now
     if (phase_ != Phase::pausing || generation != generation_ + 1) return;
     hosts_[host].is_ending_ranks = false;
     if (all_paused()) settle(now);
-}
-
-bool Membership::all_paused() const {
-    return std::ranges::none_of(hosts_, &Host::is_ending_ranks);
 }
 
 /// No rank runs, and every host that was lost with them is known.
@@ -244,7 +234,7 @@ void Membership::collect(Deadline now) {
 void Membership::gather(Deadline now) {
     if (phase_ != Phase::collecting) return;
     if (!any_lives()) return nobody_lives(now);
-    if (!all_living([](const Process& process) { return process.wants_rank; })) return;
+    if (!all_ask()) return;
     if (one_is_done_ && !one_is_lost_ && !asked_)
         return end(End::Cause::finished, "ranks have ended well, and all others have stopped");
     const bool because_of_host = std::exchange(host_was_lost_, false);
@@ -271,7 +261,7 @@ void Membership::go_on_as_few(Deadline now) {
 
 /// What was prepared counted on them.
 void Membership::end_who_does_not_ask() {
-    if (all_living([](const Process& process) { return process.wants_rank; })) return;
+    if (all_ask()) return;
     abandon_prepared();
     one_is_lost_ = true;
     each_process([this](HostId host, SlotIndex place, Process& process) {
@@ -305,7 +295,7 @@ bool Membership::prepare(Deadline now) {
     for (const RankAssignment& assigned : world)
         if (assigned.fresh)
             slot_at(assigned.host, assigned.rank.place).process = {.prepared = true};
-    target_ = std::move(world);
+    aim(std::move(world));
     prepared_until_ = now + policy_.rejoin_timeout;
     orders_.prepare = target_;
     return true;
@@ -313,9 +303,7 @@ bool Membership::prepare(Deadline now) {
 
 /// Whether all processes that the next world needs are there.
 bool Membership::is_prepared() const {
-    return !target_.empty() && std::ranges::all_of(target_, [this](const RankAssignment& assigned) {
-        return !assigned.fresh || slot_at(assigned.host, assigned.rank.place).process.held_at_start;
-    });
+    return !target_.empty() && sums().held == fresh_in_target_;
 }
 
 /// The next world will be another one: processes that were started for it have the wrong ranks.
@@ -324,6 +312,7 @@ void Membership::abandon_prepared() {
     notified_ = false;
     const bool ordered = orders_.prepare.has_value();  // but not carried out
     orders_.prepare.reset();
+    if (sums().prepared == 0) return;
     each_process([this, ordered](HostId host, SlotIndex place, Process& process) {
         if (!process.prepared) return;
         process = {.ending = !ordered};
@@ -333,18 +322,23 @@ void Membership::abandon_prepared() {
 
 /// Before the places are given, which cannot be taken back, every host says that it is there.
 void Membership::call(std::vector<RankAssignment> world) {
-    target_ = std::move(world);
+    aim(std::move(world));
     phase_ = Phase::committing;
     orders_.query_commit = ++last_query_;
     unanswered_.clear();
-    for (const RankAssignment& assigned : target_)
-        if (unanswered_.empty() || unanswered_.back() != assigned.host)
-            unanswered_.push_back(assigned.host);
+    for (const RankAssignment& assigned : target_) unanswered_.insert(assigned.host);
+}
+
+/// This is to be the next world.
+void Membership::aim(std::vector<RankAssignment> world) {
+    target_ = std::move(world);
+    fresh_in_target_ =
+        static_cast<std::size_t>(std::ranges::count_if(target_, &RankAssignment::fresh));
 }
 
 void Membership::host_ready_to_commit(HostId host, std::uint64_t number, Deadline now) {
     if (phase_ != Phase::committing || number != last_query_) return;
-    std::erase(unanswered_, host);
+    unanswered_.erase(host);
     if (!unanswered_.empty() || !may_reset()) return;
     begin(std::exchange(target_, {}), now);
 }
@@ -370,7 +364,13 @@ bool Membership::is_waited_for() const {
 void Membership::look(Deadline now) {
     if (phase_ != Phase::waiting) return;
     if (!waiting_since_) waiting_since_ = now;
-    std::vector<RankAssignment> world = plan(With::newcomers);
+    // Each host that is ready comes here: the world is planned only when it may begin.
+    const std::uint32_t largest = allowed_size(policy_.sizes, policy_.sizes.max);
+    const bool has_time = call_until_ && now < *call_until_ && is_coming();
+    const bool has_enough = slots_ready() >= slots_needed();
+    if (has_enough && has_time && slots_ready() < largest) return;
+    std::vector<RankAssignment> world;
+    if (has_enough) world = plan(With::newcomers);
     if (world.size() < slots_needed()) {
         call_until_.reset();
         if (is_waited_for() && now >= *waiting_since_ + patience() && !waits_for_first())
@@ -378,8 +378,8 @@ void Membership::look(Deadline now) {
         return;
     }
     if (!call_until_) call_until_ = now + policy_.last_call;
-    const bool is_largest = world.size() >= allowed_size(policy_.sizes, policy_.sizes.max);
-    if (is_largest || !is_coming() || now >= *call_until_) begin(std::move(world), now);
+    if (world.size() >= largest || !is_coming() || now >= *call_until_)
+        begin(std::move(world), now);
 }
 
 /// Processes that live and have no rank in the new world are ended.
@@ -416,6 +416,7 @@ void Membership::begin(std::vector<RankAssignment> world, Deadline now) {
     for (std::size_t i = 0; i < world.size(); ++i)
         slot_at(world[i].host, world[i].rank.place).process = processes[i];
     world_ = std::move(world);
+    set_ranked();
     orders_.begin = world_;
     release_delisted();
     call_more(now);
@@ -440,7 +441,8 @@ bool Membership::may_reset() {
 }
 
 bool Membership::wants_change() const {
-    return is_draining() || plan(With::newcomers).size() > world_.size();
+    return is_draining() ||
+           (slots_ready() > world_.size() && plan(With::newcomers).size() > world_.size());
 }
 
 /// More slots are there than the world has: a larger one follows soon, with all that come by then.
@@ -458,7 +460,7 @@ void Membership::change(Deadline now) {
         const bool prepares = prepare(now);
         if (!prepares) notify();
         if (prepares && is_draining()) replaced_until_ = now + kReplacedWithin;
-    } else if (all_living([](const Process& process) { return process.supports_rejoin; })) {
+    } else if (any_lives() && sums().rejoining == sums().living) {
         call_until_ = now + policy_.last_call;  // they have not met yet
     } else if (policy_.warn_time.count() == 0) {
         pause(kHostsChange, now);
@@ -501,14 +503,15 @@ void Membership::tick_running(Deadline now) {
 void Membership::tick(Deadline now) {
     if (phase_ == Phase::ended) return;
     for (const HostId id : hosts_.hosts()) {
-        Host& host = hosts_[id];
+        const Host& host = std::as_const(hosts_)[id];
         if (host.cool_until && *host.cool_until <= now) {
-            host.cool_until.reset();
+            hosts_[id].cool_until.reset();
             come(id);
         }
-        for (Slot& slot : host.slots) {
-            if (!slot.closed_until || *slot.closed_until > now) continue;
-            slot.closed_until.reset();
+        for (std::uint32_t i = 0; i < host.slots.size(); ++i) {
+            const auto& until = host.slots[i].closed_until;
+            if (!until || *until > now) continue;
+            slot_at(id, SlotIndex{i}).closed_until.reset();
             if (phase_ == Phase::running) call_more(now);
             gather(now);
         }
@@ -525,9 +528,9 @@ Deadline Membership::next_deadline() const {
     const auto consider = [&next](const std::optional<Deadline>& deadline) {
         if (deadline) next = std::min(next, *deadline);
     };
-    for (const Host& host : hosts_) {
-        consider(host.cool_until);
-        for (const Slot& slot : host.slots) consider(slot.closed_until);
+    for (const HostId id : hosts_.hosts()) {
+        consider(hosts_[id].cool_until);
+        for (const Slot& slot : hosts_[id].slots) consider(slot.closed_until);
     }
     consider(call_until_);
     consider(prepared_until_);

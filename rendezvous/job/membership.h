@@ -3,11 +3,13 @@
 #include "base/clock.h"
 #include "base/numbered.h"
 #include "base/result.h"
+#include "rendezvous/job/summed_per_host.h"
 #include "rendezvous/job/world_plan.h"
 #include "rendezvous/wire/job_policy.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -158,7 +160,7 @@ public:
     /// Of the generation, by rank.
     const std::vector<RankAssignment>& world() const { return world_; }
     /// Slots in which a rank could run now, or does.
-    std::uint32_t slots_ready() const;
+    std::uint32_t slots_ready() const { return sums().open; }
     std::uint32_t slots_needed() const;        ///< for a world to begin
     std::optional<Shortage> shortage() const;  ///< nothing: no slots are waited for
     /// Whether all ranks have been told that they will start again.
@@ -168,7 +170,7 @@ public:
         return rank_failures_ <
                policy_.rank_failures_max.value_or(policy_.elastic ? UINT32_MAX : 0);
     }
-    bool is_draining() const;  ///< ranks run where they may not stay
+    bool is_draining() const { return sums().draining > 0; }  ///< ranks run where they may not stay
     /// Whether a rank has ended well: nobody is added to those that are left.
     bool is_finishing() const { return is_finishing_; }
     bool is_leaving(HostId host) const { return hosts_[host].state == State::leaving; }
@@ -207,6 +209,30 @@ private:
         cooling,  ///< it is left alone for a while
         leaving,  ///< it was released, and is not done yet
     };
+    /// What all hosts have together.
+    struct Sums {
+        std::uint32_t coming = 0;  ///< hosts that are listed, and whose agents are being started
+        std::uint32_t ending_ranks = 0;  ///< hosts
+        std::uint32_t open = 0;          ///< slots in which a rank could run now, or does
+        std::uint32_t living = 0;        ///< processes; of these:
+        std::uint32_t draining = 0;      ///< in slots that are not listed any more
+        std::uint32_t asking = 0;        ///< want a rank in the next world
+        std::uint32_t rejoining = 0;     ///< can go on in another world
+        std::uint32_t keepable = 0;      ///< can do so from where they are
+        std::uint32_t prepared = 0;      ///< processes
+        std::uint32_t held = 0;          ///< of these, as far as they are to come
+
+        bool operator==(const Sums&) const = default;
+        Sums& operator+=(const Sums& other) {
+            for (const auto member : kMembers) this->*member += other.*member;
+            return *this;
+        }
+        Sums& operator-=(const Sums& other) {
+            for (const auto member : kMembers) this->*member -= other.*member;
+            return *this;
+        }
+        static const std::array<std::uint32_t Sums::*, 10> kMembers;
+    };
     struct Process {
         bool lives = false;     ///< it has a rank in the present world, and has not ended
         bool early = false;     ///< it has been there before that world
@@ -214,6 +240,8 @@ private:
         bool ending = false;    ///< it was told to end, and has not yet
         bool supports_rejoin = false, held_at_start = false, rendezvoused = false,
              wants_rank = false;  ///< see RejoinState
+        /// Until they have met in a world, Horovod would not survive the loss of a peer.
+        bool is_keepable() const { return supports_rejoin && (rendezvoused || wants_rank); }
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
@@ -240,6 +268,8 @@ private:
     struct Host {
         State state = State::absent;
         std::vector<Slot> slots{};
+        std::vector<SlotIndex>
+            ranked{};  ///< places that have ranks of the world, in the order of these
         bool is_listed() const { return std::ranges::any_of(slots, &Slot::listed); }
         std::uint64_t first_world = 0;         ///< its first world since it has joined; 0: none yet
         Deadline ranked_since{};               ///< since when it is in worlds
@@ -247,6 +277,7 @@ private:
         bool is_ending_ranks = false;          ///< it was told to, and has not answered
         std::uint32_t failures = 0;            ///< in a row
         std::optional<Deadline> cool_until{};  ///< while it is left alone
+        Sums sums() const;
 
         template <class Self, class F>
         static void fields(Self& m, F&& f) {
@@ -280,11 +311,12 @@ private:
     bool is_whole() const;
     void go_on(Deadline now, std::chrono::milliseconds newcomers_wait);
     std::vector<SlotIndex> living(HostId host) const;
-    template <class Check>
-    bool all_living(Check check) const;
+    const Sums& sums() const { return hosts_.sums(); }
+    void set_ranked();
     template <class Do>
     void each_process(Do apply);
-    bool is_keepable() const;
+    /// Whether all processes can go on in another world.
+    bool is_keepable() const { return any_lives() && sums().keepable == sums().living; }
     std::vector<RankAssignment> plan(With with) const;
     std::optional<HostOffer> offer_of(HostId host, With with) const;
     void keep_spares(std::vector<HostOffer>& hosts) const;
@@ -293,11 +325,12 @@ private:
     Meaning ranked_ended(const Process& process, const Failure& failure, const RankEnd& how,
                          Deadline now);
     void ended_well(bool was_met, Deadline now);
-    bool any_lives() const;
+    bool any_lives() const { return sums().living > 0; }
+    bool all_ask() const { return any_lives() && sums().asking == sums().living; }
     void nobody_lives(Deadline now);
     void lose(const std::string& why, Deadline now);
     void pause(std::string why, Deadline now);
-    bool all_paused() const;
+    bool all_paused() const { return sums().ending_ranks == 0; }
     void settle(Deadline now);
     bool has_others() const;
     void blame(const Failure& failure, Deadline now);
@@ -311,6 +344,7 @@ private:
     void give_up_prepared(Deadline now);
     bool is_prepared() const;
     void abandon_prepared();
+    void aim(std::vector<RankAssignment> world);
     void call(std::vector<RankAssignment> world);
     void look(Deadline now);
     bool waits_for_first() const;
@@ -330,7 +364,7 @@ private:
     void cool(Host& host, Deadline now);
     void close_slot(Slot& slot, Deadline now);
     Deadline cooled(std::uint32_t times, Deadline now);
-    bool is_coming() const;
+    bool is_coming() const { return policy_.hosts_enter || sums().coming > 0; }
     std::chrono::milliseconds patience() const;
     bool is_waited_for() const;
     void count_failure(const std::string& why);
@@ -338,7 +372,7 @@ private:
     JobPolicy policy_;
     std::vector<RankAssignment> fixed_;
     std::minstd_rand random_;
-    PerHost<Host> hosts_;
+    SummedPerHost<Host> hosts_;
     Phase phase_ = Phase::waiting;
     std::uint64_t generation_ = 0;
     std::uint32_t resets_ = 0;
@@ -359,10 +393,11 @@ private:
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     /// The next world: processes are prepared for it, or asked to commit.
     std::vector<RankAssignment> target_;
+    std::size_t fresh_in_target_ = 0;       ///< processes that are to be started for it
     bool connections_reset_ = false;        ///< a loss has ended the connections of this world
     bool notified_ = false;                 ///< processes were told that hosts have changed
     std::uint64_t last_query_ = 0;          ///< number of the last query_commit
-    std::vector<HostId> unanswered_;        ///< who has not answered it
+    std::set<HostId> unanswered_;           ///< who has not answered it
     std::optional<Deadline> rejoin_until_;  ///< for processes to ask for a place
     std::optional<Deadline> refill_until_;  ///< with Refill::wait: for a new process
     std::optional<Deadline> waiting_since_;

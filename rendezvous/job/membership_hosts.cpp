@@ -38,10 +38,12 @@ void Membership::host_delisted(HostId id, Deadline now) {
 
 /// The list has changed, or a host of it has.
 void Membership::reconsider(Deadline now) {
-    const bool is_stale = std::ranges::any_of(target_, [this](const RankAssignment& assigned) {
-        const Slot& slot = slot_at(assigned.host, assigned.rank.place);
-        return hosts_[assigned.host].state != State::ready || !slot.listed;
-    });
+    const auto is_gone = [&hosts = std::as_const(hosts_)](const RankAssignment& assigned) {
+        const Host& host = hosts[assigned.host];
+        return host.state != State::ready ||
+               !host.slots[std::to_underlying(assigned.rank.place)].listed;
+    };
+    const bool is_stale = std::ranges::any_of(target_, is_gone);
     if (is_stale) abandon_prepared();
     switch (phase_) {
         case Phase::waiting:
@@ -58,13 +60,6 @@ void Membership::reconsider(Deadline now) {
         case Phase::ended:
             return;
     }
-}
-
-bool Membership::is_draining() const {
-    return std::ranges::any_of(hosts_, [](const Host& host) {
-        return std::ranges::any_of(
-            host.slots, [](const Slot& slot) { return slot.process.lives && !slot.listed; });
-    });
 }
 
 void Membership::come(HostId id) {
@@ -84,7 +79,7 @@ void Membership::release(HostId id) {
 /// Hosts that are to go, and have no ranks any more.
 void Membership::release_delisted() {
     for (const HostId id : hosts_.hosts()) {
-        const Host& host = hosts_[id];
+        const Host& host = std::as_const(hosts_)[id];
         if (host.state == State::ready && !host.is_listed() && living(id).empty()) release(id);
     }
 }
@@ -112,10 +107,10 @@ void Membership::host_failed(HostId id, Deadline now) {
     Host& host = hosts_[id];
     if (host.state != State::coming) return;
     cool(host, now);
-    const auto is_away = [](const Host& each) {
-        return each.state == State::cooling || each.state == State::absent;
+    const auto is_away = [&hosts = std::as_const(hosts_)](HostId each) {
+        return hosts[each].state == State::cooling || hosts[each].state == State::absent;
     };
-    if (generation_ == 0 && !policy_.hosts_may_come && std::ranges::all_of(hosts_, is_away))
+    if (generation_ == 0 && !policy_.hosts_may_come && std::ranges::all_of(hosts_.hosts(), is_away))
         return end(End::Cause::cannot_start, "no host can be used");
     if (phase_ == Phase::waiting) look(now);
 }

@@ -47,9 +47,10 @@ bool Membership::is_whole() const {
 
 void Membership::go_on(Deadline now, std::chrono::milliseconds newcomers_wait) {
     began_ = now;
-    for (Host& host : hosts_) {
-        host.ranked_since = now;
-        for (Slot& slot : host.slots) slot.ranked_since = now;
+    set_ranked();
+    for (const HostId id : hosts_.hosts()) {
+        hosts_[id].ranked_since = now;
+        for (Slot& slot : hosts_[id].slots) slot.ranked_since = now;
     }
     const bool were_told = notified_;  // and will ask for their places
     abandon_prepared();
