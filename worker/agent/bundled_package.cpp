@@ -6,6 +6,7 @@
 #include "worker/agent/archive.h"
 #include "worker/agent/stored_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
@@ -19,8 +20,10 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,29 +39,66 @@ constexpr std::string_view kInstalled =
     "dtrun-agent";  // and of others; "-CPU" follows beside a dtrun of another one
 constexpr std::time_t kDay = 24 * 60 * 60;
 
-/// Whether nobody could have changed what is in a folder but root and `owners`; else who or what is in the way.
+/// Whether nobody could have changed what is in folders but root and `owners`; else who or what is in the way.
 /// A group may write: whoever installs for one has chosen it, and into what was unpacked nobody else comes.
-/// \param links  they may lead elsewhere, where the same is asked
-std::optional<std::string> changeable(const fs::path& folder, std::span<const uid_t> owners,
-                                      bool links) {
-    const auto request = [&](const fs::path& path) -> std::optional<std::string> {
+///
+/// Every agent looks at each file of the package before its ranks start: by names in open folders, since the kernel
+/// looks up each folder of a whole path again.
+class Changeable {
+public:
+    /// \param links  they may lead elsewhere, where the same is asked
+    Changeable(std::span<const uid_t> owners, bool links) : owners_(owners), links_(links) {}
+
+    std::optional<std::string> look(const fs::path& folder) {
+        path_ = folder.native();
+        if (auto why = look_at(AT_FDCWD, path_.c_str())) return why;
+        return look_below(AT_FDCWD, path_.c_str());
+    }
+
+private:
+    std::optional<std::string> look_at(int folder, const char* name) {
         struct stat info {};
-        if ((links ? ::stat : ::lstat)(path.c_str(), &info) != 0)
-            return path.native() + " cannot be looked at";
-        if (S_ISLNK(info.st_mode)) return path.native() + " is a link";
-        if (info.st_uid != 0 && std::ranges::find(owners, info.st_uid) == owners.end())
-            return fmt::format("{} belongs to user {}", path.native(), info.st_uid);
-        if ((info.st_mode & S_IWOTH) != 0) return "others may write to " + path.native();
+        if (::fstatat(folder, name, &info, links_ ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+            return path_ + " cannot be looked at";
+        if (S_ISLNK(info.st_mode)) return path_ + " is a link";
+        if (info.st_uid != 0 && std::ranges::find(owners_, info.st_uid) == owners_.end())
+            return fmt::format("{} belongs to user {}", path_, info.st_uid);
+        if ((info.st_mode & S_IWOTH) != 0) return "others may write to " + path_;
         return std::nullopt;
-    };
-    if (auto why = request(folder)) return why;
-    std::error_code error;
-    for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
-         at.increment(error))
-        if (auto why = request(at->path())) return why;
-    if (error) return folder.native() + ": " + error.message();
-    return std::nullopt;
-}
+    }
+
+    std::optional<std::string> look_below(int folder, const char* name) {
+        Fd opened(::openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const int below = opened.get();
+        const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(below), ::closedir);
+        if (!list) return fmt::format("{}: {}", path_, strerror(errno));
+        opened.release();  // it is the list's
+        const std::size_t length = path_.size();
+        while (const dirent* entry = (errno = 0, ::readdir(list.get()))) {
+            const std::string_view named = entry->d_name;
+            if (named == "." || named == "..") continue;
+            path_.append("/").append(named);
+            if (auto why = look_at(below, entry->d_name)) return why;
+            if (is_folder(below, *entry))
+                if (auto why = look_below(below, entry->d_name)) return why;
+            path_.resize(length);
+        }
+        if (errno != 0) return fmt::format("{}: {}", path_, strerror(errno));
+        return std::nullopt;
+    }
+
+    /// Not a link to one.
+    static bool is_folder(int folder, const dirent& entry) {
+        if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
+        struct stat info {};
+        return ::fstatat(folder, entry.d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+               S_ISDIR(info.st_mode);
+    }
+
+    std::span<const uid_t> owners_;
+    bool links_;
+    std::string path_;  ///< of what is looked at
+};
 
 /// As it was unpacked: whoever may not enter it changes nothing below it.
 bool is_ours_alone(const fs::path& folder) {
@@ -159,7 +199,7 @@ Result<std::string> unpacked(const fs::path& folder, const fs::path& archive,
     std::error_code error;
     const bool is_there = fs::is_directory(folder, error);
     const std::array owners{::geteuid()};
-    if (is_there && is_ours_alone(folder) && !changeable(folder, owners, false) &&
+    if (is_there && is_ours_alone(folder) && !Changeable(owners, false).look(folder) &&
         names_digest(folder) == digests.names) {
         mark_used(folder);
         return folder.native();
@@ -214,7 +254,7 @@ Result<std::string> installed_package(const fs::path& agent, const PackageDigest
         std::vector<uid_t> owners{::geteuid()};
         struct stat info {};
         if (::stat(agent.c_str(), &info) == 0) owners.push_back(info.st_uid);
-        if (const auto why = changeable(folder, owners, true))
+        if (const auto why = Changeable(owners, true).look(folder))
             return fail(Errc::denied, "{} could have been changed by others: {}", folder.native(),
                         *why);
         return folder.native();
