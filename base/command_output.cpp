@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/ending_signals.h"
+#include "base/environment.h"
 #include "base/fd.h"
 #include "base/strings.h"
 #include "base/subprocess.h"
@@ -25,9 +26,7 @@ constexpr std::size_t kOutputBytesMax = 16u << 20;
 /// Starts the program in a process group of its own, whose id is the returned pid.
 Result<pid_t> start(const std::vector<std::string>& words, int output, Captured captured,
                     const sigset_t& signal_mask) {
-    std::vector<std::string> environment;
-    for (char** variable = environ; *variable != nullptr; ++variable)
-        environment.emplace_back(*variable);
+    const std::vector<std::string> environment = own_environment();
     ProcessPlan plan{.path = words[0], .argv = words, .env = environment};
     plan.descriptors = {{ProcessPlan::kNull, STDIN_FILENO}, {output, STDOUT_FILENO}};
     if (captured == Captured::both) plan.descriptors.push_back({output, STDERR_FILENO});

@@ -47,6 +47,12 @@ void replace(const std::string& name, const std::string& added) {
 
 }  // namespace
 
+std::vector<std::string> own_environment() {
+    std::vector<std::string> variables;
+    for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
+    return variables;
+}
+
 void set_variable(const std::string& name, const std::string& value, IfSet if_set) {
     const char* const before = std::getenv(name.c_str());
     if (before != nullptr && (if_set == IfSet::keep || before == value)) return;

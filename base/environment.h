@@ -1,8 +1,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace dtrun {
+
+/// Those of this process, "NAME=value".
+std::vector<std::string> own_environment();
 
 enum class IfSet { keep, replace };
 

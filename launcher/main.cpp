@@ -1,4 +1,5 @@
 #include "base/ending_signals.h"
+#include "base/environment.h"
 #include "base/freed_memory.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
@@ -359,8 +360,7 @@ int main(int argc, char** argv) {
     keep_freed_memory();
     ::signal(SIGPIPE, SIG_IGN);
     exit_at_ending_signals();
-    std::vector<std::string> environment;
-    for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+    std::vector<std::string> environment = own_environment();
     if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});
     if (const auto lacking = lacking_in_system()) {
         cli::complain({Errc::internal, *lacking});

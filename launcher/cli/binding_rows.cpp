@@ -49,13 +49,6 @@ Result<void> set_bind_to(ParsedRun& parsed, string_view value) {
     return {};
 }
 
-Result<void> set_cpus(ParsedRun& parsed, string_view value) {
-    const auto cpus = binding::parse_cpus(value);
-    if (!cpus) return std::unexpected(cpus.error());
-    parsed.options.binding.cpus = binding::cpu_text(*cpus);
-    return {};
-}
-
 /// srun's --cpu-bind=[quiet,|verbose,]TYPE.
 Result<void> set_cpu_bind(ParsedRun& parsed, string_view value) {
     for (const string_view word : split(value, ',')) {
@@ -154,6 +147,13 @@ Result<BindTo> parse_bind_to(string_view word) {
                                            {"socket", BindTo::socket},
                                            {"gpu", BindTo::gpu},
                                            {"auto", BindTo::automatic}});
+}
+
+Result<void> set_cpus(ParsedRun& parsed, string_view value) {
+    const auto cpus = binding::parse_cpus(value);
+    if (!cpus) return std::unexpected(cpus.error());
+    parsed.options.binding.cpus = binding::cpu_text(*cpus);
+    return {};
 }
 
 Result<void> set_ranks_per_host(ParsedRun& parsed, string_view value) {

@@ -1,5 +1,6 @@
 #include "launcher/commands/ask_job.h"
 
+#include "base/loop/run_to_exit.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/serialize.h"
 
@@ -42,14 +43,7 @@ asio::awaitable<Result<boost::json::object>> view_of(control::ControlClient& cli
 }
 
 int run_to_end(asio::io_context& io, asio::awaitable<int> task) {
-    int status = plan::kExitInternal;
-    asio::co_spawn(io, std::move(task), [&](std::exception_ptr error, int code) {
-        if (error) std::rethrow_exception(error);
-        status = code;
-        io.stop();
-    });
-    io.run();
-    return status;
+    return run_to_exit(io, std::move(task), plan::kExitInternal);
 }
 
 }  // namespace dtrun::commands

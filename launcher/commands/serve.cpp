@@ -3,6 +3,7 @@
 #include "base/ending_signals.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/run_to_exit.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
@@ -333,14 +334,8 @@ int serve_until_signal(const ServeOptions& options, plan::EnvironmentView enviro
     daemon_options.keep_unused = options.keep_unused;
     daemon_options.store_bytes_max = options.store_bytes_max.value_or(half_of_memory());
     Daemon daemon(io.get_executor(), daemon_options);
-    int status = plan::kExitInternal;
-    asio::co_spawn(io, serve(daemon, options, environment, watch::page_key(*secret)),
-                   [&](std::exception_ptr error, int code) {
-                       if (error) std::rethrow_exception(error);
-                       status = code;
-                       io.stop();
-                   });
-    io.run();
+    const int status = run_to_exit(
+        io, serve(daemon, options, environment, watch::page_key(*secret)), plan::kExitInternal);
     std::fflush(nullptr);
     ::_exit(status);
 }

@@ -1,5 +1,6 @@
 #include "launcher/discovery/host_watch.h"
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/strings.h"
 
@@ -17,12 +18,6 @@ namespace {
 constexpr std::chrono::seconds kFileInterval{5};
 constexpr std::chrono::milliseconds kSettle{50};  // for whoever writes the file in several pieces
 constexpr std::chrono::milliseconds kEndLimit{1'000};  // from the end of the output to the exit
-
-std::vector<std::string> own_environment() {
-    std::vector<std::string> env;
-    for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
-    return env;
-}
 
 /// Tells of changes in the folder of a file, as it may be replaced by another one; -1 without such news.
 int watch_folder(const std::string& file) {

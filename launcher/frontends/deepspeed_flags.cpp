@@ -2,9 +2,9 @@
 // clash.
 
 #include "base/strings.h"
+#include "launcher/cli/binding_rows.h"
 #include "launcher/cli/setters.h"
 #include "launcher/frontends/deepspeed.h"
-#include "worker/binding/cpu_list.h"
 
 #include <algorithm>
 #include <iterator>
@@ -64,13 +64,6 @@ Result<void> set_log_level(ParsedDeepspeed& parsed, string_view value) {
         return fail(Errc::invalid_input,
                     "'{}' is not one of debug, info, warning, error and critical", value);
     parsed.options.verbosity = found->second;
-    return {};
-}
-
-Result<void> set_core_list(ParsedDeepspeed& parsed, string_view value) {
-    const auto cpus = binding::parse_cpus(value);
-    if (!cpus) return std::unexpected(cpus.error());
-    parsed.options.binding.cpus = binding::cpu_text(*cpus);
     return {};
 }
 
@@ -168,7 +161,7 @@ cli::Rows<ParsedDeepspeed> deepspeed_program_flags() {
           .metavar = "LIST",
           .group = native,
           .help = "of these processors only, such as 0,2-4, with --bind_cores_to_rank"},
-         set_core_list},
+         cli::set_cpus},
         {{.names = "--enable_each_rank_log",
           .metavar = "DIR",
           .group = native,

@@ -1,5 +1,6 @@
 #include "launcher/head/channel_opener.h"
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/process_channel.h"
@@ -22,12 +23,6 @@ std::vector<std::string> login_environment() {
     std::vector<std::string> env;
     for (const char* name : {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "XDG_CACHE_HOME"})
         if (const char* value = ::getenv(name)) env.push_back(fmt::format("{}={}", name, value));
-    return env;
-}
-
-std::vector<std::string> own_environment() {
-    std::vector<std::string> env;
-    for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
     return env;
 }
 

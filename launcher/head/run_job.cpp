@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/interfaces.h"
 #include "base/log.h"
+#include "base/loop/run_to_exit.h"
 #include "base/strings.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/control/control_place.h"
@@ -426,14 +427,7 @@ int run_here(plan::JobSpec& spec, StartTeller& teller) {
         teller.say(fmt::format("dtrun: {}\n", opened.error().message));
         return opened.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
     }
-    int status = plan::kExitInternal;
-    asio::co_spawn(io, head.run(), [&](std::exception_ptr error, int code) {
-        if (error) std::rethrow_exception(error);
-        status = code;
-        io.stop();
-    });
-    io.run();
-    return status;
+    return run_to_exit(io, head.run(), plan::kExitInternal);
 }
 
 }  // namespace

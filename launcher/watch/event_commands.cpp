@@ -1,5 +1,6 @@
 #include "launcher/watch/event_commands.h"
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
@@ -16,8 +17,7 @@ constexpr std::size_t kCallsMax = 10'000;  // that wait; a job of many ranks has
 constexpr std::chrono::milliseconds kEndLimit{1'000};  // from SIGKILL to its exit
 
 std::vector<std::string> environment_for(const std::string& event, const std::string& job) {
-    std::vector<std::string> env;
-    for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
+    std::vector<std::string> env = own_environment();
     env.push_back("DTRUN_EVENT=" + event);
     env.push_back("DTRUN_JOB=" + job);
     return env;

@@ -1,5 +1,6 @@
 #include "rendezvous/asking/locked_command.h"
 
+#include "base/environment.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
@@ -25,12 +26,10 @@ constexpr std::chrono::milliseconds kLookPause{50};
 
 /// Ours, with what tells of the lock.
 std::vector<std::string> environment_with(const std::string& key, std::uint64_t token) {
-    std::vector<std::string> env;
-    for (char* const* at = ::environ; *at != nullptr; ++at) {
-        const std::string_view variable = *at;
-        if (!variable.starts_with("DTRUN_LOCK=") && !variable.starts_with("DTRUN_LOCK_TOKEN="))
-            env.emplace_back(variable);
-    }
+    std::vector<std::string> env = own_environment();
+    std::erase_if(env, [](const std::string& variable) {
+        return variable.starts_with("DTRUN_LOCK=") || variable.starts_with("DTRUN_LOCK_TOKEN=");
+    });
     env.push_back("DTRUN_LOCK=" + key);
     env.push_back("DTRUN_LOCK_TOKEN=" + std::to_string(token));
     return env;

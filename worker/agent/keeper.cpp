@@ -1,6 +1,7 @@
 #include "worker/agent/keeper.h"
 
 #include "base/build_id.h"
+#include "base/environment.h"
 #include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
@@ -175,8 +176,7 @@ Result<Keeper::Kept> Keeper::start_agent(std::uint32_t stream) {
     for (const auto* made : {&in, &out, &err})
         if (!*made) return std::unexpected(made->error());
     const std::vector<std::string> argv{*program};
-    std::vector<std::string> env;
-    for (char** entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
+    const std::vector<std::string> env = own_environment();
     ProcessPlan plan{.path = *program, .argv = argv, .env = env};
     plan.descriptors = {{in->read.get(), STDIN_FILENO},
                         {out->write.get(), STDOUT_FILENO},

@@ -2,6 +2,7 @@
 
 #include "base/interfaces.h"
 #include "base/log.h"
+#include "base/loop/run_to_exit.h"
 #include "base/own_program.h"
 #include "base/strings.h"
 #include "rendezvous/links/client.h"
@@ -153,14 +154,7 @@ int run_agent(std::string node) {
     };
     auto& agent = *new Agent(io, std::move(parts));
     running = &agent;
-    int status = 1;
-    asio::co_spawn(io, agent.run(), [&](std::exception_ptr error, int code) {
-        if (error) std::rethrow_exception(error);
-        status = code;
-        io.stop();
-    });
-    io.run();
-    return status;
+    return run_to_exit(io, agent.run(), 1);
 }
 
 }  // namespace dtrun::agent
