@@ -50,6 +50,17 @@ struct Sample {
     bool hung = false;
 };
 
+/// Rank 3, on s2, has exited with code 1.
+JobOutcome rank_3_failed() {
+    JobOutcome outcome;
+    outcome.cause = JobOutcome::Cause::rank_failed;
+    outcome.first = Exited{};
+    outcome.first->rank = Rank{3};
+    outcome.first->pid = 4'242;
+    outcome.first->code = 1;
+    return outcome;
+}
+
 std::optional<Cure> cure_of(const Sample& sample) {
     JobSpec spec = two_hosts();
     if (sample.changed) sample.changed(spec);
@@ -330,12 +341,7 @@ TEST_CASE("who has not typed the interpreter is not told to write before it", "[
 
 TEST_CASE("the report ends with what helps, and quotes what that goes by", "[report][cures]") {
     const JobSpec spec = two_hosts();
-    JobOutcome outcome;
-    outcome.cause = JobOutcome::Cause::rank_failed;
-    outcome.first = Exited{};
-    outcome.first->rank = Rank{3};
-    outcome.first->pid = 4'242;
-    outcome.first->code = 1;
+    JobOutcome outcome = rank_3_failed();
     Lines lines = import_of("horovod", "import horovod.torch as hvd");
     const RankNumbers numbers(std::size_t{4});
     const auto tail = [&lines](SlotId slot) { return slot == SlotId{3} ? lines : Lines{}; };
@@ -355,12 +361,7 @@ TEST_CASE("the report ends with what helps, and quotes what that goes by", "[rep
 
 TEST_CASE("a rank that failed later may say what the first has not", "[report][cures]") {
     const JobSpec spec = two_hosts();
-    JobOutcome outcome;
-    outcome.cause = JobOutcome::Cause::rank_failed;
-    outcome.first = Exited{};
-    outcome.first->rank = Rank{3};
-    outcome.first->pid = 4'242;
-    outcome.first->code = 1;
+    JobOutcome outcome = rank_3_failed();
     outcome.also_failed = 2;
     outcome.later.resize(2);
     outcome.later[1].rank = Rank{1};
@@ -378,12 +379,7 @@ TEST_CASE("a rank that failed later may say what the first has not", "[report][c
 
 TEST_CASE("lines that are on the screen are not repeated but for the last", "[report]") {
     const JobSpec spec = two_hosts();
-    JobOutcome outcome;
-    outcome.cause = JobOutcome::Cause::rank_failed;
-    outcome.first = Exited{};
-    outcome.first->rank = Rank{3};
-    outcome.first->pid = 4'242;
-    outcome.first->code = 1;
+    JobOutcome outcome = rank_3_failed();
     Lines lines{"Traceback (most recent call last):", "  File \"t.py\"", "ValueError: boom"};
     std::size_t asked = 0;
     const auto report = [&] {

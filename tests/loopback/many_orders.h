@@ -40,6 +40,17 @@ inline void check_events(const Ending& ending) {
     CHECK(ending.events.back().fields.at("exit_code") == ending.code);
 }
 
+/// A job whose ranks would live for an hour, as far as it is up to them.
+inline Script living_ranks(std::vector<int> ranks_on_host = {2, 2},
+                           const RankScript& each = {.life = std::chrono::hours(1)}) {
+    Script script;
+    script.ranks_on_host = std::move(ranks_on_host);
+    std::uint32_t ranks = 0;
+    for (const int count : script.ranks_on_host) ranks += static_cast<std::uint32_t>(count);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) script.ranks[rank] = each;
+    return script;
+}
+
 /// Runs a script with several seeds, and gives every ending to `check`.
 template <class Check>
 void in_many_orders(int count, const Script& script, Check check) {

@@ -47,9 +47,7 @@ TEST_CASE("the same seed gives the same run to the microsecond", "[loopback]") {
 
 TEST_CASE("the first rank that fails gives the exit code, whichever host tells first",
           "[loopback]") {
-    Script script;
-    script.ranks_on_host = {2, 2, 2};
-    for (const std::uint32_t rank : {0, 1, 2, 3, 4, 5}) script.ranks[rank].life = 1h;
+    Script script = living_ranks({2, 2, 2});
     script.ranks[4] = {.life = 40ms, .code = 7};
     in_many_orders(50, script, [](const Ending& ending) {
         CHECK(ending.code == 7);
@@ -177,8 +175,7 @@ TEST_CASE("a program that no host has starts no rank, and is told of all hosts a
 }
 
 TEST_CASE("Ctrl-C at any moment ends the job with 130", "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    Script script = living_ranks();
     const std::uint32_t seed = test_seed();
     for (std::uint32_t i = 0; i < 120; ++i) {
         INFO("DTRUN_SEED=" << seed);
@@ -193,9 +190,7 @@ TEST_CASE("Ctrl-C at any moment ends the job with 130", "[loopback]") {
 
 TEST_CASE("Ctrl-C twice kills ranks that do not heed the first, long before the grace is over",
           "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3})
-        script.ranks[rank] = {.life = 1h, .ignores_signals = true};
+    Script script = living_ranks({2, 2}, {.life = 1h, .ignores_signals = true});
     script.options = [](plan::Options& options) { options.grace = 10min; };
     script.signals = {{100ms, SIGINT}, {900ms, SIGINT}};
     in_many_orders(20, script, [](const Ending& ending) {
@@ -206,8 +201,7 @@ TEST_CASE("Ctrl-C twice kills ranks that do not heed the first, long before the 
 
 TEST_CASE("Ctrl-C on a job that has printed nothing for 30 s says where its ranks are",
           "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    Script script = living_ranks();
     script.look_takes = 200ms;
     script.signals = {{45s, SIGINT}};
     in_many_orders(10, script, [](const Ending& ending) {
@@ -235,8 +229,7 @@ TEST_CASE("Ctrl-C on a job that has printed nothing for 30 s says where its rank
 TEST_CASE(
     "a job that --timeout ends is told with where its ranks are, if it has long printed nothing",
     "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    Script script = living_ranks();
     script.look_takes = 200ms;
     for (const auto limit : {40s, 20s}) {
         script.options = [limit](plan::Options& options) { options.time_limit = limit; };
@@ -254,8 +247,7 @@ TEST_CASE(
     "hosts that do not say where their ranks are keep Ctrl-C for two seconds, and a second one not "
     "at all",
     "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    Script script = living_ranks();
     script.look_takes = 1h;
     script.signals = {{45s, SIGINT}};
     in_many_orders(10, script, [](const Ending& ending) {
@@ -469,9 +461,7 @@ TEST_CASE("a start that Ctrl-Z has stopped for longer than --connect-timeout goe
 
 TEST_CASE("a host that loses its power is lost after the heartbeat timeout, and swept",
           "[loopback]") {
-    Script script;
-    script.ranks_on_host = {2, 2, 2};
-    for (std::uint32_t rank = 0; rank < 6; ++rank) script.ranks[rank].life = 1h;
+    Script script = living_ranks({2, 2, 2});
     script.hosts[HostId{1}].loses_power = 500ms;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
@@ -483,9 +473,7 @@ TEST_CASE("a host that loses its power is lost after the heartbeat timeout, and 
 
 TEST_CASE("the loss of hundreds of hosts does not keep the user for more than half a minute",
           "[loopback]") {
-    Script script;
-    script.ranks_on_host.assign(400, 1);
-    for (std::uint32_t rank = 0; rank < 400; ++rank) script.ranks[rank].life = 1h;
+    Script script = living_ranks(std::vector<int>(400, 1));
     for (std::uint32_t host = 1; host < 400; ++host) script.hosts[HostId{host}].loses_power = 1s;
     in_many_orders(1, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
@@ -496,8 +484,7 @@ TEST_CASE("the loss of hundreds of hosts does not keep the user for more than ha
 
 TEST_CASE("an agent that is killed, or cut off, ends the job at once and leaves no rank",
           "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    Script script = living_ranks();
     script.hosts[HostId{0}].agent_killed = 200ms;
     in_many_orders(20, script, [](const Ending& ending) {
         CHECK(ending.code == plan::kExitLost);
@@ -565,9 +552,7 @@ TEST_CASE("ranks that fail at once again and again start with growing pauses", "
 }
 
 TEST_CASE("Ctrl-C while ranks start again ends the job, whenever it comes", "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3})
-        script.ranks[rank] = {.life = 1h, .reaction = 40ms};
+    Script script = living_ranks({2, 2}, {.life = 1h, .reaction = 40ms});
     script.attempts[{1, 0}] = {.life = 100ms, .code = 5};
     script.options = [](plan::Options& options) { options.max_restarts = 3; };
     const std::uint32_t seed = test_seed();
@@ -582,8 +567,7 @@ TEST_CASE("Ctrl-C while ranks start again ends the job, whenever it comes", "[lo
 }
 
 TEST_CASE("a host that does not end its ranks is given up after the grace", "[loopback]") {
-    Script script;
-    for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 1h;
+    Script script = living_ranks();
     script.ranks[0] = {.life = 50ms, .code = 2};
     // Stalls that are too short to be silence keep the answer away again and again.
     script.hosts[HostId{1}].stalled = {60ms, 2'500ms};
