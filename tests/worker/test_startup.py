@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,17 @@ class Startup(unittest.TestCase):
     def test_one_that_lacks_a_module_is_told_as_ever(self) -> None:
         path = self.own("import not_there\n")
         self.assertEqual(self.run_python("-c", "pass", path=path), self.run_python("-c", "pass", path=str(self.folder)))
+
+    def test_it_is_kept_compiled_in_a_folder_of_an_agent_alone(self) -> None:
+        look = LOOK + "print(sys.dont_write_bytecode)\n"
+        for name, kept in (("package-0123", True), ("package", False)):
+            folder = self.folder / name / "dtrun_startup"
+            folder.mkdir(parents=True)
+            shutil.copy(STARTUP / "sitecustomize.py", folder)
+            for _ in range(2):
+                self.assertEqual(self.run_python("-c", look, path=str(folder)), "1 1 None False\nTrue\n")
+                compiled = [file.name for file in folder.glob("__pycache__/*")]
+                self.assertEqual([file.startswith("sitecustomize.") for file in compiled], [True] * kept)
 
     def test_a_job_within_a_job_has_it_twice(self) -> None:
         outer = self.folder / "outer/dtrun_startup"

@@ -26,6 +26,21 @@ def _listen():
     faulthandler.register(_signal.SIGURG, file=file, all_threads=True, chain=False)
 
 
+def _keep_compiled():
+    """Compiling this takes longer than all that it does. Where Python is not to keep what it compiles, as in many
+    containers, it keeps this all the same, if it lies in a folder that an agent has made for its user.
+    """
+    folder = os.path.dirname(__file__)
+    if not sys.dont_write_bytecode or "/package-" not in folder or os.path.exists(__spec__.cached):
+        return
+    if os.access(folder, os.W_OK):
+        sys.dont_write_bytecode = False
+        try:
+            __spec__.loader.get_code(__name__)
+        finally:
+            sys.dont_write_bytecode = True
+
+
 def _give_way():
     """A job within a job has this folder twice."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith("/dtrun_startup")]
@@ -40,4 +55,8 @@ if os.environ.get("DTRUN_STACKS") != "0":
         _listen()
     except Exception:
         pass
+try:
+    _keep_compiled()
+except Exception:
+    pass
 _give_way()
