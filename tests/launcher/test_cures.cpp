@@ -19,6 +19,11 @@ constexpr std::string_view kNames[] = {
 #include "launcher/report/cures.def"
 };
 
+constexpr std::string_view kSources[] = {
+#define DTRUN_CURE(name, seen, signs, holds, text) seen,
+#include "launcher/report/cures.def"
+};
+
 using Lines = std::vector<std::string>;
 
 /// Two ranks on s1, two on s2, with the contracts that are there by default.
@@ -261,6 +266,11 @@ TEST_CASE("every row of the table of cures answers what users have seen", "[repo
         CHECK(text.size() < 260);
     }
     for (const std::string_view name : kNames) CHECK(known.contains(name));
+}
+
+TEST_CASE("each cure says who has met the failure", "[report][cures]") {
+    for (const std::string_view source : kSources)
+        CHECK((source.contains('/') && (source.contains('#') || source.starts_with("docs/"))));
 }
 
 TEST_CASE("a cure names the rank's host, what it lacks and what the user has typed",
