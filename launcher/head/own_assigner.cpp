@@ -48,6 +48,13 @@ std::uint32_t random_seed() {
     return std::bit_cast<std::uint32_t>(bytes);
 }
 
+/// Nothing where that would not give the same names again, as with such as have brackets of their own.
+std::string compressed(std::span<const std::string> names) {
+    std::string list = compress_nodelist(names);
+    const auto expanded = expand_nodelist(list);
+    return expanded && std::ranges::equal(*expanded, names) ? list : "";
+}
+
 Membership membership_of(const plan::JobSpec& spec) {
     if (spec.options.elastic) return Membership(elastic_policy(spec.options), {}, random_seed());
     JobPolicy policy;
@@ -394,7 +401,7 @@ asio::awaitable<void> OwnAssigner::wait_after_failure() {
 /// What each host is told of a world; relays also if only hosts behind them have ranks.
 std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
     auto assigns = assign_world(world.generation, world.ranks, members_,
-                                contracts::needs_nodes(context_.spec.contracts));
+                                contracts::needs_nodes(context_.spec.contracts), compressed);
     const Hosts& hosts = context_.hosts;
     const Assign any = assigns.begin()->second;
     std::map<HostId, std::uint32_t> ranks_behind;  // relays

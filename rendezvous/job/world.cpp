@@ -38,7 +38,8 @@ std::vector<std::string> peer_addresses(const std::vector<const Member*>& all) {
 
 std::map<HostId, Assign> assign_world(std::uint64_t generation,
                                       std::span<const RankAssignment> world,
-                                      const PerHost<Member>& members, bool describe_nodes) {
+                                      const PerHost<Member>& members, bool describe_nodes,
+                                      std::string (*compress)(std::span<const std::string>)) {
     std::map<HostId, Assign> assignments;
     std::vector<HostId> order;  // by node_rank
     std::vector<std::uint32_t> node_of_rank;
@@ -70,6 +71,8 @@ std::map<HostId, Assign> assign_world(std::uint64_t generation,
         const auto ranks = static_cast<std::uint32_t>(assignments[order[node]].ranks.size());
         common.nodes.push_back({master_address(*nodes[node], nodes), port, ranks});
     }
+    if (compress != nullptr) common.nodelist = compress(common.node_names);
+    if (!common.nodelist.empty()) common.node_names.clear();
     for (auto& [host, assign] : assignments) {
         Assign whole = common;
         whole.node_rank = assign.node_rank;

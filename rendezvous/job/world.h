@@ -26,9 +26,11 @@ struct Member {
 /// \param world           by rank
 /// \param members         of the job, by host
 /// \param describe_nodes  list all hosts with their addresses and ports
-std::map<HostId, Assign> assign_world(std::uint64_t generation,
-                                      std::span<const RankAssignment> world,
-                                      const PerHost<Member>& members, bool describe_nodes);
+/// \param compress        makes one text of the names of all hosts, which each of them is told; "" if it cannot.
+///                        Null: they are told the names as they are, as also older builds understand them, which may be members of a daemon's job
+std::map<HostId, Assign> assign_world(
+    std::uint64_t generation, std::span<const RankAssignment> world, const PerHost<Member>& members,
+    bool describe_nodes, std::string (*compress)(std::span<const std::string>) = nullptr);
 
 /// The same for those hosts alone that are to start processes for a world that has not begun, and these processes.
 std::map<HostId, Prepare> prepare_world(std::map<HostId, Assign> assignments);

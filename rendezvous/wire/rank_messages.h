@@ -69,7 +69,9 @@ struct Assign {
     std::vector<std::string> peers;       ///< only for rank 0's host: addresses of the job's hosts
     std::vector<NodePlace> nodes;         ///< by node_rank; only where a contract needs them
     std::vector<std::string> node_names;  ///< by node_rank
-    std::vector<RankBlock> rank_map;      ///< the hosts of all ranks
+    /// The same in Slurm's notation, from a head, whose agents understand it; then `node_names` is empty.
+    std::string nodelist;
+    std::vector<RankBlock> rank_map;  ///< the hosts of all ranks
     /// Of `ranks`, the places that have processes already, which go on with other numbers, or were started
     /// by `prepare`. All others are to be started.
     std::vector<SlotIndex> kept;
@@ -79,7 +81,7 @@ struct Assign {
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("generation", m.generation), f("world_size", m.world_size), f("node_rank", m.node_rank);
-        f("node_names", m.node_names), f("rank_map", m.rank_map);
+        f("node_names", m.node_names), f("nodelist", m.nodelist), f("rank_map", m.rank_map);
         f("ranks_below", m.ranks_below);
         f("node_count", m.node_count), f("master_address", m.master_address);
         f("master_port", m.master_port), f("ranks", m.ranks), f("peers", m.peers);

@@ -1,3 +1,4 @@
+#include "rendezvous/job/world.h"
 #include "rendezvous/job/world_plan.h"
 #include "tests/support/catch.h"
 
@@ -80,6 +81,30 @@ TEST_CASE("a world has at most as many ranks as are allowed, and the newest go f
     CHECK(plan_world(hosts, {8, {6, 8}}).empty());
     CHECK(allowed_size({8, {2, 4, 8}}, 7) == 4);
     CHECK(allowed_size({5, {2, 4, 8}}, 9) == 4);
+}
+
+TEST_CASE("each host of a world is told the names of all in one text, if they fit into one",
+          "[elastic]") {
+    PerHost<Member> members;
+    for (const char* const name : {"n1", "n2", "n3"}) {
+        Member& member = members.emplace_back();
+        member.name = name;
+        member.peer_address = "10.0.0.1";
+    }
+    const auto world = plan_world(
+        {{HostId{0}, {}, places({0})}, {HostId{1}, {}, places({0})}, {HostId{2}, {}, places({0})}},
+        {8, {}});
+    const auto as_one = assign_world(
+        1, world, members, false,
+        +[](std::span<const std::string> names) { return "all " + std::to_string(names.size()); });
+    const auto as_list = assign_world(
+        1, world, members, false, +[](std::span<const std::string>) { return std::string(); });
+    for (const HostId host : {HostId{0}, HostId{1}, HostId{2}}) {
+        CHECK(as_one.at(host).nodelist == "all 3");
+        CHECK(as_one.at(host).node_names.empty());
+        CHECK(as_list.at(host).nodelist.empty());
+        CHECK(as_list.at(host).node_names == std::vector<std::string>{"n1", "n2", "n3"});
+    }
 }
 
 }  // namespace dtrun

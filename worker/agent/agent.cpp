@@ -473,10 +473,11 @@ void Agent::head_signalled(int signal) {
     link_->set_peer_stopped(ending_.head_stopped);
 }
 
-Result<void> Agent::begin(const Assign& assign) {
+Result<void> Agent::begin(Assign assign) {
     if (ending_.leaving || ending_.orphans) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
+    if (auto named = name_nodes(assign); !named) return named;
     choose_interface(assign);
     const std::vector<RankSlot> fresh = take_over(assign);
     const bool goes_on = fresh.size() < assign.ranks.size();
@@ -486,7 +487,7 @@ Result<void> Agent::begin(const Assign& assign) {
     reserved_ports_.release();
     wait_report_.begin(assign.generation);
     connections_->relay().begin(assign.generation, assign.ranks_below);
-    assign_ = assign;
+    assign_ = std::move(assign);
     elastic_clients_->begin(assign_);
     rejoins_.begin(assign_);
     start_ = Start{assign_.generation, fresh.size(), {assign_.generation, {}}};

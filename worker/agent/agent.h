@@ -134,7 +134,7 @@ private:
     asio::awaitable<void> serve_head();
     Result<void> handle(const FrameView& frame);
     void subscribe();
-    Result<void> begin(const Assign& assign);
+    Result<void> begin(Assign assign);
     void pause(const Pause& pause);
     void stop(const Stop& stop);
     void lose(ResetConnections wanted);
@@ -152,6 +152,7 @@ private:
     Result<std::optional<Welcome>> welcome(PeerId peer, const Hello& hello);
     Result<Welcome> welcome_here(const Hello& hello) const;
     Welcome describe_place(const RankSlot& slot, const Assign& world) const;
+    static Result<void> name_nodes(Assign& world);
     void choose_interface(const Assign& assign);
     asio::awaitable<void> start_when_ready(std::vector<RankSlot> fresh);
     asio::awaitable<Result<void>> start_ranks(Assign world, std::vector<RankSlot> fresh,

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "base/milliseconds.h"
+#include "hostfiles/nodelist.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
@@ -115,12 +116,21 @@ std::vector<RankSlot> Agent::take_over(const Assign& world) {
     return fresh;
 }
 
+Result<void> Agent::name_nodes(Assign& world) {
+    if (world.nodelist.empty()) return {};
+    auto names = expand_nodelist(world.nodelist);
+    if (!names) return std::unexpected(names.error());
+    world.node_names = std::move(*names);
+    return {};
+}
+
 /// Starts ranks of a world that has not begun: their first requests are held until it does.
 Result<void> Agent::prepare(Prepare prepare) {
     Assign& world = prepare.world;
     if (ending_.leaving || ending_.ending || ending_.orphans) return {};
     if (preflight_.problem != HostProblem::none)
         return fail(Errc::invalid_input, "told to start what cannot be started");
+    if (auto named = name_nodes(world); !named) return named;
     if (assign_.generation == 0) choose_interface(world);
     ++preparing_.number;
     preparing_.places.clear();
