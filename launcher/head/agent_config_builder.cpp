@@ -82,6 +82,21 @@ void AgentConfigBuilder::add_looks(AgentConfig& config) const {
     }
 }
 
+/// A job may have got more hosts or slots since they were made.
+const AgentConfigBuilder::HostLists& AgentConfigBuilder::lists() const {
+    if (lists_.hosts == spec_.hosts.size() && lists_.ranks == spec_.placement.ranks.size())
+        return lists_;
+    std::vector<std::string> names;
+    std::vector<int> ranks;
+    for (const plan::JobHost& host : spec_.hosts) {
+        names.push_back(host.host.name);
+        ranks.push_back(static_cast<int>(host.ranks.size()));
+    }
+    lists_ = {names.size(), spec_.placement.ranks.size(), compress_nodelist(names),
+              tasks_per_node(ranks), ranks.empty() ? 0 : std::ranges::max(ranks)};
+    return lists_;
+}
+
 AgentConfig AgentConfigBuilder::common() const {
     const plan::Options& options = spec_.options;
     AgentConfig config;
@@ -99,14 +114,8 @@ AgentConfig AgentConfigBuilder::common() const {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(window, 128u << 10, 4u << 20));
     config.cpus_per_rank = static_cast<std::uint32_t>(spec_.cpus_per_rank);
     config.contracts = spec_.contracts;
-    std::vector<std::string> names;
-    std::vector<int> ranks;
-    for (const plan::JobHost& host : spec_.hosts) {
-        names.push_back(host.host.name);
-        ranks.push_back(static_cast<int>(host.ranks.size()));
-    }
-    config.nodelist = compress_nodelist(names);
-    config.tasks_per_node = tasks_per_node(ranks);
+    config.nodelist = lists().nodelist;
+    config.tasks_per_node = lists().tasks_per_node;
     config.mpi_job = hex(mpi_job());
     config.others_go_on = options.elastic || options.recovers_itself;
     add_looks(config);
@@ -118,8 +127,7 @@ AgentConfig AgentConfigBuilder::common() const {
         config.ranks_max = static_cast<std::uint32_t>(most);
         config.preload = options.elastic->preload;
         if (options.elastic->standby)
-            config.standby =
-                standby_of(*options.elastic, ranks.empty() ? 0 : std::ranges::max(ranks));
+            config.standby = standby_of(*options.elastic, lists().ranks_most);
     }
     if (options.join && joined_policy(options).elastic) {
         config.ranks_min = joined_policy(options).ranks_min;
@@ -127,8 +135,7 @@ AgentConfig AgentConfigBuilder::common() const {
     }
     config.reserve_everywhere = needs_nodes || options.elastic;  // each host may have rank 0 then
     config.reserve_ports = kPortsOfMaster;
-    if (needs_nodes && !ranks.empty())
-        config.reserve_ports += static_cast<std::uint32_t>(std::ranges::max(ranks));
+    if (needs_nodes) config.reserve_ports += static_cast<std::uint32_t>(lists().ranks_most);
     return config;
 }
 

@@ -41,6 +41,14 @@ public:
     Bytes for_all_nodes() const;
 
 private:
+    /// What is made of the list of hosts.
+    struct HostLists {
+        std::size_t hosts = 0, ranks = 0;  ///< of the job, when it was made
+        std::string nodelist, tasks_per_node;
+        int ranks_most = 0;  ///< on one host
+    };
+
+    const HostLists& lists() const;
     AgentConfig common() const;
     void add_looks(AgentConfig& config) const;
     JobId mpi_job() const;
@@ -50,6 +58,7 @@ private:
     const Hosts& hosts_;
     ServerPlace server_;
     std::vector<JobProgram> programs_;
+    mutable HostLists lists_;  ///< of all hosts, and made once for all of them
 };
 
 }  // namespace dtrun::head

@@ -388,14 +388,10 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
         if (relayed) return {};  // its relay has refused it
         return fail(Errc::denied, "this host has joined already, or is not part of the job");
     }
+    hosts_.joined(host, relayed ? join.address : agent.peer_address(), join);
     HostState& state = hosts_[host];
-    state.joined = true;
     state.session = &agent;
     state.relayed = relayed;
-    state.address = relayed ? join.address : agent.peer_address();
-    state.relay_port = join.relay_port;
-    state.addresses = join.addresses;
-    state.machine = join.machine;
     if (!relayed) {
         agent.set_host(host);
         assigner_->agent_came(agent.peer());

@@ -18,21 +18,53 @@ std::uint32_t threshold_of(const plan::Options& options) {
 Hosts::Hosts(const plan::JobSpec& spec)
     : spec_(spec),
       tree_(static_cast<std::uint32_t>(spec.hosts.size()), threshold_of(spec.options)),
-      states_(spec.hosts.size()),
-      numbers_(spec.placement.ranks.size()) {}
+      numbers_(spec.placement.ranks.size()) {
+    grow();
+}
 
 void Hosts::grow() {
-    while (states_.size() < spec_.hosts.size()) states_.emplace_back();
+    while (states_.size() < spec_.hosts.size()) {
+        const HostId host{count()};
+        states_.emplace_back();
+        by_name_.emplace(name(host), host);
+    }
     numbers_.add_slots(spec_.placement.ranks.size());
 }
 
+void Hosts::joined(HostId host, std::string address, const Join& join) {
+    HostState& state = states_[host];
+    state.joined = true;
+    state.address = std::move(address);
+    state.addresses = join.addresses;
+    state.relay_port = join.relay_port;
+    state.machine = join.machine;
+    by_address_.emplace(state.address, host);
+    for (const std::string& other : state.addresses)
+        if (other != state.address) by_address_.emplace(other, host);
+    if (!state.machine.empty()) by_machine_.emplace(state.machine, host);
+}
+
+void Hosts::forget(HostId host) {
+    const auto erase = [host](auto& index, const std::string& key) {
+        const auto [first, last] = index.equal_range(key);
+        const auto own =
+            std::find_if(first, last, [host](const auto& at) { return at.second == host; });
+        if (own != last) index.erase(own);
+    };
+    const HostState& state = states_[host];
+    erase(by_address_, state.address);
+    for (const std::string& other : state.addresses) erase(by_address_, other);
+    erase(by_machine_, state.machine);
+    states_[host] = HostState{};
+}
+
 std::optional<HostId> Hosts::twin_of(HostId host) const {
-    const std::string& machine = states_[host].machine;
-    if (machine.empty()) return std::nullopt;
-    for (const HostId other : hosts())
-        if (other != host && states_[other].session != nullptr && states_[other].machine == machine)
-            return other;
-    return std::nullopt;
+    const auto [first, last] = by_machine_.equal_range(states_[host].machine);
+    std::optional<HostId> twin;
+    for (auto at = first; at != last; ++at)
+        if (at->second != host && states_[at->second].session != nullptr)
+            twin = std::min(twin.value_or(at->second), at->second);
+    return twin;
 }
 
 bool Hosts::is_behind(const AgentSession& session, HostId host) const {
@@ -40,17 +72,18 @@ bool Hosts::is_behind(const AgentSession& session, HostId host) const {
 }
 
 std::optional<HostId> Hosts::named(const std::string& name) const {
-    for (const HostId host : hosts())
-        if (this->name(host) == name) return host;
-    return std::nullopt;
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) return std::nullopt;
+    return found->second;
 }
 
 std::optional<HostId> Hosts::at(const std::string& address) const {
-    for (const HostId host : hosts())
-        if (states_[host].address == address ||
-            std::ranges::count(states_[host].addresses, address) > 0)
-            return host;
-    return std::nullopt;
+    // A bridge of containers has the same address on many hosts: the first of them is as good as any.
+    const auto [first, last] = by_address_.equal_range(address);
+    if (first == last) return std::nullopt;
+    return std::min_element(first, last,
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->second;
 }
 
 Rank Hosts::rank_of(HostId host, std::int64_t pid) const {

@@ -5,11 +5,13 @@
 #include "launcher/plan/job_plan.h"
 #include "rendezvous/job/tree.h"
 #include "rendezvous/wire/message.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace dtrun::head {
@@ -62,8 +64,10 @@ public:
     std::string name_of_host(Rank rank) const;
     const plan::RankNumbers& numbers() const { return numbers_; }
     void set_numbers(plan::RankNumbers numbers) { numbers_ = std::move(numbers); }
+    /// A host's agent has joined: what it says of its addresses and its machine. `session` is to be set.
+    void joined(HostId host, std::string address, const Join& join);
     /// A host is to get a new agent: nothing of the last one counts.
-    void forget(HostId host) { states_[host] = HostState{}; }
+    void forget(HostId host);
 
     /// Sends through the host's relay if it has one; drops the frame unless it is connected.
     void send(HostId host, Bytes frame);
@@ -73,6 +77,9 @@ private:
     const plan::JobSpec& spec_;
     Tree tree_;
     PerHost<HostState> states_;
+    std::unordered_map<std::string, HostId> by_name_;
+    std::unordered_multimap<std::string, HostId> by_address_,
+        by_machine_;  ///< of those that have joined
     plan::RankNumbers numbers_;
 };
 

@@ -14,11 +14,13 @@ Job::Job(PerHost<std::uint32_t> ranks_on_host, JobOptions options)
       ranks_on_host_(std::move(ranks_on_host)),
       hosts_(ranks_on_host_.size(), HostState::connecting),
       live_on_host_(ranks_on_host_.size(), 0) {
+    count(HostState::connecting) = static_cast<std::uint32_t>(hosts_.size());
     outcome_.well_needed = options_.ranks_to_end_well;
 }
 
-std::uint32_t Job::count(HostState state) const {
-    return static_cast<std::uint32_t>(std::ranges::count(hosts_, state));
+void Job::set(HostId host, HostState state) {
+    --count(hosts_[host]);
+    ++count(hosts_[host] = state);
 }
 
 std::vector<HostId> Job::connecting() const {
@@ -31,11 +33,12 @@ std::vector<HostId> Job::connecting() const {
 void Job::host_added() {
     ranks_on_host_.push_back(0);
     hosts_.push_back(HostState::connecting);
+    ++count(HostState::connecting);
     live_on_host_.push_back(0);
 }
 
 void Job::host_ready(HostId host) {
-    hosts_[host] = HostState::ready;
+    set(host, HostState::ready);
     std::erase_if(outcome_.host_failures,
                   [host](const report::HostFailure& last) { return last.host == host; });
     all_answered();
@@ -43,7 +46,7 @@ void Job::host_ready(HostId host) {
 
 void Job::host_failed(report::HostFailure failure) {
     if (hosts_[failure.host] != HostState::connecting) return;
-    hosts_[failure.host] = HostState::failed;
+    set(failure.host, HostState::failed);
     std::erase_if(outcome_.host_failures, [&failure](const report::HostFailure& last) {
         return last.host == failure.host;
     });
@@ -52,7 +55,7 @@ void Job::host_failed(report::HostFailure failure) {
 }
 
 void Job::host_connecting(HostId host) {
-    hosts_[host] = HostState::connecting;
+    set(host, HostState::connecting);
 }
 
 /// Acts once each host is ready or has failed, so that all failures are reported together.
@@ -75,7 +78,7 @@ void Job::sort_host_failures() {
 
 void Job::host_lost(HostId host, std::string text) {
     if (hosts_[host] != HostState::ready) return;
-    hosts_[host] = HostState::lost;
+    set(host, HostState::lost);
     to_start_.erase(host);
     live_ -= std::exchange(live_on_host_[host], 0);
     if (options_.elastic) return;
@@ -88,7 +91,7 @@ void Job::host_lost(HostId host, std::string text) {
 }
 
 void Job::host_done(HostId host, std::uint32_t orphans) {
-    hosts_[host] = HostState::done;
+    set(host, HostState::done);
     to_start_.erase(host);
     live_ -= std::exchange(live_on_host_[host], 0);
     outcome_.orphans += orphans;

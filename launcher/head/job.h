@@ -5,6 +5,7 @@
 #include "launcher/report/outcome.h"
 #include "rendezvous/wire/rank_messages.h"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -105,11 +106,14 @@ private:
     bool is_before_cause(const Exited& exited) const;
     void cause(Cause cause);
     void stop(int signal, std::chrono::milliseconds grace);
-    std::uint32_t count(HostState state) const;
+    void set(HostId host, HostState state);
+    std::uint32_t& count(HostState state) { return counts_[static_cast<std::size_t>(state)]; }
+    std::uint32_t count(HostState state) const { return counts_[static_cast<std::size_t>(state)]; }
 
     JobOptions options_;
     PerHost<std::uint32_t> ranks_on_host_;
     PerHost<HostState> hosts_;
+    std::array<std::uint32_t, 5> counts_{};  ///< hosts in each state
     PerHost<std::uint32_t> live_on_host_;
     std::uint32_t live_ = 0;
     std::set<HostId> to_start_;  ///< hosts that have not said yet that their ranks are started

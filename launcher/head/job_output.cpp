@@ -8,6 +8,7 @@
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
 
+#include <set>
 #include <utility>
 
 namespace dtrun::head {
@@ -74,12 +75,14 @@ void JobOutput::show(const report::JobOutcome& outcome, const std::string& text)
 }
 
 void JobOutput::return_credits() {
+    std::set<HostId> served;
     for (const output::OutputCredit& credit : output_.collect()) {
         const std::size_t rank = std::to_underlying(credit.rank);
         const HostId host = plan::host_of(spec_.placement.ranks[rank]);
         stop_deadlines_.output(host).left(credit.bytes, Clock::now());
+        served.insert(host);
     }
-    for (const HostId host : hosts_.hosts())
+    for (const HostId host : served)
         if (const auto bytes = stop_deadlines_.output(host).take_credit())
             hosts_.send(host, encode(Credit{bytes}));
     for (Error& failure : output_.take_failures()) failed(std::move(failure));

@@ -47,14 +47,9 @@ void StepStarter::start(StartEvents& events) {
     for (auto& group : groups) tasks_.spawn(run_step(std::move(group)));
 }
 
-bool StepStarter::Step::any_up_to(NodeState state) const {
-    return std::ranges::any_of(nodes,
-                               [state](const auto& node) { return node.second.state <= state; });
-}
-
-bool StepStarter::Step::any(NodeState state) const {
-    return std::ranges::any_of(nodes,
-                               [state](const auto& node) { return node.second.state == state; });
+void StepStarter::Step::set(Node& node, NodeState state) {
+    if (--counts[node.state] == 0) counts.erase(node.state);
+    ++counts[node.state = state];
 }
 
 void StepStarter::connect(HostId host) {
@@ -68,9 +63,11 @@ asio::awaitable<void> StepStarter::run_step(std::vector<HostId> hosts) {
     Step& step = steps_.emplace_back();
     for (const HostId host : hosts) {
         step.nodes[spec_.hosts[host].host.name] = {host, NodeState::starting};
+        ++step.counts[NodeState::starting];
         events_->host_phase(host, "srun");
     }
-    const auto argv = srun_command(spec_, hosts, node_agent_command(parts_.agent, fmt::format("{:x}", random_id())));
+    const auto argv = srun_command(
+        spec_, hosts, node_agent_command(parts_.agent, fmt::format("{:x}", random_id())));
     log::info("{}", fmt::join(std::span(argv).first(argv.size() - 1), " "));
     auto process = parts_.start_process(argv, spec_.access.srun_env);
     if (!process) {
@@ -123,7 +120,7 @@ asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::Lin
     if (!done) co_return done;
     for (auto& [name, node] : step.nodes) {
         if (node.state != NodeState::ready) continue;
-        node.state = NodeState::told;
+        step.set(node, NodeState::told);
         events_->host_phase(node.host, joining_phase(spec_.options));
     }
     step.join_deadline = after(joining_limit(spec_.options));
@@ -148,21 +145,21 @@ void StepStarter::node_said(Step& step, std::string_view line) {
     if (found == step.nodes.end()) return log::info("srun: {}", line);  // a prolog's, or a shell's
     Step::Node& node = found->second;
     const auto failed = [&](std::string text) {
-        node.state = NodeState::failed;
+        step.set(node, NodeState::failed);
         events_->host_failed(node.host, Error{Errc::internal, std::move(text)});
     };
     if (said->text.starts_with(transport::kAgentFailed)) {
         failed(std::string(said->text.substr(transport::kAgentFailed.size())));
     } else if (said->text.starts_with(transport::kAgentFound)) {
-        node.state = NodeState::found;
+        step.set(node, NodeState::found);
     } else if (said->text.starts_with(transport::kAgentWanted)) {
-        node.state = NodeState::wanting;
+        step.set(node, NodeState::wanting);
         const auto asked = said->text.substr(transport::kAgentWanted.size());
         node.wants = transport::parse_request(asked).wants;
     } else if (said->text.starts_with(transport::kAgentStored)) {
-        node.state = NodeState::stored;
+        step.set(node, NodeState::stored);
     } else if (said->text.starts_with(transport::kAgentReady)) {
-        node.state = NodeState::ready;
+        step.set(node, NodeState::ready);
         if (const auto ready = transport::check_ready(said->text); !ready)
             failed(ready.error().message);
     }
@@ -202,7 +199,7 @@ asio::awaitable<Result<void>> StepStarter::copy_to_nodes(Step& step) {
 Result<void> StepStarter::lacking(Step& step, const std::string& machine, const Error& why) {
     for (auto& [name, node] : step.nodes) {
         if (node.state != NodeState::wanting || node.wants.machine != machine) continue;
-        node.state = NodeState::failed;
+        step.set(node, NodeState::failed);
         events_->host_failed(node.host, why);
     }
     return fail(Errc::internal, "not started without the others");
@@ -297,7 +294,7 @@ void StepStarter::nodes_late(Step& step) {
 void StepStarter::fail_nodes(Step& step, NodeState up_to, const std::string& text) {
     for (auto& [name, node] : step.nodes) {
         if (events_->is_settled(node.host) || node.state > up_to) continue;
-        node.state = NodeState::failed;
+        step.set(node, NodeState::failed);
         events_->host_failed(node.host, Error{Errc::closed, text});
     }
 }

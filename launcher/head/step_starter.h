@@ -63,8 +63,13 @@ private:
         bool ended = false;           ///< srun has, or could not be started
         bool signalled = false;       ///< by us
 
-        bool any(NodeState state) const;
-        bool any_up_to(NodeState state) const;
+        std::map<NodeState, std::size_t> counts;  ///< how many nodes are in each state; none of 0
+
+        void set(Node& node, NodeState state);
+        bool any(NodeState state) const { return counts.contains(state); }
+        bool any_up_to(NodeState state) const {
+            return !counts.empty() && counts.begin()->first <= state;
+        }
     };
 
     asio::awaitable<void> run_step(std::vector<HostId> hosts);
