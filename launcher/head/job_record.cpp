@@ -3,6 +3,7 @@
 #include "base/interfaces.h"
 #include "base/signal_names.h"
 #include "base/simulated.h"
+#include "launcher/output/path_pattern.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -378,6 +379,11 @@ json::object JobRecord::view_of(Rank rank) const {
     if (!slot) return object;
     object["rank"] = rank_view(*slot);
     object["host"] = host_view(plan::host_of(spec_.placement.ranks[std::to_underlying(*slot)]));
+    const plan::Options& options = spec_.options;
+    if (!options.log.empty())
+        object["log"] = fmt::format("dtrun logs {} {}", id_.substr(0, output::kJobDigits),
+                                    std::to_underlying(rank));
+    if (!options.output_dir.empty()) object["files"] = options.output_dir;
     return object;
 }
 

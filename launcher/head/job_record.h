@@ -48,7 +48,8 @@ public:
 
     /// The job as it is now; docs/EVENTS.md has the fields. \param waiting  who waits for what
     boost::json::object view(const std::vector<std::string>& waiting) const;
-    /// What is in it of one rank: its `rank` and its `host`; empty where no place has this rank.
+    /// What is in it of one rank: its `rank` and its `host`; empty where no place has this rank. Where its whole output
+    /// is kept, the command that shows it (`log`), and the folder of its files (`files`).
     boost::json::object view_of(Rank rank) const;
     bool has_ended() const { return ended_code_.has_value(); }
     std::string program() const;     ///< as people call it, "python3 train.py"

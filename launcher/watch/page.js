@@ -3,7 +3,9 @@ const key = location.hash.slice(1);
 const page = Math.random().toString(36).slice(2);
 let lastEvent = -1, chosen = null, over = false, shown = null;
 const boxes = new Map();  // of jobs, by their ids
-const curves = new Curves();
+const curves = new Curves('curves', 'Over time');
+const hostCurves = new Curves('host-curves', '');  // of the host of the rank that is chosen
+for (const button of hostCurves.buttons) button.hidden = true;
 
 function make(tag, classes, text, children) {
   const element = document.createElement(tag);
@@ -148,15 +150,19 @@ function drawDetail() {
     ...gpus.map(gpu => ['GPU ' + gpu.index, gpu.name + ', ' + gpu.busy_percent + ' %, memory ' + bytes(gpu.memory_bytes) + ' of ' + bytes(gpu.memory_total_bytes)]),
     ['pid', rank.pid], ['for', rank.ran_s === undefined ? null : span(Math.floor(rank.ran_s))],
     ['host', on.load === undefined ? null : 'load ' + on.load.toFixed(1) + ' of ' + on.processors + ', memory ' + bytes(on.memory_bytes) + ' of ' + bytes(on.memory_total_bytes)],
-    ['in a shell', isHead() && !over ? 'dtrun attach ' + job.job.slice(0, 8) + ' ' + chosen.rank : null]];
+    ['in a shell', isHead() && !over ? 'dtrun attach ' + job.job.slice(0, 8) + ' ' + chosen.rank : null],
+    ['all it printed', detail.log], ['its files', detail.files]];
   if (box.of !== chosen) {
     box.of = chosen;
     const close = make('button', 'close', 'close');
     close.onclick = () => choose(chosen.job, chosen.rank);
     box.facts = make('div');
     box.output = make('pre', 'output');
-    box.replaceChildren(close, make('h2', '', 'Rank ' + chosen.rank + ' on ' + host.host), box.facts, ...(isHead() ? [box.output] : []));
+    set(hostCurves.title, 'textContent', host.host + ', since this page was opened');
+    box.replaceChildren(close, make('h2', '', 'Rank ' + chosen.rank + ' on ' + host.host), box.facts, ...(isHead() ? [box.output, hostCurves.element] : []));
   }
+  hostCurves.points = hostRows.get(host.host) || [];
+  hostCurves.draw();
   box.facts.replaceChildren(facts(list));
   // Only what is new is changed: who reads, or has marked some of it, is not disturbed.
   const below = box.output.scrollTop + box.output.clientHeight > box.output.scrollHeight - 8;
@@ -232,6 +238,25 @@ async function keepRanks(job) {
   ranks.sort((a, b) => a[1] - b[1]);
   for (const [rank] of ranks.slice(0, 16)) if (rank !== null) kept.set(rank, await ask('api/rank?rank=' + rank));
 }
+// How hosts were as long as somebody has looked: the head keeps the job's curves alone, whose size does not grow with it.
+const hostRows = new Map();
+let hostsAt = 0;
+function keepHosts(job) {
+  const now = Math.floor(Date.now() / 1000);
+  if (now - hostsAt < 5) return;
+  hostsAt = now;
+  const spread = list => {
+    const known = (list || []).filter(value => value !== null && value !== undefined).sort((a, b) => a - b);
+    return known.length ? [known[0], known[known.length >> 1], known[known.length - 1]] : [null, null, null];
+  };
+  for (const host of job.hosts) {
+    const rows = hostRows.get(host.host) || [];
+    const load = host.load === undefined ? [] : [100 * host.load / host.processors];
+    rows.push([now, ...spread(host.pace), ...spread(host.gpu), ...spread(host.gpu_memory), ...spread(load), ...spread([host.memory])]);
+    if (rows.length > 360) rows.shift();
+    hostRows.set(host.host, rows);
+  }
+}
 let curvesAt = 0, allCurvesAt = 0;
 async function showCurves() {
   if (Date.now() - curvesAt < 5000) return;
@@ -257,6 +282,7 @@ async function look() {
       if (named && !chosen && isHead() && hasRoom) chosen = {job: first.job, rank: named.rank, host: named.host};
       lastEvent = shown.last_event === undefined ? -1 : shown.last_event;
       if (shown.events) events = shown.events;
+      if (first && isHead() && first.state !== 'ended') keepHosts(first);
       draw();
       await showRank();
       if (isHead()) await showCurves();

@@ -5,13 +5,14 @@ const curveNames = [
 const spans = [['30 min', 1800], ['3 h', 10800], ['24 h', 86400]];
 
 class Curves {
-  constructor() {
+  constructor(id, title) {
     this.points = [];
     this.span = 1800;
     this.element = make('section', 'card', null, []);
-    this.element.id = 'curves';
+    this.element.id = id;
     this.element.hidden = true;
-    this.tools = make('div', 'tools', null, [make('h2', '', 'Over time')]);
+    this.title = make('h2', '', title);
+    this.tools = make('div', 'tools', null, [this.title]);
     this.buttons = spans.map(([name, seconds]) => {
       const button = make('button', '', name);
       button.onclick = () => { this.span = seconds; this.draw(); };

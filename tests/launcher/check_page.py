@@ -160,6 +160,7 @@ class Served:
             reply = {"lines": ["127 ranks are in all_reduce (train.py:12); rank 21 is not:", "rank 21 on gpu02", "  read (data.py:7)"]}
         if path.startswith("/api/rank"):
             reply = {
+                "log": "dtrun logs 3f2a01234567 21", "files": "/data/logs",
                 "text": "step 34163 loss 0.71\n" * 30 + "Traceback (most recent call last):\nValueError: loss is NaN\n",
                 "rank": {"rank": 21, "host": "gpu02", "pid": 12345, "step": 34164, "steps_per_s": 6.8, "step_age_s": 0.1,
                          "processors": 0.98, "memory_bytes": 12 << 30, "ran_s": 3600},
@@ -229,6 +230,13 @@ def check_one_screen(html):
         browser.evaluate("document.querySelectorAll('button.cell.late')[0].click()")
         browser.wait_for("/NVIDIA H100/.test(document.getElementById('detail').innerText)")
         assert browser.evaluate("document.getElementById('detail').getBoundingClientRect().bottom") <= 900
+        # The host's own curves are of what the page has seen.
+        browser.evaluate("(() => { hostRows.clear(); for (const ago of [600, 300, 0]) { hostsAt = 0; keepHosts(shown.jobs[0]); "
+                         "for (const rows of hostRows.values()) rows[rows.length - 1][0] -= ago; } draw(); })()")  # fmt: skip
+        of_host = browser.evaluate("document.getElementById('host-curves').innerText")
+        assert "gpu02, since this page was opened" in of_host and "173 %" in of_host and "9.5 (6.8" in of_host, of_host
+        detail = browser.evaluate("document.getElementById('detail').innerText")
+        assert "dtrun logs 3f2a01234567 21" in detail and "/data/logs" in detail, detail
         assert browser.evaluate("document.querySelectorAll('.cell.heat').length") == 128
         browser.evaluate("[...document.querySelectorAll('button')].find(e => /where are/.test(e.textContent)).click()")
         browser.wait_for("/rank 21 is not/.test(document.getElementById('stacks').innerText)")

@@ -290,8 +290,12 @@ def page_of(job):
 
 
 def check_page_needs_its_key():
-    with running("-np", "1", "--web", "sleep", "60") as job:
+    kept = ("--log", f"{FOLDER}/page.log", "--output-dir", f"{FOLDER}/page")
+    with running("-np", "1", "--web", *kept, "sleep", "60") as job:
         place, key = page_of(job)
+        # Where all of its output is.
+        detail = json.loads(get(place, "/api/rank?rank=0", key)[1])
+        assert re.fullmatch(r"dtrun logs [0-9a-f]{12} 0", detail["log"]) and detail["files"] == f"{FOLDER}/page", detail
         status, text = get(place, "/")
         assert status == 200 and key not in text and "http:" not in text and "https:" not in text
         for target in ("/api/view", "/api/rank?rank=0", "/api/curves"):
