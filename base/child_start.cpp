@@ -14,12 +14,19 @@
 // Sanitizers keep notes on a thread in its own memory, and two that are the same to them would mix them up.
 #define DTRUN_IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
 
+// ThreadSanitizer's clone() has the child begin with what is on its parent's stack.
+#if defined(__SANITIZE_THREAD__)
+#define DTRUN_CLONES 0
+#elif defined(__x86_64__) || defined(__aarch64__)
+#define DTRUN_CLONES 1
+#else
+#define DTRUN_CLONES 0
+#endif
+
 namespace dtrun {
 namespace {
 
 #if defined(__x86_64__)
-#define DTRUN_CALLS_KERNEL 1
-
 /// A system call that leaves errno alone. \return as the kernel has it: -errno for a failure
 DTRUN_IN_CHILD long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0) {
     long result = 0;
@@ -32,8 +39,6 @@ DTRUN_IN_CHILD long call(long number, long a = 0, long b = 0, long c = 0, long d
     return result;
 }
 #elif defined(__aarch64__)
-#define DTRUN_CALLS_KERNEL 1
-
 /// A system call that leaves errno alone. \return as the kernel has it: -errno for a failure
 DTRUN_IN_CHILD long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0) {
     register long x8 __asm__("x8") = number;
@@ -49,8 +54,6 @@ DTRUN_IN_CHILD long call(long number, long a = 0, long b = 0, long c = 0, long d
     return x0;
 }
 #else
-#define DTRUN_CALLS_KERNEL 0
-
 /// On other processors a child has a copy of our memory, and an errno of its own.
 long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0) {
     const long result = ::syscall(number, a, b, c, d, e);
@@ -207,7 +210,7 @@ bool can_unshare_low_descriptors() {
 }
 
 pid_t start_sharing_memory(ChildStart& start, std::byte* stack_end) {
-    if (!DTRUN_CALLS_KERNEL) {
+    if (!DTRUN_CLONES) {
         errno = EINVAL;
         return -1;
     }
