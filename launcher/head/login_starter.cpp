@@ -49,6 +49,7 @@ LoginStarter::LoginStarter(Parts parts)
       lifelines_(spec_.hosts.size()),
       agents_(spec_.hosts.size(), 0),
       last_agent_(spec_.hosts.size()),  // numbers up to that are of agents that a scheduler starts
+      copies_(spec_.hosts.size()),
       slots_(parts_.executor, kLoginsMax),
       relay_ready_(parts_.executor, Timer::time_point::max()),
       all_ended_(parts_.executor, Timer::time_point::max()),

@@ -7,6 +7,8 @@
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/gzip.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace dtrun::transport {
@@ -20,10 +22,17 @@ constexpr std::size_t kAgentBytesMax = 1u << 30;
 AgentRequest parse_request(std::string_view said) {
     const auto words = split(trim(said), ' ');
     const auto word = [&words](std::size_t i) {
-        return i < words.size() ? std::string(words[i]) : std::string();
+        return i < words.size() ? words[i] : std::string_view();
     };
-    return {{word(0), word(1) == "gzip"}, word(2)};
+    const auto can = split(word(1), ',');
+    const auto is_said = [&can](std::string_view what) {
+        return std::ranges::find(can, what) != can.end();
+    };
+    return {{std::string(word(0)), is_said("gzip")}, is_said("tcp"), std::string(word(2))};
 }
+
+AgentCopies::AgentCopies(std::size_t hosts)
+    : word_(hosts > kOwnMax ? fmt::format("{:016x}", random_id()) : "") {}
 
 Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
     if (const auto known = copies_.find(wants); known != copies_.end()) return &known->second;
@@ -46,7 +55,7 @@ Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
     return &copies_.emplace(wants, std::move(copy)).first->second;
 }
 
-asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, AgentRequest request,
+asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, const AgentRequest& request,
                                      std::function<void()> waits) {
     if (request.home.empty()) co_return true;
     const auto executor = co_await asio::this_coro::executor;
@@ -68,6 +77,66 @@ HomeTurn::~HomeTurn() {
     if (home_ == nullptr) return;
     home_->copying = false;
     home_->changed.cancel();
+}
+
+void AgentCopies::add_giver(const HostWants& wants, std::string address, int port) {
+    if (word_.empty() || address.empty()) return;
+    givers_.push_back({wants, std::move(address), port});
+    slot_is_free();
+}
+
+/// The one that has the fewest takers. One that two could not fetch from is not asked again.
+AgentCopies::Giver* AgentCopies::find_giver(const HostWants& wants) {
+    Giver* found = nullptr;
+    for (Giver& giver : givers_)
+        if (giver.wants == wants && giver.takers < kTakersMax && giver.failures < 2 &&
+            (found == nullptr || giver.takers < found->takers))
+            found = &giver;
+    return found;
+}
+
+void AgentCopies::slot_is_free() {
+    if (slot_free_) slot_free_->cancel();
+}
+
+asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& request,
+                                     std::chrono::milliseconds patience,
+                                     std::function<void()> waits) {
+    const bool has_failed = giver_ != nullptr;
+    if (has_failed) {
+        ++giver_->failures;
+        ++copies.failures_;
+    }
+    leave();
+    words_.clear();
+    if (!request.fetches || !copies.hands_on()) co_return;
+    const auto executor = co_await asio::this_coro::executor;
+    if (!copies.slot_free_)
+        copies.slot_free_ = std::make_unique<Timer>(executor, Timer::time_point::max());
+    for (bool has_waited = false;; has_waited = true) {
+        if (!has_failed) giver_ = copies.find_giver(request.wants);
+        if (giver_ != nullptr || copies.own_ < AgentCopies::kOwnMax) break;
+        if (!has_waited) waits();
+        co_await copies.slot_free_->async_wait(use_tuple);
+    }
+    copies_ = &copies;
+    ++(giver_ != nullptr ? giver_->takers : copies.own_);
+    // It is to have time to ask again.
+    const auto limit = std::chrono::duration_cast<std::chrono::seconds>(patience / 2).count();
+    words_ = fmt::format(" {} {}", copies.word_, std::max<long>(limit, 1));
+    if (giver_ != nullptr) words_ += fmt::format(" {} {}", giver_->port, giver_->address);
+}
+
+void CopySlot::done() {
+    if (giver_ != nullptr) ++copies_->successes_;
+    leave();
+}
+
+void CopySlot::leave() {
+    if (copies_ == nullptr) return;
+    --(giver_ != nullptr ? giver_->takers : copies_->own_);
+    giver_ = nullptr;
+    std::exchange(copies_, nullptr)->slot_is_free();
 }
 
 }  // namespace dtrun::transport

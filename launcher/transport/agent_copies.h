@@ -3,8 +3,11 @@
 #include "base/loop/asio.h"
 #include "base/result.h"
 
+#include <chrono>
 #include <compare>
+#include <cstddef>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,9 +27,10 @@ struct HostWants {
 /// What a host says that lacks the agent.
 struct AgentRequest {
     HostWants wants;
-    std::string home;  ///< equal for hosts that have one home; empty: not known
+    bool fetches = false;  ///< it can fetch the agent from another host
+    std::string home;      ///< equal for hosts that have one home; empty: not known
 };
-/// Reads what stands behind kAgentWanted: "<machine> gzip|plain [<home>]".
+/// Reads what stands behind kAgentWanted: "<machine> gzip|plain[,tcp] [<home>]".
 AgentRequest parse_request(std::string_view said);
 
 /// The agent for a kind of machine, ready to be sent.
@@ -43,11 +47,32 @@ struct AgentCopy {
 /// Thread: the io_context's.
 class AgentCopies {
 public:
+    /// \param hosts  of the job: if they are many, those that have got the agent hand it on to others
+    explicit AgentCopies(std::size_t hosts = 1);
+
     /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
     Result<const AgentCopy*> get(const HostWants& wants);
+    /// A host hands on what it has got.
+    /// \param wants  of that
+    void add_giver(const HostWants& wants, std::string address, int port);
+
+    static constexpr unsigned kOwnMax = 4;     ///< copies that this machine sends at once
+    static constexpr unsigned kTakersMax = 3;  ///< of a host that hands on, at once
 
 private:
     friend class HomeTurn;
+    friend class CopySlot;
+    struct Giver {
+        HostWants wants;
+        std::string address;
+        int port = 0;
+        unsigned takers = 0;
+        unsigned failures = 0;
+    };
+    Giver* find_giver(const HostWants& wants);
+    bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kOwnMax; }
+    void slot_is_free();
+
     struct Home {
         explicit Home(const asio::any_io_executor& executor)
             : changed(executor, Timer::time_point::max()) {}
@@ -57,6 +82,11 @@ private:
     };
     std::map<HostWants, AgentCopy> copies_;
     std::map<std::string, Home> homes_;  ///< by their names and the machine
+    std::string word_;         ///< by which givers know hosts of the job; empty: nobody hands on
+    std::list<Giver> givers_;  ///< stay where they are
+    unsigned own_ = 0;         ///< copies that this machine sends
+    unsigned successes_ = 0, failures_ = 0;  ///< of hosts that were to fetch it
+    std::unique_ptr<Timer> slot_free_;       ///< cancelled when somebody can give
 };
 
 /// A host's part in the copies of its home. If the host that gets the copy fails, another one gets it.
@@ -71,13 +101,41 @@ public:
     /// \param copies  outlive this
     /// \param waits   is called if it has to wait
     /// \return whether this host is to get it; else it is there. Each host of an unknown home gets it
-    asio::awaitable<bool> wait(AgentCopies& copies, AgentRequest request,
+    asio::awaitable<bool> wait(AgentCopies& copies, const AgentRequest& request,
                                std::function<void()> waits);
     /// The host runs the agent that it has got.
     void stored();
 
 private:
     AgentCopies::Home* home_ = nullptr;  ///< whose turn this is
+};
+
+/// From whom a host gets its copy.
+class CopySlot {
+public:
+    CopySlot() = default;
+    ~CopySlot() { leave(); }
+    CopySlot(const CopySlot&) = delete;
+    CopySlot& operator=(const CopySlot&) = delete;
+
+    /// Waits until this machine, or a host that hands on, can give it. A host that asks again could not fetch it, and
+    /// gets it from here. So does one that cannot fetch, without waiting.
+    /// \param copies    outlive this
+    /// \param patience  how long a copy may stand still
+    /// \param waits     is called if it has to wait
+    asio::awaitable<void> wait(AgentCopies& copies, const AgentRequest& request,
+                               std::chrono::milliseconds patience, std::function<void()> waits);
+    /// What goes behind an announcement: " <word> <seconds> [<port> <address>]", or nothing.
+    const std::string& words() const { return words_; }
+    /// The host has got it.
+    void done();
+
+private:
+    void leave();
+
+    AgentCopies* copies_ = nullptr;  ///< while something is taken
+    AgentCopies::Giver* giver_ = nullptr;
+    std::string words_;
 };
 
 }  // namespace dtrun::transport

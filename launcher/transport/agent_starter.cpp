@@ -15,19 +15,30 @@ constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the u
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
-// Runs on the host. It first looks for the agent of this build; else it says what machine this is, how it unpacks and
-// which home it has, and is told which agent to expect (build id, size, SHA-256, size without the package, packing), and
-// stores it. If it is told the build id alone, another host of this home has stored it; if it cannot be seen here, the
-// host asks for one of its own. Nothing else is sent before the agent has said that it runs, so that `head` cannot read
-// too far.
+// Runs on the host. It first looks for the agent of this build; else it says what machine this is, how it unpacks,
+// whether it can fetch, and which home it has. It is told which agent to expect (build id, size, SHA-256, size without
+// the package, packing), by which word to hand it on, and, if it is to fetch it from a host that does, in how many
+// seconds, and at which port and address. It stores the agent. If it is told the build id alone, another host of this
+// home has stored it; if it cannot be seen here, or be fetched, the host asks again, without its home. Nothing else is
+// sent before the agent has said that it runs, so that `head` cannot read too far.
 std::string start_script() {
     return fmt::format(
-        "has \"$i\" && run $o; "
-        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\"; exit 1; }}; "
-        "get() {{ head -c \"$n\"; }}; "
-        "ask() {{ echo \"dtrun-agent-wanted $(uname -m) {}$1\"; read -r id n h z c || exit 1; "
+        "has \"$i\" && run $o; u=$d/.new.$(uname -n).$$.f; "
+        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$t.h\" \"$u\"; exit 1; }}; "
+        "ask() {{ echo \"dtrun-agent-wanted $(uname -m) {}$(knows bash timeout sha256sum && "
+        "echo ,tcp)$1\"; read -r id n h z c word limit port from || exit 1; "
         "sees \"$id\" && run $o; }}; "
-        "ask \" $(home \"$(uname -n).$$\")\"; [ \"$n\" ] || ask; put echo dtrun-agent-send; run $o",
+        "knows() {{ for x; do command -v \"$x\" || return; done >/dev/null; }}; "
+        "fetched() {{ ( umask 077; timeout \"$limit\" bash -c "
+        "\"exec 3<>/dev/tcp/\\$0/\\$1 && echo \\$2 >&3 && head -c \\$3 <&3\" "
+        "\"$from\" \"$port\" \"$word\" \"$n\" >\"$u\" ) 2>/dev/null && "
+        "[ \"$(sha256sum <\"$u\")\" = \"$h  -\" ]; }}; "
+        "get() {{ if [ \"$port\" ]; then mv -f \"$u\" \"$t\"; else head -c \"$n\"; fi; }}; "
+        "begin() {{ if [ \"$port\" ]; then echo dtrun-agent-fetched; else echo dtrun-agent-send; "
+        "fi; }}; "
+        "ask \" $(home \"$(uname -n).$$\")\"; [ \"$n\" ] || ask; "
+        "[ -z \"$port\" ] || fetched || {{ rm -f \"$u\"; ask; }}; put begin; "
+        "[ -z \"$word\" ] || run --hand-on \"$word\" \"$t.h\" $o; run $o",
         kPacking);
 }
 
@@ -66,7 +77,8 @@ std::string_view said_by_agent(std::string_view line) {
         begin = at;
         break;
     }
-    for (const std::string_view marker : {kAgentWanted, kAgentSend, kAgentFailed})
+    for (const std::string_view marker :
+         {kAgentWanted, kAgentFetched, kAgentHandsOn, kAgentSend, kAgentFailed})
         begin = std::min(begin, line.find(marker));
     return line.substr(begin);
 }
@@ -175,7 +187,9 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
                                           std::function<void(const char*)> phase) {
     const char* doing = "starting the agent";
     const AgentCopy* copy = nullptr;  // that the host lacks
+    HostWants wants;
     HomeTurn turn;
+    CopySlot slot;
     std::string last_said;
     for (;;) {
         const auto line = co_await lines.next(deadline);
@@ -203,17 +217,31 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         if (said.starts_with(kAgentWanted)) {
             AgentRequest request = parse_request(said.substr(kAgentWanted.size()));
             request.wants.gzip = request.wants.gzip && !channel.is_near();
-            const auto found = copies.get(request.wants);
+            request.fetches = request.fetches && !channel.address().empty();
+            wants = request.wants;
+            const auto found = copies.get(wants);
             if (!found) co_return std::unexpected(found.error());
             copy = *found;
-            const auto waits = [&phase] { phase("waiting for a host that has the same home"); };
-            const bool is_ours = co_await turn.wait(copies, std::move(request), waits);
+            const std::function<void()> waits = [&phase] { phase("waiting for its copy"); };
+            std::string answer = copy->build_id;
+            const bool is_ours = co_await turn.wait(copies, request, waits);
+            if (is_ours) {
+                co_await slot.wait(copies, request, patience, waits);
+                answer = copy->announcement + slot.words();
+            }
             phase(doing = is_ours ? "copying the agent" : "starting the agent");
-            const std::string answer = (is_ours ? copy->announcement : copy->build_id) + "\n";
+            answer += '\n';
             sent = co_await channel.write(answer, after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_agent_bytes(channel, copy->bytes, patience);
+            slot.done();
             if (sent) phase(doing = "starting the agent");
+        } else if (said == kAgentFetched) {
+            slot.done();
+            phase(doing = "starting the agent");
+        } else if (said.starts_with(kAgentHandsOn)) {
+            const auto port = to_int(said.substr(kAgentHandsOn.size()), 1, 65'535);
+            if (port) copies.add_giver(wants, channel.address(), static_cast<int>(*port));
         } else {
             last_said = trim(*line);  // what a login shell prints, or why there is none
             continue;

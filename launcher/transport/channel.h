@@ -43,6 +43,8 @@ public:
     virtual bool has_ended() const { return true; }
     /// Whether the host is known to be so near that bytes cost it less time than unpacking them.
     virtual bool is_near() const { return false; }
+    /// Of the host, numeric, as far as it is known: other hosts may reach it there.
+    virtual std::string address() const { return {}; }
 
     static constexpr std::size_t kErrorBytesMax = 16u << 10;
 };

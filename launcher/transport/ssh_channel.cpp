@@ -53,8 +53,8 @@ std::optional<std::chrono::microseconds> shortest_answer(int socket) {
 
 class SshChannel final : public Channel {
 public:
-    SshChannel(std::unique_ptr<SshSession> session, ssh_channel channel)
-        : session_(std::move(session)), channel_(channel) {}
+    SshChannel(std::unique_ptr<SshSession> session, ssh_channel channel, std::string address)
+        : session_(std::move(session)), channel_(channel), address_(std::move(address)) {}
     ~SshChannel() override { close(); }
 
     asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline deadline) override {
@@ -120,6 +120,8 @@ public:
         return answer && *answer < kNear;
     }
 
+    std::string address() const override { return address_; }
+
     void close() noexcept override { session_->disconnect(); }
 
 private:
@@ -135,6 +137,7 @@ private:
 
     std::unique_ptr<SshSession> session_;
     ssh_channel channel_;
+    const std::string address_;
     std::string errors_;
 };
 
@@ -238,7 +241,9 @@ public:
         login.only_ssh = only_ssh_;
         if (!channel) login.refused = channel.error();
         if (!channel && only_ssh_.empty()) co_return std::unexpected(channel.error());
-        if (channel) login.channel = std::make_unique<SshChannel>(std::move(session_), *channel);
+        if (channel)
+            login.channel =
+                std::make_unique<SshChannel>(std::move(session_), *channel, remote_address_);
         co_return login;
     }
 
@@ -314,6 +319,7 @@ private:
             co_await connect_any(*addresses, static_cast<std::uint16_t>(set_.port), deadline_);
         if (!socket) co_return std::unexpected(socket.error());
         login.local_address = numeric(socket->local_endpoint().address());
+        remote_address_ = remote_address(*socket);
         co_return session_->attach(std::move(*socket));
     }
 
@@ -527,6 +533,7 @@ private:
     Deadline deadline_;
     std::function<void(const char*)> phase_;
     std::string name_;  ///< in known_hosts
+    std::string remote_address_;
     KnownHost known_, known_anywhere_;
     Fd excerpt_;  ///< for libssh
     std::string only_ssh_;

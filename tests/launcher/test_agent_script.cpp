@@ -10,9 +10,13 @@
 #include "worker/agent/stored_file.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -108,6 +112,42 @@ public:
     fs::path home;
     std::string xdg;
     std::string says;  ///< a variable of the log-in that has programs print errors
+};
+
+/// A host that hands on: a process that answers one connection.
+class Giver {
+public:
+    explicit Giver(const std::string& bytes) {
+        const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        auto* const any = reinterpret_cast<sockaddr*>(&address);
+        REQUIRE(::bind(listener.get(), any, size) == 0);
+        REQUIRE(::listen(listener.get(), 1) == 0);
+        REQUIRE(::getsockname(listener.get(), any, &size) == 0);
+        port = ntohs(address.sin_port);
+        pid_ = ::fork();
+        if (pid_ != 0) return;
+        const Fd taker(::accept(listener.get(), nullptr, nullptr));
+        char word[8];
+        const bool knows =
+            ::read(taker.get(), word, sizeof word) == 5 && std::string_view(word, 5) == "word\n";
+        if (knows) static_cast<void>(write_all(taker.get(), bytes));
+        ::_exit(0);
+    }
+    ~Giver() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    Giver(const Giver&) = delete;
+    Giver& operator=(const Giver&) = delete;
+
+    int port = 0;
+
+private:
+    pid_t pid_ = -1;
 };
 
 std::string machine() {
@@ -493,6 +533,42 @@ TEST_CASE("of nodes of a step that have one home one stores the agent", "[agent]
     CHECK_FALSE(fs::exists(host.agent()));
     fs::remove(host.cache() / ".first-77");
     CHECK_THAT(host.run_step(answered), Contains("stored") && Contains("runs"));
+}
+
+TEST_CASE("a host fetches the agent from another one, and hands it on", "[agent]") {
+    const HostHere host;
+    const std::string agent = kAgent;
+    const Sent sent{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
+    const Giver giver(sent.bytes);
+    const std::string said =
+        host.answer(remote_agent_command({"/nowhere", kBuild}, kJob),
+                    fmt::format("{} word 10 {} 127.0.0.1\n", sent.announcement(), giver.port));
+    const std::string stored = host.cache() / ".new.";
+    CHECK_THAT(said, Contains(" gzip,tcp ") && !Contains("dtrun-agent-send") &&
+                         Contains(fmt::format("\ndtrun-agent-fetched\nruns {} --hand-on word {}",
+                                              host.agent().native(), stored)));
+    CHECK(read_file(host.agent()).value() == agent);
+    CHECK(read_file(host.package()).value() == kPackage);
+    const std::string handed_on = said.substr(said.rfind(' ') + 1);
+    CHECK(read_file(handed_on.substr(0, handed_on.size() - 1)).value() == sent.bytes);
+}
+
+TEST_CASE("a host that cannot fetch the agent, or gets another one, asks again", "[agent]") {
+    const std::string agent = kAgent;
+    const Sent sent{agent, agent.size()};
+    std::string other = agent;
+    other.back() = ' ';
+    for (const std::string& bytes : {other, agent.substr(9), std::string()}) {
+        const HostHere host;
+        const Giver giver(bytes);
+        const std::string said =
+            host.answer(remote_agent_command({"/nowhere", kBuild}, kJob),
+                        fmt::format("{0} word 10 {1} 127.0.0.1\n{0} word 10\n{2}",
+                                    sent.announcement(), giver.port, agent));
+        CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp\n") &&
+                             Contains("\ndtrun-agent-send\nruns ") && !Contains("fetched"));
+        CHECK(read_file(host.agent()).value() == agent);
+    }
 }
 
 }  // namespace dtrun

@@ -8,6 +8,7 @@
 #include "tests/support/temp_dir.h"
 
 #include <filesystem>
+#include <list>
 
 namespace dtrun {
 
@@ -193,13 +194,15 @@ TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
 }
 
 TEST_CASE("a request for the agent says machine, packing and home", "[agent]") {
-    const auto whole = parse_request("x86_64 gzip n1.77");
+    const auto whole = parse_request("x86_64 gzip,tcp n1.77");
     CHECK(whole.wants.machine == "x86_64");
     CHECK(whole.wants.gzip);
+    CHECK(whole.fetches);
     CHECK(whole.home == "n1.77");
     const auto short_one = parse_request("aarch64 plain ");
     CHECK(short_one.wants.machine == "aarch64");
     CHECK_FALSE(short_one.wants.gzip);
+    CHECK_FALSE(short_one.fetches);
     CHECK(short_one.home.empty());
     CHECK(parse_request("").wants.machine.empty());
 }
@@ -268,6 +271,104 @@ TEST_CASE("a host that fails while it stores the agent leaves that to another of
     CHECK_FALSE(ends[0].has_value());
     CHECK(ends[1].has_value());
     CHECK(ends[2].has_value());
+}
+
+namespace {
+
+constexpr std::chrono::seconds kPatience(20);
+const AgentRequest kFetches{{kMachine, false}, true, ""};
+
+/// Hosts of a large job, which get their copies from here or from each other.
+class ManyHosts {
+    asio::io_context io_;  // outlives the timer of `copies`
+
+public:
+    /// One more asks, and waits if nobody can give.
+    CopySlot& ask(const AgentRequest& request = kFetches) {
+        CopySlot& slot = slots_.emplace_back();
+        ask_again(slot, request);
+        return slot;
+    }
+    void ask_again(CopySlot& slot, const AgentRequest& request = kFetches) {
+        asio::co_spawn(io_, slot.wait(copies, request, kPatience, [this] { ++waiting; }),
+                       [this](std::exception_ptr) { ++answered; });
+        run();
+    }
+    void run() {
+        io_.restart();
+        io_.poll();
+    }
+
+    AgentCopies copies{100};
+    unsigned waiting = 0, answered = 0;
+
+private:
+    std::list<CopySlot> slots_;
+};
+
+}  // namespace
+
+TEST_CASE("of many hosts a few get the agent from here at once, and hand it on", "[agent]") {
+    ManyHosts hosts;
+    std::vector<CopySlot*> own;
+    for (unsigned i = 0; i < AgentCopies::kOwnMax; ++i) own.push_back(&hosts.ask());
+    const std::string word = own[0]->words();
+    CHECK_THAT(word, Catch::Matches(" [0-9a-f]{16} 10"));
+    CopySlot& late = hosts.ask();
+    CHECK(hosts.waiting == 1);
+    CHECK(hosts.answered == AgentCopies::kOwnMax);
+    hosts.copies.add_giver({kMachine, false}, "10.0.0.1", 77);
+    hosts.run();
+    CHECK(late.words() == word + " 77 10.0.0.1");
+    for (unsigned i = 1; i < AgentCopies::kTakersMax; ++i)
+        CHECK(hosts.ask().words() == word + " 77 10.0.0.1");
+    CopySlot& later = hosts.ask();
+    CHECK(hosts.waiting == 2);
+    own[0]->done();
+    hosts.run();
+    CHECK(later.words() == word);
+    late.done();
+    CHECK(hosts.ask().words() == word + " 77 10.0.0.1");
+    // Another kind of host, and one that cannot fetch, do not wait for what is not for them.
+    own[1]->done();
+    CHECK(hosts.ask({{kMachine, true}, true, ""}).words() == word);
+    CHECK(hosts.ask({{kMachine, false}, false, ""}).words() == "");
+}
+
+TEST_CASE("a host that cannot fetch the agent gets it from here, and its giver is left alone",
+          "[agent]") {
+    ManyHosts hosts;
+    hosts.copies.add_giver({kMachine, false}, "10.0.0.1", 77);
+    for (int i = 0; i < 2; ++i) {
+        CopySlot& slot = hosts.ask();
+        REQUIRE_THAT(slot.words(), Catch::EndsWith(" 77 10.0.0.1"));
+        hosts.ask_again(slot);
+        CHECK_THAT(slot.words(), !Catch::Contains("10.0.0.1") && Catch::EndsWith(" 10"));
+    }
+    CHECK_THAT(hosts.ask().words(), !Catch::Contains("10.0.0.1"));
+    // Where no host reaches another one, nobody tries any more.
+    for (int i = 2; i < 10; ++i) {
+        hosts.copies.add_giver({kMachine, false}, "10.0.0.2", 77 + i);
+        CopySlot& slot = hosts.ask();
+        if (slot.words().empty()) break;
+        hosts.ask_again(slot);
+        slot.done();
+    }
+    CHECK(hosts.ask().words() == "");
+}
+
+TEST_CASE("in small jobs, and where a host's address is not known, nothing is handed on",
+          "[agent]") {
+    asio::io_context io;
+    AgentCopies few(AgentCopies::kOwnMax);
+    few.add_giver({kMachine, false}, "10.0.0.1", 77);
+    CopySlot slot;
+    asio::co_spawn(io, slot.wait(few, kFetches, kPatience, [] {}), [](std::exception_ptr) {});
+    io.run();
+    CHECK(slot.words() == "");
+    ManyHosts hosts;
+    hosts.copies.add_giver({kMachine, false}, "", 77);
+    CHECK_THAT(hosts.ask().words(), Catch::EndsWith(" 10"));
 }
 
 }  // namespace dtrun

@@ -122,8 +122,13 @@ TEST_CASE("an agent that was started as an open file has its name and its words"
     CHECK(argv[3] == nullptr);
     CHECK(row == shown + std::string(size - shown.size(), '\0'));
     CHECK(::fcntl(opened, F_GETFD) == -1);
+    take_words(argc, argv.data(), 1, 2);
+    REQUIRE(argc == 1);
+    CHECK(argv[0] == std::string("/c/agent-01"));
+    CHECK(argv[1] == nullptr);
+    CHECK(row.substr(0, 13) == std::string("/c/agent-01\0\0", 13));
     take_name(argc, argv.data());  // for others nothing changes
-    CHECK(argc == 3);
+    CHECK(argc == 1);
     CHECK(argv[0] == std::string("/c/agent-01"));
 }
 

@@ -6,6 +6,7 @@
 #include "base/system_floor.h"
 #include "worker/agent/demo_rank.h"
 #include "worker/agent/guard.h"
+#include "worker/agent/hand_on.h"
 #include "worker/agent/keeper.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
@@ -28,8 +29,9 @@ namespace {
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
-    "--keep that dtrun hold does, --demo-rank that it is a rank of dtrun demo, --prepare that it\n"
-    "was stored just now, and --as by which name it runs. By hand it is good for two things:\n"
+    "--keep that dtrun hold does, --demo-rank that it is a rank of dtrun demo. Start scripts say by\n"
+    "which name it runs (--as), that it was stored just now (--prepare), and that others may fetch it\n"
+    "here (--hand-on). By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
     "                             end what an agent of a job has left on this host: DTRUN_JOB and\n"
@@ -52,6 +54,12 @@ int sweep(const std::string& job, std::uint64_t agent) {
 
 int main(int argc, char** argv) {
     dtrun::agent::take_name(argc, argv);
+    std::string word, handed_on;
+    if (argc >= 4 && std::string_view(argv[1]) == "--hand-on") {
+        word = argv[2];
+        handed_on = argv[3];
+        dtrun::agent::take_words(argc, argv, 1, 3);
+    }
     const std::string_view option = argc > 1 ? argv[1] : "";
     const bool of_scheduler = option == "--node" && argc == 3;
     const std::string_view called(argc > 0 ? argv[0] : "");
@@ -75,6 +83,7 @@ int main(int argc, char** argv) {
             return fails(safe.error().message);
     if (option == "--prepare" && argc == 2)  // what goes wrong is told by the agent that lacks it
         return dtrun::agent::find_own_package() ? 0 : 1;
+    if (!word.empty()) dtrun::agent::start_handing_on(word, handed_on);
     if (option == dtrun::agent::kDemoRank && argc == 2) {
         const int status = dtrun::agent::run_demo_rank();
         ::_exit(status);

@@ -75,16 +75,19 @@ void take_name(int& argc, char** argv) {
     const char* const name = argv[2];
     const char* const base = std::strrchr(name, '/');
     ::prctl(PR_SET_NAME, base == nullptr ? name : base + 1);
-    // The words lie one behind the other, where the system reads them: all move to the front.
-    char* const front = argv[0];
-    const auto moved = static_cast<std::size_t>(argv[2] - front);
-    const auto kept =
-        static_cast<std::size_t>(argv[argc - 1] - argv[2]) + std::strlen(argv[argc - 1]) + 1;
-    std::memmove(front, argv[2], kept);
-    std::memset(front + kept, 0, moved);
-    argc -= 2;
-    argv[0] = front;
-    for (int i = 1; i < argc; ++i) argv[i] = argv[i + 2] - moved;
+    take_words(argc, argv, 0, 2);
+}
+
+void take_words(int& argc, char** argv, int first, int count) {
+    // They lie one behind the other, so those that follow move to their place.
+    char* const place = argv[first];
+    char* const end = argv[argc - 1] + std::strlen(argv[argc - 1]) + 1;
+    char* const rest = first + count < argc ? argv[first + count] : end;
+    const auto taken = rest - place;
+    std::memmove(place, rest, static_cast<std::size_t>(end - rest));
+    std::memset(end - taken, 0, static_cast<std::size_t>(taken));
+    argc -= count;
+    for (int i = first; i < argc; ++i) argv[i] = argv[i + count] - taken;
     argv[argc] = nullptr;
 }
 

@@ -28,4 +28,7 @@ std::optional<std::string> replaceable(const std::string& folder);
 /// system show NAME as what runs, and closes the descriptor.
 void take_name(int& argc, char** argv);
 
+/// Takes `count` words away from the `first` on, also where the system reads them.
+void take_words(int& argc, char** argv, int first, int count);
+
 }  // namespace dtrun::agent

@@ -1,0 +1,69 @@
+// How a host hands the agent on that it has got.
+#include "worker/agent/hand_on.h"
+
+#include "base/fd.h"
+#include "base/strings.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace dtrun {
+
+using namespace agent;
+
+namespace {
+
+/// What start_handing_on() says on standard output.
+std::string hand_on(const std::string& file) {
+    const auto pipe = make_pipe();
+    REQUIRE(pipe.has_value());
+    std::fflush(stdout);
+    const Fd before(::dup(STDOUT_FILENO));
+    ::dup2(pipe->write.get(), STDOUT_FILENO);
+    start_handing_on("word", file);
+    ::dup2(before.get(), STDOUT_FILENO);
+    std::string said(200, '\0');
+    const ssize_t n = ::read(pipe->read.get(), said.data(), said.size());
+    said.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return said;
+}
+
+/// All that comes after `word` was said.
+std::string take(int port, const std::string& word) {
+    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(write_all(socket.get(), word + "\n").has_value());
+    std::string all, piece(64 << 10, '\0');
+    for (ssize_t n = 0; (n = ::recv(socket.get(), piece.data(), piece.size(), 0)) > 0;)
+        all.append(piece, 0, static_cast<std::size_t>(n));
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("a host hands on to who knows the word, also when the file has no name any more",
+          "[agent]") {
+    const TempDir folder;
+    const std::string bytes = std::string(3 << 20, 'x') + "end";
+    const std::string file = folder.write("received", bytes);
+    const std::string said = hand_on(file);
+    constexpr std::string_view kSays = "dtrun-agent-hands-on ";
+    REQUIRE_THAT(said, Catch::StartsWith(std::string(kSays)));
+    const auto port = to_int(trim(std::string_view(said).substr(kSays.size())), 1, 65'535);
+    REQUIRE(port.has_value());
+    CHECK_FALSE(std::filesystem::exists(file));
+    for (int i = 0; i < 20; ++i) CHECK(take(static_cast<int>(*port), "word") == bytes);
+    CHECK(take(static_cast<int>(*port), "else") == "");
+}
+
+}  // namespace dtrun

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace dtrun::agent {
+
+/// Hands a file on to hosts of the same job that lack it (docs/decisions/041-handed-on.md): says at which port on standard
+/// output, "dtrun-agent-hands-on PORT", and starts a process that serves it there until this one ends, or until nobody has
+/// asked for a minute. Says nothing if it cannot.
+/// \param word  what a connection has to say first, with a line end behind; no secret
+/// \param file  is removed: what is open is served
+void start_handing_on(const std::string& word, const std::string& file);
+
+}  // namespace dtrun::agent
