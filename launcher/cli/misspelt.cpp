@@ -142,8 +142,11 @@ std::optional<Error> front_end_meant(Commands commands, Words words) {
         if (next.found && !*next.found) break;
         if (next.found) {
             const auto& [row, name, value] = **next.found;
-            typed += fmt::format(" {}", name);
-            if (!value.empty()) typed += " " + shell_quote(shown_value(flags[row], value));
+            if (flags[row].sets_variable)
+                typed += fmt::format(" {} {}", name, shell_quote(shown_value(flags[row], value)));
+            else
+                for (const std::string& word : rest.first(next.words))
+                    typed += " " + shell_quote(word);
             at += next.words;
             continue;
         }

@@ -52,7 +52,7 @@ def check_mistakes(place):
         (["-np", "4", "-H", "s1,s2", "hostname"], 200, "a name alone is one slot: write s1:2,s2:2"),
         (["-H", hosts, "true"], 200, f"a file here has this name: write --hostfile {hosts}"),
         (["-np", "2", "-H", "hosts.txt", "true"], 200, "a file here has this name: write --hostfile hosts.txt"),
-        (["-H", "nosuch.invalid:1", "true"], 201, "dtrun: nosuch.invalid: unknown host name; `ssh NAME` has to know it\n"),
+        (["-H", "nosuch.invalid:1", "true"], 201, "  nosuch.invalid: unknown host name; `ssh NAME` has to know it\n"),
         (["--hosts", "s1", "s2", "-np", "2", "true"], 200, "-H takes one word without blanks; write -H s1,s2"),
         (["-H", "true"], 200, "no program to run behind -H true"),
         (["--hostfile", "true"], 200, "no program to run behind --hostfile true"),

@@ -212,12 +212,12 @@ TEST_CASE(
         return error->message.substr(begin, error->message.rfind("; ") - begin);
     };
     CHECK(said("--nnodes 2 --nproc-per-node=4 train.py --lr 'a b'") ==
-          "dtrun torchrun --nnodes 2 --nproc-per-node 4 train.py --lr 'a b'");
+          "dtrun torchrun --nnodes 2 --nproc-per-node=4 train.py --lr 'a b'");
     CHECK(said("-np 4 -x HF_TOKEN=abc --encrypt --nnodes 2 -- train.py") ==
           "dtrun torchrun -x HF_TOKEN=... --encrypt --nnodes 2 -- train.py (it has no -np)");
     CHECK(said("-x=A=1 -genv B 2 --num-gpus 2 C=3 train.py D=4") ==
-          "dtrun deepspeed -x A=... --num_gpus 2 -x C=... train.py D=4 (it has no -genv)");
-    CHECK(said("-nnodes 2 train.py") == "dtrun torchrun --nnodes 2 train.py");
+          "dtrun deepspeed -x A=... --num-gpus 2 -x C=... train.py D=4 (it has no -genv)");
+    CHECK(said("-nnodes 2 train.py") == "dtrun torchrun -nnodes 2 train.py");
     CHECK(said("--nnodes 2 --num-gpus 2 train.py").empty());  // of two launchers
     CHECK(said("-np 2 train.py --nnodes 2").empty());
     // Whatever is suggested is accepted.
