@@ -1,5 +1,5 @@
 // Processes that are kept ready for ranks: when there are some, and which commands they may run. What they
-// are like is seen in tests/launcher/check_standby.py.
+// are like is seen in tests/launcher/checks/check_standby.py.
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/python_command.h"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
 from skip import skip  # noqa: E402
 
 DTRUN = sys.argv[1]

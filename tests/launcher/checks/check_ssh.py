@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
 from skip import skip  # noqa: E402
 
 DTRUN = sys.argv[1]

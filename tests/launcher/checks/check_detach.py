@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
 from waiting import wait_for  # noqa: E402
 
 DTRUN = os.path.abspath(sys.argv[1])

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
 from silent_fs import SilentFs  # noqa: E402
 from skip import skip  # noqa: E402
 

@@ -19,7 +19,7 @@ import tempfile
 import termios
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../support")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support")
 from browser import Browser  # noqa: E402
 from skip import in_ci  # noqa: E402
 from waiting import wait_for  # noqa: E402
