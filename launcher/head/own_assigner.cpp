@@ -281,10 +281,11 @@ void OwnAssigner::tell_change(const std::optional<Membership::Warning>& warning)
 }
 
 Result<void> OwnAssigner::exchange(PeerId agent, const FrameView& frame) {
-    const auto done = hub_.from_peer(agent, frame, Clock::now());
+    const Deadline now = Clock::now();
+    const auto done = hub_.from_peer(agent, frame, now);
     hub_timer_.look();
-    if (!is_elastic()) return done;
-    if (const auto notice = notice_.look(hub_.progress(), Clock::now()))
+    if (!is_elastic() || !notice_.is_due(now)) return done;
+    if (const auto notice = notice_.look(hub_.progress(), now))
         context_.hosts.send_to_all(encode(*notice));
     return done;
 }

@@ -210,6 +210,7 @@ Result<void> ServedJob::frame(PeerId id, const FrameView& frame, Deadline now) {
     if (auto may = may_say(frame); !may) return may;
     if (is_exchanged(frame.type)) {
         const auto done = hub_.from_peer(id, frame, now);
+        if (!notice_.is_due(now)) return done;
         if (const auto notice = notice_.look(hub_.progress(), now)) send_to_all(*notice);
         return done;
     }

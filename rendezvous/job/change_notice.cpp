@@ -19,8 +19,11 @@ Notify ChangeNotice::make(Notify notice) {
     return notice;
 }
 
+bool ChangeNotice::is_due(Deadline now) const {
+    return now - looked_ >= kHeartbeatInterval / 4;
+}
+
 std::optional<Notify> ChangeNotice::look(const Heartbeat& progress, Deadline now) {
-    if (now - looked_ < kHeartbeatInterval / 4) return std::nullopt;
     looked_ = now;
     const auto later = stop_step_.observe(progress, now);
     if (!later || !last_) return std::nullopt;

@@ -16,8 +16,11 @@ public:
     void forget();  ///< nothing that was planned counts any more
     /// A notice for all ranks. \param notice  without the step
     Notify make(Notify notice);
-    /// The notice once more, with another step, as a rank was beyond that before it heard of it. To be called whenever
-    /// there is news of progress.
+    /// Whether it is time to look() again, with the progress of all ranks: to add that up for each news would take
+    /// a large job all of its time.
+    bool is_due(Deadline now) const;
+    /// The notice once more, with another step, as a rank was beyond that before it heard of it. To be called when
+    /// there is news of progress and it is due.
     std::optional<Notify> look(const Heartbeat& progress, Deadline now);
 
 private:
