@@ -52,8 +52,17 @@ void StepStarter::Step::set(Node& node, NodeState state) {
     ++counts[node.state = state];
 }
 
+void StepStarter::Step::forget(const std::string& name) {
+    const auto node = nodes.find(name);
+    if (node == nodes.end()) return;
+    if (--counts[node->second.state] == 0) counts.erase(node->second.state);
+    nodes.erase(node);
+}
+
+/// What is said of the host from now on is said of its new agent: the srun of the one before does not wait for it.
 void StepStarter::connect(HostId host) {
     if (spec_.hosts[host].transport != plan::Transport::slurm) return;
+    for (Step& step : steps_) step.forget(spec_.hosts[host].host.name);
     std::vector<HostId> hosts(1, host);
     tasks_.spawn(run_step(std::move(hosts)));
 }

@@ -66,6 +66,7 @@ private:
         std::map<NodeState, std::size_t> counts;  ///< how many nodes are in each state; none of 0
 
         void set(Node& node, NodeState state);
+        void forget(const std::string& name);
         bool any(NodeState state) const { return counts.contains(state); }
         bool any_up_to(NodeState state) const {
             return !counts.empty() && counts.begin()->first <= state;
