@@ -17,7 +17,8 @@ namespace {
 std::string start_script() {
     return fmt::format(
         "m=$SLURMD_NODENAME; q=$(uname -m); o=0; "
-        "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\"; exec cat >/dev/null; }}; "
+        "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\" \"$d/.first-$j\"; exec cat "
+        ">/dev/null; }}; "
         "get() {{ [ \"$y\" = \"$n\" ] && {{ head -c \"$n\"; return; }}; head -c \"$y\" >\"$t.p\" "
         "&& "
         "tail -c +$((o + 1)) \"$t.p\" | head -c \"$n\" && rm -f \"$t.p\"; }}; "

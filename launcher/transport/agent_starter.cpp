@@ -24,7 +24,8 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 std::string start_script() {
     return fmt::format(
         "has \"$i\" && run $o; u=$d/.new.$(uname -n).$$.f; "
-        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$t.h\" \"$u\"; exit 1; }}; "
+        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$t.h\" \"$u\" "
+        "\"$d/.first-$j\"; exit 1; }}; "
         "ask() {{ echo \"dtrun-agent-wanted $(uname -m) {}$(knows bash timeout sha256sum && "
         "echo ,tcp)$1\"; read -r id n h z c word limit port from || exit 1; "
         "sees \"$id\" && run $o; }}; "

@@ -170,7 +170,7 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
     const HostHere host;
     const std::string runs = fmt::format("runs {} \n", host.agent().native());
     const std::string said = host.start();
-    CHECK_THAT(said, Catch::StartsWith("dtrun-agent-wanted " + machine() + " gzip ") &&
+    CHECK_THAT(said, Catch::StartsWith("dtrun-agent-wanted " + machine() + " gzip,tcp ") &&
                          Catch::EndsWith("\ndtrun-agent-send\n" + runs));
     CHECK(read_file(host.home / "umask").value() == "0027\n");  // of the log-in, for ranks
     CHECK(host.start() == runs);
@@ -509,14 +509,15 @@ TEST_CASE("a host is told that another one has stored the agent, and asks for it
     const std::string look = fmt::format("{}\n", kBuild);
     const std::string said =
         host.answer(command, look + fmt::format("{}\n{}", sent.announcement(), agent));
-    CHECK_THAT(said, Contains(fmt::format("\ndtrun-agent-wanted {} gzip\ndtrun-agent-send\nruns ",
-                                          machine())));
+    CHECK_THAT(said, Contains(fmt::format(
+                         "\ndtrun-agent-wanted {} gzip,tcp\ndtrun-agent-send\nruns ", machine())));
     // It comes between the first look and the answer.
     write_file(host.home / "bin/readlink",
                fmt::format("#!/bin/sh\nmv {0}.away {0}\necho n1.1\n", host.agent().native()), 0755);
     fs::rename(host.agent(), host.agent().native() + ".away");
-    CHECK(host.answer(command, look) == fmt::format("dtrun-agent-wanted {} gzip n1.1\nruns {} \n",
-                                                    machine(), host.agent().native()));
+    CHECK(host.answer(command, look) ==
+          fmt::format("dtrun-agent-wanted {} gzip,tcp n1.1\nruns {} \n", machine(),
+                      host.agent().native()));
 }
 
 TEST_CASE("of nodes of a step that have one home one stores the agent", "[agent][slurm]") {
