@@ -34,6 +34,7 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
       acceptor_(executor_),
       changed_(executor_, Timer::time_point::max()),
       alive_said_(Clock::now()),
+      limits_(executor_),
       tasks_(executor_) {
     for (Host& host : hosts)
         hosts_.push_back(std::make_unique<HeldHost>(
@@ -94,8 +95,9 @@ asio::awaitable<void> Holder::run(std::function<void()> tried) {
     remove_socket();
     boost::system::error_code ignored;
     acceptor_.close(ignored);
-    for (const auto& [id, caller] : callers_) caller->link.shut_down_sending();
-    tasks_.stop();
+    limits_.stop();
+    co_await limits_.join();
+    for (const auto& [id, caller] : callers_) caller->link.close();
     co_await tasks_.join();
 }
 
@@ -252,10 +254,11 @@ void Holder::begin(CallerId id, HeldHost& host) {
     host.streams()[stream] = false;
     host.count_agent();
     say(host, stream, WarmEvent::open);
-    tasks_.spawn(wait_for_agent(stream));
+    limits_.spawn(wait_for_agent(stream));
 }
 
-/// A host that says nothing at all is cut: it was started anew, or is not to be reached.
+/// A host that says nothing at all is cut, unless a job is there, which finds out: it was started anew, or is not to
+/// be reached.
 asio::awaitable<void> Holder::wait_for_agent(std::uint32_t stream) {
     const Deadline asked = Clock::now();
     Timer limit(executor_, after(kAgentLimit));
@@ -271,7 +274,10 @@ asio::awaitable<void> Holder::wait_for_agent(std::uint32_t stream) {
     caller.stream = 0;
     caller.host = nullptr;
     say(host, stream, WarmEvent::input_end);
-    if (is_silent && host.jobs() == 1) host.cut("it does not answer");
+    const bool has_others = std::ranges::any_of(callers_, [&host](const auto& entry) {
+        return entry.second->host == &host && entry.second->stream != 0;
+    });
+    if (is_silent && !has_others) host.cut("it does not answer");
 }
 
 void Holder::said(const WarmStream& said) {
@@ -324,13 +330,13 @@ void Holder::look_at_leaving() {
 
 void Holder::leave(HeldHost& host) {
     if (host.log_out()) tasks_.spawn(host.write());
-    if (host.state() == HeldState::leaving) tasks_.spawn(wait_for_end(host));
+    if (host.state() == HeldState::leaving) limits_.spawn(wait_for_end(host));
 }
 
 asio::awaitable<void> Holder::wait_for_end(HeldHost& host) {
     Timer limit(executor_, after(kLeaveLimit));
-    co_await limit.async_wait(use_tuple);
-    if (host.state() == HeldState::leaving) host.cut("released");
+    const auto [error] = co_await limit.async_wait(use_tuple);
+    if (!error && host.state() == HeldState::leaving) host.cut("released");
 }
 
 void Holder::say(HeldHost& host, std::uint32_t stream, WarmEvent event, std::string_view bytes) {

@@ -92,6 +92,7 @@ private:
     Timer changed_;  ///< cancelled when watch() is to look again
     Deadline alive_said_{};
     bool tried_ = false;
+    TaskGroup limits_;  ///< which end when their time has come, or nobody waits any more
     TaskGroup tasks_;
 };
 

@@ -1,0 +1,338 @@
+// Log-ins that stay for later jobs: when one is taken, by whom, and when it is left.
+#include "launcher/cli/flags.h"
+#include "launcher/holder/held_host.h"
+#include "launcher/holder/holder.h"
+#include "launcher/warm/holder_client.h"
+#include "launcher/warm/warm_hosts.h"
+#include "launcher/warm/warm_key.h"
+#include "launcher/warm/warm_place.h"
+#include "rendezvous/wire/message.h"
+#include "tests/support/catch.h"
+#include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
+
+#include <sys/stat.h>
+#include <deque>
+#include <set>
+
+namespace dtrun {
+namespace {
+
+using namespace warm;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+
+/// A keeper in memory: agents that it starts say who they are, and end with their input.
+class FakeKeeper final : public transport::Channel {
+public:
+    struct Ways {
+        bool silent = false;  ///< it starts nothing
+        int logins = 0;
+        std::string secrets;  ///< all that agents have been told
+        FakeKeeper* last = nullptr;
+    };
+    FakeKeeper(const asio::any_io_executor& executor, Ways& ways)
+        : ways_(ways), news_(executor, Timer::time_point::max()) {
+        ways.last = this;
+        ++ways.logins;
+        said_ = fmt::format("dtrun-agent {} build\n", kProtocolVersion);
+    }
+    ~FakeKeeper() override {
+        if (ways_.last == this) ways_.last = nullptr;
+    }
+
+    asio::awaitable<Result<std::size_t>> read(std::span<char> into, Deadline) override {
+        while (said_.empty() && !ended_ && !closed_) co_await news_.async_wait(use_tuple);
+        if (closed_) co_return fail(Errc::cancelled, "closed");
+        const std::size_t n = said_.copy(into.data(), into.size());
+        said_.erase(0, n);
+        co_return n;
+    }
+    asio::awaitable<Result<void>> write(std::string_view bytes, Deadline) override {
+        heard_ += bytes;
+        std::string_view rest = heard_;
+        for (auto frame = next_frame(rest); frame && *frame; frame = next_frame(rest))
+            take(*decode<WarmStream>((*frame)->payload));
+        heard_.erase(0, heard_.size() - rest.size());
+        co_return Result<void>{};
+    }
+    std::string take_errors() override { return {}; }
+    asio::awaitable<std::string> ending(Deadline) override { co_return std::string(); }
+    void close() noexcept override {
+        closed_ = true;
+        news_.cancel();
+    }
+    void end_here() {
+        ended_ = true;
+        news_.cancel();
+    }
+
+private:
+    void take(const WarmStream& said) {
+        if (ways_.silent) return;
+        if (said.event == WarmEvent::open)
+            say(said.stream, WarmEvent::output, fmt::format("agent {}\n", said.stream));
+        if (said.event == WarmEvent::input) ways_.secrets += said.bytes;
+        if (said.event != WarmEvent::input_end) return;
+        if (said.stream == 0) return end_here();
+        say(said.stream, WarmEvent::output_end);
+        say(said.stream, WarmEvent::exited, "ended with exit code 0");
+    }
+    void say(std::uint32_t stream, WarmEvent event, std::string_view bytes = {}) {
+        WarmStream said;
+        said.stream = stream;
+        said.event = event;
+        said.bytes = bytes;
+        said_ += encode(said);
+        news_.cancel();
+    }
+
+    Ways& ways_;
+    Timer news_;
+    std::string said_, heard_;
+    bool ended_ = false, closed_ = false;
+};
+
+/// A holder of hosts "s1" to "sN" with the keys "key of s1" and so on, in a folder of its own.
+class HeldHere {
+public:
+    explicit HeldHere(int hosts, milliseconds keep = minutes(10)) {
+        ::chmod(folder_.path().c_str(), 0700);
+        std::vector<holder::Holder::Host> held;
+        for (int i = 1; i <= hosts; ++i) {
+            const std::string name = fmt::format("s{}", i);
+            FakeKeeper::Ways& ways = keepers[name];
+            const auto open = [this, &ways](Deadline, std::function<void(const char*)>)
+                -> asio::awaitable<Result<std::unique_ptr<transport::Channel>>> {
+                std::unique_ptr<transport::Channel> channel =
+                    std::make_unique<FakeKeeper>(io.get_executor(), ways);
+                co_return channel;
+            };
+            held.push_back({name, "key of " + name, open, [] { return "10.0.0.9"; }});
+        }
+        holder::Holder::Options options;
+        options.connect_timeout = std::chrono::seconds(5);
+        options.keep = keep;
+        options.log_ins_at_once = 2;
+        holder.emplace(io.get_executor(), std::move(held), options);
+        REQUIRE(holder->listen(folder_.path()).has_value());
+        asio::co_spawn(io, holder->run([] {}), [this](std::exception_ptr error) {
+            if (error) std::rethrow_exception(error);
+            over = true;
+        });
+    }
+    ~HeldHere() {
+        if (over) return;
+        WarmRequest all;
+        all.wish = WarmWish::release;
+        jobs.clear();
+        static_cast<void>(ask(all));
+        io.restart();
+        while (!over && io.run_one_for(std::chrono::seconds(5)) > 0) {
+        }
+        CHECK(over);
+    }
+
+    std::optional<WarmAgent> take(const std::string& host) {
+        const auto sockets = holder_sockets({folder_.path()});
+        WarmHosts warm(io.get_executor(), sockets, {});
+        return run_to_end(io, warm.take("key of " + host, after(std::chrono::seconds(5))));
+    }
+    std::vector<HeldStatus> ask(WarmRequest request) {
+        const auto sockets = holder_sockets({folder_.path()});
+        if (sockets.empty()) return {};
+        const auto answer = run_to_end(
+            io, ask_holder(sockets.front(), std::move(request), after(std::chrono::seconds(5))));
+        return answer ? answer->hosts : std::vector<HeldStatus>{};
+    }
+    HeldStatus status(const std::string& host) {
+        for (const HeldStatus& each : ask({}))
+            if (each.host == host) return each;
+        return {};
+    }
+    std::string first_words(WarmAgent& agent) {
+        std::array<char, 64> bytes;
+        const auto n = run_to_end(io, agent.channel->read(bytes, after(std::chrono::seconds(5))));
+        return n ? std::string(bytes.data(), *n) : n.error().message;
+    }
+    void settle() {
+        io.restart();
+        io.run_for(milliseconds(20));
+    }
+
+    std::map<std::string, FakeKeeper::Ways> keepers;
+    asio::io_context io{1};
+    std::optional<holder::Holder> holder;
+    std::vector<WarmAgent> jobs;
+    bool over = false;
+
+private:
+    TempDir folder_;
+};
+
+}  // namespace
+
+TEST_CASE("a held host is left when no job was there for its time, or when it is released",
+          "[warm]") {
+    const Deadline used = Clock::now();
+    holder::HoldTerms terms{minutes(10), used};
+    CHECK(terms.ends(0) == used + minutes(10));
+    CHECK(terms.ends(1) == Deadline::max());
+    terms.released = true;
+    CHECK(terms.ends(0) <= used);
+    CHECK(terms.ends(2) == Deadline::max());
+}
+
+TEST_CASE("a log-in is taken for another only if all words of both are the same", "[warm]") {
+    Host host;
+    host.name = "s1";
+    transport::SshOptions options;
+    transport::SshSettings settings;
+    settings.host = "s1";
+    settings.user = "ann";
+    const LogInWords words{host, options, &settings, "build", ""};
+    const std::string key = warm_key(words);
+    CHECK(key == warm_key(words));
+    std::set<std::string> keys{key};
+    const auto differs = [&] { return keys.insert(warm_key(words)).second; };
+    const auto with = [&](auto& member, auto value) {
+        const auto before = member;
+        member = value;
+        CHECK(differs());
+        member = before;
+    };
+    with(host.name, "s2");
+    with(host.user, "bob");
+    with(host.port, 2222);
+    with(host.address, "10.0.0.1");
+    with(host.identity_file, "/k");
+    with(options.port, 2222);
+    with(options.identity_file, "/k");
+    with(options.accept_new_host_keys, true);
+    with(options.command, std::vector<std::string>{"ssh", "-J", "gate"});
+    with(settings.host, "10.0.0.2");
+    with(settings.user, "bob");
+    with(settings.port, 2222);
+    with(settings.identities, std::vector<std::string>{"/k"});
+    with(settings.known_hosts, std::vector<std::string>{"/h"});
+    with(settings.known_as, "s");
+    with(settings.ciphers, "aes256-gcm@openssh.com");
+    with(settings.new_host_keys, transport::NewHostKeys::anything);
+    with(settings.only_ssh, "proxyjump gate (/root/.ssh/config:7)");
+    CHECK(keys.insert(warm_key({host, options, &settings, "other build", ""})).second);
+    CHECK(keys.insert(warm_key({host, options, &settings, "build", "SLURM_JOB_ID=1"})).second);
+    CHECK(keys.insert(warm_key({host, options, nullptr, "build", ""})).second);
+}
+
+TEST_CASE("times are seconds, minutes or hours", "[warm]") {
+    using cli::parse_time_span;
+    const milliseconds most = std::chrono::hours(24);
+    CHECK(parse_time_span("90", most) == std::chrono::seconds(90));
+    CHECK(parse_time_span("90s", most) == std::chrono::seconds(90));
+    CHECK(parse_time_span("10m", most) == minutes(10));
+    CHECK(parse_time_span("24h", most) == std::chrono::hours(24));
+    for (const char* const text :
+         {"", "m", "0", "-1m", "25h", "1.5h", "1d", "99999999999999999999h"}) {
+        CAPTURE(text);
+        CHECK_FALSE(parse_time_span(text, most).has_value());
+    }
+}
+
+TEST_CASE("two jobs at once have an agent each in one log-in, and neither hears of the other",
+          "[warm]") {
+    HeldHere held(2);
+    auto one = held.take("s1"), other = held.take("s1");
+    REQUIRE(one.has_value());
+    REQUIRE(other.has_value());
+    CHECK(one->seen_as == "10.0.0.9");
+    CHECK(held.first_words(*one) == "agent 1\n");
+    CHECK(held.first_words(*other) == "agent 2\n");
+    CHECK(held.keepers["s1"].logins == 1);
+    CHECK(held.status("s1").jobs == 2);
+    REQUIRE(run_to_end(held.io, one->channel->write("secret", Deadline::max())).has_value());
+    held.settle();
+    CHECK(held.keepers["s1"].secrets == "secret");
+    // Its agent ends with the job, and the other one's goes on.
+    one.reset();
+    held.settle();
+    CHECK(held.status("s1").jobs == 1);
+    REQUIRE(run_to_end(held.io, other->channel->write("!", Deadline::max())).has_value());
+    other.reset();
+    held.settle();
+    CHECK(held.status("s1").jobs == 0);
+    CHECK(held.status("s1").taken == 2);
+    CHECK_FALSE(held.take("s3").has_value());
+}
+
+TEST_CASE("a host that says nothing is not waited for, and logged into again in the background",
+          "[warm]") {
+    HeldHere held(2);
+    REQUIRE(held.take("s1").has_value());
+    held.keepers["s1"].silent = true;
+    const Deadline began = Clock::now();
+    CHECK_FALSE(held.take("s1").has_value());
+    CHECK(Clock::now() - began < std::chrono::seconds(3));
+    held.settle();
+    CHECK(held.status("s1").state == HeldState::gone);
+    CHECK(held.take("s2").has_value());
+}
+
+TEST_CASE("a host whose keeper has ended is not offered to jobs", "[warm]") {
+    HeldHere held(2);
+    auto job = held.take("s1");
+    REQUIRE(job.has_value());
+    CHECK(held.first_words(*job) == "agent 1\n");
+    held.keepers["s1"].last->end_here();
+    held.settle();
+    CHECK(held.status("s1").state == HeldState::gone);
+    CHECK(held.status("s1").why == "its keeper has ended");
+    CHECK(held.first_words(*job) == "the holder has ended");
+    CHECK_FALSE(held.take("s1").has_value());
+    CHECK(held.take("s2").has_value());
+}
+
+TEST_CASE(
+    "released hosts are left at once, those with jobs after these, and the holder ends with the "
+    "last",
+    "[warm]") {
+    HeldHere held(3);
+    auto job = held.take("s2");
+    REQUIRE(job.has_value());
+    WarmRequest some;
+    some.wish = WarmWish::release;
+    some.hosts = {"s1", "s2"};
+    const auto left = held.ask(some);
+    REQUIRE(left.size() == 2);
+    CHECK(left[0].state == HeldState::gone);
+    CHECK(left[1].jobs == 1);
+    CHECK(held.keepers["s1"].last == nullptr);
+    CHECK_FALSE(held.take("s2").has_value());
+    CHECK(held.first_words(*job) == "agent 1\n");
+    job.reset();
+    held.settle();
+    CHECK(held.keepers["s2"].last == nullptr);
+    CHECK(held.take("s3").has_value());
+    held.settle();
+    CHECK_FALSE(held.over);
+    some.hosts = {};
+    CHECK(held.ask(some).size() == 1);
+    held.settle();
+    CHECK(held.over);
+    CHECK_FALSE(held.take("s3").has_value());
+}
+
+TEST_CASE("held hosts that nobody uses are left by themselves", "[warm]") {
+    HeldHere held(2, milliseconds(300));
+    auto job = held.take("s1");
+    REQUIRE(job.has_value());
+    held.io.restart();
+    held.io.run_for(milliseconds(600));
+    CHECK(held.keepers["s2"].last == nullptr);
+    CHECK(held.status("s1").jobs == 1);
+    job.reset();
+    held.io.restart();
+    held.io.run_for(milliseconds(700));
+    CHECK(held.over);
+}
+
+}  // namespace dtrun
