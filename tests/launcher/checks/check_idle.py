@@ -1,0 +1,59 @@
+"""check_idle.py DTRUN: what a job costs whose ranks do nothing."""
+import os
+import subprocess
+import sys
+import time
+
+DTRUN = sys.argv[1]
+LIMIT_S = 60
+TIME_S = 5
+# Wake-ups a second. Heartbeats, two a second each way, are four; the rest is room for a machine that is busy.
+WAKE_UPS_MAX = {"dtrun": 7, "dtrun-guard": 0.5, "dtrun-agent": 7}
+
+
+def own_processes(pid):
+    """dtrun's processes by their names: `pid` and those below it that have one of them."""
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+        name = file.read().strip()
+    if name not in WAKE_UPS_MAX:
+        return {}
+    found = {name: pid}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="utf-8") as file:
+            for child in file.read().split():
+                found.update(own_processes(child))
+    return found
+
+
+def waits(pid):
+    """How often threads of it have begun to wait."""
+    count = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as file:
+            count += sum(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
+    return count
+
+
+def check_idle_job():
+    """A job whose ranks sleep costs heartbeats, and nothing else."""
+    job = subprocess.Popen([DTRUN, "-np", "4", "--oversubscribe", "sh", "-c", "echo runs; exec sleep 1000"],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(4):
+            assert "runs" in job.stdout.readline()
+        time.sleep(1)  # what a start leaves to do: news of the ranks, and answers to them
+        processes = own_processes(job.pid)
+        assert set(processes) == set(WAKE_UPS_MAX), processes
+        began = time.monotonic()
+        before = {name: waits(pid) for name, pid in processes.items()}
+        time.sleep(TIME_S)
+        passed = time.monotonic() - began
+        rates = {name: (waits(pid) - before[name]) / passed for name, pid in processes.items()}
+        assert all(rate <= WAKE_UPS_MAX[name] for name, rate in rates.items()), rates
+        print(", ".join(f"{name}: {rate:.1f} wake-ups/s" for name, rate in rates.items()))
+    finally:
+        job.terminate()
+        job.communicate(timeout=LIMIT_S)
+
+
+check_idle_job()
