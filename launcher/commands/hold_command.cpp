@@ -38,7 +38,8 @@ release`, or with the batch job in which this was called. What is given to reach
 a host has to be the same for both: -H, -p, -i, ~/.ssh/config and so on. A job
 logs in by itself where it is not, or where a host does not answer.
 
-Exit code: 0 all hosts are held; 201 some are not, which is said; 200 none can be.
+Exit code: 0 all hosts are held; 201 some are not, which is said; 200 none can
+be.
 )";
 
 constexpr std::string_view kRelease = R"(usage: dtrun release [options]

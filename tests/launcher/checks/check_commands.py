@@ -7,8 +7,8 @@ import sys
 import tempfile
 
 DTRUN = sys.argv[1]
-COMMANDS = ["run", "demo", "bench", "hosts", "doctor", "info", "serve", "join", "status", "store", "jobs", "top", "end", "stacks", "attach",
-            "logs", "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "install-links", "help", "version"]
+COMMANDS = ["run", "demo", "bench", "hosts", "hold", "release", "doctor", "info", "serve", "join", "status", "store", "jobs", "top", "end",
+            "stacks", "attach", "logs", "torchrun", "deepspeed", "mpirun", "contracts", "config", "completion", "install-links", "help", "version"]
 TOPICS = ["all", "horovod", "words", "environment", "exit-codes", "docs", "man"]
 
 

@@ -85,7 +85,8 @@ def check_terminal():
         begin = next(i for i, line in enumerate(screen) if line.startswith("dtrun: rank "))
         assert screen[begin - 1] == "" and screen[begin - 2].endswith("out"), screen
     code, screen = on_terminal("-np", "2", "sh", "-c", "exit 3")
-    assert code == 3 and screen[0].startswith("\x1b[1;31mdtrun: rank "), screen
+    first = screen[0].split("\r\x1b[K")[-1]  # on a busy machine the progress of the start was there
+    assert code == 3 and first.startswith("\x1b[1;31mdtrun: rank "), screen
 
 
 def check_fold():
