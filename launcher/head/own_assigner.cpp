@@ -118,7 +118,7 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     if (goes_on && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     unusable_[host] = "lost: " + why;
-    if (goes_on) reset_connections(host);
+    if (goes_on && membership_.generation() > 0) reset_connections(host);
     if (is_elastic()) {  // else Job has its word on it
         const std::string cause = fmt::format("host {} is lost", context_.hosts.name(host));
         membership_.host_lost(host, cause, Clock::now());
