@@ -307,6 +307,7 @@ void Holder::release(Caller& caller, const WarmRequest& request) {
             request.hosts.empty() || std::ranges::count(request.hosts, host->name()) > 0;
         if (!is_meant || host->terms().released) continue;
         host->terms().released = true;
+        if (host->state() == HeldState::gone) continue;
         caller.leaving.push_back(host.get());
         if (host->jobs() == 0) leave(*host);
     }

@@ -36,9 +36,12 @@ asio::awaitable<void> WarmHosts::look() {
             log::info("{}: {}", path, answer.error().message);
             continue;
         }
-        for (const HeldStatus& host : answer->hosts)
-            if (host.state == HeldState::ready || host.state == HeldState::logging_in)
-                holder_of_.emplace(host.key, path);
+        // Where a log-in was lost, the holder logs in again for the next job.
+        for (const HeldStatus& host : answer->hosts) {
+            if (host.state == HeldState::leaving) continue;
+            if (host.state == HeldState::gone) holder_of_.emplace(host.key, path);
+            if (host.state != HeldState::gone) holder_of_[host.key] = path;
+        }
     }
     looking_ = false;
     found_.cancel();
