@@ -4,14 +4,13 @@
 #include "base/strings.h"
 #include "launcher/control/control_place.h"
 #include "launcher/output/path_pattern.h"
+#include "launcher/watch/event.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -25,14 +24,17 @@ namespace fs = std::filesystem;
 constexpr std::size_t kRecordBytesMax = 512u << 10;
 constexpr std::size_t kTimeChars = 19;  // "20261128-003012.250"
 constexpr std::size_t kJobsNamed = 8;   // in a message
-constexpr std::int64_t kNsPerMs = 1'000'000, kNsPerSecond = 1'000'000'000;
+constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 /// Of another machine it is not known whether its job runs; no job runs for so long.
 constexpr std::int64_t kAgeOfAnyJob = 366LL * 24 * 3600 * kNsPerSecond;
 
 /// "20261128-003012.250", UTC.
 std::string time_text(std::int64_t time_ns) {
-    const std::time_t seconds = time_ns / kNsPerSecond;
-    return fmt::format("{:%Y%m%d-%H%M%S}.{:03}", fmt::gmtime(seconds), time_ns / kNsPerMs % 1'000);
+    std::string text = watch::utc_time(time_ns);  // "2026-11-28T00:30:12.250000Z"
+    text.resize(text.find('.') + 4);
+    std::erase_if(text, [](char c) { return c == '-' || c == ':'; });
+    std::ranges::replace(text, 'T', '-');
+    return text;
 }
 
 /// The stem of a file that is ours, "…​.log.1" included; empty: it is another's.

@@ -11,7 +11,7 @@
 namespace dtrun::history {
 
 /// The record of a job, in a file of its own. Whatever the folder's file system does, the job does not wait for it:
-/// it is written by threads, which are left behind if a call does not return.
+/// it is written by a thread, which is left behind if a call does not return.
 class RecordWriter {
 public:
     /// Begins to write how the job has begun. \param start  without its `head`, that is this process
@@ -28,7 +28,7 @@ public:
     Result<void> finish(const JobEnd& end, Deadline deadline);
 
 private:
-    struct File;
+    class File;
 
     std::shared_ptr<File> file_;
     Thread thread_;

@@ -4,14 +4,13 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 #include <iterator>
 
 namespace dtrun::watch {
 namespace {
 
 constexpr int kSchema = 1;  // of the lines; grows when a field changes its meaning
-constexpr std::int64_t kSecond = 1'000'000'000;
 
 constexpr std::string_view kNames[] = {
 #define DTRUN_EVENT(name) #name,
@@ -45,13 +44,16 @@ std::string to_json(const Event& event, std::string_view job) {
     return serialize(line);
 }
 
+/// By the calendar alone: gmtime() would read the files of time zones first.
 std::string utc_time(std::int64_t time_ns) {
-    const std::time_t seconds = time_ns / kSecond;
-    std::tm parts{};
-    ::gmtime_r(&seconds, &parts);
-    return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", parts.tm_year + 1900,
-                       parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
-                       time_ns % kSecond / 1'000);
+    const std::chrono::sys_time<std::chrono::nanoseconds> time{std::chrono::nanoseconds(time_ns)};
+    const auto day = std::chrono::floor<std::chrono::days>(time);
+    const std::chrono::year_month_day date{day};
+    const std::chrono::hh_mm_ss clock{std::chrono::floor<std::chrono::microseconds>(time - day)};
+    return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z", static_cast<int>(date.year()),
+                       static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+                       clock.hours().count(), clock.minutes().count(), clock.seconds().count(),
+                       clock.subseconds().count());
 }
 
 }  // namespace dtrun::watch
