@@ -56,14 +56,14 @@ TEST_CASE("dtrun -d returns when the ranks of all hosts run, or with why one can
     CHECK(cluster.dtrun({"end", "--now", lines_of(started.out).at(0)}).exit_code == 0);
     CHECK(cluster.wait_all_gone());
 
-    // A program that can be seen to be wrong only when it is executed.
-    for (const char* const host : {"s1", "s2"}) {
-        const std::string shell = host == std::string("s1") ? "/bin/sh" : "/no/such/shell";
-        const std::string write = "printf '#!" + shell + "\nsleep 60\n' > /tmp/p; chmod +x /tmp/p";
-        CHECK(cluster.run(host, {"sh", "-c", write}).exit_code == 0);
-    }
-    const Finished failed = cluster.dtrun({"-d", "-H", "s1:2,s2:1", "/tmp/p"});
-    CHECK(failed.exit_code == 127);
+    // A file that somebody writes to cannot be executed, and nobody sees that before.
+    for (const char* const host : {"s1", "s2"})
+        CHECK(cluster.run(host, {"cp", "/bin/sleep", "/tmp/p"}).exit_code == 0);
+    Running writer = cluster.start("s2", {"sh", "-c", "exec 3>>/tmp/p; echo open; exec sleep 60"});
+    REQUIRE(writer.wait_for_output("open"));
+    const Finished failed = cluster.dtrun({"-d", "-H", "s1:2,s2:1", "/tmp/p", "60"});
+    writer.signal(SIGKILL);
+    CHECK(failed.exit_code == 126);
     CHECK_FALSE(failed.output_open);
     CHECK_THAT(failed.err, Contains("rank 2 on s2") && !Contains("runs on without"));
     CHECK(cluster.wait_all_gone());
