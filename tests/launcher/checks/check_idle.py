@@ -6,9 +6,10 @@ import time
 
 DTRUN = sys.argv[1]
 LIMIT_S = 60
-TIME_S = 5
+TIME_S = 3
+TRIES = 10  # a process also waits for its own pages, if memory is short: no timer, so it will be less
 # Wake-ups a second. Heartbeats, two a second each way, are four; the rest is room for a machine that is busy.
-WAKE_UPS_MAX = {"dtrun": 7, "dtrun-guard": 0.5, "dtrun-agent": 7}
+WAKE_UPS_MAX = {"dtrun": 6, "dtrun-guard": 0.5, "dtrun-agent": 6}
 
 
 def own_processes(pid):
@@ -34,6 +35,19 @@ def waits(pid):
     return count
 
 
+def rates_of(processes):
+    """Wake-ups a second by names."""
+    began = time.monotonic()
+    before = {name: waits(pid) for name, pid in processes.items()}
+    time.sleep(TIME_S)
+    passed = time.monotonic() - began
+    return {name: (waits(pid) - before[name]) / passed for name, pid in processes.items()}
+
+
+def are_few(rates):
+    return all(rate <= WAKE_UPS_MAX[name] for name, rate in rates.items())
+
+
 def check_idle_job():
     """A job whose ranks sleep costs heartbeats, and nothing else."""
     job = subprocess.Popen([DTRUN, "-np", "4", "--oversubscribe", "sh", "-c", "echo runs; exec sleep 1000"],
@@ -44,12 +58,11 @@ def check_idle_job():
         time.sleep(1)  # what a start leaves to do: news of the ranks, and answers to them
         processes = own_processes(job.pid)
         assert set(processes) == set(WAKE_UPS_MAX), processes
-        began = time.monotonic()
-        before = {name: waits(pid) for name, pid in processes.items()}
-        time.sleep(TIME_S)
-        passed = time.monotonic() - began
-        rates = {name: (waits(pid) - before[name]) / passed for name, pid in processes.items()}
-        assert all(rate <= WAKE_UPS_MAX[name] for name, rate in rates.items()), rates
+        for _ in range(TRIES):
+            rates = rates_of(processes)
+            if are_few(rates):
+                break
+        assert are_few(rates), rates
         print(", ".join(f"{name}: {rate:.1f} wake-ups/s" for name, rate in rates.items()))
     finally:
         job.terminate()
