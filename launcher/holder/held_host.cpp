@@ -18,9 +18,10 @@ constexpr std::chrono::seconds kAgainPause{
     5};  // from the loss of a host until it is worth another log-in
 
 std::uint32_t ms_until(Deadline when) {
-    if (when == Deadline::max()) return 0;
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(when - Clock::now());
-    return static_cast<std::uint32_t>(std::clamp<long long>(left.count(), 0, UINT32_MAX));
+    const Deadline now = Clock::now();
+    if (when <= now || when == Deadline::max()) return 0;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(when - now);
+    return static_cast<std::uint32_t>(std::min<long long>(left.count(), UINT32_MAX));
 }
 
 }  // namespace
