@@ -25,7 +25,7 @@ void RankRounds::came(Rank rank, std::string_view name, std::uint64_t round) {
     else
         newest_.try_emplace(hash);
     ahead_[{hash, rank}] = round + 1;
-    if (newest_.size() >= kNamesKept) forget_oldest();
+    if (newest_.size() >= names_kept_) forget_oldest();
 }
 
 void RankRounds::take_back(Rank rank, std::string_view name, std::uint64_t round) {

@@ -2,6 +2,7 @@
 
 #include "base/numbered.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string_view>
@@ -20,7 +21,8 @@ public:
     /// More than a hub remembers: one that comes back to a name must not be at a round that the hub knows to be over.
     static constexpr std::size_t kNamesKept = 98'304;
 
-    void clear() { *this = RankRounds(); }
+    explicit RankRounds(std::size_t names_kept = kNamesKept) : names_kept_(names_kept) {}
+    void clear() { *this = RankRounds(names_kept_); }
 
     /// The round of the rank's next arrival.
     std::uint64_t next(Rank rank, std::string_view name) const;
@@ -40,6 +42,7 @@ private:
     std::uint64_t* find(Name name);
     void forget_oldest();
 
+    std::size_t names_kept_;
     Rounds newest_;  ///< of names at which somebody has been since the others were put aside
     Rounds oldest_;  ///< of names that were put aside
     Ahead ahead_;    ///< the next of ranks that have been there more often than all
