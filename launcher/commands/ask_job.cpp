@@ -2,7 +2,7 @@
 
 #include "base/loop/run_to_exit.h"
 #include "launcher/plan/exit_code.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <cstdio>
 #include <exception>

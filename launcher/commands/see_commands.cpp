@@ -15,7 +15,7 @@
 #include "launcher/control/control_client.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/job_table.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <unistd.h>
 #include <boost/json/array.hpp>
@@ -133,7 +133,7 @@ asio::awaitable<int> show_jobs(std::vector<control::JobSocket> jobs, bool as_jso
         boost::json::object all;
         all["schema"] = 1;
         all["jobs"] = boost::json::array(views.begin(), views.end());
-        text = watch::serialize(all) + "\n";
+        text = watch::json_line(all) + "\n";
     }
     for (const std::string& trouble : troubles)
         std::fprintf(stderr, "dtrun: %s\n", trouble.c_str());
@@ -154,7 +154,7 @@ int show_all(bool as_json, plan::EnvironmentView environment) {
         boost::json::array records;
         for (const history::Known& job : jobs) records.push_back(to_json(job.entry, job.life));
         all["records"] = std::move(records);
-        return cli::print(watch::serialize(all) + "\n");
+        return cli::print(watch::json_line(all) + "\n");
     }
     if (jobs.empty()) return cli::print("no job of yours has left a record\n");
     return cli::print(history::history_table(jobs, terminal_columns(STDOUT_FILENO)));
@@ -163,7 +163,7 @@ int show_all(bool as_json, plan::EnvironmentView environment) {
 int show_record(std::string_view word, bool as_json, plan::EnvironmentView environment) {
     const auto job = find_record(word, environment);
     if (!job) return cli::complain(job.error());
-    return cli::print(as_json ? watch::serialize(to_json(job->entry, job->life)) + "\n"
+    return cli::print(as_json ? watch::json_line(to_json(job->entry, job->life)) + "\n"
                               : history::history_details(*job));
 }
 

@@ -5,7 +5,7 @@
 #include "launcher/plan/daemon_target.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/daemon_page.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 #include "rendezvous/asking/store_run.h"
 
 #include <unistd.h>
@@ -58,7 +58,7 @@ Result<int> show_status(std::string_view json, const std::string& job, bool as_j
         return fail(Errc::closed, "the daemon answers in another language: {}",
                     answer.error().message);
     if (!job.empty() && !has_job(*answer)) return asking::no_job(job);
-    return asking::put(as_json ? watch::serialize(*answer) + "\n" : status_table(*answer));
+    return asking::put(as_json ? watch::json_line(*answer) + "\n" : status_table(*answer));
 }
 
 int carry_out(const StoreCommand& command, plan::EnvironmentView environment) {

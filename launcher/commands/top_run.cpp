@@ -10,7 +10,7 @@
 #include "launcher/output/path_pattern.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/fields.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -129,7 +129,7 @@ asio::awaitable<int> show_once(control::ControlClient& client, const TopCommand&
     if (view) co_await pause.async_wait(use_tuple);
     if (view) view = co_await view_of(client, kViewLimit);
     if (!view) co_return status_of(view.error());
-    co_return cli::print(command.json ? watch::serialize(*view) + "\n"
+    co_return cli::print(command.json ? watch::json_line(*view) + "\n"
                                       : watch::top_text(*view, command.order, {}));
 }
 

@@ -6,7 +6,7 @@
 #include "launcher/inspect/stacks_text.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/watch/health.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 #include "rendezvous/wire/message.h"
 
 #include <fmt/format.h>
@@ -128,7 +128,7 @@ void JobInspector::job_ended() {
         if (name != "hosts" && name != "ranks") end[name] = value;
     end["findings"] = watch::to_json(watch::examine(view).findings);
     Answer answer;
-    answer.text = watch::serialize(end);
+    answer.text = watch::json_line(end);
     answer.last = true;
     // The process ends soon: this is small enough to be written at once.
     for (const control::CallerId caller : mourners_) server_->answer(caller, answer);
@@ -209,7 +209,7 @@ asio::awaitable<void> JobInspector::answer_stacks(control::CallerId caller, Cont
 asio::awaitable<void> JobInspector::answer_view(control::CallerId caller, ControlRequest ask) {
     boost::json::object view = co_await measured_view(milliseconds(ask.limit_ms));
     view["findings"] = watch::to_json(watch::examine(view).findings);
-    const std::string text = watch::serialize(view);
+    const std::string text = watch::json_line(view);
     for (std::size_t i = 0; i < text.size(); i += kPieceBytes) {
         Answer piece;
         piece.text = text.substr(i, kPieceBytes);

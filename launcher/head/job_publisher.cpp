@@ -8,7 +8,7 @@
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
 #include "launcher/watch/page_view.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <algorithm>
 #include <array>
@@ -113,7 +113,7 @@ watch::HttpReply JobPublisher::detail_of(const watch::HttpRequest& request) cons
     boost::json::object detail = record_.view_of(static_cast<Rank>(*rank));
     const std::string text = inspector_.tail(static_cast<Rank>(*rank));
     detail["text"] = text.substr(text.size() - std::min(text.size(), kTailBytesMax));
-    return {.body = watch::serialize(detail)};
+    return {.body = watch::json_line(detail)};
 }
 
 /// Where all ranks are. It costs them something, so it is done for one page at a time.
@@ -124,13 +124,13 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_stacks() {
     takes_stacks_ = false;
     boost::json::object stacks;
     stacks["lines"] = boost::json::array(lines.begin(), lines.end());
-    co_return watch::HttpReply{.body = watch::serialize(stacks)};
+    co_return watch::HttpReply{.body = watch::json_line(stacks)};
 }
 
 watch::HttpReply JobPublisher::curves_since(const watch::HttpRequest& request) const {
     boost::json::object curves;
     curves["points"] = curves_.since(to_int(request.value("after"), 0, INT64_MAX).value_or(0));
-    return {.body = watch::serialize(curves)};
+    return {.body = watch::json_line(curves)};
 }
 
 /// A page that is opened late shows how it was before: so hosts are asked also while none is open.
@@ -191,14 +191,14 @@ asio::awaitable<watch::HttpReply> JobPublisher::answer_view(watch::HttpRequest r
     if (looked_event_ != last_event_ || Clock::now() - looked_at_ > kLookAge) {
         const boost::json::object view = co_await inspector_.measured_view(limit);
         add_sample(view);
-        job_text_ = watch::serialize(watch::page_view(view, watch::examine(view)));
+        job_text_ = watch::json_line(watch::page_view(view, watch::examine(view)));
         looked_event_ = last_event_;
         looked_at_ = Clock::now();
     }
     boost::json::object answer;
     answer["last_event"] = last_event_;
     if (!std::cmp_equal(known, last_event_)) answer["events"] = events_.to_json();
-    std::string body = watch::serialize(answer);
+    std::string body = watch::json_line(answer);
     body.replace(body.size() - 1, 1, fmt::format(",\"jobs\":[{}]}}", job_text_));
     co_return watch::HttpReply{.body = std::move(body)};
 }

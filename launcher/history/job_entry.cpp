@@ -2,7 +2,7 @@
 
 #include "base/utf8.h"
 #include "launcher/watch/event.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <algorithm>
 #include <boost/json/array.hpp>
@@ -126,7 +126,7 @@ std::string line_with(std::string_view kind, json::object object) {
     line["schema"] = kSchema;
     line["line"] = kind;
     for (auto& each : object) line.insert(std::move(each));
-    return watch::serialize(line) + "\n";
+    return watch::json_line(line) + "\n";
 }
 
 JobStart read_start(const json::object& line) {

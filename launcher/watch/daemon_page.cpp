@@ -6,7 +6,7 @@
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
 #include "launcher/watch/page_view.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <algorithm>
 #include <boost/json/array.hpp>
@@ -130,7 +130,7 @@ asio::awaitable<HttpReply> DaemonPage::answer(HttpRequest request) {
         co_return HttpReply{200, "text/html; charset=utf-8", std::string(kPage)};
     if (!equal_constant_time(as_bytes(request.key), as_bytes(key_))) co_return wrong_key();
     HttpReply reply{404, "text/plain", "not here\n"};
-    if (request.path == "/api/view") reply = {.body = serialize(daemon_view(status_()))};
+    if (request.path == "/api/view") reply = {.body = json_line(daemon_view(status_()))};
     if (request.path == "/metrics")
         if (const auto status = parse_object(status_()))
             reply = {200, kMetricsType, daemon_metrics_text(*status)};

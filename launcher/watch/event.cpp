@@ -1,6 +1,6 @@
 #include "launcher/watch/event.h"
 
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -41,7 +41,7 @@ std::string to_json(const Event& event, std::string_view job) {
     line["number"] = event.number;
     line["event"] = name_of(event.kind);
     for (const auto& [name, value] : event.fields) line[name] = value;
-    return serialize(line);
+    return json_line(line);
 }
 
 /// By the calendar alone: gmtime() would read the files of time zones first.

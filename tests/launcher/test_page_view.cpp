@@ -3,7 +3,7 @@
 #include "launcher/watch/event_lines.h"
 #include "launcher/watch/health.h"
 #include "launcher/watch/page_view.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 #include "tests/launcher/made_up_job.h"
 #include "tests/support/catch.h"
 
@@ -77,7 +77,7 @@ TEST_CASE("curves of a day are bounded, and coarser as they get older", "[watch]
     CHECK(curves.points() <= 720);
     const json::array rows = curves.since(0);
     CHECK(rows.size() <= 720);
-    CHECK(serialize(rows).size() < 60'000);
+    CHECK(json_line(rows).size() < 60'000);
     const auto time = [&rows](std::size_t i) { return rows.at(i).at(0).to_number<std::int64_t>(); };
     CHECK(time(0) <= kBegin + 480);
     CHECK(time(1) - time(0) == 480);
@@ -96,7 +96,7 @@ TEST_CASE("a point of a curve has the extremes and the mean of its time", "[watc
     curves.add(sample_at(102, 8));
     const json::array rows = curves.since(0);
     REQUIRE(rows.size() == 1);
-    CHECK(serialize(rows[0]) ==
+    CHECK(json_line(rows[0]) ==
           "[100,3,6,9,null,null,null,null,null,null,null,null,null,null,null,null]");
 }
 
@@ -127,11 +127,11 @@ TEST_CASE("the page gets ranks and GPUs of a host as columns", "[watch]") {
     const json::object page = page_view(view, examine(view));
     CHECK(page.at("step") == 40);
     CHECK(
-        serialize(page.at("hosts").at(0)) ==
+        json_line(page.at("hosts").at(0)) ==
         R"({"host":"s1","state":"joined","load":1.5,"processors":2,"memory":6,"ranks":[0,1],"states":"er",)"
         R"("pace":[9.5,9.5]})");
     CHECK(
-        serialize(page.at("hosts").at(1)) ==
+        json_line(page.at("hosts").at(1)) ==
         R"({"host":"s2","state":"joined","troubled":true,"load":1.5,"processors":2,"memory":6,"gpu":[40],)"
         R"("gpu_memory":[25],"others":[2],"ranks":[2,3],"states":"rl","behind":[0,30],"cpu":[null,99],)"
         R"("pace":[9.5,6.8]})");
@@ -146,9 +146,9 @@ TEST_CASE("a thousand hosts of eight ranks and GPUs are small and quick for the 
                             i == 0 ? "" : ",", i, i);
     for (std::size_t i = 0; i < 1000; ++i) host(view, i)["gpus"] = gpus(text + "]");
     const auto begin = std::chrono::steady_clock::now();
-    const std::string page = serialize(page_view(view, examine(view)));
+    const std::string page = json_line(page_view(view, examine(view)));
     const auto took = std::chrono::steady_clock::now() - begin;
-    INFO(page.size() << " bytes, of " << serialize(view).size() << ", in "
+    INFO(page.size() << " bytes, of " << json_line(view).size() << ", in "
                      << std::chrono::duration_cast<std::chrono::milliseconds>(took).count()
                      << " ms");
     CHECK(page.size() < 300'000);

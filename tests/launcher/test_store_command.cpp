@@ -1,6 +1,6 @@
 #include "launcher/commands/store_command.h"
 #include "launcher/plan/daemon_target.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 #include "tests/support/catch.h"
 
 namespace dtrun {
@@ -66,7 +66,7 @@ TEST_CASE("names that are no UTF-8, and answers in another language, end no comm
         object("{\"jobs\":[{\"name\":\"caf\xe9\",\"phase\":\"running\",\"ranks\":2}]}");
     CHECK(has_job(latin));
     CHECK_THAT(status_table(latin), Catch::Contains("caf\\xe9 "));
-    CHECK(watch::serialize(latin).find("caf\xef\xbf\xbd\"") != std::string::npos);
+    CHECK(watch::json_line(latin).find("caf\xef\xbf\xbd\"") != std::string::npos);
     CHECK_FALSE(watch::parse_object("[1]").has_value());
     CHECK_FALSE(watch::parse_object("{\"a").has_value());
     const auto odd =

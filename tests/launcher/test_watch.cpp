@@ -7,7 +7,7 @@
 #include "launcher/watch/job_table.h"
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/rank_tails.h"
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 #include "launcher/watch/top_text.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/catch.h"
@@ -216,7 +216,7 @@ TEST_CASE("each event has the name that docs/EVENTS.md has, and no other does", 
 TEST_CASE("JSON has numbers as people write them", "[watch]") {
     const auto value =
         boost::json::parse(R"({"a": 3.25, "b": [], "c": {}, "d": [1, null, true], "e": -7})");
-    CHECK(serialize(value) == R"({"a":3.25,"b":[],"c":{},"d":[1,null,true],"e":-7})");
+    CHECK(json_line(value) == R"({"a":3.25,"b":[],"c":{},"d":[1,null,true],"e":-7})");
 }
 
 TEST_CASE("the last lines of a rank are kept, however much it prints", "[watch]") {
@@ -247,7 +247,7 @@ TEST_CASE("a daemon's status is shown as jobs", "[watch]") {
                      {"host": "s1", "connected": true, "rank_list": [1, 2]}]}]})");
     const auto& jobs = view.at("jobs").as_array();
     REQUIRE(jobs.size() == 4);
-    CHECK(serialize(jobs[3].at("hosts")) ==
+    CHECK(json_line(jobs[3].at("hosts")) ==
           R"([{"host":"s1","state":"joined","ranks":[0,1,2],"states":"xrr"}])");
     CHECK(jobs[0].at("state") == "running");
     CHECK(jobs[0].at("hosts").at(0).at("states") == "rl");  // rank 1 is 4 steps behind

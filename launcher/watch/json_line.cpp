@@ -1,4 +1,4 @@
-#include "launcher/watch/serialize.h"
+#include "launcher/watch/json_line.h"
 
 #include "base/json_writer.h"
 
@@ -64,7 +64,7 @@ void write(const json::value& value, std::string& text) {
 
 }  // namespace
 
-std::string serialize(const json::value& value) {
+std::string json_line(const json::value& value) {
     std::string text;
     write(value, text);
     return text;
