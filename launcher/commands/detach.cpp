@@ -82,23 +82,22 @@ public:
             if (wait[2].revents != 0) tell_id();
             if (wait[0].revents != 0) read_words();
         }
-        // Nobody has been told that the job runs on.
-        if (started_ && pass_signal()) started_ = false;
-        // Whoever reads our standard output may rest, and a signal ends this process alone from now on.
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        // Whoever reads our standard output may rest: from now on a signal ends this process alone.
+        if (!untold_.empty()) ::sigprocmask(SIG_SETMASK, &before, nullptr);
         tell_id();
-        return started_ ? tell_started() : status_of_child();
+        if (started_) tell_started();
+        // A signal that came until now has ended the job, or does.
+        pass_signal();
+        return started_ && passed_ == 0 ? 0 : status_of_child();
     }
 
 private:
-    /// \return whether there was one
-    bool pass_signal() {
+    /// If there is one.
+    void pass_signal() {
         signalfd_siginfo info{};
-        if (::read(signals_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info))
-            return false;
+        if (::read(signals_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
         passed_ = static_cast<int>(info.ssi_signo);
         ::kill(child_, passed_);
-        return true;
     }
 
     void read_words() {
@@ -125,7 +124,7 @@ private:
             log::warn("the id of the job is {}", job_);
     }
 
-    int tell_started() const {
+    void tell_started() const {
         const std::string& name = options_.history.name;
         const std::string job = name.empty() ? job_.substr(0, output::kJobDigits) : name;
         log::warn(
@@ -133,7 +132,6 @@ private:
             "end "
             "{}",
             job, job);
-        return 0;
     }
 
     /// It has said why.
