@@ -183,10 +183,10 @@ OF_HEAD = {
     "a host that was left is not used again": (
         f"{MEMBERSHIP}_hosts.cpp", "    come(id);\n    reconsider(now);", "    reconsider(now);"),
     "a host that has cooled down is not used again": (
-        f"{MEMBERSHIP}.cpp", "            host.cool_until.reset();\n            come(id);\n",
-        "            host.cool_until.reset();\n"),
+        f"{MEMBERSHIP}.cpp", "            hosts_[id].cool_until.reset();\n            come(id);\n",
+        "            hosts_[id].cool_until.reset();\n"),
     "a closed slot stays closed": (
-        f"{MEMBERSHIP}.cpp", "            slot.closed_until.reset();\n", ""),
+        f"{MEMBERSHIP}.cpp", "            slot_at(id, SlotIndex{i}).closed_until.reset();\n", ""),
     "a process without a place in the new world lives on": (
         f"{MEMBERSHIP}.cpp", "        if (hosts_[host].is_listed()) orders_.kill.emplace_back(host, place);\n", ""),
     "a program may fail for ever": [
@@ -204,7 +204,7 @@ OF_HEAD = {
         "worker/agent/elastic_clients.cpp", "    if (rank != nullptr && rejoin.generation < world_.generation) {",
         "    if (false) {"),
     "a rank's own exit code is not told": (
-        "launcher/head/job.cpp", "std::max(rank.code & 0xff, 1)", "std::min(rank.code & 0xff, 1)"),
+        "launcher/report/outcome.cpp", "std::max(rank.code & 0xff, 1)", "std::min(rank.code & 0xff, 1)"),
     "a failed rank ends the others although they are to go on": (
         "launcher/head/job.cpp", "        if (!options_.keep_going) stop(SIGTERM", "        stop(SIGTERM"),
 }
