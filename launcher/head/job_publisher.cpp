@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "base/simulated.h"
 #include "base/strings.h"
+#include "launcher/watch/json_line.h"
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
 #include "launcher/watch/page_view.h"
-#include "launcher/watch/json_line.h"
 
 #include <algorithm>
 #include <array>

@@ -104,7 +104,8 @@ struct HistoryOptions {
 /// What becomes of log-ins to hosts, beyond the job.
 struct WarmOptions {
     bool off = false;  ///< --no-warm: those that are kept are not used
-    std::optional<std::chrono::milliseconds> keep{};  ///< --keep-warm: for later jobs; unset: none is
+    std::optional<std::chrono::milliseconds>
+        keep{};  ///< --keep-warm: for later jobs; unset: none is
 };
 
 /// How a daemon and a job of it are named on the command line.

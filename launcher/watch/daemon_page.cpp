@@ -3,10 +3,10 @@
 #include "base/crypto.h"
 #include "launcher/watch/fields.h"
 #include "launcher/watch/health.h"
+#include "launcher/watch/json_line.h"
 #include "launcher/watch/metrics_text.h"
 #include "launcher/watch/page.h"
 #include "launcher/watch/page_view.h"
-#include "launcher/watch/json_line.h"
 
 #include <algorithm>
 #include <boost/json/array.hpp>

@@ -2,8 +2,8 @@
 #include "launcher/watch/curves.h"
 #include "launcher/watch/event_lines.h"
 #include "launcher/watch/health.h"
-#include "launcher/watch/page_view.h"
 #include "launcher/watch/json_line.h"
+#include "launcher/watch/page_view.h"
 #include "tests/launcher/made_up_job.h"
 #include "tests/support/catch.h"
 

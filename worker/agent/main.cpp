@@ -29,8 +29,10 @@ namespace {
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
-    "--keep that dtrun hold does, --demo-rank that it is a rank of dtrun demo. Start scripts say by\n"
-    "which name it runs (--as), that it was stored just now (--prepare), and that others may fetch it\n"
+    "--keep that dtrun hold does, --demo-rank that it is a rank of dtrun demo. Start scripts say "
+    "by\n"
+    "which name it runs (--as), that it was stored just now (--prepare), and that others may fetch "
+    "it\n"
     "here (--hand-on). By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
