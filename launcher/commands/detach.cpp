@@ -2,7 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/strings.h"
+#include "base/standard_streams.h"
 #include "launcher/cli/command.h"
 #include "launcher/output/path_pattern.h"
 #include "launcher/plan/exit_code.h"
@@ -14,13 +14,10 @@
 #include <unistd.h>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -35,23 +32,10 @@ sigset_t interrupts() {
     return signals;
 }
 
-/// What of the caller's the new process has open behind its standard streams, besides the pipe.
-std::vector<Fd> inherited_besides(const Fd& words) {
-    std::vector<int> found;
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none))
-        if (const auto fd = to_int(entry.path().filename().string(), STDERR_FILENO + 1, INT_MAX))
-            found.push_back(static_cast<int>(*fd));
-    std::vector<Fd> inherited;
-    for (const int fd : found)  // that which has read the folder is closed by now
-        if (fd != words.get() && ::fcntl(fd, F_GETFD) >= 0) inherited.emplace_back(fd);
-    return inherited;
-}
-
 /// The new process's part: nothing of the caller is held but what the start is told by, and what is still to be opened.
 void leave_terminal(Fd words, head::StartTeller& teller) {
     ::setsid();
-    std::vector<Fd> others = inherited_besides(words);
+    std::vector<Fd> others = inherited_besides(words.get());
     Fd errors(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
     const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})

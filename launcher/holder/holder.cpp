@@ -67,10 +67,15 @@ Result<void> Holder::listen(const std::string& folder) {
     if (!error) close_on_exec(acceptor_.native_handle());
     if (!error) acceptor_.bind(Unix::endpoint(coming), error);
     if (!error) acceptor_.listen(SOMAXCONN, error);
-    if (error) return fail(Errc::internal, "{}: {}", path, error.message());
+    boost::system::error_code ignored;
+    if (error) {
+        acceptor_.close(ignored);  // it may be tried in another folder
+        return fail(Errc::internal, "{}: {}", path, error.message());
+    }
     ::chmod(coming.c_str(), 0600);
     if (std::rename(coming.c_str(), path.c_str()) != 0) {
         const int cause = errno;
+        acceptor_.close(ignored);
         ::unlink(coming.c_str());
         return fail(Errc::internal, "{}: {}", path, ::strerror(cause));
     }
@@ -83,15 +88,17 @@ Result<void> Holder::listen(const std::string& folder) {
 asio::awaitable<void> Holder::run(std::function<void()> tried) {
     tasks_.spawn(accept());
     std::size_t next = 0;
-    TaskGroup log_ins(executor_);
+    TaskGroup watching(executor_), log_ins(executor_);
+    watching.spawn(watch());
     const std::size_t workers = std::min<std::size_t>(options_.log_ins_at_once, hosts_.size());
     for (std::size_t i = 0; i < workers; ++i) log_ins.spawn(log_in_all(next));
     co_await log_ins.join();
     tried_ = true;
     tried();
-    const bool none = std::ranges::none_of(
-        hosts_, [](const auto& host) { return host->state() != HeldState::gone; });
-    if (!none) co_await watch();
+    nothing_held_ = std::ranges::all_of(
+        hosts_, [](const auto& host) { return host->state() == HeldState::gone; });
+    changed_.cancel();
+    co_await watching.join();
     remove_socket();
     boost::system::error_code ignored;
     acceptor_.close(ignored);
@@ -110,9 +117,9 @@ asio::awaitable<void> Holder::log_in_all(std::size_t& next) {
     }
 }
 
-/// Leaves hosts whose time is over, and sees which do not answer any more.
+/// Leaves hosts whose time is over, and sees which do not answer any more; also while others are still logged into.
 asio::awaitable<void> Holder::watch() {
-    while (!is_over()) {
+    while (!is_at_end()) {
         const Deadline now = Clock::now();
         const bool due = now >= alive_said_ + kAlivePause;
         if (due) alive_said_ = now;
@@ -129,6 +136,10 @@ asio::awaitable<void> Holder::watch() {
         changed_.expires_at(next);
         co_await changed_.async_wait(use_tuple);
     }
+}
+
+bool Holder::is_at_end() const {
+    return tried_ && (nothing_held_ || is_over());
 }
 
 bool Holder::is_over() const {
@@ -269,11 +280,7 @@ asio::awaitable<void> Holder::wait_for_agent(std::uint32_t stream) {
     if (caller.is_answered) co_return;
     HeldHost& host = *caller.host;
     const bool is_silent = host.heard() < asked;
-    answer(caller, {});
-    caller_of_.erase(stream);
-    caller.stream = 0;
-    caller.host = nullptr;
-    say(host, stream, WarmEvent::input_end);
+    refuse(caller);
     const bool has_others = std::ranges::any_of(callers_, [&host](const auto& entry) {
         return entry.second->host == &host && entry.second->stream != 0;
     });
@@ -284,8 +291,23 @@ void Holder::said(const WarmStream& said) {
     const auto found = caller_of_.find(said.stream);
     if (found == caller_of_.end()) return;
     Caller& caller = *callers_.at(found->second);
-    if (!caller.is_answered) answer(caller, {false, true, caller.host->seen_as(), {}});
+    if (!caller.is_answered) {
+        if (said.event == WarmEvent::errors) return caller.early.push_back(encode(said));
+        // It does not run: its file is gone, or the host has no room for a process.
+        if (said.event != WarmEvent::output) return refuse(caller);
+        answer(caller, {false, true, caller.host->seen_as(), {}});
+        for (Bytes& early : std::exchange(caller.early, {})) caller.link.send(std::move(early));
+    }
     caller.link.send(encode(said));
+}
+
+/// The caller is to log in by itself.
+void Holder::refuse(Caller& caller) {
+    HeldHost& host = *std::exchange(caller.host, nullptr);
+    const std::uint32_t stream = std::exchange(caller.stream, 0);
+    answer(caller, {});
+    caller_of_.erase(stream);
+    say(host, stream, WarmEvent::input_end);
 }
 
 void Holder::keep(Caller& caller, const WarmRequest& request) {
@@ -305,15 +327,24 @@ void Holder::release(Caller& caller, const WarmRequest& request) {
     for (const auto& host : hosts_) {
         const bool is_meant =
             request.hosts.empty() || std::ranges::count(request.hosts, host->name()) > 0;
-        if (!is_meant || host->terms().released) continue;
-        host->terms().released = true;
-        if (host->state() == HeldState::gone) continue;
-        caller.leaving.push_back(host.get());
-        if (host->jobs() == 0) leave(*host);
+        if (!is_meant) continue;
+        release(*host);
+        if (host->state() != HeldState::gone) caller.leaving.push_back(host.get());
     }
     changed_.cancel();
     look_at_leaving();
     if (caller.leaving.empty()) answer(caller, {});
+}
+
+void Holder::release(HeldHost& host) {
+    host.terms().released = true;
+    const bool is_there = host.state() == HeldState::ready || host.state() == HeldState::logging_in;
+    if (is_there && host.jobs() == 0) leave(host);
+}
+
+void Holder::release_all() {
+    for (const auto& host : hosts_) release(*host);
+    changed_.cancel();
 }
 
 void Holder::look_at_leaving() {

@@ -43,6 +43,8 @@ public:
     /// \param tried  called when the first log-in to each host has ended
     asio::awaitable<void> run(std::function<void()> tried);
     std::vector<HeldStatus> hosts() const;
+    /// Leaves all hosts, those with jobs when these have ended.
+    void release_all();
 
     void said(const WarmStream& said) override;
     void changed(const std::string& key) override;
@@ -56,6 +58,8 @@ private:
         HeldHost* host = nullptr;  ///< of which it wants an agent, or has one
         std::uint32_t stream = 0;  ///< 0: it has none
         bool is_answered = false;
+        std::vector<Bytes>
+            early{};  ///< what its agent has written to standard error before it is known to run
         std::vector<HeldHost*> leaving{};  ///< that it waits for
     };
 
@@ -67,9 +71,12 @@ private:
     asio::awaitable<void> wait_for_end(HeldHost& host);
     Result<void> handle(CallerId id, const FrameView& frame);
     void take(Caller& caller, const WarmRequest& request);
+    void refuse(Caller& caller);
     void begin(CallerId id, HeldHost& host);
     void keep(Caller& caller, const WarmRequest& request);
     void release(Caller& caller, const WarmRequest& request);
+    void release(HeldHost& host);
+    bool is_at_end() const;
     void look_at_leaving();
     void leave(HeldHost& host);
     void say(HeldHost& host, std::uint32_t stream, WarmEvent event, std::string_view bytes = {});
@@ -92,7 +99,8 @@ private:
     Timer changed_;  ///< cancelled when watch() is to look again
     Deadline alive_said_{};
     bool tried_ = false;
-    TaskGroup limits_;  ///< which end when their time has come, or nobody waits any more
+    bool nothing_held_ = false;  ///< no log-in was successful
+    TaskGroup limits_;           ///< which end when their time has come, or nobody waits any more
     TaskGroup tasks_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "base/strings.h"
 #include "launcher/control/control_place.h"
 #include "launcher/head/agent_config_builder.h"
@@ -93,7 +94,7 @@ private:
     asio::awaitable<std::set<std::string>> held_elsewhere(std::vector<std::string> keys);
     Result<void> listen(Holder& holder) const;
     Holder::Host host_of(HostId id, std::string key);
-    void tell_tried(const Holder& holder);
+    void tell_tried(Holder& holder);
 
     asio::any_io_executor executor_;
     const plan::JobSpec spec_;
@@ -163,7 +164,7 @@ Result<void> HolderProcess::listen(Holder& holder) const {
     return done;
 }
 
-void HolderProcess::tell_tried(const Holder& holder) {
+void HolderProcess::tell_tried(Holder& holder) {
     unsigned held = held_before_, failed = 0;
     for (const HeldStatus& host : holder.hosts()) {
         const bool is_gone = host.state == HeldState::gone;
@@ -171,7 +172,7 @@ void HolderProcess::tell_tried(const Holder& holder) {
         if (is_gone) log::error("{}: {}", host.host, host.why);
     }
     news_.tried(held, failed);
-    if (news_.is_abandoned()) ::_exit(0);  // and log-ins end with it
+    if (news_.is_abandoned()) holder.release_all();  // jobs that have come meanwhile go on
 }
 
 asio::awaitable<void> HolderProcess::run() {
@@ -204,7 +205,10 @@ asio::awaitable<void> HolderProcess::run() {
     co_await holder.run(tried);
 }
 
-[[noreturn]] void be_holder(plan::Options options, plan::EnvironmentView environment, News news) {
+/// \param others  what the caller had open: files that its hosts may be read from, and what is no business of ours, as
+///                locks and pipes of scripts that wait for all who have them
+[[noreturn]] void be_holder(plan::Options options, plan::EnvironmentView environment, News news,
+                            std::vector<Fd> others) {
     ::prctl(PR_SET_NAME, "dtrun-holder");
     const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
@@ -213,6 +217,7 @@ asio::awaitable<void> HolderProcess::run() {
                   &news);
     auto spec =
         plan::make_job_spec(std::move(options), environment, plan::directory_here(environment));
+    others.clear();
     auto agent = transport::find_agent();
     if (!spec) log::error("{}", spec.error().message);
     if (!agent) log::error("{}", agent.error().message);
@@ -267,9 +272,10 @@ Started start_holder(plan::Options options, plan::EnvironmentView environment, W
         ::setsid();
         if (::fork() != 0) ::_exit(0);
         pipe->read.reset();
+        std::vector<Fd> others = inherited_besides(pipe->write.get());
         Fd errors(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
         be_holder(std::move(options), environment,
-                  News(std::move(pipe->write), std::move(errors), wait));
+                  News(std::move(pipe->write), std::move(errors), wait), std::move(others));
     }
     pipe->write.reset();
     while (::waitpid(between, nullptr, 0) < 0 && errno == EINTR) {
