@@ -13,10 +13,11 @@ namespace {
 
 // A task that ends while srun has input for it would end the whole step, so one that fails reads
 // on. `$b` is the agent beside dtrun, which nodes may see; `$y` is "go", or how many bytes follow: the agents
-// of all CPUs that lack one, of which a node takes its own. `$k` is the name of the node's home.
+// of all CPUs that lack one, of which a node takes its own. `$k` is the name of the node's home, among
+// nodes of its CPU.
 std::string start_script() {
     return fmt::format(
-        "m=$SLURMD_NODENAME; q=$(uname -m); o=0; "
+        "m=$SLURMD_NODENAME; q=$(uname -m); j=$j-$q; o=0; "
         "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\" \"$d/.first-$j\"; exec cat "
         ">/dev/null; }}; "
         "get() {{ [ \"$y\" = \"$n\" ] && {{ head -c \"$n\"; return; }}; head -c \"$y\" >\"$t.p\" "
