@@ -62,11 +62,12 @@ for number in (1, 3):
 check("schedulers, later parameters, closures and elastic states train as one process does", 2,
       [f"{HERE}/training_ranks.py", "training"])
 SEED = os.environ.get("DTRUN_SEED") or str(random.randrange(1 << 32))
-for number, cases in ((2, 40), (3, 20)):
+for number, cases in ((2, 25), (3, 12)):
     check(f"{cases} drawn programs train on {number} ranks as one process does (seed {SEED})", number,
           [f"{HERE}/reference_ranks.py", SEED, str(cases)])
-check(f"drawn programs find each of the faults that were there once (seed {SEED})", 2,
-      [f"{HERE}/reference_ranks.py", SEED, "mutants"])
+if int(probe.stdout.split(".", maxsplit=1)[0]) >= 2:
+    check(f"drawn programs find each of the faults that were there once (seed {SEED})", 2,
+          [f"{HERE}/reference_ranks.py", SEED, "mutants"])
 check("ranks that disagree are told both wishes, and go on", 2, rank("disagrees"))
 check("a signal handler that raises loses no operation, and others run while one waits", 2, rank("interrupts"))
 check("a program ends well while a thread is in an operation and results are in use", 2, rank("ends"))
