@@ -523,7 +523,10 @@ TEST_CASE("a host is told that another one has stored the agent, and asks for it
 TEST_CASE("of nodes of a step that have one home one stores the agent", "[agent][slurm]") {
     const HostHere host;
     fs::create_directories(host.cache());
-    fs::create_symlink("n2.1", host.cache() / ".first-77");
+    const fs::path first = host.cache() / (".first-77-" + std::string(machine()));
+    fs::create_symlink("n2.1", first);
+    fs::create_symlink(
+        "n3.1", host.cache() / ".first-77-of-another-cpu");  // whose nodes store another agent
     const std::string agent = kAgent;
     const std::string answered = step_answer({agent, agent.size()});
     CHECK(host.run_step(answered) ==
@@ -532,7 +535,7 @@ TEST_CASE("of nodes of a step that have one home one stores the agent", "[agent]
                       "does not see it\n",
                       machine(), host.cache().native()));
     CHECK_FALSE(fs::exists(host.agent()));
-    fs::remove(host.cache() / ".first-77");
+    fs::remove(first);
     CHECK_THAT(host.run_step(answered), Contains("stored") && Contains("runs"));
 }
 
