@@ -75,7 +75,9 @@ void be_apart(pid_t parent) {
 [[noreturn]] void serve(const Fd& listener, const std::string& word, const Fd& file) {
     unsigned takers = 0;
     pollfd waits{listener.get(), POLLIN, 0};
-    while (::poll(&waits, 1, kIdleLimit_ms) != 0 || takers > 0) {
+    // A connection may be gone before it is taken.
+    ::fcntl(listener.get(), F_SETFL, O_NONBLOCK);
+    while (waits.revents = 0, ::poll(&waits, 1, kIdleLimit_ms) != 0 || takers > 0) {
         while (takers > 0 && ::waitpid(-1, nullptr, takers == kTakersMax ? 0 : WNOHANG) > 0)
             --takers;
         if ((waits.revents & POLLIN) == 0) continue;
