@@ -118,6 +118,8 @@ asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& re
         if (giver_ != nullptr || copies.own_ < AgentCopies::kOwnMax) break;
         if (!has_waited) waits();
         co_await copies.slot_free_->async_wait(use_tuple);
+        if (!copies.hands_on())
+            co_return;  // others have found out meanwhile that hosts do not reach each other
     }
     copies_ = &copies;
     ++(giver_ != nullptr ? giver_->takers : copies.own_);
