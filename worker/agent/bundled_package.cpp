@@ -69,6 +69,7 @@ private:
 
     std::optional<std::string> look_below(int folder, const char* name) {
         Fd opened(::openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!opened) return fmt::format("{}: {}", path_, strerror(errno));
         const int below = opened.get();
         const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(below), ::closedir);
         if (!list) return fmt::format("{}: {}", path_, strerror(errno));
