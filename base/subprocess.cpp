@@ -209,8 +209,9 @@ void ExecStatus::wait_for_own_descriptors(pid_t child) {
         const int ready = ::poll(&said, 1, kLookMs);
         result();
         siginfo_t ended{};
-        if (ready == 0 &&
-            ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        if (ready != 0) continue;
+        // It has ended, or somebody else has waited for it.
+        if (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
             ended.si_pid == child)
             return;
     }
