@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
 #include <fcntl.h>
 #include <poll.h>

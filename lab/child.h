@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/ending_signals.h"
+#include "base/process/ending_signals.h"
 #include "base/result.h"
 
 #include <chrono>

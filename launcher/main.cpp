@@ -1,6 +1,6 @@
-#include "base/ending_signals.h"
 #include "base/environment.h"
 #include "base/freed_memory.h"
+#include "base/process/ending_signals.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
 #include "base/system_floor.h"

@@ -1,6 +1,6 @@
 #include "lab/rank/run_program.h"
 
-#include "base/command_output.h"
+#include "base/process/command_output.h"
 
 namespace dtrun::lab::rank {
 

@@ -1,6 +1,6 @@
 #include "launcher/cli/misspelt.h"
 
-#include "base/command_output.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "base/suggest.h"
 #include "launcher/cli/run.h"

@@ -1,7 +1,7 @@
 #include "launcher/cli/run.h"
 
-#include "base/command_output.h"
 #include "base/fd.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "contracts/table.h"
 #include "launcher/cli/binding_rows.h"

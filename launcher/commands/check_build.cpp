@@ -1,6 +1,6 @@
 #include "launcher/commands/check_build.h"
 
-#include "base/command_output.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "launcher/cli/command.h"
 

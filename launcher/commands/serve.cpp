@@ -1,10 +1,10 @@
 #include "launcher/commands/serve.h"
 
-#include "base/ending_signals.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/run_to_exit.h"
 #include "base/loop/task_group.h"
+#include "base/process/ending_signals.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/cli/command.h"

@@ -1,7 +1,7 @@
 #include "launcher/doctor/backends_here.h"
 
-#include "base/command_output.h"
 #include "base/own_program.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 
 namespace dtrun::doctor {

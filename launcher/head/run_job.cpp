@@ -1,10 +1,10 @@
 #include "launcher/head/run_job.h"
 
-#include "base/ending_signals.h"
 #include "base/fd.h"
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/run_to_exit.h"
+#include "base/process/ending_signals.h"
 #include "base/strings.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/control/control_place.h"

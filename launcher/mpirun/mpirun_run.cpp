@@ -1,10 +1,10 @@
 #include "launcher/mpirun/mpirun_run.h"
 
-#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/process/command_output.h"
+#include "base/process/subprocess.h"
 #include "base/strings.h"
-#include "base/subprocess.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 #include "launcher/plan/allocation_here.h"
 
-#include "base/command_output.h"
 #include "base/fd.h"
+#include "base/process/command_output.h"
 
 namespace dtrun::plan {
 namespace {

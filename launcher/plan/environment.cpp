@@ -1,7 +1,7 @@
 #include "launcher/plan/environment.h"
 
-#include "base/command_output.h"
 #include "base/fd.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/plan/env_file.h"

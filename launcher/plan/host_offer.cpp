@@ -1,8 +1,8 @@
 #include "launcher/plan/host_offer.h"
 
-#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/interfaces.h"
+#include "base/process/command_output.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
 #include "launcher/plan/allocation_here.h"

@@ -11,7 +11,7 @@ namespace dtrun::transport {
 
 /// Defines `d`, the cache directory, and
 ///     vouched        whether the agent at `a` is ours, and has the time that it gives its file when nobody else can
-///                    write to it (worker/agent/stored_file.h). Only an owner can set a time that has not come, and
+///                    write to it (worker/stored/stored_file.h). Only an owner can set a time that has not come, and
 ///                    whoever writes sets another one. Opens it as 9, and looks at what is open: what may happen to
 ///                    its name does not matter. No process is started
 ///     bad FILE       prints which of the file, its directory and the parent of that others could

@@ -1,7 +1,7 @@
 #include "launcher/transport/process_channel.h"
 
 #include "base/fd.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

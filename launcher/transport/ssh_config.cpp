@@ -1,7 +1,7 @@
 #include "launcher/transport/ssh_config.h"
 
-#include "base/command_output.h"
 #include "base/fd.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "launcher/transport/ssh_keywords.h"
 #include "launcher/transport/ssh_patterns.h"

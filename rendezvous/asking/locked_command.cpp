@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "rendezvous/asking/store_run.h"
 #include "rendezvous/wire/msgpack.h"
 

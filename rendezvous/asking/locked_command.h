@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/ending_signals.h"
 #include "base/loop/asio.h"
+#include "base/process/ending_signals.h"
 #include "base/result.h"
 #include "rendezvous/asking/store_client.h"
 

@@ -39,7 +39,8 @@ check worker/ranks contracts rendezvous base
 check worker/stores rendezvous base
 check worker/mpi worker/ranks worker/stores contracts rendezvous base
 check worker/doctor worker/ranks rendezvous base
-check worker/agent worker/binding worker/doctor worker/mpi worker/ranks worker/stores contracts hostfiles/nodelist.h rendezvous base
+check worker/stored contracts 'base/*' base/process
+check worker/agent worker/stored worker/binding worker/doctor worker/mpi worker/ranks worker/stores contracts hostfiles/nodelist.h rendezvous base
 check collectives worker/include rendezvous/wire/handshake.h rendezvous/wire/handshake_records.h rendezvous/wire/sealing.h 'base/*'
 check collectives/codec 'collectives/*' 'base/*'
 check collectives/host collectives/codec 'collectives/*' 'base/*'

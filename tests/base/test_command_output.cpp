@@ -1,6 +1,6 @@
 #include "base/clock.h"
-#include "base/command_output.h"
 #include "base/fd.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "tests/support/catch.h"
 

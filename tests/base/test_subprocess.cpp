@@ -1,4 +1,4 @@
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "tests/support/catch.h"
 #include "tests/support/held_program.h"
 #include "tests/support/skip.h"

@@ -7,7 +7,7 @@
 #include "launcher/transport/gzip.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"
-#include "worker/agent/stored_file.h"
+#include "worker/stored/stored_file.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 // What dtrun reads in ssh's configuration, beside what ssh says of it: `ssh -G`.
 #include "launcher/transport/ssh_config.h"
 
-#include "base/command_output.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"

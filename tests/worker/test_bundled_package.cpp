@@ -1,12 +1,12 @@
 // The Python package that comes to a host with the agent, as files in a folder of this test.
-#include "worker/agent/bundled_package.h"
+#include "worker/stored/bundled_package.h"
 
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
-#include "worker/agent/archive.h"
+#include "worker/stored/archive.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Which programs are offered the libraries that came with the agent.
-#include "worker/agent/carried_libraries.h"
+#include "worker/stored/carried_libraries.h"
 
 #include "base/linked_libraries.h"
 #include "tests/support/catch.h"

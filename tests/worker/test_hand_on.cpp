@@ -1,5 +1,5 @@
 // How a host hands the agent on that it has got.
-#include "worker/agent/hand_on.h"
+#include "worker/stored/hand_on.h"
 
 #include "base/fd.h"
 #include "base/strings.h"

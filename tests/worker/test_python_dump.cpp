@@ -1,7 +1,7 @@
 // Real Python processes, asked where they are.
 
 #include "base/fd.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/python_dump.h"

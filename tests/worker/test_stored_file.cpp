@@ -1,5 +1,5 @@
 // How an agent in a cache vouches for its own file, and by which name it runs.
-#include "worker/agent/stored_file.h"
+#include "worker/stored/stored_file.h"
 
 #include "base/fd.h"
 #include "tests/support/catch.h"

@@ -10,12 +10,12 @@
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
-#include "worker/agent/bundled_package.h"
-#include "worker/agent/carried_libraries.h"
 #include "worker/agent/store_program.h"
 #include "worker/agent/visible_devices.h"
 #include "worker/ranks/agent_directories.h"
 #include "worker/ranks/rank_macros.h"
+#include "worker/stored/bundled_package.h"
+#include "worker/stored/carried_libraries.h"
 
 #include <algorithm>
 #include <csignal>

@@ -6,7 +6,7 @@
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
 #include "base/own_program.h"
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/warm_messages.h"
 

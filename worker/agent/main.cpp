@@ -6,14 +6,14 @@
 #include "base/system_floor.h"
 #include "worker/agent/demo_rank.h"
 #include "worker/agent/guard.h"
-#include "worker/agent/hand_on.h"
 #include "worker/agent/keeper.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
-#include "worker/agent/stored_file.h"
 #include "worker/doctor/host_doctor.h"
 #include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
+#include "worker/stored/hand_on.h"
+#include "worker/stored/stored_file.h"
 
 #include <unistd.h>
 #include <csignal>

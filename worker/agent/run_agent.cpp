@@ -9,7 +9,6 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/bundled_package.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/store_program.h"
 #include "worker/ranks/health_check.h"
@@ -17,6 +16,7 @@
 #include "worker/ranks/standby_runner.h"
 #include "worker/ranks/supervisor.h"
 #include "worker/ranks/usage.h"
+#include "worker/stored/bundled_package.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 #include "worker/doctor/facts.h"
 
 #include "base/clock.h"
-#include "base/command_output.h"
 #include "base/fd.h"
 #include "base/interfaces.h"
+#include "base/process/command_output.h"
 #include "base/simulated.h"
 #include "base/strings.h"
 #include "worker/ranks/usage.h"

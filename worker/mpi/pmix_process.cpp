@@ -1,8 +1,8 @@
 #include "worker/mpi/pmix_process.h"
 
 #include "base/log.h"
+#include "base/process/subprocess.h"
 #include "base/strings.h"
-#include "base/subprocess.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

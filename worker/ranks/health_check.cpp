@@ -1,6 +1,6 @@
 #include "worker/ranks/health_check.h"
 
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 #include "worker/ranks/helper_run.h"
 
 #include <utility>

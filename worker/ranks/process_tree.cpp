@@ -1,8 +1,8 @@
 #include "worker/ranks/process_tree.h"
 
 #include "base/clock.h"
+#include "base/process/subprocess.h"
 #include "base/strings.h"
-#include "base/subprocess.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/process/subprocess.h"
 #include "base/result.h"
-#include "base/subprocess.h"
 #include "rendezvous/wire/control_messages.h"
 
 #include <sys/types.h>

@@ -1,8 +1,8 @@
 #include "worker/ranks/standby_runner.h"
 
 #include "base/log.h"
+#include "base/process/subprocess.h"
 #include "base/strings.h"
-#include "base/subprocess.h"
 #include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
 #include "worker/ranks/python_command.h"

@@ -1,6 +1,6 @@
 // The archive of what is carried to hosts: what comes out are files below one folder, no more than was allowed.
 
-#include "worker/agent/archive.h"
+#include "worker/stored/archive.h"
 
 #include <zlib.h>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-#include "base/command_output.h"
 #include "base/fd.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"

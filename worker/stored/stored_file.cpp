@@ -1,4 +1,4 @@
-#include "worker/agent/stored_file.h"
+#include "worker/stored/stored_file.h"
 
 #include "base/fd.h"
 #include "base/strings.h"

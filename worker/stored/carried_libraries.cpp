@@ -1,8 +1,8 @@
-#include "worker/agent/carried_libraries.h"
+#include "worker/stored/carried_libraries.h"
 
-#include "base/command_output.h"
 #include "base/linked_libraries.h"
 #include "base/log.h"
+#include "base/process/command_output.h"
 #include "base/strings.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-#include "base/child_start.h"
+#include "base/process/child_start.h"
 
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>

@@ -1,6 +1,6 @@
-#include "base/subprocess.h"
+#include "base/process/subprocess.h"
 
-#include "base/child_start.h"
+#include "base/process/child_start.h"
 #include "base/signal_names.h"
 #include "base/strings.h"
 

@@ -1,11 +1,11 @@
-#include "base/command_output.h"
+#include "base/process/command_output.h"
 
 #include "base/clock.h"
-#include "base/ending_signals.h"
 #include "base/environment.h"
 #include "base/fd.h"
+#include "base/process/ending_signals.h"
+#include "base/process/subprocess.h"
 #include "base/strings.h"
-#include "base/subprocess.h"
 
 #include <poll.h>
 #include <sys/stat.h>

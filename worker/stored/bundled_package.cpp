@@ -1,10 +1,10 @@
-#include "worker/agent/bundled_package.h"
+#include "worker/stored/bundled_package.h"
 
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
-#include "worker/agent/archive.h"
-#include "worker/agent/stored_file.h"
+#include "worker/stored/archive.h"
+#include "worker/stored/stored_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "worker/agent/archive.h"
+#include "worker/stored/archive.h"
 
 #include <zlib.h>
 #include <algorithm>

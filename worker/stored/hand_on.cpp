@@ -1,4 +1,4 @@
-#include "worker/agent/hand_on.h"
+#include "worker/stored/hand_on.h"
 
 #include "base/fd.h"
 

@@ -1,4 +1,4 @@
-#include "base/ending_signals.h"
+#include "base/process/ending_signals.h"
 
 #include <sys/signalfd.h>
 #include <time.h>
