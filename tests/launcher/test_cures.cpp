@@ -236,6 +236,8 @@ const std::multimap<std::string_view, Sample>& samples() {
         {"memory", {{"RuntimeError: DataLoader worker (pid 19597) is killed by signal: Killed. "}}},
         {"memory",
          {{"terminate called after throwing an instance of 'std::bad_alloc'"}, 0, SIGABRT}},
+        {"libuv",
+         {{"RuntimeError: use_libuv was requested but PyTorch was build without libuv support"}}},
         {"open_files", {{"OSError: [Errno 24] Too many open files"}}},
         {"open_files", {{"RuntimeError: received 0 items of ancdata"}}},
         {"threads",
