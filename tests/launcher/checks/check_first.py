@@ -18,8 +18,11 @@ def dtrun(*words, **options):
 
 def check_demo():
     """Works in an empty folder, says who is where, how long it took, and what to type next."""
-    with tempfile.TemporaryDirectory() as empty:
-        done = dtrun("demo", cwd=empty)
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as state:
+        kept = {**os.environ, "XDG_STATE_HOME": state}
+        done = dtrun("demo", cwd=empty, env=kept)
+        told = dtrun("jobs", "--all", env=kept)
+    assert re.search(r" well  +dtrun demo$", told.stdout, re.M), told
     assert done.returncode == 0 and done.stderr == "", done
     for rank in range(4):
         assert re.search(rf"rank {rank} of 4 runs on \S+: process \d+, \d+ processor", done.stdout), done.stdout
