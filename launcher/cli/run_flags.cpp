@@ -406,11 +406,17 @@ Rows<ParsedRun> reaching_flags() {
           .metavar = "SECONDS",
           .group = reaching,
           .in = {join, frontends, bench, doctor},
-          .help = "for each host: look up, connect, log in, start the agent; fractions allowed; "
-                  "with more "
-                  "than 10, hosts whose name is not known yet or whose port refuses are waited for "
+          .help = "for each host: look up, connect, log in, start the agent; fractions allowed "
                   "(default: 10)"},
          set_seconds<&plan::Options::connect_timeout, 1>},
+        {{.names = "--wait-for-hosts",
+          .metavar = "SECONDS",
+          .group = reaching,
+          .in = {frontends, bench},
+          .needs_agents = true,
+          .help = "try hosts that are not there yet, as machines that boot, again and again for so "
+                  "long from the start on; not those that refuse your key (default: 0)"},
+         set_seconds<&plan::Options::wait_for_hosts, 0>},
         {{.names = "--health-check",
           .metavar = "COMMAND",
           .group = reaching,

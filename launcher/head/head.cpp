@@ -50,6 +50,14 @@ std::optional<std::chrono::milliseconds> init_timeout(const plan::Options& asked
     return asked.debug_rank ? std::nullopt : asked.init_timeout;
 }
 
+/// Until when hosts are waited for, for people.
+std::string limit_of_start(const plan::Options& asked) {
+    const std::chrono::milliseconds hosts = asked.wait_for_hosts;
+    if (hosts.count() > 0 && (!asked.start_timeout || hosts < *asked.start_timeout))
+        return until_text(hosts, "--wait-for-hosts");
+    return until_text(asked.start_timeout, "--start-timeout");
+}
+
 PerHost<std::uint32_t> ranks_on_host(const plan::JobSpec& spec) {
     PerHost<std::uint32_t> counts;
     for (const plan::JobHost& host : spec.hosts)
@@ -203,8 +211,7 @@ asio::awaitable<int> Head::run() {
     tasks_.spawn(watch_start_timeout());
     tasks_.spawn(watch_time_limit());
     tasks_.spawn(detector_.run([this] { beat(); }));
-    if (log::enabled(log::Level::normal))
-        progress_.start(until_text(spec_.options.start_timeout, "--start-timeout"));
+    if (log::enabled(log::Level::normal)) progress_.start(limit_of_start(spec_.options));
     for (const auto& starter : starters_) starter->start(static_cast<StartEvents&>(*this));
     while (!is_over() && !hurry_) co_await over_.async_wait(use_tuple);
 

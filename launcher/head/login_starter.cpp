@@ -19,6 +19,7 @@ constexpr std::chrono::seconds kDoneLimit{1};     // for one that has no ranks a
 constexpr std::chrono::seconds kAtOnce{0};        // for one that has had none
 constexpr std::chrono::milliseconds kFirstPause{100};  // before another log-in
 constexpr std::chrono::milliseconds kLastPause{2'000};
+constexpr std::chrono::milliseconds kLastLongPause{5'000};  // for a thousand hosts that boot
 constexpr std::chrono::milliseconds kLateMin{500};  // of a heartbeat: this process did not run
 
 /// The port is another one for each job.
@@ -27,16 +28,28 @@ constexpr const char* kWayThroughFirewalls =
     "(--network-interfaces), or "
     "have one port for all jobs (dtrun serve --listen, and dtrun join)";
 
+/// Whether a host that has failed so may be there later.
+bool may_come(Errc code) {
+    return code == Errc::not_found || code == Errc::unreachable || code == Errc::timed_out ||
+           code == Errc::closed;
+}
+
 /// What a host is to be ready with that has refused so.
 const char* awaited(Errc code) {
     if (code == Errc::not_found) return "waiting for its name to be known";
     if (code == Errc::unreachable) return "waiting for its ssh port";
+    if (code == Errc::timed_out) return "waiting for an answer";
     return "waiting for an sshd that hangs up";
 }
 
+std::string seconds_text(std::chrono::milliseconds time) {
+    return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
+
 /// Before the next of many log-ins, which are not all to come at the same moment.
-std::chrono::milliseconds pause_before(unsigned attempt, HostId host) {
-    const auto whole = std::min(kFirstPause * (1u << std::min(attempt, 8u)), kLastPause);
+std::chrono::milliseconds pause_before(unsigned attempt, HostId host,
+                                       std::chrono::milliseconds last) {
+    const auto whole = std::min(kFirstPause * (1u << std::min(attempt, 8u)), last);
     const unsigned share = (std::to_underlying(host) * 37 + attempt * 11) % 64;
     return whole / 2 + whole * share / 128;
 }
@@ -62,6 +75,7 @@ bool LoginStarter::is_ours(HostId host) const {
 void LoginStarter::start(StartEvents& events) {
     events_ = &events;
     beaten_ = Clock::now();
+    awaited_until_ = beaten_ + spec_.options.wait_for_hosts;
     for (const HostId host : lifelines_.hosts())
         if (is_ours(host)) tasks_.spawn(run_host(host));
 }
@@ -96,48 +110,57 @@ asio::awaitable<void> LoginStarter::run_host(HostId host) {
         Error error = started.error();
         if (error.code == Errc::cancelled) co_return;
         if (error.code == Errc::timed_out)
-            error.message += fmt::format(" within {} (--connect-timeout)", patience_text());
+            error.message += fmt::format(" within {} (--connect-timeout)",
+                                         seconds_text(spec_.options.connect_timeout));
         co_return host_failed(host, error);
     }
     co_await hold_lifeline(host);
 }
 
-std::string LoginStarter::patience_text() const {
-    return fmt::format("{:.3g} s",
-                       std::chrono::duration<double>(spec_.options.connect_timeout).count());
-}
-
-/// Logs in, again and again until --connect-timeout where it is worth it.
+/// Logs in, again and again where it is worth it: until --connect-timeout, and to a host that is not there yet until
+/// --wait-for-hosts.
 asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
     std::optional<Deadline> deadline;
+    bool was_awaited = false;
     for (unsigned attempt = 0;; ++attempt) {
         const auto lost_before = lost_time_;
         const auto done = co_await log_in_once(host, deadline);
         if (done || done.error().code == Errc::cancelled) co_return done;
         Error error = done.error();
         drop(host, kAtOnce);
-        if (error.code == Errc::timed_out) {
+        Deadline next = after(pause_before(attempt, host, kLastLongPause));
+        const bool is_awaited = may_come(error.code) && next < awaited_until_;
+        was_awaited = was_awaited || is_awaited;
+        if (error.code == Errc::timed_out && !is_awaited) {
             // A beat that is due, too, tells whether it is us who did not answer.
             co_await asio::post(parts_.executor, asio::use_awaitable);
-            if (lost_time_ == lost_before) co_return std::unexpected(error);
+            if (lost_time_ == lost_before) co_return tried_in_vain(std::move(error), was_awaited);
             deadline = after(lost_time_ - lost_before);
             continue;
         }
-        const bool comes = error.code == Errc::not_found || error.code == Errc::unreachable;
-        const bool hangs_up = error.code == Errc::closed;
-        if (!hangs_up && !(comes && spec_.options.waits_for_hosts()))
-            co_return std::unexpected(error);
-        const Deadline next = after(pause_before(attempt, host));
-        if (next >= *deadline) {
-            error.message += fmt::format("; tried for {} (--connect-timeout)", patience_text());
-            error.code = Errc::unreachable;
-            co_return std::unexpected(error);
-        }
+        if (!is_awaited) next = after(pause_before(attempt, host, kLastPause));
+        if (!is_awaited && (error.code != Errc::closed || next >= *deadline))
+            co_return tried_in_vain(std::move(error), was_awaited);
+        if (is_awaited) deadline.reset();
         log::info("{}: {}; trying again", parts_.hosts.name(host), error.message);
         events_->host_phase(host, awaited(error.code));
         Timer pause(parts_.executor, next);
         co_await pause.async_wait(use_tuple);
     }
+}
+
+/// \param was_awaited  it was not there at first
+std::unexpected<Error> LoginStarter::tried_in_vain(Error why, bool was_awaited) const {
+    const plan::Options& asked = spec_.options;
+    const bool in_vain = was_awaited && may_come(why.code);
+    if (in_vain)
+        why.message +=
+            fmt::format("; tried for {} (--wait-for-hosts)", seconds_text(asked.wait_for_hosts));
+    else if (why.code == Errc::closed)
+        why.message +=
+            fmt::format("; tried for {} (--connect-timeout)", seconds_text(asked.connect_timeout));
+    if (in_vain || why.code == Errc::closed) why.code = Errc::unreachable;
+    return std::unexpected(std::move(why));
 }
 
 /// Hosts behind the same machine share its sshd's patience with those who have not logged in yet.

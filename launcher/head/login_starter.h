@@ -52,9 +52,9 @@ public:
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
 ///
 /// At most kLoginsMax log-ins go on at once, each within --connect-timeout. A host that hangs up before it
-/// knows who we are is tried again until then, as it does so when too many log in at once; one that is not
-/// there yet, whose name nobody knows or whose port refuses, only if that is longer than the default: a name
-/// that is misspelt is told at once.
+/// knows who we are is tried again until then, as it does so when too many log in at once. One that is not
+/// there yet, whose name nobody knows, whose port refuses or which does not answer, is tried again for
+/// --wait-for-hosts: without that, a name that is misspelt is told at once.
 class LoginStarter final : public HostStarter {
 public:
     static constexpr unsigned kLoginsMax = 128;  ///< more at once only makes each slower
@@ -83,8 +83,8 @@ public:
 private:
     bool is_ours(HostId host) const;
     asio::awaitable<void> run_host(HostId host);
-    std::string patience_text() const;
     asio::awaitable<Result<void>> log_in(HostId host);
+    std::unexpected<Error> tried_in_vain(Error why, bool was_awaited) const;
     LoginSlots& slots_behind(const std::string& route);
     asio::awaitable<Result<void>> log_in_once(HostId host, std::optional<Deadline>& deadline);
     asio::awaitable<Result<void>> tell_agent(HostId host);
@@ -112,6 +112,7 @@ private:
     transport::AgentCopies copies_;
     LoginSlots slots_;
     std::map<std::string, LoginSlots> slots_behind_;  ///< by route
+    Deadline awaited_until_{};                        ///< hosts that are not there yet
     Deadline beaten_{};
     Clock::duration lost_time_{};  ///< in which this process did not run
     Timer relay_ready_;            ///< cancelled when a relay has joined, or none will

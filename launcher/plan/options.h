@@ -242,10 +242,9 @@ struct Options : JobSettings {
     std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
     WarmOptions warm;
     bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
-    /// Whoever gives more than the default waits for hosts that are not there yet, by name or by port. Else these
-    /// fail at once: most often they are misspelt.
-    bool waits_for_hosts() const { return connect_timeout > kConnectTimeout; }
-
+    /// --wait-for-hosts: from the start of dtrun, how long hosts that are not there yet are tried again. 0: not at
+    /// all, as a host that nobody knows is most often misspelt.
+    std::chrono::milliseconds wait_for_hosts{0};
     /// --start-timeout, else HOROVOD_START_TIMEOUT: from the start of dtrun until every rank runs.
     /// Unset: no limit of its own, so each host has its `connect_timeout` however many there are.
     std::optional<std::chrono::milliseconds> start_timeout;

@@ -53,6 +53,7 @@ std::optional<Error> failure_of_ssh(std::string_view ending) {
         return said.find(words) != std::string_view::npos;
     };
     const auto error = [said](Errc code) { return Error{code, std::string(said)}; };
+    if (says(kBooting)) return error(Errc::closed);
     if (says(": Permission denied (") || says("Host key verification failed.") ||
         says("Received disconnect from "))
         return error(Errc::denied);

@@ -10,6 +10,9 @@
 
 namespace dtrun::transport {
 
+/// A host under systemd says this to whoever logs in before it has booted (pam_nologin), and hangs up.
+inline constexpr std::string_view kBooting = "System is booting up.";
+
 /// The standard streams of a command that was started on a host. Kept open as the lifeline: the
 /// command sees its standard input end when the channel, or this process, is gone.
 /// What this machine runs for it, as an ssh, is to be ended by end() or kill().

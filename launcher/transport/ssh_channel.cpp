@@ -460,6 +460,8 @@ private:
     std::unexpected<Error> hung_up() {
         std::string why = session_->error();
         const std::string banner = session_->banner();
+        if (banner.contains(kBooting))
+            return fail(Errc::closed, "it still boots, and lets nobody log in before it has");
         if (why.starts_with("Socket error") && !banner.empty())
             why = "its last words are: " + banner.substr(banner.rfind('\n') + 1);
         if (why.size() > kSaidBytesMax) why.resize(kSaidBytesMax);

@@ -132,6 +132,10 @@ TEST_CASE("what ssh itself says is told apart from what it runs", "[agent]") {
     CHECK(fails("A banner\n" + refused, 255).code == Errc::unreachable);
     CHECK(fails("sh: 1: agent: Permission denied", 126).code == Errc::internal);
     const std::string closed = "Connection closed by 10.0.0.1 port 22";
+    CHECK(fails("System is booting up. Unprivileged users are not permitted to log in yet.\n" +
+                    closed,
+                255)
+              .code == Errc::closed);
     CHECK(fails("kex_exchange_identification: Connection closed by remote host\n" + closed, 255)
               .code == Errc::closed);
     // What a jump host has refused will not come to be by trying again.

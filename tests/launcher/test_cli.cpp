@@ -228,6 +228,8 @@ TEST_CASE("ports and times take the whole documented range", "[launcher][cli]") 
     CHECK(options_of("--grace .5 x").grace == 500ms);
     CHECK(options_of("--connect-timeout 0.001 x").connect_timeout == 1ms);
     CHECK(options_of("--connect-timeout 86400 x").connect_timeout == 24h);
+    CHECK(options_of("--wait-for-hosts 300 x").wait_for_hosts == 300s);
+    CHECK(options_of("torchrun --wait-for-hosts 0 x").wait_for_hosts == 0s);
     CHECK(options_of("--start-timeout 90 x").start_timeout == 90s);
     CHECK(options_of("--start 1e2 x").start_timeout == 100s);
 }

@@ -426,25 +426,73 @@ TEST_CASE("a host that hangs up before the key exchange is tried again until --c
     });
 }
 
-TEST_CASE(
-    "a host that is not there yet is waited for with a --connect-timeout of more than the default",
-    "[loopback]") {
+TEST_CASE("a host that is not there yet is waited for with --wait-for-hosts", "[loopback]") {
     Script script;
-    for (const Errc how : {Errc::not_found, Errc::unreachable}) {
-        script.hosts[HostId{1}].not_ready = {25s, how};
+    HostScript& late = script.hosts[HostId{1}];
+    for (const Errc how : {Errc::not_found, Errc::unreachable, Errc::closed}) {
+        late.not_ready = {25s, how};
         script.options = [](plan::Options&) {};
-        in_many_orders(3, script, [](const Ending& ending) {
+        in_many_orders(3, script, [how](const Ending& ending) {
             CHECK(ending.code == 201);
-            CHECK(ending.took < 1s);
+            CHECK(ending.took < (how == Errc::closed ? 11s : 1s));
         });
-        script.options = [](plan::Options& options) { options.connect_timeout = 30s; };
-        in_many_orders(3, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+        script.options = [](plan::Options& options) { options.wait_for_hosts = 30s; };
+        in_many_orders(3, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK(ending.took < 31s);
+            CHECK(ending.logins < 20);
+            CHECK_THAT(ending.shown, Contains("1/2 hosts ready after 2.0 s; waiting for ") &&
+                                         Contains(", --wait-for-hosts)"));
+        });
     }
-    script.hosts[HostId{1}].login = Login::refused;  // which no waiting changes
-    script.hosts[HostId{1}].not_ready.reset();
+    // Packets to a machine that boots are lost, so that each log-in takes its whole --connect-timeout.
+    late.not_ready.reset();
+    late.loses_power = 0s;
+    late.gets_power = 25s;
+    in_many_orders(3, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.took < 36s);
+    });
+    late.login = Login::refused;  // which no waiting changes
+    late.loses_power.reset();
+    late.gets_power.reset();
     in_many_orders(3, script, [](const Ending& ending) {
         CHECK(ending.code == 202);
         CHECK(ending.took < 1s);
+    });
+}
+
+TEST_CASE("hosts that do not come within --wait-for-hosts are told together", "[loopback]") {
+    Script script;
+    script.ranks_on_host = std::vector<int>(6, 1);
+    for (const std::uint32_t host : {1, 2, 3, 4, 5})
+        script.hosts[HostId{host}].not_ready = {1h, Errc::not_found};
+    script.options = [](plan::Options& options) { options.wait_for_hosts = 20s; };
+    in_many_orders(3, script, [](const Ending& ending) {
+        CHECK(ending.code == 201);
+        CHECK_THAT(ending.shown, Contains("5 of 6 hosts failed\n  h[1-5] (5): ssh: not ready; "
+                                          "tried for 20 s (--wait-for-hosts)"));
+        CHECK(ending.took < 21s);
+    });
+    script.hosts[HostId{1}].not_ready = {1h, Errc::timed_out};
+    script.signals = {{4s, SIGINT}};
+    in_many_orders(3, script, [](const Ending& ending) {
+        CHECK(ending.code == 130);
+        CHECK(ending.took < 5s);
+    });
+}
+
+TEST_CASE("a thousand hosts that boot are not asked all at once", "[loopback]") {
+    Script script;
+    script.ranks_on_host = std::vector<int>(1'000, 1);
+    for (std::uint32_t host = 0; host < 1'000; ++host)
+        script.hosts[HostId{host}].not_ready = {40s, Errc::unreachable};
+    script.options = [](plan::Options& options) { options.wait_for_hosts = 60s; };
+    in_many_orders(1, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.took < 50s);
+        CHECK(ending.logins < 20'000);
+        CHECK(ending.logins_max <= 128);
     });
 }
 
