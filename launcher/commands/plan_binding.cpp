@@ -22,9 +22,11 @@ bool is_here(const plan::JobHost& host) {
     return host.transport == plan::Transport::local && !host.ranks.empty();
 }
 
-std::optional<std::string_view> variable_of(const plan::JobHost& host, std::string_view name) {
-    const auto found = std::ranges::find(host.env, name, &plan::Options::Variable::first);
-    if (found == host.env.end()) return std::nullopt;
+std::optional<std::string_view> variable_of(const plan::JobSpec& spec, const plan::JobHost& host,
+                                            std::string_view name) {
+    const auto& env = spec.env_of(host);
+    const auto found = std::ranges::find(env, name, &plan::Options::Variable::first);
+    if (found == env.end()) return std::nullopt;
     return found->second;
 }
 
@@ -40,12 +42,12 @@ PlannedBinding::Place show(const Machine& machine, const BoundPlace& place) {
 }
 
 /// The ranks of this machine, as its agent will bind them.
-Result<std::optional<BindPlan>> bind_here(const plan::JobHost& host, const BindingRequest& request,
-                                          PlannedBinding& shown) {
+Result<std::optional<BindPlan>> bind_here(const plan::JobSpec& spec, const plan::JobHost& host,
+                                          const BindingRequest& request, PlannedBinding& shown) {
     if (!request.needs_topology()) return std::nullopt;
     const auto machine = read_machine();
     if (!machine) return std::unexpected(machine.error());
-    const Variable variable = [&host](std::string_view name) { return variable_of(host, name); };
+    const Variable variable = [&](std::string_view name) { return variable_of(spec, host, name); };
     auto plan =
         binding::plan_binding(*machine, request, static_cast<std::uint32_t>(host.ranks.size()),
                               visible_gpus(*machine, variable, nvidia_uuid));
@@ -97,14 +99,14 @@ Result<PlannedBinding> plan_binding(const plan::JobSpec& spec) {
     const auto scheduler_cpus = static_cast<std::uint32_t>(spec.cpus_per_rank);
     const bool sets_threads = std::ranges::find(spec.contracts, "torch") != spec.contracts.end();
     for (const plan::JobHost& host : spec.hosts) {
-        const bool is_ours = sets_threads && !variable_of(host, kThreads);
+        const bool is_ours = sets_threads && !variable_of(spec, host, kThreads);
         if (!is_here(host)) {
             shown.elsewhere = true;
             if (is_ours && shown.threads_text.empty())
                 show_threads_elsewhere(host, request, scheduler_cpus, shown);
             continue;
         }
-        const auto plan = bind_here(host, request, shown);
+        const auto plan = bind_here(spec, host, request, shown);
         if (!plan) return std::unexpected(plan.error());
         if (is_ours)
             show_threads(

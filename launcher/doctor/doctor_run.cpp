@@ -161,7 +161,7 @@ asio::awaitable<Result<void>> DoctorRun::begin(HostId host) {
     Examine examine;
     examine.token = token_;
     examine.directory = spec_.directory;
-    for (const auto& [variable, value] : spec_.hosts[host].env)
+    for (const auto& [variable, value] : spec_.env_of(spec_.hosts[host]))
         examine.env.push_back(fmt::format("{}={}", variable, value));
     const std::int64_t asked_ns = since_1970().count();
     const Take take = [this, host, asked_ns](const FrameView& frame) {

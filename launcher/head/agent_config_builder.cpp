@@ -164,7 +164,7 @@ Bytes AgentConfigBuilder::for_host(HostId host, std::uint64_t agent) const {
         config.port = hosts_[*parent].relay_port;
     }
     config.relay = hosts_.tree().is_relay(host);
-    config.env = target.env;
+    config.env = spec_.env_of(target);
     if (target.transport != plan::Transport::local) config.limits = spec_.limits;
     config.binding.ranks = {static_cast<std::uint32_t>(target.ranks.size())};
     if (config.standby > 0)
@@ -178,7 +178,7 @@ Bytes AgentConfigBuilder::for_all_nodes() const {
     for (const plan::JobHost& host : spec_.hosts) {
         const bool is_node = host.transport == plan::Transport::slurm;
         config.nodes.push_back(is_node ? host.host.name : "");
-        if (is_node && config.env.empty()) config.env = host.env;
+        if (is_node && config.env.empty()) config.env = spec_.env_of(host);
         config.binding.ranks.push_back(static_cast<std::uint32_t>(host.ranks.size()));
     }
     config.limits = spec_.limits;

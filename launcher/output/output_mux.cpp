@@ -25,6 +25,7 @@ OutputMux::Impl::Impl(OutputOptions given, std::vector<std::string> given_hosts,
         consoles.push_back(
             std::make_unique<Console>(options.stderr_fd, "standard error", queue, written));
     console_of = {consoles.front().get(), consoles.back().get()};
+    streams.reserve(hosts.size() * 2);
     for (std::size_t stream = 0; stream < hosts.size() * 2; stream++) add_stream(stream);
 }
 

@@ -49,12 +49,12 @@ struct Console {
 /// One stream of a rank.
 struct StreamState {
     LinePrefixer lines;
-    Console* console = nullptr;          ///< null: not shown
-    bool raw = false;                    ///< shown as it comes
-    bool filed = false;                  ///< goes to a file
-    Rank number{};                       ///< of its rank, in lines on the console
-    std::optional<LineCutter> cutter{};  ///< its lines are folded
-    bool traced = false;                 ///< its tracebacks are
+    Console* console = nullptr;            ///< null: not shown
+    bool raw = false;                      ///< shown as it comes
+    bool filed = false;                    ///< goes to a file
+    Rank number{};                         ///< of its rank, in lines on the console
+    std::unique_ptr<LineCutter> cutter{};  ///< its lines are folded; else null
+    bool traced = false;                   ///< its tracebacks are
     bool ended = false;
     std::uint64_t received_bytes = 0;
     std::uint64_t console_bytes = 0;  ///< of these, taken by the console

@@ -98,7 +98,7 @@ void OutputMux::Impl::add_stream(std::size_t stream) {
     state.lines.set_start(start(stream, number));
     if (log) log->add_stream(hosts[rank], number);
     if (console == nullptr || as_it_comes) return;
-    if (options.fold) state.cutter.emplace(parts);
+    if (options.fold) state.cutter = std::make_unique<LineCutter>(parts);
     state.traced =
         stream_of(stream) == Stream::err && (options.fold || console->writer->is_terminal());
     if (state.cutter || state.traced) console->folder.add_stream(stream);

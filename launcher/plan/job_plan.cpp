@@ -101,16 +101,10 @@ Result<std::optional<DaemonTarget>> choose_daemon(const Options& options, Enviro
     return std::move(*daemon);
 }
 
-JobHost job_host(HostAccess access, const Host& host, const EnvironmentPlan& environment) {
-    const bool is_local = access.transport == Transport::local;
-    return {std::move(access), host, is_local ? environment.local : environment.remote, {}};
-}
-
-PerHost<JobHost> job_hosts(const Placement& placement, std::vector<HostAccess> access,
-                           const EnvironmentPlan& environment) {
+PerHost<JobHost> job_hosts(const Placement& placement, std::vector<HostAccess> access) {
     PerHost<JobHost> hosts;
     for (std::size_t i = 0; i < access.size(); ++i)
-        hosts.push_back(job_host(std::move(access[i]), placement.hosts[i], environment));
+        hosts.push_back({std::move(access[i]), placement.hosts[i], {}});
     for (const RankPlace& place : placement.ranks)
         hosts[host_of(place)].ranks.push_back(static_cast<SlotId>(place.rank));
     return hosts;
@@ -136,7 +130,7 @@ Result<HostId> list_host(JobSpec& spec, const Host& host) {
     if (is_new) {
         auto access = choose_access(spec.access, host, transport::LookUp::none);
         if (!access) return std::unexpected(access.error());
-        spec.hosts.push_back(job_host(std::move(*access), host, spec.environment));
+        spec.hosts.push_back({std::move(*access), host, {}});
         spec.placement.hosts.push_back(host);
     }
     std::vector<SlotId>& ranks = spec.hosts[id].ranks;
@@ -192,7 +186,7 @@ Result<JobSpec> make_job_spec(Options options, EnvironmentView caller, std::stri
         choose_store(options, placement.hosts.size() > 1 || options.join || discovers);
     options.elastic = std::move(placed->elastic);
     const bool directory_required = !options.wdir.empty();
-    auto hosts = job_hosts(placement, std::move(*access), *environment);
+    auto hosts = job_hosts(placement, std::move(*access));
     return JobSpec{.options = std::move(options),
                    .access = std::move(rules),
                    .placement = std::move(placed->placement),

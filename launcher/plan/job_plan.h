@@ -23,8 +23,7 @@ namespace dtrun::plan {
 /// One host of a job, with everything decided.
 struct JobHost : HostAccess {
     Host host;
-    std::vector<Options::Variable> env;  ///< what its ranks get from the caller
-    std::vector<SlotId> ranks;           ///< in order of local_rank
+    std::vector<SlotId> ranks;  ///< in order of local_rank
 };
 
 /// The host that the plan has chosen for a rank.
@@ -46,7 +45,7 @@ struct JobSpec {
     std::string directory{};               ///< for the ranks
     bool directory_required = false;       ///< --wdir: else home will do where it is missing
     std::optional<DaemonTarget> daemon{};  ///< dtrun join: whose job it is
-    EnvironmentPlan environment{};         ///< of all ranks; every host's env is of it
+    EnvironmentPlan environment{};         ///< of all ranks
     std::vector<PlannedProgram> programs{};  ///< if there are several, all
     std::vector<ForwardedRlimit> limits{};   ///< of the caller, for ranks elsewhere
     std::vector<std::string>
@@ -60,6 +59,10 @@ struct JobSpec {
     /// The rank's program and its arguments.
     const std::vector<std::string>& argv_of(SlotId rank) const {
         return programs.empty() ? options.program : programs[program_of(rank)].argv;
+    }
+    /// What the ranks of this host get from the caller.
+    const std::vector<Options::Variable>& env_of(const JobHost& host) const {
+        return host.transport == Transport::local ? environment.local : environment.remote;
     }
     /// The name of the rank's host.
     const std::string& host_of(SlotId rank) const {

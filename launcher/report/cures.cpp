@@ -33,6 +33,7 @@ struct Case {
     const plan::JobHost& host() const {
         return spec.hosts[plan::host_of(spec.placement.ranks[std::to_underlying(rank.slot)])];
     }
+    const std::vector<plan::Options::Variable>& env() const { return spec.env_of(host()); }
     bool is_python() const { return program_name().starts_with("python"); }
     bool names(std::string_view text) const {
         return std::ranges::any_of(rank.lines,
@@ -46,7 +47,7 @@ struct Case {
         const bool is_of_program =
             !spec.programs.empty() &&
             std::ranges::any_of(spec.programs[spec.program_of(rank.slot)].env, is_it);
-        return is_of_program || std::ranges::any_of(host().env, is_it);
+        return is_of_program || std::ranges::any_of(env(), is_it);
     }
     bool was_ended_by(int signal) const {
         return rank.exited.signal == signal ||
@@ -201,9 +202,8 @@ bool is_store_elsewhere(const Case& c) {
 
 /// The port that is taken is the one that the user has set.
 bool has_master_port(const Case& c) {
-    const auto port =
-        std::ranges::find(c.host().env, "MASTER_PORT", &plan::Options::Variable::first);
-    return is_final(c) && port != c.host().env.end() && c.line.contains(port->second);
+    const auto port = std::ranges::find(c.env(), "MASTER_PORT", &plan::Options::Variable::first);
+    return is_final(c) && port != c.env().end() && c.line.contains(port->second);
 }
 
 /// Git logs in as well, and has to.

@@ -107,7 +107,10 @@ void has_macros(JobSpec& spec) {
 }
 
 std::function<void(JobSpec&)> with_variable(const char* name, const char* value = "1") {
-    return [=](JobSpec& spec) { spec.hosts[HostId{1}].env.emplace_back(name, value); };
+    return [=](JobSpec& spec) {
+        for (auto* const env : {&spec.environment.local, &spec.environment.remote})
+            env->emplace_back(name, value);
+    };
 }
 
 Lines import_of(const std::string& module, const std::string& statement) {

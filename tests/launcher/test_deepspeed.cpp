@@ -52,7 +52,7 @@ JobSpec job_of(const std::string& typed, const Environment& caller) {
 
 /// What the ranks of a host start with, before the agent adds the contracts' variables.
 std::string value_in(const JobSpec& spec, HostId host, const std::string& name) {
-    for (const auto& [variable, value] : spec.hosts[host].env)
+    for (const auto& [variable, value] : spec.env_of(spec.hosts[host]))
         if (variable == name) return value;
     return "not set";
 }
