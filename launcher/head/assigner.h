@@ -60,7 +60,9 @@ public:
     virtual void lost(HostId host, const std::string& why) = 0;
     virtual void begin() = 0;  ///< every host is ready; not in elastic jobs
     virtual void failed(HostId, const std::string&) {}  ///< why no agent can be used there
-    virtual void tick() {}                              ///< every heartbeat interval
+    virtual void tick() {}                              ///< at every beat
+    /// Whether it is enough for tick(), and for the ranks' progress, to come at a calm pace.
+    virtual bool is_calm(Deadline now) const = 0;
     /// Ends all ranks because this one failed, and starts them again. Only in OwnAssigner's jobs.
     virtual void restart(const Exited& because) = 0;
     virtual void wake() {}  ///< a host is lost, or the job ends: waiting tasks check again

@@ -26,6 +26,8 @@ public:
     void begin() override;
     void restart(const Exited&) override {}  // a daemon's restarts are its own
     void tick() override;
+    /// The daemon wants to know of progress soon.
+    bool is_calm(Deadline) const override { return progress_.reporting == 0; }
     bool is_current(std::uint64_t) const override { return true; }
     bool watches_waits() const override { return false; }
     bool defer_failure(HostId host, const Exited& exited) override;

@@ -60,7 +60,10 @@ asio::awaitable<void> DaemonLink::run(Enter enter) {
     // Whoever cancels this has called stop(): what has been started here is joined nevertheless.
     co_await asio::this_coro::throw_if_cancelled(false);
     TaskGroup detector(executor_);
-    detector.spawn(detector_.run([this] { beat(); }));
+    detector.spawn(detector_.run([this] {
+        beat();
+        return Pace::alert;
+    }));
     co_await keep_connected();
     detector.stop();
     co_await detector.join();

@@ -210,7 +210,7 @@ asio::awaitable<int> Head::run() {
     record_.job_started();
     tasks_.spawn(watch_start_timeout());
     tasks_.spawn(watch_time_limit());
-    tasks_.spawn(detector_.run([this] { beat(); }));
+    tasks_.spawn(detector_.run([this] { return beat(); }));
     if (log::enabled(log::Level::normal)) progress_.start(limit_of_start(spec_.options));
     for (const auto& starter : starters_) starter->start(static_cast<StartEvents&>(*this));
     while (!is_over() && !hurry_) co_await over_.async_wait(use_tuple);
@@ -253,6 +253,7 @@ void Head::decide() {
     if (const auto order = job_.take_stop()) stop_hosts(*order);
     if (started_ && job_.all_run()) std::exchange(started_, nullptr)();
     if (job_.over()) over_.cancel();
+    if (detector_.is_calm() && !is_calm()) detector_.be_alert();
 }
 
 void Head::stop_hosts(const Job::Order& order) {
@@ -443,16 +444,24 @@ void Head::check_twin(HostId host, Join& join) {
     join.problem_text = text;
 }
 
-void Head::beat() {
-    for (const auto& starter : starters_) starter->beat();
+Pace Head::beat() {
+    for (const auto& starter : starters_) starter->beat(detector_.lateness());
     assigner_->tick();
     watch_waits();
     watch_answers();
     tell_ending();
     // Agents wait for what they have sent to be taken, and a disk that is silent takes nothing.
     if (asked_to_end_ && !hurry_ && output_.is_disk_silent()) hurry();
-    for (const auto& [session, silence] : sessions_.beat(detector_))
-        if (!is_here(*session)) give_up(*session, describe_silence(silence));
+    const Sessions::Silence silence = sessions_.beat(detector_);
+    for (const auto& [session, silent_for] : silence.lost)
+        if (!is_here(*session)) give_up(*session, describe_silence(silent_for));
+    return is_calm() && !silence.is_any_late ? Pace::calm : Pace::alert;
+}
+
+/// All ranks run, and nothing is under way that beats decide.
+bool Head::is_calm() const {
+    const Deadline now = Clock::now();
+    return job_.all_run() && !deadlocks_.is_watching(now) && assigner_->is_calm(now);
 }
 
 /// An agent of this machine that is silent is starved, or stopped by somebody; its end cuts its connection.
@@ -539,6 +548,7 @@ void Head::ranks_wait(HostId host, Waits waits) {
             wait.hopeless = false;
     }
     deadlocks_.waits(host, std::move(waits.waits), Clock::now());
+    if (detector_.is_calm() && !is_calm()) detector_.be_alert();
 }
 
 void Head::mpi_news(HostId host, const MpiStatus& news) {

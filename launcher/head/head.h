@@ -112,7 +112,8 @@ private:
     void starter_idle() override { over_.cancel(); }
 
     JobContext context();
-    void beat();
+    Pace beat();
+    bool is_calm() const;
     void decide();
     void stop_hosts(const Job::Order& order);
     void all_started();

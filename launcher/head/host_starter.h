@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.h"
 #include "base/loop/asio.h"
 #include "base/numbered.h"
 #include "base/result.h"
@@ -62,7 +63,8 @@ public:
     virtual void host_left(HostId host) = 0;
     /// Whether something is under way that the end of the job waits for.
     virtual bool is_busy() const = 0;
-    virtual void beat() = 0;  ///< every heartbeat interval
+    /// To be called at every beat. \param late  by how much it is, as this process did not run; mostly 0
+    virtual void beat(Clock::duration late) = 0;
     /// Ends what it has started itself, once the agents have been told to end.
     /// \param hurry  the user waits for nothing any more
     virtual asio::awaitable<void> end(bool hurry) = 0;

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
-#include "rendezvous/wire/heartbeat.h"
 
 #include <string.h>
 #include <algorithm>
@@ -20,7 +19,6 @@ constexpr std::chrono::seconds kAtOnce{0};        // for one that has had none
 constexpr std::chrono::milliseconds kFirstPause{100};  // before another log-in
 constexpr std::chrono::milliseconds kLastPause{2'000};
 constexpr std::chrono::milliseconds kLastLongPause{5'000};  // for a thousand hosts that boot
-constexpr std::chrono::milliseconds kLateMin{500};  // of a heartbeat: this process did not run
 
 /// The port is another one for each job.
 constexpr const char* kWayThroughFirewalls =
@@ -74,8 +72,7 @@ bool LoginStarter::is_ours(HostId host) const {
 
 void LoginStarter::start(StartEvents& events) {
     events_ = &events;
-    beaten_ = Clock::now();
-    awaited_until_ = beaten_ + spec_.options.wait_for_hosts;
+    awaited_until_ = after(spec_.options.wait_for_hosts);
     for (const HostId host : lifelines_.hosts())
         if (is_ours(host)) tasks_.spawn(run_host(host));
 }
@@ -94,11 +91,8 @@ void LoginStarter::look() {
     for (auto& [route, slots] : slots_behind_) slots.look();
 }
 
-/// Also sees how long this process did not run, as after Ctrl-Z.
-void LoginStarter::beat() {
-    const Deadline now = Clock::now();
-    const auto late = now - std::exchange(beaten_, now) - kHeartbeatInterval;
-    if (late > kLateMin) lost_time_ += late;
+void LoginStarter::beat(Clock::duration late) {
+    lost_time_ += late;
     std::erase_if(left_, [](const auto& channel) { return channel->has_ended(); });
 }
 

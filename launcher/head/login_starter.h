@@ -76,7 +76,7 @@ public:
     void host_lost(HostId host) override;
     void host_left(HostId host) override;
     bool is_busy() const override { return sweepers_ > 0; }
-    void beat() override;
+    void beat(Clock::duration late) override;
     asio::awaitable<void> end(bool hurry) override;
     asio::awaitable<void> join() override;
 
@@ -113,10 +113,9 @@ private:
     LoginSlots slots_;
     std::map<std::string, LoginSlots> slots_behind_;  ///< by route
     Deadline awaited_until_{};                        ///< hosts that are not there yet
-    Deadline beaten_{};
-    Clock::duration lost_time_{};  ///< in which this process did not run
-    Timer relay_ready_;            ///< cancelled when a relay has joined, or none will
-    Timer all_ended_;              ///< cancelled when ending_ has become empty
+    Clock::duration lost_time_{};                     ///< in which this process did not run
+    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
+    Timer all_ended_;    ///< cancelled when ending_ has become empty
     struct Sweep {
         HostId host{};
         std::uint64_t agent = 0;

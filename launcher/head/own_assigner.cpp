@@ -200,6 +200,13 @@ void OwnAssigner::tick() {
         log::warn("{}", waiting_text(*shortage));
 }
 
+/// Where hosts may change, the step at which ranks are to stop is chosen by what heartbeats say of their progress.
+bool OwnAssigner::is_calm(Deadline now) const {
+    if (!is_elastic()) return true;
+    return membership_.phase() == Membership::Phase::running && hub_.progress().reporting == 0 &&
+           membership_.next_deadline() > now + kCalmHeartbeatInterval;
+}
+
 void OwnAssigner::wake() {
     election_.wake();
     delay_.cancel();

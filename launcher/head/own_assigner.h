@@ -36,6 +36,7 @@ public:
     bool defer_failure(HostId host, const Exited& exited) override;
     void restart(const Exited& because) override;
     void tick() override;
+    bool is_calm(Deadline now) const override;
     void wake() override;
     bool is_current(std::uint64_t generation) const override;
     /// In an elastic job processes live through generations; what has ended before is known by its place.

@@ -31,17 +31,17 @@ void Sessions::close(AgentSession& session) {
     session.link().close();
 }
 
-std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> Sessions::beat(
-    const FailureDetector& detector) {
+Sessions::Silence Sessions::beat(const FailureDetector& detector) {
     const Bytes frame = encode(Heartbeat{});
-    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> silent;
+    Silence silence;
     for (const auto& [peer, session] : open_) {
         session->link().send(frame);
         if (!session->host()) continue;
-        const auto silence = detector.lost(session->link());
-        if (silence) silent.emplace_back(session, *silence);
+        silence.is_any_late = silence.is_any_late || detector.is_late(session->link());
+        const auto silent_for = detector.lost(session->link());
+        if (silent_for) silence.lost.emplace_back(session, *silent_for);
     }
-    return silent;
+    return silence;
 }
 
 void Sessions::to_peer(PeerId peer, FrameType type, std::string_view payload) {

@@ -31,9 +31,13 @@ public:
 
     /// Closes the session's connection, and sends nothing to it any more.
     void close(AgentSession& session);
-    /// Sends everybody a heartbeat. \return agents silent for too long, and for how long
-    std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> beat(
-        const FailureDetector& detector);
+    struct Silence {
+        /// Agents silent for too long, and for how long.
+        std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> lost;
+        bool is_any_late = false;  ///< an agent should have answered the last heartbeat by now
+    };
+    /// Sends everybody a heartbeat, which is answered by one.
+    Silence beat(const FailureDetector& detector);
 
     void to_peer(PeerId peer, FrameType type, std::string_view payload) override;
     void share_with_peer(PeerId peer, FrameType type, std::string_view payload,

@@ -322,7 +322,7 @@ std::string StepStarter::why_gone() const {
 }
 
 /// What srun says while the job runs.
-void StepStarter::beat() {
+void StepStarter::beat(Clock::duration) {
     for (Step& step : steps_)
         if (step.process && !is_any_missing(step)) hear(step, step.process->take_error_lines());
 }

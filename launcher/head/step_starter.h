@@ -41,7 +41,7 @@ public:
     void host_lost(HostId) override {}  // the end of its step ends what is left there
     void host_left(HostId) override {}
     bool is_busy() const override { return false; }
-    void beat() override;
+    void beat(Clock::duration late) override;
     asio::awaitable<void> end(bool hurry) override;
     std::string why_gone() const override;
     asio::awaitable<void> join() override;

@@ -143,6 +143,16 @@ void DeadlockDetector::spawn_refused(Rank rank, Deadline now) {
     spawn_refused_.insert(rank);
 }
 
+bool DeadlockDetector::is_watching(Deadline now) const {
+    if (!ended_.empty() && now - last_ended_ < kWorthTelling) return true;
+    const auto is_new = [now](const Waiting& waiting) {
+        return waiting.wait.starting || now - waiting.since < kWorthTelling;
+    };
+    return std::ranges::any_of(waits_, [&is_new](const auto& of_host) {
+        return std::ranges::any_of(of_host.second, is_new);
+    });
+}
+
 std::vector<const DeadlockDetector::Waiting*> DeadlockDetector::meeting(
     Deadline now, milliseconds at_least) const {
     std::vector<const Waiting*> found;

@@ -43,6 +43,8 @@ public:
         bool hangs = false;  ///< nobody knows why, so that stacks of the ranks may tell
         std::string text;    ///< ends without a period
     };
+    /// Whether look() may soon have something to say: ranks meet, or began to wait or ended a moment ago.
+    bool is_watching(Deadline now) const;
     /// The next verdict that has not been told yet. After one that ends the job, later waits() are
     /// ignored: ranks then stop waiting only because they are ended.
     std::optional<Verdict> look(Deadline now);

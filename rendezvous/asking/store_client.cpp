@@ -66,7 +66,10 @@ asio::awaitable<Result<void>> StoreClient::connect_to_daemon(Deadline deadline) 
     enter.job_name = daemon.job;
     enter.return_ms = to_ms(server_.return_limit);
     open(std::make_unique<Link>(std::move(*connection)), encode(enter));
-    line_->tasks.spawn(line_->detector.run([this] { beat(); }));
+    line_->tasks.spawn(line_->detector.run([this] {
+        beat();
+        return Pace::alert;
+    }));
     co_return Result<void>{};
 }
 

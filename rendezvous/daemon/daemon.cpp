@@ -50,7 +50,10 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
 }
 
 void Daemon::start() {
-    heart_.spawn(detector_.run([this] { beat(); }));
+    heart_.spawn(detector_.run([this] {
+        beat();
+        return Pace::alert;
+    }));
 }
 
 Result<void> Daemon::restore() {

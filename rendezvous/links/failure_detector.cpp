@@ -1,7 +1,6 @@
 #include "rendezvous/links/failure_detector.h"
 
 #include "base/log.h"
-#include "rendezvous/wire/heartbeat.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -9,34 +8,75 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::milliseconds kLate{250};  // timers on a busy machine are less late
+/// Timers on a busy machine are less late, and so is the answer to a beat.
+constexpr std::chrono::milliseconds kLate{250};
 
 }  // namespace
 
 FailureDetector::FailureDetector(asio::any_io_executor executor, std::chrono::milliseconds timeout)
     : timer_(executor), timeout_(timeout) {}
 
-asio::awaitable<void> FailureDetector::run(std::function<void()> beat) {
-    next_ = Clock::now();
+asio::awaitable<void> FailureDetector::run(std::function<Pace()> beat) {
+    beat_ = std::move(beat);
+    last_ = Clock::now();
+    next_ = last_ + kHeartbeatInterval;
     for (;;) {
-        next_ += kHeartbeatInterval;
         timer_.expires_at(next_);
-        const auto [error] = co_await timer_.async_wait(use_tuple);
-        if (error) co_return;
+        co_await timer_.async_wait(use_tuple);
+        const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
+        if (state.cancelled() != asio::cancellation_type::none) break;
         const Deadline now = Clock::now();
-        if (now > next_ + kLate) {
-            pause_ = now - next_ + kHeartbeatInterval;
-            log::info("did not run for {:.1f} s", std::chrono::duration<double>(pause_).count());
-            awake_since_ = next_ = now;
-        }
-        beat();
+        if (now < next_) continue;  // it was moved meanwhile
+        const Deadline due = next_;
+        const Pace pace = this->beat(now);
+        next_ = (lateness_ > Clock::duration(0) ? now : due) + interval(pace);
     }
+    beat_ = nullptr;
 }
 
+/// Half an interval passes before our own timer stands in for a beat that is due.
+void FailureDetector::follow() {
+    if (!beat_) return;
+    const Deadline now = Clock::now();
+    const Pace pace = beat(now);
+    next_ = now + (pace == Pace::calm ? interval(pace) * 3 / 2 : interval(pace));
+    timer_.cancel();
+}
+
+void FailureDetector::be_alert() {
+    if (!beat_ || !is_calm()) return;
+    next_ = after(kHeartbeatInterval);
+    timer_.cancel();
+}
+
+Pace FailureDetector::beat(Deadline now) {
+    lateness_ = now > next_ + kLate ? now - next_ : Clock::duration(0);
+    if (lateness_ > Clock::duration(0)) {
+        pause_ = now - last_;
+        log::info("did not run for {:.1f} s", std::chrono::duration<double>(pause_).count());
+        awake_since_ = next_ = now;
+    }
+    last_ = now;
+    return beat_();
+}
+
+/// Short timeouts leave no time for long intervals.
+std::chrono::milliseconds FailureDetector::interval(Pace pace) const {
+    const bool is_calm = pace == Pace::calm && timeout_ >= kHeartbeatTimeout;
+    return is_calm ? kCalmHeartbeatInterval : kHeartbeatInterval;
+}
+
+bool FailureDetector::is_late(const Link& link) const {
+    const Deadline heard = std::max(link.last_heard(), awake_since_);
+    return Clock::now() - heard > interval(Pace::calm) + kLate;
+}
+
+/// Peers answer a beat, so they were heard a moment after one: silence that is just the timeout at a beat is
+/// none yet, lest that moment decide.
 std::optional<std::chrono::milliseconds> FailureDetector::lost(Deadline last_heard,
                                                                int timeouts) const {
     const Deadline now = Clock::now();
-    if (now - std::max(last_heard, awake_since_) < timeouts * timeout_) return std::nullopt;
+    if (now - std::max(last_heard, awake_since_) < timeouts * timeout_ + kLate) return std::nullopt;
     return std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard);
 }
 
@@ -49,7 +89,7 @@ std::optional<std::chrono::milliseconds> FailureDetector::pause() const {
     const Deadline now = Clock::now();
     Clock::duration pause{};
     if (now > next_ + kLate)
-        pause = now - next_ + kHeartbeatInterval;  // the beat is still to come
+        pause = now - last_;  // the beat is still to come
     else if (now < awake_since_ + timeout_)
         pause = pause_;
     if (pause < timeout_) return std::nullopt;

@@ -3,16 +3,24 @@
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
 #include "rendezvous/links/link.h"
+#include "rendezvous/wire/heartbeat.h"
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
 namespace dtrun {
 
-/// The heartbeat of a process: calls back every kHeartbeatInterval, and tells which peers are lost.
+/// What a beat says of the time until the next one: kCalmHeartbeatInterval, or kHeartbeatInterval.
+enum class Pace : std::uint8_t { calm, alert };
+
+/// The heartbeat of a process: calls back at an interval, and tells which peers are lost.
+///
+/// A process that is below another one beats when that one does, by follow(), so that one wake-up
+/// serves both; its own timer then only stands in for a beat that does not come.
 ///
 /// Time during which this process itself did not run, since it was stopped or starved, is not
 /// counted as silence of its peers.
@@ -24,7 +32,13 @@ public:
     FailureDetector(asio::any_io_executor executor, std::chrono::milliseconds timeout);
 
     /// \param beat  sends heartbeats and checks peers for silence
-    asio::awaitable<void> run(std::function<void()> beat);
+    asio::awaitable<void> run(std::function<Pace()> beat);
+    /// The process above has sent its heartbeat: sends ours at once. Nothing happens before run().
+    void follow();
+    /// Something is going on: the next beat comes within kHeartbeatInterval.
+    void be_alert();
+    /// Whether the next beat comes later than that.
+    bool is_calm() const { return next_ > after(kHeartbeatInterval); }
 
     /// How long a peer has been silent, if that is too long.
     /// \param timeouts  how many timeouts the peer is granted
@@ -34,14 +48,18 @@ public:
     /// peer that has said it is busy this is lost_with_machine().
     std::optional<std::chrono::milliseconds> lost(Link& link) const {
         if (link.peer_is_busy()) return lost_with_machine(link);
-        return lost(link.last_heard(), link.loses_packets() ? 2 : 1);
+        const bool bad_network = link.loses_packets();
+        return lost(link.last_heard(), bad_network ? 2 : 1);
     }
     /// lost() for a peer whose exit would close the link: while its machine acknowledges, the peer
     /// is only starved or stopped, and has four timeouts.
     std::optional<std::chrono::milliseconds> lost_with_machine(Link& link) const {
         const bool bad_network = link.loses_packets();
+        if (!lost(link.last_heard())) return std::nullopt;  // the usual case asks TCP but once
         return lost(link.last_heard(), link.machine_answers() ? 4 : bad_network ? 2 : 1);
     }
+    /// Whether a peer that sends a heartbeat at each of our beats should have been heard by now.
+    bool is_late(const Link& link) const;
 
     /// Before this moment this process did not run for a while, or not at all.
     Deadline awake_since() const;
@@ -49,6 +67,8 @@ public:
     /// How long this process itself did not run, if that was longer than a timeout and ended less
     /// than a timeout ago: its peers may have taken it for lost.
     std::optional<std::chrono::milliseconds> pause() const;
+    /// How much too late the present beat comes, or the last one; 0 if no more than any machine is.
+    Clock::duration lateness() const { return lateness_; }
 
     std::chrono::milliseconds timeout() const { return timeout_; }
     /// Peers that were told to wait longer for us are waited for as long.
@@ -57,11 +77,17 @@ public:
     }
 
 private:
+    Pace beat(Deadline now);
+    std::chrono::milliseconds interval(Pace pace) const;
+
     Timer timer_;
     std::chrono::milliseconds timeout_;
+    std::function<Pace()> beat_;  ///< empty: it does not run
     Deadline awake_since_ = Clock::now();
-    Deadline next_ = Clock::now();  ///< beat
-    Clock::duration pause_{};       ///< that ended at awake_since_
+    Deadline last_ = Clock::now();  ///< beat
+    Deadline next_ = Clock::now();  ///< beat, unless we follow somebody who is earlier
+    Clock::duration lateness_{};
+    Clock::duration pause_{};  ///< that ended at awake_since_
 };
 
 /// "last heard 3.0 s ago"

@@ -1,5 +1,7 @@
 #include "rendezvous/links/peer_liveness.h"
 
+#include "rendezvous/wire/heartbeat.h"
+
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <optional>
@@ -7,7 +9,9 @@
 namespace dtrun {
 namespace {
 
-constexpr std::chrono::milliseconds kJustHeard{1'000};
+/// A live peer that answers each beat was heard within this time.
+constexpr std::chrono::milliseconds kJustHeard =
+    kCalmHeartbeatInterval + std::chrono::milliseconds(200);
 /// A peer that was cut off has sent its last TCP ACK at most this long after we last heard it.
 constexpr std::chrono::milliseconds kLastAnswer{800};
 /// A live but busy peer's kernel has acknowledged our last heartbeat within this time.

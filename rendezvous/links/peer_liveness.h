@@ -19,10 +19,10 @@ public:
     Deadline last_heard() const { return last_heard_; }
 
     /// Whether, since last_heard(), the peer's kernel has sent ACKs and TCP has retransmitted
-    /// packets. Exact only if asked about every half second.
+    /// packets. Exact only if asked at every beat.
     bool loses_packets();
     /// Whether the peer's kernel still acknowledges what we send; false without TCP. Meaningful
-    /// only where something is sent every half second.
+    /// only where something was sent every half second for three of these; heartbeats are, once one is late.
     bool machine_answers() const;
 
     /// The peer is about to be stopped by its user, or runs again. While it is stopped full buffers

@@ -4,6 +4,7 @@
 #include "rendezvous/wire/start_messages.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
 #include "worker/agent/error_files.h"
 #include "worker/agent/machine_load.h"
 #include "worker/agent/probe.h"
@@ -40,10 +41,26 @@ TEST_CASE("a machine is busy for some time after much ran, or we did not", "[age
     const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
     CHECK_FALSE(load.is_high(start));
     load.sample(start);
-    load.sample(at(4'000));  // it should have come after 500
-    CHECK(load.is_high(at(5'900)));
-    load.sample(at(4'500));
-    CHECK(load.is_high(at(5'900)));
+    load.sample(at(4'000));  // it should have come after 1,000
+    CHECK(load.is_high(at(7'900)));
+    load.sample(at(5'000));
+    CHECK(load.is_high(at(7'900)));
+    CHECK_FALSE(load.is_high(at(8'000)));
+}
+
+TEST_CASE("the number of threads that want to run is read anew each time, from a file that is open",
+          "[agent]") {
+    const TempDir dir;
+    const std::string path = dir.path() + "/loadavg";
+    const auto write = [&path](std::string_view text) { std::ofstream(path) << text; };
+    write("0.42 0.35 0.30 3/512 12345\n");
+    const MachineLoad::Source source = runnable_threads_source(path.c_str());
+    CHECK_FALSE(source());
+    write("0.42 0.35 0.30 1000000/1000512 12345\n");
+    CHECK(source());
+    write("0.42 0.35 0.30 3/512 12345\n");
+    CHECK_FALSE(source());
+    CHECK_FALSE(runnable_threads_source((dir.path() + "/none").c_str())());
 }
 
 TEST_CASE("what a rank writes into its error file is there after it, once", "[agent]") {

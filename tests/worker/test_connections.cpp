@@ -88,7 +88,8 @@ public:
     Link& agent_below(std::size_t index) { return *agents_.at(index); }
     /// Has heartbeats sent, and silent agents given up, until the end.
     void beat(FailureDetector& detector) {
-        tasks_->spawn(detector.run([this, &detector] { connections_->beat(detector); }));
+        tasks_->spawn(detector.run(
+            [this, &detector] { return connections_->beat(detector) ? Pace::alert : Pace::calm; }));
     }
 
     /// The next frame of a type that comes to the head.

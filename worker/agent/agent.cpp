@@ -73,7 +73,7 @@ asio::awaitable<int> Agent::run() {
     if (!joined) parts_.say("dtrun-agent-failed " + joined.error().message);
     if (joined) {
         tasks_.spawn(serve_head());
-        tasks_.spawn(detector_->run([this] { beat(); }));
+        tasks_.spawn(detector_->run([this] { return beat(); }));
         while (!ending_.done) co_await finished_.async_wait(use_tuple);
         co_await say_goodbye();
     }
@@ -315,14 +315,16 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
     return welcome;
 }
 
-void Agent::beat() {
+Pace Agent::beat() {
     load_.sample(Clock::now());
     say_alive();
-    connections_->beat(*detector_);
+    const bool is_any_late = connections_->beat(*detector_) || detector_->is_late(*link_);
     say_who_waits(WaitReport::kWorthTelling);
-    if (ending_.head_stopped) return;
-    const auto silence = detector_->lost_with_machine(*link_);
-    if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
+    if (!ending_.head_stopped) {
+        const auto silence = detector_->lost_with_machine(*link_);
+        if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
+    }
+    return is_any_late ? Pace::alert : Pace::calm;
 }
 
 /// Sends a heartbeat, which says "busy" also while ranks start: new ranks take all processors, and
@@ -455,10 +457,11 @@ void Agent::subscribe() {
     });
 }
 
-/// What is for ranks waits until they run.
+/// What is for ranks waits until they run. A heartbeat is answered by one.
 Result<void> Agent::handle(const FrameView& frame) {
     if (frame.type == FrameType::signal)
         if (const auto signal = decode<SignalRanks>(frame.payload)) head_signalled(signal->signal);
+    if (frame.type == FrameType::heartbeat) detector_->follow();
     const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
     if (!start_ || !for_ranks) return router_.route(frame);
     start_->deferred.emplace_back(frame.type, frame.payload);

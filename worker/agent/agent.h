@@ -145,7 +145,7 @@ private:
     asio::awaitable<void> answer_probe(Probe probe, unsigned number);
     void head_signalled(int signal);
     asio::awaitable<void> stop_after(Stop stop);
-    void beat();
+    Pace beat();
     void say_alive();
     void say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits = {});
     Connections::ForRanks for_ranks();

@@ -314,16 +314,19 @@ void Connections::say_alive(bool busy) {
     to_root(FrameType::heartbeat, payload_of(up));
 }
 
-void Connections::beat(const FailureDetector& detector) {
+bool Connections::beat(const FailureDetector& detector) {
     const Bytes down = encode(Heartbeat{});
+    bool is_any_late = false;
     for (const auto& [host, id] : std::map(agents_)) {
         Peer& peer = *peers_.at(id);
         to_peer(id, FrameType::heartbeat, std::string_view(down).substr(FrameHeader::kBytes));
+        is_any_late = is_any_late || detector.is_late(peer.link);
         const auto silence = detector.lost(peer.link);
         if (!silence) continue;
         agent_lost(peer, describe_silence(*silence));
         peer.link.close();
     }
+    return is_any_late;
 }
 
 void Connections::to_peer(PeerId peer, FrameType type, std::string_view payload) {

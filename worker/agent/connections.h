@@ -72,7 +72,8 @@ public:
     /// \param busy  we may not get a processor for seconds
     void say_alive(bool busy);
     /// Heartbeats to the agents behind this one; those that are silent are lost.
-    void beat(const FailureDetector& detector);
+    /// \return whether one of them should have answered the last heartbeat by now
+    bool beat(const FailureDetector& detector);
     bool has_agents() const { return !agents_.empty(); }
 
     void stop() noexcept;

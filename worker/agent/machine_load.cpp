@@ -4,15 +4,18 @@
 #include "base/strings.h"
 #include "rendezvous/wire/heartbeat.h"
 
+#include <fcntl.h>
 #include <unistd.h>
+#include <array>
 #include <limits>
+#include <memory>
 
 namespace dtrun::agent {
 namespace {
 
 constexpr long kRunnablePerProcessor = 4;
 constexpr std::chrono::milliseconds kLate{1'000};
-constexpr std::chrono::seconds kMemory{2};
+constexpr std::chrono::seconds kMemory{4};
 
 }  // namespace
 
@@ -24,15 +27,20 @@ long runnable_threads(std::string_view loadavg) {
     return static_cast<long>(to_int(runnable, 0, std::numeric_limits<int>::max()).value_or(0));
 }
 
-bool has_many_runnable_threads() {
-    const auto loadavg = read_file("/proc/loadavg");
+MachineLoad::Source runnable_threads_source(const char* path) {
+    const auto file = std::make_shared<Fd>(::open(path, O_RDONLY | O_CLOEXEC));
     const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
-    return loadavg && processors > 0 &&
-           runnable_threads(*loadavg) > kRunnablePerProcessor * processors;
+    return [file, processors] {
+        std::array<char, 128> text{};
+        const ssize_t bytes = ::pread(file->get(), text.data(), text.size(), 0);
+        return bytes > 0 && processors > 0 &&
+               runnable_threads({text.data(), static_cast<std::size_t>(bytes)}) >
+                   kRunnablePerProcessor * processors;
+    };
 }
 
 void MachineLoad::sample(Deadline now) {
-    const bool late = last_sample_ && now > *last_sample_ + kHeartbeatInterval + kLate;
+    const bool late = last_sample_ && now > *last_sample_ + kCalmHeartbeatInterval + kLate;
     last_sample_ = now;
     if (source_() || late) high_until_ = now + kMemory;
 }

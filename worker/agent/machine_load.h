@@ -13,7 +13,7 @@ namespace dtrun::agent {
 /// say so in advance, and a late one is taken for a lost host only after several timeouts.
 ///
 /// High is a load of more than four runnable threads for each processor, as when ranks that outnumber
-/// the processors start, or a sample that was itself late by a second. It counts for two seconds: the
+/// the processors start, or a sample that was itself late by a second. It counts for four seconds: the
 /// number goes up and down from moment to moment.
 class MachineLoad {
 public:
@@ -31,8 +31,8 @@ private:
     Deadline high_until_{};
 };
 
-/// The source of a real machine: Linux's number of runnable threads.
-bool has_many_runnable_threads();
+/// The source of a real machine: Linux's number of runnable threads, in a file that stays open.
+MachineLoad::Source runnable_threads_source(const char* path = "/proc/loadavg");
 
 /// Threads of the machine that run or want to.
 /// \param loadavg  the content of /proc/loadavg; 0 if it is none

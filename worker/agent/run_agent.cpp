@@ -107,7 +107,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.make_store_program = make_store_program;
     parts.machine = machine_text();
     parts.make_services = make_services;
-    parts.load = has_many_runnable_threads;
+    parts.load = runnable_threads_source();
     return parts;
 }
 
