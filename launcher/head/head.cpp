@@ -664,6 +664,7 @@ void Head::agent_closed(AgentSession& agent, const Error& why) {
     if (!agent.host())
         return log::info("an agent at {} has not joined: {}", agent.peer_address(), why.message);
     agent_lost(*agent.host(), why.message + describe_pause(detector_.pause()));
+    if (!hosts_.tree().is_relay(*agent.host())) return;
     for (const HostId host : hosts_.hosts())
         if (hosts_.is_behind(agent, host))
             agent_lost(host, fmt::format("{}, through which it was reached, is lost",

@@ -86,6 +86,12 @@ std::optional<HostId> Hosts::at(const std::string& address) const {
         ->second;
 }
 
+bool Hosts::is_used(const std::string& address) const {
+    const auto [first, last] = by_address_.equal_range(address);
+    return std::any_of(first, last,
+                       [this](const auto& at) { return states_[at.second].session != nullptr; });
+}
+
 Rank Hosts::rank_of(HostId host, std::int64_t pid) const {
     const auto found = states_[host].ranks.find(pid);
     if (found != states_[host].ranks.end()) return numbers_.of(found->second);

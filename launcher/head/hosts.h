@@ -56,6 +56,8 @@ public:
     std::optional<HostId> named(const std::string& name) const;
     /// The host that has this address, numeric.
     std::optional<HostId> at(const std::string& address) const;
+    /// Whether a host that is connected has this address, numeric.
+    bool is_used(const std::string& address) const;
     /// The rank with this pid; else the host's rank if it has only one; else kNoRank.
     Rank rank_of(HostId host, std::int64_t pid) const;
     /// What the plan has at a place of a host, if there is one: agents speak for their own ranks only.

@@ -118,26 +118,33 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     if (goes_on && !context_.job.ending() && !is_leaving)
         log::warn("host {} lost: {}", context_.hosts.name(host), why);
     unusable_[host] = "lost: " + why;
-    if (goes_on && membership_.generation() > 0) reset_connections(host);
-    if (is_elastic()) {  // else Job has its word on it
-        const std::string cause = fmt::format("host {} is lost", context_.hosts.name(host));
-        membership_.host_lost(host, cause, Clock::now());
-        obey();
+    // In other jobs Job has its word on it.
+    if (goes_on) {
+        losses_.push_back({host, fmt::format("host {} is lost", context_.hosts.name(host))});
+        if (losses_.size() == 1) tasks_.spawn(tell_losses());
     }
     wake();
 }
 
-/// Ends the other ranks' connections to a lost host, so that they do not wait for it.
-void OwnAssigner::reset_connections(HostId lost) {
+/// Hosts are often lost together, as a switch or a step is what has failed, and each loss concerns all others: what
+/// follows is decided, and told, once for all that are lost in a turn of the loop.
+asio::awaitable<void> OwnAssigner::tell_losses() {
+    co_await asio::post(context_.executor, asio::use_awaitable);
+    const auto losses = std::exchange(losses_, {});
+    if (membership_.generation() > 0) reset_connections(losses);
+    if (!is_elastic()) co_return;
+    membership_.hosts_lost(losses, Clock::now());
+    obey();
+}
+
+/// Ends the other ranks' connections to lost hosts, so that they do not wait for these.
+void OwnAssigner::reset_connections(std::span<const Membership::Loss> losses) {
     const Hosts& hosts = context_.hosts;
-    std::vector<std::string> addresses = hosts[lost].addresses;
-    // A bridge of containers has the same address on many hosts.
-    const auto all = hosts.hosts();
-    for (const HostId host : all)
-        if (host != lost && hosts[host].session != nullptr)
-            std::erase_if(addresses, [&hosts, host](const std::string& address) {
-                return std::ranges::count(hosts[host].addresses, address) > 0;
-            });
+    std::vector<std::string> addresses;
+    for (const Membership::Loss& loss : losses)
+        // A bridge of containers has the same address on many hosts.
+        for (const std::string& address : hosts[loss.host].addresses)
+            if (!hosts.is_used(address)) addresses.push_back(address);
     if (!addresses.empty())
         context_.hosts.send_to_all(
             encode(ResetConnections{membership_.generation(), addresses, false}));

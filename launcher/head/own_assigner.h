@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,8 @@ private:
     bool is_elastic() const { return context_.spec.options.elastic.has_value(); }
     void obey();
     void release(HostId host);
-    void reset_connections(HostId lost);
+    asio::awaitable<void> tell_losses();
+    void reset_connections(std::span<const Membership::Loss> losses);
     void pause(const Membership::Pausing& pausing);
     void end(const Membership::End& end);
     bool is_wanted(std::uint64_t generation) const;
@@ -87,6 +89,7 @@ private:
     Hub hub_;
     HubTimer hub_timer_;
     MasterElection election_;
+    std::vector<Membership::Loss> losses_;  ///< of this turn of the loop
     std::optional<World> next_;   ///< to be started when start_worlds() is done with the one before
     std::uint64_t starting_ = 0;  ///< the generation that start_worlds() starts
     bool is_starting_ = false;

@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,7 +60,17 @@ public:
     void host_left(HostId host, Deadline now);
     void host_ready(HostId host, Deadline now);   ///< its agent has joined
     void host_failed(HostId host, Deadline now);  ///< no agent could be started there
-    void host_lost(HostId host, const std::string& why, Deadline now);  ///< after it was ready
+    /// A host that was ready is lost.
+    struct Loss {
+        HostId host{};
+        std::string why;
+    };
+    /// What follows is decided once for all of them: a job of thousands may lose half of its hosts at once.
+    void hosts_lost(std::span<const Loss> losses, Deadline now);
+    void host_lost(HostId host, const std::string& why, Deadline now) {
+        const Loss loss{host, why};
+        hosts_lost(std::span(&loss, 1), now);
+    }
     /// Nothing of the ranks is left on this host.
     void host_paused(HostId host, std::uint64_t generation, Deadline now);
     void host_ready_to_commit(HostId host, std::uint64_t number,

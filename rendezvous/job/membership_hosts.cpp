@@ -115,26 +115,35 @@ void Membership::host_failed(HostId id, Deadline now) {
     if (phase_ == Phase::waiting) look(now);
 }
 
-void Membership::host_lost(HostId id, const std::string& why, Deadline now) {
-    Host& host = hosts_[id];
+void Membership::hosts_lost(std::span<const Loss> losses, Deadline now) {
     if (phase_ == Phase::ended) return;
-    if (host.state == State::leaving) {
-        cool(host, now);  // what may be left there is ended before it is used again
-        return reconsider(now);
+    bool had_left = false, had_prepared = false, were_ready = false;
+    const Loss* with_ranks = nullptr;  // the first that had any
+    for (const Loss& loss : losses) {
+        Host& host = hosts_[loss.host];
+        if (host.state == State::leaving) {
+            cool(host, now);  // what may be left there is ended before it is used again
+            had_left = true;
+        }
+        if (host.state != State::ready) continue;
+        were_ready = true;
+        const bool had_ranks = !living(loss.host).empty();
+        const bool was_ending_ranks = host.is_ending_ranks;
+        had_prepared |=
+            std::ranges::any_of(host.slots, [](const Slot& slot) { return slot.process.prepared; });
+        cool(host, now);
+        for (Slot& slot : host.slots) slot.process = {};
+        if (!policy_.elastic && (had_ranks || was_ending_ranks))
+            return end(End::Cause::host_lost, loss.why);
+        if (had_ranks && with_ranks == nullptr) with_ranks = &loss;
+        count_failure(loss.why);
+        if (phase_ == Phase::ended) return;
     }
-    if (host.state != State::ready) return;
-    const bool had_ranks = !living(id).empty();
-    const bool was_ending_ranks = host.is_ending_ranks;
-    const bool had_prepared =
-        std::ranges::any_of(host.slots, [](const Slot& slot) { return slot.process.prepared; });
-    cool(host, now);
-    for (Slot& slot : host.slots) slot.process = {};
-    if (!policy_.elastic && (had_ranks || was_ending_ranks)) return end(End::Cause::host_lost, why);
-    if (had_ranks) host_was_lost_ = one_is_lost_ = true;
-    count_failure(why);
-    if (phase_ == Phase::ended || phase_ == Phase::waiting) return;
+    if (with_ranks != nullptr) host_was_lost_ = one_is_lost_ = true;
+    if (had_left) reconsider(now);
+    if (!were_ready || phase_ == Phase::ended || phase_ == Phase::waiting) return;
     if (phase_ == Phase::pausing) return all_paused() ? settle(now) : void();
-    if (had_ranks) return lose(why, now);
+    if (with_ranks != nullptr) return lose(with_ranks->why, now);
     if (had_prepared) abandon_prepared();
     if (phase_ == Phase::running && !wants_change()) call_until_.reset();
     if (phase_ == Phase::running) return call_more(now);

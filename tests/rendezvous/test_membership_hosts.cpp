@@ -274,6 +274,52 @@ TEST_CASE("ranks that end because their agent has lost its head are not those th
     CHECK_FALSE(job.take_orders().ended);
 }
 
+TEST_CASE("hosts that are lost together are one event for all others", "[elastic]") {
+    const std::vector<Membership::Loss> both{{h2, "h2 crashed"}, {h3, "h3 crashed"}};
+    SECTION("who has asked for a place is asked to commit once more, not twice") {
+        Membership job = keeping(limits(1, 8), 4);
+        job.rank_ended(h1, p1, {.why = "crashed"}, kStart);
+        wait_at_desk(job, {{h0, p0}, {h0, p1}, {h1, p0}, {h2, p0}, {h2, p1}, {h3, p0}, {h3, p1}});
+        const auto before = job.take_orders().query_commit;
+        REQUIRE(before);
+        job.hosts_lost(both, kStart + 1s);
+        const auto asked = job.take_orders().query_commit;
+        CHECK(asked == *before + 1);
+        for (const HostId host : {h0, h1}) job.host_ready_to_commit(host, *asked, kStart + 1s);
+        CHECK(hosts_of(job.take_orders()) == "001");
+    }
+    SECTION("whose ranks cannot go on, ends these once") {
+        Membership job = begun(limits(1, 8), 4);
+        job.hosts_lost(both, kStart + 1s);
+        const auto orders = job.take_orders();
+        REQUIRE(orders.pause);
+        CHECK(orders.pause->why == "h2 crashed");
+        CHECK(job.cooling().size() == 2);
+        pause_all(job, kStart + 1s, {h0, h1});
+        CHECK(hosts_of(job.take_orders()) == "0011");
+    }
+    SECTION("and each counts as a failure") {
+        JobPolicy one_may_fail = limits(1, 8);
+        one_may_fail.failures_max = 1;
+        Membership job = begun(one_may_fail, 4);
+        job.hosts_lost(both, kStart + 1s);
+        const auto ended = job.take_orders().ended;
+        REQUIRE(ended);
+        CHECK(ended->cause == Cause::failures);
+        CHECK(ended->why == "h3 crashed");
+    }
+    SECTION("which are none of the job's where they were being left") {
+        Membership job = begun(limits(1, 8), 4);
+        for (const HostId host : {h2, h3}) job.host_delisted(host, kStart + 1s);
+        pause_all(job, kStart + 1s, {h0, h1, h2, h3});
+        CHECK(job.take_orders().release == Hosts{h2, h3});
+        job.hosts_lost(both, kStart + 2s);
+        const auto orders = job.take_orders();
+        CHECK_FALSE(orders.pause);
+        CHECK_FALSE(orders.ended);
+    }
+}
+
 TEST_CASE("a host that is lost while it is left is not used again at once", "[elastic]") {
     Membership job = begun(limits(1, 4), 2);
     job.host_delisted(h1, kStart + 1s);
