@@ -199,7 +199,7 @@ private:
         Words names;
         const auto remote = std::ranges::find_if(spec_.hosts, is_remote);
         if (remote == spec_.hosts.end()) return names;  // ranks inherit what mpirun has
-        for (const auto& [name, value] : remote->env)
+        for (const auto& [name, value] : spec_.env_of(*remote))
             if (plan::is_variable_name(name)) names.push_back(name);
         return names;
     }
