@@ -27,4 +27,9 @@ std::string_view signal_name(int signal) {
     return found == kSignalNames.end() ? std::string_view() : found->second;
 }
 
+std::string signal_word(int signal) {
+    const std::string_view name = signal_name(signal);
+    return name.empty() ? std::to_string(signal) : std::string(name);
+}
+
 }  // namespace dtrun

@@ -46,13 +46,24 @@ std::string program_name(const std::vector<std::string>& argv) {
     return name;
 }
 
-void add_ending(json::object& object, int code, int signal) {
-    if (signal == 0) {
-        object["code"] = code;
-        return;
+/// By place: on each host ranks count from 0, in their order. Of a place without a rank it means nothing.
+std::vector<std::uint32_t> local_ranks_of(const plan::JobSpec& spec,
+                                          const plan::RankNumbers& numbers) {
+    std::vector<std::uint32_t> local_ranks(numbers.slots());
+    for (const plan::JobHost& host : spec.hosts) {
+        std::vector<plan::SlotId> slots = host.ranks;
+        std::ranges::sort(slots, {}, [&numbers](plan::SlotId slot) { return numbers.of(slot); });
+        for (std::uint32_t i = 0; i < slots.size(); ++i)
+            local_ranks[std::to_underlying(slots[i])] = i;
     }
-    const auto name = signal_name(signal);
-    object["signal"] = name.empty() ? std::to_string(signal) : std::string(name);
+    return local_ranks;
+}
+
+void add_ending(json::object& object, int code, int signal) {
+    if (signal == 0)
+        object["code"] = code;
+    else
+        object["signal"] = signal_word(signal);
 }
 
 }  // namespace
@@ -193,6 +204,10 @@ void JobRecord::rank_exited(plan::SlotId slot, HostId host, const Exited& exited
     known.code = exited.code;
     known.signal = exited.signal;
     known.by_dtrun = exited.sent_signal != 0;
+    known.out_of_memory = exited.out_of_memory;
+    known.core_dumped = exited.core_dumped;
+    known.hung = exited.hung;
+    known.memory_max_bytes = exited.memory_max_bytes;
     if (listeners_.empty()) return;
     json::object fields = named(host);
     fields["rank"] = std::to_underlying(exited.rank);
@@ -306,6 +321,7 @@ json::object JobRecord::host_view(HostId host) const {
     if (state == "connecting") object["doing"] = hosts_[host].phase;
     if (failures_.has(host) && !failures_[host].why.empty()) object["why"] = failures_[host].why;
     if (!hosts_[host].address.empty()) object["address"] = hosts_[host].address;
+    object["slots"] = spec_.hosts[host].host.slots;
     if (!usage_.has(host) || !usage_[host] || state != "joined") return object;
     const UsageReport& report = *usage_[host];
     object["processors"] = report.processors;
@@ -367,6 +383,11 @@ json::object JobRecord::rank_view(plan::SlotId slot) const {
     if (known.pid != 0) object["pid"] = known.pid;
     const bool has_ended = known.state == Place::State::ended;
     if (has_ended) add_ending(object, known.code, known.signal);
+    for (const auto& [name, is_so] :
+         {std::pair("out_of_memory", known.out_of_memory),
+          std::pair("core_dumped", known.core_dumped), std::pair("hung", known.hung)})
+        if (is_so) object[name] = true;
+    if (known.memory_max_bytes > 0) object["memory_max_bytes"] = known.memory_max_bytes;
     const std::int64_t until =
         has_ended || known.state == Place::State::lost ? known.ended_ns : now_ns();
     if (known.started_ns != 0)
@@ -413,10 +434,13 @@ json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     json::array hosts, ranks;
     for (const HostId host : hosts_.hosts()) hosts.push_back(host_view(host));
     const plan::RankNumbers& numbers = hosts_.numbers();
+    const std::vector<std::uint32_t> local_ranks = local_ranks_of(spec_, numbers);
     for (std::uint32_t i = 0; i < numbers.slots(); ++i) {
         const plan::SlotId slot{i};
         const bool runs = i < slots_.size() && slots_[i].state == Place::State::running;
-        if (numbers.of(slot) != kNoRank || runs) ranks.push_back(rank_view(slot));
+        if (numbers.of(slot) == kNoRank && !runs) continue;
+        json::object& rank = ranks.emplace_back(rank_view(slot)).get_object();
+        if (numbers.of(slot) != kNoRank) rank["local_rank"] = local_ranks[i];
     }
     object["hosts"] = std::move(hosts);
     object["ranks"] = std::move(ranks);

@@ -64,7 +64,9 @@ private:
         std::uint64_t generation = 0;               ///< in which it was started
         std::int64_t started_ns = 0, ended_ns = 0;  ///< since 1970
         int code = 0, signal = 0;
-        bool by_dtrun = false;  ///< dtrun has ended it
+        bool by_dtrun = false;                                          ///< dtrun has ended it
+        bool out_of_memory = false, core_dumped = false, hung = false;  ///< as Exited has it
+        std::uint64_t memory_max_bytes = 0;                             ///< as well
     };
     /// What it uses, from two measures.
     struct Usage {

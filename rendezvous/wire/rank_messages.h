@@ -205,8 +205,11 @@ struct Exited {
     bool hung =
         false;  ///< its agent has killed it for a section that took too long (--on-hang kill)
     std::int64_t ran_ns = 0;  ///< from its start to its end
-    std::string error;        ///< why it could not be started
-    std::string traceback;    ///< text of TORCHELASTIC_ERROR_FILE, at most 1 MiB
+    /// The most that was resident of it, or of one of its children for which it has waited, and at least what its
+    /// agent has. 0: not known
+    std::uint64_t memory_max_bytes = 0;
+    std::string error;      ///< why it could not be started
+    std::string traceback;  ///< text of TORCHELASTIC_ERROR_FILE, at most 1 MiB
     MpiUse mpi = MpiUse::none;
 
     /// There was no process to be ended, as `end_ranks` asked for.
@@ -218,6 +221,7 @@ struct Exited {
         f("code", m.code);
         f("signal", m.signal), f("sent_signal", m.sent_signal), f("out_of_memory", m.out_of_memory);
         f("core_dumped", m.core_dumped), f("hung", m.hung), f("ran_ns", m.ran_ns);
+        f("memory_max_bytes", m.memory_max_bytes);
         f("error", m.error);
         f("traceback", m.traceback), f("mpi", m.mpi);
     }

@@ -175,7 +175,8 @@ void Supervisor::reap() {
         const bool is_lost = found != ranks_.end() && was_lost(found->second, ended);
         if (is_lost) ::kill(-pid, SIGKILL);
         int status = 0;
-        ::waitpid(pid, &status, 0);
+        rusage used{};
+        ::wait4(pid, &status, 0, &used);
         if (pid == spared_) spared_ = 0;
         if (auto helper = helpers_.extract(pid)) {
             helper.mapped()(status);
@@ -191,7 +192,7 @@ void Supervisor::reap() {
         if (is_lost && rank.marks.size() == kMarks.size())
             left_[rank.place] = {rank.marks, after(kKillLimit)};
         lost = lost || is_lost;
-        report(pid, rank, status);
+        report(pid, rank, status, used);
     }
     if (lost) kill_left();
     if (stopping_ && ranks_.empty()) strays_or_done(childless);
@@ -246,7 +247,7 @@ bool Supervisor::out_of_memory() {
     return oom_kills_seen_ > before;
 }
 
-void Supervisor::report(pid_t pid, const Running& rank, int status) {
+void Supervisor::report(pid_t pid, const Running& rank, int status, const rusage& used) {
     Exited exited;
     exited.generation = rank.generation;
     exited.rank = rank.rank;
@@ -264,6 +265,7 @@ void Supervisor::report(pid_t pid, const Running& rank, int status) {
     exited.out_of_memory = is_killed && !rank.hung && out_of_memory();
     exited.ran_ns =
         std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - rank.started).count();
+    exited.memory_max_bytes = static_cast<std::uint64_t>(used.ru_maxrss) * 1024;
     exited_(exited);
 }
 

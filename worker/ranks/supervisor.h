@@ -8,6 +8,7 @@
 #include "worker/ranks/rank_process.h"
 #include "worker/ranks/rank_runner.h"
 
+#include <sys/resource.h>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -89,7 +90,7 @@ private:
     void reap();
     void watch_exec(pid_t pid, const std::shared_ptr<Executing>& executing);
     bool executed(Ranks::iterator rank, const Result<void>& result);
-    void report(pid_t pid, const Running& rank, int status);
+    void report(pid_t pid, const Running& rank, int status, const rusage& used);
     bool out_of_memory();
     Running& add(pid_t pid, const Request& request);
     bool was_lost(const Running& rank, const siginfo_t& ended) const;
