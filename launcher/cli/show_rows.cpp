@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "base/suggest.h"
 #include "launcher/cli/setters.h"
+#include "launcher/output/path_pattern.h"
 #include "launcher/plan/daemon_target.h"
 #include "launcher/watch/event.h"
 #include "launcher/watch/event_commands.h"
@@ -56,6 +57,13 @@ Result<void> set_log(ParsedRun& parsed, string_view value) {
     return {};
 }
 
+Result<void> set_report(ParsedRun& parsed, string_view value) {
+    if (value.empty()) return fail(Errc::invalid_input, "the name is empty");
+    if (const auto known = output::check_path_pattern(value); !known) return known;
+    parsed.options.show.report = value;
+    return {};
+}
+
 }  // namespace
 
 Result<plan::ListenAddress> parse_listen_address(string_view value) {
@@ -88,6 +96,15 @@ Rows<ParsedRun> show_flags() {
           .help = "append each event to FILE as a line of JSON: hosts that join or are lost, ranks "
                   "that start and end, restarts, the end (default: none)"},
          set_log},
+        {{.names = "--report",
+          .metavar = "FILE",
+          .group = publishing,
+          .in = {FlagScope::join, FlagScope::frontends},
+          .needs_agents = true,
+          .help =
+              "write how the job has ended to FILE, as JSON: the cause, and all hosts and ranks "
+              "with what became of them; %j and %t as in --log (default: none)"},
+         set_report},
         {{.names = "--on-event",
           .metavar = "COMMAND",
           .group = publishing,

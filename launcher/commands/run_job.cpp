@@ -5,6 +5,7 @@
 #include "launcher/commands/check_build.h"
 #include "launcher/commands/detach.h"
 #include "launcher/commands/print_plan.h"
+#include "launcher/head/job_report.h"
 #include "launcher/head/run_job.h"
 #include "launcher/history/history_folder.h"
 #include "launcher/history/typed_line.h"
@@ -76,13 +77,17 @@ int run_options(plan::Options options, const std::string& farewell,
     // First, as it forks: this job logs in there, too. Where nothing can be kept it logs in by itself.
     if (options.warm.keep && plan == plan::PlanFormat::none)
         holder::start_holder(options, environment, holder::Wait::until_known);
-    auto spec = plan::make_job_spec(std::move(options), environment, directory);
+    auto spec = plan::make_job_spec(options, environment, directory);
     if (!spec) {
-        const int status = cli::complain(spec.error());
-        return spec.error().code == Errc::unreachable ? plan::kExitUnreachable : status;
+        int status = cli::complain(spec.error());
+        if (spec.error().code == Errc::unreachable) status = plan::kExitUnreachable;
+        head::report_refusal(options, status, spec.error().message);
+        return status;
     }
-    if (const auto apart = plan::check_one_machine(*spec); !apart)
+    if (const auto apart = plan::check_one_machine(*spec); !apart) {
+        head::report_refusal(options, plan::kExitUsage, apart.error().message);
         return cli::complain(apart.error());
+    }
     if (plan == plan::PlanFormat::none && spec->is_bystander) {
         log::info("task 0 of this Slurm step launches the ranks; nothing to do here");
         return 0;

@@ -773,6 +773,12 @@ void Head::hurry() {
     output_.wake();
 }
 
+boost::json::object Head::ended_view() const {
+    boost::json::object view = record_.view({});
+    for (auto& [name, value] : output_.outcome_json(job_.outcome())) view[name] = std::move(value);
+    return view;
+}
+
 int Head::finish() {
     const report::JobOutcome& outcome = job_.outcome();
     job_.set_waiting(deadlocks_.describe());

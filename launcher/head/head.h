@@ -28,6 +28,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 
+#include <boost/json/object.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -81,6 +82,8 @@ public:
     const AgentRouter& router() const { return router_; }
     /// What is known of the job, and whom it tells.
     JobRecord& record() { return record_; }
+    /// After run(): the job as it has ended, with all that the report is made of.
+    boost::json::object ended_view() const;
     /// The user's terminal, which outlives us, is the rank's as long as that runs (--pty).
     void lend(output::UserTerminal& terminal);
     void terminal_resized();

@@ -4,6 +4,7 @@
 #include "launcher/output/output_layout.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/report/report.h"
+#include "launcher/report/report_json.h"
 #include "launcher/report/torch_error.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
@@ -120,6 +121,11 @@ asio::awaitable<void> JobOutput::drain(const bool& hurry) {
 std::string JobOutput::report_text(const report::JobOutcome& outcome) const {
     return report::failure_report(outcome, spec_, hosts_.numbers(),
                                   [this](plan::SlotId rank) { return tail(rank); });
+}
+
+boost::json::object JobOutput::outcome_json(const report::JobOutcome& outcome) const {
+    return report::outcome_json(outcome, spec_, hosts_.numbers(),
+                                [this](plan::SlotId rank) { return tail(rank); });
 }
 
 int JobOutput::report(const report::JobOutcome& outcome, const std::string& text,

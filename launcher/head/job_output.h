@@ -10,6 +10,7 @@
 #include "rendezvous/wire/output_messages.h"
 #include "rendezvous/wire/router.h"
 
+#include <boost/json/object.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -48,7 +49,9 @@ public:
     bool is_disk_silent() const { return output_.is_disk_silent(); }
     /// Why the job has failed, for the user; empty if it has not.
     std::string report_text(const report::JobOutcome& outcome) const;
-    /// Shows that, on a terminal without what stands there already, and ends the Output.
+    /// The same for programs, whether it has failed or not: report::outcome_json().
+    boost::json::object outcome_json(const report::JobOutcome& outcome) const;
+    /// Shows report_text(), on a terminal without what stands there already, and ends the Output.
     /// \return the exit status if the job itself has succeeded
     int report(const report::JobOutcome& outcome, const std::string& text,
                std::chrono::milliseconds limit);

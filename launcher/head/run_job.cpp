@@ -15,6 +15,7 @@
 #include "launcher/head/head.h"
 #include "launcher/head/job_keeper.h"
 #include "launcher/head/job_publisher.h"
+#include "launcher/head/job_report.h"
 #include "launcher/head/job_server.h"
 #include "launcher/head/login_starter.h"
 #include "launcher/head/step_starter.h"
@@ -34,6 +35,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,8 @@ constexpr std::uint64_t kDescriptorsOfHost = 7;
 constexpr std::uint64_t kDescriptors = 600;  // all others
 /// For the disk to take a record.
 constexpr std::chrono::milliseconds kRecord{1'000}, kHurriedRecord{100};
+/// For what was asked for.
+constexpr std::chrono::milliseconds kReport{10'000}, kHurriedReport{1'000};
 
 bool is_ignored(int signal) {
     struct sigaction action {};
@@ -84,8 +88,12 @@ class RealHead {
 public:
     RealHead(asio::io_context& io, plan::JobSpec& spec, StartTeller& teller);
 
+    /// Before open(). Errc: as that
+    Result<void> open_report();
     /// Errc: invalid_input (the user can mend it), else internal
     Result<void> open(transport::AgentFile agent);
+    /// The job cannot begin. \return `status`
+    int refuse(int status, const std::string& why);
     asio::awaitable<int> run();
 
 private:
@@ -115,6 +123,7 @@ private:
     std::unique_ptr<control::ControlServer> control_;
     StartTeller& teller_;
     JobKeeper keeper_;
+    std::optional<JobReport> report_;
     Fd name_;  ///< held as long as the job has it
     output::UserTerminal terminal_;
     std::unique_ptr<JobServer> job_server_;  ///< of nodes that meet here
@@ -142,6 +151,22 @@ void RealHead::keep_signals() {
         if (!is_ignored(signal)) signals_.add(signal);
     if (spec_.options.pty) signals_.add(SIGWINCH);
     exit_at_unheard_signals();
+}
+
+Result<void> RealHead::open_report() {
+    if (spec_.options.show.report.empty()) return {};
+    auto opened = JobReport::open(spec_.options, hex(credentials_.id));
+    if (!opened) return std::unexpected(opened.error());
+    report_ = std::move(*opened);
+    return {};
+}
+
+int RealHead::refuse(int status, const std::string& why) {
+    log::set_sink(nullptr, nullptr);
+    log::error("{}", why);
+    teller_.say(fmt::format("dtrun: {}\n", why));
+    if (report_) report_->refuse(status, why);
+    return status;
 }
 
 Result<void> RealHead::open(transport::AgentFile agent) {
@@ -371,7 +396,10 @@ asio::awaitable<int> RealHead::run() {
     if (host_watch_) host_watch_->stop();
     server_->stop();
     if (job_server_) status = co_await serve_others(status);
-    keeper_.finish(status, head_->record(), head_->is_in_a_hurry() ? kHurriedRecord : kRecord);
+    const bool hurries = head_->is_in_a_hurry();
+    if (report_)
+        status = report_->write(status, head_->ended_view(), hurries ? kHurriedReport : kReport);
+    keeper_.finish(status, head_->record(), hurries ? kHurriedRecord : kRecord);
     co_return status;
 }
 
@@ -413,19 +441,18 @@ int run_here(plan::JobSpec& spec, StartTeller& teller) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
     auto& head = *new RealHead(io, spec, teller);
-    auto agent = transport::find_agent();
-    if (!agent) {
-        log::error("{}", agent.error().message);
-        return plan::kExitAgent;
-    }
     PidFile pid_file;
-    auto opened = pid_file.write(spec.options.pid_file);  // first: it may refuse
-    if (opened) opened = head.open(std::move(*agent));
+    auto opened = head.open_report();
+    if (opened) opened = pid_file.write(spec.options.pid_file);
+    if (opened) {
+        auto agent = transport::find_agent();
+        if (!agent) return head.refuse(plan::kExitAgent, agent.error().message);
+        opened = head.open(std::move(*agent));
+    }
     if (!opened) {
-        log::set_sink(nullptr, nullptr);
-        log::error("{}", opened.error().message);
-        teller.say(fmt::format("dtrun: {}\n", opened.error().message));
-        return opened.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
+        const bool is_usage = opened.error().code == Errc::invalid_input;
+        return head.refuse(is_usage ? plan::kExitUsage : plan::kExitInternal,
+                           opened.error().message);
     }
     return run_to_exit(io, head.run(), plan::kExitInternal);
 }

@@ -45,13 +45,6 @@ std::size_t bytes_of(const TypedLine& line) {
     return bytes;
 }
 
-json::object typed_json(const TypedLine& typed) {
-    json::object object;
-    object["words"] = json::array(typed.words.begin(), typed.words.end());
-    object["hidden"] = json::array(typed.hidden.begin(), typed.hidden.end());
-    return object;
-}
-
 /// Nothing: it is none, and nobody may run a part of it.
 TypedLine read_typed(const json::object& object) {
     TypedLine typed;
@@ -93,10 +86,7 @@ json::object start_json(const JobStart& start) {
     json::object object;
     object["job"] = start.job;
     if (!start.name.empty()) object["name"] = start.name;
-    // JSON is UTF-8, and other bytes would come back as other words.
-    const bool is_kept =
-        bytes_of(start.typed) <= kTypedBytesMax && std::ranges::all_of(start.typed.words, is_utf8);
-    object["typed"] = typed_json(is_kept ? start.typed : TypedLine{});
+    object["typed"] = to_json(start.typed);
     object["directory"] = start.directory;
     object["program"] = start.program;
     object["ranks"] = start.ranks;
@@ -148,6 +138,16 @@ JobStart read_start(const json::object& line) {
 }
 
 }  // namespace
+
+json::object to_json(const TypedLine& typed) {
+    const bool is_kept =
+        bytes_of(typed) <= kTypedBytesMax && std::ranges::all_of(typed.words, is_utf8);
+    const TypedLine kept = is_kept ? typed : TypedLine{};
+    json::object object;
+    object["words"] = json::array(kept.words.begin(), kept.words.end());
+    object["hidden"] = json::array(kept.hidden.begin(), kept.hidden.end());
+    return object;
+}
 
 std::string line_of(const JobStart& start) {
     return line_with("start", start_json(start));

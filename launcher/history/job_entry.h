@@ -46,6 +46,9 @@ struct JobEntry {
     std::string path{};  ///< of the file it was read from
 };
 
+/// `words` and `hidden`; both empty where the line is not kept: too long, or no UTF-8, whose bytes JSON would change
+boost::json::object to_json(const TypedLine& typed);
+
 /// A line with its '\n'.
 std::string line_of(const JobStart& start);
 std::string line_of(const JobEnd& end);

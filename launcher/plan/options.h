@@ -83,6 +83,7 @@ struct EventCommand {
 /// How the job is shown to others than whoever has started it.
 struct ShowOptions {
     std::string log_json{};                  ///< --log-json, a path; empty: none
+    std::string report{};                    ///< --report, perhaps a pattern; empty: none
     std::vector<EventCommand> commands{};    ///< --on-event, in order
     std::optional<ListenAddress> metrics{};  ///< --metrics
     std::optional<ListenAddress> page{};     ///< --web

@@ -47,6 +47,30 @@ std::string_view name_of(JobOutcome::Cause cause) {
     return "success";
 }
 
+std::string_view name_of(StartFailure kind) {
+    switch (kind) {
+        case StartFailure::unreachable:
+            return "unreachable";
+        case StartFailure::timed_out:
+            return "timed_out";
+        case StartFailure::denied:
+            return "denied";
+        case StartFailure::agent:
+            return "agent";
+        case StartFailure::program_missing:
+            return "program_missing";
+        case StartFailure::not_executable:
+            return "not_executable";
+        case StartFailure::directory_missing:
+            return "directory_missing";
+        case StartFailure::mpi:
+            return "mpi";
+        case StartFailure::usage:
+            return "usage";
+    }
+    return "agent";
+}
+
 int exit_code(const JobOutcome& outcome) {
     const bool some_failed = outcome.cause == JobOutcome::Cause::rank_failed ||
                              outcome.cause == JobOutcome::Cause::host_lost;

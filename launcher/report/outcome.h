@@ -24,6 +24,9 @@ enum class StartFailure : std::uint8_t {
     usage,  ///< a word of the command line is wrong there
 };
 
+/// As the document of --report has it.
+std::string_view name_of(StartFailure kind);
+
 struct HostFailure {
     HostId host{};
     StartFailure kind = StartFailure::agent;

@@ -229,6 +229,7 @@ TEST_CASE("ports and times take the whole documented range", "[launcher][cli]") 
     CHECK(options_of("--connect-timeout 0.001 x").connect_timeout == 1ms);
     CHECK(options_of("--connect-timeout 86400 x").connect_timeout == 24h);
     CHECK(options_of("--wait-for-hosts 300 x").wait_for_hosts == 300s);
+    CHECK(options_of("--report all/%j.json x").show.report == "all/%j.json");
     CHECK(options_of("torchrun --wait-for-hosts 0 x").wait_for_hosts == 0s);
     CHECK(options_of("--start-timeout 90 x").start_timeout == 90s);
     CHECK(options_of("--start 1e2 x").start_timeout == 100s);

@@ -1,10 +1,13 @@
 #include "hostfiles/nodelist.h"
 #include "launcher/plan/rank_set.h"
 #include "launcher/report/report.h"
+#include "launcher/report/report_json.h"
 #include "launcher/report/torch_error.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
 
+#include <boost/json/array.hpp>
+#include <boost/json/serialize.hpp>
 #include <csignal>
 
 namespace dtrun {
@@ -64,6 +67,57 @@ TEST_CASE("the report names rank, host, pid, code, time, last words and victims"
           "  | ValueError: boom\n"
           "  1 other rank failed after it, 4 other ranks ended by dtrun (1 had to be killed) and "
           "2 processes that ranks had left behind ended\n");
+}
+
+TEST_CASE("programs are told of each failure, with last lines and what helps", "[report]") {
+    JobOutcome outcome = rank_failed(3, 7, 0);
+    outcome.also_failed = 20;
+    outcome.later.push_back(*outcome.first);
+    outcome.later.back().rank = Rank{4};
+    outcome.later.back().signal = SIGSEGV;
+    outcome.ended_well.push_back({Rank{0}, 5});
+    outcome.waiting = {"rank 5: a \x1b[31mkey"};
+    const auto tail = [](SlotId rank) {
+        return std::vector<std::string>{rank == SlotId{3}
+                                            ? "ModuleNotFoundError: No module named 'nosuch'"
+                                            : "\x1b[1mbold\xff"};
+    };
+    const auto json = outcome_json(outcome, sample_spec(), RankNumbers(std::size_t{6}), tail);
+    const auto& first = json.at("failures").at(0).as_object();
+    CHECK(first.at("rank") == 3);
+    CHECK(first.at("host") == "s2");
+    CHECK(first.at("code") == 7);
+    CHECK(first.at("ran_s") == 1.25);
+    CHECK(first.at("last_lines").at(0) == "ModuleNotFoundError: No module named 'nosuch'");
+    CHECK(first.at("cure").at("name") == "module");
+    CHECK(first.at("cure").at("sign") == first.at("last_lines").at(0));
+    const auto& second = json.at("failures").at(1).as_object();
+    CHECK(second.at("signal") == "SIGSEGV");
+    CHECK_FALSE(second.contains("code"));
+    CHECK(second.at("last_lines").at(0) == "bold?");
+    CHECK(json.at("failures_more") == 19);
+    CHECK(boost::json::serialize(json.at("ended_well_before")) == "[0]");
+    CHECK(json.at("waiting").at(0) == "rank 5: a key");
+}
+
+TEST_CASE("programs are told of all hosts that have failed, with the class of the failure",
+          "[report]") {
+    JobOutcome outcome;
+    outcome.cause = JobOutcome::Cause::cannot_start;
+    outcome.host_failures = {{HostId{0}, StartFailure::denied, "no key"},
+                             {HostId{2}, StartFailure::timed_out, "no answer"}};
+    const RankNumbers numbers(std::size_t{6});
+    CHECK(boost::json::serialize(
+              outcome_json(outcome, sample_spec(), numbers, no_tail).at("failed_hosts")) ==
+          R"([{"host":"s1","class":"denied","why":"no key"},)"
+          R"({"host":"s3","class":"timed_out","why":"no answer"}])");
+    outcome = {};
+    outcome.cause = JobOutcome::Cause::host_lost;
+    outcome.lost_host = HostId{1};
+    outcome.lost_text = "no heartbeat";
+    CHECK(boost::json::serialize(
+              outcome_json(outcome, sample_spec(), numbers, no_tail).at("failed_hosts")) ==
+          R"([{"host":"s2","class":"lost","why":"no heartbeat"}])");
 }
 
 TEST_CASE("the report shows what @record has left, and who waited", "[report]") {
