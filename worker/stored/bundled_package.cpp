@@ -42,8 +42,8 @@ constexpr std::time_t kDay = 24 * 60 * 60;
 /// Whether nobody could have changed what is in folders but root and `owners`; else who or what is in the way.
 /// A group may write: whoever installs for one has chosen it, and into what was unpacked nobody else comes.
 ///
-/// Every agent looks at each file of the package before its ranks start: by names in open folders, since the kernel
-/// looks up each folder of a whole path again.
+/// Every agent looks at each file of the package before its ranks start: once, and by names in open folders, since the
+/// kernel looks up each folder of a whole path again.
 class Changeable {
 public:
     /// \param links  they may lead elsewhere, where the same is asked
@@ -51,8 +51,17 @@ public:
 
     std::optional<std::string> look(const fs::path& folder) {
         path_ = folder.native();
+        top_ = path_.size() + 1;
         if (auto why = look_at(AT_FDCWD, path_.c_str())) return why;
         return look_below(AT_FDCWD, path_.c_str());
+    }
+
+    /// After look(): the same text as that of PackageDigests. What Python has compiled is not part of it.
+    std::string names_digest() {
+        std::ranges::sort(files_);
+        std::string lines;
+        for (const auto& [name, bytes] : files_) lines += fmt::format("{} {}\n", bytes, name);
+        return hex(sha256(lines));
     }
 
 private:
@@ -64,6 +73,9 @@ private:
         if (info.st_uid != 0 && std::ranges::find(owners_, info.st_uid) == owners_.end())
             return fmt::format("{} belongs to user {}", path_, info.st_uid);
         if ((info.st_mode & S_IWOTH) != 0) return "others may write to " + path_;
+        const bool is_compiled = path_.find("/__pycache__/", top_ - 1) != std::string::npos;
+        if (!S_ISDIR(info.st_mode) && path_.size() > top_ && !is_compiled)
+            files_.emplace_back(path_.substr(top_), info.st_size);
         return std::nullopt;
     }
 
@@ -98,7 +110,9 @@ private:
 
     std::span<const uid_t> owners_;
     bool links_;
-    std::string path_;  ///< of what is looked at
+    std::string path_;     ///< of what is looked at
+    std::size_t top_ = 0;  ///< where in it the name below the folder begins
+    std::vector<std::pair<std::string, std::int64_t>> files_{};
 };
 
 /// As it was unpacked: whoever may not enter it changes nothing below it.
@@ -106,24 +120,6 @@ bool is_ours_alone(const fs::path& folder) {
     struct stat info {};
     return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
            info.st_uid == ::geteuid() && (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
-}
-
-/// Of what was unpacked, the same text as that of PackageDigests. What Python has compiled is not part of it.
-std::string names_digest(const fs::path& folder) {
-    std::vector<std::pair<std::string, std::uintmax_t>> files;
-    std::error_code error;
-    for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
-         at.increment(error)) {
-        if (at->path().filename() == "__pycache__")
-            at.disable_recursion_pending();
-        else if (!at->is_directory(error))
-            files.emplace_back(at->path().native().substr(folder.native().size() + 1),
-                               at->file_size(error));
-    }
-    std::ranges::sort(files);
-    std::string lines;
-    for (const auto& [name, bytes] : files) lines += fmt::format("{} {}\n", bytes, name);
-    return hex(sha256(lines));
 }
 
 Error file_error(const fs::path& file) {
@@ -205,8 +201,9 @@ Result<std::string> unpacked(const fs::path& folder, const fs::path& archive,
     std::error_code error;
     const bool is_there = fs::is_directory(folder, error);
     const std::array owners{::geteuid()};
-    if (is_there && is_ours_alone(folder) && !Changeable(owners, false).look(folder) &&
-        names_digest(folder) == digests.names) {
+    Changeable found(owners, false);
+    if (is_there && is_ours_alone(folder) && !found.look(folder) &&
+        found.names_digest() == digests.names) {
         mark_used(folder);
         return folder.native();
     }
