@@ -3,7 +3,8 @@
 //
 //     rendezvous_flight IN_FLIGHT SECONDS
 //
-// Prints one JSON object: thousand operations a second of set and get, each way.
+// Prints one JSON object: thousand operations a second of set and get, each way. All keys are there before the first is timed,
+// so that no get waits for one that a slow disk has not been given yet.
 
 #include <dtrun/worker.h>
 
@@ -24,6 +25,11 @@ class Load {
 public:
     Load(dtrun_worker* worker, double seconds) : worker_(worker), seconds_(seconds) {
         for (std::size_t i = 0; i < kKeys; ++i) keys_.push_back("key" + std::to_string(i));
+    }
+
+    void set_all_keys() {
+        for (std::uint64_t i = 0; i < kKeys; ++i) submit(DTRUN_OP_SET, i);
+        for (std::uint64_t i = 0; i < kKeys; ++i) complete();
     }
 
     double one_by_one(int operation) {
@@ -52,8 +58,8 @@ private:
         const auto begin = Clock::now();
         const auto end = begin + std::chrono::duration<double>(seconds_);
         std::uint64_t count = 0;
-        do operation(count);
-        while (++count % 64 != 0 || Clock::now() < end);
+        do operation(count++);
+        while (Clock::now() < end);
         return static_cast<double>(count) /
                std::chrono::duration<double>(Clock::now() - begin).count() * 1e-3;
     }
@@ -105,6 +111,7 @@ int main(int argc, char** argv) {
     }
     dtrun::Worker worker;
     Load load(worker.handle(), seconds);
+    load.set_all_keys();
     const double set = load.one_by_one(DTRUN_OP_SET), get = load.one_by_one(DTRUN_OP_GET);
     const double sets = load.in_flight(DTRUN_OP_SET, window);
     const double gets = load.in_flight(DTRUN_OP_GET, window);
