@@ -2,7 +2,8 @@
 
 dtrun is the real one, and so is its protocol; all hosts of a job are played by one process (scale_hosts.cpp), which dtrun
 takes for Slurm's srun. Each job starts, meets at a fence, writes a line for each rank, and rests for two seconds; then
-a rank fails, or in an elastic job a host is lost and comes back. Log-ins and ranks are not measured.
+a rank fails, or in an elastic job a host is lost and comes back, or half of all hosts are lost. Log-ins and ranks are not
+measured.
 """
 import argparse
 import json
@@ -18,7 +19,8 @@ import table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = f"{ROOT}/build/release/bin"
-SHAPES = {"tree": [], "no tree": ["--tree-threshold", "1000000"], "elastic": ["--blacklist-cooldown-range", "1", "1"]}
+SHAPES = {"tree": [], "no tree": ["--tree-threshold", "1000000"], "elastic": ["--blacklist-cooldown-range", "1", "1"],
+          "half lost": ["--blacklist-cooldown-range", "100", "100"]}
 ALL_UP_TO = 4_000  # hosts; heartbeats of more without a tree, and who plays them, take all of two processors
 CPU_S_AT_10000, KB_EACH, TURN_MS, TOLD_S = 10, 20, 100, 0.5  # targets
 
@@ -32,6 +34,11 @@ def environment_of(directory, hosts, slots):
                 SLURM_NTASKS=str(hosts * slots), SLURM_JOB_NUM_NODES=str(hosts))
 
 
+def losses_of(shape, hosts):
+    """How many hosts an elastic job loses at once; 0: it is not elastic."""
+    return {"elastic": 1, "half lost": hosts // 2}.get(shape, 0)
+
+
 def read_steps(path):
     """By name: when, and what the head had used of the processor (s), its memory, and the most of it (KB)."""
     with open(path, encoding="ascii") as file:
@@ -43,12 +50,13 @@ def run_job(shape, hosts, slots, limit):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         shutil.copy(f"{BIN}/scale_hosts", f"{directory}/srun")
         flags = list(SHAPES[shape])
-        if shape == "elastic":
-            flags += ["--min-np", str((hosts - 1) * slots)]
-        command = [f"{BIN}/dtrun", "-x", "SCALE_FILE", *flags, "true"]
+        losses = losses_of(shape, hosts)
+        if losses > 0:
+            flags += ["--min-np", str((hosts - losses) * slots)]
+        command = [f"{BIN}/dtrun", "-x", "SCALE_FILE", "-x", f"SCALE_LOSSES={losses}", *flags, "true"]
         done = subprocess.run(command, env=environment_of(directory, hosts, slots), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=directory, timeout=limit, check=False)
-        expected = 0 if shape == "elastic" else 1
+        expected = 0 if losses > 0 else 1
         lines = done.stdout.count(b"\n")
         if done.returncode != expected or lines < hosts * slots:
             sys.exit(f"scale: {shape}, {hosts} hosts: dtrun ended with {done.returncode}, and {lines} lines:\n"

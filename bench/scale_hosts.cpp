@@ -2,7 +2,7 @@
 //
 // To the head of the job nothing but their number is unusual: each node that connects to the head has a connection and a
 // handshake of its own, those behind a relay speak through the relay's, and all say what real agents say. What ranks
-// would do is made up: they meet at a fence, write a line each, and then one fails or a host is lost, as
+// would do is made up: they meet at a fence, write a line each, and then one fails or SCALE_LOSSES hosts are lost, as
 // the job is elastic or not. The file SCALE_FILE of the job's environment gets a line for each step of the story: its
 // name, seconds, and what the head has used by then (its processor time in seconds, its memory and the most of that in KB).
 
@@ -108,7 +108,7 @@ public:
     Player(asio::io_context& io, AgentConfig config, const std::vector<std::string>& names)
         : io_(io),
           config_(std::move(config)),
-          notes_(path_of_notes()),
+          notes_(value_of("SCALE_FILE")),
           tasks_(io.get_executor()),
           beats_(io) {
         JobId job{};
@@ -130,11 +130,14 @@ public:
     }
 
 private:
-    /// The head's -x SCALE_FILE.
-    std::string path_of_notes() const {
+    /// What the head was given by -x.
+    std::string value_of(std::string_view wanted) const {
         for (const auto& [name, value] : config_.env)
-            if (name == "SCALE_FILE") return value;
+            if (name == wanted) return value;
         return {};
+    }
+    std::size_t number_to_lose() const {
+        return static_cast<std::size_t>(std::atoi(value_of("SCALE_LOSSES").c_str()));
     }
 
     void make_hosts(const std::vector<std::string>& names) {
@@ -243,9 +246,9 @@ private:
     void say(const PlayedHost& host, const Bytes& frame) {
         Line& line = *host.line;
         if (line.is_closed) return;
-        if (line.holder == &host) return line.link->send(frame);
         std::string_view bytes(frame);
         const auto view = next_frame(bytes);
+        if (line.holder == &host) return line.link->send_soon((*view)->type, (*view)->payload);
         line.link->send_soon(FrameType::relayed,
                              encode_relayed(host.id, (*view)->type, (*view)->payload));
     }
@@ -306,15 +309,17 @@ private:
 
     /// What happens next in the story.
     asio::awaitable<void> go_on() {
-        if (generation_ == 1 && is_whole_) {
+        const std::uint64_t generation = generation_;
+        if (generation == 1 && is_whole_) {
             for (const PlayedHost& host : hosts_) write_lines(host);
             note("lines");
         }
         co_await sleep(kQuiet);
-        note(fmt::format("quiet_{}", generation_));
+        note(fmt::format("quiet_{}", generation));
         if (!is_elastic()) co_return fail_one();
-        if (generation_ == 1) co_return lose_one();
-        if (!is_whole_ || generation_ == 3) end_all();
+        if (generation == 1) co_return lose_some();
+        // A lost one comes back, whose player sees one generation, the last; half of all do not.
+        if (!is_whole_ || generation == 3 || lost_ > 1) end_all();
     }
 
     asio::awaitable<void> sleep(milliseconds span) {
@@ -352,11 +357,13 @@ private:
         host.ranks.erase(host.ranks.begin());
     }
 
-    void lose_one() {
+    void lose_some() {
         note("loses");
-        lost_ = 1;
-        lines_.back().is_closed = true;
-        lines_.back().link->close();
+        lost_ = number_to_lose();
+        for (std::size_t i = lines_.size() - lost_; i < lines_.size(); ++i) {
+            lines_[i].is_closed = true;
+            lines_[i].link->close();
+        }
     }
 
     void end_all() {
