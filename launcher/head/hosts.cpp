@@ -121,7 +121,17 @@ void Hosts::send(HostId host, Bytes frame) {
 }
 
 void Hosts::send_to_all(const Bytes& frame) {
-    for (const HostId host : hosts()) send(host, frame);
+    std::string_view bytes(frame);
+    const auto view = next_frame(bytes);
+    const auto payload = std::make_shared<const Bytes>((*view)->payload);
+    for (const HostId host : hosts()) {
+        const HostState& state = states_[host];
+        if (state.session == nullptr || state.done) continue;
+        if (state.relayed)
+            send(host, frame);
+        else
+            state.session->link().send_soon((*view)->type, {}, payload);
+    }
 }
 
 }  // namespace dtrun::head

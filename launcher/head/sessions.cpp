@@ -6,7 +6,11 @@ namespace dtrun::head {
 
 Sessions::Sessions(asio::any_io_executor executor, AgentRouter& router, const Hosts& hosts,
                    std::function<void(AgentSession&, const Error&)> closed)
-    : router_(router), hosts_(hosts), closed_(std::move(closed)), tasks_(std::move(executor)) {
+    : router_(router),
+      hosts_(hosts),
+      closed_(std::move(closed)),
+      turns_(executor),
+      tasks_(std::move(executor)) {
     router.connections.on(FrameType::relayed, [](AgentSession& relay, std::string_view payload) {
         return relay.relayed(payload);
     });
@@ -16,6 +20,7 @@ void Sessions::admit(Connection connection, Backpressure* towards) {
     const auto session =
         sessions_.emplace(sessions_.end(), std::move(connection), ++last_peer_, router_, hosts_);
     open_[session->peer()] = &*session;
+    session->link().share(turns_);
     tasks_.spawn(session->run_writer());
     tasks_.spawn(run(session, towards));
 }

@@ -5,6 +5,7 @@
 #include "launcher/head/agent_session.h"
 #include "rendezvous/exchange/exchange.h"
 #include "rendezvous/links/failure_detector.h"
+#include "rendezvous/links/send_turns.h"
 
 #include <chrono>
 #include <functional>
@@ -52,6 +53,7 @@ private:
     const AgentRouter& router_;
     const Hosts& hosts_;
     std::function<void(AgentSession&, const Error&)> closed_;
+    SendTurns turns_;
     std::list<AgentSession> sessions_;
     std::map<PeerId, AgentSession*> open_;
     PeerId last_peer_ = 0;

@@ -62,6 +62,10 @@ Link::Link(StreamSocket socket, std::optional<Sealing> sealing)
     close_on_exec(socket_.native_handle());
 }
 
+Link::~Link() {
+    if (turns_ != nullptr) turns_->leave(wake_writer_);
+}
+
 asio::awaitable<Result<void>> Link::receive() {
     if (!socket_.is_open()) co_return fail(Errc::cancelled, "link closed");
     incoming_.make_room();
@@ -154,20 +158,27 @@ void Link::taken() {
 
 void Link::wake_writer() {
     if (std::exchange(woken_, true)) return;
-    wake_writer_.cancel();
+    if (may_write())
+        wake_writer_.cancel();
+    else
+        turns_->wait(wake_writer_);
+}
+
+bool Link::may_write() {
+    return turns_ == nullptr || turns_->take();
 }
 
 void Link::send(Bytes frame) {
     if (queue_.is_broken()) return;
     queue_.add(std::move(frame));
     added();
-    if (queue_.size() == 1 && write_queue() == Progress::done) return;
+    if (queue_.size() == 1 && may_write() && write_queue() == Progress::done) return;
     wake_writer();
 }
 
 void Link::send(FrameType type, std::string_view payload) {
     if (queue_.is_broken()) return;
-    if (queue_.is_sealed() || !queue_.empty()) return send_soon(type, payload);
+    if (queue_.is_sealed() || !queue_.empty() || !may_write()) return send_soon(type, payload);
     auto header = encode_header({type, static_cast<std::uint32_t>(payload.size())});
     iovec parts[2] = {{header.data(), header.size()},
                       {const_cast<char*>(payload.data()), payload.size()}};

@@ -7,6 +7,7 @@
 #include "rendezvous/links/incoming_frames.h"
 #include "rendezvous/links/peer_liveness.h"
 #include "rendezvous/links/send_queue.h"
+#include "rendezvous/links/send_turns.h"
 #include "rendezvous/wire/frame.h"
 #include "rendezvous/wire/sealing.h"
 
@@ -39,6 +40,10 @@ public:
 
     explicit Link(Connection connection);
     explicit Link(Unix::socket socket);
+    ~Link() override;
+
+    /// From now on it writes only in its turns, which it shares with other links; `turns` outlives it.
+    void share(SendTurns& turns) { turns_ = &turns; }
 
     /// Waits until more bytes have arrived. Errc: closed, cancelled, invalid_input (encryption)
     asio::awaitable<Result<void>> receive();
@@ -100,6 +105,7 @@ private:
     Link(StreamSocket socket, std::optional<Sealing> sealing);
     void added();
     void taken();
+    bool may_write();
     void wake_writer();
     Progress write_queue();
     void drop_queue();
@@ -109,6 +115,7 @@ private:
     IncomingFrames incoming_;
     SendQueue queue_;
     PeerLiveness peer_;
+    SendTurns* turns_ = nullptr;  ///< null: it has all turns
     Deadline last_taken_{};
     Hold hold_ = Hold::none;  ///< why the peer is not read at present
     /// The link is full and the peer is read nevertheless: it may wait for us to read first.

@@ -220,6 +220,70 @@ TEST_CASE("a peer that does not read what it never asked for is cut off", "[link
     CHECK(received.error().message == "cut off: it has not read 128 MiB that wait for it");
 }
 
+TEST_CASE("of many links that send at once so many write in a turn as may, and all in the end",
+          "[link]") {
+    constexpr int kLinks = 7;
+    asio::io_context io;
+    SendTurns turns(io.get_executor(), 3);
+    TaskGroup tasks(io.get_executor());
+    std::vector<std::unique_ptr<Link>> here, there;
+    for (int i = 0; i < kLinks; ++i) {
+        auto [one, other] = socket_pair(io);
+        here.push_back(std::make_unique<Link>(Connection{std::move(one), std::nullopt}));
+        there.push_back(std::make_unique<Link>(Connection{std::move(other), std::nullopt}));
+        here.back()->share(turns);
+        tasks.spawn(here.back()->run_writer());
+    }
+    poll(io);
+    const bool soon = GENERATE(false, true);
+    for (const auto& link : here) {
+        if (soon)
+            link->send_soon(FrameType::heartbeat, "1");
+        else
+            link->send(encode_frame(FrameType::heartbeat, "1"));
+        link->send(FrameType::heartbeat, "2");
+    }
+    const auto full = [&here] {
+        return std::ranges::count_if(here,
+                                     [](const auto& link) { return link->queued_bytes() > 0; });
+    };
+    CHECK(full() >= kLinks - 3);
+    poll(io);
+    CHECK(full() == 0);
+    for (const auto& link : there)
+        CHECK(run_to_end(io, collect(*link, 2)) == std::vector<std::string>{"1", "2"});
+    for (const auto& link : here) link->close();
+    poll(io);
+    CHECK(tasks.size() == 0);
+}
+
+TEST_CASE("turns are shared by those who wait for them, three at a time", "[link]") {
+    asio::io_context io;
+    SendTurns turns(io.get_executor(), 3);
+    CHECK(turns.take());
+    CHECK(turns.take());
+    CHECK(turns.take());
+    CHECK_FALSE(turns.take());
+    std::vector<int> woken;
+    std::vector<std::unique_ptr<Timer>> timers;
+    for (int i = 0; i < 5; ++i) {
+        timers.push_back(std::make_unique<Timer>(io, Timer::time_point::max()));
+        timers.back()->async_wait([&woken, i](const auto&) { woken.push_back(i); });
+        turns.wait(*timers.back());
+    }
+    turns.leave(*timers[1]);
+    io.poll_one();  // the end of this turn
+    CHECK_FALSE(turns.take());
+    io.restart();
+    while (woken.size() < 3 && io.poll_one() > 0) {
+    }
+    CHECK(woken == std::vector<int>{0, 2, 3});
+    timers[1]->cancel();
+    poll(io);
+    CHECK(woken == std::vector<int>{0, 2, 3, 4, 1});
+    CHECK(turns.take());
+}
+
 TEST_CASE("a closed link ends who waits for it", "[link]") {
     asio::io_context io;
     LinkPair links(io);
