@@ -4,6 +4,7 @@
 #include "base/loop/asio.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/cli/command.h"
 #include "launcher/cli/defaults.h"
 #include "launcher/cli/help.h"
@@ -153,11 +154,10 @@ std::string held_table(const std::vector<HeldStatus>& hosts) {
 }
 
 std::string names_of(const std::vector<HeldStatus>& hosts, bool in_use) {
-    constexpr std::size_t kNamed = 8;
     std::vector<std::string> names;
     for (const HeldStatus& host : hosts)
         if ((host.jobs > 0) == in_use) names.push_back(host.host);
-    return names.empty() ? "" : join_names(names, kNamed);
+    return name_hosts(names);
 }
 
 Result<ParsedHold> parse_hold(cli::Words words, const cli::FlagTable<ParsedHold>& flags,

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -113,7 +114,7 @@ std::string reasons_for_ssh(const plan::JobSpec& spec) {
             hosts[host.ssh->only_ssh].push_back(host.host.name);
     std::string text;
     for (const auto& [reason, names] : hosts)
-        text += fmt::format("by ssh:     {}: {}\n", join_names(names), reason);
+        text += fmt::format("by ssh:     {}: {}\n", name_hosts(names), reason);
     return text;
 }
 

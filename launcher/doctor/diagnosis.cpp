@@ -1,4 +1,5 @@
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/doctor/doctor_report.h"
 
 #include <fmt/format.h>
@@ -218,17 +219,28 @@ public:
                             first.target.address, first.target.port, first.why));
             for (const std::size_t from : callers) failures_.erase({to, from});
         }
-        std::map<std::pair<std::size_t, std::string>, std::vector<std::string>> by_reason;
+        std::map<std::pair<std::size_t, std::string>, std::vector<std::size_t>> by_reason;
         for (const auto& [pair, failure] : failures_)
-            by_reason[{pair.second, failure->why}].push_back(
-                fmt::format("{} ({})", hosts[pair.first].name, failure->target.address));
+            by_reason[{pair.second, failure->why}].push_back(pair.first);
         for (const auto& [reason, others] : by_reason)
-            findings_.add(
-                "ports", hosts[reason.first].name,
-                fmt::format("it does not reach {}: {}", join_names(others, 8), reason.second));
+            findings_.add("ports", hosts[reason.first].name,
+                          fmt::format("it does not reach {}: {}", names_of(others, reason.first),
+                                      reason.second));
     }
 
 private:
+    /// Hosts that `from` does not reach, with addresses where they are few.
+    std::string names_of(const std::vector<std::size_t>& others, std::size_t from) const {
+        constexpr std::size_t kFew = 4;
+        std::vector<std::string> names;
+        for (const std::size_t to : others) {
+            const std::string& name = report_.hosts[to].name;
+            const std::string& address = failures_.at({to, from})->target.address;
+            names.push_back(others.size() > kFew ? name : fmt::format("{} ({})", name, address));
+        }
+        return name_hosts(names);
+    }
+
     void look(std::size_t from) {
         const HostReport& self = report_.hosts[from];
         if (!self.visited) return;

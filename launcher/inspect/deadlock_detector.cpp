@@ -2,6 +2,7 @@
 
 #include "base/milliseconds.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/plan/rank_set.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/rank_messages.h"
@@ -168,7 +169,16 @@ std::vector<const RankWait*> DeadlockDetector::pointers(const std::vector<const 
     return waits;
 }
 
+/// All of them: one by one with their pids, or many in short.
 std::string DeadlockDetector::names(std::vector<Rank> ranks) const {
+    if (ranks.size() > kNamesMax) {
+        std::vector<std::string> hosts;
+        std::set<std::string> known;
+        for (const Rank rank : ranks)
+            if (std::string host = host_of_(rank); known.insert(host).second)
+                hosts.push_back(std::move(host));
+        return fmt::format("{} on {}", rank_numbers(ranks), name_hosts(hosts));
+    }
     std::vector<std::string> texts;
     for (const Rank rank : ranks) {
         const auto ended = ended_.find(rank);
@@ -176,7 +186,7 @@ std::string DeadlockDetector::names(std::vector<Rank> ranks) const {
             ended == ended_.end() ? "" : fmt::format(" (pid {})", ended->second);
         texts.push_back(fmt::format("rank {} on {}{}", rank, host_of_(rank), pid));
     }
-    return join_names(texts, kNamesMax);
+    return join_names(texts);
 }
 
 /// Names the ranks that do not wait with the others; empty if a waiting process is of unknown rank.

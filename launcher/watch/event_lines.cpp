@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/plan/rank_set.h"
 #include "launcher/watch/fields.h"
 
@@ -16,7 +17,7 @@ namespace json = boost::json;
 
 constexpr std::int64_t kTogether_ns = 60'000'000'000;
 constexpr std::size_t kLinesBetween = 4;  // of other kinds
-constexpr std::size_t kNamedMax = 16;
+constexpr std::size_t kNamedMax = 16, kHostsNamedMax = 1'024;
 
 bool is_of_host(EventKind kind) {
     return kind == EventKind::host_joined || kind == EventKind::host_failed ||
@@ -102,19 +103,19 @@ void EventLines::add(const Event& event) {
     const bool has_rank = event.fields.contains("rank");
     if (has_rank && line->ranks.size() < kNamedMax)
         line->ranks.push_back(static_cast<Rank>(whole(event.fields, "rank")));
-    if (is_of_host(event.kind) && line->hosts.size() < kNamedMax)
+    if (is_of_host(event.kind) && line->hosts.size() < kHostsNamedMax)
         line->hosts.emplace_back(text_of(event.fields, "host"));
     if (lines_.size() > lines_max_) lines_.pop_front();
 }
 
 std::string EventLines::text_of_hosts(const Line& line) {
-    constexpr std::size_t kNames = 4;
-    std::vector<std::string> named = line.hosts;
-    std::string who = line.count == 1 ? named.front() : plural(line.count, "host");
     const bool is_one = line.count == 1;
+    std::string who = is_one ? line.hosts.front() : plural(line.count, "host");
     if (line.kind == EventKind::host_joined) return who + (is_one ? " has joined" : " have joined");
     if (line.kind == EventKind::host_left) return who + (is_one ? " has left" : " have left");
-    if (!is_one) who += fmt::format(" ({})", join_names(named, kNames));
+    if (!is_one)
+        who += fmt::format(" ({}{})", compress_nodelist(line.hosts),
+                           line.count > line.hosts.size() ? ", ..." : "");
     if (line.kind == EventKind::host_lost)
         return fmt::format("{} {} lost: {}", who, is_one ? "is" : "are", line.ending);
     return fmt::format("{} cannot take part: {}", who, line.ending);

@@ -63,6 +63,21 @@ TEST_CASE("ranks that wait for one that has ended are told of it, and it is name
           "ranks to arrive");
 }
 
+TEST_CASE("many ranks that have ended are all named, in short", "[waits]") {
+    DeadlockDetector watch(
+        64, [](Rank rank) { return fmt::format("s{}", std::to_underlying(rank) % 32); },
+        std::nullopt);
+    for (const std::uint32_t host : {0, 1})
+        watch.waits(HostId{host}, {at_start(Rank{host})}, kStart);
+    for (std::uint32_t rank = 2; rank < 64; ++rank)
+        watch.rank_ended(Rank{rank}, 43, MpiUse::none, kStart);
+    for (const std::uint32_t host : {0, 1})
+        watch.waits(HostId{host}, {at_start(Rank{host})}, kStart + 5s);
+    CHECK(watch.look(kStart + 5s)->text ==
+          "ranks 2-63 on s[2-31,0-1] (32) ended without having met the others; ranks 0-1 wait for "
+          "hvd.init(): all ranks to arrive");
+}
+
 TEST_CASE("ranks of a host that is not heard may have met the one that has ended", "[waits]") {
     DeadlockDetector watch = four_ranks();
     still_wait(watch, kStart + 5s);

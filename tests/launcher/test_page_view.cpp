@@ -63,6 +63,15 @@ TEST_CASE("what happens to many is one event of the page", "[watch]") {
     CHECK(lines.to_json().size() == 200);
 }
 
+TEST_CASE("hosts that are lost together are all named", "[watch]") {
+    EventLines lines;
+    for (int i = 1; i <= 1'000; ++i)
+        lines.add(event_of(EventKind::host_lost, 1,
+                           fmt::format(R"({{"host": "n{:04}", "why": "no answer"}})", i)));
+    CHECK(texts(lines) ==
+          std::vector<std::string>{"1000 hosts (n[0001-1000]) are lost: no answer"});
+}
+
 Sample sample_at(std::int64_t time_s, float pace) {
     Sample sample{.time_s = time_s};
     sample.spreads[0] = Spread{pace - 1, pace, pace + 1};
