@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 namespace dtrun::collectives {
@@ -19,6 +20,22 @@ enum class DType : std::uint8_t {
     i64 = 7,
 };
 inline constexpr std::size_t kDTypes = 8;
+
+/// Types without arithmetic here, which are only moved. Their numbers follow those of DType, in this order, so that
+/// ranks which have different types are told.
+struct MovedType {
+    std::string_view name;
+    std::size_t bytes;
+};
+inline constexpr MovedType kMovedTypes[] = {
+    {"bool", 1}, {"i16", 2}, {"u16", 2}, {"u32", 4}, {"u64", 8}, {"e4m3", 1}, {"e5m2", 1},
+};
+inline constexpr std::size_t kDTypesMoved = kDTypes + std::size(kMovedTypes);
+inline constexpr DType kBool{kDTypes};
+
+constexpr bool is_only_moved(DType type) {
+    return static_cast<std::size_t>(type) >= kDTypes;
+}
 
 /// Values are those of dtrun_reduce in <dtrun_collectives.h>.
 enum class Reduce : std::uint8_t {
@@ -55,7 +72,9 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
     if (to != from && bytes != 0) std::memcpy(to, from, bytes);
 }
 
+/// \param type  of DType, or one that is only moved
 constexpr std::size_t bytes_of(DType type) {
+    if (is_only_moved(type)) return kMovedTypes[static_cast<std::size_t>(type) - kDTypes].bytes;
     switch (type) {
         case DType::f64:
         case DType::i64:
@@ -73,11 +92,25 @@ constexpr std::size_t bytes_of(DType type) {
     return 1;
 }
 
+/// What a reduction calculates with: a bool is a byte that is 0 or 1.
+constexpr DType arithmetic_of(DType type) {
+    return type == kBool ? DType::u8 : type;
+}
+
+/// Whether values of that type can be reduced so. Sums of bools would be no bools.
+constexpr bool can_reduce(DType type, Reduce reduce) {
+    if (type == kBool)
+        return reduce == Reduce::min || reduce == Reduce::max || reduce == Reduce::product;
+    return !is_only_moved(type);
+}
+
 constexpr bool is_float(DType type) {
     return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
 }
 
+/// \param type  of DType, or one that is only moved
 constexpr std::string_view name_of(DType type) {
+    if (is_only_moved(type)) return kMovedTypes[static_cast<std::size_t>(type) - kDTypes].name;
     constexpr std::string_view kNames[kDTypes] = {"f32", "f64", "f16", "bf16",
                                                   "i8",  "u8",  "i32", "i64"};
     return kNames[static_cast<std::size_t>(type)];

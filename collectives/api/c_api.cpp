@@ -21,6 +21,18 @@ void dtrun::collectives::forget_interpreter(dtrun_comm* comm) {
 
 namespace {
 
+/// Which ranks make a communicator; of all ranks none are named. Errc: invalid_input
+Result<NamedRanks> named_ranks(const dtrun_comm_options& given) {
+    NamedRanks named;
+    if (given.name != nullptr) named.name = given.name;
+    if (given.ranks == nullptr && given.rank_count == 0 && named.name.empty()) return named;
+    if (given.ranks == nullptr || given.rank_count == 0 || named.name.empty())
+        return dtrun::fail(Errc::invalid_input,
+                           "a communicator of some ranks needs ranks and a name: both or neither");
+    named.ranks.assign(given.ranks, given.ranks + given.rank_count);
+    return named;
+}
+
 Result<void> hand_out(Result<std::unique_ptr<Communicator>> made, const InterpreterLock& lock,
                       dtrun_comm** comm) {
     if (!made) return std::unexpected(made.error());
@@ -65,7 +77,10 @@ int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, d
         own.gpu = given.device_plus_one - 1;
         const InterpreterLock lock{given.unlock, given.lock, given.interrupted};
         if (lock.interrupted != nullptr) own.interrupted = &InterpreterLock::is_interrupted;
-        return hand_out(Communicator::create(worker, std::move(own)), lock, comm);
+        auto named = named_ranks(given);
+        if (!named) return std::unexpected(named.error());
+        return hand_out(Communicator::create(worker, std::move(own), std::move(*named)), lock,
+                        comm);
     });
 }
 

@@ -115,7 +115,7 @@ Result<void> check(const dtrun_comm* comm, const Given& given, const Operation& 
     if (auto checked = array(row.in, given.in, "in"); !checked) return checked;
     if (auto checked = array(row.out, given.out, has_in ? "out" : "data"); !checked) return checked;
     if (row.reduces)
-        if (auto checked = check_reduce(given.reduce); !checked) return checked;
+        if (auto checked = check_reduce(given.dtype, given.reduce); !checked) return checked;
     if (!has_in) return {};
     return check_arrays_apart(given, what, rank, ranks, how);
 }

@@ -21,7 +21,7 @@ inline Result<void> check(const dtrun_comm* comm) {
 /// \param parts  of `count` elements each
 inline Result<void> check(int dtype, const void* data, std::size_t count, const char* name,
                           std::size_t parts = 1) {
-    if (dtype < 0 || dtype >= static_cast<int>(kDTypes))
+    if (dtype < 0 || dtype >= static_cast<int>(kDTypesMoved))
         return fail(Errc::invalid_input, "there is no dtype {}", dtype);
     if (count > PTRDIFF_MAX / bytes_of(static_cast<DType>(dtype)) / parts)
         return fail(Errc::invalid_input, "{} cannot have {} elements", name, count);
@@ -71,9 +71,13 @@ inline std::chrono::milliseconds span_of(std::int64_t ms) {
     return std::chrono::milliseconds(ms < 0 ? kYearMs : std::min(ms, kYearMs));
 }
 
-inline Result<void> check_reduce(int reduce) {
-    if (reduce >= DTRUN_SUM && reduce <= DTRUN_ADASUM) return {};
-    return fail(Errc::invalid_input, "there is no reduction {}", reduce);
+/// \param dtype  which there is
+inline Result<void> check_reduce(int dtype, int reduce) {
+    if (reduce < DTRUN_SUM || reduce > DTRUN_ADASUM)
+        return fail(Errc::invalid_input, "there is no reduction {}", reduce);
+    if (can_reduce(static_cast<DType>(dtype), static_cast<Reduce>(reduce))) return {};
+    return fail(Errc::invalid_input, "elements of type {} are not reduced with {}",
+                name_of(static_cast<DType>(dtype)), name_of(static_cast<Reduce>(reduce)));
 }
 
 /// The first of several checks that fails.

@@ -22,9 +22,9 @@ int dtrun_allreduce_many(dtrun_comm* comm, void* const* arrays, const size_t* co
                          float* const* errors) {
     const auto how = compression_of(compression);
     if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
-    Result<void> checked =
-        first_failure(check(comm), check(dtype, arrays, number, "arrays"),
-                      check(dtype, counts, number, "counts"), check_reduce(reduce));
+    Result<void> checked = first_failure(check(comm), check(dtype, arrays, number, "arrays"),
+                                         check(dtype, counts, number, "counts"));
+    if (checked) checked = check_reduce(dtype, reduce);
     for (std::size_t i = 0; checked && i < number; ++i)
         checked = check(dtype, arrays[i], counts[i], "an array");
     if (checked) checked = check_all_apart(dtype, arrays, counts, number, *how ? errors : nullptr);
@@ -104,14 +104,12 @@ int dtrun_recv(dtrun_comm* comm, void* data, size_t count, int dtype, uint32_t f
 
 int dtrun_sendrecv(dtrun_comm* comm, const void* out, size_t out_count, uint32_t to, void* in,
                    size_t in_count, uint32_t from, int dtype) {
-    return operate(comm,
-                   first_failure(check(comm), check(dtype, out, out_count, "out"),
-                                 check(dtype, in, in_count, "in"),
-                                 check_apart(dtype, in, in_count, out, out_count, kNowhere)),
-                   [&](Communicator& communicator) {
-                       return communicator.sendrecv(out, out_count, to, in, in_count, from,
-                                                    type_of(dtype));
-                   });
+    auto checked = first_failure(check(comm), check(dtype, out, out_count, "out"),
+                                 check(dtype, in, in_count, "in"));
+    if (checked) checked = check_apart(dtype, in, in_count, out, out_count, kNowhere);
+    return operate(comm, checked, [&](Communicator& communicator) {
+        return communicator.sendrecv(out, out_count, to, in, in_count, from, type_of(dtype));
+    });
 }
 
 }  // extern "C"

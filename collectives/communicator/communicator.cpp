@@ -5,6 +5,8 @@
 #include "collectives/communicator/self_group.h"
 #include "worker/include/dtrun.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -106,6 +108,58 @@ Result<std::vector<Member>> meet(dtrun_worker* worker, const std::string& name, 
     return members;
 }
 
+std::string member_key(const std::string& prefix, std::size_t place) {
+    return fmt::format("{}/member/{}", prefix, place);
+}
+
+/// The place of a rank among those that make a communicator. Errc: invalid_input
+Result<std::uint32_t> place_among(const NamedRanks& named, std::uint32_t rank,
+                                  std::uint32_t world_size) {
+    std::vector<std::uint32_t> sorted = named.ranks;
+    std::ranges::sort(sorted);
+    if (sorted.back() >= world_size || std::ranges::adjacent_find(sorted) != sorted.end())
+        return fail(Errc::invalid_input,
+                    "the ranks of a communicator are different ones of 0 to {}, not {}",
+                    world_size - 1, fmt::join(named.ranks, ", "));
+    const auto found = std::ranges::find(named.ranks, rank);
+    if (found == named.ranks.end())
+        return fail(Errc::invalid_input, "rank {} is not among the ranks {} of the communicator",
+                    rank, fmt::join(named.ranks, ", "));
+    return static_cast<std::uint32_t>(found - named.ranks.begin());
+}
+
+/// What some ranks say of themselves, by their place among them. A fence is for all ranks of a job, so that these
+/// read each other's key.
+Result<std::vector<Member>> meet(WorkerStore& store, const NamedRanks& named, std::uint32_t place,
+                                 const std::string& prefix, const Member& own,
+                                 std::chrono::milliseconds timeout) {
+    if (named.ranks.size() == 1) return std::vector{own};
+    const KeyStore::Pair card{member_key(prefix, place), encode(own)};
+    if (auto set = store.set({&card, 1}); !set) return std::unexpected(set.error());
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; i < named.ranks.size(); ++i) keys.push_back(member_key(prefix, i));
+    const auto cards = store.get(keys, timeout);
+    if (!cards && cards.error().code == Errc::timed_out) {
+        std::vector<std::uint32_t> missing;
+        for (std::size_t i = 0; i < keys.size(); ++i)
+            if (const auto there = store.find(keys[i]); there && !*there)
+                missing.push_back(named.ranks[i]);
+        return fail(Errc::timed_out,
+                    "not all ranks have come to make the communicator \"{}\" within {} s "
+                    "(timeout_ms); not there: {}",
+                    named.name, std::chrono::duration<double>(timeout).count(),
+                    fmt::join(missing, ", "));
+    }
+    if (!cards) return std::unexpected(cards.error());
+    std::vector<Member> members;
+    for (std::size_t i = 0; i < cards->size(); ++i) {
+        auto member = decode_member((*cards)[i]);
+        if (!member) return fail(member.error(), "rank {}", named.ranks[i]);
+        members.push_back(std::move(*member));
+    }
+    return members;
+}
+
 std::string backend_wish(std::string wish) {
     const char* const variable = std::getenv("DTRUN_BACKEND");
     if ((wish.empty() || wish == "auto") && variable != nullptr) wish = variable;
@@ -130,22 +184,34 @@ std::vector<std::string> common_order(const Member& first, bool device) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
-                                                           CommunicatorOptions options) {
+                                                           CommunicatorOptions options,
+                                                           NamedRanks named) {
     auto shared = SharedWorker::of(worker);
     if (!shared) return std::unexpected(shared.error());
     options.backend = backend_wish(std::move(options.backend));
     if (options.interfaces.empty()) options.interfaces = interfaces_from_environment();
-    auto prefix = next_prefix(shared->get());
-    if (!prefix) return std::unexpected(prefix.error());
-    const auto members =
-        meet(shared->get(), *prefix, introduce(shared->get(), options), options.timeout);
-    if (!members) return std::unexpected(members.error());
     Plan plan;
-    plan.prefix = std::move(*prefix);
     plan.rank = dtrun_rank(shared->get());
-    for (const Member& member : *members)
-        plan.ranks.push_back(
-            {static_cast<std::uint32_t>(plan.ranks.size()), member.host, member.address});
+    const bool of_all = named.ranks.empty();
+    if (!of_all) {
+        const auto place = place_among(named, plan.rank, dtrun_world_size(shared->get()));
+        if (!place) return std::unexpected(place.error());
+        plan.rank = *place;
+        plan.prefix = fmt::format("{}/named/{}", prefix_of_all(shared->get()), named.name);
+    } else {
+        auto prefix = next_prefix(shared->get());
+        if (!prefix) return std::unexpected(prefix.error());
+        plan.prefix = std::move(*prefix);
+    }
+    const Member own = introduce(shared->get(), options);
+    WorkerStore store(shared->get());
+    const auto members = of_all ? meet(shared->get(), plan.prefix, own, options.timeout)
+                                : meet(store, named, plan.rank, plan.prefix, own, options.timeout);
+    if (!members) return std::unexpected(members.error());
+    for (const Member& member : *members) {
+        const auto place = static_cast<std::uint32_t>(plan.ranks.size());
+        plan.ranks.push_back({of_all ? place : named.ranks[place], member.host, member.address});
+    }
     if (members->size() == 1 && options.backend == "auto" && !options.device) {
         plan.choice = {"none", "one rank needs none"};
     } else {
@@ -157,7 +223,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(dtrun_worker* worker,
         plan.choice = std::move(*choice);
     }
     plan.options = std::move(options);
-    return connect(std::move(*shared), std::move(plan), nullptr);
+    auto made = connect(std::move(*shared), std::move(plan), nullptr);
+    if (made && !of_all) (*made)->store_.own({member_key((*made)->prefix_, (*made)->rank_)});
+    return made;
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(

@@ -29,14 +29,22 @@ struct CommunicatorOptions {
     std::function<bool()> interrupted{};             ///< see GroupSpec
 };
 
+/// Some ranks of a job that make a communicator of their own.
+struct NamedRanks {
+    std::vector<std::uint32_t> ranks;  ///< of the job, by rank of the communicator; empty: all
+    std::string name;                  ///< no other communicator of the job ever has it
+};
+
 /// The implementation of dtrun_comm: a group of ranks over one backend, with what backends lack: a
 /// watchdog, a queue of asynchronous operations, fusion, compression, Adasum.
 ///
 /// Thread: operations are called by one thread at a time, which work() sees to; abort() by any.
 class Communicator {
 public:
+    /// Errc: invalid_input (`named` are no different ranks of the job, with this one)
     static Result<std::unique_ptr<Communicator>> create(dtrun_worker* worker,
-                                                        CommunicatorOptions options);
+                                                        CommunicatorOptions options,
+                                                        NamedRanks named = {});
     /// \return nullptr with a negative colour
     Result<std::unique_ptr<Communicator>> split(std::int32_t colour, std::int32_t key);
     Result<std::unique_ptr<Communicator>> split_by_host();

@@ -114,8 +114,10 @@ Result<void> Communicator::run(const Operation& what, const Compression* compres
         call.count = elements_of(row.out, what, rank_, size());
         call.parts = digest(what.counts);
     }
+    Operation own = what;
+    if (row.reduces) own.type = arithmetic_of(what.type);
     return perform(call,
-                   [&](std::uint64_t number) { return carry_out(what, compression, number); });
+                   [&](std::uint64_t number) { return carry_out(own, compression, number); });
 }
 
 Result<void> Communicator::carry_out(const Operation& what, const Compression* compression,
@@ -175,6 +177,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
     call.parts = digest(counts);
     compression = worth(compression, call.count);
     call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
+    type = arithmetic_of(type);
     return perform(call, [&](std::uint64_t number) -> Result<void> {
         const Compression* const how =
             compression != nullptr ? compression : for_halves(call.count, type, reduce);

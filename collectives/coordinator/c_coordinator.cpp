@@ -40,7 +40,7 @@ int guarded(const dtrun_coordinator* coordinator, Body body) noexcept {
 }
 
 Result<TensorSpec> spec_of(const dtrun_tensor& given) {
-    if (given.dtype < 0 || given.dtype >= static_cast<int>(kDTypes))
+    if (given.dtype < 0 || given.dtype >= static_cast<int>(kDTypesMoved))
         return dtrun::fail(Errc::invalid_input, "there is no dtype {}", given.dtype);
     TensorSpec spec;
     spec.type = static_cast<DType>(given.dtype);
@@ -84,6 +84,12 @@ Result<void> check(const Request& request, std::uint32_t size) {
             return dtrun::fail(Errc::invalid_input,
                                "{} needs a tensor with at least one dimension, not a scalar",
                                name_of(operation));
+        if (is_reduction(operation) && !can_reduce(tensor.type, request.reduce))
+            return dtrun::fail(Errc::invalid_input, "elements of type {} are not reduced with {}",
+                               name_of(tensor.type), name_of(request.reduce));
+        if (is_only_moved(tensor.type) && (request.prescale != 1 || request.postscale != 1))
+            return dtrun::fail(Errc::invalid_input, "elements of type {} cannot be multiplied",
+                               name_of(tensor.type));
         if (request.reduce == Reduce::adasum &&
             (operation != RequestKind::allreduce || !is_float(tensor.type)))
             return refuse("Adasum is for allreduce of floating point");

@@ -51,10 +51,6 @@ std::string describe(const TensorSpec& tensor) {
     return text + "]";
 }
 
-bool is_reduction(RequestKind operation) {
-    return operation == RequestKind::allreduce || operation == RequestKind::reduce_scatter;
-}
-
 }  // namespace
 
 std::string_view name_of(RequestKind operation) {
@@ -111,7 +107,7 @@ Result<Request> decode_request(std::string_view bytes) {
         TensorSpec tensor;
         const auto type = input.take<std::uint8_t>();
         const auto dimensions = input.take<std::uint8_t>();
-        if (type >= kDTypes || dimensions > kDimensionsMax)
+        if (type >= kDTypesMoved || dimensions > kDimensionsMax)
             return fail(Errc::invalid_input, "a rank has sent a tensor that makes no sense");
         tensor.type = static_cast<DType>(type);
         for (unsigned d = 0; d < dimensions; ++d)

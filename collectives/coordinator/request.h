@@ -28,6 +28,10 @@ constexpr bool has_own_rows(RequestKind operation) {
     return operation == RequestKind::allgather || operation == RequestKind::alltoall;
 }
 
+constexpr bool is_reduction(RequestKind operation) {
+    return operation == RequestKind::allreduce || operation == RequestKind::reduce_scatter;
+}
+
 struct TensorSpec {
     DType type = DType::f32;
     std::vector<std::int64_t> shape;

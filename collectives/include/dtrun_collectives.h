@@ -39,7 +39,16 @@ typedef enum dtrun_dtype {
     DTRUN_I8 = 4,
     DTRUN_U8 = 5,
     DTRUN_I32 = 6,
-    DTRUN_I64 = 7
+    DTRUN_I64 = 7,
+    /* The rest is only moved, so that ranks which have different types are told. Bools are reduced with MIN, MAX and
+     * PRODUCT, too. */
+    DTRUN_BOOL = 8,
+    DTRUN_I16 = 9,
+    DTRUN_U16 = 10,
+    DTRUN_U32 = 11,
+    DTRUN_U64 = 12,
+    DTRUN_E4M3 = 13,
+    DTRUN_E5M2 = 14
 } dtrun_dtype;
 
 typedef enum dtrun_reduce {
@@ -94,6 +103,13 @@ typedef struct dtrun_comm_options {
     void* (*unlock)(void);
     void (*lock)(void* state);
     int (*interrupted)(void);
+    /* Ranks of the job, this one among them, that make the communicator, and what each is in it: the first one is its
+     * rank 0. NULL: all ranks of the job. */
+    const uint32_t* ranks;
+    size_t rank_count;
+    /* What the communicator of these ranks is called, by all of them alike. No two of a job have the same name, also
+     * not one after the other. With `ranks` alone, and needed there. */
+    const char* name;
 } dtrun_comm_options;
 
 typedef struct dtrun_compression {
@@ -111,7 +127,8 @@ typedef struct dtrun_compression {
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* A communicator of all ranks of the worker's job and generation; they all call it, in the same
- * order if they make several. The worker must outlive it.
+ * order if they make several. Or one of some ranks, as the options say, which these alone call, in any order. The
+ * worker must outlive it.
  * options  NULL: all defaults
  * Errors: TIMED_OUT, NOT_FOUND (no such backend here, or several ranks and nobody who serves
  * a store), INVALID (also in a forked child), REFUSED (ranks ask for different backends),

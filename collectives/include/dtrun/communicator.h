@@ -128,6 +128,9 @@ struct CommunicatorOptions {
     std::string interfaces;                          ///< or an address, separated by commas
     bool device_memory = false;
     int device = -1;  ///< number of the GPU; -1: as <dtrun_collectives.h> says
+    /// Ranks of the job, in the order that they have in it; empty: all of them.
+    std::vector<std::uint32_t> ranks;
+    std::string name;  ///< of a communicator of some ranks, that no other one of the job ever has
 };
 
 /// A group of ranks that communicate; <dtrun_collectives.h> says more about each function. `count`
@@ -140,7 +143,7 @@ struct CommunicatorOptions {
 ///                FORKED; when it is made also NOT_FOUND and REFUSED
 class Communicator {
 public:
-    /// All ranks of the worker call it. The worker outlives it.
+    /// All ranks of the worker call it, or those of the options. The worker outlives it.
     explicit Communicator(Worker& worker, const CommunicatorOptions& options = {}) {
         dtrun_comm_options given{};
         given.size = sizeof given;
@@ -151,6 +154,9 @@ public:
         given.interfaces = options.interfaces.empty() ? nullptr : options.interfaces.c_str();
         given.device_memory = options.device_memory ? 1 : 0;
         given.device_plus_one = options.device + 1;
+        given.ranks = options.ranks.empty() ? nullptr : options.ranks.data();
+        given.rank_count = options.ranks.size();
+        given.name = options.name.c_str();
         dtrun_comm* comm = nullptr;
         check(dtrun_comm_create(worker.handle(), &given, &comm));
         comm_.reset(comm);

@@ -167,6 +167,59 @@ void splits(Communicator& comm) {
     REQUIRE(again.size() == host.size());
 }
 
+/// Even and odd ranks make communicators of their own, without each other.
+void some_ranks(Worker& worker, CommunicatorOptions options) {
+    const std::uint32_t rank = worker.rank();
+    for (std::uint32_t other = worker.world_size(); other-- > 0;)
+        if (other % 2 == rank % 2) options.ranks.push_back(other);
+    options.name = rank % 2 == 0 ? "even" : "odd";
+    {
+        Communicator half(worker, options);
+        REQUIRE(half.size() == options.ranks.size());
+        REQUIRE(options.ranks[half.rank()] == rank);
+        std::int64_t sum = rank;
+        half.allreduce(&sum, 1);
+        std::int64_t expected = 0;
+        for (const std::uint32_t other : options.ranks) expected += other;
+        REQUIRE(sum == expected);
+        Communicator part = *half.split(0);
+        part.barrier();
+    }
+    for (const auto& [ranks, name] :
+         {std::pair<std::vector<std::uint32_t>, std::string>{options.ranks, ""},
+          {{rank, rank}, "twice"},
+          {{(rank + 1) % worker.world_size()}, "others"},
+          {{rank, worker.world_size()}, "too many"}}) {
+        options.ranks = ranks;
+        options.name = name;
+        if (ranks.front() == rank && ranks.size() == 1 && !name.empty()) continue;  // it is alone
+        try {
+            const Communicator refused(worker, options);
+            REQUIRE(false);
+        } catch (const Error& error) {
+            REQUIRE(error.is(DTRUN_INVALID));
+        }
+    }
+}
+
+/// Bools are and-ed and or-ed; what is only moved is not added up.
+void moved_types(Communicator& comm) {
+    std::uint8_t flags[] = {comm.rank() == 0, 1, 0};
+    std::uint8_t any[3];
+    REQUIRE(dtrun_allreduce(comm.handle(), flags, any, 3, DTRUN_BOOL, DTRUN_MAX, nullptr) ==
+            DTRUN_OK);
+    REQUIRE((any[0] == 1 && any[1] == 1 && any[2] == 0));
+    REQUIRE(dtrun_allreduce(comm.handle(), flags, any, 3, DTRUN_BOOL, DTRUN_SUM, nullptr) ==
+            DTRUN_INVALID);
+    std::vector<std::uint16_t> all(comm.size());
+    auto own = static_cast<std::uint16_t>(comm.rank());
+    REQUIRE(dtrun_allgather(comm.handle(), &own, all.data(), 1, DTRUN_I16) == DTRUN_OK);
+    REQUIRE(all.back() == comm.size() - 1);
+    REQUIRE(dtrun_allreduce(comm.handle(), &own, &own, 1, DTRUN_I16, DTRUN_MAX, nullptr) ==
+            DTRUN_INVALID);
+    REQUIRE(dtrun_broadcast(comm.handle(), all.data(), 1, DTRUN_E5M2 + 1, 0) == DTRUN_INVALID);
+}
+
 /// A child has none of the threads and connections; it is told so, and waits for nobody.
 void forked(Worker& worker, Communicator& comm) {
     const pid_t child = ::fork();
@@ -195,7 +248,9 @@ void works(Worker& worker, const CommunicatorOptions& options) {
     Communicator comm(worker, options);
     REQUIRE(comm.rank() == worker.rank());
     REQUIRE(comm.size() == worker.world_size());
-    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits}) check(comm);
+    for (const auto check : {parts, compression, fused, asynchronous, adasum, splits, moved_types})
+        check(comm);
+    some_ranks(worker, options);
     forked(worker, comm);
     Communicator other(worker, options);  // beside the first
     other.barrier();
@@ -235,7 +290,12 @@ void goes_wrong(Worker& worker, const CommunicatorOptions& options, const std::s
     const bool splitting = how.rfind("split ", 0) == 0;
     const std::string what = splitting ? how.substr(6) : how;
     const auto meet = [&] {
-        if (what == "messages" && comm.rank() == 0)
+        if (what == "types") {
+            std::vector<std::uint16_t> own(10), all(10 * comm.size());
+            const int code = dtrun_allgather(comm.handle(), own.data(), all.data(), own.size(),
+                                             comm.rank() == culprit ? DTRUN_F16 : DTRUN_I16);
+            if (code != DTRUN_OK) throw Error(code, dtrun_comm_error_text());
+        } else if (what == "messages" && comm.rank() == 0)
             comm.send(values.data(), 10, 1);
         else if (what == "messages")
             comm.recv(values.data(), 12, 0);

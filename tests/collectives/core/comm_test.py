@@ -87,6 +87,8 @@ def goes_wrong():
              (r"^peer lost: rank 3 on \w+ has ended it: rank 3 has seen enough", 3)])
 
     run(4, "split killed", *keep, code=137, oks=3, within=30, has=[(r"^peer lost: rank 3 on \w+ is gone", 3)])
+    run(4, "types", *keep, code=0, oks=4, within=30,
+        has=[(r"^invalid argument: ranks disagree: .* calls allgather of 10 i16, .* calls allgather of 10 f16", 4)])
     run(4, "split disagrees", *keep, code=0, oks=4, within=30,
         has=[(r"^invalid argument: ranks disagree: .* calls (split|barrier), .* calls (split|barrier)", 4)])
     run(4, "split aborts", *keep, code=0, oks=4, within=30,

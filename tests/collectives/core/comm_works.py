@@ -154,6 +154,9 @@ def main():
         refused(lambda: comm.broadcast(b"constant"))
         refused(lambda: comm.alltoall(numpy.ones(size), None))
         refused(lambda: comm.split(2**31))
+        refused(lambda: Communicator(worker, ranks=[size], name="there is no such rank"))
+        refused(lambda: Communicator(worker, ranks=[rank]))
+        refused(lambda: comm.allreduce(numpy.ones(3, numpy.int16)))
         overlaps(comm)
         flags = numpy.array([rank == 0, True])
         refused(lambda: comm.allreduce(flags))
@@ -163,9 +166,14 @@ def main():
         worker.barrier("used")
         before, _ = worker.list_keys(f"dtrun/comm/{worker.job}/")
         worker.barrier("counted")
-        for _ in range(3):
+        others = [other for other in reversed(range(size)) if other % 2 == rank % 2]
+        for turn in range(3):
             with Communicator(worker, sys.argv[1]) as brief:
                 brief.barrier()
+            with Communicator(worker, sys.argv[1], ranks=others, name=f"{turn} of {rank % 2}") as brief:
+                assert others[brief.rank] == rank
+                halves = brief.allgather(numpy.array([rank], numpy.int16), numpy.empty(len(others), numpy.int16))
+                assert halves.tolist() == others
         worker.barrier("closed")
         after, _ = worker.list_keys(f"dtrun/comm/{worker.job}/")
         assert after == before, (before, after)

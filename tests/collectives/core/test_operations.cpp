@@ -60,6 +60,11 @@ TEST_CASE("Python has the words for types and reductions, in the order of their 
         reductions +=
             fmt::format("{}\"{}\"", reduce == 0 ? "" : ", ", name_of(static_cast<Reduce>(reduce)));
     CHECK(words_of_tuple(python, "DTYPES") == types);
+    std::string moved = "MOVED = {";
+    for (const MovedType& type : kMovedTypes)
+        moved += fmt::format("\"{}\": {}{}", type.name, type.bytes,
+                             &type == std::end(kMovedTypes) - 1 ? "}" : ", ");
+    CHECK(python.find(moved) != std::string::npos);
     CHECK(words_of_tuple(python, "REDUCTIONS") == reductions);
 }
 

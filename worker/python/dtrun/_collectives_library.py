@@ -22,6 +22,9 @@ class _Options(ctypes.Structure):
         ("unlock", ctypes.c_void_p),
         ("lock", ctypes.c_void_p),
         ("interrupted", ctypes.c_void_p),
+        ("ranks", ctypes.POINTER(ctypes.c_uint32)),
+        ("rank_count", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
     ]
 
 

@@ -110,8 +110,9 @@ class Communicator:
 
     def __init__(self, worker: Worker, backend: str = "auto", timeout: float = 300,
                  operation_timeout: Optional[float] = None, interfaces: str = "",
-                 device_memory: bool = False, device: Optional[int] = None) -> None:
-        """All ranks of the worker call it.
+                 device_memory: bool = False, device: Optional[int] = None,
+                 ranks: Optional[Sequence[int]] = None, name: str = "") -> None:
+        """All ranks of the worker call it, in the same order if they make several; or `ranks` alone, in any order.
 
         :param backend: "auto", or a backend's name, as docs/COLLECTIVES.md lists them
         :param timeout: seconds until all have come
@@ -119,15 +120,21 @@ class Communicator:
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
         :param device_memory: arrays are in memory of the current GPU, as they are with "nccl"
         :param device: the number of another GPU than docs/COLLECTIVES.md says
+        :param ranks: of the job, with this one, in the order that they have in the communicator; None: all ranks
+        :param name: what `ranks` call it, which no other communicator of the job has ever
         """
         if device is not None and device < 0:
             raise _invalid(f"device is the number of a GPU, from 0 on, not {device}")
+        if ranks is not None and any(not 0 <= rank < worker.world_size for rank in ranks):
+            raise _invalid(f"ranks are some of 0 to {worker.world_size - 1}, not {list(ranks)}")
         on_device = device_memory or backend == "nccl"
         options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
                            round((operation_timeout or 0) * 1000), interfaces.encode() or None,
                            int(on_device), 0 if device is None else device + 1,
-                           *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
-                             for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")))
+                           *(ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
+                             for function in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")),
+                           (ctypes.c_uint32 * len(ranks))(*ranks) if ranks is not None else None,
+                           0 if ranks is None else len(ranks), name.encode())
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
         self._take(comm, worker, _DeviceArray if on_device else _Array, None)

@@ -13,7 +13,7 @@ import torch
 from .. import Code, Error
 from .._collectives_library import _free_library, _library
 from .._threads_inside import ThreadsInside
-from .._words import DTYPE_OF, MOVED_AS
+from .._words import DTYPE_OF, DTYPES, MOVED_AS
 from ..collectives import Communicator
 
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCE_SCATTER, BARRIER, JOIN = range(7)
@@ -113,9 +113,10 @@ def _text() -> str:
 def dtype_of(tensor: torch.Tensor, operation: int) -> int:
     """The element type by which the library knows a tensor's. :raises ValueError: it cannot reduce that type"""
     number = _DTYPES.get(tensor.dtype)
-    if number is not None:
+    is_reduction = operation in (ALLREDUCE, REDUCE_SCATTER)
+    if number is not None and (not is_reduction or number < len(DTYPES) or tensor.dtype == torch.bool):
         return number
-    if operation in (ALLREDUCE, REDUCE_SCATTER):
+    if is_reduction:
         raise ValueError(f"dtrun.torch cannot reduce tensors of type {tensor.dtype}: convert them first")
     number = MOVED_AS.get(tensor.element_size())  # it has no arithmetic here, and is moved all the same
     if number is None:
