@@ -7,23 +7,20 @@ namespace dtrun {
 namespace {
 
 constexpr std::size_t kBufferBytesUsual = 512u << 10;  // reached only by links with much traffic
+constexpr int kRounds = 64;  // at least as many seconds of a link that only heartbeats use
 
 }  // namespace
 
 /// Keeps the beginning of an incomplete frame, at the front of a buffer that can hold all of it.
 void IncomingFrames::make_room() {
+    most_ = std::max(most_, used_);
     if (parsed_ > 0) {
         std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(parsed_),
                   buffer_.begin() + static_cast<std::ptrdiff_t>(used_), buffer_.begin());
         used_ -= parsed_;
         parsed_ = 0;
     }
-    // Shrinks the buffer once no large frame has arrived lately.
-    if (used_ == 0 && buffer_.size() > kBufferBytesUsual && !std::exchange(large_came_, false)) {
-        buffer_.resize(kBufferBytesUsual);
-        buffer_.shrink_to_fit();
-        sealed_.shrink_to_fit();
-    }
+    if (used_ == 0) give_back();
     std::size_t wanted = std::max(buffer_.size(), kRoomBytesMin);
     if (used_ >= FrameHeader::kBytes) {
         const auto header = decode_header({buffer_.data(), used_});
@@ -31,6 +28,22 @@ void IncomingFrames::make_room() {
         large_came_ |= header && FrameHeader::kBytes + header->payload_bytes > kBufferBytesUsual;
     }
     if (buffer_.size() < wanted) buffer_.resize(wanted);
+}
+
+/// Shrinks the buffer once no large frame has arrived lately, and further if it was nearly empty for long.
+void IncomingFrames::give_back() {
+    if (buffer_.size() > kBufferBytesUsual && !std::exchange(large_came_, false))
+        resize(kBufferBytesUsual);
+    if (++rounds_ < kRounds) return;
+    rounds_ = 0;
+    const std::size_t enough = std::max(4 * std::exchange(most_, 0), kRoomBytesMin);
+    if (buffer_.size() > 2 * enough) resize(enough);
+}
+
+void IncomingFrames::resize(std::size_t bytes) {
+    buffer_.resize(bytes);
+    buffer_.shrink_to_fit();
+    sealed_.shrink_to_fit();
 }
 
 std::span<char> IncomingFrames::room() {

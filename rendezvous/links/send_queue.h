@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <optional>
 #include <string_view>
 
@@ -87,7 +87,7 @@ private:
     StreamSocket& socket_;
     std::optional<Seal> seal_;
     const std::function<void()> taken_;
-    std::deque<Item> items_;
+    std::list<Item> items_;  ///< an empty one takes no memory, as most of a head's are
     std::size_t bytes_ = 0;
     std::size_t unasked_bytes_ = 0;  ///< part of them that the peer has not asked for
     std::uint64_t taken_bytes_ = 0;

@@ -91,6 +91,26 @@ TEST_CASE("memory for a large frame is given back when no more of these come", "
     CHECK(incoming.room().size() <= 512u << 10);
 }
 
+TEST_CASE("memory for much traffic is given back when there is little for a while", "[link]") {
+    const bool encrypted = GENERATE(false, true);
+    IncomingFrames incoming(encrypted ? std::optional<Seal>(Seal(kKey)) : std::nullopt);
+    Seal seal(kKey);
+    const auto came = [&](std::size_t bytes) {
+        const Bytes frame = encode_frame(FrameType::output, std::string(bytes, 'x'));
+        Bytes wire;
+        if (encrypted)
+            seal.seal(frame, wire);
+        else
+            wire = frame;
+        frames_of(incoming, wire, 1u << 20);
+        incoming.make_room();
+    };
+    for (int i = 0; i < 20; ++i) came(100'000);
+    CHECK(incoming.room().size() >= 100'000);
+    for (int i = 0; i < 200; ++i) came(8);
+    CHECK(incoming.room().size() < 2'000);
+}
+
 TEST_CASE("a queue is full and over its limit by what the peer has not asked for", "[link]") {
     Queue here;
     const std::string large(15u << 20, 'x');
