@@ -39,6 +39,9 @@ public:
     Link& link() { return link_; }
     const Link& link() const { return link_; }
 
+    /// One of run() and run_writer() has ended. \return how many have not
+    int end_task() { return --tasks_; }
+
     PeerId peer() const { return peer_; }
     /// Set once the agent has joined.
     std::optional<HostId> host() const { return host_; }
@@ -53,6 +56,7 @@ private:
     std::string local_address_;
     Link link_;
     PeerId peer_;
+    int tasks_ = 2;
     const AgentRouter& router_;
     const Hosts& hosts_;
     std::optional<HostId> host_;

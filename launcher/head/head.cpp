@@ -480,7 +480,10 @@ void Head::ranks_started(HostId host, const Started& started) {
     for (const RankPid& rank : started.ranks) {
         const auto planned = hosts_.planned_on(host, rank.place);
         if (!planned) continue;
-        hosts_[host].ranks[rank.pid] = *planned;
+        auto& by_pid = hosts_[host].ranks;
+        // In a long job one process after the other may be there.
+        std::erase_if(by_pid, [&planned](const auto& other) { return other.second == *planned; });
+        by_pid[rank.pid] = *planned;
         if (has_terminal(*planned)) attach_terminal();
     }
     for (const RankPid& rank : started.ranks) {

@@ -71,6 +71,14 @@ bool Hosts::is_behind(const AgentSession& session, HostId host) const {
     return has(host) && states_[host].relayed && states_[host].session == &session;
 }
 
+bool Hosts::is_known(const AgentSession& session) const {
+    if (!session.host()) return false;
+    if (states_[*session.host()].session == &session) return true;
+    return tree_.is_relay(*session.host()) &&
+           std::ranges::any_of(
+               states_, [&session](const HostState& state) { return state.session == &session; });
+}
+
 std::optional<HostId> Hosts::named(const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) return std::nullopt;

@@ -52,6 +52,8 @@ public:
 
     /// Whether the host has joined through this session, directly or behind a relay.
     bool is_behind(const AgentSession& session, HostId host) const;
+    /// Whether a host counts as connected by this session.
+    bool is_known(const AgentSession& session) const;
     /// The host of this name, as the user calls it.
     std::optional<HostId> named(const std::string& name) const;
     /// The host that has this address, numeric.

@@ -1,4 +1,6 @@
 #include "launcher/head/sessions.h"
+
+#include "launcher/head/hosts.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 
@@ -21,14 +23,26 @@ void Sessions::admit(Connection connection, Backpressure* towards) {
         sessions_.emplace(sessions_.end(), std::move(connection), ++last_peer_, router_, hosts_);
     open_[session->peer()] = &*session;
     session->link().share(turns_);
-    tasks_.spawn(session->run_writer());
+    tasks_.spawn(write(session));
     tasks_.spawn(run(session, towards));
 }
 
-asio::awaitable<void> Sessions::run(std::list<AgentSession>::iterator session,
-                                    Backpressure* towards) {
+asio::awaitable<void> Sessions::run(Session session, Backpressure* towards) {
     const Error why = co_await session->run(towards);
     if (why.code != Errc::cancelled) closed_(*session, why);
+    task_ended(session);
+}
+
+asio::awaitable<void> Sessions::write(Session session) {
+    co_await session->run_writer();
+    task_ended(session);
+}
+
+/// Forgets a session after both of its tasks have ended: hosts of an elastic job come back again and again.
+void Sessions::task_ended(Session session) {
+    const bool has_task = session->end_task() > 0;
+    if (has_task || tasks_.stopping() || open_.contains(session->peer())) return;
+    if (!hosts_.is_known(*session)) sessions_.erase(session);
 }
 
 void Sessions::close(AgentSession& session) {

@@ -19,7 +19,8 @@ namespace dtrun::head {
 /// The agents that are connected, and the Outbox by which the head's Exchange sends to them.
 ///
 /// Thread: the loop's. Lifetime: what it was given outlives it; the owner awaits join() before
-/// destruction. A session stays in memory when its connection has ended.
+/// destruction. A session whose connection has ended stays in memory only while
+/// Hosts refer to it.
 class Sessions final : public Outbox {
 public:
     /// \param closed  called when an agent's connection has ended, as it should after `done`; not after close()
@@ -45,10 +46,16 @@ public:
                          const SharedBytes& rest) override;
     void to_root(FrameType, std::string_view) override {}  // the Exchange is the root
 
+    /// Sessions in memory.
+    std::size_t size() const { return sessions_.size(); }
+
     asio::awaitable<void> join();  ///< closes everything
 
 private:
-    asio::awaitable<void> run(std::list<AgentSession>::iterator session, Backpressure* towards);
+    using Session = std::list<AgentSession>::iterator;
+    asio::awaitable<void> run(Session session, Backpressure* towards);
+    asio::awaitable<void> write(Session session);
+    void task_ended(Session session);
 
     const AgentRouter& router_;
     const Hosts& hosts_;

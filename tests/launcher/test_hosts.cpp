@@ -1,6 +1,8 @@
-// What a head knows of the hosts of its job.
+// What a head knows of the hosts of its job, and of its connections to them.
 #include "launcher/head/hosts.h"
+#include "launcher/head/sessions.h"
 #include "tests/support/catch.h"
+#include "tests/support/loop.h"
 
 namespace dtrun::head {
 namespace {
@@ -39,6 +41,47 @@ TEST_CASE("hosts are found by their names, and those that have joined by their a
     CHECK(hosts.at("172.17.0.1") == HostId{2});
     CHECK_FALSE(hosts[HostId{1}].joined);
     CHECK(hosts[HostId{2}].joined);
+}
+
+TEST_CASE("a connection that has ended takes no memory once no host counts on it", "[launcher]") {
+    const plan::JobSpec spec = three_nodes();
+    Hosts hosts(spec);
+    asio::io_context io;
+    AgentRouter router;
+    router.connections.on<Join>([&hosts](AgentSession& agent, const Join& join) -> Result<void> {
+        agent.set_host(join.host);
+        hosts[join.host].session = &agent;
+        return {};
+    });
+    std::unique_ptr<Sessions> sessions;
+    const bool forgotten = GENERATE(true, false);
+    const auto closed = [&](AgentSession& agent, const Error&) {
+        if (forgotten) hosts.forget(*agent.host());
+        sessions->close(agent);
+    };
+    sessions = std::make_unique<Sessions>(io.get_executor(), router, hosts, closed);
+    auto [here, there] = socket_pair(io);
+    sessions->admit(Connection{std::move(here), std::nullopt}, nullptr);
+    Join join;
+    join.host = HostId{1};
+    const Bytes frame = encode(join);
+    asio::write(there, asio::buffer(frame));
+    io.run_for(std::chrono::milliseconds(100));
+    REQUIRE(hosts[HostId{1}].session != nullptr);
+    hosts.joined(HostId{1}, "10.0.0.2", join_of({"10.0.0.2", "172.17.0.1"}, "b"));
+    hosts.joined(HostId{2}, "10.0.0.3", join_of({"10.0.0.3", "172.17.0.2"}, "c"));
+    CHECK(hosts.is_used("172.17.0.1"));
+    CHECK_FALSE(hosts.is_used("172.17.0.2"));  // of one that is not connected
+    CHECK(sessions->size() == 1);
+    CHECK(hosts.is_known(*hosts[HostId{1}].session));
+    there.close();
+    io.restart();
+    io.run_for(std::chrono::milliseconds(100));
+    CHECK(sessions->size() == (forgotten ? 0 : 1));
+    run_to_end(io, [](Sessions& all) -> asio::awaitable<int> {
+        co_await all.join();
+        co_return 0;
+    }(*sessions));
 }
 
 }  // namespace dtrun::head
