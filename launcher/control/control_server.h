@@ -1,23 +1,16 @@
 #pragma once
 
-#include "base/fd.h"
-#include "base/loop/accept.h"
 #include "base/loop/asio.h"
-#include "base/loop/task_group.h"
 #include "base/result.h"
-#include "rendezvous/links/link.h"
+#include "launcher/control/caller_server.h"
 #include "rendezvous/wire/control_messages.h"
 
-#include <cstdint>
-#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
 namespace dtrun::control {
-
-/// A command that is connected. Never used again.
-using CallerId = std::uint64_t;
 
 /// What commands want, for whoever runs the job.
 class ControlEvents {
@@ -35,7 +28,7 @@ public:
 ///
 /// Thread: the executor's. Lifetime: `events` outlives it; join() before destruction, unless the process
 /// ends.
-class ControlServer {
+class ControlServer final : CallerEvents {
 public:
     /// Listens at `folder`/`socket`, a socket_name(). Errc: denied (the folder is not ours alone), invalid_input (its
     /// name is too long), internal
@@ -43,41 +36,24 @@ public:
                                                        const std::string& folder,
                                                        const std::string& socket,
                                                        ControlEvents& events);
-    ~ControlServer();
-    ControlServer(const ControlServer&) = delete;
-    ControlServer& operator=(const ControlServer&) = delete;
 
     /// Sends a piece of an answer. Nothing happens if the caller has gone.
     void answer(CallerId caller, const Answer& answer);
     /// Whether the caller reads as fast as it is answered.
-    bool has_room(CallerId caller) const;
+    bool has_room(CallerId caller) const { return callers_.has_room(caller); }
 
     /// Removes the socket, and its folder if it is empty then; nobody can connect any more.
-    void stop() noexcept;
-    asio::awaitable<void> join();
+    void stop() noexcept { callers_.stop(); }
+    asio::awaitable<void> join() { return callers_.join(); }
 
 private:
-    ControlServer(asio::any_io_executor executor, std::string path, ControlEvents& events);
-    Result<void> listen();
-    void remove() noexcept;
-    asio::awaitable<void> accept();
-    asio::awaitable<void> run(CallerId id);
-    Result<void> handle(CallerId id, const FrameView& frame);
+    ControlServer(asio::any_io_executor executor, ControlEvents& events);
+    Result<void> heard(CallerId caller, const FrameView& frame) override;
+    void left(CallerId caller) override;
 
-    struct Caller {
-        explicit Caller(Unix::socket socket) : link(std::move(socket)) {}
-        Link link;
-        bool asked = false;
-    };
-
-    asio::any_io_executor executor_;
-    std::string path_;
     ControlEvents& events_;
-    Unix::acceptor acceptor_;
-    Fd folder_;  ///< locked, so that who cleans /tmp leaves it alone
-    std::map<CallerId, std::unique_ptr<Caller>> callers_;
-    CallerId last_caller_ = 0;
-    TaskGroup tasks_;
+    std::set<CallerId> have_asked_;
+    CallerServer callers_;
 };
 
 }  // namespace dtrun::control
