@@ -107,33 +107,27 @@ std::vector<std::string> holders_here(plan::EnvironmentView environment) {
                                  plan::find_variable(environment, "HOME").value_or("")));
 }
 
-/// Asks all holders of this user. One that has been killed leaves its socket, which is removed.
-asio::awaitable<std::vector<HeldStatus>> ask_all(std::vector<std::string> holders,
-                                                 WarmRequest request,
-                                                 std::chrono::milliseconds limit) {
+/// What all holders of this user say. One that has been killed leaves its socket, which is removed.
+std::vector<HeldStatus> ask_holders(plan::EnvironmentView environment, WarmRequest request,
+                                    std::chrono::milliseconds limit) {
+    std::vector<warm::HolderAnswer> told;
+    asio::io_context io(1);
+    asio::co_spawn(
+        io, warm::ask_holders(holders_here(environment), std::move(request), after(limit)),
+        [&told](std::exception_ptr error, std::vector<warm::HolderAnswer> all) {
+            if (error) std::rethrow_exception(error);
+            told = std::move(all);
+        });
+    io.run();
     std::vector<HeldStatus> hosts;
-    for (const std::string& path : holders) {
-        const auto answer = co_await warm::ask_holder(path, request, after(limit));
-        if (answer) hosts.insert(hosts.end(), answer->hosts.begin(), answer->hosts.end());
-        if (answer) continue;
-        if (answer.error().code == Errc::closed)
+    for (const auto& [path, answer] : told) {
+        if (answer)
+            hosts.insert(hosts.end(), answer->hosts.begin(), answer->hosts.end());
+        else if (answer.error().code == Errc::closed)
             ::unlink(path.c_str());
         else
             log::warn("{}", answer.error().message);
     }
-    co_return hosts;
-}
-
-std::vector<HeldStatus> ask_holders(plan::EnvironmentView environment, WarmRequest request,
-                                    std::chrono::milliseconds limit) {
-    std::vector<HeldStatus> hosts;
-    asio::io_context io(1);
-    asio::co_spawn(io, ask_all(holders_here(environment), std::move(request), limit),
-                   [&hosts](std::exception_ptr error, std::vector<HeldStatus> told) {
-                       if (error) std::rethrow_exception(error);
-                       hosts = std::move(told);
-                   });
-    io.run();
     return hosts;
 }
 

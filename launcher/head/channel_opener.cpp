@@ -26,6 +26,15 @@ std::vector<std::string> login_environment() {
     return env;
 }
 
+/// The file of configuration that an `ssh -F FILE` reads in place of others; empty: no such option.
+std::string file_of_option(const std::vector<std::string>& command) {
+    for (std::size_t i = 1; i < command.size(); ++i) {
+        if (command[i] == "-F" && i + 1 < command.size()) return command[i + 1];
+        if (command[i].starts_with("-F")) return command[i].substr(2);
+    }
+    return {};
+}
+
 /// With each '%' doubled, which ssh would replace.
 std::string percents(std::string_view text) {
     std::string result;
@@ -79,11 +88,6 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         auto here = start_here(argv, spec_.access.srun_env, SIGTERM);
         co_return here;
     }
-    if (run.task == AgentTask::run && warm_ != nullptr) {
-        phase("a log-in that is kept");
-        auto warm = co_await take_warm(host, deadline);
-        if (warm) co_return warm;
-    }
     auto channel = co_await open_by_ssh(host, command, deadline, std::move(phase));
     co_return channel;
 }
@@ -109,14 +113,18 @@ transport::Pool& PlannedChannels::pool() {
     return *pool_;
 }
 
-/// \return null: no holder has it
-asio::awaitable<std::unique_ptr<transport::Channel>> PlannedChannels::take_warm(HostId host,
-                                                                                Deadline deadline) {
-    auto key = co_await warm_key(host, deadline);
+asio::awaitable<std::unique_ptr<transport::Channel>> PlannedChannels::take_kept(
+    HostId host, std::function<void(const char*)> phase) {
+    const plan::JobHost& target = spec_.hosts[host];
+    const bool is_by_ssh = target.transport == plan::Transport::ssh ||
+                           target.transport == plan::Transport::ssh_command;
+    if (!is_by_ssh || warm_ == nullptr || warm_->is_empty()) co_return nullptr;
+    phase("a log-in that is kept");
+    auto key = co_await warm_key(host, after(spec_.options.connect_timeout));
     if (!key) co_return nullptr;  // the log-in tells why
-    auto taken = co_await warm_->take(std::move(*key), deadline);
+    auto taken = co_await warm_->take(std::move(*key));
     if (!taken) co_return nullptr;
-    log::info("{}: in a log-in that is kept", spec_.hosts[host].host.name);
+    log::info("{}: in a log-in that is kept", target.host.name);
     if (!taken->seen_as.empty()) configs_.prefer(taken->seen_as);
     co_return std::move(taken->channel);
 }
@@ -124,7 +132,7 @@ asio::awaitable<std::unique_ptr<transport::Channel>> PlannedChannels::take_warm(
 asio::awaitable<Result<std::string>> PlannedChannels::warm_key(HostId host, Deadline deadline) {
     const plan::JobHost& target = spec_.hosts[host];
     warm::LogInWords words{target.host, spec_.access.ssh, nullptr, agent_.build_id,
-                           warm::batch_job_here()};
+                           warm::batch_job_here(), {}};
     transport::SshSettings settings;
     if (transport::is_openssh(spec_.access.ssh)) {
         auto found = co_await settings_of(host, deadline);
@@ -132,7 +140,27 @@ asio::awaitable<Result<std::string>> PlannedChannels::warm_key(HostId host, Dead
         settings = std::move(*found);
         words.settings = &settings;
     }
+    if (words.is_by_ssh()) {
+        const auto read = co_await read_ssh_files(deadline);
+        if (!read) co_return std::unexpected(read.error());
+        words.ssh_files = *ssh_files_;
+    }
     co_return warm::warm_key(words);
+}
+
+/// Once, for all hosts.
+asio::awaitable<Result<void>> PlannedChannels::read_ssh_files(Deadline deadline) {
+    if (ssh_files_) co_return Result<void>{};
+    const auto work = [file = file_of_option(spec_.access.ssh.command)]() -> Result<std::string> {
+        const auto config = transport::SshConfig::read(file);
+        if (!config) return std::unexpected(config.error());
+        return config->digest();
+    };
+    auto found = co_await transport::run_on(pool(), work, deadline);
+    if (!found) co_return fail(found.error(), "reading ssh's configuration");
+    if (!*found) co_return std::unexpected(found->error());
+    ssh_files_ = std::move(**found);
+    co_return Result<void>{};
 }
 
 std::string PlannedChannels::seen_by(HostId host) const {

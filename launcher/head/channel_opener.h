@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ public:
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
         HostId host, AgentRun run, Deadline deadline,
         std::function<void(const char*)> phase) override;
+    asio::awaitable<std::unique_ptr<transport::Channel>> take_kept(
+        HostId host, std::function<void(const char*)> phase) override;
 
     /// Agents are to be started in log-ins that are kept, where there are some. \param hosts  outlives this
     void use(warm::WarmHosts& hosts) { warm_ = &hosts; }
@@ -42,12 +45,12 @@ private:
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open_by_ssh(
         HostId host, std::string command, Deadline deadline,
         std::function<void(const char*)> phase);
-    asio::awaitable<std::unique_ptr<transport::Channel>> take_warm(HostId host, Deadline deadline);
     transport::Pool& pool();
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> log_in(
         HostId host, std::string command, Deadline deadline,
         std::function<void(const char*)> phase);
     asio::awaitable<Result<transport::SshSettings>> settings_of(HostId host, Deadline deadline);
+    asio::awaitable<Result<void>> read_ssh_files(Deadline deadline);
     Result<std::unique_ptr<transport::Channel>> start_ssh(HostId host, const std::string& command,
                                                           const std::string& why,
                                                           Deadline deadline);
@@ -65,6 +68,7 @@ private:
     std::unique_ptr<transport::Pool> pool_;  ///< made for the first host that is not this machine
     transport::KnownHostsFiles known_hosts_;
     warm::WarmHosts* warm_ = nullptr;
+    std::optional<std::string> ssh_files_;  ///< SshConfig::digest(), once it was asked for
     std::map<HostId, std::string> seen_by_;
 };
 

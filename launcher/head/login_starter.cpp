@@ -114,6 +114,8 @@ asio::awaitable<void> LoginStarter::run_host(HostId host) {
 /// Logs in, again and again where it is worth it: until --connect-timeout, and to a host that is not there yet until
 /// --wait-for-hosts.
 asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
+    const bool is_kept = co_await take_kept(host);
+    if (is_kept) co_return Result<void>{};
     std::optional<Deadline> deadline;
     bool was_awaited = false;
     for (unsigned attempt = 0;; ++attempt) {
@@ -141,6 +143,25 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
         Timer pause(parts_.executor, next);
         co_await pause.async_wait(use_tuple);
     }
+}
+
+/// Time that passes here is none of --connect-timeout: whoever keeps log-ins has limits of his own.
+/// \return whether the host's agent runs in a log-in that is kept
+asio::awaitable<bool> LoginStarter::take_kept(HostId host) {
+    const std::function<void(const char*)> phase = [this, host](const char* what) {
+        events_->host_phase(host, what);
+    };
+    auto kept = co_await parts_.channels.take_kept(host, phase);
+    if (!kept) co_return false;
+    lifelines_[host] = std::move(kept);
+    const auto held = lifelines_[host];
+    transport::LineReader lines(*held);
+    const auto patience = spec_.options.connect_timeout;
+    Deadline answered_by = after(patience);
+    const auto greeted =
+        co_await transport::greet_agent(*held, lines, copies_, answered_by, patience, phase);
+    if (!greeted) drop(host, kAtOnce);
+    co_return greeted.has_value();
 }
 
 /// \param was_awaited  it was not there at first

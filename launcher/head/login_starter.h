@@ -47,11 +47,18 @@ public:
     /// Errc: those of ssh_login() and start_process()
     virtual asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
         HostId host, AgentRun run, Deadline deadline, std::function<void(const char*)> phase) = 0;
+    /// A channel to an agent that was started for this job in a log-in which is kept for jobs. Waits as long as somebody
+    /// logs in there to keep it.
+    /// \return null: there is none
+    virtual asio::awaitable<std::unique_ptr<transport::Channel>> take_kept(
+        [[maybe_unused]] HostId host, [[maybe_unused]] std::function<void(const char*)> phase) {
+        co_return nullptr;
+    }
 };
 
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
 ///
-/// At most kLoginsMax log-ins go on at once, each within --connect-timeout. A host that hangs up before it
+/// Where a log-in is kept, an agent in that is taken. At most kLoginsMax log-ins go on at once, each within --connect-timeout. A host that hangs up before it
 /// knows who we are is tried again until then, as it does so when too many log in at once. One that is not
 /// there yet, whose name nobody knows, whose port refuses or which does not answer, is tried again for
 /// --wait-for-hosts: without that, a name that is misspelt is told at once.
@@ -84,6 +91,7 @@ private:
     bool is_ours(HostId host) const;
     asio::awaitable<void> run_host(HostId host);
     asio::awaitable<Result<void>> log_in(HostId host);
+    asio::awaitable<bool> take_kept(HostId host);
     std::unexpected<Error> tried_in_vain(Error why, bool was_awaited) const;
     LoginSlots& slots_behind(const std::string& route);
     asio::awaitable<Result<void>> log_in_once(HostId host, std::optional<Deadline>& deadline);

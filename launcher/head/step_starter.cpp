@@ -199,7 +199,7 @@ asio::awaitable<Result<void>> StepStarter::copy_to_nodes(Step& step) {
     auto done = co_await step.process->write(line, after(patience));
     for (const transport::AgentCopy* copy : copies) {
         if (!done) break;
-        done = co_await transport::send_agent_bytes(*step.process, copy->bytes, patience);
+        done = co_await transport::send_in_pieces(*step.process, copy->bytes, patience);
     }
     co_return done;
 }

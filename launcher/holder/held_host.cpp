@@ -13,9 +13,10 @@ namespace dtrun::holder {
 namespace {
 
 constexpr std::chrono::seconds kEndLimit{1};     // for a program that carries the log-in
-constexpr std::chrono::seconds kWriteLimit{10};  // for a host to take what is sent to it
-constexpr std::chrono::seconds kAgainPause{
-    5};  // from the loss of a host until it is worth another log-in
+constexpr std::chrono::seconds kWriteLimit{10};  // for a host to take a piece of what is sent to it
+constexpr std::size_t kFullBytes = 256u << 10;   // unsent
+/// From the loss of a host until it is worth another log-in.
+constexpr std::chrono::seconds kAgainPause{5};
 
 std::uint32_t ms_until(Deadline when) {
     const Deadline now = Clock::now();
@@ -26,26 +27,34 @@ std::uint32_t ms_until(Deadline when) {
 
 }  // namespace
 
-HeldHost::HeldHost(Parts parts, HeldEvents& events) : parts_(std::move(parts)), events_(events) {
+HeldHost::HeldHost(Parts parts, HeldEvents& events)
+    : parts_(std::move(parts)),
+      events_(events),
+      room_(parts_.executor, Timer::time_point::max()) {
     terms_ = {parts_.keep, Clock::now()};
 }
 
 /// What others see of it is true before it runs.
 asio::awaitable<void> HeldHost::run() {
-    if (!terms_.released) state_ = HeldState::logging_in;
+    state_ = HeldState::logging_in;
+    is_running_ = true;
     why_.clear();
     return stay();
 }
 
 asio::awaitable<void> HeldHost::stay() {
-    const auto done = co_await log_in();
-    if (done) {
+    Result<void> done = fail(Errc::cancelled, "released");
+    logging_in_.emplace(parts_.executor);
+    logging_in_->spawn(log_in(done));
+    co_await logging_in_->join();
+    logging_in_.reset();
+    if (done && state_ == HeldState::logging_in) {
         state_ = HeldState::ready;
-        terms_.used = std::max(terms_.used, Clock::now());
+        terms_.used = Clock::now();
         heard_ = Clock::now();
         events_.changed(key());
         why_ = co_await listen();
-    } else {
+    } else if (why_.empty()) {
         why_ = done.error().message;
     }
     log::info("{}: {}", name(), why_);
@@ -55,15 +64,22 @@ asio::awaitable<void> HeldHost::stay() {
     unsent_.clear();
     received_.clear();
     const std::shared_ptr<transport::Channel> channel = std::move(channel_);
+    room_.cancel();
     is_ending_ = channel != nullptr;
+    is_running_ = is_ending_;
     events_.changed(key());
     if (!channel) co_return;
     co_await channel->end(kEndLimit);
-    is_ending_ = false;
+    is_ending_ = is_running_ = false;
     events_.changed(key());
 }
 
-asio::awaitable<Result<void>> HeldHost::log_in() {
+/// \param done  stays as it is if this is cancelled
+asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
+    done = co_await open();
+}
+
+asio::awaitable<Result<void>> HeldHost::open() {
     if (state_ != HeldState::logging_in) co_return fail(Errc::cancelled, "released");
     Deadline deadline = after(parts_.connect_timeout);
     const std::function<void(const char*)> phase = [this](const char* what) {
@@ -73,11 +89,9 @@ asio::awaitable<Result<void>> HeldHost::log_in() {
     if (!opened) co_return std::unexpected(opened.error());
     channel_ = std::move(*opened);
     transport::LineReader lines(*channel_);
-    const auto channel = channel_;  // however long it takes
     const auto patience = parts_.connect_timeout;
-    auto greeted =
-        co_await transport::greet_agent(*channel, lines, parts_.copies, deadline, patience, phase);
-    if (greeted && state_ != HeldState::logging_in) co_return fail(Errc::cancelled, "released");
+    auto greeted = co_await transport::greet_agent(*channel_, lines, parts_.copies, deadline,
+                                                   patience, phase);
     co_return greeted;
 }
 
@@ -118,7 +132,6 @@ void HeldHost::take(const WarmStream& said) {
     const auto stream = streams_.find(said.stream);
     if (stream == streams_.end()) return;
     events_.said(said);
-    stream->second = true;
     if (said.event != WarmEvent::exited) return;
     streams_.erase(stream);
     terms_.used = Clock::now();
@@ -139,32 +152,47 @@ bool HeldHost::say(std::uint32_t stream, WarmEvent event, std::string_view bytes
 }
 
 asio::awaitable<void> HeldHost::write() {
-    const auto channel = channel_;
-    while (channel && channel == channel_ && !unsent_.empty()) {
+    while (channel_ && !unsent_.empty()) {
+        const auto channel = channel_;
         std::string now = std::exchange(unsent_, {});
-        const auto done = co_await channel->write(now, after(kWriteLimit));
+        const auto done = co_await transport::send_in_pieces(*channel, now, kWriteLimit);
         ::explicit_bzero(now.data(), now.size());
-        if (!done) cut("it takes nothing: " + done.error().message);
+        room_.cancel();
+        if (!done && channel == channel_) cut("it takes nothing: " + done.error().message);
     }
     is_writing_ = false;
 }
 
+bool HeldHost::is_full() const {
+    return unsent_.size() > kFullBytes;
+}
+
+asio::awaitable<void> HeldHost::room() {
+    while (is_full()) co_await room_.async_wait(use_tuple);
+}
+
 bool HeldHost::log_out() {
-    why_ = "released";
     if (state_ == HeldState::logging_in) cut("released");
     if (state_ != HeldState::ready) return false;
+    why_ = "released";
     state_ = HeldState::leaving;
     return say(0, WarmEvent::input_end);
 }
 
 void HeldHost::cut(std::string why) {
     if (why_.empty()) why_ = std::move(why);
-    if (state_ == HeldState::logging_in) state_ = HeldState::leaving;
+    if (state_ == HeldState::logging_in) {
+        state_ = is_running_ ? HeldState::leaving : HeldState::gone;
+        if (logging_in_) logging_in_->stop();
+        if (!is_running_) events_.changed(key());
+        return;
+    }
     if (channel_) channel_->close();
 }
 
 bool HeldHost::may_log_in_again() const {
-    return state_ == HeldState::gone && !terms_.released && Clock::now() >= lost_ + kAgainPause;
+    return state_ == HeldState::gone && !is_running_ && !terms_.released &&
+           Clock::now() >= lost_ + kAgainPause;
 }
 
 HeldStatus HeldHost::status() const {

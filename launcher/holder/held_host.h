@@ -2,17 +2,20 @@
 
 #include "base/loop/asio.h"
 #include "base/loop/deadline.h"
+#include "base/loop/task_group.h"
 #include "base/result.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
+#include "rendezvous/links/backpressure.h"
 #include "rendezvous/wire/frame.h"
 #include "rendezvous/wire/warm_messages.h"
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -31,21 +34,22 @@ public:
 /// What decides when a held host is left. Pure.
 struct HoldTerms {
     std::chrono::milliseconds keep{};  ///< without any job
-    Deadline used{};                   ///< when a job was last there
+    Deadline used{};                   ///< when a job was last there; never to come
     bool released = false;             ///< it is left when no job is there any more
 
     /// \param jobs  that are there
     Deadline ends(std::size_t jobs) const {
         if (jobs > 0) return Deadline::max();
-        return released ? Deadline::min() : used + keep;
+        return released ? used : used + keep;
     }
 };
 
 /// A host, and the log-in to it that is kept.
 ///
-/// Thread: the executor's. Lifetime: run() and everything that send() has begun have ended before it is destroyed;
-/// `events` outlives it.
-class HeldHost {
+/// Who has input for its agents waits while it is full: what they do not take stays with the jobs.
+///
+/// Thread: the executor's. Lifetime: run() and write() have ended before it is destroyed; `events` outlives it.
+class HeldHost final : public Backpressure {
 public:
     using Open = std::function<asio::awaitable<Result<std::unique_ptr<transport::Channel>>>(
         Deadline deadline, std::function<void(const char*)> phase)>;
@@ -67,9 +71,11 @@ public:
 
     /// Queues something for the keeper. \return write() is to be run
     bool say(std::uint32_t stream, WarmEvent event, std::string_view bytes = {});
-    /// Has the keeper end. \return as say()
+    bool is_full() const override;
+    asio::awaitable<void> room() override;
+    /// Has the keeper end, or the log-in that goes on. \return as say()
     bool log_out();
-    /// The same, without its help.
+    /// The same, without the keeper's help.
     void cut(std::string why);
 
     const std::string& name() const { return parts_.name; }
@@ -78,8 +84,8 @@ public:
     HeldState state() const { return state_; }
     HeldStatus status() const;
     Deadline heard() const { return heard_; }
-    /// Agents that run there, by stream, and whether each has said something.
-    std::map<std::uint32_t, bool>& streams() { return streams_; }
+    /// Those of agents that run there.
+    std::set<std::uint32_t>& streams() { return streams_; }
     HoldTerms& terms() { return terms_; }
     std::size_t jobs() const { return streams_.size(); }
     Deadline ends() const { return terms_.ends(streams_.size()); }
@@ -92,7 +98,8 @@ public:
 
 private:
     asio::awaitable<void> stay();
-    asio::awaitable<Result<void>> log_in();
+    asio::awaitable<void> log_in(Result<void>& done);
+    asio::awaitable<Result<void>> open();
     asio::awaitable<std::string> listen();
     Result<void> take_frames();
     void take(const WarmStream& said);
@@ -100,12 +107,15 @@ private:
     Parts parts_;
     HeldEvents& events_;
     HeldState state_ = HeldState::logging_in;  ///< or waiting for its turn
-    std::string why_;                          ///< it is gone
+    bool is_running_ = false;                  ///< run(), from its log-in on
+    std::optional<TaskGroup> logging_in_;
+    std::string why_;  ///< it is gone
     std::shared_ptr<transport::Channel> channel_;
     std::string received_, unsent_;
     bool is_writing_ = false;
+    Timer room_;              ///< cancelled when some of that was sent, or the host is lost
     bool is_ending_ = false;  ///< what this machine ran for the log-in
-    std::map<std::uint32_t, bool> streams_;
+    std::set<std::uint32_t> streams_;
     HoldTerms terms_;
     Deadline heard_{}, lost_ = Deadline::min();
     std::uint32_t taken_ = 0;

@@ -1,20 +1,11 @@
 #include "launcher/holder/holder.h"
 
 #include "base/ids.h"
-#include "base/log.h"
-#include "base/loop/accept.h"
-#include "launcher/control/control_place.h"
 #include "launcher/warm/warm_place.h"
 #include "rendezvous/wire/message.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 namespace dtrun::holder {
@@ -22,7 +13,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kAgentLimit{1'500};  // for an agent's first word
 constexpr std::chrono::seconds kLeaveLimit{1};           // for a keeper to end
-/// Between two signs of life for keepers, which end after 90 s without; also for firewalls that forget what is idle.
+/// Between two signs of life for keepers, which end after 90 s without, and for jobs that wait for a log-in; also for
+/// firewalls that forget what is idle.
 constexpr std::chrono::seconds kAlivePause{30};
 constexpr std::chrono::seconds kSilenceMax{75};  // of a keeper
 
@@ -31,62 +23,28 @@ constexpr std::chrono::seconds kSilenceMax{75};  // of a keeper
 Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Options& options)
     : executor_(std::move(executor)),
       options_(options),
-      acceptor_(executor_),
+      copies_(hosts.size()),
       changed_(executor_, Timer::time_point::max()),
       alive_said_(Clock::now()),
       limits_(executor_),
-      tasks_(executor_) {
-    for (Host& host : hosts)
-        hosts_.push_back(std::make_unique<HeldHost>(
-            HeldHost::Parts{executor_, std::move(host.name), std::move(host.key),
-                            std::move(host.open), std::move(host.seen_as), copies_,
-                            options_.connect_timeout, options_.keep},
-            *this));
+      tasks_(executor_),
+      server_(executor_, "the holder's socket", *this) {
+    for (Host& host : hosts) {
+        HeldHost::Parts parts{executor_, std::move(host.name), host.key, std::move(host.open),
+                              std::move(host.seen_as), copies_, options_.connect_timeout,
+                              options_.keep};
+        Held& held = held_[host.key];
+        held.host = std::make_unique<HeldHost>(std::move(parts), *this);
+        hosts_.push_back(held.host.get());
+    }
 }
 
-Holder::~Holder() {
-    remove_socket();
-}
-
-void Holder::remove_socket() noexcept {
-    if (!path_.empty() && ::unlink(path_.c_str()) == 0)
-        ::rmdir(path_.substr(0, path_.rfind('/')).c_str());
-    path_.clear();
-}
-
-/// The socket gets its name when it listens: who finds one that refuses knows that it is dead.
 Result<void> Holder::listen(const std::string& folder) {
-    if (auto made = control::make_private_folder(folder); !made) return made;
-    const std::string path =
-        fmt::format("{}/{:08x}{}", folder, random_id() & 0xffff'ffff, warm::kHolderSuffix);
-    const std::string coming = path + ".new";
-    if (coming.size() >= sizeof(sockaddr_un::sun_path))
-        return fail(Errc::invalid_input, "{}: too long for a socket's name", path);
-    boost::system::error_code error;
-    acceptor_.open(Unix(), error);
-    if (!error) close_on_exec(acceptor_.native_handle());
-    if (!error) acceptor_.bind(Unix::endpoint(coming), error);
-    if (!error) acceptor_.listen(SOMAXCONN, error);
-    boost::system::error_code ignored;
-    if (error) {
-        acceptor_.close(ignored);  // it may be tried in another folder
-        return fail(Errc::internal, "{}: {}", path, error.message());
-    }
-    ::chmod(coming.c_str(), 0600);
-    if (std::rename(coming.c_str(), path.c_str()) != 0) {
-        const int cause = errno;
-        acceptor_.close(ignored);
-        ::unlink(coming.c_str());
-        return fail(Errc::internal, "{}: {}", path, ::strerror(cause));
-    }
-    path_ = path;
-    folder_.reset(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (folder_) ::flock(folder_.get(), LOCK_SH | LOCK_NB);
-    return {};
+    return server_.listen(
+        folder, fmt::format("{:08x}{}", random_id() & 0xffff'ffff, warm::kHolderSuffix));
 }
 
 asio::awaitable<void> Holder::run(std::function<void()> tried) {
-    tasks_.spawn(accept());
     std::size_t next = 0;
     TaskGroup watching(executor_), log_ins(executor_);
     watching.spawn(watch());
@@ -99,19 +57,18 @@ asio::awaitable<void> Holder::run(std::function<void()> tried) {
         hosts_, [](const auto& host) { return host->state() == HeldState::gone; });
     changed_.cancel();
     co_await watching.join();
-    remove_socket();
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
+    server_.stop();
     limits_.stop();
     co_await limits_.join();
-    for (const auto& [id, caller] : callers_) caller->link.close();
+    co_await server_.join();
     co_await tasks_.join();
 }
 
-/// Logs into hosts that nobody else has begun with. What follows a log-in goes on beside that.
+/// Logs into hosts that nobody else has begun with, and that are still wanted. What follows a log-in goes on beside that.
 asio::awaitable<void> Holder::log_in_all(std::size_t& next) {
     while (next < hosts_.size()) {
         HeldHost& host = *hosts_[next++];
+        if (host.state() != HeldState::logging_in) continue;
         tasks_.spawn(host.run());
         while (host.state() == HeldState::logging_in) co_await changed_.async_wait(use_tuple);
     }
@@ -122,13 +79,12 @@ asio::awaitable<void> Holder::watch() {
     while (!is_at_end()) {
         const Deadline now = Clock::now();
         const bool due = now >= alive_said_ + kAlivePause;
-        if (due) alive_said_ = now;
+        if (due) say_alive();
         Deadline next = alive_said_ + kAlivePause;
         for (const auto& host : hosts_) {
             if (host->state() == HeldState::ready && now >= host->ends()) leave(*host);
             const bool is_ready = host->state() == HeldState::ready;
             if (is_ready && now >= host->heard() + kSilenceMax) host->cut("it does not answer");
-            if (is_ready && due) say(*host, 0, WarmEvent::alive);
             const bool is_timed =
                 is_ready || (host->state() == HeldState::gone && !host->is_over());
             if (is_timed && host->ends() > now) next = std::min(next, host->ends());
@@ -136,6 +92,15 @@ asio::awaitable<void> Holder::watch() {
         changed_.expires_at(next);
         co_await changed_.async_wait(use_tuple);
     }
+}
+
+/// To keepers, and to jobs that wait for a log-in.
+void Holder::say_alive() {
+    alive_said_ = Clock::now();
+    for (HeldHost* const host : hosts_)
+        if (host->state() == HeldState::ready) say(*host, 0, WarmEvent::alive);
+    for (auto& [id, caller] : callers_)
+        if (caller.host != nullptr && caller.stream == 0) answer(caller, {true, false, {}, {}});
 }
 
 bool Holder::is_at_end() const {
@@ -147,23 +112,32 @@ bool Holder::is_over() const {
 }
 
 void Holder::changed(const std::string& key) {
-    HeldHost& host = *find(key);
+    Held& held = held_.at(key);
     changed_.cancel();
-    for (const auto& [id, caller] : callers_) {
-        if (caller->host != &host) continue;
-        if (host.state() == HeldState::ready && caller->stream == 0) begin(id, host);
-        if (host.state() != HeldState::gone) continue;
-        if (!caller->is_answered) answer(*caller, {});
-        caller_of_.erase(caller->stream);
-        caller->link.shut_down_sending();
+    for (const CallerId id : std::set(held.callers)) {
+        Caller& caller = callers_.at(id);
+        if (held.host->state() == HeldState::ready && caller.stream == 0) begin(caller);
+        if (held.host->state() != HeldState::gone) continue;
+        if (!caller.is_answered) answer(caller, {});
+        caller_of_.erase(caller.stream);
+        use(caller, nullptr);
+        server_.shut_down_sending(id);
     }
     look_at_leaving();
 }
 
 HeldHost* Holder::find(const std::string& key) {
-    const auto found =
-        std::ranges::find_if(hosts_, [&](const auto& host) { return host->key() == key; });
-    return found == hosts_.end() ? nullptr : found->get();
+    const auto found = held_.find(key);
+    return found == held_.end() ? nullptr : found->second.host.get();
+}
+
+/// \param host  null: of none any more
+void Holder::use(Caller& caller, HeldHost* host) {
+    if (caller.host != nullptr) held_.at(caller.host->key()).callers.erase(caller.id);
+    if (host != nullptr) held_.at(host->key()).callers.insert(caller.id);
+    caller.host = host;
+    if (host == nullptr) caller.stream = 0;
+    server_.forward(caller.id, host);
 }
 
 std::vector<HeldStatus> Holder::hosts() const {
@@ -174,52 +148,14 @@ std::vector<HeldStatus> Holder::hosts() const {
     return all;
 }
 
-asio::awaitable<void> Holder::accept() {
-    AcceptTrouble trouble("the holder's socket");
-    for (;;) {
-        auto socket = co_await accept_next(acceptor_, trouble);
-        if (!socket) co_return;
-        // The folder keeps others out already; this holds for one that root has opened.
-        if (foreign_user(socket->native_handle())) continue;
-        const CallerId id = ++last_caller_;
-        callers_.emplace(id, std::make_unique<Caller>(std::move(*socket)));
-        tasks_.spawn(serve(id));
-    }
-}
-
-asio::awaitable<void> Holder::serve(CallerId id) {
-    Caller& caller = *callers_.at(id);
-    TaskGroup writer(executor_);
-    writer.spawn(caller.link.run_writer());
-    const std::function<Result<void>(const FrameView&)> take = [this, id](const FrameView& frame) {
-        return handle(id, frame);
-    };
-    const auto served = co_await caller.link.serve(take);
-    if (served.error().code == Errc::invalid_input)
-        log::info("the holder's socket: {}", served.error().message);
-    // Its job has ended, and so does the lifeline of its agent.
-    if (caller.stream != 0) say(*caller.host, caller.stream, WarmEvent::input_end);
-    caller_of_.erase(caller.stream);
-    caller.link.close();
-    co_await writer.join();
-    callers_.erase(id);
-}
-
-Result<void> Holder::handle(CallerId id, const FrameView& frame) {
-    Caller& caller = *callers_.at(id);
-    if (caller.asked) {
-        auto said = decode<WarmStream>(frame.payload);
-        const bool is_input = frame.type == FrameType::warm_stream && said &&
-                              said->event == WarmEvent::input && caller.stream != 0;
-        if (!is_input) return fail(Errc::invalid_input, "this is no input of an agent");
-        say(*caller.host, caller.stream, WarmEvent::input, said->bytes);
-        ::explicit_bzero(said->bytes.data(), said->bytes.size());
-        return {};
-    }
+Result<void> Holder::heard(CallerId id, const FrameView& frame) {
+    if (const auto found = callers_.find(id); found != callers_.end())
+        return pass_input(found->second, frame);
     const auto request = decode<WarmRequest>(frame.payload);
     if (frame.type != FrameType::warm_request || !request)
         return fail(Errc::invalid_input, "a caller's first frame is a request");
-    caller.asked = true;
+    Caller& caller = callers_[id];
+    caller.id = id;
     switch (request->wish) {
         case WarmWish::take:
             take(caller, *request);
@@ -236,9 +172,31 @@ Result<void> Holder::handle(CallerId id, const FrameView& frame) {
     return {};
 }
 
+/// Where the agent is gone, what was on its way to it comes too late.
+Result<void> Holder::pass_input(Caller& caller, const FrameView& frame) {
+    auto said = decode<WarmStream>(frame.payload);
+    const bool is_input =
+        frame.type == FrameType::warm_stream && said && said->event == WarmEvent::input;
+    if (!is_input) return fail(Errc::invalid_input, "this is no input of an agent");
+    if (caller.stream != 0) say(*caller.host, caller.stream, WarmEvent::input, said->bytes);
+    ::explicit_bzero(said->bytes.data(), said->bytes.size());
+    return {};
+}
+
+/// Its job has ended, and so does the lifeline of its agent.
+void Holder::left(CallerId id) {
+    const auto found = callers_.find(id);
+    if (found == callers_.end()) return;
+    Caller& caller = found->second;
+    if (caller.stream != 0) say(*caller.host, caller.stream, WarmEvent::input_end);
+    caller_of_.erase(caller.stream);
+    use(caller, nullptr);
+    callers_.erase(found);
+}
+
 void Holder::answer(Caller& caller, WarmAnswer answer) {
     caller.is_answered = !answer.waits;
-    caller.link.send(encode(answer));
+    server_.send(caller.id, encode(answer));
 }
 
 void Holder::take(Caller& caller, const WarmRequest& request) {
@@ -252,19 +210,18 @@ void Holder::take(Caller& caller, const WarmRequest& request) {
         if (host->may_log_in_again()) tasks_.spawn(host->run());
         return;
     }
-    caller.host = host;
+    use(caller, host);
     if (waits) return answer(caller, {true, false, {}, {}});
-    const auto of_caller = [&](const auto& entry) { return entry.second.get() == &caller; };
-    begin(std::ranges::find_if(callers_, of_caller)->first, *host);
+    begin(caller);
 }
 
-void Holder::begin(CallerId id, HeldHost& host) {
+void Holder::begin(Caller& caller) {
     const std::uint32_t stream = ++last_stream_;
-    callers_.at(id)->stream = stream;
-    caller_of_[stream] = id;
-    host.streams()[stream] = false;
-    host.count_agent();
-    say(host, stream, WarmEvent::open);
+    caller.stream = stream;
+    caller_of_[stream] = caller.id;
+    caller.host->streams().insert(stream);
+    caller.host->count_agent();
+    say(*caller.host, stream, WarmEvent::open);
     limits_.spawn(wait_for_agent(stream));
 }
 
@@ -276,35 +233,34 @@ asio::awaitable<void> Holder::wait_for_agent(std::uint32_t stream) {
     const auto [error] = co_await limit.async_wait(use_tuple);
     const auto found = caller_of_.find(stream);
     if (error || found == caller_of_.end()) co_return;
-    Caller& caller = *callers_.at(found->second);
+    Caller& caller = callers_.at(found->second);
     if (caller.is_answered) co_return;
     HeldHost& host = *caller.host;
     const bool is_silent = host.heard() < asked;
     refuse(caller);
-    const bool has_others = std::ranges::any_of(callers_, [&host](const auto& entry) {
-        return entry.second->host == &host && entry.second->stream != 0;
-    });
-    if (is_silent && !has_others) host.cut("it does not answer");
+    if (is_silent && held_.at(host.key()).callers.empty()) host.cut("it does not answer");
 }
 
 void Holder::said(const WarmStream& said) {
     const auto found = caller_of_.find(said.stream);
     if (found == caller_of_.end()) return;
-    Caller& caller = *callers_.at(found->second);
+    Caller& caller = callers_.at(found->second);
     if (!caller.is_answered) {
         if (said.event == WarmEvent::errors) return caller.early.push_back(encode(said));
         // It does not run: its file is gone, or the host has no room for a process.
         if (said.event != WarmEvent::output) return refuse(caller);
         answer(caller, {false, true, caller.host->seen_as(), {}});
-        for (Bytes& early : std::exchange(caller.early, {})) caller.link.send(std::move(early));
+        for (Bytes& early : std::exchange(caller.early, {}))
+            server_.send(caller.id, std::move(early));
     }
-    caller.link.send(encode(said));
+    server_.send(caller.id, encode(said));
 }
 
 /// The caller is to log in by itself.
 void Holder::refuse(Caller& caller) {
-    HeldHost& host = *std::exchange(caller.host, nullptr);
-    const std::uint32_t stream = std::exchange(caller.stream, 0);
+    HeldHost& host = *caller.host;
+    const std::uint32_t stream = caller.stream;
+    use(caller, nullptr);
     answer(caller, {});
     caller_of_.erase(stream);
     say(host, stream, WarmEvent::input_end);
@@ -324,13 +280,15 @@ void Holder::keep(Caller& caller, const WarmRequest& request) {
 
 /// Answered when those are left of which no job has an agent.
 void Holder::release(Caller& caller, const WarmRequest& request) {
-    for (const auto& host : hosts_) {
+    std::vector<HeldHost*> leaving;
+    for (HeldHost* const host : hosts_) {
         const bool is_meant =
             request.hosts.empty() || std::ranges::count(request.hosts, host->name()) > 0;
         if (!is_meant) continue;
         release(*host);
-        if (host->state() != HeldState::gone) caller.leaving.push_back(host.get());
+        if (host->state() != HeldState::gone) leaving.push_back(host);
     }
+    caller.leaving = std::move(leaving);
     changed_.cancel();
     look_at_leaving();
     if (caller.leaving.empty()) answer(caller, {});
@@ -348,15 +306,15 @@ void Holder::release_all() {
 }
 
 void Holder::look_at_leaving() {
-    for (const auto& [id, caller] : callers_) {
-        if (caller->leaving.empty() || caller->is_answered) continue;
-        const bool is_done = std::ranges::all_of(caller->leaving, [](const HeldHost* host) {
+    for (auto& [id, caller] : callers_) {
+        if (caller.leaving.empty() || caller.is_answered) continue;
+        const bool is_done = std::ranges::all_of(caller.leaving, [](const HeldHost* host) {
             return host->state() == HeldState::gone || host->jobs() > 0;
         });
         if (!is_done) continue;
         WarmAnswer left;
-        for (const HeldHost* const host : caller->leaving) left.hosts.push_back(host->status());
-        answer(*caller, std::move(left));
+        for (const HeldHost* const host : caller.leaving) left.hosts.push_back(host->status());
+        answer(caller, std::move(left));
     }
 }
 

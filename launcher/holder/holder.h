@@ -1,18 +1,18 @@
 #pragma once
 
-#include "base/fd.h"
 #include "base/loop/asio.h"
 #include "base/loop/task_group.h"
 #include "base/result.h"
+#include "launcher/control/caller_server.h"
 #include "launcher/holder/held_host.h"
-#include "launcher/transport/agent_starter.h"
-#include "rendezvous/links/link.h"
+#include "launcher/transport/agent_copies.h"
 #include "rendezvous/wire/warm_messages.h"
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +21,7 @@ namespace dtrun::holder {
 /// Keeps log-ins, and gives jobs of the same user agents in them, over a Unix socket.
 ///
 /// Thread: the executor's. Lifetime: run() has ended before it is destroyed, unless the process ends.
-class Holder final : public HeldEvents {
+class Holder final : public HeldEvents, private control::CallerEvents {
 public:
     struct Host {
         std::string name, key;
@@ -34,7 +34,6 @@ public:
         unsigned log_ins_at_once = 1;
     };
     Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Options& options);
-    ~Holder() override;
 
     /// Listens at a new name in the folder. Errc: denied (it is not ours alone), invalid_input (its name is too long),
     /// internal
@@ -50,29 +49,32 @@ public:
     void changed(const std::string& key) override;
 
 private:
-    using CallerId = std::uint64_t;
+    using CallerId = control::CallerId;
     struct Caller {
-        explicit Caller(Unix::socket socket) : link(std::move(socket)) {}
-        Link link;
-        bool asked = false;
+        CallerId id = 0;
         HeldHost* host = nullptr;  ///< of which it wants an agent, or has one
         std::uint32_t stream = 0;  ///< 0: it has none
         bool is_answered = false;
-        std::vector<Bytes>
-            early{};  ///< what its agent has written to standard error before it is known to run
+        /// What its agent has written to standard error before it is known to run.
+        std::vector<Bytes> early{};
         std::vector<HeldHost*> leaving{};  ///< that it waits for
     };
+    struct Held {
+        std::unique_ptr<HeldHost> host;
+        std::set<CallerId> callers{};  ///< that want an agent there, or have one
+    };
 
+    Result<void> heard(CallerId caller, const FrameView& frame) override;
+    void left(CallerId caller) override;
     asio::awaitable<void> log_in_all(std::size_t& next);
     asio::awaitable<void> watch();
-    asio::awaitable<void> accept();
-    asio::awaitable<void> serve(CallerId id);
     asio::awaitable<void> wait_for_agent(std::uint32_t stream);
     asio::awaitable<void> wait_for_end(HeldHost& host);
-    Result<void> handle(CallerId id, const FrameView& frame);
+    Result<void> pass_input(Caller& caller, const FrameView& frame);
     void take(Caller& caller, const WarmRequest& request);
     void refuse(Caller& caller);
-    void begin(CallerId id, HeldHost& host);
+    void begin(Caller& caller);
+    void use(Caller& caller, HeldHost* host);
     void keep(Caller& caller, const WarmRequest& request);
     void release(Caller& caller, const WarmRequest& request);
     void release(HeldHost& host);
@@ -83,17 +85,14 @@ private:
     void answer(Caller& caller, WarmAnswer answer);
     HeldHost* find(const std::string& key);
     bool is_over() const;
-    void remove_socket() noexcept;
+    void say_alive();
 
     asio::any_io_executor executor_;
     Options options_;
     transport::AgentCopies copies_;
-    std::vector<std::unique_ptr<HeldHost>> hosts_;
-    std::string path_;
-    Unix::acceptor acceptor_;
-    Fd folder_;  ///< locked, so that who cleans /tmp leaves it alone
-    std::map<CallerId, std::unique_ptr<Caller>> callers_;
-    CallerId last_caller_ = 0;
+    std::vector<HeldHost*> hosts_;  ///< in the order in which they were named
+    std::map<std::string, Held> held_;  ///< the same, by key
+    std::map<CallerId, Caller> callers_;  ///< that have asked
     std::map<std::uint32_t, CallerId> caller_of_;  ///< by stream
     std::uint32_t last_stream_ = 0;
     Timer changed_;  ///< cancelled when watch() is to look again
@@ -102,6 +101,7 @@ private:
     bool nothing_held_ = false;  ///< no log-in was successful
     TaskGroup limits_;           ///< which end when their time has come, or nobody waits any more
     TaskGroup tasks_;
+    control::CallerServer server_;
 };
 
 }  // namespace dtrun::holder

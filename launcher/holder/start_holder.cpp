@@ -147,8 +147,9 @@ asio::awaitable<std::set<std::string>> HolderProcess::held_elsewhere(
     request.wish = WarmWish::keep;
     request.hosts = std::move(keys);
     request.keep_ms = static_cast<std::uint32_t>(keep_.count());
-    for (const std::string& path : warm::holder_sockets(control::control_folders("", home_))) {
-        const auto answer = co_await warm::ask_holder(path, request, after(kAskLimit));
+    const auto told = co_await warm::ask_holders(
+        warm::holder_sockets(control::control_folders("", home_)), request, after(kAskLimit));
+    for (const auto& [path, answer] : told) {
         if (!answer) continue;
         for (const HeldStatus& host : answer->hosts)
             if (host.state != HeldState::gone) held.insert(host.key);

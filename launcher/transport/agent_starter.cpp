@@ -11,7 +11,7 @@
 namespace dtrun::transport {
 namespace {
 
-constexpr std::size_t kPieceBytes = 64u << 10;  // of the agent, each with the user's whole patience
+constexpr std::size_t kPieceBytes = 64u << 10;  // each with the user's whole patience
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
@@ -110,8 +110,8 @@ std::string in_short(std::string_view said) {
 
 }  // namespace
 
-asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
-                                               std::chrono::milliseconds patience) {
+asio::awaitable<Result<void>> send_in_pieces(Channel& channel, std::string_view bytes,
+                                             std::chrono::milliseconds patience) {
     while (!bytes.empty()) {
         const std::string_view piece = bytes.substr(0, kPieceBytes);
         const auto done = co_await channel.write(piece, after(patience));
@@ -236,7 +236,7 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
             answer += '\n';
             sent = co_await channel.write(answer, after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
-            sent = co_await send_agent_bytes(channel, copy->bytes, patience);
+            sent = co_await send_in_pieces(channel, copy->bytes, patience);
             slot.done();
             if (sent) phase(doing = "starting the agent");
         } else if (said == kAgentFetched) {

@@ -70,9 +70,10 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
 /// Whether the agent whose first line this is speaks our protocol. Errc: internal
 Result<void> check_ready(std::string_view line);
 
+/// All of `bytes`, which may take as long as the link needs.
 /// Errc: timed_out (nothing went through for as long as `patience`), cancelled, closed
-asio::awaitable<Result<void>> send_agent_bytes(Channel& channel, std::string_view bytes,
-                                               std::chrono::milliseconds patience);
+asio::awaitable<Result<void>> send_in_pieces(Channel& channel, std::string_view bytes,
+                                             std::chrono::milliseconds patience);
 
 /// "exit status 1: sh: not found": how a command ended, with what it said on standard error. One that
 /// lives on without output is waited for a second.

@@ -1,6 +1,8 @@
 #include "launcher/transport/ssh_config.h"
 
+#include "base/crypto.h"
 #include "base/fd.h"
+#include "base/ids.h"
 #include "base/process/command_output.h"
 #include "base/strings.h"
 #include "launcher/transport/ssh_keywords.h"
@@ -467,7 +469,7 @@ bool is_foreign(const std::string& file) {
 
 }  // namespace
 
-Result<SshConfig> SshConfig::read() {
+Result<SshConfig> SshConfig::read(const std::string& file) {
     passwd storage{};
     passwd* entry = nullptr;
     std::array<char, 16'384> texts{};
@@ -479,7 +481,8 @@ Result<SshConfig> SshConfig::read() {
             "who logs in, and where the keys are",
             ::getuid());
     const SshUser user{entry->pw_uid, entry->pw_name, entry->pw_dir};
-    SshConfig config(user, {user.home + "/.ssh/config", "/etc/ssh/ssh_config"});
+    const std::vector<std::string> usual{user.home + "/.ssh/config", "/etc/ssh/ssh_config"};
+    SshConfig config(user, file.empty() ? usual : std::vector<std::string>{file});
     const char* const path = ::getenv("PATH");
     config.ssh_is_here_ = is_on_path("ssh", path == nullptr ? "" : path);
     return config;
@@ -545,6 +548,14 @@ std::vector<std::string> SshConfig::included(const std::vector<std::string>& pat
         ::globfree(&found);
     }
     return files;
+}
+
+std::string SshConfig::digest() const {
+    std::string text = fmt::format("{} {}\n{}\n", user_.id, user_.home, broken_);
+    for (const Line& line : lines_)
+        text += fmt::format("{} {} {} {} {}\n", static_cast<int>(line.kind), line.place,
+                            line.keyword, line.rest, line.mistake);
+    return hex(sha256(text));
 }
 
 SshSettings SshConfig::find(const Host& host, const SshOptions& options) const {

@@ -61,13 +61,18 @@ struct SshUser {
 class SshConfig {
 public:
     /// Reads the caller's. May wait for name services and file systems.
+    /// \param file  is read in place of others, as `ssh -F` has it; empty: none
     /// Errc: invalid_input (a user without a passwd entry, whom ssh refuses too)
-    static Result<SshConfig> read();
+    static Result<SshConfig> read(const std::string& file = {});
     /// \param files  the user's first
     SshConfig(SshUser user, const std::vector<std::string>& files);
 
     /// What ssh would do. What `host` and `options` say wins. Looks for certificates beside the keys.
     SshSettings find(const Host& host, const SshOptions& options) const;
+
+    /// Of all that was read: another one if any file that counts says something else, or is there or not. Also of
+    /// what only ssh understands.
+    std::string digest() const;
 
     /// One line of a file.
     struct Line {

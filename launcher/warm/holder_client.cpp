@@ -1,9 +1,11 @@
 #include "launcher/warm/holder_client.h"
 
 #include "base/fd.h"
+#include "base/loop/task_group.h"
 #include "rendezvous/wire/message.h"
 
 #include <array>
+#include <utility>
 
 namespace dtrun::warm {
 
@@ -13,6 +15,8 @@ Result<HolderConnection> HolderConnection::open(asio::any_io_executor executor,
     boost::system::error_code error;
     socket.open(Unix(), error);
     if (!error) close_on_exec(socket.native_handle());
+    // One that accepts nothing any more, as it was stopped, is not waited for.
+    if (!error) socket.non_blocking(true, error);
     if (!error) socket.connect(Unix::endpoint(path), error);
     if (error)
         return fail(error == boost::system::errc::connection_refused ||
@@ -74,8 +78,9 @@ void HolderConnection::close() noexcept {
     socket_.close(ignored);
 }
 
-asio::awaitable<Result<WarmAnswer>> ask_holder(std::string path, WarmRequest request,
-                                               Deadline deadline) {
+namespace {
+
+asio::awaitable<Result<WarmAnswer>> ask(std::string path, WarmRequest request, Deadline deadline) {
     auto opened = HolderConnection::open(co_await asio::this_coro::executor, path);
     if (!opened) co_return std::unexpected(opened.error());
     Bytes frame = encode(request);
@@ -83,6 +88,22 @@ asio::awaitable<Result<WarmAnswer>> ask_holder(std::string path, WarmRequest req
     if (!sent) co_return std::unexpected(sent.error());
     auto answer = co_await opened->receive<WarmAnswer>(deadline);
     co_return answer;
+}
+
+asio::awaitable<void> ask_into(HolderAnswer& told, WarmRequest request, Deadline deadline) {
+    told.answer = co_await ask(told.path, std::move(request), deadline);
+}
+
+}  // namespace
+
+asio::awaitable<std::vector<HolderAnswer>> ask_holders(std::vector<std::string> paths,
+                                                       WarmRequest request, Deadline deadline) {
+    std::vector<HolderAnswer> all;
+    for (std::string& path : paths) all.push_back({std::move(path), {}});
+    TaskGroup asking(co_await asio::this_coro::executor);
+    for (HolderAnswer& told : all) asking.spawn(ask_into(told, request, deadline));
+    co_await asking.join();
+    co_return all;
 }
 
 }  // namespace dtrun::warm

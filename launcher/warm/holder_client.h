@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dtrun::warm {
 
@@ -36,8 +37,15 @@ private:
     std::string received_;
 };
 
-/// Asks for what has one answer. Errc: those of HolderConnection
-asio::awaitable<Result<WarmAnswer>> ask_holder(std::string path, WarmRequest request,
-                                               Deadline deadline);
+/// What one of several holders has said.
+struct HolderAnswer {
+    std::string path;           ///< of its socket
+    Result<WarmAnswer> answer;  ///< Errc: those of HolderConnection
+};
+
+/// Asks all of them at once for what has one answer, so that one that does not answer makes no other wait.
+/// \return one for each path, in their order
+asio::awaitable<std::vector<HolderAnswer>> ask_holders(std::vector<std::string> paths,
+                                                       WarmRequest request, Deadline deadline);
 
 }  // namespace dtrun::warm

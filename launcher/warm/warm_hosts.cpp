@@ -12,8 +12,9 @@ namespace dtrun::warm {
 namespace {
 
 constexpr std::chrono::milliseconds kListLimit{500};  // for a holder to say what it has
-constexpr std::chrono::milliseconds kTakeLimit{
-    3'000};  // and that an agent runs: it gives up before
+constexpr std::chrono::seconds kTakeLimit{3};         // and that an agent runs: it gives up before
+/// Between two words of a holder that logs in, or will: it says twice a minute that it does.
+constexpr std::chrono::seconds kWaitLimit{75};
 
 }  // namespace
 
@@ -29,9 +30,8 @@ asio::awaitable<void> WarmHosts::look() {
     while (looking_) co_await found_.async_wait(use_tuple);
     if (std::exchange(looked_, true)) co_return;
     looking_ = true;
-    for (const std::string& path : sockets_) {
-        const WarmRequest list;
-        const auto answer = co_await ask_holder(path, list, after(kListLimit));
+    const auto told = co_await ask_holders(sockets_, WarmRequest{}, after(kListLimit));
+    for (const auto& [path, answer] : told) {
         if (!answer) {
             log::info("{}: {}", path, answer.error().message);
             continue;
@@ -47,18 +47,16 @@ asio::awaitable<void> WarmHosts::look() {
     found_.cancel();
 }
 
-asio::awaitable<std::optional<WarmAgent>> WarmHosts::take(std::string key, Deadline deadline) {
-    if (sockets_.empty()) co_return std::nullopt;
+asio::awaitable<std::optional<WarmAgent>> WarmHosts::take(std::string key) {
     co_await look();
     const auto holder = holder_of_.find(key);
     if (holder == holder_of_.end()) co_return std::nullopt;
     const std::string path = holder->second;
-    auto taken = co_await take_from(path, std::move(key), deadline);
+    auto taken = co_await take_from(path, std::move(key));
     co_return taken;
 }
 
-asio::awaitable<std::optional<WarmAgent>> WarmHosts::take_from(std::string path, std::string key,
-                                                               Deadline deadline) {
+asio::awaitable<std::optional<WarmAgent>> WarmHosts::take_from(std::string path, std::string key) {
     auto holder = HolderConnection::open(executor_, path);
     if (!holder) co_return std::nullopt;
     WarmRequest request;
@@ -66,14 +64,13 @@ asio::awaitable<std::optional<WarmAgent>> WarmHosts::take_from(std::string path,
     request.key = std::move(key);
     if (keep_) request.keep_ms = static_cast<std::uint32_t>(keep_->count());
     Bytes frame = encode(request);
-    Deadline until = std::min(deadline, after(kTakeLimit));
-    const auto sent = co_await holder->send(std::move(frame), until);
+    const auto sent = co_await holder->send(std::move(frame), after(kTakeLimit));
     if (!sent) co_return std::nullopt;
-    for (;;) {
-        const auto answer = co_await holder->receive<WarmAnswer>(until);
+    for (std::chrono::seconds limit = kTakeLimit;;) {
+        const auto answer = co_await holder->receive<WarmAnswer>(after(limit));
         if (!answer) co_return std::nullopt;
         if (answer->waits) {
-            until = deadline;
+            limit = kWaitLimit;
             continue;
         }
         if (!answer->taken) co_return std::nullopt;

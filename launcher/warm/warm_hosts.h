@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/loop/asio.h"
-#include "base/loop/deadline.h"
 #include "launcher/transport/channel.h"
 #include "rendezvous/wire/warm_messages.h"
 
@@ -32,14 +31,16 @@ public:
     WarmHosts(asio::any_io_executor executor, std::vector<std::string> sockets,
               std::optional<std::chrono::milliseconds> keep);
 
-    /// Has an agent started on the host of this key. Waits for a log-in that goes on.
+    /// Whether nobody holds anything.
+    bool is_empty() const { return sockets_.empty(); }
+    /// Has an agent started on the host of this key. Waits for a log-in that goes on, or comes, for as long as the holder
+    /// says that it does.
     /// \return nothing: no holder has such a host, or it is not there any more
-    asio::awaitable<std::optional<WarmAgent>> take(std::string key, Deadline deadline);
+    asio::awaitable<std::optional<WarmAgent>> take(std::string key);
 
 private:
     asio::awaitable<void> look();
-    asio::awaitable<std::optional<WarmAgent>> take_from(std::string path, std::string key,
-                                                        Deadline deadline);
+    asio::awaitable<std::optional<WarmAgent>> take_from(std::string path, std::string key);
 
     asio::any_io_executor executor_;
     std::vector<std::string> sockets_;

@@ -4,7 +4,6 @@
 #include "base/ids.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -49,15 +48,8 @@ std::string batch_job_here() {
     return {};
 }
 
-std::string ssh_files_here(const std::string& directory) {
-    std::string text;
-    for (const std::string& file : {directory + "/config", std::string("/etc/ssh/ssh_config")}) {
-        struct stat info {};
-        if (::stat(file.c_str(), &info) != 0) continue;
-        text += fmt::format("{} {} {} {}.{:09} ", file, info.st_ino, info.st_size,
-                            info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-    }
-    return text;
+bool LogInWords::is_by_ssh() const {
+    return settings == nullptr || !settings->only_ssh.empty() || !options.command.empty();
 }
 
 std::string warm_key(const LogInWords& words) {
@@ -74,10 +66,7 @@ std::string warm_key(const LogInWords& words) {
     list.add(words.options.accept_new_host_keys ? 1 : 0);
     list.add(words.options.command);
     if (words.settings != nullptr) add_settings(list, *words.settings);
-    const bool by_ssh = words.settings == nullptr || !words.settings->only_ssh.empty() ||
-                        !words.options.command.empty();
-    if (by_ssh)
-        list.add(ssh_files_here(words.settings == nullptr ? "" : words.settings->directory));
+    list.add(words.ssh_files);
     return hex(sha256(list.text()));
 }
 

@@ -15,14 +15,14 @@ struct LogInWords {
     const transport::SshSettings* settings = nullptr;  ///< null: ssh alone knows them
     std::string build{};                               ///< the agent's build id
     std::string batch_job{};                           ///< batch_job_here()
+    std::string ssh_files{};  ///< SshConfig::digest(), where is_by_ssh()
+
+    /// Whether a program logs in that reads more of ssh's configuration than dtrun knows.
+    bool is_by_ssh() const;
 };
 
 /// The batch job in which this process runs, "SLURM_JOB_ID=17"; empty: in none.
 std::string batch_job_here();
-
-/// What ssh itself reads for a log-in, which dtrun does not: files of configuration, with their times and sizes.
-/// \param directory  where ssh keeps the user's files
-std::string ssh_files_here(const std::string& directory);
 
 /// Equal for two log-ins that are one and the same, by all that is known here: the host as it is called and reached,
 /// the user, keys, ssh's options and settings, the agent's build, and the batch job. In hexadecimal digits.

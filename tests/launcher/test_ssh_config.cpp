@@ -9,6 +9,7 @@
 
 #include <pwd.h>
 #include <unistd.h>
+#include <filesystem>
 #include <map>
 
 namespace dtrun {
@@ -248,6 +249,26 @@ TEST_CASE("what the command line says of a host wins over ssh's configuration", 
     const SshSettings of_host = SshConfig(me(), {dir.write("config", text)}).find(host, options);
     CHECK(of_host.user == "carl");
     CHECK(of_host.port == 8);
+}
+
+TEST_CASE("the digest of ssh's configuration is another one if any file of it says something else",
+          "[ssh_config]") {
+    const TempDir dir;
+    const std::string main = dir.write("config", "Include " + dir.path() + "/more/*\nPort 2222\n");
+    std::filesystem::create_directory(dir.path() + "/more");
+    const auto digest = [&] { return SshConfig(me(), {main}).digest(); };
+    const std::string alone = digest();
+    CHECK(digest() == alone);
+    dir.write("more/a", "# nothing\n");
+    const std::string with_more = digest();
+    CHECK(with_more != alone);
+    dir.write("more/a", "Host s1\n  ProxyJump gate\n");
+    const std::string by_gate = digest();
+    CHECK(by_gate != with_more);
+    dir.write("more/a", "Host s1\n  ProxyJump door\n");  // as long as before
+    CHECK(digest() != by_gate);
+    dir.write("more/a", "Host s1\n  ProxyJump gate\n");
+    CHECK(digest() == by_gate);
 }
 
 }  // namespace dtrun

@@ -26,8 +26,13 @@ using std::chrono::minutes;
 class FakeKeeper final : public transport::Channel {
 public:
     struct Ways {
-        bool silent = false;  ///< it starts nothing
+        bool silent = false;       ///< it starts nothing
+        bool fails = false;        ///< what it starts does not become an agent
+        bool takes_input = true;   ///< else write() does not return
+        bool ends = true;          ///< when it is to, else not
+        bool is_reachable = true;  ///< else the log-in does not end
         int logins = 0;
+        int begun = 0;             ///< log-ins, also such that do not end
         std::string secrets;  ///< all that agents have been told
         FakeKeeper* last = nullptr;
     };
@@ -49,6 +54,7 @@ public:
         co_return n;
     }
     asio::awaitable<Result<void>> write(std::string_view bytes, Deadline) override {
+        while (!ways_.takes_input && !closed_) co_await news_.async_wait(use_tuple);
         heard_ += bytes;
         std::string_view rest = heard_;
         for (auto frame = next_frame(rest); frame && *frame; frame = next_frame(rest))
@@ -66,14 +72,21 @@ public:
         ended_ = true;
         news_.cancel();
     }
+    void look() { news_.cancel(); }
 
 private:
     void take(const WarmStream& said) {
         if (ways_.silent) return;
+        if (said.event == WarmEvent::open && ways_.fails) {
+            say(said.stream, WarmEvent::errors, "no room for a process\n");
+            say(said.stream, WarmEvent::output_end);
+            return say(said.stream, WarmEvent::exited, "it cannot be started");
+        }
         if (said.event == WarmEvent::open)
             say(said.stream, WarmEvent::output, fmt::format("agent {}\n", said.stream));
         if (said.event == WarmEvent::input) ways_.secrets += said.bytes;
         if (said.event != WarmEvent::input_end) return;
+        if (said.stream == 0 && !ways_.ends) return;
         if (said.stream == 0) return end_here();
         say(said.stream, WarmEvent::output_end);
         say(said.stream, WarmEvent::exited, "ended with exit code 0");
@@ -93,17 +106,29 @@ private:
     bool ended_ = false, closed_ = false;
 };
 
+WarmRequest release_of(std::vector<std::string> hosts) {
+    WarmRequest request;
+    request.wish = WarmWish::release;
+    request.hosts = std::move(hosts);
+    return request;
+}
+
 /// A holder of hosts "s1" to "sN" with the keys "key of s1" and so on, in a folder of its own.
 class HeldHere {
 public:
-    explicit HeldHere(int hosts, milliseconds keep = minutes(10)) {
+    /// \param unreachable  the host whose log-in does not end; 0: none
+    explicit HeldHere(int hosts, milliseconds keep = minutes(10), int unreachable = 0) {
         ::chmod(folder_.path().c_str(), 0700);
         std::vector<holder::Holder::Host> held;
         for (int i = 1; i <= hosts; ++i) {
             const std::string name = fmt::format("s{}", i);
             FakeKeeper::Ways& ways = keepers[name];
+            ways.is_reachable = i != unreachable;
             const auto open = [this, &ways](Deadline, std::function<void(const char*)>)
                 -> asio::awaitable<Result<std::unique_ptr<transport::Channel>>> {
+                ++ways.begun;
+                Timer forever(io.get_executor(), Timer::time_point::max());
+                while (!ways.is_reachable) co_await forever.async_wait(asio::use_awaitable);
                 std::unique_ptr<transport::Channel> channel =
                     std::make_unique<FakeKeeper>(io.get_executor(), ways);
                 co_return channel;
@@ -113,20 +138,23 @@ public:
         holder::Holder::Options options;
         options.connect_timeout = std::chrono::seconds(5);
         options.keep = keep;
-        options.log_ins_at_once = 2;
+        options.log_ins_at_once = log_ins_at_once;
         holder.emplace(io.get_executor(), std::move(held), options);
         REQUIRE(holder->listen(folder_.path()).has_value());
-        asio::co_spawn(io, holder->run([] {}), [this](std::exception_ptr error) {
+        const auto has_tried = [this] {
+            tried = true;
+            if (is_abandoned) holder->release_all();
+        };
+        asio::co_spawn(io, holder->run(has_tried), [this](std::exception_ptr error) {
             if (error) std::rethrow_exception(error);
             over = true;
         });
     }
     ~HeldHere() {
         if (over) return;
-        WarmRequest all;
-        all.wish = WarmWish::release;
         jobs.clear();
-        static_cast<void>(ask(all));
+        for (auto& [name, ways] : keepers) ways.takes_input = ways.ends = true;
+        static_cast<void>(ask(release_of({})));
         io.restart();
         while (!over && io.run_one_for(std::chrono::seconds(5)) > 0) {
         }
@@ -136,14 +164,27 @@ public:
     std::optional<WarmAgent> take(const std::string& host) {
         const auto sockets = holder_sockets({folder_.path()});
         WarmHosts warm(io.get_executor(), sockets, {});
-        return run_to_end(io, warm.take("key of " + host, after(std::chrono::seconds(5))));
+        return run_to_end(io, warm.take("key of " + host));
     }
+    std::vector<std::string> sockets() const { return holder_sockets({folder_.path()}); }
     std::vector<HeldStatus> ask(WarmRequest request) {
         const auto sockets = holder_sockets({folder_.path()});
         if (sockets.empty()) return {};
-        const auto answer = run_to_end(
-            io, ask_holder(sockets.front(), std::move(request), after(std::chrono::seconds(5))));
-        return answer ? answer->hosts : std::vector<HeldStatus>{};
+        const auto told = run_to_end(
+            io, ask_holders({sockets.front()}, std::move(request), after(std::chrono::seconds(5))));
+        return told.front().answer ? told.front().answer->hosts : std::vector<HeldStatus>{};
+    }
+    /// Asks, and does not wait for the answer.
+    std::shared_ptr<std::optional<std::vector<HeldStatus>>> begin_to_ask(WarmRequest request) {
+        auto told = std::make_shared<std::optional<std::vector<HeldStatus>>>();
+        asio::co_spawn(io,
+                       ask_holders(holder_sockets({folder_.path()}), std::move(request),
+                                   after(std::chrono::seconds(5))),
+                       [told](std::exception_ptr error, const std::vector<HolderAnswer>& all) {
+                           if (error) std::rethrow_exception(error);
+                           if (all.front().answer) *told = all.front().answer->hosts;
+                       });
+        return told;
     }
     HeldStatus status(const std::string& host) {
         for (const HeldStatus& each : ask({}))
@@ -165,6 +206,10 @@ public:
     std::optional<holder::Holder> holder;
     std::vector<WarmAgent> jobs;
     bool over = false;
+    bool tried = false;
+    bool is_abandoned = false;  ///< as by Ctrl-C at `dtrun hold`
+
+    static constexpr unsigned log_ins_at_once = 2;
 
 private:
     TempDir folder_;
@@ -190,7 +235,7 @@ TEST_CASE("a log-in is taken for another only if all words of both are the same"
     transport::SshSettings settings;
     settings.host = "s1";
     settings.user = "ann";
-    const LogInWords words{host, options, &settings, "build", ""};
+    LogInWords words{host, options, &settings, "build", "", ""};
     const std::string key = warm_key(words);
     CHECK(key == warm_key(words));
     std::set<std::string> keys{key};
@@ -219,9 +264,13 @@ TEST_CASE("a log-in is taken for another only if all words of both are the same"
     with(settings.ciphers, "aes256-gcm@openssh.com");
     with(settings.new_host_keys, transport::NewHostKeys::anything);
     with(settings.only_ssh, "proxyjump gate (/root/.ssh/config:7)");
-    CHECK(keys.insert(warm_key({host, options, &settings, "other build", ""})).second);
-    CHECK(keys.insert(warm_key({host, options, &settings, "build", "SLURM_JOB_ID=1"})).second);
-    CHECK(keys.insert(warm_key({host, options, nullptr, "build", ""})).second);
+    with(words.build, "other build");
+    with(words.batch_job, "SLURM_JOB_ID=1");
+    with(words.ssh_files, "of an ssh that has another Match exec");
+    CHECK_FALSE(words.is_by_ssh());
+    words.settings = nullptr;
+    CHECK(words.is_by_ssh());
+    CHECK(differs());
 }
 
 TEST_CASE("times are seconds, minutes or hours", "[warm]") {
@@ -298,10 +347,7 @@ TEST_CASE(
     HeldHere held(3);
     auto job = held.take("s2");
     REQUIRE(job.has_value());
-    WarmRequest some;
-    some.wish = WarmWish::release;
-    some.hosts = {"s1", "s2"};
-    const auto left = held.ask(some);
+    const auto left = held.ask(release_of({"s1", "s2"}));
     REQUIRE(left.size() == 2);
     CHECK(left[0].state == HeldState::gone);
     CHECK(left[1].jobs == 1);
@@ -314,8 +360,7 @@ TEST_CASE(
     CHECK(held.take("s3").has_value());
     held.settle();
     CHECK_FALSE(held.over);
-    some.hosts = {};
-    CHECK(held.ask(some).size() == 1);
+    CHECK(held.ask(release_of({})).size() == 1);
     held.settle();
     CHECK(held.over);
     CHECK_FALSE(held.take("s3").has_value());
@@ -333,6 +378,181 @@ TEST_CASE("held hosts that nobody uses are left by themselves", "[warm]") {
     held.io.restart();
     held.io.run_for(milliseconds(700));
     CHECK(held.over);
+}
+
+TEST_CASE("an agent that does not start is refused at once, and its log-in stays", "[warm]") {
+    HeldHere held(1);
+    REQUIRE(held.take("s1").has_value());
+    held.keepers["s1"].fails = true;
+    const Deadline began = Clock::now();
+    CHECK_FALSE(held.take("s1").has_value());
+    CHECK(Clock::now() - began < std::chrono::seconds(1));
+    held.keepers["s1"].fails = false;
+    CHECK(held.take("s1").has_value());
+    CHECK(held.keepers["s1"].logins == 1);
+}
+
+TEST_CASE("hosts are left in time, and given to jobs, while another is still logged into",
+          "[warm]") {
+    HeldHere held(3, milliseconds(300), 2);
+    CHECK(held.take("s1").has_value());
+    held.io.restart();
+    held.io.run_for(milliseconds(600));
+    CHECK_FALSE(held.tried);
+    CHECK(held.keepers["s1"].last == nullptr);
+    CHECK(held.keepers["s3"].last == nullptr);
+    CHECK(held.status("s2").state == HeldState::logging_in);
+}
+
+TEST_CASE("a release ends a log-in that goes on, and one that waits for its turn", "[warm]") {
+    HeldHere held(4, minutes(10), 1);
+    held.keepers["s2"].is_reachable = false;
+    held.settle();
+    CHECK(held.keepers["s4"].begun == 0);  // two at once
+    const Deadline began = Clock::now();
+    const auto left = held.ask(release_of({"s1", "s2", "s4"}));
+    CHECK(Clock::now() - began < std::chrono::seconds(2));
+    CHECK(left.size() == 2);  // s4 was not begun with
+    for (const HeldStatus& host : left) {
+        CHECK(host.state == HeldState::gone);
+        CHECK(host.why == "released");
+    }
+    held.settle();
+    CHECK(held.tried);
+    CHECK(held.keepers["s4"].begun == 0);
+    CHECK(held.take("s3").has_value());
+}
+
+TEST_CASE("a job waits for a log-in that has not had its turn, and is told when there will be none",
+          "[warm]") {
+    HeldHere held(3, minutes(10), 1);
+    held.keepers["s2"].is_reachable = false;
+    held.settle();
+    const auto job = std::make_shared<std::optional<bool>>();
+    WarmHosts warm(held.io.get_executor(), held.sockets(), {});
+    asio::co_spawn(held.io, warm.take("key of s3"),
+                   [job](std::exception_ptr error, const std::optional<WarmAgent>& agent) {
+                       if (error) std::rethrow_exception(error);
+                       *job = agent.has_value();
+                   });
+    held.settle();
+    CHECK_FALSE(job->has_value());
+    SECTION("its turn comes") {
+        CHECK(held.ask(release_of({"s1"})).size() == 1);
+        held.settle();
+        CHECK(*job == true);
+    }
+    SECTION("it is released before") {
+        static_cast<void>(held.ask(release_of({"s3"})));
+        held.settle();
+        CHECK(*job == false);
+    }
+}
+
+TEST_CASE("whoever releases what another one has released waits for its end as well", "[warm]") {
+    HeldHere held(1);
+    REQUIRE(held.take("s1").has_value());
+    held.settle();
+    held.keepers["s1"].ends = false;
+    const auto one = held.begin_to_ask(release_of({}));
+    held.settle();
+    const auto other = held.begin_to_ask(release_of({}));
+    held.settle();
+    CHECK_FALSE(one->has_value());
+    CHECK_FALSE(other->has_value());
+    held.keepers["s1"].last->end_here();
+    held.settle();
+    CHECK(one->has_value());
+    CHECK(other->has_value());
+    CHECK(held.over);
+}
+
+TEST_CASE("a keeper that does not end when it is to is cut off", "[warm]") {
+    HeldHere held(1);
+    REQUIRE(held.take("s1").has_value());
+    held.keepers["s1"].ends = false;
+    const Deadline began = Clock::now();
+    CHECK(held.ask(release_of({})).size() == 1);
+    CHECK(Clock::now() - began < std::chrono::seconds(3));
+    held.settle();
+    CHECK(held.over);
+}
+
+TEST_CASE("a holder that nobody waits for any more leaves all but what jobs have taken", "[warm]") {
+    HeldHere held(3, minutes(10), 3);
+    held.is_abandoned = true;
+    auto job = held.take("s1");
+    REQUIRE(job.has_value());
+    CHECK_FALSE(held.tried);
+    held.holder->release_all();
+    held.settle();
+    CHECK(held.tried);
+    CHECK(held.keepers["s2"].last == nullptr);
+    CHECK(held.status("s1").jobs == 1);
+    CHECK_FALSE(held.take("s2").has_value());
+    job.reset();
+    held.settle();
+    CHECK(held.over);
+}
+
+TEST_CASE("a holder whose first folder is not its own listens in the next one", "[warm]") {
+    const TempDir open_to_others, own;
+    ::chmod(open_to_others.path().c_str(), 0755);
+    ::chmod(own.path().c_str(), 0700);
+    asio::io_context io(1);
+    {
+        holder::Holder holder(io.get_executor(), {}, {});
+        const auto refused = holder.listen(open_to_others.path());
+        REQUIRE_FALSE(refused.has_value());
+        CHECK(refused.error().code == Errc::denied);
+        CHECK(holder_sockets({open_to_others.path()}).empty());
+        REQUIRE(holder.listen(own.path()).has_value());
+        CHECK(holder_sockets({own.path()}).size() == 1);
+        run_to_end(io, [](holder::Holder& of) -> asio::awaitable<bool> {
+            co_await of.run([] {});
+            co_return true;
+        }(holder));
+    }
+    CHECK(holder_sockets({own.path()}).empty());
+}
+
+TEST_CASE("input that a held host does not take stays with its job", "[warm]") {
+    HeldHere held(1);
+    auto job = held.take("s1");
+    REQUIRE(job.has_value());
+    CHECK(held.first_words(*job) == "agent 1\n");
+    held.keepers["s1"].takes_input = false;
+    const std::string much(64u << 20, 'x');
+    const auto sent = run_to_end(
+        held.io, job->channel->write(much, after(std::chrono::milliseconds(300))));
+    REQUIRE_FALSE(sent.has_value());
+    CHECK(sent.error().code == Errc::timed_out);
+    held.keepers["s1"].takes_input = true;
+    held.keepers["s1"].last->look();
+    held.settle();
+    CHECK(held.keepers["s1"].secrets.size() < (8u << 20));
+}
+
+TEST_CASE("a holder that accepts nothing, or says nothing, makes nobody wait for long", "[warm]") {
+    const TempDir folder;
+    ::chmod(folder.path().c_str(), 0700);
+    asio::io_context io(1);
+    std::vector<std::string> paths;
+    std::deque<Unix::acceptor> silent;
+    for (int i = 0; i < 8; ++i) {
+        paths.push_back(fmt::format("{}/{}{}", folder.path(), i, kHolderSuffix));
+        silent.emplace_back(io, Unix::endpoint(paths.back()));
+    }
+    const Deadline began = Clock::now();
+    const auto told =
+        run_to_end(io, ask_holders(paths, WarmRequest{}, after(std::chrono::milliseconds(300))));
+    CHECK(Clock::now() - began < std::chrono::milliseconds(1'500));  // 2.4 s one after the other
+    REQUIRE(told.size() == paths.size());
+    for (std::size_t i = 0; i < told.size(); ++i) {
+        CHECK(told[i].path == paths[i]);
+        REQUIRE_FALSE(told[i].answer.has_value());
+        CHECK(told[i].answer.error().code == Errc::timed_out);
+    }
 }
 
 }  // namespace dtrun

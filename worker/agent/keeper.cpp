@@ -33,6 +33,10 @@ constexpr std::chrono::seconds kHolderSilenceMax{90};
 constexpr std::size_t kUnsentBytesMax = 256u
                                         << 10;  // to the holder; agents are not read beyond that
 
+/// Of input that an agent has not taken. It gets its configuration, which is one frame, and reads; one that does not, and
+/// is sent more and more, is not to fill this process.
+constexpr std::size_t kUnwrittenBytesMax = 2u * FrameHeader::kPayloadBytesMax;
+
 /// An agent, and our ends of its standard streams.
 struct KeptAgent {
     KeptAgent(const asio::any_io_executor& executor, std::uint32_t number, pid_t process, Fd in,
@@ -52,6 +56,15 @@ struct KeptAgent {
     unsigned open_outputs = 2;
     bool exited = false;
     std::string ending;  ///< how, in words
+
+    /// Its lifeline ends now, whatever it has not read.
+    void end_input() {
+        input_ended = true;
+        ::explicit_bzero(unwritten.data(), unwritten.size());
+        unwritten.clear();
+        boost::system::error_code ignored;
+        input.close(ignored);
+    }
 };
 
 class Keeper {
@@ -142,6 +155,7 @@ Result<void> Keeper::take(const FrameView& frame) {
             break;
         case WarmEvent::input:
             if (agent) agent->unwritten += said->bytes;
+            if (agent && agent->unwritten.size() > kUnwrittenBytesMax) agent->end_input();
             break;
         case WarmEvent::input_end:
             if (agent) agent->input_ended = true;
