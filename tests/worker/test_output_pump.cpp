@@ -126,4 +126,20 @@ TEST_CASE(
     CHECK(pass(time, bench, 100) >= ms(2));
 }
 
+TEST_CASE("a stream that had more than the window had room for does not rest", "[output][pump]") {
+    VirtualTime time;
+    Bench bench;
+    const std::size_t all = 64u << 10;
+    bench.write(Stream::out, all, 'x');
+    std::string& got = bench.got[Stream::out];
+    const Deadline began = time.now();
+    while (got.size() + kWindow < all - (32u << 10)) {
+        const std::size_t before = got.size();
+        bench.pump->credit(kWindow);
+        time.run(
+            bench.io, [&] { return got.size() > before; }, after(std::chrono::seconds(1)));
+    }
+    CHECK(time.now() - began < std::chrono::milliseconds(1));
+}
+
 }  // namespace dtrun

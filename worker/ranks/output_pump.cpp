@@ -15,8 +15,9 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr std::uint32_t kReservedPart = 8;        // of the window: one of so many
-constexpr std::size_t kTrickleBytes = 32u << 10;  // a transfer of less is followed by a rest
+constexpr std::uint32_t kReservedPart = 8;  // of the window: one of so many
+/// A stream that had less in its pipe rests after a transfer.
+constexpr std::size_t kTrickleBytes = 32u << 10;
 constexpr microseconds kRestMax{2000};
 constexpr microseconds kRestMin{50};
 /// What a stream should have in its pipe after a rest: a quarter of the pipe (rank_process.cpp), so that a
@@ -97,7 +98,7 @@ void OutputPump::pump() {
         if (bytes > 0 && room == 0) {
             held_.push_back(source);
         } else if (bytes > 0) {
-            transfer(source, std::min(bytes, room));
+            transfer(source, bytes, room);
         } else if (at_end(pipe)) {
             const SlotIndex place = source->place;
             const Stream stream = source->stream;
@@ -110,17 +111,19 @@ void OutputPump::pump() {
     pumping_ = false;
 }
 
-void OutputPump::transfer(Handle source, std::size_t bytes) {
-    if (std::exchange(source->rested, false)) source->rest = next_rest(source->rest, bytes);
+/// \param there  in the pipe; what the window has no room for shall follow with the next credit, without a rest
+void OutputPump::transfer(Handle source, std::size_t there, std::size_t room) {
+    if (std::exchange(source->rested, false)) source->rest = next_rest(source->rest, there);
+    const std::size_t bytes = std::min(there, room);
     window_ -= bytes;
     const OutputHeader header{source->place, source->stream, since_1970().count()};
     const auto head = encode_output_header(header, static_cast<std::uint32_t>(bytes));
     link_.send_from_pipe(Bytes(head.data(), head.size()), source->pipe.get(), bytes,
-                         [this, source, bytes] { transferred(source, bytes); });
+                         [this, source, there] { transferred(source, there); });
 }
 
-void OutputPump::transferred(Handle source, std::size_t bytes) {
-    if (bytes < kTrickleBytes)
+void OutputPump::transferred(Handle source, std::size_t were_there) {
+    if (were_there < kTrickleBytes)
         rest(source);
     else
         ready_.push_back(source);

@@ -58,8 +58,8 @@ private:
     void watch(Handle source);
     std::size_t room_for(Handle source) const;
     void pump();
-    void transfer(Handle source, std::size_t bytes);
-    void transferred(Handle source, std::size_t bytes);
+    void transfer(Handle source, std::size_t there, std::size_t room);
+    void transferred(Handle source, std::size_t were_there);
     void rest(Handle source);
     void wait_for_resting();
     /// Looks again at those whose rest is over by `now`.
