@@ -62,9 +62,14 @@ public:
             if (session_->disconnected()) co_return fail(Errc::cancelled, "closed");
             // Either call takes packets of both streams from the socket. So output is looked at last:
             // what came with the errors would wait in libssh, and the socket would not tell.
+            const auto window = ssh_channel_window_size(channel_);
+            const bool was_blocked = session_->blocked();
             collect_errors();
             const auto size = static_cast<std::uint32_t>(into.size());
             const int n = ssh_channel_read_nonblocking(channel_, into.data(), size, 0);
+            // These calls may have taken from the socket what a writer waits for.
+            if (ssh_channel_window_size(channel_) != window || was_blocked != session_->blocked())
+                session_->wake();
             if (n > 0) co_return static_cast<std::size_t>(n);
             if (n == SSH_EOF || ssh_channel_is_eof(channel_) != 0) co_return std::size_t{0};
             if (n < 0) co_return fail(Errc::closed, "{}", session_->error());

@@ -66,15 +66,13 @@ asio::awaitable<Result<void>> SshSession::wait(Deadline deadline, bool now) {
     const auto kind = blocked() ? asio::posix::descriptor_base::wait_write
                                 : asio::posix::descriptor_base::wait_read;
     DeadlineGuard guard(ready_, deadline);
-    const unsigned wakes = wakes_;
-    const auto [error] = co_await ready_.async_wait(kind, use_tuple);
+    co_await ready_.async_wait(kind, use_tuple);
+    if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
     if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
-    if (error && wakes == wakes_) co_return fail(Errc::cancelled, "closed");
-    co_return Result<void>{};
+    co_return Result<void>{};  // or it was woken, or the other one's deadline has passed: it looks again
 }
 
 void SshSession::wake() {
-    ++wakes_;
     boost::system::error_code ignored;
     if (ready_.is_open()) ready_.cancel(ignored);
 }

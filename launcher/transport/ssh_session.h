@@ -74,7 +74,6 @@ private:
     ssh_session session_;
     ssh_callbacks_struct callbacks_{};
     asio::posix::stream_descriptor ready_;  ///< the loop's
-    unsigned wakes_ = 0;
     bool disconnected_ = false;
     bool wanted_passphrase_ = false;
 };
