@@ -14,6 +14,19 @@
 namespace dtrun::transport {
 namespace {
 
+/// Whether other hosts may reach a host there: neither by an address of each machine alone (this one's may be the end of a
+/// tunnel) nor by one of a single cable.
+bool is_for_others(const std::string& address) {
+    boost::system::error_code error;
+    const auto ip = asio::ip::make_address(address, error);
+    if (error || ip.is_loopback() || ip.is_unspecified()) return false;
+    if (ip.is_v6() && ip.to_v6().is_v4_mapped())
+        return is_for_others(asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).to_string());
+    constexpr std::uint32_t kLinkLocal = 0xa9fe'0000;  // 169.254.0.0/16
+    return ip.is_v6() ? !ip.to_v6().is_link_local()
+                      : (ip.to_v4().to_uint() & 0xffff'0000) != kLinkLocal;
+}
+
 /// A release has 8 MB; one with debug information and sanitizers ten times as many.
 constexpr std::size_t kAgentBytesMax = 1u << 30;
 
@@ -80,7 +93,7 @@ HomeTurn::~HomeTurn() {
 }
 
 void AgentCopies::add_giver(const HostWants& wants, std::string address, int port) {
-    if (word_.empty() || address.empty()) return;
+    if (word_.empty() || !is_for_others(address)) return;
     givers_.push_back({wants, std::move(address), port});
     slot_is_free();
 }

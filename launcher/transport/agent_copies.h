@@ -53,7 +53,8 @@ public:
     /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
     Result<const AgentCopy*> get(const HostWants& wants);
     /// A host hands on what it has got.
-    /// \param wants  of that
+    /// \param wants    of that
+    /// \param address  numeric; one at which other hosts find themselves, as 127.0.0.1, counts for nothing
     void add_giver(const HostWants& wants, std::string address, int port);
 
     static constexpr unsigned kOwnMax = 4;     ///< copies that this machine sends at once
