@@ -272,4 +272,18 @@ TEST_CASE(
           "/p/dtrun_startup:/p/lib/dtrun/python/horovod_shim:/mine:/p/pythonpath");
 }
 
+TEST_CASE("a package that was unpacked, and used, without any umask is not unpacked again",
+          "[package]") {
+    const Cache cache;
+    const mode_t before = ::umask(0);
+    const auto found = cache.find();
+    const fs::path package = cache.file("package-77");
+    fs::create_directory(package / "pythonpath/dtrun/__pycache__");  // as Python does
+    ::umask(before);
+    REQUIRE(found.has_value());
+    const ino_t first = inode(package);
+    CHECK(cache.find() == package.native());
+    CHECK(inode(package) == first);
+}
+
 }  // namespace dtrun

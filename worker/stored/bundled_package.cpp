@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -127,9 +128,18 @@ Error file_error(const fs::path& file) {
     return Error{code, fmt::format("{}: {}", file.native(), strerror(errno))};
 }
 
-Result<void> write_file(const fs::path& file, std::string_view bytes) {
+/// Others may not write there, whatever the umask. Opening a file there tells what is wrong.
+void make_folders(const fs::path& folder) {
     std::error_code error;
-    fs::create_directories(file.parent_path(), error);  // opening the file tells what is wrong
+    if (fs::exists(folder, error) || !folder.has_relative_path()) return;
+    make_folders(folder.parent_path());
+    ::mkdir(folder.c_str(), 0755);
+}
+
+Result<void> write_file(const fs::path& file, std::string_view bytes) {
+    make_folders(file.parent_path());
+    // Python would make it as the umask has it, and what others may write to is unpacked again.
+    if (file.extension() == ".py") make_folders(file.parent_path() / "__pycache__");
     const Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!fd || !write_all(fd.get(), bytes)) return std::unexpected(file_error(file));
     return {};
@@ -170,20 +180,29 @@ bool put_in_place(const std::string& made, const fs::path& folder, bool instead)
     return ::rename(made.c_str(), folder.c_str()) == 0 || fs::exists(folder, error);
 }
 
-Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder,
-                    bool instead, std::string_view remedy) {
+/// \param made  a folder of our own
+Result<void> unpack_into(const std::string& made, const fs::path& archive, std::string_view digest,
+                         std::string_view remedy) {
     const auto bytes = read_file(archive, kArchiveBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
     if (hex(sha256(*bytes)) != digest)
         return fail(Errc::invalid_input, "{}: damaged; {}", archive.native(), remedy);
     const auto files = read_archive(*bytes, kUnpackedBytesMax);
     if (!files) return fail(files.error(), "{}", archive.native());
+    return write_files(made, *files);
+}
+
+Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder,
+                    bool instead, std::string_view remedy) {
     std::string made = (folder.parent_path() / ".new.package.XXXXXX").native();
     if (::mkdtemp(made.data()) == nullptr) return std::unexpected(file_error(made));
-    auto done = write_files(made, *files);
+    auto done = unpack_into(made, archive, digest, remedy);
     if (done && !put_in_place(made, folder, instead)) done = std::unexpected(file_error(folder));
     std::error_code error;
     fs::remove_all(made, error);  // it is gone if it has got its name
+#ifdef __GLIBC__
+    ::malloc_trim(0);  // an agent would keep what this has needed until it ends
+#endif
     return done;
 }
 
