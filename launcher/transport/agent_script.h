@@ -58,13 +58,13 @@ inline constexpr std::string_view kPacking =
 /// `id`, packed as `c` says ("gzip", or "plain"), and, from byte `z` on, the archive of its Python package, and sets
 /// `a` to the agent's path. The archive is stored beside it, and the agent unpacks it before others hear of it.
 /// The agent gets its name when it is whole, and what in the cache was not used for a month is removed. If `word` is set,
-/// what has come stays in `$t.h`, to be handed on; else `word` is empty then. The umask, which ranks inherit, is as
+/// what has come is open as 8 afterwards, to be handed on, and has no name any more; else `word` is empty then. The umask, which ranks inherit, is as
 /// before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
 inline constexpr std::string_view kStoreAgent =
     "home() { ( umask 077; mkdir -p \"$d\"; ln -s \"$1\" \"$d/.first-$j\"; readlink "
     "\"$d/.first-$j\" ) "
     "2>/dev/null; }; "
-    "no() { rm -f \"$t.p\" \"$t.a\" \"$t.h\"; f \"cannot store the agent: $* (HOME=$HOME and "
+    "no() { rm -f \"$t.p\" \"$t.a\"; f \"cannot store the agent: $* (HOME=$HOME and "
     "XDG_CACHE_HOME=$XDG_CACHE_HOME there say where; where dtrun is installed nothing is "
     "stored)\"; "
     "}; "
@@ -76,7 +76,7 @@ inline constexpr std::string_view kStoreAgent =
     "set -- $(wc -c <\"$t\"); [ \"$1\" = \"$n\" ] || no \"$1 of $n bytes in $t\"; "
     "s=$(sha256sum <\"$t\" 2>/dev/null) && [ \"${s%% *}\" = \"$h\" ] || [ -z \"$s\" ] || "
     "f \"the agent was damaged on its way\"; "
-    "[ -z \"$word\" ] || ln \"$t\" \"$t.h\" 2>/dev/null || word=; "
+    "[ -z \"$word\" ] || { command exec 8<\"$t\"; } 2>/dev/null || word=; "
     "[ \"$z\" = \"$n\" ] || e=$({ tail -c +$((z + 1)) \"$t\" >\"$t.p\" && "
     "head -c \"$z\" \"$t\" >\"$t.a\" && mv -f \"$t.p\" \"$d/package-$id.tar.gz\" && "
     "mv -f \"$t.a\" \"$t\"; } 2>&1) || no \"$e\"; "

@@ -24,11 +24,11 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 std::string start_script() {
     return fmt::format(
         "has \"$i\" && run $o; u=$d/.new.$(uname -n).$$.f; "
-        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$t.h\" \"$u\" "
+        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$u\" "
         "\"$d/.first-$j\"; exit 1; }}; "
         "ask() {{ echo \"dtrun-agent-wanted $(uname -m) {}$(knows bash timeout sha256sum && "
         "echo ,tcp)$1\"; read -r id n h z c word limit port from || exit 1; "
-        "sees \"$id\" && run $o; }}; "
+        "sees \"$id\" && {{ rm -f \"$d/.first-$j\"; run $o; }}; }}; "
         "knows() {{ for x; do command -v \"$x\" || return; done >/dev/null; }}; "
         "fetched() {{ [ -O \"$d\" ] && ( set -C; umask 077; chmod 700 \"$d\" && rm -f \"$u\" && "
         "timeout \"$limit\" bash -c "
@@ -40,7 +40,7 @@ std::string start_script() {
         "fi; }}; "
         "ask \" $(home \"$(uname -n).$$\")\"; [ \"$n\" ] || ask; "
         "[ -z \"$port\" ] || fetched || {{ rm -f \"$u\"; ask; }}; put begin; "
-        "[ -z \"$word\" ] || run --hand-on \"$word\" \"$t.h\" $o; run $o",
+        "[ -z \"$word\" ] || run --hand-on \"$word\" 8 $o 8<&8; run $o",
         kPacking);
 }
 

@@ -35,8 +35,8 @@ constexpr const char* kJob = "77";
 /// Stands for the agent: says which it is, and where it was executed.
 constexpr const char* kAgent =
     "#!/bin/sh\n"
-    "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; umask "
-    ">\"$HOME/umask\"; "
+    "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; "
+    "[ \"$1\" != --hand-on ] || cat <&8 >\"$HOME/handed\"; umask >\"$HOME/umask\"; "
     "fi\n";
 constexpr const char* kPackage = "the archive of a package";
 constexpr uid_t kNobody = 65'534;
@@ -498,6 +498,19 @@ TEST_CASE("hosts that have one home call it by one name, and each job has its ow
     REQUIRE_THAT(host.start(), Contains("runs"));
     CHECK(fs::exists(fs::symlink_status(host.cache() / ".first-78")));
     CHECK_FALSE(fs::exists(fs::symlink_status(host.cache() / ".first-77")));
+
+    // The agent comes by another job while this one begins to ask.
+    const fs::path away = host.home / "away";
+    fs::rename(host.cache(), away);
+    write_file(host.home / "bin/uname",
+               fmt::format("#!/bin/sh\n[ ! -e {0}/.first-79 ] || cp -p {1}/agent-* {1}/.sum-* {0}\n"
+                           "exec /bin/uname \"$@\"\n",
+                           host.cache().native(), away.native()),
+               0755);
+    CHECK_THAT(host.answer(remote_agent_command({"/nowhere", kBuild}, "79"),
+                           fmt::format("{}\n", kBuild)),
+               Contains("dtrun-agent-wanted") && Contains("runs"));
+    CHECK_FALSE(fs::exists(fs::symlink_status(host.cache() / ".first-79")));
 }
 
 TEST_CASE("a host is told that another one has stored the agent, and asks for it if it has not",
@@ -547,14 +560,15 @@ TEST_CASE("a host fetches the agent from another one, and hands it on", "[agent]
     const std::string said =
         host.answer(remote_agent_command({"/nowhere", kBuild}, kJob),
                     fmt::format("{} word 10 {} 127.0.0.1\n", sent.announcement(), giver.port));
-    const std::string stored = host.cache() / ".new.";
     CHECK_THAT(said, Contains(" gzip,tcp ") && !Contains("dtrun-agent-send") &&
-                         Contains(fmt::format("\ndtrun-agent-fetched\nruns {} --hand-on word {}",
-                                              host.agent().native(), stored)));
+                         Contains(fmt::format("\ndtrun-agent-fetched\nruns {} --hand-on word 8\n",
+                                              host.agent().native())));
     CHECK(read_file(host.agent()).value() == agent);
     CHECK(read_file(host.package()).value() == kPackage);
-    const std::string handed_on = said.substr(said.rfind(' ') + 1);
-    CHECK(read_file(handed_on.substr(0, handed_on.size() - 1)).value() == sent.bytes);
+    // What is handed on has no name, which would stay where the agent does not run.
+    CHECK(read_file(host.home / "handed").value() == sent.bytes);
+    for (const auto& entry : fs::directory_iterator(host.cache()))
+        CHECK_THAT(entry.path().filename().native(), !Catch::StartsWith(".new."));
 }
 
 TEST_CASE("a host that cannot fetch the agent, or gets another one, asks again", "[agent]") {

@@ -6,12 +6,14 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 namespace dtrun {
 
@@ -20,13 +22,13 @@ using namespace agent;
 namespace {
 
 /// What start_handing_on() says on standard output.
-std::string hand_on(const std::string& file) {
+std::string hand_on(Fd file) {
     const auto pipe = make_pipe();
     REQUIRE(pipe.has_value());
     std::fflush(stdout);
     const Fd before(::dup(STDOUT_FILENO));
     ::dup2(pipe->write.get(), STDOUT_FILENO);
-    start_handing_on("word", file);
+    start_handing_on("word", std::move(file));
     ::dup2(before.get(), STDOUT_FILENO);
     std::string said(200, '\0');
     const ssize_t n = ::read(pipe->read.get(), said.data(), said.size());
@@ -56,14 +58,19 @@ TEST_CASE("a host hands on to who knows the word, also when the file has no name
     const TempDir folder;
     const std::string bytes = std::string(3 << 20, 'x') + "end";
     const std::string file = folder.write("received", bytes);
-    const std::string said = hand_on(file);
+    Fd opened(::open(file.c_str(), O_RDONLY));
+    REQUIRE(std::filesystem::remove(file));
+    const std::string said = hand_on(std::move(opened));
     constexpr std::string_view kSays = "dtrun-agent-hands-on ";
     REQUIRE_THAT(said, Catch::StartsWith(std::string(kSays)));
     const auto port = to_int(trim(std::string_view(said).substr(kSays.size())), 1, 65'535);
     REQUIRE(port.has_value());
-    CHECK_FALSE(std::filesystem::exists(file));
     for (int i = 0; i < 20; ++i) CHECK(take(static_cast<int>(*port), "word") == bytes);
     CHECK(take(static_cast<int>(*port), "else") == "");
+}
+
+TEST_CASE("a host whose shell has not passed on what it has received hands nothing on", "[agent]") {
+    CHECK(hand_on(Fd(1'000'000)).empty());
 }
 
 }  // namespace dtrun

@@ -1,4 +1,5 @@
 #include "base/build_id.h"
+#include "base/fd.h"
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/own_program.h"
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,10 +58,11 @@ int sweep(const std::string& job, std::uint64_t agent) {
 
 int main(int argc, char** argv) {
     dtrun::agent::take_name(argc, argv);
-    std::string word, handed_on;
+    std::string word;
+    std::optional<long long> handed_on;  // a descriptor
     if (argc >= 4 && std::string_view(argv[1]) == "--hand-on") {
         word = argv[2];
-        handed_on = argv[3];
+        handed_on = dtrun::to_int(argv[3], STDERR_FILENO + 1, std::numeric_limits<int>::max());
         dtrun::agent::take_words(argc, argv, 1, 3);
     }
     const std::string_view option = argc > 1 ? argv[1] : "";
@@ -85,7 +88,8 @@ int main(int argc, char** argv) {
             return fails(safe.error().message);
     if (option == "--prepare" && argc == 2)  // what goes wrong is told by the agent that lacks it
         return dtrun::agent::find_own_package() ? 0 : 1;
-    if (!word.empty()) dtrun::agent::start_handing_on(word, handed_on);
+    if (handed_on)
+        dtrun::agent::start_handing_on(word, dtrun::Fd(static_cast<int>(*handed_on)));
     if (option == dtrun::agent::kDemoRank && argc == 2) {
         const int status = dtrun::agent::run_demo_rank();
         ::_exit(status);

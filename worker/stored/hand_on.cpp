@@ -96,11 +96,13 @@ void be_apart(pid_t parent) {
 
 }  // namespace
 
-void start_handing_on(const std::string& word, const std::string& file) {
-    const Fd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    ::unlink(file.c_str());
+void start_handing_on(const std::string& word, Fd file) {
+    if (::fcntl(file.get(), F_SETFD, FD_CLOEXEC) != 0) {  // the shell has not passed it on
+        file.release();
+        return;
+    }
     const auto listener = listen_anywhere();
-    if (!opened || !listener) return;
+    if (!listener) return;
     const pid_t self = ::getpid();
     const pid_t child = ::fork();
     if (child < 0) return;
@@ -112,7 +114,7 @@ void start_handing_on(const std::string& word, const std::string& file) {
     be_apart(self);
     const Fd null(::open("/dev/null", O_RDWR));
     for (int fd = 0; fd <= 2; ++fd) ::dup2(null.get(), fd);
-    serve(listener->socket, word, opened);
+    serve(listener->socket, word, file);
 }
 
 }  // namespace dtrun::agent

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/fd.h"
+
 #include <string>
 
 namespace dtrun::agent {
@@ -8,7 +10,7 @@ namespace dtrun::agent {
 /// output, "dtrun-agent-hands-on PORT", and starts a process that serves it there until this one ends, or until nobody has
 /// asked for a minute. Says nothing if it cannot.
 /// \param word  what a connection has to say first, with a line end behind; no secret
-/// \param file  is removed: what is open is served
-void start_handing_on(const std::string& word, const std::string& file);
+/// \param file  open for reading; is closed here
+void start_handing_on(const std::string& word, Fd file);
 
 }  // namespace dtrun::agent
