@@ -177,8 +177,12 @@ TEST_CASE("a package that is damaged on a host is told, and ranks run without it
     CHECK_THAT(done.err, Contains("s1") && Contains("damaged; remove it, and agent-"));
     CHECK_THAT(cluster.dtrun({"--horovod-shim", "-H", "s1:1,s2:1", "true"}).err,
                Contains("damaged; remove it") && Contains("--horovod-shim"));
-    cluster.run("s1", {"rm", "-r", "/root/.cache/dtrun"});
-    CHECK(cluster.dtrun(words).err.empty());
+    const Finished removed = cluster.run("s1", {"rm", "-rv", "/root/.cache/dtrun"});
+    INFO(removed.out << removed.err);
+    REQUIRE(removed.exit_code == 0);
+    const Finished anew = cluster.dtrun(words);
+    INFO(anew.err << cluster.run("s1", {"ls", "-laR", "/root/.cache/dtrun"}).out);
+    CHECK(anew.err.empty());
 }
 
 TEST_CASE("with --horovod-shim a script for Horovod runs where Horovod is not",

@@ -10,6 +10,7 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -102,6 +103,27 @@ TEST_CASE("a package that others could have changed, or that is damaged, is unpa
     CHECK_FALSE(fs::exists(folder / "lib/more.py"));
     for (const auto& entry : fs::directory_iterator(cache.file(".")))
         CHECK_THAT(entry.path().native(), !Contains(".new."));
+}
+
+TEST_CASE("a package for which a Python compiles something meanwhile is as it was", "[package]") {
+    const Cache cache;
+    const fs::path folder = cache.find().value();
+    const ino_t before = inode(folder);
+    const fs::path compiled = folder / "pythonpath/dtrun/__pycache__";
+    fs::create_directory(compiled);
+    std::atomic<bool> stops = false;
+    std::thread python([&] {
+        for (int i = 0; !stops; ++i) {
+            const fs::path coming = compiled / fmt::format("__init__.cpython-311.pyc.{}", i);
+            std::ofstream(coming) << "compiled";
+            fs::rename(coming, compiled / "__init__.cpython-311.pyc");
+        }
+    });
+    int anew = 0;
+    for (int i = 0; i < 500; ++i) anew += cache.find() && inode(folder) == before ? 0 : 1;
+    stops = true;
+    python.join();
+    CHECK(anew == 0);
 }
 
 TEST_CASE("a package without its archive that others could have changed is not used", "[package]") {

@@ -68,13 +68,16 @@ public:
 private:
     std::optional<std::string> look_at(int folder, const char* name) {
         struct stat info {};
-        if (::fstatat(folder, name, &info, links_ ? 0 : AT_SYMLINK_NOFOLLOW) != 0)
+        const bool is_compiled = path_.find("/__pycache__/", top_ - 1) != std::string::npos;
+        if (::fstatat(folder, name, &info, links_ ? 0 : AT_SYMLINK_NOFOLLOW) != 0) {
+            // What a Python writes there has another name until it is whole.
+            if (errno == ENOENT && is_compiled) return std::nullopt;
             return path_ + " cannot be looked at";
+        }
         if (S_ISLNK(info.st_mode)) return path_ + " is a link";
         if (info.st_uid != 0 && std::ranges::find(owners_, info.st_uid) == owners_.end())
             return fmt::format("{} belongs to user {}", path_, info.st_uid);
         if ((info.st_mode & S_IWOTH) != 0) return "others may write to " + path_;
-        const bool is_compiled = path_.find("/__pycache__/", top_ - 1) != std::string::npos;
         if (!S_ISDIR(info.st_mode) && path_.size() > top_ && !is_compiled)
             files_.emplace_back(path_.substr(top_), info.st_size);
         return std::nullopt;
