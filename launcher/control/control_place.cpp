@@ -74,10 +74,10 @@ Result<void> check_private_folder(const std::string& folder) {
 }
 
 Result<void> make_private_folder(const std::string& folder) {
-    std::error_code shown_below;
+    std::error_code error;
     if (folder.find(kInHome) != std::string::npos)
-        std::filesystem::create_directories(std::filesystem::path(folder).parent_path(),
-                                            shown_below);
+        std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), error);
+    if (error) return fail(Errc::internal, "{}: {}", folder, error.message());
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
         return fail(Errc::internal, "{}: {}", folder, std::strerror(errno));
     return check_private_folder(folder);

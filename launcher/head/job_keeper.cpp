@@ -106,7 +106,7 @@ void JobKeeper::finish(int code, const JobRecord& record, std::chrono::milliseco
     const history::JobEnd end{since_1970().count(), code, std::string(record.cause()),
                               record.report(), log_trouble_};
     if (const auto written = record_->finish(end, after(limit)); !written)
-        log::info("the record of this job is not complete: {}", written.error().message);
+        log::info("the record of this job could not be written: {}", written.error().message);
 }
 
 }  // namespace dtrun::head

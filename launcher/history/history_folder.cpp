@@ -138,8 +138,9 @@ std::string history_folder(std::string_view state_home, std::string_view home) {
 Result<void> make_history_folder(const std::string& folder) {
     if (control::make_private_folder(folder)) return {};
     if (auto checked = check_home(folder); !checked) return checked;
-    std::error_code told_below;
-    fs::create_directories(fs::path(folder).parent_path(), told_below);
+    std::error_code error;
+    fs::create_directories(fs::path(folder).parent_path(), error);
+    if (error) return fail(Errc::internal, "{}: {}", folder, error.message());
     return control::make_private_folder(folder);
 }
 
