@@ -201,6 +201,7 @@ void JobRecord::rank_exited(plan::SlotId slot, HostId host, const Exited& exited
         rank_started(slot, host, {exited.rank, exited.place, exited.pid}, exited.generation);
     known.state = Place::State::ended;
     known.ended_ns = now_ns();
+    if (could_start) known.started_ns = known.ended_ns - exited.ran_ns;  // its host knows better
     known.code = exited.code;
     known.signal = exited.signal;
     known.by_dtrun = exited.sent_signal != 0;

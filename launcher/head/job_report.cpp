@@ -7,7 +7,6 @@
 #include "launcher/output/path_pattern.h"
 #include "launcher/plan/exit_code.h"
 #include "launcher/report/outcome.h"
-#include "launcher/watch/event.h"
 #include "launcher/watch/json_line.h"
 
 #include <dtrun_version.h>
@@ -24,6 +23,17 @@ namespace json = boost::json;
 
 constexpr int kDocumentSchema = 1;  // docs/JOBS.md, "--report FILE"
 constexpr std::chrono::milliseconds kRefusalLimit{2'000};
+constexpr std::size_t kEventsMax = 10'000;  // of a job that runs for months
+
+/// Ranks that have ended well, or were told to end, are no trouble; where they are, the view says.
+bool is_worth_keeping(const watch::Event& event) {
+    using enum watch::EventKind;
+    if (event.kind != rank_exited)
+        return event.kind == world_started || event.kind == restart || event.kind == host_failed ||
+               event.kind == host_lost || event.kind == host_left;
+    const json::value* const code = event.fields.if_contains("code");
+    return event.fields.at("by_dtrun") == false && (code == nullptr || *code != 0);
+}
 
 }  // namespace
 
@@ -37,12 +47,21 @@ Result<JobReport> JobReport::open(const plan::Options& options, const std::strin
     return report;
 }
 
+void JobReport::happened(const watch::Event& event) {
+    if (events_.size() >= kEventsMax || !is_worth_keeping(event)) return;
+    json::object& kept = events_.emplace_back(json::object()).get_object();
+    kept["time"] = watch::utc_time(event.time_ns);
+    kept["event"] = name_of(event.kind);
+    for (const auto& [name, value] : event.fields) kept[name] = value;
+}
+
 int JobReport::write(int status, json::object job, std::chrono::milliseconds limit) const {
     json::object document;
     document["schema"] = kDocumentSchema;
     document["version"] = DTRUN_VERSION;
     for (auto& each : job) document.insert(std::move(each));
     document["exit_code"] = status;
+    document["events"] = events_;
     document["ended"] = watch::utc_time(since_1970().count());
     document["typed"] = history::to_json(history::TypedLine{history_.typed, history_.hidden});
     document["typed_in"] = history_.typed_in;

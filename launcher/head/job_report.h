@@ -3,7 +3,9 @@
 #include "base/result.h"
 #include "launcher/plan/options.h"
 #include "launcher/report/report_file.h"
+#include "launcher/watch/event.h"
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <chrono>
 #include <memory>
@@ -13,11 +15,14 @@
 namespace dtrun::head {
 
 /// --report: all that is known of a job when it has ended, as a JSON document in a file; docs/JOBS.md has its members.
-class JobReport {
+class JobReport final : public watch::EventListener {
 public:
     /// Whether it will be possible to write it. \param job  its id
     /// Errc: invalid_input, internal; names the flag
     static Result<JobReport> open(const plan::Options& options, const std::string& job);
+
+    /// Keeps what goes wrong on the way, and when ranks begin anew.
+    void happened(const watch::Event& event) override;
 
     /// \param job  its view, with what report::outcome_json() knows
     /// \param limit  for the disk to take it
@@ -31,6 +36,7 @@ private:
     explicit JobReport(const plan::HistoryOptions& history) : history_(history) {}
 
     plan::HistoryOptions history_;
+    boost::json::array events_;
     std::shared_ptr<const report::ReportFile>
         file_;  ///< shared with a thread that may be left behind
 };

@@ -178,6 +178,7 @@ Result<void> RealHead::open(transport::AgentFile agent) {
     if (teller_.is_awaited()) head_->set_started([this] { teller_.started(); });
     if (spec_.options.pty) head_->lend(terminal_);
     head_->record().set_id(hex(credentials_.id));
+    if (report_) head_->record().add_listener(*report_);
     if (auto opened = open_publisher(); !opened) return opened;
     auto place = listen();
     if (!place) return std::unexpected(place.error());

@@ -80,7 +80,7 @@ TEST_CASE("programs are told of each failure, with last lines and what helps", "
     const auto tail = [](SlotId rank) {
         return std::vector<std::string>{rank == SlotId{3}
                                             ? "ModuleNotFoundError: No module named 'nosuch'"
-                                            : "\x1b[1mbold\xff"};
+                                            : "\x1b[1mbold\x1b[0m\r"};
     };
     const auto json = outcome_json(outcome, sample_spec(), RankNumbers(std::size_t{6}), tail);
     const auto& first = json.at("failures").at(0).as_object();

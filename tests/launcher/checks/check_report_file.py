@@ -89,11 +89,17 @@ def check_failure():
 
 
 def check_restarts():
-    """The last life of each rank, and who failed at last."""
-    document, _ = report("-np", "2", "--max-restarts", "1", "sh", "-c", "exit $((3 + RANK * 0))")
+    """The last life of each rank, and who failed before."""
+    document, _ = report("-np", "2", "--max-restarts", "1", "sh", "-c", "[ $RANK = 0 ] && exec sleep 60; exit 3")
     assert document["restarts"] == 1 and document["exit_code"] == 3 and document["failures"][0]["code"] == 3
-    document, _ = report("-np", "2", "--min-np", "1", "--max-np", "2", "--rank-failure-limit", "1", "sh", "-c", "exit 4")
-    assert document["exit_code"] != 0 and document["generation"] >= 1, document
+    events = [event["event"] for event in document["events"]]
+    assert events == ["world_started", "rank_exited", "restart", "world_started", "rank_exited"], document["events"]
+    assert document["events"][1]["code"] == 3 and document["events"][1]["rank"] == 1
+    document, _ = report("-np", "2", "--min-np", "1", "--failure-limit", "1", "sh", "-c", "exit 4")
+    assert document["cause"] == "cannot_go_on" and document["exit_code"] == 207 and document["generation"] == 2
+    assert "--failure-limit" in document["why"]
+    failed = [event for event in document["events"] if event["event"] == "rank_exited"]
+    assert len(failed) >= 2 and {event["code"] for event in failed} == {4}, document["events"]
 
 
 def check_hosts():
@@ -211,14 +217,14 @@ def check_everywhere():
 def check_documentation():
     """Each member that any of these documents has is in docs/JOBS.md, or in the view of docs/EVENTS.md."""
     listed = set()
-    for page, title in (("JOBS.md", "## `--report FILE`"), ("EVENTS.md", "## The view of a job")):
+    for page, title in (("JOBS.md", "## `--report FILE`"), ("EVENTS.md", "## The view of a job"), ("EVENTS.md", "## Events")):
         text = (DOCS / page).read_text(encoding="utf-8").split(title)[1].split("\n## ")[0]
         listed.update(re.findall(r"`([a-z_]+)`", text.replace("`, `", "` `")))
         listed.update(word for found in re.findall(r"`([a-z_, ]+)`", text) for word in found.split(", "))
     used = set()
     for document in SEEN:
         used.update(document)
-        for name in ("hosts", "ranks", "failed_hosts", "failures"):
+        for name in ("hosts", "ranks", "failed_hosts", "failures", "events"):
             for item in document.get(name, []):
                 used.update(item)
                 used.update(item.get("cure", {}))
