@@ -112,12 +112,12 @@ std::vector<HeldStatus> ask_holders(plan::EnvironmentView environment, WarmReque
                                     std::chrono::milliseconds limit) {
     std::vector<warm::HolderAnswer> told;
     asio::io_context io(1);
-    asio::co_spawn(
-        io, warm::ask_holders(holders_here(environment), std::move(request), after(limit)),
-        [&told](std::exception_ptr error, std::vector<warm::HolderAnswer> all) {
-            if (error) std::rethrow_exception(error);
-            told = std::move(all);
-        });
+    asio::co_spawn(io,
+                   warm::ask_holders(holders_here(environment), std::move(request), after(limit)),
+                   [&told](std::exception_ptr error, std::vector<warm::HolderAnswer> all) {
+                       if (error) std::rethrow_exception(error);
+                       told = std::move(all);
+                   });
     io.run();
     std::vector<HeldStatus> hosts;
     for (const auto& [path, answer] : told) {

@@ -131,8 +131,8 @@ asio::awaitable<std::unique_ptr<transport::Channel>> PlannedChannels::take_kept(
 
 asio::awaitable<Result<std::string>> PlannedChannels::warm_key(HostId host, Deadline deadline) {
     const plan::JobHost& target = spec_.hosts[host];
-    warm::LogInWords words{target.host, spec_.access.ssh, nullptr, agent_.build_id,
-                           warm::batch_job_here(), {}};
+    warm::LogInWords words{target.host,     spec_.access.ssh,       nullptr,
+                           agent_.build_id, warm::batch_job_here(), {}};
     transport::SshSettings settings;
     if (transport::is_openssh(spec_.access.ssh)) {
         auto found = co_await settings_of(host, deadline);

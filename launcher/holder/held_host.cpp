@@ -28,9 +28,7 @@ std::uint32_t ms_until(Deadline when) {
 }  // namespace
 
 HeldHost::HeldHost(Parts parts, HeldEvents& events)
-    : parts_(std::move(parts)),
-      events_(events),
-      room_(parts_.executor, Timer::time_point::max()) {
+    : parts_(std::move(parts)), events_(events), room_(parts_.executor, Timer::time_point::max()) {
     terms_ = {parts_.keep, Clock::now()};
 }
 
@@ -90,8 +88,8 @@ asio::awaitable<Result<void>> HeldHost::open() {
     channel_ = std::move(*opened);
     transport::LineReader lines(*channel_);
     const auto patience = parts_.connect_timeout;
-    auto greeted = co_await transport::greet_agent(*channel_, lines, parts_.copies, deadline,
-                                                   patience, phase);
+    auto greeted =
+        co_await transport::greet_agent(*channel_, lines, parts_.copies, deadline, patience, phase);
     co_return greeted;
 }
 

@@ -30,8 +30,13 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
       tasks_(executor_),
       server_(executor_, "the holder's socket", *this) {
     for (Host& host : hosts) {
-        HeldHost::Parts parts{executor_, std::move(host.name), host.key, std::move(host.open),
-                              std::move(host.seen_as), copies_, options_.connect_timeout,
+        HeldHost::Parts parts{executor_,
+                              std::move(host.name),
+                              host.key,
+                              std::move(host.open),
+                              std::move(host.seen_as),
+                              copies_,
+                              options_.connect_timeout,
                               options_.keep};
         Held& held = held_[host.key];
         held.host = std::make_unique<HeldHost>(std::move(parts), *this);
@@ -40,8 +45,8 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
 }
 
 Result<void> Holder::listen(const std::string& folder) {
-    return server_.listen(
-        folder, fmt::format("{:08x}{}", random_id() & 0xffff'ffff, warm::kHolderSuffix));
+    return server_.listen(folder,
+                          fmt::format("{:08x}{}", random_id() & 0xffff'ffff, warm::kHolderSuffix));
 }
 
 asio::awaitable<void> Holder::run(std::function<void()> tried) {

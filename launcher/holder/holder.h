@@ -90,9 +90,9 @@ private:
     asio::any_io_executor executor_;
     Options options_;
     transport::AgentCopies copies_;
-    std::vector<HeldHost*> hosts_;  ///< in the order in which they were named
-    std::map<std::string, Held> held_;  ///< the same, by key
-    std::map<CallerId, Caller> callers_;  ///< that have asked
+    std::vector<HeldHost*> hosts_;                 ///< in the order in which they were named
+    std::map<std::string, Held> held_;             ///< the same, by key
+    std::map<CallerId, Caller> callers_;           ///< that have asked
     std::map<std::uint32_t, CallerId> caller_of_;  ///< by stream
     std::uint32_t last_stream_ = 0;
     Timer changed_;  ///< cancelled when watch() is to look again

@@ -21,7 +21,8 @@ bool is_for_others(const std::string& address) {
     const auto ip = asio::ip::make_address(address, error);
     if (error || ip.is_loopback() || ip.is_unspecified()) return false;
     if (ip.is_v6() && ip.to_v6().is_v4_mapped())
-        return is_for_others(asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).to_string());
+        return is_for_others(
+            asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6()).to_string());
     constexpr std::uint32_t kLinkLocal = 0xa9fe'0000;  // 169.254.0.0/16
     return ip.is_v6() ? !ip.to_v6().is_link_local()
                       : (ip.to_v4().to_uint() & 0xffff'0000) != kLinkLocal;

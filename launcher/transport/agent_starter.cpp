@@ -11,7 +11,7 @@
 namespace dtrun::transport {
 namespace {
 
-constexpr std::size_t kPieceBytes = 64u << 10;  // each with the user's whole patience
+constexpr std::size_t kPieceBytes = 64u << 10;   // each with the user's whole patience
 constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after its output
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 

@@ -69,7 +69,8 @@ asio::awaitable<Result<void>> SshSession::wait(Deadline deadline, bool now) {
     co_await ready_.async_wait(kind, use_tuple);
     if (!ready_.is_open()) co_return fail(Errc::cancelled, "closed");
     if (guard.expired()) co_return fail(Errc::timed_out, "no answer");
-    co_return Result<void>{};  // or it was woken, or the other one's deadline has passed: it looks again
+    co_return Result<
+        void>{};  // or it was woken, or the other one's deadline has passed: it looks again
 }
 
 void SshSession::wake() {

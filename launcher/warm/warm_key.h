@@ -15,7 +15,7 @@ struct LogInWords {
     const transport::SshSettings* settings = nullptr;  ///< null: ssh alone knows them
     std::string build{};                               ///< the agent's build id
     std::string batch_job{};                           ///< batch_job_here()
-    std::string ssh_files{};  ///< SshConfig::digest(), where is_by_ssh()
+    std::string ssh_files{};                           ///< SshConfig::digest(), where is_by_ssh()
 
     /// Whether a program logs in that reads more of ssh's configuration than dtrun knows.
     bool is_by_ssh() const;

@@ -507,9 +507,9 @@ TEST_CASE("hosts that have one home call it by one name, and each job has its ow
                            "exec /bin/uname \"$@\"\n",
                            host.cache().native(), away.native()),
                0755);
-    CHECK_THAT(host.answer(remote_agent_command({"/nowhere", kBuild}, "79"),
-                           fmt::format("{}\n", kBuild)),
-               Contains("dtrun-agent-wanted") && Contains("runs"));
+    CHECK_THAT(
+        host.answer(remote_agent_command({"/nowhere", kBuild}, "79"), fmt::format("{}\n", kBuild)),
+        Contains("dtrun-agent-wanted") && Contains("runs"));
     CHECK_FALSE(fs::exists(fs::symlink_status(host.cache() / ".first-79")));
 }
 

@@ -371,8 +371,8 @@ TEST_CASE("in small jobs, and where a host's address is not known, nothing is ha
     io.run();
     CHECK(slot.words() == "");
     ManyHosts hosts;
-    for (const char* const address : {"", "127.0.0.2", "::1", "0.0.0.0", "169.254.7.1", "fe80::1%2",
-                                      "::ffff:127.0.0.1"}) {
+    for (const char* const address :
+         {"", "127.0.0.2", "::1", "0.0.0.0", "169.254.7.1", "fe80::1%2", "::ffff:127.0.0.1"}) {
         CAPTURE(address);
         hosts.copies.add_giver({kMachine, false}, address, 77);
         CopySlot& slot = hosts.ask();

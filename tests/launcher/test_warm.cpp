@@ -32,7 +32,7 @@ public:
         bool ends = true;          ///< when it is to, else not
         bool is_reachable = true;  ///< else the log-in does not end
         int logins = 0;
-        int begun = 0;             ///< log-ins, also such that do not end
+        int begun = 0;        ///< log-ins, also such that do not end
         std::string secrets;  ///< all that agents have been told
         FakeKeeper* last = nullptr;
     };
@@ -523,8 +523,8 @@ TEST_CASE("input that a held host does not take stays with its job", "[warm]") {
     CHECK(held.first_words(*job) == "agent 1\n");
     held.keepers["s1"].takes_input = false;
     const std::string much(64u << 20, 'x');
-    const auto sent = run_to_end(
-        held.io, job->channel->write(much, after(std::chrono::milliseconds(300))));
+    const auto sent =
+        run_to_end(held.io, job->channel->write(much, after(std::chrono::milliseconds(300))));
     REQUIRE_FALSE(sent.has_value());
     CHECK(sent.error().code == Errc::timed_out);
     held.keepers["s1"].takes_input = true;

@@ -88,8 +88,7 @@ int main(int argc, char** argv) {
             return fails(safe.error().message);
     if (option == "--prepare" && argc == 2)  // what goes wrong is told by the agent that lacks it
         return dtrun::agent::find_own_package() ? 0 : 1;
-    if (handed_on)
-        dtrun::agent::start_handing_on(word, dtrun::Fd(static_cast<int>(*handed_on)));
+    if (handed_on) dtrun::agent::start_handing_on(word, dtrun::Fd(static_cast<int>(*handed_on)));
     if (option == dtrun::agent::kDemoRank && argc == 2) {
         const int status = dtrun::agent::run_demo_rank();
         ::_exit(status);
