@@ -73,7 +73,7 @@ struct HostRecord {
     std::string cuda;       ///< version
     /// Versions of the library behind each backend, in the order of kBackends.
     std::array<std::string, collectives::kBackendCount> libraries;
-    std::string python, torch;  ///< versions
+    std::string python, torch, horovod;  ///< versions
 
     template <class Host, class Visit>
     static void fields(Host& it, Visit&& visit) {
@@ -92,6 +92,7 @@ struct HostRecord {
             visit(collectives::kBackends[i].name, it.libraries[i]);
         visit("python", it.python);
         visit("torch", it.torch);
+        visit("horovod", it.horovod);
     }
 };
 
@@ -268,7 +269,11 @@ struct StepsRecord {
     double step_ms = kUnknown;  ///< the median, without the first ones
     double samples_per_s = kUnknown, rank_samples_per_s = kUnknown;  ///< as its output says
     double seconds = kUnknown;                                       ///< of all these steps
-    std::uint64_t lines = 0;                                         ///< of its output
+    double begin_ns = kUnknown;       ///< of its monotonic clock, when the first step began or ended
+    double batch = kUnknown;          ///< samples of a step of this rank
+    std::string compression;          ///< that dtrun.torch was asked for from outside, and uses
+    std::uint64_t lines = 0;          ///< of its output
+    std::vector<EpochRecord> epochs;  ///< by the accuracies that it has printed
 
     template <class Steps, class Visit>
     static void fields(Steps& it, Visit&& visit) {
@@ -279,7 +284,11 @@ struct StepsRecord {
         visit("samples_per_s", it.samples_per_s);
         visit("rank_samples_per_s", it.rank_samples_per_s);
         visit("seconds", it.seconds);
+        visit("begin_ns", it.begin_ns);
+        visit("batch", it.batch);
+        visit("compression", it.compression);
         visit("lines", it.lines);
+        visit("epochs", it.epochs);
     }
 };
 

@@ -1,5 +1,7 @@
 #include "lab/step_regex.h"
 
+#include "base/strings.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -20,9 +22,11 @@ constexpr std::pair<string_view, Unit> kUnits[] = {
     {"steps_per_s", Unit::steps_per_s},
     {"samples_per_s", Unit::samples_per_s},
     {"rank_samples_per_s", Unit::rank_samples_per_s},
+    {"steps", Unit::steps},
+    {"samples", Unit::samples},
 };
 constexpr string_view kUnitNames =
-    "seconds, ms, us, steps_per_s, samples_per_s and rank_samples_per_s";
+    "seconds, ms, us, steps_per_s, samples_per_s, rank_samples_per_s, steps and samples";
 
 /// A longer line is looked at as far as this: the library's expressions take stack for each character.
 constexpr std::size_t kLineMax = 4'096;
@@ -45,6 +49,26 @@ std::optional<string_view> name_of_group(string_view rest) {
             return rest.substr(0, begin.size() + name.size() + 1);
     }
     return std::nullopt;
+}
+
+/// Nothing if a text is not a number from its begin to its end.
+std::optional<double> number_in(string_view text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+        return std::nullopt;
+    return value;
+}
+
+string_view leading_digits(string_view text) {
+    return text.substr(0, text.find_first_not_of("0123456789"));
+}
+
+/// Whether a line has a word of lower-case letters, in any case.
+bool has_word(string_view line, string_view word) {
+    return !std::ranges::search(line, word, {}, [](char c) {
+                return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+            }).empty();
 }
 
 Result<void> add_name(Unnamed& found, string_view group) {
@@ -113,6 +137,11 @@ Result<StepRegex> StepRegex::parse(string_view text) {
     return made;
 }
 
+const StepRegex& StepRegex::usual() {
+    static const StepRegex made = parse(R"(Train Epoch: *\d+ *\[ *(?<samples>\d+) */)").value();
+    return made;
+}
+
 std::optional<double> StepRegex::find(string_view line) const {
     line = line.substr(0, kLineMax);
     std::cmatch match;
@@ -120,12 +149,60 @@ std::optional<double> StepRegex::find(string_view line) const {
         return std::nullopt;
     std::string number = match[group_].str();
     std::erase(number, ',');
-    double value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc() || end != number.data() + number.size() || !std::isfinite(value) ||
-        !(value > 0))
-        return std::nullopt;
+    const auto value = number_in(number);
+    const bool counts = unit_ == Unit::steps || unit_ == Unit::samples;
+    if (!value || !(*value > 0 || (counts && *value == 0))) return std::nullopt;
     return value;
+}
+
+struct AccuracyRegex::Compiled {
+    std::regex regex;
+};
+
+Result<AccuracyRegex> AccuracyRegex::parse(string_view text) {
+    AccuracyRegex made;
+    try {
+        made.compiled_ = std::make_shared<const Compiled>(
+            std::regex(std::string(text), std::regex::ECMAScript | std::regex::icase));
+    } catch (const std::regex_error& error) {
+        return fail(Errc::invalid_input, "'{}' is no regular expression: {}", text, error.what());
+    }
+    if (made.compiled_->regex.mark_count() == 0)
+        return fail(Errc::invalid_input,
+                    "'{}' has no group: put the number in parentheses, as in 'accuracy ([0-9.]+)'",
+                    text);
+    return made;
+}
+
+const AccuracyRegex& AccuracyRegex::usual() {
+    static const AccuracyRegex usual = [] {
+        AccuracyRegex made =
+            parse(R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))").value();
+        made.is_usual_ = true;
+        return made;
+    }();
+    return usual;
+}
+
+std::optional<double> AccuracyRegex::find(string_view line) const {
+    line = line.substr(0, kLineMax);
+    // The library's expressions are slow, and programs print a lot that is no accuracy.
+    if (is_usual_ && (!has_word(line, "acc") || has_word(line, "train"))) return std::nullopt;
+    std::cmatch match;
+    if (!std::regex_search(line.data(), line.data() + line.size(), match, compiled_->regex))
+        return std::nullopt;
+    const auto number = number_in(match[1].str());
+    if (!number) return std::nullopt;
+    double accuracy = *number;
+    const string_view behind = trim(line.substr(static_cast<std::size_t>(match[1].second - line.data())));
+    const auto whole = behind.starts_with('/') ? number_in(leading_digits(trim(behind.substr(1))))
+                                               : std::optional<double>();
+    if (whole)
+        accuracy /= *whole;
+    else if (behind.starts_with('%') || accuracy > 1)
+        accuracy /= 100;
+    if (!(accuracy >= 0 && accuracy <= 1)) return std::nullopt;
+    return accuracy;
 }
 
 }  // namespace dtrun::lab

@@ -89,6 +89,7 @@ Result<void> set_algorithms(ParsedBench& parsed, string_view value) {
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
         if (item == "none") continue;  // which is another word for parallel
+        if (item.contains('=')) continue;  // of a program, see check_program()
         if (!parse_algorithm(item))
             return fail(Errc::invalid_input,
                         "'{}' is neither serial, parallel nor one of {}, with -ef, -noef or "
@@ -214,6 +215,12 @@ Result<void> set_step_regex(ParsedBench& parsed, string_view value) {
     return {};
 }
 
+Result<void> set_accuracy_regex(ParsedBench& parsed, string_view value) {
+    if (const auto read = AccuracyRegex::parse(value); !read) return std::unexpected(read.error());
+    parsed.own.accuracy_regex = value;
+    return {};
+}
+
 cli::Rows<ParsedBench> program_flags() {
     return {
         {{.names = "--step-regex",
@@ -221,10 +228,16 @@ cli::Rows<ParsedBench> program_flags() {
           .group = native,
           .help = "finds in what the program prints how long a step took, by a group: 'step "
                   "([0-9.]+) s'; the group's name is its unit, if that is not seconds: "
-                  "(?<ms>...), us, steps_per_s, samples_per_s (of all ranks) or "
-                  "rank_samples_per_s (default: the program tells, by Worker.progress or "
-                  "dtrun.torch)"},
+                  "(?<ms>...), us, steps_per_s, samples_per_s (of all ranks), rank_samples_per_s, "
+                  "or, of how many there have been so far, steps or samples (default: the program "
+                  "tells, by Worker.progress or dtrun.torch, or by 'Train Epoch: 1 [640/30000')"},
          set_step_regex},
+        {{.names = "--accuracy-regex",
+          .metavar = "REGEX",
+          .group = native,
+          .help = "finds in what the program prints how accurate it is, by a group (default: "
+                  "'accuracy: 97.5%', 'acc=0.975' and the like; the last one counts)"},
+         set_accuracy_regex},
     };
 }
 
@@ -254,7 +267,9 @@ cli::Rows<ParsedBench> train_flags() {
           .help = "parallel, or how gradients are compressed: as --compress; -stochastic behind it "
                   "rounds at random, -noef leaves out error feedback, which scaled 8 bits have "
                   "otherwise, and -ef adds it (default: parallel and those of --compress, else "
-                  "parallel,fp16,int8; serial always)"},
+                  "parallel,fp16,int8; serial always). Of a program (default: parallel): those "
+                  "that dtrun.torch has, or NAME=WORDS, which are added to its own: "
+                  "int8=--bit8-allreduce"},
          set_algorithms},
         {{.names = "--data",
           .metavar = "FOLDER",
@@ -409,7 +424,6 @@ Result<void> check_training(const BenchCommand& bench) {
     if (bench.train) return {};
     for (const auto& [flag, is_given] :
          {std::pair<string_view, bool>{"--data", !bench.data.empty()},
-          {"--algorithms", !bench.algorithms.empty() && !bench.program.empty()},
           {"--seeds", bench.seeds != 1 && bench.program.empty()},
           {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()},
           {"--python", bench.python != BenchCommand().python}})
@@ -419,11 +433,22 @@ Result<void> check_training(const BenchCommand& bench) {
 
 Result<void> check_program(const BenchCommand& bench) {
     if (bench.program.empty()) {
-        if (bench.step_regex.empty()) return {};
+        for (const std::string& item : bench.algorithms)
+            if (item.contains('='))
+                return fail(Errc::invalid_input,
+                            "--algorithms '{}' adds words to a program; name it behind --", item);
+        const char* const flag = !bench.step_regex.empty()       ? "--step-regex"
+                                 : !bench.accuracy_regex.empty() ? "--accuracy-regex"
+                                                                 : nullptr;
+        if (flag == nullptr) return {};
         return fail(Errc::invalid_input,
-                    "--step-regex looks at what a program prints; name it behind --: dtrun bench "
-                    "--step-regex REGEX -- python3 train.py");
+                    "{0} looks at what a program prints; name it behind --: dtrun bench {0} REGEX "
+                    "-- python3 train.py",
+                    flag);
     }
+    for (const std::string& item : bench.algorithms)
+        if (const auto parsed = parse_program_algorithm(item); !parsed)
+            return fail(parsed.error(), "--algorithms");
     if (bench.compare)
         return fail(Errc::invalid_input, "--compare runs nothing; leave out -- {}",
                     bench.program.front());

@@ -37,11 +37,12 @@ struct BenchCommand {
     std::vector<std::string> program;  ///< behind "--"
     std::string program_text;          ///< the same, as a shell would take it
     std::string step_regex;            ///< --step-regex, as typed; empty: it tells of its steps
+    std::string accuracy_regex;        ///< --accuracy-regex, as typed; empty: the usual ways
 
     // Training.
     bool train = false;
     std::vector<std::string>
-        algorithms;    ///< besides serial; empty: parallel and those of `compress`
+        algorithms;    ///< besides serial; empty: parallel and those of `compress`, of a program parallel
     std::string data;  ///< folder with MNIST's files on every host; empty: generated digits
     int epochs = 3;
     std::string model = "mlp";
@@ -49,7 +50,7 @@ struct BenchCommand {
     std::optional<int> global_batch;  ///< unset: 256 in training, and not known of a program
     int seed = 1;
     int seeds = 1;  ///< every training is done with this many, from `seed`
-    std::vector<std::string> scaling{"strong"};  ///< strong and weak
+    std::vector<std::string> scaling;  ///< strong and weak; empty: strong, of a program by its batches
     double target_accuracy = 0;                  ///< 0..1; 0: none
     std::string loss_scale;                      ///< as typed; empty: 1
 

@@ -245,6 +245,10 @@ std::vector<std::string> algorithms_of(const BenchCommand& command) {
     return algorithms;
 }
 
+std::vector<std::string> scaling_of(const BenchCommand& command) {
+    return command.scaling.empty() ? std::vector<std::string>{"strong"} : command.scaling;
+}
+
 /// Backends of serial runs: one for all that compute on processors, and each that does on GPUs.
 std::vector<std::string> serial_backends(const std::vector<std::string>& backends) {
     std::vector<std::string> serial;
@@ -264,7 +268,7 @@ void add_training(std::vector<LabRun>& runs, const BenchCommand& command,
     for (int seed = command.seed; seed < command.seed + command.seeds; ++seed) {
         for (const std::string& backend : serial_backends(backends))
             runs.push_back(train_run(command, {1, 1}, backend, "serial", "strong", seed));
-        for (const std::string& scaling : command.scaling)
+        for (const std::string& scaling : scaling_of(command))
             for (const std::string& algorithm : algorithms_of(command))
                 for (const Shape& shape : shapes)
                     for (const std::string& backend : backends)
@@ -280,28 +284,56 @@ std::string replaced(std::string text, string_view name, string_view value) {
     return text;
 }
 
-/// One rank gives T(1) to the others, so it is run, too, where it is among the shapes.
+LabRun script_run(const BenchCommand& command, const Shape& shape, const std::string& backend,
+                  const ProgramAlgorithm& algorithm, int seed) {
+    LabRun run;
+    run.kind = LabRun::Kind::script;
+    run.backend = backend;
+    run.algorithm = algorithm.name;
+    run.compress = algorithm.compress;
+    run.seed = seed;
+    run.hosts = shape.hosts;
+    run.slots = shape.slots;
+    run.words = {"script"};
+    const auto add = [&run](const char* flag, const std::string& value) {
+        if (!value.empty()) run.words.insert(run.words.end(), {flag, value});
+    };
+    if (backend != kOwnBackend) add("--backend", backend);
+    add("--step-regex", command.step_regex);
+    add("--accuracy-regex", command.accuracy_regex);
+    add("--compress", algorithm.compress);
+    run.words.emplace_back("--");
+    for (const std::string& word : command.program)
+        run.words.push_back(
+            replaced(replaced(word, "{backend}", backend), "{seed}", std::to_string(seed)));
+    std::ranges::copy(algorithm.words, std::back_inserter(run.words));
+    return run;
+}
+
+/// Algorithms of a program, besides the one with a single rank.
+std::vector<ProgramAlgorithm> program_algorithms(const BenchCommand& command) {
+    std::vector<ProgramAlgorithm> algorithms;
+    for (const std::string& item : command.algorithms)
+        algorithms.push_back(parse_program_algorithm(item).value());  // which the command line has checked
+    std::erase_if(algorithms, [](const ProgramAlgorithm& each) { return each.name == "serial"; });
+    if (algorithms.empty()) algorithms.push_back({"parallel", {}, ""});
+    return algorithms;
+}
+
+/// One rank is the serial run and gives T(1) to the others, so it is run, too, where it is among the shapes.
 void add_script(std::vector<LabRun>& runs, const BenchCommand& command,
                 const std::vector<Shape>& shapes, const std::vector<std::string>& backends) {
-    for (int seed = command.seed; seed < command.seed + command.seeds; ++seed)
-        for (const std::string& backend : backends)
-            for (const Shape& shape : shapes) {
-                LabRun& run = runs.emplace_back();
-                run.kind = LabRun::Kind::script;
-                run.backend = backend;
-                run.seed = seed;
-                run.hosts = shape.hosts;
-                run.slots = shape.slots;
-                run.words = {"script"};
-                if (backend != kOwnBackend)
-                    run.words.insert(run.words.end(), {"--backend", backend});
-                if (!command.step_regex.empty())
-                    run.words.insert(run.words.end(), {"--step-regex", command.step_regex});
-                run.words.emplace_back("--");
-                for (const std::string& word : command.program)
-                    run.words.push_back(replaced(replaced(word, "{backend}", backend), "{seed}",
-                                                 std::to_string(seed)));
-            }
+    const auto alone = [](const Shape& shape) { return shape.ranks() == 1; };
+    for (int seed = command.seed; seed < command.seed + command.seeds; ++seed) {
+        if (std::ranges::any_of(shapes, alone))
+            for (const std::string& backend : serial_backends(backends))
+                runs.push_back(script_run(command, {1, 1}, backend, {"serial", {}, ""}, seed));
+        for (const ProgramAlgorithm& algorithm : program_algorithms(command))
+            for (const std::string& backend : backends)
+                for (const Shape& shape : shapes)
+                    if (!alone(shape))
+                        runs.push_back(script_run(command, shape, backend, algorithm, seed));
+    }
 }
 
 }  // namespace
@@ -362,6 +394,31 @@ Result<double> parse_accuracy(string_view text) {
     return accuracy;
 }
 
+Result<ProgramAlgorithm> parse_program_algorithm(string_view item) {
+    const std::size_t equals = item.find('=');
+    ProgramAlgorithm algorithm{std::string(trim(item.substr(0, equals))), {}, ""};
+    if (algorithm.name == "none") algorithm.name = "parallel";
+    if (equals != string_view::npos) {
+        for (const string_view word : split(item.substr(equals + 1), ' '))
+            if (!word.empty()) algorithm.words.emplace_back(word);
+        if (algorithm.name.empty() || algorithm.words.empty())
+            return fail(Errc::invalid_input,
+                        "'{}': write a name and words of the program, as in int8=--bit8-allreduce",
+                        item);
+        return algorithm;
+    }
+    if (algorithm.name == "serial" || algorithm.name == "parallel") return algorithm;
+    // The compressors that dtrun.torch has itself.
+    constexpr string_view kOwn[] = {"fp16", "bf16", "int8", "fp8-e4m3"};
+    if (std::ranges::find(kOwn, algorithm.name) == std::end(kOwn))
+        return fail(Errc::invalid_input,
+                    "'{}': gradients of a program that trains with dtrun.torch can be {}; others "
+                    "are told by words of the program: {}=--its-flag",
+                    item, fmt::join(kOwn, ", "), algorithm.name);
+    algorithm.compress = algorithm.name;
+    return algorithm;
+}
+
 std::string short_bytes(double bytes) {
     constexpr string_view kLetters[] = {"", "K", "M", "G", "T"};
     std::size_t letter = 0;
@@ -372,7 +429,7 @@ std::string short_bytes(double bytes) {
     return fmt::format("{:.4g}{}", bytes, kLetters[letter]);
 }
 
-LabRun facts_run(int hosts, const std::vector<std::string>& backends) {
+LabRun facts_run(const BenchCommand& command, int hosts, const std::vector<std::string>& backends) {
     LabRun run;
     run.kind = LabRun::Kind::facts;
     run.hosts = hosts;
@@ -380,6 +437,10 @@ LabRun facts_run(int hosts, const std::vector<std::string>& backends) {
     if (!backends.empty())
         run.words.insert(run.words.end(),
                          {"--backends", fmt::format("{}", fmt::join(backends, ","))});
+    // The Python that trains is the one whose packages are told.
+    const std::string& program = command.program.empty() ? command.python : command.program.front();
+    if (program.substr(program.rfind('/') + 1).starts_with("python"))
+        run.words.insert(run.words.end(), {"--python", program});
     return run;
 }
 

@@ -22,7 +22,8 @@ struct LabRun {
     enum class Kind { facts, sweep, pairs, train, script };
     Kind kind = Kind::sweep;
     std::string backend;
-    std::string algorithm;  ///< train: "serial", "parallel", or a compression
+    std::string algorithm;  ///< train, script: "serial", "parallel", a compression, or a name of --algorithms
+    std::string compress;   ///< script: what dtrun.torch is asked to send gradients as; empty: nothing
     int seed = 1;           ///< train, script
     int hosts = 1;
     int slots = 1;                   ///< ranks on each of them
@@ -44,12 +45,22 @@ Result<double> parse_line_rate(std::string_view text);
 /// "95%" or "0.95": above 0, at most 1. Errc: invalid_input
 Result<double> parse_accuracy(std::string_view text);
 
+/// An item of --algorithms for a program: "int8", or "8 bits=--bit8-allreduce", whose words are added to the
+/// program's.
+struct ProgramAlgorithm {
+    std::string name;
+    std::vector<std::string> words;
+    std::string compress;  ///< a format that dtrun.torch is asked for; empty: none
+};
+/// Errc: invalid_input (no format that dtrun.torch has)
+Result<ProgramAlgorithm> parse_program_algorithm(std::string_view item);
+
 /// "64K", "1.5M", "4": a number of bytes in few letters.
 std::string short_bytes(double bytes);
 
 /// The run that asks this many hosts for their facts.
 /// \param backends  also tried, with one rank on each host; may be empty
-LabRun facts_run(int hosts, const std::vector<std::string>& backends);
+LabRun facts_run(const BenchCommand& command, int hosts, const std::vector<std::string>& backends);
 
 /// All runs but facts_run(), in order. Where the command has a program, that is run alone; "{backend}" and "{seed}"
 /// in its words are those of the run.

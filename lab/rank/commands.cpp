@@ -139,7 +139,7 @@ Result<void> run_facts(const RankOptions& options, const RankGroup& group, const
     if (!places) return std::unexpected(places.error());
     // One rank of each host collects the host's facts.
     const std::string own =
-        places->local_rank == 0 ? line_of(collect_host_facts(group.host())) : "";
+        places->local_rank == 0 ? line_of(collect_host_facts(group.host(), options.python)) : "";
     const auto all = group.gather("dtrun-bench/facts", own);
     if (!all) return std::unexpected(all.error());
     for (const std::string& line : *all)

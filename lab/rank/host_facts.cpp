@@ -30,20 +30,21 @@ std::string pci_ids() {
     return {};
 }
 
-void ask_python(HostRecord& facts) {
-    // Whether torch is there can be seen without importing it, which takes seconds.
-    const auto text = output_of({"python3", "-c",
+void ask_python(HostRecord& facts, const std::string& python) {
+    // What packages there are can be seen without importing them, which takes seconds.
+    const auto text = output_of({python, "-c",
                                  "import sys\n"
                                  "print(sys.version.split()[0])\n"
-                                 "try:\n"
-                                 " from importlib.metadata import version\n"
-                                 " print(version('torch'))\n"
-                                 "except Exception: pass\n"},
+                                 "from importlib.metadata import version\n"
+                                 "for name in 'torch', 'horovod':\n"
+                                 " try: print(version(name))\n"
+                                 " except Exception: print()\n"},
                                 kProgramLimit);
     if (!text) return;
     const auto lines = split(*text, '\n');
     facts.python = lines[0];
-    if (lines.size() > 1) facts.torch = lines[1];
+    if (lines.size() > 2) facts.torch = lines[1];
+    if (lines.size() > 2) facts.horovod = lines[2];
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ std::string version_elsewhere(std::string_view name, std::chrono::milliseconds l
     return text ? std::string(trim(*text)) : "";
 }
 
-HostRecord collect_host_facts(const std::string& host) {
+HostRecord collect_host_facts(const std::string& host, const std::string& python) {
     HostRecord facts;
     facts.name = host;
     facts.os = parse_os(text_of("/etc/os-release"));
@@ -76,7 +77,7 @@ HostRecord collect_host_facts(const std::string& host) {
     facts.cuda = version_elsewhere("cuda");
     for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
         facts.libraries[i] = version_elsewhere(collectives::kBackends[i].name);
-    ask_python(facts);
+    ask_python(facts, python);
     return facts;
 }
 

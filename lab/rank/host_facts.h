@@ -13,7 +13,8 @@ namespace dtrun::lab::rank {
 /// Looks at this host: files, libraries and nvidia-smi; takes seconds at worst. Libraries are
 /// loaded by processes of their own (version-of NAME of this program), so that they do no harm to
 /// this one.
-HostRecord collect_host_facts(const std::string& host);
+/// \param python  by which versions of Python's packages are found, in PATH or with a path
+HostRecord collect_host_facts(const std::string& host, const std::string& python = "python3");
 
 /// The version of "cuda", "pmix", or of a backend's library, on this host; "" if it is not there.
 std::string version_of(std::string_view name);

@@ -10,12 +10,13 @@ const char* const kUsage =
     "dtrun-bench-rank is what `dtrun bench` runs on every slot. Rank 0 prints a line of JSON for\n"
     "each thing that it finds out.\n"
     "  dtrun-bench-rank backends\n"
-    "  dtrun-bench-rank facts [--backends NAME,...]\n"
+    "  dtrun-bench-rank facts [--backends NAME,...] [--python FILE]\n"
     "  dtrun-bench-rank sweep [--backend NAME] [--ops allreduce,...] [--sizes BYTES,...]\n"
     "      [--dtypes f32,...] [--compress none,fp16,...] [--iters N] [--warmup N] [--seconds S]\n"
     "      [--check 0|1] [--in-place 0|1] [--compress-auto 0|1]\n"
     "  dtrun-bench-rank pairs [--backend NAME] [--iters N] [--seconds S]\n"
-    "  dtrun-bench-rank script [--backend NAME] [--step-regex REGEX] -- PROGRAM [ARGUMENT...]\n"
+    "  dtrun-bench-rank script [--backend NAME] [--step-regex REGEX] [--accuracy-regex REGEX]\n"
+    "      [--compress FORMAT] -- PROGRAM [ARGUMENT...]\n"
     "  dtrun-bench-rank train [--backend NAME] -- PYTHON [ARGUMENT of torch/trainer.py...]\n";
 
 namespace {
@@ -85,14 +86,23 @@ Result<void> parse_pairs_flag(std::string_view flag, std::string_view value, Pai
 
 Result<void> parse_script_flag(std::string_view flag, std::string_view value,
                                ScriptOptions& script) {
-    if (flag != "--backend" && flag != "--step-regex")
-        return fail(Errc::invalid_input, "a program has no option {}; it stands behind --", flag);
-    (flag == "--backend" ? script.backend : script.step_regex) = value;
-    return {};
+    for (const auto& [name, member] : {std::pair("--backend", &ScriptOptions::backend),
+                                       {"--step-regex", &ScriptOptions::step_regex},
+                                       {"--accuracy-regex", &ScriptOptions::accuracy_regex},
+                                       {"--compress", &ScriptOptions::compress}})
+        if (flag == name) {
+            script.*member = value;
+            return {};
+        }
+    return fail(Errc::invalid_input, "a program has no option {}; it stands behind --", flag);
 }
 
 Result<void> parse_flag(std::string_view flag, std::string_view value, RankOptions& options) {
     if (options.command == Command::facts) {
+        if (flag == "--python") {
+            options.python = value;
+            return {};
+        }
         if (flag != "--backends") return fail(Errc::invalid_input, "facts has no option {}", flag);
         for (const std::string_view name : split(value, ',')) options.backends.emplace_back(name);
         return {};

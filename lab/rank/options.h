@@ -18,6 +18,7 @@ struct RankOptions {
     std::string backend = "auto";
     /// For facts: backends over which communicators are made, too.
     std::vector<std::string> backends;
+    std::string python = "python3";  ///< of facts: whose packages are looked at
     SweepOptions sweep;
     PairsOptions pairs;
     /// Whether it is a program that is run, and not this one's own operations.

@@ -1,5 +1,6 @@
 #include "lab/rank/script.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "collectives/backends/shared_library.h"
 #include "lab/child.h"
@@ -9,10 +10,14 @@
 #include <dtrun_collectives.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 extern char** environ;
 
@@ -49,8 +54,8 @@ private:
 /// Listens to what the program prints.
 class Listener {
 public:
-    Listener(const StepRegex* regex, bool passes_records)
-        : regex_(regex), passes_records_(passes_records) {}
+    Listener(const StepRegex& steps, const AccuracyRegex& accuracy, bool passes_records)
+        : steps_regex_(steps), accuracy_regex_(accuracy), passes_records_(passes_records) {}
 
     void output(string_view bytes) {
         output_.add(bytes, [this](string_view line) { take_output(line); });
@@ -65,7 +70,8 @@ public:
     }
 
     std::uint64_t lines() const { return lines_; }
-    const std::vector<double>& values() const { return values_; }
+    const std::vector<Printed>& steps() const { return steps_; }
+    const std::vector<Printed>& accuracies() const { return accuracies_; }
 
 private:
     void take_output(string_view line) {
@@ -81,28 +87,49 @@ private:
 
     void look_at(string_view line) {
         ++lines_;
-        if (regex_ == nullptr) return;
-        if (const auto value = regex_->find(line)) values_.push_back(*value);
+        const std::int64_t now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+        if (const auto value = steps_regex_.find(line)) steps_.push_back({*value, now});
+        if (const auto value = accuracy_regex_.find(line)) accuracies_.push_back({*value, now});
     }
 
-    const StepRegex* const regex_;
+    const StepRegex& steps_regex_;
+    const AccuracyRegex& accuracy_regex_;
     const bool passes_records_;
     LineCutter output_{"\r\n"}, errors_{"\r\n"};  // bars of progress end with '\r'
     std::uint64_t lines_ = 0;
-    std::vector<double> values_;
+    std::vector<Printed> steps_, accuracies_;
 };
 
-std::vector<std::string> environment_with(const std::string& marks, const std::string& backend) {
+std::vector<std::string> environment_with(const std::string& marks, const ScriptOptions& options) {
+    // Lines are to be heard when they are printed.
+    std::vector<std::string> ours{"DTRUN_STEPS_FILE=" + marks, "PYTHONUNBUFFERED=1"};
+    if (!options.backend.empty()) ours.push_back("DTRUN_BACKEND=" + options.backend);
+    if (!options.compress.empty()) {
+        ours.push_back("DTRUN_TORCH_COMPRESSION=" + options.compress);
+        ours.emplace_back("DTRUN_COMPRESS=always");  // as the sweep does, on one host, too
+    }
     std::vector<std::string> kept;
     for (char** entry = environ; *entry != nullptr; ++entry) {
-        const string_view text(*entry);
-        const bool is_ours = text.starts_with("DTRUN_STEPS_FILE=") ||
-                             (!backend.empty() && text.starts_with("DTRUN_BACKEND="));
-        if (!is_ours) kept.emplace_back(text);
+        const string_view name = string_view(*entry).substr(0, string_view(*entry).find('=') + 1);
+        if (std::ranges::none_of(ours, [name](string_view own) { return own.starts_with(name); }))
+            kept.emplace_back(*entry);
     }
-    kept.push_back("DTRUN_STEPS_FILE=" + marks);
-    if (!backend.empty()) kept.push_back("DTRUN_BACKEND=" + backend);
+    std::ranges::move(ours, std::back_inserter(kept));
     return kept;
+}
+
+/// What is known of steps: by marks if there are any, else by what is printed; --step-regex alone, if it is given.
+StepsRecord steps_of(const ScriptOptions& options, const StepRegex& regex, string_view marks,
+                     const Listener& listener) {
+    StepsRecord printed = steps_of_output(regex.unit(), listener.steps());
+    StepsRecord marked = steps_of_marks(marks);
+    if (!options.step_regex.empty() || marked.source.empty()) {
+        printed.compression = marked.compression;
+        printed.batch = marked.batch;
+        return printed;
+    }
+    if (!std::isfinite(marked.batch)) marked.rank_samples_per_s = printed.rank_samples_per_s;
+    return marked;
 }
 
 /// Names a library for Python: the one that this program has. The user's choice stays.
@@ -112,19 +139,20 @@ void use_library(const char* variable, Function* function, const char* file) {
 }
 
 Result<int> follow_script(const ScriptOptions& options) {
-    std::optional<StepRegex> regex;
-    if (!options.step_regex.empty()) {
-        auto parsed = StepRegex::parse(options.step_regex);
-        if (!parsed) return fail(parsed.error(), "--step-regex");
-        regex = std::move(*parsed);
-    }
+    const auto regex = options.step_regex.empty() ? Result<StepRegex>(StepRegex::usual())
+                                                  : StepRegex::parse(options.step_regex);
+    if (!regex) return fail(regex.error(), "--step-regex");
+    const auto accuracy = options.accuracy_regex.empty()
+                              ? Result<AccuracyRegex>(AccuracyRegex::usual())
+                              : AccuracyRegex::parse(options.accuracy_regex);
+    if (!accuracy) return fail(accuracy.error(), "--accuracy-regex");
     Marks marks;
     if (auto made = marks.make(); !made) return std::unexpected(made.error());
-    Listener listener(regex ? &*regex : nullptr, rank_here() == 0);
+    Listener listener(*regex, *accuracy, rank_here() == 0);
     ChildOptions child;
     child.path = options.words.front();
     child.words = options.words;
-    child.environment = environment_with(marks.path(), options.backend);
+    child.environment = environment_with(marks.path(), options);
     child.death_signal = SIGKILL;
     child.forward_signals = false;
     EndingSignals signals(EndingSignals::Children::watched);
@@ -135,8 +163,8 @@ Result<int> follow_script(const ScriptOptions& options) {
     listener.finish();
     const auto marked = marks.text();
     if (!marked) return std::unexpected(marked.error());
-    StepsRecord record =
-        regex ? steps_of_output(regex->unit(), listener.values()) : steps_of_marks(*marked);
+    StepsRecord record = steps_of(options, *regex, *marked, listener);
+    add_accuracies(record, listener.accuracies());
     record.rank = rank_here();
     record.lines = listener.lines();
     if (ended->status == 0) static_cast<void>(write_all(STDOUT_FILENO, line_of(record) + "\n"));

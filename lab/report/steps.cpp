@@ -44,6 +44,16 @@ void set(double& known, double value) {
     if (!std::isfinite(known)) known = value;
 }
 
+/// Takes the accuracies of the first rank that has printed any.
+void add_accuracies(TrainRecord& run, std::span<const StepsRecord> ranks) {
+    const StepsRecord* first = nullptr;
+    for (const StepsRecord& rank : ranks)
+        if (!rank.epochs.empty() && (first == nullptr || rank.rank < first->rank)) first = &rank;
+    if (first == nullptr) return;
+    set(run.accuracy, first->epochs.back().accuracy);
+    if (run.by_epoch.empty()) run.by_epoch = first->epochs;
+}
+
 }  // namespace
 
 Result<void> add_steps(TrainRecord& run, std::span<const StepsRecord> ranks,
@@ -54,6 +64,10 @@ Result<void> add_steps(TrainRecord& run, std::span<const StepsRecord> ranks,
     if (told.empty() && std::isfinite(run.step_ms)) return {};
     if (told.empty()) return std::unexpected(no_steps(ranks, regex));
     if (auto agreed = check_agreement(told); !agreed) return agreed;
+    add_accuracies(run, ranks);
+    if (const double samples = mean_of<&StepsRecord::batch>(told) * run.ranks;
+        run.global_batch == 0 && std::isfinite(samples))
+        run.global_batch = static_cast<int>(std::lround(samples));
     set(run.step_ms, mean_of<&StepsRecord::step_ms>(told));
     set(run.samples_per_s, mean_of<&StepsRecord::samples_per_s>(told));
     set(run.samples_per_s, mean_of<&StepsRecord::rank_samples_per_s>(told) * run.ranks);
@@ -62,6 +76,26 @@ Result<void> add_steps(TrainRecord& run, std::span<const StepsRecord> ranks,
     if (batch > 0) set(run.step_ms, batch * 1e3 / run.samples_per_s);
     set(run.seconds, std::ranges::max(told, {}, &StepsRecord::seconds).seconds);
     return {};
+}
+
+Result<void> check_compression(std::span<const StepsRecord> ranks, std::string_view wanted) {
+    for (const StepsRecord& rank : ranks)
+        if (!wanted.empty() && !rank.source.empty() && rank.compression != wanted)
+            return fail(Errc::invalid_input,
+                        "gradients of rank {0} were not sent as {1}: it does not train with "
+                        "dtrun.torch's optimizer, or chooses a compression itself; give the words "
+                        "by which it does, as in --algorithms {1}=--its-flag",
+                        rank.rank, wanted);
+    return {};
+}
+
+std::string scaling_by_batch(const TrainRecord& run, std::span<const TrainRecord> known) {
+    const auto alone = std::ranges::find_if(known, [&run](const TrainRecord& each) {
+        return each.ranks == 1 && each.model == run.model && each.global_batch > 0;
+    });
+    const bool is_weak = run.ranks > 1 && alone != known.end() &&
+                         run.global_batch == alone->global_batch * run.ranks;
+    return is_weak ? "weak" : "strong";
 }
 
 }  // namespace dtrun::lab

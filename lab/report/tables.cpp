@@ -107,6 +107,7 @@ std::vector<Property> properties() {
                            [i](const HostRecord& host) { return host.libraries[i]; }});
     all.push_back({"Python", plain<&HostRecord::python>});
     all.push_back({"PyTorch", plain<&HostRecord::torch>});
+    all.push_back({"Horovod", plain<&HostRecord::horovod>});
     return all;
 }
 

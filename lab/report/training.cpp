@@ -132,10 +132,10 @@ std::vector<ScalingPoint> scaling_of(const LabReport& report, string_view algori
         point.run = run;
         const TrainRecord* const one = alone(groups, run);
         if (one == nullptr) continue;
-        // In weak scaling a step of p ranks has p times as many samples.
+        // By samples, wherever they are known: in weak scaling a step of p ranks has p times as many.
         const double steps = scaling == "weak" ? run.ranks : 1;
-        point.speedup = one->step_ms / run.step_ms * steps;
-        if (!(point.speedup > 0)) point.speedup = run.samples_per_s / one->samples_per_s;
+        point.speedup = run.samples_per_s / one->samples_per_s;
+        if (!(point.speedup > 0)) point.speedup = one->step_ms / run.step_ms * steps;
         if (!(point.speedup > 0) || std::isinf(point.speedup)) point.speedup = kUnknown;
         point.efficiency = point.speedup / run.ranks;
     }

@@ -123,7 +123,7 @@ private:
         const bool tries = command_.backends.empty() && command_.program.empty();
         const auto tried = tries ? backend_names() : std::vector<std::string>{};
         for (const int hosts : counts) {
-            carry_out(facts_run(hosts, tried));
+            carry_out(facts_run(command_, hosts, tried));
             if (signals_.received() != 0 || hosts < hosts_end_) return;
         }
     }
@@ -259,11 +259,12 @@ private:
         report_.train.resize(known.trainings);
         place(record, run);
         record.seed = run.seed;
-        if (run.kind == LabRun::Kind::train)
-            describe_training(record, run);
-        else
-            describe_script(record);
+        if (run.kind == LabRun::Kind::script) describe_script(record);
+        describe_training(record, run);
+        if (auto done = check_compression(reader.steps(), run.compress); !done) return done;
         if (auto done = add_steps(record, reader.steps(), command_.step_regex); !done) return done;
+        if (run.kind == LabRun::Kind::script && command_.scaling.empty())
+            record.scaling = scaling_by_batch(record, report_.train);
         report_.train.push_back(std::move(record));
         show(lines_.train(report_.train.back()));
         return {};
@@ -277,14 +278,14 @@ private:
     }
 
     static void describe_training(TrainRecord& record, const LabRun& run) {
-        record.algorithm = run.algorithm;
+        if (record.algorithm.empty() || run.kind == LabRun::Kind::train)
+            record.algorithm = run.algorithm;
         if (record.is_serial() && !record.is_on_gpu()) record.backend = "none";
     }
 
     void describe_script(TrainRecord& record) const {
-        if (record.algorithm.empty()) record.algorithm = "parallel";
         if (record.model.empty()) record.model = command_.program_text;
-        record.scaling = command_.scaling.front();
+        if (!command_.scaling.empty()) record.scaling = command_.scaling.front();
         const int batch = command_.global_batch.value_or(0);
         if (record.global_batch == 0)
             record.global_batch = record.scaling == "weak" ? batch * record.ranks : batch;
@@ -322,8 +323,10 @@ private:
         failure.hosts = run.hosts;
         failure.slots_per_host = run.slots;
         failure.ranks = run.ranks();
-        failure.what =
-            run.kind == LabRun::Kind::train ? "train " + run.algorithm : run.words.front();
+        failure.what = run.words.front();
+        const bool is_usual = run.algorithm == "parallel" || run.algorithm == "serial";
+        if (!run.algorithm.empty() && (run.kind == LabRun::Kind::train || !is_usual))
+            failure.what += " " + run.algorithm;
         failure.exit_code = status;
         failure.error = std::move(error);
         const auto& usual = backend_names();

@@ -55,7 +55,7 @@ Rows<ParsedRun> other_horovod_flags() {
     return {
         {{.names = "--horovod-shim",
           .group = environment,
-          .in = {FlagScope::join, FlagScope::frontends},
+          .in = {FlagScope::join, FlagScope::frontends, FlagScope::bench},
           .needs_agents = true,
           .help =
               "import horovod.torch gives ranks dtrun.torch, on hosts without Horovod and dtrun "

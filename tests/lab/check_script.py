@@ -33,6 +33,16 @@ if os.environ["RANK"] == os.environ.get("BAD", "0"):
     raise ValueError("no such layer: conv9")
 import time; time.sleep(30)
 """
+# What Horovod's example prints: samples of this rank, of so many, and the accuracy at the end of an epoch.
+COUNTS = """import os, sys, time
+ranks, rank = int(os.environ["WORLD_SIZE"]), os.environ["RANK"]
+for epoch in (1, 2):
+    for batch in range(8):
+        print(f"Train Epoch: {epoch} [{batch * 32}/{512 // ranks} (0%)]\\tLoss: 0.1 {sys.argv[1:]}")
+        time.sleep(0.02 if "--fast" in sys.argv else 0.04)
+    if rank == "0":
+        print(f"Test set: Average loss: 0.1, Accuracy: {90 + epoch}.00%")
+"""
 APART = """import os, dtrun
 with dtrun.Worker() as worker:
     for step in range(10 + 90 * worker.rank):
@@ -60,7 +70,9 @@ def tells_of_its_steps():
     for ranks, run in runs.items():
         assert 60 / ranks <= run["step_ms"] < 60 / ranks + 15, run
         assert abs(run["samples_per_s"] - 60e3 / run["step_ms"]) < 1e-3, run
-        assert (run["backend"], run["model"], run["accuracy"]) == ("own", "python3 tells.py", None), run
+        assert (run["backend"], run["model"], run["accuracy"]) == (
+            "none" if ranks == 1 else "own", "python3 tells.py", None), run
+        assert run["algorithm"] == ("serial" if ranks == 1 else "parallel"), run
     for part in ("\n# python3 tells.py, 60 samples a step, seed 1\n", "\nScaling\n", "speed-up"):
         assert part in text, (part, text)
     with open("r.html") as page, open("r.csv") as table:
@@ -78,6 +90,21 @@ def prints_its_steps():
         ("gloo", 1, 2000, 0.75), ("dtrun", 1, 2000, 0.75), ("gloo", 2, 2000, 0.75), ("dtrun", 2, 2000, 0.75)], text
     for part in ("backend gloo-1 is gloo\n", "backend dtrun-2 is dtrun\n", "6/8, 2000 img/s\n", "7/8, 2000 img/s"):
         assert part in errors, (part, errors)
+
+
+def counts_its_samples():
+    """Throughput and accuracy are found in what the usual examples print, and words make another algorithm."""
+    code, report, text, errors = bench("--slots", "1,2", "--algorithms", "parallel,fast=--fast", "--", "python3",
+                                       "counts.py")
+    assert (code, errors) == (0, ""), (code, text, errors)
+    runs = {(run["algorithm"], run["ranks"]): run for run in report["train"]}
+    assert list(runs) == [("serial", 1), ("parallel", 2), ("fast", 2)], text
+    for (algorithm, ranks), run in runs.items():
+        at_most = ranks * 32 / (0.02 if algorithm == "fast" else 0.04)
+        assert at_most * 0.5 < run["samples_per_s"] < at_most * 1.05, run
+        assert run["accuracy"] == 0.92 and [epoch["accuracy"] for epoch in run["by_epoch"]] == [0.91, 0.92], run
+    code, report, text, errors = bench("--slots", "2", "--algorithms", "int8", "--", "python3", "counts.py")
+    assert code == 1 and "were not sent as int8" in errors and "script int8, own" in errors, (text, errors)
 
 
 def failures():
@@ -139,8 +166,8 @@ def mistakes():
 
 with tempfile.TemporaryDirectory() as directory:
     os.chdir(directory)
-    for name, program in (("tells", TELLS), ("prints", PRINTS), ("fails", FAILS), ("apart", APART)):
+    for name, program in (("tells", TELLS), ("prints", PRINTS), ("fails", FAILS), ("apart", APART), ("counts", COUNTS)):
         with open(f"{name}.py", "w") as file:
             file.write(program)
-    for part in (tells_of_its_steps, prints_its_steps, failures, ended, mistakes):
+    for part in (tells_of_its_steps, prints_its_steps, counts_its_samples, failures, ended, mistakes):
         part()

@@ -178,7 +178,8 @@ TEST_CASE("every seed trains everything, one after the other", "[lab]") {
 
 TEST_CASE("a program is run alone in every shape, with one rank too", "[lab]") {
     CHECK(plan_of("bench -- python3 train.py", places_of({2, 2}), {"own"}) ==
-          "script own 1x1, script own 1x2, script own 2x1, script own 2x2");
+          "script own serial 1x1, script own parallel 1x2, script own parallel 2x1, "
+          "script own parallel 2x2");
     const auto runs = plan_runs(
         bench_of("bench --slots 2 --backends mpi,gloo --seeds 2 --step-regex '([0-9]+)' -- a "
                  "--seed={seed} {backend}-{backend} '{c} d' --train")
@@ -191,6 +192,29 @@ TEST_CASE("a program is run alone in every shape, with one rank too", "[lab]") {
     const std::vector<std::string> launch = launch_words(runs->back(), {}, "", "/x/rank");
     CHECK(std::ranges::find(launch, "--only-ranks") == launch.end());
     CHECK(bench_of("bench -- a 'b c'").own.program_text == "a 'b c'");
+}
+
+TEST_CASE("a program's gradients are compressed by dtrun.torch, or by words of its own", "[lab]") {
+    const auto runs = plan_runs(
+        bench_of("bench --slots 1,2 --backends mpi,gloo --algorithms none,int8,'16 bits=--fp16 x' "
+                 "--accuracy-regex 'a (.)' -- /v/bin/python3 t.py")
+            .own,
+        places_of({2}), {"mpi", "gloo"}, false);
+    REQUIRE(runs.has_value());
+    std::vector<std::string> said;
+    for (const LabRun& run : *runs)
+        said.push_back(fmt::format("{} {} {}", run.backend, run.algorithm, run.ranks()));
+    CHECK(said == std::vector<std::string>{"mpi serial 1", "mpi parallel 2", "gloo parallel 2",
+                                           "mpi int8 2", "gloo int8 2", "mpi 16 bits 2",
+                                           "gloo 16 bits 2"});
+    CHECK(fmt::format("{}", fmt::join(runs->at(3).words, " ")) ==
+          "script --backend mpi --accuracy-regex a (.) --compress int8 -- /v/bin/python3 t.py");
+    CHECK(runs->back().compress.empty());
+    CHECK(runs->back().words.back() == "x");
+    CHECK(facts_run(bench_of("bench -- /v/bin/python3 t.py").own, 1, {}).words ==
+          std::vector<std::string>{"facts", "--python", "/v/bin/python3"});
+    CHECK(facts_run(bench_of("bench -- ./train").own, 2, {}).words ==
+          std::vector<std::string>{"facts"});
 }
 
 TEST_CASE("pairs are measured once, on as many hosts as there are", "[lab]") {
@@ -296,7 +320,13 @@ TEST_CASE("dtrun bench says what would be right", "[lab][cli]") {
         {"bench --train -- a b", "-- a: a program is measured alone; leave out --train and"},
         {"bench --pairs ranks -- a", "-- a: a program is measured alone; leave out --train and"},
         {"bench --data d -- a", "--data is for training; add --train"},
-        {"bench --algorithms int8 -- a", "--algorithms is for training; add --train"},
+        {"bench --algorithms int4 -- a", "--algorithms: 'int4' is neither serial, parallel nor"},
+        {"bench --algorithms int8-noef -- a",
+         "--algorithms: 'int8-noef': gradients of a program that trains with dtrun.torch can be"},
+        {"bench --algorithms int8= -- a", "--algorithms: 'int8=': write a name and words"},
+        {"bench --train --algorithms int8=--b", "--algorithms 'int8=--b' adds words to a program"},
+        {"bench --accuracy-regex 'acc' -- a", "--accuracy-regex: 'acc' has no group"},
+        {"bench --accuracy-regex '(.)'", "--accuracy-regex looks at what a program prints; name"},
         {"bench --compare a b -- c", "--compare runs nothing; leave out -- c"},
         {"bench --scaling strong,weak -- a", "--scaling: a program's is strong (all ranks share"},
         {"bench -- a {backend}", "{backend} in the program's words is one of --backends; name"},

@@ -42,6 +42,14 @@ TrainRecord script(int ranks, int batch) {
     return run;
 }
 
+/// Numbers of a program's output, a millisecond apart.
+std::vector<rank::Printed> printed(std::initializer_list<double> values) {
+    std::vector<rank::Printed> all;
+    for (const double value : values)
+        all.push_back({value, static_cast<std::int64_t>(all.size() + 1) * 1'000'000});
+    return all;
+}
+
 std::string error_of(const std::vector<StepsRecord>& ranks, std::string_view regex = "") {
     TrainRecord run = script(2, 0);
     const auto done = add_steps(run, ranks, regex);
@@ -92,11 +100,11 @@ TEST_CASE("marks become times of steps, and a program's own go before dtrun.torc
 }
 
 TEST_CASE("what a program prints is taken in its unit, without the first steps", "[lab][steps]") {
-    const std::vector<double> values{900, 9, 8, 7, 900, 7, 6, 5};
+    const auto values = printed({900, 9, 8, 7, 900, 7, 6, 5});
     CHECK(rank::steps_of_output(Unit::ms, values).step_ms == 6);
     CHECK(rank::steps_of_output(Unit::seconds, values).step_ms == 6'000);
     CHECK(rank::steps_of_output(Unit::us, values).seconds == Approx(1842e-6));
-    CHECK(rank::steps_of_output(Unit::steps_per_s, std::vector{0.0, 4.0, 4.0}).step_ms == 250);
+    CHECK(rank::steps_of_output(Unit::steps_per_s, printed({0, 4, 4})).step_ms == 250);
     CHECK(rank::steps_of_output(Unit::samples_per_s, values).samples_per_s == 6);
     CHECK(rank::steps_of_output(Unit::rank_samples_per_s, values).rank_samples_per_s == 6);
     CHECK(rank::steps_of_output(Unit::ms, {}).source.empty());
@@ -104,6 +112,78 @@ TEST_CASE("what a program prints is taken in its unit, without the first steps",
     CHECK(rank::median_of_steps(std::vector<double>{9, 9, 2, 1}) == 1);
     CHECK(rank::median_of_steps(std::vector<double>{9, 9, 9, 9, 9, 1, 2, 3, 8, 1}) == 2);
     CHECK(std::isnan(rank::median_of_steps({})));
+}
+
+TEST_CASE("counts that a program prints become times, by when it printed them", "[lab][steps]") {
+    StepsRecord record =
+        rank::steps_of_output(Unit::samples, printed({0, 640, 1'280, 0, 640, 1'280, 1'920}));
+    CHECK(record.source == "output");
+    CHECK(record.rank_samples_per_s == Approx(640e3));
+    CHECK(std::isnan(record.step_ms));
+    CHECK(record.steps == 5);  // an epoch's begin is none
+    CHECK(record.seconds == Approx(0.006));
+    record = rank::steps_of_output(Unit::steps, printed({10, 20, 30, 0, 10}));
+    CHECK(record.step_ms == Approx(0.1));
+    CHECK(record.steps == 30);
+    CHECK(rank::steps_of_output(Unit::steps, printed({10})).source.empty());
+}
+
+TEST_CASE("what the usual examples print is known", "[lab][steps]") {
+    const auto samples = [](std::string_view line) {
+        return StepRegex::usual().find(line).value_or(-1);
+    };
+    CHECK(samples("Train Epoch: 1 [0/30000 (0%)]\tLoss: 2.31") == 0);
+    CHECK(samples("Train Epoch: 12 [640/30000 (2%)]\tLoss: 2.31") == 640);
+    CHECK(samples("Test set: Average loss: 0.05") == -1);
+    const auto accuracy = [](std::string_view line) {
+        return AccuracyRegex::usual().find(line).value_or(-1);
+    };
+    CHECK(accuracy("Test set: Average loss: 0.0523, Accuracy: 98.35%") == Approx(0.9835));
+    CHECK(accuracy("Accuracy: 9835/10000 (98%)") == Approx(0.9835));
+    CHECK(accuracy("val_acc=0.9835") == Approx(0.9835));
+    CHECK(accuracy(" * Acc@1 76.1 Acc@5 93.0") == Approx(0.761));
+    CHECK(accuracy("The accuracy is 97 %") == Approx(0.97));
+    CHECK(accuracy("accuracy 1.0") == 1);
+    for (const char* const none :
+         {"train accuracy: 99%", "accumulate 4", "accelerator 0", "accuracy: unknown",
+          "accuracy: 980"})
+        CHECK(accuracy(none) == -1);
+    const auto own = AccuracyRegex::parse("right: ([0-9]+)");
+    REQUIRE(own.has_value());
+    CHECK(own->find("train: Right: 75 %") == 0.75);
+    CHECK_FALSE(AccuracyRegex::parse("right").has_value());
+    CHECK_FALSE(AccuracyRegex::parse("(").has_value());
+}
+
+TEST_CASE("what ranks say of their batch, compression and accuracy reaches the report",
+          "[lab][steps]") {
+    StepsRecord record = rank::steps_of_marks(
+        "compression int8\ntorch 1 1000000000\nsamples 32\ntorch 2 3000000000\n");
+    CHECK(record.batch == 32);
+    CHECK(record.compression == "int8");
+    rank::add_accuracies(record, std::vector<rank::Printed>{{0.9, 3'000'000'000}, {0.97, 6'000'000'000}});
+    REQUIRE(record.epochs.size() == 2);
+    CHECK(record.epochs[1].seconds == Approx(5));
+    StepsRecord second = record;
+    second.rank = 1;
+    second.epochs.clear();
+    TrainRecord run = script(2, 0);
+    REQUIRE(add_steps(run, std::vector{second, record}, ""));
+    CHECK(run.global_batch == 64);
+    CHECK(run.samples_per_s == Approx(32));
+    CHECK(run.accuracy == 0.97);
+    CHECK(run.by_epoch.size() == 2);
+    CHECK(check_compression(std::vector{record}, "int8").has_value());
+    CHECK(check_compression(std::vector{record}, "").has_value());
+    const auto other = check_compression(std::vector{record, second}, "fp16");
+    REQUIRE_FALSE(other.has_value());
+    CHECK_THAT(other.error().message, Contains("gradients of rank 0 were not sent as fp16"));
+    // Each of two ranks has what one alone had.
+    const std::vector<TrainRecord> alone{script(1, 32)};
+    CHECK(scaling_by_batch(run, alone) == "weak");
+    CHECK(scaling_by_batch(script(2, 32), alone) == "strong");
+    CHECK(scaling_by_batch(run, {}) == "strong");
+    CHECK(scaling_by_batch(alone[0], alone) == "strong");
 }
 
 TEST_CASE("a program's step is the mean of the ranks that tell of steps", "[lab][steps]") {

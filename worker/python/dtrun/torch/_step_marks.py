@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from typing import Any, Optional
+from typing import Any, List, Optional
+
+import torch
+from torch.nn.modules import module as hooks_of_all
 
 
 class _Marks:
@@ -19,9 +22,50 @@ class _Marks:
                 pass
         self.steps = 0
         self.who: Any = None
+        self.batch: Optional[_Batch] = None
+
+
+class _Batch:
+    """Counts the samples that a step gives to the network: the first dimension of its first argument."""
+
+    #: Steps that are looked at; the largest counts, since the last one of an epoch may be smaller.
+    STEPS = 3
+
+    def __init__(self) -> None:
+        self.depth = self.samples = self.largest = self.steps = 0
+        self.handles: List[Any] = [hooks_of_all.register_module_forward_pre_hook(self._begins),
+                                   hooks_of_all.register_module_forward_hook(self._ends)]
+
+    def _begins(self, module: torch.nn.Module, arguments: Any) -> None:
+        # Modules within the network get what it makes of the samples.
+        if self.depth == 0 and module.training and arguments and isinstance(arguments[0], torch.Tensor):
+            self.samples += arguments[0].shape[0] if arguments[0].dim() > 0 else 0
+        self.depth += 1
+
+    def _ends(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
+        self.depth -= 1
+
+    def step(self) -> bool:
+        """A step is over: whether no further one has to be looked at."""
+        self.largest = max(self.largest, self.samples)
+        self.depth = self.samples = 0
+        self.steps += 1
+        if self.steps < self.STEPS:
+            return False
+        for handle in self.handles:
+            handle.remove()
+        if self.largest > 0:
+            note(f"samples {self.largest}")
+        return True
 
 
 _marks = _Marks()
+
+
+def note(line: str) -> None:
+    """Tells who measures steps something else, if anybody does."""
+    if _marks.file is not None:
+        os.write(_marks.file, f"{line}\n".encode())
 
 
 def mark_step(who: object) -> None:
@@ -32,4 +76,8 @@ def mark_step(who: object) -> None:
         _marks.who = weakref.ref(who)
     if _marks.who() is who:
         _marks.steps += 1
-        os.write(_marks.file, f"torch {_marks.steps} {time.monotonic_ns()}\n".encode())
+        note(f"torch {_marks.steps} {time.monotonic_ns()}")
+        if _marks.steps == 1:
+            _marks.batch = _Batch()
+        elif _marks.batch is not None and _marks.batch.step():
+            _marks.batch = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Optional, Tuple
 
 import torch
 
 from .._words import FORMAT_OF
+from ._step_marks import note
 
 
 class Compressor:
@@ -84,6 +86,19 @@ class Compression:
 
 
 _OWN = (FP16Compressor, BF16Compressor, Int8Compressor, FP8Compressor)
+
+
+def compression_for(asked: Any) -> Any:
+    """What an optimizer compresses with: what its program asks for, else what DTRUN_TORCH_COMPRESSION says."""
+    name = os.environ.get("DTRUN_TORCH_COMPRESSION", "")
+    if asked is not Compression.none or name in ("", "none"):
+        return asked
+    wanted = FORMAT_OF.get(name)
+    for own in _OWN:
+        if own.wire_format == wanted:
+            note(f"compression {name}")
+            return own
+    raise ValueError(f"DTRUN_TORCH_COMPRESSION={name}: fp16, bf16, int8, fp8 or none")
 
 
 def wire_format(compressor: Any, tensor: torch.Tensor, op_is_sum: bool) -> int:

@@ -15,7 +15,7 @@ from . import operations as o
 from ._optimizer_state import keeping_dictionaries
 from ._step_marks import mark_step
 from .basics import ProcessSet, global_process_set, size
-from .compression import Compression, wire_format
+from .compression import Compression, compression_for, wire_format
 from .functions import broadcast_object
 from .operations import Adasum, Average, Sum, synchronize
 
@@ -459,6 +459,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Opt
                       DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     names = _names_of(optimizer, named_parameters)
+    compression = compression_for(compression)
     if op == Adasum and size() > 1:
         if process_set is not global_process_set:
             raise NotImplementedError("Adasum optimizers are for all ranks: leave process_set out")
