@@ -74,7 +74,8 @@ asio::awaitable<void> HeldHost::stay() {
 
 /// \param done  stays as it is if this is cancelled
 asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
-    done = co_await open();
+    auto opened = co_await open();
+    done = std::move(opened);
 }
 
 asio::awaitable<Result<void>> HeldHost::open() {

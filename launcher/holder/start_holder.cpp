@@ -147,8 +147,8 @@ asio::awaitable<std::set<std::string>> HolderProcess::held_elsewhere(
     request.wish = WarmWish::keep;
     request.hosts = std::move(keys);
     request.keep_ms = static_cast<std::uint32_t>(keep_.count());
-    const auto told = co_await warm::ask_holders(
-        warm::holder_sockets(control::control_folders("", home_)), request, after(kAskLimit));
+    const auto holders = warm::holder_sockets(control::control_folders("", home_));
+    const auto told = co_await warm::ask_holders(holders, request, after(kAskLimit));
     for (const auto& [path, answer] : told) {
         if (!answer) continue;
         for (const HeldStatus& host : answer->hosts)

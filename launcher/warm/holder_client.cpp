@@ -91,7 +91,8 @@ asio::awaitable<Result<WarmAnswer>> ask(std::string path, WarmRequest request, D
 }
 
 asio::awaitable<void> ask_into(HolderAnswer& told, WarmRequest request, Deadline deadline) {
-    told.answer = co_await ask(told.path, std::move(request), deadline);
+    auto answer = co_await ask(told.path, std::move(request), deadline);
+    told.answer = std::move(answer);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ asio::awaitable<void> WarmHosts::look() {
     while (looking_) co_await found_.async_wait(use_tuple);
     if (std::exchange(looked_, true)) co_return;
     looking_ = true;
-    const auto told = co_await ask_holders(sockets_, WarmRequest{}, after(kListLimit));
+    const WarmRequest list;
+    const auto told = co_await ask_holders(sockets_, list, after(kListLimit));
     for (const auto& [path, answer] : told) {
         if (!answer) {
             log::info("{}: {}", path, answer.error().message);
