@@ -16,16 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a link leads that is ours or root's; what is none is itself. ELOOP: it is another user's
-Result<fs::path> follow(const fs::path& path) {
-    struct stat found {};
-    if (::lstat(path.c_str(), &found) != 0 || !S_ISLNK(found.st_mode)) return path;
-    std::error_code error;
-    if (found.st_uid != ::geteuid() && found.st_uid != 0)
-        return fail(Errc::invalid_input, "{}", output::no_place(ELOOP).why);
-    fs::path to = fs::weakly_canonical(path, error);
-    if (error) return fail(Errc::invalid_input, "{}", error.message());
-    return to;
+constexpr int kLinksMax = 40;  // as the kernel follows
+
+/// Where links lead that are ours or root's, whether something is there or not. Errc: invalid_input
+Result<fs::path> follow(fs::path path) {
+    for (int links = 0; links < kLinksMax; ++links) {
+        struct stat found {};
+        if (::lstat(path.c_str(), &found) != 0 || !S_ISLNK(found.st_mode)) return path;
+        if (found.st_uid != ::geteuid() && found.st_uid != 0)
+            return fail(Errc::invalid_input, "{}", output::no_place(ELOOP).why);
+        std::error_code error;
+        const fs::path to = fs::read_symlink(path, error);
+        if (error) return fail(Errc::invalid_input, "{}", error.message());
+        path = path.parent_path() / to;  // which is `to` where that is absolute
+    }
+    return fail(Errc::invalid_input, "{}", std::strerror(ELOOP));
 }
 
 }  // namespace
