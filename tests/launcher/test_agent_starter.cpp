@@ -375,9 +375,9 @@ TEST_CASE("in small jobs, and where a host's address is not known, nothing is ha
          {"", "127.0.0.2", "::1", "0.0.0.0", "169.254.7.1", "fe80::1%2", "::ffff:127.0.0.1"}) {
         CAPTURE(address);
         hosts.copies.add_giver({kMachine, false}, address, 77);
-        CopySlot& slot = hosts.ask();
-        CHECK_THAT(slot.words(), Catch::EndsWith(" 10"));
-        slot.done();
+        CopySlot& asked = hosts.ask();
+        CHECK_THAT(asked.words(), Catch::EndsWith(" 10"));
+        asked.done();
     }
 }
 
