@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/loop/task_group.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
 #include "launcher/control/control_place.h"
@@ -56,6 +57,10 @@ public:
     }
     /// Whether somebody who waits has gone, as by Ctrl-C, and wants nothing of it any more.
     bool is_abandoned() const { return is_abandoned_; }
+    /// A descriptor that has an error once that is so, until it has tried; none: nobody will.
+    Fd watched() const {
+        return wait_ == Wait::until_tried ? Fd(::fcntl(words_.get(), F_DUPFD_CLOEXEC, 0)) : Fd();
+    }
 
 private:
     void tell(const std::string& text) {
@@ -94,6 +99,7 @@ private:
     asio::awaitable<std::set<std::string>> held_elsewhere(std::vector<std::string> keys);
     Result<void> listen(Holder& holder) const;
     Holder::Host host_of(HostId id, std::string key);
+    asio::awaitable<void> watch_caller(Holder& holder);
     void tell_tried(Holder& holder);
 
     asio::any_io_executor executor_;
@@ -107,6 +113,7 @@ private:
     head::Hosts no_hosts_{spec_};
     head::AgentConfigBuilder configs_{spec_, credentials_, no_hosts_, {}};
     head::PlannedChannels channels_{executor_, spec_, credentials_, agent_, configs_};
+    TaskGroup watching_{executor_};
 };
 
 Holder::Host HolderProcess::host_of(HostId id, std::string key) {
@@ -165,7 +172,18 @@ Result<void> HolderProcess::listen(Holder& holder) const {
     return done;
 }
 
+/// Jobs that have come meanwhile go on.
+asio::awaitable<void> HolderProcess::watch_caller(Holder& holder) {
+    Fd watched = news_.watched();
+    if (!watched) co_return;
+    asio::posix::stream_descriptor caller(executor_, watched.release());
+    const auto [error] =
+        co_await caller.async_wait(asio::posix::descriptor_base::wait_error, use_tuple);
+    if (!error) holder.release_all();
+}
+
 void HolderProcess::tell_tried(Holder& holder) {
+    watching_.stop();
     unsigned held = held_before_, failed = 0;
     for (const HeldStatus& host : holder.hosts()) {
         const bool is_gone = host.state == HeldState::gone;
@@ -173,7 +191,7 @@ void HolderProcess::tell_tried(Holder& holder) {
         if (is_gone) log::error("{}: {}", host.host, host.why);
     }
     news_.tried(held, failed);
-    if (news_.is_abandoned()) holder.release_all();  // jobs that have come meanwhile go on
+    if (news_.is_abandoned()) holder.release_all();
 }
 
 asio::awaitable<void> HolderProcess::run() {
@@ -202,8 +220,10 @@ asio::awaitable<void> HolderProcess::run() {
         co_return;
     }
     news_.known();
+    watching_.spawn(watch_caller(holder));
     const std::function<void()> tried = [&] { tell_tried(holder); };
     co_await holder.run(tried);
+    co_await watching_.join();
 }
 
 /// \param others  what the caller had open: files that its hosts may be read from, and what is no business of ours, as

@@ -71,15 +71,18 @@ check launcher/commands launcher/holder launcher/warm launcher/cli launcher/plan
 check lab launcher/cli launcher/plan collectives hostfiles base
 [ -n "$(ls base/*.h)" ] || { echo "no sources found below $1"; status=1; }
 
-# g++ 12 miscompiles some temporaries in a co_await expression: a conditional or a lambda gets a name
-# before it. A statement may go over lines, so each file is read as one.
+# g++ 12 miscompiles some temporaries in a co_await expression: a conditional, a lambda or a value made by braces
+# gets a name before it. A statement may go over lines, so each file is read as one.
 find base rendezvous contracts launcher worker lab collectives -name '*.h' -o -name '*.cpp' |
     xargs perl -0777 -ne '
         s,//[^\n]*,,g;
         while (/\bco_await\b([^;{}]*)/g) {
             my ($rest, $line) = ($1, 1 + (substr($_, 0, $-[0]) =~ tr/\n//));
             print "$ARGV:$line: co_await$rest\n" if $rest =~ /\?|[(,=]\s*\[[^\]]*\]\s*(\(|$)/;
-        }' | complain "co_await statements hold a conditional or a lambda"
+        }
+        while (/\bco_await\b([^;{}]*[\w>]\{)/g) {
+            print "$ARGV:", 1 + (substr($_, 0, $-[0]) =~ tr/\n//), ": co_await$1\n";
+        }' | complain "co_await statements hold a conditional, a lambda or a value made by braces"
 # Each room says what belongs there and where to start. What is installed as it is has no page.
 find base hostfiles rendezvous contracts launcher worker lab collectives -name '*.cpp' -printf '%h\n' | sort -u |
     while read -r room; do

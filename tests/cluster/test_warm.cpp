@@ -106,4 +106,47 @@ TEST_CASE("a host that is cut off is not waited for, and the end of a holder lea
     CHECK(held(cluster) == "nothing is held\n");
 }
 
+TEST_CASE("who starts a holder gets back what it has open, and a detached job leaves one, too",
+          "[cluster][warm]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    // A pipe that a holder had would keep `cat` until its end.
+    const Finished done = cluster.run(
+        "head", {"sh", "-c", "\"$0\" hold -H s1,s2 --keep-warm 60 9>&1 | cat; echo is over",
+                 Cluster::program()});
+    INFO(done.err);
+    CHECK(done.out == "is over\n");
+    CHECK(count_of(held(cluster), "ready") == 2);
+    CHECK(cluster.dtrun({"release"}).out == "left s1 and s2\n");
+    CHECK(cluster.wait_all_gone());
+
+    const Finished detached = cluster.dtrun({"-d", "--keep-warm", "60", "-H", "s1,s2", "true"});
+    INFO(detached.err);
+    CHECK(detached.exit_code == 0);
+    CHECK(wait_until([&] { return count_of(held(cluster), "ready") == 2; }, milliseconds(10'000)));
+    CHECK(count_of(run_verbose(cluster, {"true"}).err, kTaken) == 2);
+    CHECK(cluster.dtrun({"release"}).out == "left s1 and s2\n");
+    CHECK(cluster.wait_all_gone());
+}
+
+TEST_CASE("Ctrl-C at dtrun hold, and a release while it logs in, leave nothing",
+          "[cluster][warm]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    for (const bool by_release : {false, true}) {
+        CAPTURE(by_release);
+        cluster.kill_link("s2", Cluster::Cut::silent);
+        Running hold = cluster.start_dtrun({"hold", "-H", "s1,s2", "--connect-timeout", "60"});
+        REQUIRE(wait_until([&] { return count_of(held(cluster), "ready") == 1; },
+                           milliseconds(15'000)));
+        if (by_release)
+            CHECK_THAT(cluster.dtrun({"release"}).out, Contains("s1 and s2"));
+        else
+            cluster.kill(hold.pid(), SIGINT);
+        static_cast<void>(hold.wait());
+        INFO(cluster.leftovers());
+        CHECK(cluster.wait_all_gone());
+        cluster.heal_link("s2");
+    }
+    CHECK(held(cluster) == "nothing is held\n");
+}
+
 }  // namespace test_warm
