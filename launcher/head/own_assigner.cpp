@@ -116,7 +116,7 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
     const bool is_leaving = membership_.is_leaving(host);
     const bool goes_on = is_elastic() || context_.spec.options.recovers_itself;
     if (goes_on && !context_.job.ending() && !is_leaving)
-        log::warn("host {} lost: {}", context_.hosts.name(host), why);
+        losses_told_[why].push_back(context_.hosts.name(host));
     unusable_[host] = "lost: " + why;
     // In other jobs Job has its word on it.
     if (goes_on) {
@@ -129,12 +129,19 @@ void OwnAssigner::lost(HostId host, const std::string& why) {
 /// Hosts are often lost together, as a switch or a step is what has failed, and each loss concerns all others: what
 /// follows is decided, and told, once for all that are lost in a turn of the loop.
 asio::awaitable<void> OwnAssigner::tell_losses() {
-    co_await asio::post(context_.executor, asio::use_awaitable);
+    co_await turn();
+    for (const auto& [why, hosts] : std::exchange(losses_told_, {}))
+        log::warn("host{} {} lost: {}", hosts.size() == 1 ? "" : "s", name_hosts(hosts), why);
     const auto losses = std::exchange(losses_, {});
     if (membership_.generation() > 0) reset_connections(losses);
     if (!is_elastic()) co_return;
     membership_.hosts_lost(losses, Clock::now());
     obey();
+}
+
+/// Goes on in the next turn of the loop, after what waits in this one.
+asio::awaitable<void> OwnAssigner::turn() const {
+    co_await asio::post(context_.executor, asio::use_awaitable);
 }
 
 /// Ends the other ranks' connections to lost hosts, so that they do not wait for these.
@@ -384,9 +391,12 @@ asio::awaitable<void> OwnAssigner::start_worlds() {
         World world = std::move(*std::exchange(next_, std::nullopt));
         starting_ = world.generation;
         if (world.generation > 1) co_await wait_after_failure();
+        // For 10,000 hosts to plan a world, to assign it and to start it take 30 ms each.
+        co_await turn();
         if (!is_wanted(starting_)) continue;
         std::map<HostId, Assign> assigns = assignments(world);
         co_await find_master(assigns);
+        co_await turn();
         if (is_wanted(starting_)) start_ranks(world, std::move(assigns));
     }
     is_starting_ = false;

@@ -65,6 +65,7 @@ private:
     void obey();
     void release(HostId host);
     asio::awaitable<void> tell_losses();
+    asio::awaitable<void> turn() const;
     void reset_connections(std::span<const Membership::Loss> losses);
     void pause(const Membership::Pausing& pausing);
     void end(const Membership::End& end);
@@ -89,7 +90,8 @@ private:
     Hub hub_;
     HubTimer hub_timer_;
     MasterElection election_;
-    std::vector<Membership::Loss> losses_;  ///< of this turn of the loop
+    std::vector<Membership::Loss> losses_;                         ///< of this turn of the loop
+    std::map<std::string, std::vector<std::string>> losses_told_;  ///< why -> hosts, for the user
     std::optional<World> next_;   ///< to be started when start_worlds() is done with the one before
     std::uint64_t starting_ = 0;  ///< the generation that start_worlds() starts
     bool is_starting_ = false;
