@@ -23,13 +23,14 @@ namespace {
 
 /// What start_handing_on() says on standard output.
 std::string hand_on(Fd file) {
-    const auto pipe = make_pipe();
+    auto pipe = make_pipe();
     REQUIRE(pipe.has_value());
     std::fflush(stdout);
     const Fd before(::dup(STDOUT_FILENO));
     ::dup2(pipe->write.get(), STDOUT_FILENO);
     start_handing_on("word", std::move(file));
     ::dup2(before.get(), STDOUT_FILENO);
+    pipe->write.reset();
     std::string said(200, '\0');
     const ssize_t n = ::read(pipe->read.get(), said.data(), said.size());
     said.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
