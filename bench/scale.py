@@ -49,7 +49,7 @@ def read_steps(path):
 def run_job(shape, hosts, slots, limit):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         shutil.copy(f"{BIN}/scale_hosts", f"{directory}/srun")
-        flags = list(SHAPES[shape])
+        flags = ["--connect-timeout", "100", *SHAPES[shape]]
         losses = losses_of(shape, hosts)
         if losses > 0:
             flags += ["--min-np", str((hosts - losses) * slots)]

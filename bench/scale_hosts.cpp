@@ -37,7 +37,7 @@ using namespace dtrun;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::size_t kConnecting = 100;  // at once
+constexpr std::size_t kConnecting = 800;  // at once: a head lets 1,024 of one address
 constexpr milliseconds kBeat{500};
 constexpr seconds kQuiet{2};  // in which nothing happens but heartbeats
 
