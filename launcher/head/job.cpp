@@ -39,6 +39,7 @@ void Job::host_added() {
 
 void Job::host_ready(HostId host) {
     set(host, HostState::ready);
+    if (stopping_) return;  // maybe because it was so late
     std::erase_if(outcome_.host_failures,
                   [host](const report::HostFailure& last) { return last.host == host; });
     all_answered();

@@ -56,6 +56,18 @@ void all_done(Job& job) {
 
 }  // namespace
 
+TEST_CASE("a host that comes after the job was given up for it is told as one that has failed",
+          "[job]") {
+    Job job({2, 2}, {});
+    job.host_failed({h0, StartFailure::timed_out, "it did not connect back"});
+    job.host_ready(h1);
+    REQUIRE(job.take_stop());
+    job.host_ready(h0);
+    REQUIRE(job.outcome().host_failures.size() == 1);
+    CHECK(job.outcome().host_failures.front().host == h0);
+    CHECK(job.outcome().cause == Cause::cannot_start);
+}
+
 TEST_CASE("a job whose ranks all exit 0 ends hosts politely and succeeds", "[job]") {
     Job job = running_job();
     for (const std::uint32_t rank : {3u, 0u, 1u})
