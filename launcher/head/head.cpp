@@ -455,7 +455,9 @@ Pace Head::beat() {
     const Sessions::Silence silence = sessions_.beat(detector_);
     for (const auto& [session, silent_for] : silence.lost)
         if (!is_here(*session)) give_up(*session, describe_silence(silent_for));
-    return is_calm() && !silence.is_any_late ? Pace::calm : Pace::alert;
+    if (silence.is_any_late || !is_calm()) return Pace::alert;
+    detector_.rest(silence.asked);
+    return Pace::calm;
 }
 
 /// All ranks run, and nothing is under way that beats decide.

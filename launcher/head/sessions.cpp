@@ -53,6 +53,7 @@ void Sessions::close(AgentSession& session) {
 Sessions::Silence Sessions::beat(const FailureDetector& detector) {
     const Bytes frame = encode(Heartbeat{});
     Silence silence;
+    silence.asked = open_.size();
     for (const auto& [peer, session] : open_) {
         session->link().send(frame);
         if (!session->host()) continue;

@@ -37,6 +37,7 @@ public:
         /// Agents silent for too long, and for how long.
         std::vector<std::pair<AgentSession*, std::chrono::milliseconds>> lost;
         bool is_any_late = false;  ///< an agent should have answered the last heartbeat by now
+        std::size_t asked = 0;     ///< agents that were sent a heartbeat
     };
     /// Sends everybody a heartbeat, which is answered by one.
     Silence beat(const FailureDetector& detector);

@@ -4,12 +4,26 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <ctime>
+#include <thread>
+#include <utility>
 
 namespace dtrun {
 namespace {
 
 /// Timers on a busy machine are less late, and so is the answer to a beat.
 constexpr std::chrono::milliseconds kLate{250};
+/// Peers on a quick network have answered after that.
+constexpr std::chrono::milliseconds kRest{1};
+constexpr std::size_t kWorthResting = 4;  // peers
+/// Who uses more of a processor between two beats may have something else to do than to rest.
+constexpr std::chrono::milliseconds kIdleUse{5};
+
+std::chrono::nanoseconds processor_time() {
+    timespec used{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
 
 }  // namespace
 
@@ -47,6 +61,14 @@ void FailureDetector::be_alert() {
     if (!beat_ || !is_calm()) return;
     next_ = after(kHeartbeatInterval);
     timer_.cancel();
+}
+
+/// After what waits to be sent, as heartbeats do, has been sent.
+void FailureDetector::rest(std::size_t asked) {
+    if (asked < kWorthResting || Clock::simulated != nullptr) return;
+    const std::chrono::nanoseconds used = processor_time();
+    if (used - std::exchange(used_, used) > kIdleUse) return;
+    asio::post(timer_.get_executor(), [] { std::this_thread::sleep_for(kRest); });
 }
 
 Pace FailureDetector::beat(Deadline now) {

@@ -37,6 +37,9 @@ public:
     void follow();
     /// Something is going on: the next beat comes within kHeartbeatInterval.
     void be_alert();
+    /// For a calm beat, at its end: rests a moment if this process does next to nothing, so that the answers of
+    /// many peers wake it once. \param asked  peers that were sent a heartbeat
+    void rest(std::size_t asked);
     /// Whether the next beat comes later than that.
     bool is_calm() const { return next_ > after(kHeartbeatInterval); }
 
@@ -87,7 +90,8 @@ private:
     Deadline last_ = Clock::now();  ///< beat
     Deadline next_ = Clock::now();  ///< beat, unless we follow somebody who is earlier
     Clock::duration lateness_{};
-    Clock::duration pause_{};  ///< that ended at awake_since_
+    Clock::duration pause_{};          ///< that ended at awake_since_
+    std::chrono::nanoseconds used_{};  ///< processor time of this process until the last rest()
 };
 
 /// "last heard 3.0 s ago"

@@ -324,7 +324,9 @@ Pace Agent::beat() {
         const auto silence = detector_->lost_with_machine(*link_);
         if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
     }
-    return is_any_late ? Pace::alert : Pace::calm;
+    if (is_any_late) return Pace::alert;
+    detector_->rest(connections_->agents());
+    return Pace::calm;
 }
 
 /// Sends a heartbeat, which says "busy" also while ranks start: new ranks take all processors, and
@@ -575,7 +577,7 @@ void Agent::end_services(std::function<void()> gone) {
 /// grants credit. Agents behind this one need it until they are done.
 void Agent::finish_if_done() {
     if (ending_.done || !ending_.orphans || ending_.unreported > 0 ||
-        (!ending_.leaving && (!streams_->all_ended() || connections_->has_agents())))
+        (!ending_.leaving && (!streams_->all_ended() || connections_->agents() > 0)))
         return;
     ending_.done = true;
     const auto orphans = static_cast<std::uint32_t>(*ending_.orphans + ending_.orphans_before);

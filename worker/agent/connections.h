@@ -74,7 +74,7 @@ public:
     /// Heartbeats to the agents behind this one; those that are silent are lost.
     /// \return whether one of them should have answered the last heartbeat by now
     bool beat(const FailureDetector& detector);
-    bool has_agents() const { return !agents_.empty(); }
+    std::size_t agents() const { return agents_.size(); }  ///< behind this one
 
     void stop() noexcept;
     asio::awaitable<void> join();
