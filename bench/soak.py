@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+"""A long elastic job on this machine, and whether the head or an agent grows. Needs root.
+
+Four hosts of two ranks, all of them this machine, by an ssh that is a shell in a mount namespace of its own. Ranks print lines and set keys, and erase the older of
+these; now and then one is killed or, every 20th time, the agent of a host, which comes back. The memory and the descriptors of head
+and agents are written down a hundred times. What a process of the last tenth has more than one of the second tenth is growth.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import table
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOSTS, SLOTS = 4, 2
+SAMPLES = 100
+AGENT_EVERY = 20  # changes
+GROWTH_KB_MAX = {"dtrun": 1500, "dtrun-agent": 500}
+
+
+def children(pid):
+    found = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="utf-8") as file:
+                for child in file.read().split():
+                    found += [int(child)] + children(int(child))
+    except OSError:
+        pass
+    return found
+
+
+def name(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def size(pid):
+    """Private memory in kB, descriptors, and processor seconds of a process; none if it has ended."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+            text = file.read()
+        private = sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+)", text, re.M))
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            ticks = sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+        return private, len(os.listdir(f"/proc/{pid}/fd")), ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+
+
+class Job:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.random = random.Random(options.seed)
+        self.lines = 0
+        ssh = os.path.join(folder, "ssh")
+        with open(ssh, "w", encoding="utf-8") as file:  # options, the host, and a command for a shell there
+            file.write('#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec unshare --mount sh -c "$1"\n')
+        os.chmod(ssh, 0o755)
+        length = options.minutes * 60
+        self.end = os.path.join(folder, "end")
+        self.process = subprocess.Popen(
+            [options.dtrun, "--ssh-command", ssh, "--transport", "ssh", "--min-np", "1", "-np", str(HOSTS * SLOTS), "-H",
+             ",".join(f"h{host}:{SLOTS}" for host in range(HOSTS)), "--blacklist-cooldown-range", "1", "1",
+             "--elastic-timeout", "60",
+             "/usr/bin/python3", "-S", os.path.join(HERE, "soak_rank.py"), str(options.lines / length),
+             str(options.keys / length), self.end],
+            stdin=subprocess.DEVNULL, stdout=open(os.path.join(folder, "out"), "wb"),
+            stderr=open(os.path.join(folder, "err"), "wb"),
+            env={**os.environ, "XDG_STATE_HOME": os.path.join(folder, "state"), "XDG_CACHE_HOME": os.path.join(folder, "cache")})
+
+    def agents(self):
+        """An agent that was copied to its host is called after its build id."""
+        return [pid for pid in children(self.process.pid) if name(pid).startswith(("dtrun-agent", "agent-"))]
+
+    def ranks(self):
+        return [pid for agent in self.agents() for pid in children(agent) if name(pid).startswith("python3")]
+
+    def change(self, number):
+        kind = "agent" if number % AGENT_EVERY == 0 else "rank"
+        found = self.agents() if kind == "agent" else self.ranks()
+        if not found:
+            return False
+        try:
+            os.kill(self.random.choice(found), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def sample(self):
+        sizes = {"dtrun": [size(self.process.pid)], "dtrun-agent": [size(pid) for pid in self.agents()]}
+        # What is printed is counted, and not kept.
+        path = os.path.join(self.folder, "out")
+        with open(path, "rb") as file:
+            self.lines += sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        os.truncate(path, 0)
+        return {kind: [one for one in found if one] for kind, found in sizes.items()}
+
+
+def run(options, folder):
+    job = Job(options, folder)
+    began = time.monotonic()
+    samples, changes = [], 0
+    length = options.minutes * 60
+    while (passed := time.monotonic() - began) < length and job.process.poll() is None:
+        if passed * options.changes / length > changes + 1 and job.change(changes + 1):
+            changes += 1
+        if passed * SAMPLES / length > len(samples):
+            samples.append({"passed": passed, "changes": changes, **job.sample(), "lines": job.lines})
+        time.sleep(0.05)
+    with open(job.end, "w", encoding="utf-8"):
+        pass
+    try:
+        code = job.process.wait(120)
+    except subprocess.TimeoutExpired:
+        job.process.kill()
+        code = job.process.wait()
+    return {"code": code, "changes": changes, "samples": samples}
+
+
+def memory(samples, kind):
+    """Of a process of this kind, of which each sample has the largest."""
+    sizes = [max(one[0] for one in sample[kind]) for sample in samples if sample[kind]]
+    return statistics.median(sizes) if sizes else 0
+
+
+def report(found):
+    samples = found["samples"]
+    tenth = max(len(samples) // 10, 1)
+    last = samples[-1]
+    print(f"{last['lines']} lines, {found['changes']} changes, exit code {found['code']}; private memory in kB, largest of its kind")
+    print("| | after a tenth | at the end | descriptors |\n|---|---|---|---|")
+    targets = table.Targets()
+    for kind in GROWTH_KB_MAX:
+        early, late = memory(samples[tenth:2 * tenth], kind), memory(samples[-tenth:], kind)
+        print(f"| {kind} | {early:.0f} | {late:.0f} | {max(one[1] for one in last[kind]) if last[kind] else 0} |")
+        targets.at_most(f"growth of {kind}, kB", late - early, GROWTH_KB_MAX[kind])
+    targets.at_most("exit code of the job", found["code"], 0)
+    print(*targets.lines(), sep="\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtrun", default=os.path.join(HERE, "../build/release/bin/dtrun"))
+    parser.add_argument("--minutes", type=float, default=60)
+    # Ranks do nothing while one of them starts again, which takes up to half of the time.
+    parser.add_argument("--lines", type=float, default=2e6)
+    parser.add_argument("--keys", type=float, default=2e5)
+    parser.add_argument("--changes", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", help="every sample, into this file")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="dtrun-soak-")
+    try:
+        found = run(options, folder)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(found, file)
+        report(found)
+        if found["code"] != 0:
+            with open(os.path.join(folder, "err"), encoding="utf-8", errors="replace") as file:
+                print(file.read()[-3000:])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+main()
