@@ -179,7 +179,7 @@ void Supervisor::reap() {
         ::wait4(pid, &status, 0, &used);
         if (pid == spared_) spared_ = 0;
         if (auto helper = helpers_.extract(pid)) {
-            helper.mapped()(status);
+            helper.mapped().ended(status);
             continue;
         }
         if (found == ranks_.end()) continue;
@@ -274,10 +274,10 @@ ResetResult Supervisor::reset_connections(const ConnectionSet& what) {
 }
 
 Result<RankProcess> Supervisor::start_helper(const RankCommand& command,
-                                             std::function<void(int)> ended) {
+                                             std::function<void(int)> ended, Lasts lasts) {
     if (retired_) return fail(Errc::internal, "the job is being ended");
     auto spawned = spawn_rank(command);
-    if (spawned) helpers_[spawned->pid] = std::move(ended);
+    if (spawned) helpers_[spawned->pid] = {std::move(ended), lasts};
     return spawned;
 }
 
@@ -293,15 +293,16 @@ bool Supervisor::adopt(pid_t helper, const Request& request) {
 
 void Supervisor::retire() {
     retired_ = true;
-    for (const auto& [pid, ended] : helpers_) send_signal(pid, SIGKILL);
+    for (const auto& [pid, helper] : helpers_)
+        if (helper.lasts == Lasts::job) send_signal(pid, SIGKILL);
 }
 
 /// Children that are no ranks, and have not been left behind by one.
 std::vector<pid_t> Supervisor::left_alone() const {
     std::vector<pid_t> pids;
     if (spared_ != 0) pids.push_back(spared_);
-    if (retired_) return pids;
-    for (const auto& [pid, ended] : helpers_) pids.push_back(pid);
+    for (const auto& [pid, helper] : helpers_)
+        if (!retired_ || helper.lasts == Lasts::longer) pids.push_back(pid);
     return pids;
 }
 

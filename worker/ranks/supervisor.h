@@ -48,10 +48,15 @@ public:
     ResetResult reset_connections(const ConnectionSet& what) override;
     void spare(pid_t child) override { spared_ = child; }
 
+    enum class Lasts : std::uint8_t {
+        job,    ///< retire() ends it
+        longer  ///< as long as its owner likes, and this process lives
+    };
     /// Starts a process beside the ranks, as spawn_rank() does: stop_all() leaves it and what it has
     /// started alone. \param ended  called once, with its status as of waitpid()
     Result<RankProcess> start_helper(const RankCommand& command,
-                                     std::function<void(int status)> ended);
+                                     std::function<void(int status)> ended,
+                                     Lasts lasts = Lasts::job);
     void kill_helper(pid_t helper);  ///< and its process group
     /// It goes on as a rank. \return false: it has ended
     bool adopt(pid_t helper, const Request& request);
@@ -105,7 +110,11 @@ private:
     std::function<void(const Exited&)> exited_;
     std::function<void(std::string)> stays_;
     Ranks ranks_;
-    std::map<pid_t, std::function<void(int status)>> helpers_;
+    struct Helper {
+        std::function<void(int status)> ended;
+        Lasts lasts = Lasts::job;
+    };
+    std::map<pid_t, Helper> helpers_;
     bool retired_ = false;
     pid_t spared_ = 0;
     asio::signal_set child_signals_;
