@@ -116,6 +116,14 @@ Result<void> add_words(ParsedRun& parsed, string_view value) {
     return {};
 }
 
+Result<void> set_tree_login(ParsedRun& parsed, string_view value) {
+    const auto choice = choose<plan::TreeLogin>(
+        value, {{"auto", plan::TreeLogin::automatic}, {"off", plan::TreeLogin::off}});
+    if (!choice) return std::unexpected(choice.error());
+    parsed.options.tree_login = *choice;
+    return {};
+}
+
 Result<void> set_plan(ParsedRun& parsed, string_view value) {
     const auto choice = choose<plan::PlanFormat>(value, {{"", plan::PlanFormat::text},
                                                          {"text", plan::PlanFormat::text},
@@ -442,6 +450,22 @@ Rows<ParsedRun> reaching_flags() {
           .needs_agents = true,
           .help = "with more hosts than this, some relay for others (default: 256)"},
          set_number<&plan::Options::tree_threshold, 2, kRanksMax>},
+        {{.names = "--tree-login",
+          .metavar = "auto|off",
+          .group = reaching,
+          .in = {frontends, bench},
+          .needs_agents = true,
+          .help = "hosts that relay for others log in to these as well, by ssh and with keys that "
+                  "they have, while this machine is busy with --fanout log-ins; what they cannot "
+                  "reach it logs in to itself (default: auto)"},
+         set_tree_login},
+        {{.names = "--fanout",
+          .metavar = "HOSTS",
+          .group = reaching,
+          .in = {frontends, bench},
+          .needs_agents = true,
+          .help = "log in to so many hosts at once from here (default: 128)"},
+         set_number<&plan::Options::fanout, 1, 4'096>},
         {{.names = "--start-timeout",
           .metavar = "SECONDS",
           .group = reaching,

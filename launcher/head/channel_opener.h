@@ -34,6 +34,8 @@ public:
     asio::awaitable<std::unique_ptr<transport::Channel>> take_kept(
         HostId host, std::function<void(const char*)> phase) override;
 
+    asio::awaitable<std::optional<RelayLogin>> by_relay(HostId host, Deadline deadline) override;
+
     /// Agents are to be started in log-ins that are kept, where there are some. \param hosts  outlives this
     void use(warm::WarmHosts& hosts) { warm_ = &hosts; }
     /// What has to be equal for that. Errc: those of SshConfig::read()

@@ -203,6 +203,7 @@ JobContext Head::context() {
 }
 
 void Head::add_starter(std::unique_ptr<HostStarter> starter) {
+    starter->subscribe(router_.hosts);
     starters_.push_back(std::move(starter));
 }
 

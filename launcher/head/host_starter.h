@@ -5,6 +5,7 @@
 #include "base/numbered.h"
 #include "base/result.h"
 #include "launcher/plan/options.h"
+#include "rendezvous/wire/router.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <chrono>
@@ -50,6 +51,8 @@ class HostStarter {
 public:
     virtual ~HostStarter() = default;
 
+    /// It receives what agents say to who has started them; before start().
+    virtual void subscribe(Router<HostId>&) {}
     /// Starts the agents of all its hosts. Once.
     virtual void start(StartEvents& events) = 0;
     /// Starts the agent of one of them once more: the last one is lost, or could not be started.

@@ -1,13 +1,22 @@
 #pragma once
 
 #include "base/loop/asio.h"
+#include "base/numbered.h"
 #include "launcher/head/host_starter.h"
 
-#include <algorithm>
-#include <deque>
+#include <list>
+#include <map>
+#include <optional>
 #include <utility>
 
 namespace dtrun::head {
+
+/// What somebody who waited for a log-in is to do.
+enum class LoginTurn {
+    own,    ///< a slot is his
+    given,  ///< a relay logs in for him
+    over    ///< no hosts are started any more
+};
 
 /// How many log-ins go on at once. Who has waited longest is next.
 ///
@@ -19,25 +28,30 @@ public:
     LoginSlots(const LoginSlots&) = delete;
     LoginSlots& operator=(const LoginSlots&) = delete;
 
-    /// Waits for a slot. \return false: no hosts are started any more
-    asio::awaitable<bool> take(const StartEvents& events) {
+    /// Waits for a slot. \param relay  that may log in instead, should it be free first
+    asio::awaitable<LoginTurn> take(const StartEvents& events, std::optional<HostId> relay = {}) {
         if (events.is_starting() && free_ > 0) {
             --free_;
-            co_return true;
+            co_return LoginTurn::own;
         }
-        Turn turn(executor_, waiting_);
-        while (!turn.has_come && events.is_starting()) co_await turn.timer.async_wait(use_tuple);
-        if (turn.has_come && !events.is_starting()) give_back();
-        co_return turn.has_come&& events.is_starting();
+        Turn turn(*this, relay);
+        while (!turn.is && events.is_starting()) co_await turn.timer.async_wait(use_tuple);
+        if (events.is_starting()) co_return *turn.is;
+        if (turn.is == LoginTurn::own) give_back();
+        co_return LoginTurn::over;
     }
     void give_back() {
-        if (waiting_.empty()) {
+        if (waiting_.empty())
             ++free_;
-            return;
-        }
-        waiting_.front()->has_come = true;  // it is theirs, whoever else comes
-        waiting_.front()->timer.cancel();
-        waiting_.pop_front();
+        else
+            waiting_.front()->comes(LoginTurn::own);  // it is theirs, whoever else comes
+    }
+    /// \return whether somebody waits who may be logged in to by this relay, and now is
+    bool hand_over(HostId relay) {
+        const auto line = behind_.find(relay);
+        if (line == behind_.end() || line->second.empty()) return false;
+        line->second.front()->comes(LoginTurn::given);
+        return true;
     }
     /// Those who wait look again whether hosts are still started.
     void look() {
@@ -45,24 +59,39 @@ public:
     }
 
 private:
-    /// Somebody's place in the line.
+    /// Somebody's place in the lines.
     struct Turn {
-        Turn(const asio::any_io_executor& executor, std::deque<Turn*>& in_line)
-            : timer(executor, Timer::time_point::max()), line(in_line) {
-            line.push_back(this);
+        Turn(LoginSlots& of, std::optional<HostId> by)
+            : slots(of), relay(by), timer(of.executor_, Timer::time_point::max()) {
+            place = slots.waiting_.insert(slots.waiting_.end(), this);
+            if (relay) behind = slots.behind_[*relay].insert(slots.behind_[*relay].end(), this);
         }
-        ~Turn() { std::erase(line, this); }
+        ~Turn() { leave(); }
         Turn(const Turn&) = delete;
         Turn& operator=(const Turn&) = delete;
 
+        void comes(LoginTurn what) {
+            leave();
+            is = what;
+            timer.cancel();
+        }
+        void leave() {
+            if (is) return;  // it has
+            slots.waiting_.erase(place);
+            if (relay) slots.behind_[*relay].erase(behind);
+        }
+
+        LoginSlots& slots;
+        std::optional<HostId> relay;
+        std::list<Turn*>::iterator place, behind;
         Timer timer;
-        std::deque<Turn*>& line;
-        bool has_come = false;
+        std::optional<LoginTurn> is;
     };
 
     asio::any_io_executor executor_;
     unsigned free_;
-    std::deque<Turn*> waiting_;
+    std::list<Turn*> waiting_;
+    std::map<HostId, std::list<Turn*>> behind_;  ///< of these, those behind a relay
 };
 
 /// A slot that was taken; gives it back.

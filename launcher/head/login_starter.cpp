@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace dtrun::head {
@@ -57,14 +58,24 @@ std::chrono::milliseconds pause_before(unsigned attempt, HostId host,
 LoginStarter::LoginStarter(Parts parts)
     : parts_(std::move(parts)),
       spec_(parts_.spec),
+      tree_logins_(parts_.executor, parts_.hosts, parts_.secret),
       lifelines_(spec_.hosts.size()),
       agents_(spec_.hosts.size(), 0),
       last_agent_(spec_.hosts.size()),  // numbers up to that are of agents that a scheduler starts
       copies_(spec_.hosts.size()),
-      slots_(parts_.executor, kLoginsMax),
+      slots_(parts_.executor, static_cast<unsigned>(spec_.options.fanout)),
       relay_ready_(parts_.executor, Timer::time_point::max()),
       all_ended_(parts_.executor, Timer::time_point::max()),
-      tasks_(parts_.executor) {}
+      tasks_(parts_.executor) {
+    const auto is_apart = [this](HostId host) {  // one of this machine would only cost it more
+        return parts_.hosts.tree().is_relay(host) &&
+               spec_.hosts[host].transport != plan::Transport::local;
+    };
+    const bool is_wanted =
+        spec_.options.tree_login != plan::TreeLogin::off && !spec_.options.warm.keep;
+    if (is_wanted)
+        std::ranges::copy_if(spec_.hosts.hosts(), std::back_inserter(awaited_relays_), is_apart);
+}
 
 bool LoginStarter::is_ours(HostId host) const {
     return spec_.hosts[host].transport != plan::Transport::slurm;
@@ -86,7 +97,7 @@ void LoginStarter::connect(HostId host) {
 
 void LoginStarter::look() {
     relay_ready_.cancel();
-    if (events_->is_starting()) return;
+    if (events_->is_starting()) return add_givers();
     slots_.look();
     for (auto& [route, slots] : slots_behind_) slots.look();
 }
@@ -191,12 +202,18 @@ asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
     std::optional<LoginSlot> slot_behind, slot;
     if (!route.empty()) {
         LoginSlots& slots = slots_behind(route);
-        const bool has = co_await slots.take(*events_);
-        if (!has) co_return fail(Errc::cancelled, "the job ends");
+        const LoginTurn turn = co_await slots.take(*events_);
+        if (turn == LoginTurn::over) co_return fail(Errc::cancelled, "the job ends");
         slot_behind.emplace(slots);
     }
-    const bool has_slot = co_await slots_.take(*events_);
-    if (!has_slot) co_return fail(Errc::cancelled, "the job ends");
+    const auto relay = relay_for(host);
+    LoginTurn turn = co_await slots_.take(*events_, relay);
+    if (turn == LoginTurn::given) {
+        const bool done = co_await log_in_from(*relay, host);
+        if (done) co_return Result<void>{};
+        turn = co_await slots_.take(*events_);
+    }
+    if (turn == LoginTurn::over) co_return fail(Errc::cancelled, "the job ends");
     slot.emplace(slots_);
     if (!deadline) deadline = after(spec_.options.connect_timeout);
     const std::function<void(const char*)> phase = [this, host](const char* what) {
@@ -213,6 +230,64 @@ asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
     const auto greeted =
         co_await transport::greet_agent(*held, lines, copies_, answered_by, patience, phase);
     co_return greeted;
+}
+
+/// The relay that may log in to a host, if any.
+std::optional<HostId> LoginStarter::relay_for(HostId host) const {
+    const auto relay = parts_.hosts.tree().parent(host);
+    const plan::JobHost& target = spec_.hosts[host];
+    const bool is_plain = target.transport == plan::Transport::ssh && target.ssh &&
+                          target.ssh->only_ssh.empty() && target.ssh->route.empty() &&
+                          !target.ssh->master;
+    return is_plain && !given_.contains(host) ? relay : std::nullopt;
+}
+
+void LoginStarter::add_givers() {
+    const auto has_joined = [this](HostId relay) {
+        const bool has = parts_.hosts[relay].relay_port != 0;
+        if (has) givers_.add(relay);
+        return has;
+    };
+    if (std::erase_if(awaited_relays_, has_joined) > 0) hand_over();
+}
+
+/// Relays that have joined, and have room, log in to hosts that still wait.
+void LoginStarter::hand_over() {
+    for (const HostId relay : givers_.ready())
+        while (givers_.is_ready(relay) && slots_.hand_over(relay)) givers_.begin(relay);
+}
+
+/// Has a relay log in to a host whose turn it is. Whatever it does not manage the head tries itself, and tells why that
+/// fails: so it has half of the time, and its own failures are no news.
+asio::awaitable<bool> LoginStarter::log_in_from(HostId relay, HostId host) {
+    const std::function<void(const char*)> phase = [this, host](const char* what) {
+        events_->host_phase(host, what);
+    };
+    phase("log-in from another host");
+    given_.insert(host);
+    const auto patience = spec_.options.connect_timeout;
+    Deadline deadline = after(patience / 2);
+    const auto wanted = co_await parts_.channels.by_relay(host, deadline);
+    auto outcome = LoginGivers::Outcome::not_tried;
+    if (wanted) {
+        LoginOrder order = wanted->order;
+        const auto limit = std::chrono::duration_cast<std::chrono::seconds>(patience / 2);
+        order.limit_s = static_cast<std::uint32_t>(std::max<long>(1, limit.count()));
+        lifelines_[host] = tree_logins_.open(relay, std::move(order), wanted->address);
+        const auto held = lifelines_[host];
+        transport::LineReader lines(*held);
+        const auto greeted =
+            co_await transport::greet_agent(*held, lines, copies_, deadline, patience, phase);
+        outcome = greeted ? LoginGivers::Outcome::well : LoginGivers::Outcome::failed;
+        if (!greeted) {
+            log::info("{}: not by way of {}: {}", parts_.hosts.name(host), parts_.hosts.name(relay),
+                      greeted.error().message);
+            drop(host, kAtOnce);
+        }
+    }
+    givers_.end(relay, outcome);
+    hand_over();
+    co_return outcome == LoginGivers::Outcome::well;
 }
 
 /// Sends the host's agent its configuration, once the relay to which it is to connect is there.
@@ -286,6 +361,8 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host) {
 /// Ends what a lost agent may have left on its host: the agent's guard has done so, unless the
 /// guard was killed as well.
 void LoginStarter::host_lost(HostId host) {
+    givers_.lost(host);
+    tree_logins_.relay_lost(host);
     if (!is_ours(host)) return;
     drop(host, kCleanUpLimit);  // what is left of the agent ends, too
     to_sweep_.push_back({host, agents_[host], after(kSweepsLimit)});

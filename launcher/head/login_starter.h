@@ -5,9 +5,12 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/host_starter.h"
+#include "launcher/head/login_givers.h"
 #include "launcher/head/login_slots.h"
+#include "launcher/head/tree_logins.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
+#include "rendezvous/wire/login_messages.h"
 
 #include <cstdint>
 #include <deque>
@@ -16,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +42,12 @@ struct AgentRun {
     std::uint64_t agent = 0;  ///< to sweep: the number of the agent that is gone
 };
 
+/// A log-in that a relay may do.
+struct RelayLogin {
+    LoginOrder order;
+    std::string address;  ///< of the host, numeric; empty: not known
+};
+
 /// Opens channels to hosts.
 class ChannelOpener {
 public:
@@ -54,29 +64,37 @@ public:
         [[maybe_unused]] HostId host, [[maybe_unused]] std::function<void(const char*)> phase) {
         co_return nullptr;
     }
+    /// How a relay would log in, to run the host's agent. Nothing: only the head can.
+    virtual asio::awaitable<std::optional<RelayLogin>> by_relay(HostId, Deadline) {
+        co_return std::nullopt;
+    }
 };
 
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
 ///
-/// Where a log-in is kept, an agent in that is taken. At most kLoginsMax log-ins go on at once, each within --connect-timeout. A host that hangs up before it
-/// knows who we are is tried again until then, as it does so when too many log in at once. One that is not
-/// there yet, whose name nobody knows, whose port refuses or which does not answer, is tried again for
-/// --wait-for-hosts: without that, a name that is misspelt is told at once.
+/// Where a log-in is kept, an agent in that is taken. At most --fanout log-ins go on at once, each within
+/// --connect-timeout; meanwhile relays log in to hosts behind them. A host that hangs up before it knows who we are is
+/// tried again until then, as it does so when too many log in at once. One that is not there yet, whose name nobody knows,
+/// whose port refuses or which does not answer, is tried again for --wait-for-hosts: without that, a name that is
+/// misspelt is told at once.
 class LoginStarter final : public HostStarter {
 public:
-    static constexpr unsigned kLoginsMax = 128;  ///< more at once only makes each slower
+    static constexpr unsigned kLoginsMax =
+        128;  ///< of who has no --fanout: more at once only makes each slower
     /// Through one jump host: sshd refuses some where there are more than 10 (MaxStartups).
     static constexpr unsigned kLoginsBehindMax = 8;
 
     struct Parts {
         asio::any_io_executor executor;
         const plan::JobSpec& spec;
-        const Hosts& hosts;
+        Hosts& hosts;
         const AgentConfigBuilder& configs;
         ChannelOpener& channels;
+        const Secret& secret;  ///< of the job
     };
     explicit LoginStarter(Parts parts);
 
+    void subscribe(Router<HostId>& router) override { tree_logins_.subscribe(router); }
     void start(StartEvents& events) override;
     void connect(HostId host) override;
     void look() override;
@@ -95,6 +113,10 @@ private:
     std::unexpected<Error> tried_in_vain(Error why, bool was_awaited) const;
     LoginSlots& slots_behind(const std::string& route);
     asio::awaitable<Result<void>> log_in_once(HostId host, std::optional<Deadline>& deadline);
+    std::optional<HostId> relay_for(HostId host) const;
+    asio::awaitable<bool> log_in_from(HostId relay, HostId host);
+    void add_givers();
+    void hand_over();
     asio::awaitable<Result<void>> tell_agent(HostId host);
     asio::awaitable<void> wait_for_relay(HostId host);
     asio::awaitable<void> hold_lifeline(HostId host);
@@ -109,6 +131,7 @@ private:
     Parts parts_;
     const plan::JobSpec& spec_;
     StartEvents* events_ = nullptr;
+    TreeLogins tree_logins_;
     PerHost<std::shared_ptr<transport::Channel>> lifelines_;  ///< by host
     PerHost<std::uint64_t> agents_;                           ///< number of each host's last agent
     std::uint64_t last_agent_ = 0;
@@ -119,6 +142,9 @@ private:
         left_;  ///< closed, until nothing of them runs here
     transport::AgentCopies copies_;
     LoginSlots slots_;
+    LoginGivers givers_;
+    std::vector<HostId> awaited_relays_;              ///< that have not joined
+    std::set<HostId> given_;                          ///< hosts that a relay has tried
     std::map<std::string, LoginSlots> slots_behind_;  ///< by route
     Deadline awaited_until_{};                        ///< hosts that are not there yet
     Clock::duration lost_time_{};                     ///< in which this process did not run

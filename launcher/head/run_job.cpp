@@ -367,8 +367,8 @@ void RealHead::add_starters(transport::AgentFile agent, ServerPlace place) {
             io_.get_executor(), warm::holder_sockets(folders_here()), spec_.options.warm.keep);
         channels_->use(*warm_);
     }
-    head_->add_starter(std::make_unique<LoginStarter>(
-        LoginStarter::Parts{io_.get_executor(), spec_, hosts_, *configs_, *channels_}));
+    head_->add_starter(std::make_unique<LoginStarter>(LoginStarter::Parts{
+        io_.get_executor(), spec_, hosts_, *configs_, *channels_, credentials_.secret}));
     const auto start_process = [this](const std::vector<std::string>& argv,
                                       const std::vector<std::string>& env) {
         return transport::start_process(io_.get_executor(), argv, env);

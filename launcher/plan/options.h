@@ -109,6 +109,12 @@ struct WarmOptions {
         keep{};  ///< --keep-warm: for later jobs; unset: none is
 };
 
+/// --tree-login: whether relays log in to the hosts behind them.
+enum class TreeLogin {
+    automatic,  ///< where they can, with keys that they have
+    off
+};
+
 /// How a daemon and a job of it are named on the command line.
 struct DaemonArgs {
     std::string address;           ///< HOST[:PORT]; empty: $DTRUN_SERVE, else this machine
@@ -242,6 +248,8 @@ struct Options : JobSettings {
     std::string ssh_identity_file;         ///< -i; empty: ssh's own choice
     std::string ssh_command;  ///< --ssh-command, words as a shell splits them; empty: libssh
     WarmOptions warm;
+    TreeLogin tree_login = TreeLogin::automatic;
+    int fanout = 128;                   ///< --fanout: log-ins at once, from here
     bool accept_new_host_keys = false;  ///< --accept-new-host-keys; changed keys are never accepted
     /// --wait-for-hosts: from the start of dtrun, how long hosts that are not there yet are tried again. 0: not at
     /// all, as a host that nobody knows is most often misspelt.

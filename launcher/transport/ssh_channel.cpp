@@ -211,10 +211,10 @@ Result<ShownKey> shown_key(const SshSession& session) {
 /// A known_hosts file of one host's keys, by which libssh asks for a key of a known type. It would
 /// read whole files twice for each host.
 /// \param name  under which libssh looks for them
-Fd write_excerpt(const KnownHost& known, const std::string& name) {
-    if (known.keys.empty()) return {};
+Fd write_excerpt(const std::vector<HostKey>& keys, const std::string& name) {
+    if (keys.empty()) return {};
     Fd file(::memfd_create("known_hosts", MFD_CLOEXEC));
-    for (const HostKey& key : known.keys)
+    for (const HostKey& key : keys)
         if (file && !write_all(file.get(), fmt::format("{} {} {}\n", name, key.type, key.base64)))
             file.reset();
     return file;
@@ -287,24 +287,12 @@ private:
     }
 
     asio::awaitable<Result<void>> read_known() {
-        const auto port = static_cast<unsigned int>(set_.port);
-        const std::string of_libssh = known_hosts_name(set_.host, port);
-        name_ = set_.known_as.empty() ? of_libssh : lower(set_.known_as);
-        std::vector<std::string> names = set_.known_hosts;
-        names.insert(names.end(), set_.global_known_hosts.begin(), set_.global_known_hosts.end());
-        const auto table = files_.read(names);
-        if (table->is_slow()) {
-            const auto work = [table, name = name_] { return table->find(name); };
-            auto found = co_await run_on(pool_, work, deadline_);
-            if (!found) co_return fail(found.error(), "reading known_hosts");
-            known_ = std::move(*found);
-        } else {
-            known_ = table->find(name_);
-        }
-        // As ssh has it, a key of the host at any port does where there is none for this one.
-        if (known_.keys.empty() && set_.known_as.empty() && name_ != lower(set_.host))
-            known_anywhere_ = table->find(lower(set_.host));
-        excerpt_ = write_excerpt(known_.keys.empty() ? known_anywhere_ : known_, of_libssh);
+        auto found = co_await find_keys(pool_, files_, set_, deadline_);
+        if (!found) co_return std::unexpected(found.error());
+        named_ = std::move(*found);
+        const std::string of_libssh =
+            known_hosts_name(set_.host, static_cast<unsigned int>(set_.port));
+        excerpt_ = write_excerpt(named_.keys(), of_libssh);
         const std::string path =
             excerpt_ ? fmt::format("/proc/self/fd/{}", excerpt_.get()) : "/dev/null";
         ssh_options_set(session_->get(), SSH_OPTIONS_KNOWNHOSTS, path.c_str());
@@ -350,7 +338,7 @@ private:
     Result<void> check_host_key() {
         const auto shown = shown_key(*session_);
         if (!shown) return std::unexpected(shown.error());
-        switch (judge(known_, shown->key)) {
+        switch (judge(named_.known, shown->key)) {
             case KeyVerdict::known:
                 return {};
             case KeyVerdict::revoked:
@@ -368,7 +356,7 @@ private:
             case KeyVerdict::unknown:
                 break;
         }
-        if (judge(known_anywhere_, shown->key) == KeyVerdict::known) return {};
+        if (judge(named_.known_anywhere, shown->key) == KeyVerdict::known) return {};
         return accept(*shown);
     }
 
@@ -376,7 +364,7 @@ private:
         Error error{Errc::denied,
                     fmt::format("its host key has changed (now {}): another machine answers, or it "
                                 "was reinstalled; if you know why, run: ssh-keygen -R {}",
-                                shown.fingerprint, shell_quote(name_))};
+                                shown.fingerprint, shell_quote(named_.name))};
         // It then lets its user in, but forwards nothing.
         if (set_.new_host_keys == NewHostKeys::anything)
             return only_ssh("StrictHostKeyChecking no for a key that has changed",
@@ -385,13 +373,13 @@ private:
     }
 
     Result<void> accept(const ShownKey& shown) {
-        if (files_.has_added(name_, shown.key)) return {};
+        if (files_.has_added(named_.name, shown.key)) return {};
         if (set_.new_host_keys == NewHostKeys::refused)
             return fail(Errc::denied,
                         "its host key is not in known_hosts ({}): log in once with ssh to check "
                         "it, or give --accept-new-host-keys",
                         shown.fingerprint);
-        const auto added = files_.add(set_.known_hosts.front(), name_, shown.key);
+        const auto added = files_.add(set_.known_hosts.front(), named_.name, shown.key);
         if (!added) log::warn("cannot add host keys to known_hosts: {}", added.error().message);
         return {};
     }
@@ -539,14 +527,62 @@ private:
     SshSettings set_;
     Deadline deadline_;
     std::function<void(const char*)> phase_;
-    std::string name_;  ///< in known_hosts
     std::string remote_address_;
-    KnownHost known_, known_anywhere_;
+    NamedHost named_;
     Fd excerpt_;  ///< for libssh
     std::string only_ssh_;
 };
 
 }  // namespace
+
+asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,
+                                             const SshSettings& settings, Deadline deadline) {
+    const auto port = static_cast<unsigned int>(settings.port);
+    NamedHost named;
+    named.name = settings.known_as.empty() ? known_hosts_name(settings.host, port)
+                                           : lower(settings.known_as);
+    std::vector<std::string> names = settings.known_hosts;
+    names.insert(names.end(), settings.global_known_hosts.begin(),
+                 settings.global_known_hosts.end());
+    const auto table = files.read(names);
+    if (table->is_slow()) {
+        const auto work = [table, name = named.name] { return table->find(name); };
+        auto found = co_await run_on(pool, work, deadline);
+        if (!found) co_return fail(found.error(), "reading known_hosts");
+        named.known = std::move(*found);
+    } else {
+        named.known = table->find(named.name);
+    }
+    if (named.known.keys.empty() && settings.known_as.empty() && named.name != lower(settings.host))
+        named.known_anywhere = table->find(lower(settings.host));
+    co_return named;
+}
+
+std::optional<LoginOrder> order_login(const SshSettings& settings, const NamedHost& named,
+                                      const std::string& address, std::string command) {
+    // A key that is revoked, or signed, is the head's to judge.
+    if (named.keys().empty() || named.known.has_authority ||
+        !named.known.revoked.empty() || !named.known_anywhere.revoked.empty())
+        return std::nullopt;
+    LoginOrder order;
+    order.host = address.empty() ? settings.host : address;
+    order.port = static_cast<std::uint32_t>(settings.port);
+    order.user = settings.user;
+    order.known_as = named.name;
+    for (const HostKey& key : named.keys())
+        order.keys.push_back(fmt::format("{} {}", key.type, key.base64));
+    const auto set = [&order](const char* keyword, const std::string& value) {
+        if (!value.empty()) order.options.push_back(fmt::format("{}={}", keyword, value));
+    };
+    set("Ciphers", settings.ciphers);
+    set("MACs", settings.macs);
+    set("KexAlgorithms", settings.key_exchange);
+    set("HostKeyAlgorithms", settings.host_key_types);
+    set("PubkeyAcceptedKeyTypes", settings.key_types);
+    set("Compression", settings.compression ? "yes" : "");
+    order.command = std::move(command);
+    return order;
+}
 
 asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files,
                                             SshSettings settings, std::string address,

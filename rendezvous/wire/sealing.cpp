@@ -94,6 +94,13 @@ Result<std::optional<Sealing>> make_sealing(const std::optional<KeyExchange>& ex
     return Sealing{std::move(of_client), std::move(of_server)};
 }
 
+Seal login_seal(const Secret& secret, std::uint32_t login) {
+    std::array<std::uint8_t, 4> salt{};
+    for (unsigned i = 0; i < salt.size(); ++i)
+        salt[i] = static_cast<std::uint8_t>(login >> (8 * (3 - i)));
+    return Seal(derive_key(secret.bytes(), salt, "dtrun log-in by a relay"));
+}
+
 void Seal::Free::operator()(evp_cipher_ctx_st* context) const {
     EVP_CIPHER_CTX_free(context);
 }

@@ -62,6 +62,12 @@ private:
     std::uint64_t records_ = 0;
 };
 
+/// For what the head has a relay pass on to another host (docs/PROTOCOL.md, "Log-ins by relays"). It would go through an ssh
+/// of the head's otherwise, which encrypts.
+/// \param secret  of the job
+/// \param login   a number that no other log-in of the job has
+Seal login_seal(const Secret& secret, std::uint32_t login);
+
 /// Both directions of one connection.
 struct Sealing {
     Seal out;

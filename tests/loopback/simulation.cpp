@@ -32,16 +32,27 @@ public:
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
         HostId host, head::AgentRun run, Deadline deadline,
         std::function<void(const char*)> phase) override;
+    asio::awaitable<std::optional<head::RelayLogin>> by_relay(HostId host, Deadline) override;
 
 private:
     void happened(const watch::Event& event) override;
     void at(milliseconds when, std::function<void()> what);
     asio::awaitable<void> do_at(milliseconds when, std::function<void()> what);
     void plan_events();
-    void start_agent(HostId host, Fd lifeline, std::shared_ptr<std::string> said,
-                     std::shared_ptr<Timer> news);
+    void start_agent(HostId host, Fd lifeline, std::function<void(std::string_view)> say,
+                     std::function<void()> over);
     agent::AgentParts agent_parts(HostId host);
-    asio::awaitable<void> run_agent(HostId host, agent::Agent& agent);
+    asio::awaitable<void> run_agent(HostId host, agent::Agent& agent, std::function<void()> over);
+    /// An ssh on a host.
+    struct Ssh {
+        Fd in, out, err;
+        std::function<void(std::string)> ended;
+        bool over = false;
+    };
+    agent::LoginProgram log_in_from(HostId relay, const LoginOrder& order,
+                                    std::function<void(std::string)> ended);
+    asio::awaitable<void> run_ssh(std::shared_ptr<Ssh> ssh, HostId relay, HostId host);
+    void end_ssh(Ssh& ssh, const std::string& ending);
     void rank_starts(HostId host, const FakeRanks::Request& request, bool elastic);
     HostId machine(HostId host) const;
     int sweep(HostId host, std::uint64_t agent);
@@ -143,8 +154,9 @@ World::World(const Script& script, std::uint32_t seed)
     head_->set_started([this] { ending_.events_before_start = ending_.events.size(); });
     configs_ = std::make_unique<head::AgentConfigBuilder>(spec_, credentials_, *hosts_,
                                                           head::ServerPlace{{"192.0.2.1"}, 1});
-    head_->add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{
-        io_.get_executor(), spec_, *hosts_, *configs_, static_cast<head::ChannelOpener&>(*this)}));
+    head_->add_starter(std::make_unique<head::LoginStarter>(
+        head::LoginStarter::Parts{io_.get_executor(), spec_, *hosts_, *configs_,
+                                  static_cast<head::ChannelOpener&>(*this), credentials_.secret}));
     plan_events();
 }
 
@@ -323,21 +335,75 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
         co_return opened;
     }
     here_[host].channel = channel->handle();
-    if (does.login != Login::says_nothing) start_agent(host, std::move(input.second), said, news);
+    const auto say = [said, news](std::string_view line) {
+        *said += std::string(line) + "\n";
+        news->cancel();
+    };
+    if (does.login != Login::says_nothing)
+        start_agent(host, std::move(input.second), say,
+                    [handle = channel->handle()] { FakeChannel::close(handle); });
     opened = std::move(channel);
     co_return opened;
 }
 
-void World::start_agent(HostId host, Fd lifeline, std::shared_ptr<std::string> said,
-                        std::shared_ptr<Timer> news) {
+asio::awaitable<std::optional<head::RelayLogin>> World::by_relay(HostId host, Deadline) {
+    LoginOrder order;
+    order.host = fmt::format("h{}", host);
+    order.command = "agent";
+    co_return head::RelayLogin{std::move(order), ""};
+}
+
+agent::LoginProgram World::log_in_from(HostId relay, const LoginOrder& order,
+                                       std::function<void(std::string)> ended) {
+    ++ending_.by_relays;
+    if (order.command != "agent") wrong("a relay does not know what to run");
+    const HostId host{static_cast<std::uint32_t>(std::stoul(order.host.substr(1)))};
+    Pair in = socket_pair(), out = socket_pair(), err = socket_pair();
+    const auto ssh = std::make_shared<Ssh>(
+        Ssh{std::move(in.second), std::move(out.second), std::move(err.second), std::move(ended)});
+    tasks_.spawn(run_ssh(ssh, relay, host));
+    return {std::move(in.first), std::move(out.first), std::move(err.first),
+            [this, ssh] { end_ssh(*ssh, "signal 9"); }};
+}
+
+asio::awaitable<void> World::run_ssh(std::shared_ptr<Ssh> ssh, HostId relay, HostId host) {
+    const auto script_of_host = [this](HostId which) {
+        const auto found = script_.hosts.find(which);
+        return found == script_.hosts.end() ? HostScript{} : found->second;
+    };
+    const HostScript does = script_of_host(host);
+    Timer timer(io_, does.by_relay_takes + std::chrono::microseconds(random_() % 2'000));
+    co_await timer.async_wait(use_tuple);
+    if (does.by_relay == Login::hangs || here_[host].gone || ssh->over) co_return;
+    const auto write = [ssh](const Fd& to, std::string_view line) {
+        const std::string text = std::string(line) + "\n";
+        if (!ssh->over && ::write(to.get(), text.data(), text.size()) < 0) return;
+    };
+    if (does.by_relay == Login::refused || !script_of_host(relay).has_key) {
+        write(ssh->err, fmt::format("u@h{}: Permission denied (publickey).", host));
+        co_return end_ssh(*ssh, "exit status 255");
+    }
+    if (does.by_relay == Login::says_nothing) co_return;
+    start_agent(
+        host, std::move(ssh->in), [ssh, write](std::string_view line) { write(ssh->out, line); },
+        [this, ssh] { end_ssh(*ssh, "exit status 0"); });
+}
+
+void World::end_ssh(Ssh& ssh, const std::string& ending) {
+    if (std::exchange(ssh.over, true)) return;
+    ssh.in.reset();
+    ssh.out.reset();
+    ssh.err.reset();
+    asio::post(io_, [ended = ssh.ended, ending] { ended(ending); });
+}
+
+void World::start_agent(HostId host, Fd lifeline, std::function<void(std::string_view)> say,
+                        std::function<void()> over) {
     agent::AgentParts parts = agent_parts(host);
     parts.lifeline = std::move(lifeline);
-    parts.say = [said, news](std::string_view line) {
-        *said += std::string(line) + "\n";
-        news->cancel();
-    };
+    parts.say = std::move(say);
     here_[host].agents.push_back(std::make_unique<agent::Agent>(io_, std::move(parts)));
-    tasks_.spawn(run_agent(host, *here_[host].agents.back()));
+    tasks_.spawn(run_agent(host, *here_[host].agents.back(), std::move(over)));
 }
 
 agent::AgentParts World::agent_parts(HostId host) {
@@ -390,6 +456,10 @@ agent::AgentParts World::agent_parts(HostId host) {
     parts.load = [] { return false; };
     parts.reserve_ports = [](std::uint32_t) { return agent::ReservedPorts(); };
     parts.connected = [] {};
+    parts.start_login = [this, host](const LoginOrder& order,
+                                     std::function<void(std::string)> ended) {
+        return Result<agent::LoginProgram>(log_in_from(host, order, std::move(ended)));
+    };
     return parts;
 }
 
@@ -411,12 +481,11 @@ asio::awaitable<std::vector<ProcessStacks>> World::take_stacks(
     co_return stacks;
 }
 
-asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent) {
+asio::awaitable<void> World::run_agent(HostId host, agent::Agent& agent,
+                                       std::function<void()> over) {
     const int status = co_await agent.run();
     note(fmt::format("the agent of h{} ended with {}", host, status));
-    // Its standard streams end with it.
-    const bool is_last = &agent == here_[host].agents.back().get();
-    if (is_last) FakeChannel::close(here_[host].channel);
+    over();  // its standard streams end with it
 }
 
 RankScript World::script_of(HostId host, const FakeRanks::Request& request) {

@@ -64,6 +64,9 @@ struct HostScript {
     std::string warns{};    ///< what its user is told of it while it gets ready
     std::string machine{};  ///< equal for two hosts that are one machine
     milliseconds slow{};    ///< what its network takes longer than others, each way
+    Login by_relay = Login::works;           ///< what happens when a relay logs in to it
+    milliseconds by_relay_takes{3};
+    bool has_key = true;  ///< as a relay it can log in to others
 };
 
 /// What happens to a host at a moment; see HostScript for each.
@@ -121,7 +124,8 @@ struct Ending {
     std::size_t output = 0;  ///< bytes of ranks that were shown
     milliseconds took{};
     std::size_t left = 0;  ///< ranks that still run on hosts that are there
-    std::size_t logins = 0;
+    std::size_t logins = 0;     ///< by the head
+    std::size_t by_relays = 0;  ///< log-ins that relays have begun
     std::size_t logins_max = 0;          ///< that went on at the same time
     std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank

@@ -2,6 +2,7 @@
 #include "rendezvous/wire/doctor_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/heartbeat.h"
+#include "rendezvous/wire/login_messages.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/modes.h"

@@ -141,8 +141,9 @@ JoinHost::JoinHost(Script& script, Process& process, Script::Job& job)
       head_(io_, spec_, hosts_, output_, [] {}),
       configs_(spec_, credentials_, hosts_, head::ServerPlace{{"192.0.2.1"}, 1}),
       tasks_(io_.get_executor()) {
-    head_.add_starter(std::make_unique<head::LoginStarter>(head::LoginStarter::Parts{
-        io_.get_executor(), spec_, hosts_, configs_, static_cast<head::ChannelOpener&>(*this)}));
+    head_.add_starter(std::make_unique<head::LoginStarter>(
+        head::LoginStarter::Parts{io_.get_executor(), spec_, hosts_, configs_,
+                                  static_cast<head::ChannelOpener&>(*this), credentials_.secret}));
     asio::co_spawn(io_, head_.run(), [this](std::exception_ptr error, int) {
         if (error) std::rethrow_exception(error);
         // The program ends, and its descriptors are closed.

@@ -6,6 +6,7 @@
 #include "base/loop/net.h"
 #include "base/soft_limits.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/login_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/modes.h"
@@ -94,12 +95,14 @@ asio::awaitable<void> Agent::say_goodbye() {
 asio::awaitable<void> Agent::shut_down() {
     if (streams_) streams_->close();
     for (const auto& service : services_) service->stop();
+    if (onward_logins_) onward_logins_->stop();
     if (debugger_proxy_) debugger_proxy_->stop();
     if (elastic_clients_) elastic_clients_->stop();
     if (connections_) connections_->stop();
     tasks_.stop();
     if (link_) link_->close();
     for (const auto& service : services_) co_await service->join();
+    if (onward_logins_) co_await onward_logins_->join();
     if (debugger_proxy_) co_await debugger_proxy_->join();
     if (elastic_clients_) co_await elastic_clients_->join();
     if (connections_) co_await connections_->join();
@@ -131,6 +134,7 @@ asio::awaitable<Result<void>> Agent::join_head() {
     link_ = std::make_unique<Link>(std::move(*connection));
     detector_ = std::make_unique<FailureDetector>(io_.get_executor(), config_.heartbeat_timeout);
     if (auto opened = open_for_ranks(credentials, join); !opened) co_return opened;
+    open_onward_logins(credentials);
     if (auto opened = open_debug_door(); !opened) co_return opened;
     streams_ = std::make_unique<RankStreams>(io_.get_executor(), *link_, router_,
                                              config_.output_window_bytes, [this] {
@@ -225,6 +229,15 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
     if (!port) return std::unexpected(port.error());
     join.relay_port = *port;
     return {};
+}
+
+void Agent::open_onward_logins(const Credentials& credentials) {
+    if (!config_.relay || !parts_.start_login) return;
+    onward_logins_ = std::make_unique<OnwardLogins>(OnwardLogins::Parts{
+        io_.get_executor(), credentials.secret, parts_.start_login,
+        [this](const LoginStream& said) {
+            if (!ending_.leaving) link_->send(encode(said));
+        }});
 }
 
 /// Asks the user's own command whether this host can be used.
@@ -453,6 +466,9 @@ void Agent::subscribe() {
     });
     router_.on<Tunnel>([this](const Tunnel& tunnel) {
         if (debugger_proxy_) debugger_proxy_->take(tunnel);
+    });
+    router_.on<LoginStream>([this](const LoginStream& said) {
+        return onward_logins_ ? onward_logins_->take(said) : Result<void>{};
     });
     router_.on<Refuse>([](const Refuse& refuse) -> Result<void> {
         return fail(Errc::denied, "dtrun refuses this host: {}", refuse.reason);

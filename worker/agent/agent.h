@@ -19,6 +19,7 @@
 #include "worker/agent/elastic_clients.h"
 #include "worker/agent/lifeline.h"
 #include "worker/agent/machine_load.h"
+#include "worker/agent/onward_logins.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_streams.h"
 #include "worker/agent/reserved_ports.h"
@@ -75,6 +76,8 @@ struct AgentParts {
     /// So many free ports in a row.
     std::function<ReservedPorts(std::uint32_t count)> reserve_ports;
     MachineLoad::Source load;  ///< whether the machine is overloaded
+    /// By which a relay logs in to the hosts behind it. Empty: it cannot.
+    StartLogin start_login;
     /// Called when the agent has connected: signals can be taken from then on.
     std::function<void()> connected;
 };
@@ -181,6 +184,7 @@ private:
     asio::awaitable<void> answer_stacks(StackRequest request);
     asio::awaitable<std::vector<ProcessStacks>> look_at(std::optional<Rank> only,
                                                         StackRequest request);
+    void open_onward_logins(const Credentials& credentials);
     Result<void> open_debug_door();
     void add_debugger(ranks::RankCommand& command, const RankSlot& slot);
     void tell_debugger(Rank rank);
@@ -214,6 +218,7 @@ private:
     std::unique_ptr<ElasticClients> elastic_clients_;
     Services services_;
     std::unique_ptr<RankStreams> streams_;
+    std::unique_ptr<OnwardLogins> onward_logins_;    ///< of a relay
     std::unique_ptr<DebuggerProxy> debugger_proxy_;  ///< if a rank here waits for a debugger
     Debugger debugger_ = Debugger::none;
     std::string debug_place_;                ///< where that debugger is reached

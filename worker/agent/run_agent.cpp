@@ -10,6 +10,7 @@
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/guard.h"
+#include "worker/agent/onward_ssh.h"
 #include "worker/agent/store_program.h"
 #include "worker/ranks/health_check.h"
 #include "worker/ranks/stack_taker.h"
@@ -103,6 +104,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.ask_gpus = [gpus](std::vector<ranks::RunningRank> ranks, contracts::Environment env) {
         return (*gpus)->ask(std::move(ranks), std::move(env));
     };
+    parts.start_login = start_ssh_with(supervisor);
     parts.find_package = find_own_package;
     parts.make_store_program = make_store_program;
     parts.machine = machine_text();

@@ -4,6 +4,7 @@
 #include "rendezvous/wire/doctor_messages.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/handshake.h"
+#include "rendezvous/wire/login_messages.h"
 #include "rendezvous/wire/look_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/output_messages.h"
