@@ -1,18 +1,20 @@
 """A rank of torch_test.py that uses the backend dtrun of torch.distributed: checks things and prints ok.
 
-    backend_ranks.py works|disagrees|killed
+    backend_ranks.py works|meshes|disagrees|killed
 """
 
+import copy
 import datetime
+import functools
 import os
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 
 import dtrun.torch.backend  # noqa: F401
-from dtrun.torch import _messages
 from dtrun.torch.basics import shared_worker
 
 from torch_ranks import alike, check, distributed_model, same, train
@@ -65,7 +67,11 @@ def complex_numbers(rank, size):
     check(rank > 0 or [part.item() for part in gathered] == [complex(other, -other) for other in range(size)])
     gathered = [torch.zeros(0, dtype=torch.complex64) for _ in range(size)] if rank == 0 else None
     dist.gather(torch.zeros(0, dtype=torch.complex64), gathered)
-    raises(ValueError, "complex ones with SUM and AVG alone, not",
+    product = torch.tensor(complex(rank + 1, 1))
+    expected = torch.tensor([complex(other + 1, 1) for other in range(size)]).prod()
+    dist.group.WORLD.allreduce([product], reduce_options(dist.ReduceOp.PRODUCT)).wait()
+    check(torch.allclose(product, expected), product)
+    raises(ValueError, "does not reduce torch.complex64 with MAX",
            lambda: dist.group.WORLD.allreduce([ones], reduce_options(dist.ReduceOp.MAX)))
 
 
@@ -73,6 +79,32 @@ def reduce_options(op):
     options = dist.AllreduceOptions()
     options.reduceOp = op
     return options
+
+
+def bits(rank, size):
+    """What the library has no arithmetic for is reduced by torch."""
+    for dtype in (torch.int16, torch.uint8, torch.int64):
+        for op, function in ((dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or),
+                             (dist.ReduceOp.BXOR, torch.bitwise_xor)):
+            everybodys = [torch.arange(5, dtype=dtype) * 7 + other for other in range(size)]
+            expected = functools.reduce(function, everybodys)
+            values = everybodys[rank].clone()
+            dist.all_reduce(values, op)
+            check(torch.equal(values, expected), (op, values, expected))
+            values = everybodys[rank].clone()
+            dist.reduce(values, size - 1, op)
+            check(torch.equal(values, expected if rank == size - 1 else everybodys[rank]), (op, values))
+            part = torch.empty(5, dtype=dtype)
+            dist.reduce_scatter(part, everybodys, op)
+            check(torch.equal(part, everybodys[rank]) or op == dist.ReduceOp.BXOR, (op, part))
+    values = torch.full((7,), 1000 + rank, dtype=torch.int16)
+    dist.all_reduce(values)
+    check(values.tolist() == [sum(1000 + other for other in range(size))] * 7, values)
+    flags = torch.tensor([True, rank == 0, False])
+    dist.all_reduce(flags, dist.ReduceOp.BXOR)
+    check(flags.tolist() == [size % 2 == 1, True, False], flags)
+    raises(ValueError, "does not reduce torch.float32 with BAND",
+           lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND))
 
 
 def shapes(rank, size):
@@ -96,9 +128,7 @@ def ring(rank, size, group=None):
 
 def messages(rank, size):
     ring(rank, size)
-    _messages.PAIRED_RANKS_MAX, paired = 1, _messages.PAIRED_RANKS_MAX
-    ring(rank, size, dist.new_group(list(range(size))))  # as in groups that are larger
-    _messages.PAIRED_RANKS_MAX = paired
+    ring(rank, size, dist.new_group(list(range(size))))
     # A message does not wait for those of other ranks: rank 2 takes the large one of rank 0 last.
     large, small = torch.ones(16 << 20), torch.ones(4)
     if rank == 0:
@@ -111,6 +141,68 @@ def messages(rank, size):
         works = [dist.irecv(large, 0)]
     for work in works:
         work.wait()
+
+
+def from_anybody(rank, size):
+    """Messages come by their tags, and from whoever sends one; what nobody has asked for yet is kept."""
+    if rank > 0:
+        works = [dist.isend(torch.full((3,), 10.0 * rank + tag), 0, tag=tag) for tag in (1, 2, 3)]
+        works.append(dist.isend(torch.zeros(0), 0, tag=4))
+        for work in works:
+            work.wait()
+    else:
+        taken = torch.zeros(3)
+        for tag in (3, 1):
+            others = {dist.recv(taken, tag=tag): taken[0].item() for _ in range(1, size)}
+            check(others == {other: 10.0 * other + tag for other in range(1, size)}, others)
+        for other in range(1, size):
+            check(dist.recv(taken, other, tag=2) == other and taken[2].item() == 10 * other + 2)
+            dist.recv(torch.zeros(0), other, tag=4)
+        raises(ValueError, "rank 0 is this one", lambda: dist.recv(taken, 0))
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.ones(4, dtype=torch.int32), 0)
+        dist.send(torch.ones(4), 0)
+    elif rank == 0:
+        raises(RuntimeError, "ranks disagree: rank 1 sends 4 elements of int32, and the tensor that gets them has 4 of "
+               "float32", lambda: dist.recv(torch.zeros(4), 1))
+        taken = torch.zeros(4)
+        dist.recv(taken, 1)
+        check(taken.tolist() == [1] * 4, "and all goes on")
+        began = time.monotonic()
+        hurried = dist.group.WORLD.recv_anysource([taken], 0)
+        raises(RuntimeError, "goes on after 0.2 s", lambda: hurried.wait(datetime.timedelta(seconds=0.2)))
+        check(time.monotonic() - began < 10)
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.full((4,), 7.0), 0)
+    elif rank == 0:
+        hurried.wait()
+        check(taken.tolist() == [7] * 4 and hurried._source_rank() == 1)
+
+
+def parts_of_all(rank, size):
+    """Some ranks make groups, which need not ask the others."""
+    if rank > 0:  # rank 0 knows nothing of it
+        others = dist.new_group(list(range(1, size)), use_local_synchronization=True)
+        values = torch.ones(1)
+        dist.all_reduce(values, group=others)
+        check(values.item() == size - 1)
+        gathered = [None] * (size - 1)
+        dist.all_gather_object(gathered, rank, group=others)
+        check(gathered == list(range(1, size)))
+    pair = dist.new_group([0, size - 1])
+    if rank in (0, size - 1):
+        values = torch.tensor([float(rank + 1)])
+        dist.all_reduce(values, group=pair)
+        check(values.item() == size + 1)
+        ring_of_two = torch.zeros(1)
+        peer = size - 1 - rank
+        work = dist.isend(torch.tensor([float(rank)]), peer, group=pair)
+        check(dist.recv(ring_of_two, group=pair) == peer and ring_of_two.item() == peer)
+        work.wait()
+    alone = [dist.new_group([other]) for other in range(size)][rank]
+    dist.barrier(alone)
 
 
 def handles(rank, size):
@@ -143,7 +235,6 @@ def wrong_sizes(rank, size):
            lambda: dist.all_gather([memory[:1]] * size, torch.ones(4)))
     raises(ValueError, "are not",
            lambda: dist.all_to_all_single(memory[:4], torch.ones(4), [4] * size, [1] * size))
-    raises(ValueError, "not BOR", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR))
     raises(ValueError, "in host memory, not on meta", lambda: dist.all_reduce(torch.ones(2, device="meta")))
     check(not memory.any())
 
@@ -179,14 +270,37 @@ def names(rank, size):
     check(everybody.group_name != dist.group.WORLD.group_name)
     check(same(functional.all_reduce(torch.ones(3), "sum", everybody) + 0, torch.full((3,), float(size))))
     check(init_device_mesh("cpu", (size,)).size() == size)
-    raises(ValueError, "init_device_mesh(backend_override={0: \"gloo\"})", lambda: init_device_mesh("cpu", (1, size)))
-    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("one", "all"), backend_override={"one": "gloo"})
+    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("one", "all"))
     check(same(functional.all_reduce(torch.ones(3), "sum", (mesh, 1)) + 0, torch.full((3,), float(size))))
-    raises(ValueError, "give it with src=", lambda: dist.recv(torch.zeros(1)))
+
+
+def meshes(rank, size):
+    """Two dimensions, of an even number of ranks: tensors in parts of parts, and a model in both."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("data", "model"))
+    check((mesh["data"].get_local_rank(), mesh["model"].get_local_rank()) == divmod(rank, size // 2))
+    whole = torch.arange(float(8 * size)).reshape(4, -1)
+    spread = distribute_tensor(whole, mesh, [Shard(0), Shard(1)])
+    check(same((spread @ spread.T).full_tensor(), whole @ whole.T))
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    alone = copy.deepcopy(model)
+    fully_shard(model, mesh=mesh["data"])
+    torch.manual_seed(rank // (size // 2))  # ranks of one "model" have the same samples
+    samples = torch.rand(6, 8)
+    model(samples).sum().backward()
+    everybodys = [torch.empty_like(samples) for _ in range(size)]
+    dist.all_gather(everybodys, samples)
+    (alone(torch.cat(everybodys)).sum() / size).backward()
+    for parameter, expected in zip(model.parameters(), alone.parameters()):
+        check(torch.allclose(parameter.grad.full_tensor(), expected.grad, atol=1e-5))
 
 
 def works(rank, size):
-    for part in (collectives, complex_numbers, shapes, messages, handles, wrong_sizes, callbacks, power_sgd, names):
+    for part in (collectives, complex_numbers, bits, shapes, messages, from_anybody, parts_of_all, handles, wrong_sizes,
+                 callbacks, power_sgd, names):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))
@@ -199,15 +313,24 @@ def works(rank, size):
 # ---- what fails ----
 
 def disagrees(rank, size):
+    types = dist.new_group([0, 1])
+    own = torch.ones(4, dtype=torch.int16 if rank == 0 else torch.float16)
+    raises(RuntimeError, "rank 0 on ", lambda: dist.all_gather([own.clone(), own.clone()], own, group=types))
     raises(RuntimeError, "ranks disagree", lambda: dist.all_reduce(torch.ones(4 + rank)))
     raises(RuntimeError, "ranks disagree", dist.barrier)
 
 
 def killed(rank, size):
+    if rank == size - 1:
+        for other in range(rank):
+            dist.send(torch.ones(4), other)
+    else:
+        dist.recv(torch.ones(4), size - 1)
     dist.barrier()
     if rank == size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     raises(RuntimeError, f"rank {size - 1} on ", lambda: dist.all_reduce(torch.ones(4)))
+    raises(RuntimeError, f"rank {size - 1} on ", lambda: dist.recv(torch.ones(4), size - 1))
     raises(RuntimeError, f"rank {size - 1} on ", dist.barrier)
     work = dist.all_reduce(torch.ones(4), async_op=True)
     raises(RuntimeError, f"rank {size - 1} on ", work.get_future().wait)

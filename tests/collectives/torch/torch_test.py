@@ -47,6 +47,7 @@ def check_backend():
         return [f"{HERE}/backend_ranks.py", mode]
 
     check("the backend dtrun of torch.distributed does what a program asks of it", 3, backend_rank("works"))
+    check("meshes of two dimensions spread tensors and models", 4, backend_rank("meshes"))
     check("the backend raises on all ranks what they disagree about", 2, backend_rank("disagrees"))
     check("the backend names a rank that is killed", 3, backend_rank("killed"), ["--keep-going"], 137, [2])
 

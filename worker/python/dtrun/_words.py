@@ -10,7 +10,7 @@ from typing import Dict, Tuple
 
 #: Positions are the values of dtrun_dtype.
 DTYPES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")
-#: The values that follow: types that are only moved, with their bytes, so that ranks which have different ones are told.
+#: The values that follow: types that are only moved, with their bytes. Ranks which have different ones are told.
 MOVED = {"bool": 1, "i16": 2, "u16": 2, "u32": 4, "u64": 8, "e4m3": 1, "e5m2": 1}
 #: Positions are the values of dtrun_reduce.
 REDUCTIONS = ("sum", "product", "min", "max", "average", "adasum")

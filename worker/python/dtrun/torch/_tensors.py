@@ -114,7 +114,8 @@ def _value(done: torch.futures.Future) -> Any:
 class Started:
     """Something that a thread has been given to do, and what has become of it."""
 
-    def __init__(self, job: Callable[[], Any], thread: threading.Thread) -> None:
+    def __init__(self, job: Callable[[], Any], thread: Optional[threading.Thread]) -> None:
+        """:param thread: which does it, and cannot wait for it; None: whichever"""
         self._job: Optional[Callable[[], Any]] = job
         self._thread = thread
         self._is_over = False
@@ -177,7 +178,7 @@ class InOrder:
         self._closing = threading.Lock()  # so that nothing comes behind the end of the queue
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        _threads.add(self)
+        end_with_program(self)
 
     def start(self, job: Callable[[], Any]) -> Started:
         """Has it done; if this was closed, it fails."""
@@ -215,7 +216,12 @@ class InOrder:
             del started
 
 
-_threads: "weakref.WeakSet[InOrder]" = weakref.WeakSet()
+_threads: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def end_with_program(owner: Any) -> None:
+    """:param owner: of threads, with a close(timeout)"""
+    _threads.add(owner)
 
 
 def _end_threads() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -15,13 +15,22 @@ from ._tensors import Started
 BackendError = getattr(dist, "DistBackendError", RuntimeError)
 
 
+class Message(NamedTuple):
+    """What a message is beyond other operations."""
+
+    what: str  # for who waits for it
+    limit: Optional[float]  # seconds that it may take; None: any
+    give_up: Callable[[str], None]  # ends it, for that reason
+    source: Callable[[], int]  # the rank that has sent it
+
+
 class OperationWork(Work):
     """An operation that goes on. torch's own Work over a future does not tell that it has failed."""
 
-    def __init__(self, started: Started, tensors: Sequence[Any], source: int = -1) -> None:
-        """:param tensors: for result(); :param source: the rank that sends, of recv"""
+    def __init__(self, started: Started, tensors: Sequence[Any], message: Optional[Message] = None) -> None:
+        """:param tensors: for result()"""
         super().__init__()
-        self._started, self._tensors, self._source = started, tensors, source
+        self._started, self._tensors, self._message = started, tensors, message
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Returns once it is done. :param timeout: 0: none
@@ -29,7 +38,11 @@ class OperationWork(Work):
         :raises DistBackendError: it has failed, or goes on when the time has passed
         """
         seconds = timeout.total_seconds()
-        if not self._started.wait(seconds if seconds > 0 else None):
+        limit = self._message.limit if self._message is not None and seconds <= 0 else None
+        if not self._started.wait(seconds if seconds > 0 else limit):
+            if limit is not None and self._message is not None:
+                self._message.give_up(f"{self._message.what} took longer than {limit:g} s")
+                return self.wait()
             raise BackendError(f"the operation goes on after {seconds:g} s: another rank has not come to it, or "
                                "it needs a longer timeout")
         if self._started.error is not None:
@@ -57,7 +70,7 @@ class OperationWork(Work):
         return list(self._tensors)
 
     def source_rank(self) -> int:
-        return self._source
+        return -1 if self._message is None else self._message.source()
 
     _source_rank = source_rank
 

@@ -3,12 +3,13 @@
     import dtrun.torch.backend                     # registers it
     torch.distributed.init_process_group("dtrun")
 
-Its ranks are those that dtrun has started. Collective operations of a group are done one after the other, in a
-thread; messages between two ranks arrive in the order in which they are sent, whatever their tags are.
+Its ranks are those that dtrun has started, or some of them. Collective operations of a group are done one after the
+other, in a thread; messages between two ranks with the same tag arrive in the order in which they are sent.
 """
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -17,66 +18,46 @@ import torch.distributed as dist
 
 from ..collectives import Communicator
 from . import _tensors as t
-from ._coordinator import ALLREDUCE, BROADCAST, dtype_of
-from ._messages import Messages
+from ._coordinator import BROADCAST, dtype_of
 from .basics import shared_worker
 
 if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
     raise ImportError("the backend \"dtrun\" of torch.distributed needs torch 2 or newer, not "
                       f"{torch.__version__}: use dtrun.torch, or dtrun.torch.hooks over gloo")
 
-from ._work import (Flat, OperationWork, check_parts, check_rank, check_whole, flat_of, joined,  # noqa: E402
+from ._messages import Members, Messages, Receive  # noqa: E402
+from ._reductions import reduction_of  # noqa: E402
+from ._work import (Flat, Message, OperationWork, check_parts, check_rank, check_whole, flat_of, joined,  # noqa: E402
                     split_by)
 
 Tensors = Sequence[torch.Tensor]
-
-_REDUCTIONS = {dist.ReduceOp.SUM: t.SUM, dist.ReduceOp.AVG: t.AVERAGE, dist.ReduceOp.PRODUCT: t.PRODUCT,
-               dist.ReduceOp.MIN: t.MIN, dist.ReduceOp.MAX: t.MAX}
-#: A bool is a byte that is 0 or 1, of which sums would be something else: any True is, all True are.
-_BOOL_REDUCTIONS = {dist.ReduceOp.SUM: t.MAX, dist.ReduceOp.PRODUCT: t.MIN, dist.ReduceOp.MIN: t.MIN,
-                    dist.ReduceOp.MAX: t.MAX, dist.ReduceOp.BAND: t.MIN, dist.ReduceOp.BOR: t.MAX}
-
-
-def _reduction(opts: Any, tensors: Sequence[Flat]) -> int:
-    """:raises ValueError: tensors of that type cannot be reduced so"""
-    given = dist.ReduceOp.SUM if opts is None else opts.reduceOp
-    bools = [tensor.flat.dtype == torch.bool for tensor in tensors]
-    if any(bools) and not all(bools):
-        raise ValueError("the backend \"dtrun\" does not reduce bools together with other types")
-    for tensor in tensors:
-        dtype_of(tensor.flat, ALLREDUCE)
-    known = _BOOL_REDUCTIONS if any(bools) else _REDUCTIONS
-    for op, number in known.items():
-        if given == op and (number in (t.SUM, t.AVERAGE) or not any(tensor.given.is_complex() for tensor in tensors)):
-            return number
-    other = next((name for name in ("BAND", "BOR", "BXOR", "AVG") if given == getattr(dist.ReduceOp, name)), given)
-    raise ValueError(f"the backend \"dtrun\" reduces {'bools' if any(bools) else 'numbers'} with "
-                     f"{', '.join(op.name for op in known)}, complex ones with SUM and AVG alone, not {other}")
-
 
 _MEETING_SECONDS = 300
 
 
 class ProcessGroupDtrun(dist.ProcessGroup):
-    """All ranks of the job, as a process group."""
+    """Ranks of the job, as a process group."""
 
-    def __init__(self, rank: int, size: int, timeout: Optional[timedelta] = None) -> None:
-        """:param timeout: of one operation, a second or more; None: none"""
+    def __init__(self, store: Any, rank: int, size: int, timeout: Optional[timedelta] = None) -> None:
+        """
+        :param store: of this group alone, by which its ranks meet
+        :param timeout: of one operation, a second or more; None: none
+        """
         super().__init__(rank, size)
         worker = shared_worker()
-        if (worker.rank, worker.world_size) != (rank, size):
-            raise ValueError(f"the backend \"dtrun\" is for groups of all {worker.world_size} ranks that dtrun "
-                             f"has started, in their order, not for rank {rank} of {size}: make smaller groups "
-                             "with new_group(ranks, backend=\"gloo\"), and the dimensions of a device mesh with "
-                             "init_device_mesh(backend_override={0: \"gloo\"})")
+        name, ranks = _meet(store, rank, size)
         self._rank, self._size = rank, size
         self._name = self._description = "undefined"
         seconds = None if timeout is None else max(1, timeout.total_seconds())
         # Ranks come as late as their operations may be, and as a communicator lets them by itself.
-        comm = Communicator(worker, timeout=max(_MEETING_SECONDS, seconds or 0), operation_timeout=seconds)
+        meeting, self._limit = max(_MEETING_SECONDS, seconds or 0), seconds
+        is_everybody = ranks == list(range(worker.world_size))
+        comm = Communicator(worker, timeout=meeting, operation_timeout=seconds, ranks=None if is_everybody else ranks,
+                            name="" if is_everybody else name)
         self._comm = t.TensorCommunicator(comm)
         self._thread = t.InOrder("dtrun-collectives")
-        self._messages = Messages(comm)
+        backend = "auto" if comm.backend == "none" else comm.backend
+        self._messages = Messages(Members(worker, name, ranks, rank, backend, meeting))
 
     # ---- who it is ----
 
@@ -109,14 +90,13 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     group_desc = property(getGroupDesc)
 
     def shutdown(self) -> None:
-        """Waits for what is under way, and ends the communicators."""
+        """Waits for what is under way, and ends the communicators. Who still waits for a message gets none."""
         self._thread.close()
         self._messages.close()
         self._comm.comm.close()
 
-    def _start(self, job: Callable[[], None], flat: Sequence[Flat] = (), results: Any = None,
-               way: Any = None, source: int = -1) -> OperationWork:
-        """:param flat: tensors that get results; :param results: of the future; :param way: of a message"""
+    def _start(self, job: Callable[[], None], flat: Sequence[Flat] = (), results: Any = None) -> OperationWork:
+        """:param flat: tensors that get results; :param results: of the future"""
         made = results if results is not None else [tensor.given for tensor in flat]
 
         def run() -> Any:
@@ -124,26 +104,25 @@ class ProcessGroupDtrun(dist.ProcessGroup):
             for tensor in flat:
                 tensor.put_back()
             return made
-        return OperationWork((way or self._thread).start(run), made, source)
+        return OperationWork(self._thread.start(run), made)
 
     # ---- reductions ----
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> OperationWork:
         flat = [Flat(tensor) for tensor in tensors]
-        op = _reduction(opts, flat)
-        dtypes = list(dict.fromkeys(tensor.flat.dtype for tensor in flat))
+        by_type = dict(zip((tensor.given.dtype for tensor in flat), reduction_of(opts, flat)))
 
         def job() -> None:
-            for dtype in dtypes:
-                t.reduce_many(self._comm.comm, [f.flat for f in flat if f.flat.dtype == dtype], op)
+            for dtype, reduction in by_type.items():
+                reduction.allreduce(self._comm, [f.flat for f in flat if f.given.dtype == dtype])
         return self._start(job, flat)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any) -> OperationWork:
         flat, root = flat_of(tensors), check_rank("reduce", opts.rootRank, self._size)
-        op = _reduction(opts, [flat])
-        return self._start(lambda: self._comm.reduce(flat.flat, op, root), [flat] if root == self._rank else [],
+        reduction, = reduction_of(opts, [flat])
+        return self._start(lambda: reduction.reduce(self._comm, flat.flat, root), [flat] if root == self._rank else [],
                            list(tensors))
 
     def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
@@ -151,21 +130,21 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
     def reduce_scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any = None) -> OperationWork:
         into = flat_of(outputs)
-        op = _reduction(opts, [into])
+        reduction, = reduction_of(opts, [into])
         check_parts("reduce_scatter", sources[0], into, self._size)
         given = joined(sources[0])
-        return self._start(lambda: self._comm.reduce_scatter(given, into.flat, op), [into])
+        return self._start(lambda: reduction.reduce_scatter(self._comm, given, into.flat), [into])
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, sources: Tensors,
                                         opts: Any = None) -> OperationWork:
         pairs = self._pairs("reduce_scatter", outputs, sources)
-        op = _reduction(opts, [into for into, _ in pairs])
+        reductions = reduction_of(opts, [into for into, _ in pairs])
         for into, given in pairs:
             check_whole("reduce_scatter", given, into, self._size)
 
         def job() -> None:
-            for into, given in pairs:
-                self._comm.reduce_scatter(given.flat, into.flat, op)
+            for (into, given), reduction in zip(pairs, reductions):
+                reduction.reduce_scatter(self._comm, given.flat, into.flat)
         return self._start(job, [into for into, _ in pairs])
 
     # ---- copies ----
@@ -297,27 +276,46 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> OperationWork:
         given = self._message("send", tensors, to)
-        way, peer = self._messages.way(self._rank, to)
-        return self._start(lambda: way.comm.send(given.flat, peer), results=list(tensors), way=way)
+        value = list(tensors)
+        started, give_up = self._messages.send(given, to, tag, value)
+        return OperationWork(started, value, Message(f"send to rank {to}", self._limit, give_up, lambda: -1))
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> OperationWork:
-        into = self._message("recv", tensors, source)
-        way, peer = self._messages.way(source, self._rank)
-        return self._start(lambda: way.comm.recv(into.flat, peer), [into], way=way, source=source)
+        return self._receive(tensors, self._message("recv", tensors, source), source, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> OperationWork:
-        raise ValueError("recv: the backend \"dtrun\" has to know the rank that sends: give it with src=")
+        return self._receive(tensors, flat_of(tensors), None, tag)
+
+    def _receive(self, tensors: Tensors, into: Flat, source: Optional[int], tag: int) -> OperationWork:
+        value = list(tensors)
+        wish = Receive(into, source, tag, value)
+        started, give_up = self._messages.receive(wish)
+        whom = "anybody" if source is None else f"rank {source}"
+        return OperationWork(started, value, Message(f"recv from {whom}", self._limit, give_up, lambda: wish.source))
 
     def _message(self, operation: str, tensors: Tensors, peer: int) -> Flat:
         flat = flat_of(tensors)
-        dtype_of(flat.flat, BROADCAST)
         if check_rank(operation, peer, self._size) == self._rank:
             raise ValueError(f"{operation}: rank {peer} is this one")
         return flat
 
 
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupDtrun:
-    return ProcessGroupDtrun(rank, size, timeout)
+    return ProcessGroupDtrun(store, rank, size, timeout)
+
+
+def _meet(store: Any, rank: int, size: int) -> Tuple[str, List[int]]:
+    """A name of the group that no other one has, and the ranks of the job that are in it.
+
+    :param store: torch's, of this group alone
+    """
+    name = f"dtrun.torch/{uuid.uuid4().hex}" if rank == 0 else ""
+    store.set(f"dtrun/{rank}", f"{shared_worker().rank} {name}")
+    keys = [f"dtrun/{other}" for other in range(size)]
+    store.wait(keys)
+    told = [text.decode().split(" ") for text in
+            (store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys])]
+    return told[0][1], [int(number) for number, _ in told]
 
 
 def register() -> None:
