@@ -33,7 +33,6 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
       options_(std::move(options)),
       detector_(executor, options_.heartbeat_timeout),
       timer_(executor),
-      settle_timer_(executor),
       released_(executor, Timer::time_point::max()),
       idle_(executor, Timer::time_point::max()),
       heart_(executor),
@@ -256,9 +255,8 @@ ServedJob& Daemon::job_for(const JobId& id, const std::string& name) {
 void Daemon::changed(const JobId& id) {
     if (touched_.empty() || touched_.back() != id) touched_.push_back(id);
     if (stopping_ || std::exchange(settle_soon_, true)) return;
-    settle_timer_.expires_at(Deadline::min());
-    settle_timer_.async_wait([this](boost::system::error_code error) {
-        if (!error) settle();
+    asio::post(executor_, [this] {
+        if (!stopping_) settle();
     });
 }
 
@@ -462,7 +460,6 @@ asio::awaitable<bool> Daemon::stop(std::string why) {
     }
     heart_.stop();
     timer_.cancel();
-    settle_timer_.cancel();
     released_.cancel();
     co_await heart_.join();
     co_await server_->join();
