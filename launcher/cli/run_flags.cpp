@@ -117,8 +117,10 @@ Result<void> add_words(ParsedRun& parsed, string_view value) {
 }
 
 Result<void> set_tree_login(ParsedRun& parsed, string_view value) {
-    const auto choice = choose<plan::TreeLogin>(
-        value, {{"auto", plan::TreeLogin::automatic}, {"off", plan::TreeLogin::off}});
+    const auto choice =
+        choose<plan::TreeLogin>(value, {{"auto", plan::TreeLogin::automatic},
+                                        {"off", plan::TreeLogin::off},
+                                        {"forward-agent", plan::TreeLogin::forward_agent}});
     if (!choice) return std::unexpected(choice.error());
     parsed.options.tree_login = *choice;
     return {};
@@ -451,13 +453,14 @@ Rows<ParsedRun> reaching_flags() {
           .help = "with more hosts than this, some relay for others (default: 256)"},
          set_number<&plan::Options::tree_threshold, 2, kRanksMax>},
         {{.names = "--tree-login",
-          .metavar = "auto|off",
+          .metavar = "auto|off|forward-agent",
           .group = reaching,
           .in = {frontends, bench},
           .needs_agents = true,
           .help = "hosts that relay for others log in to these as well, by ssh and with keys that "
-                  "they have, while this machine is busy with --fanout log-ins; what they cannot "
-                  "reach it logs in to itself (default: auto)"},
+                  "they have, or with those of your ssh-agent, which root of these hosts can use "
+                  "then as long as the job runs; only while this machine is busy with --fanout "
+                  "log-ins, and what they cannot reach it logs in to itself (default: auto)"},
          set_tree_login},
         {{.names = "--fanout",
           .metavar = "HOSTS",

@@ -43,8 +43,10 @@ std::string percents(std::string_view text) {
 }
 
 /// `ssh` as the user wants it, for one host.
+/// \param forwards  whether that may use the user's ssh-agent: whatever its configuration says, only who asks for it
 std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, const Host& host,
-                                          const std::string& command, std::chrono::seconds limit) {
+                                          const std::string& command, std::chrono::seconds limit,
+                                          bool forwards) {
     const std::string address = host.address.empty() ? host.name : host.address;
     std::vector<std::string> argv = ssh.command;
     if (!transport::is_openssh(ssh)) {
@@ -53,7 +55,8 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
         return argv;
     }
     if (argv.empty())  // as our own log-in: forwardings are not a job's, and a master would stay
-        argv = {"ssh", "-a", "-x", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"};
+        argv = {"ssh", forwards ? "-A" : "-a", "-x", "-o", "ClearAllForwardings=yes",
+                "-o",  "ControlMaster=no"};
     argv.insert(argv.end(), {"-T", "-o", "RemoteCommand=none", "-o", "BatchMode=yes", "-o",
                              fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
                              // A firewall must not forget the idle lifeline.
@@ -101,8 +104,22 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         auto by_ssh = start_ssh(host, command, why, deadline);
         co_return by_ssh;
     }
+    if (lends_agent_to(host)) {  // libssh would have to carry it
+        phase("ssh");
+        auto by_ssh = start_ssh(host, command, "--tree-login forward-agent", deadline);
+        co_return by_ssh;
+    }
     auto channel = co_await log_in(host, std::move(command), deadline, std::move(phase));
     co_return channel;
+}
+
+/// Whether a host is a relay that is to log in to others with the keys of the user's ssh-agent.
+bool PlannedChannels::lends_agent_to(HostId host) const {
+    const plan::Options& asked = spec_.options;
+    return asked.tree_login == plan::TreeLogin::forward_agent && !asked.elastic &&
+           Tree(static_cast<std::uint32_t>(spec_.hosts.size()),
+                static_cast<std::uint32_t>(asked.tree_threshold))
+               .is_relay(host);
 }
 
 asio::awaitable<std::optional<RelayLogin>> PlannedChannels::by_relay(HostId host,
@@ -232,7 +249,8 @@ Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId ho
                                                                        const std::string& why,
                                                                        Deadline deadline) {
     const auto limit = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
-    const auto argv = ssh_command_line(spec_.access.ssh, spec_.hosts[host].host, command, limit);
+    const auto argv = ssh_command_line(spec_.access.ssh, spec_.hosts[host].host, command, limit,
+                                       lends_agent_to(host));
     auto here = start_here(argv, own_environment(), SIGTERM);
     if (here || here.error().code == Errc::internal) return here;
     const std::string& cause = here.error().message;

@@ -44,6 +44,7 @@ public:
     std::string seen_by(HostId host) const;
 
 private:
+    bool lends_agent_to(HostId host) const;
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open_by_ssh(
         HostId host, std::string command, Deadline deadline,
         std::function<void(const char*)> phase);

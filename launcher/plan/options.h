@@ -112,7 +112,8 @@ struct WarmOptions {
 /// --tree-login: whether relays log in to the hosts behind them.
 enum class TreeLogin {
     automatic,  ///< where they can, with keys that they have
-    off
+    off,
+    forward_agent  ///< as automatic, and with the keys of the caller's ssh-agent
 };
 
 /// How a daemon and a job of it are named on the command line.
