@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 #include <csignal>
+#include <thread>
+#include <utility>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -128,6 +130,144 @@ TEST_CASE("ranks share a store, through agents and relays, encrypted or not",
         REQUIRE(ranks.size() == 12);
         for (const auto& [rank, text] : ranks) CHECK(text == "sees rank 11\n12\n");
     }
+}
+
+/// Of hosts behind relays: to how many of them others than the head log in while this runs.
+class LoginsByRelays {
+public:
+    explicit LoginsByRelays(const Cluster& cluster) : cluster_(cluster), before_(count()) {}
+    long so_far() const { return count() - before_; }
+
+private:
+    long count() const {
+        long found = 0;
+        for (const char* const host : {"s4", "s5", "s6"})
+            for (const char* const relay : {"10.99.0.1 ", "10.99.0.2 ", "10.99.0.3 "})
+                found += static_cast<long>(
+                    count_of(cluster_.sshd_log(host),
+                             fmt::format("Accepted publickey for root from {}", relay)));
+        return found;
+    }
+
+    const Cluster& cluster_;
+    const long before_;
+};
+
+/// The relays have the user's key while it lives.
+class KeysOnRelays {
+public:
+    explicit KeysOnRelays(Cluster& cluster) : cluster_(cluster) {
+        on_each("umask 77; cat >.ssh/id_ed25519");
+    }
+    ~KeysOnRelays() { on_each("rm .ssh/id_ed25519"); }
+    KeysOnRelays(const KeysOnRelays&) = delete;
+    KeysOnRelays& operator=(const KeysOnRelays&) = delete;
+
+private:
+    void on_each(const char* command) {
+        cluster_.run("head", {"sh", "-c",
+                              "for host in s1 s2 s3; do ssh $host \"$0\" <~/.ssh/id_ed25519; done",
+                              command});
+    }
+    Cluster& cluster_;
+};
+
+/// One log-in at a time, so that relays have something to do.
+Lines by_relays(Lines words) {
+    words.insert(words.begin(), {"--fanout", "1", "--verbose"});
+    return in_tree(std::move(words));
+}
+
+TEST_CASE("relays that have a key log in to the hosts behind them", "[cluster][tree][sanitized]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const KeysOnRelays keys(cluster);
+    for (const Lines& options : {Lines{}, Lines{"--encrypt"}}) {
+        const LoginsByRelays logins(cluster);
+        Lines words = options;
+        words.insert(words.end(), {"sh", "-c", "echo rank $DTRUN_RANK on $DTRUN_HOST"});
+        const Finished done = cluster.dtrun(by_relays(words));
+        INFO(done.err);
+        CHECK(done.exit_code == 0);
+        CHECK(by_rank(done.out).size() == 12);
+        CHECK(logins.so_far() >= 1);
+        CHECK_THAT(done.err, !Contains("not by way of"));
+        CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
+    }
+}
+
+TEST_CASE("a relay that has logged in to others is lost by name, and they end", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const KeysOnRelays keys(cluster);
+    for (const bool silent : {false, true}) {
+        const LoginsByRelays logins(cluster);
+        Running job =
+            cluster.start_dtrun(by_relays({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
+        REQUIRE(wait_for_count(job, "ready", 12));
+        CHECK(logins.so_far() >= 1);
+        if (silent)
+            cluster.freeze("s1");
+        else
+            ::kill(find_process(cluster, "s1", is_agent).pid_outside, SIGKILL);
+        const Finished done = job.wait(milliseconds(20'000));
+        INFO(done.err);
+        CHECK(done.exit_code == 204);
+        CHECK_THAT(done.err, Contains("dtrun: host s1 lost: "));
+        if (silent) cluster.thaw("s1");
+        CHECK(cluster.wait_all_gone({}, milliseconds(8'000)));
+    }
+}
+
+TEST_CASE("Ctrl-C ends hosts to which relays have logged in", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const KeysOnRelays keys(cluster);
+    for (const int after_ms : {150, 300, 500, 800, 1'500}) {
+        INFO(after_ms);
+        Running job =
+            cluster.start_dtrun(by_relays({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
+        std::this_thread::sleep_for(milliseconds(after_ms));
+        job.signal(SIGINT);
+        const Finished done = job.wait(milliseconds(10'000));
+        CHECK(done.exit_code == 130);
+        CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
+    }
+}
+
+TEST_CASE("where relays have no key the head logs in to all hosts", "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const LoginsByRelays logins(cluster);
+    const Finished done = cluster.dtrun(by_relays({"true"}));
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(logins.so_far() == 0);
+    CHECK_THAT(done.err, Contains("not by way of s"));
+    CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
+}
+
+TEST_CASE("relays get the keys of ssh-agent when that is asked for, and not else",
+          "[cluster][tree]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const auto run = [&cluster](Lines options) {
+        options.push_back("true");
+        Lines words{"ssh-agent", "sh", "-c", "ssh-add -q && exec \"$@\"", "sh", Cluster::program()};
+        const Lines rest = by_relays(options);
+        words.insert(words.end(), rest.begin(), rest.end());
+        return cluster.run("head", words);
+    };
+    {
+        const LoginsByRelays logins(cluster);
+        const Finished done = run({"--tree-login", "forward-agent"});
+        INFO(done.err);
+        CHECK(done.exit_code == 0);
+        CHECK(logins.so_far() >= 1);
+    }
+    cluster.run("head", {"sh", "-c", "echo ForwardAgent yes >~/.ssh/config"});
+    const LoginsByRelays logins(cluster);
+    const Finished done = run({});
+    INFO(done.err);
+    CHECK(done.exit_code == 0);
+    CHECK(logins.so_far() == 0);
+    cluster.run("head", {"sh", "-c", "rm ~/.ssh/config"});
+    CHECK(cluster.wait_all_gone({}, milliseconds(5'000)));
 }
 
 }  // namespace test_tree
