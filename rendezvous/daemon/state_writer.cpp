@@ -27,6 +27,8 @@ constexpr std::uint64_t kPageBytes = 4'096;
 /// With less free than this the log is brought into the file after each commit, so that it does not take what
 /// the file will need.
 constexpr std::uint64_t kTightBytes = 16u << 20;
+/// How long the log gets before SQLite brings it into the file, after 1,000 pages with a header each, and begins it anew.
+constexpr sqlite3_int64 kLogBytes = 1'024 * (kPageBytes + 24);
 /// How long a backup that others make may keep the log from being brought into the file.
 constexpr int kBusyMs = 10'000;
 /// The file is made smaller, this much a second, when more than this and a quarter of it is free.
@@ -325,6 +327,25 @@ Result<void> StateWriter::sync_log() {
     return failure(result);
 }
 
+/// Makes the log as long as it will be. What is written over takes a disk one write; what makes a file longer takes those
+/// of the file system's journal as well, at every commit.
+void StateWriter::lengthen_log() {
+    if (SimulatedSystem::current != nullptr || disk_bytes_ < kTightBytes) return;
+    sqlite3_file* log = nullptr;
+    sqlite3_file_control(db_, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (log == nullptr || log->pMethods == nullptr) return;
+    sqlite3_int64 begin = 0;
+    if (log->pMethods->xFileSize(log, &begin) != SQLITE_OK) return;
+    const std::string zeros(64u << 10, '\0');
+    const int bytes = static_cast<int>(zeros.size());
+    for (sqlite3_int64 at = begin; at < kLogBytes; at += bytes) {
+        if (log->pMethods->xWrite(log, zeros.data(), bytes, at) == SQLITE_OK) continue;
+        (void)log->pMethods->xTruncate(log, begin);  // the disk is full
+        return;
+    }
+    (void)log->pMethods->xSync(log, SQLITE_SYNC_NORMAL);
+}
+
 /// Whether an operation has failed for want of room. SQLite itself knows ENOSPC, but no quotas.
 bool StateWriter::is_out_of_space(int result) const {
     if ((result & 0xff) == SQLITE_FULL) return true;
@@ -454,6 +475,7 @@ void StateWriter::look_at_disk() {
 bool StateWriter::write(const std::deque<Batch>& batches) {
     const auto try_once = [&] {
         writing_since_ = Clock::now();
+        if (!std::exchange(has_lengthened_, true)) lengthen_log();
         const bool written = try_write(batches);
         writing_since_ = Deadline::max();
         return written;

@@ -88,6 +88,7 @@ private:
     Result<void> open_file();
     Result<void> prepare_schema();
     Result<void> sync_log();
+    void lengthen_log();
     Result<void> look_for_damage();
     std::uint64_t noted_commits() const;
     void make_shrinkable();
@@ -126,8 +127,9 @@ private:
     sqlite3* db_ = nullptr;
     std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
     const std::string directory_;
-    Fd path_;                    ///< the file, as a path; not there in simulations
-    std::uint64_t commits_ = 0;  ///< that the file has, since it was made
+    Fd path_;                      ///< the file, as a path; not there in simulations
+    bool has_lengthened_ = false;  ///< the log
+    std::uint64_t commits_ = 0;    ///< that the file has, since it was made
     /// A file that has the number of the last one, for look_for_lost_commits(), and is locked.
     Fd last_commit_;
 

@@ -1,6 +1,7 @@
 // What a daemon keeps on disk, and how it is found again.
 
 #include "base/crypto.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/simulated.h"
 #include "rendezvous/daemon/served_job.h"
@@ -21,6 +22,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 namespace dtrun {
@@ -538,6 +540,23 @@ TEST_CASE("what a killed daemon had only written is synced before anybody hears 
     CHECK((*db)->jobs().size() == 1);
 }
 
+TEST_CASE("a log does not become longer with every commit", "[daemon]") {
+    const TempDir directory;
+    const std::string log = directory.path() + "/state.db-wal";
+    auto db = StateDb::open(directory.path());
+    REQUIRE(db.has_value());
+    SavedJob record;
+    record.id = job_id_of("job");
+    std::set<std::uintmax_t> sizes;
+    for (int commit = 0; commit < 300; ++commit) {
+        record.job = std::to_string(commit);
+        (*db)->save_job(record);
+        (*db)->commit();
+        sizes.insert(std::filesystem::file_size(log));
+    }
+    CHECK(sizes.size() == 1);
+}
+
 namespace {
 
 /// What is logged while it lives.
@@ -561,6 +580,14 @@ void flip_a_byte(const std::string& file, std::streamoff at) {
     bytes.put(static_cast<char>(byte ^ 1));
 }
 
+/// How much has been written of a log that is longer: its header, and pages with a header each.
+std::streamoff written_bytes(const std::string& log) {
+    const std::string bytes = read_file(log).value();
+    const std::size_t page = 4'096 + 24, header = 32;
+    const std::size_t last = bytes.find_last_not_of('\0');
+    return static_cast<std::streamoff>(header + (last - header) / page * page + page);
+}
+
 }  // namespace
 
 TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daemon]") {
@@ -568,7 +595,7 @@ TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daem
     const std::string state = directory.path() + "/state", left = directory.path() + "/left";
     SavedJob record;
     record.id = job_id_of("job");
-    std::uintmax_t whole = 0;
+    std::streamoff whole = 0;
     {
         auto db = StateDb::open(state);
         REQUIRE(db.has_value());
@@ -576,7 +603,7 @@ TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daem
             record.job = std::to_string(generation);
             (*db)->save_job(record);
             (*db)->commit();
-            if (generation == 3) whole = std::filesystem::file_size(state + "/state.db-wal");
+            if (generation == 3) whole = written_bytes(state + "/state.db-wal");
         }
         std::filesystem::copy(state, left);  // what SIGKILL would leave
     }
@@ -590,7 +617,7 @@ TEST_CASE("who starts a daemon on a damaged log is told what is missing", "[daem
         CHECK(StateDb::open(sound).has_value());
         CHECK(told.lines.size() == 1);
     }
-    flip_a_byte(left + "/state.db-wal", static_cast<std::streamoff>(whole) + 100);
+    flip_a_byte(left + "/state.db-wal", whole + 100);
     const LogLines told;
     {
         auto db = StateDb::open(left);
