@@ -24,7 +24,10 @@ from table import number  # noqa: E402
 
 SIZES = {"setget": [1, 64, 1024], "barrier": [64, 1024, 4096, 16384],
          "connect": [64, 1024, 4096, 16384],
-         "flight": [10_000]}  # of one client's operations, not of clients
+         "durable": [1, 16],
+         "flight": [10_000],  # of one client's operations, not of clients
+         "large": [1 << 20]}  # bytes of a value of one client
+ONE_CLIENT = ("durable", "flight", "large")
 QUICK_SIZE_MAX = 1024
 LOAD_LIMIT_S = 180  # of everything that one run does; only a mistake gets there
 TIMED_OUT = 3  # rendezvous_load's exit status
@@ -33,6 +36,7 @@ LOAD_BUSY_MAX = 0.95  # of a processor: from there on the load may be what limit
 OPS_RATIO_MIN = 2.0
 OPS_CLIENTS = 64
 FLIGHT_RATIO_MIN = 5.0
+DURABLE_RATIO_MIN = 0.8
 LARGEST = 16384
 BARRIER_MS_MAX = 20
 CONNECT_S_MAX = 1
@@ -93,7 +97,7 @@ class Bench:
 
     def run(self, peer, workload, clients):
         """Of a server that is started for it: what it keeps of one run is in no other."""
-        server = peer.start(1 if workload == "flight" else clients)
+        server = peer.start(1 if workload in ("flight", "large") else clients)
         try:
             command, read = peer.load(server, workload, clients, self.options)
             done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_LIMIT_S, check=False)
@@ -139,11 +143,11 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, metavar="N", help="of all (5; --quick: 1)")
     parser.add_argument("--seconds", type=float, metavar="S",
-                        help="of each run of setget (3; --quick: 1)")
+                        help="of each run of setget, and of each part of flight, durable and large (3; --quick: 1)")
     parser.add_argument("--quick", action="store_true",
                         help=f"a first look: at most {QUICK_SIZE_MAX} clients")
     parser.add_argument("--only", metavar="NAME,..", help="rows by name; a wrong one prints all")
-    parser.add_argument("--workloads", metavar="NAME,..", help="of setget, barrier, connect, flight (all)")
+    parser.add_argument("--workloads", metavar="NAME,..", help=f"of {', '.join(SIZES)} (all)")
     parser.add_argument("--sizes", metavar="N,..", type=numbers,
                         help="numbers of clients, for all workloads")
     parser.add_argument("--ranks-per-agent", type=int, metavar="K",
@@ -159,7 +163,7 @@ def parse_arguments():
     if unknown := set(workloads) - set(SIZES):
         parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(SIZES)}")
     options.sizes = {workload: options.sizes or [clients for clients in SIZES[workload] if
-                                                 not options.quick or workload == "flight" or
+                                                 not options.quick or workload in ONE_CLIENT or
                                                  clients <= QUICK_SIZE_MAX]
                      for workload in workloads}
     if not os.access(f"{options.bin}/rendezvous_load", os.X_OK):
@@ -288,6 +292,18 @@ def flight_lines(bench):
         *((name, functools.partial(lambda name, cell: cell.value(name), name)) for name in ("set", "sets", "get", "gets")))
 
 
+def durable_lines(bench):
+    return section(
+        bench, "durable", "durable: thousand sets a second that are on disk before their answers, of one client, and of so many at "
+        "once (dtrun's: in flight of one program)", ("kops/s", lambda cell: cell.value("ops_per_s") * 1e-3))
+
+
+def large_lines(bench):
+    return section(
+        bench, "large", "large: operations a second of one client, with values of so many bytes",
+        *((name, functools.partial(lambda name, cell: cell.value(name), name)) for name in ("set", "get")))
+
+
 def memory_sizes(bench):
     """(workload, the most clients)."""
     return [(workload, max(bench.options.sizes[workload])) for workload in ("connect", "barrier")
@@ -346,6 +362,14 @@ def target_lines(bench):
             wish = f", > {OPS_RATIO_MIN:g} x the best" if is_target else ""
             targets.add(f"set/get, {people(clients)}: operations a second{wish}", contest.text(),
                         contest.ratio > OPS_RATIO_MIN if is_target else None)
+    for clients, contest in contests(bench, "durable", ("ops_per_s",), max):
+        if contest.ratio is not None:
+            targets.add(f"durable, {clients} at once: sets a second, >= {DURABLE_RATIO_MIN:g} x", contest.text(),
+                        contest.ratio >= DURABLE_RATIO_MIN)
+    for name in ("set", "get"):
+        for clients, contest in contests(bench, "large", (name,), max):
+            if contest.ratio is not None:
+                targets.add(f"large, {clients:,} bytes: {name}, operations a second", contest.text(), None)
     for clients, contest in contests(bench, "barrier", ("release_us", "p99"), min):
         if clients == LARGEST:
             targets.at_most(f"barrier, {people(clients)}: p99 of release <= {BARRIER_MS_MAX} ms", contest.value * 1e-3,
@@ -391,7 +415,7 @@ def notes(bench, absent):
 
 def agents_text(bench):
     """How dtrun's ranks were spread."""
-    sizes = sorted({clients for workload, sizes in bench.options.sizes.items() if workload != "flight"
+    sizes = sorted({clients for workload, sizes in bench.options.sizes.items() if workload not in ONE_CLIENT
                     for clients in sizes})
     if not sizes:
         return ""
@@ -404,12 +428,12 @@ def agents_text(bench):
 
 def report(bench, absent, facts):
     options = bench.options
-    versions = ", ".join(f"{peer.label} {peer.version}" for peer in bench.peers if peer.key not in ("dtrun-tree", "dtrun-serve"))
+    versions = ", ".join(f"{peer.label} {peer.version}" for peer in bench.peers if peer.key in ("dtrun", "tcpstore", "redis"))
     lines = table.wrapped(
         f"Median of {options.rounds} interleaved rounds, a fresh server for each run, all on "
         f"loopback. {versions}.{agents_text(bench)}",
         f"{table.machine(facts)} {options.descriptors:,} descriptors for each process.") + [""]
-    lines += (setget_lines(bench) + barrier_lines(bench) + connect_lines(bench) + flight_lines(bench) +
+    lines += (setget_lines(bench) + barrier_lines(bench) + connect_lines(bench) + flight_lines(bench) + durable_lines(bench) + large_lines(bench) +
               memory_lines(bench))
     for note in notes(bench, absent):
         lines += table.wrapped(note, indent="    ")

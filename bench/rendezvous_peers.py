@@ -24,6 +24,7 @@ IN_FLIGHT = 256  # connects at a time
 LIMIT_S = 10  # of a barrier, and for connecting all
 REPETITIONS = 20  # of a barrier in a run
 REDIS_OPS = 40_000  # in a second: redis-benchmark wants a number of operations
+REDIS_LARGE_OPS, REDIS_DURABLE_OPS = 400, 500  # the same of large values, and of each client's durable ones
 AGENTS_MAX = 256
 RANKS_PER_AGENT = 8  # until there are AGENTS_MAX
 
@@ -38,6 +39,9 @@ store = torch.distributed.TCPStore("127.0.0.1", port, None, True, wait_for_worke
 print("port", port, flush=True)
 sys.stdin.read()
 """
+
+
+FLIGHTS = ("flight", "large")  # workloads of one program, through the client library
 
 
 class Unavailable(Exception):
@@ -186,7 +190,7 @@ class Peer:
 class Dtrun(Peer):
     """The head, and all agents in a second process."""
     key, label = "dtrun", "dtrun"
-    workloads = (*Peer.workloads, "flight")
+    workloads = (*Peer.workloads, *FLIGHTS)
     options = []
 
     def __init__(self, options):
@@ -222,16 +226,25 @@ class Dtrun(Peer):
 
 
     def load(self, server, workload, clients, options):
-        if workload != "flight":
+        if workload not in FLIGHTS:
             return super().load(server, workload, clients, options)
         name, rank = server.arguments[1].rsplit("=", 1)
-        return flight(options, clients, DTRUN_SOCKET=name, DTRUN_RANK=rank, DTRUN_GENERATION=1)
+        return flight(options, workload, clients, DTRUN_SOCKET=name, DTRUN_RANK=rank, DTRUN_GENERATION=1)
 
 
-def flight(options, operations, **variables):
-    """The load of one client with its operations in flight."""
-    return ["env", *(f"{name}={value}" for name, value in variables.items()),
-            f"{options.bin}/rendezvous_flight", str(operations), str(options.seconds)], json.loads
+def flight(options, workload, size, **variables):
+    """The load of one program through the client library: `size` operations in flight, or values of so many bytes."""
+    in_flight, value_bytes = (1, size) if workload == "large" else (size, 64)
+
+    def durable_run(said):
+        return {"ops_per_s": json.loads(said)["set" if size == 1 else "sets"] * 1e3}
+
+    def large_run(said):
+        return {name: rate * 1e3 for name, rate in json.loads(said).items() if name in ("set", "get")}
+
+    read = {"durable": durable_run, "large": large_run, "flight": json.loads}[workload]
+    return ["env", *(f"{name}={value}" for name, value in variables.items()), f"{options.bin}/rendezvous_flight",
+            str(in_flight), str(options.seconds), str(value_bytes)], read
 
 
 class DtrunTree(Dtrun):
@@ -244,7 +257,8 @@ class DtrunTree(Dtrun):
 class DtrunServe(Peer):
     """A daemon without a file."""
     key, label = "dtrun-serve", "dtrun serve"
-    workloads = ("flight",)
+    workloads = FLIGHTS
+    options, parent = [], None
 
     def __init__(self, options):
         self.dtrun = f"{options.bin}/dtrun"
@@ -256,14 +270,21 @@ class DtrunServe(Peer):
         port, secret = free_port(), ["--secret-file", "secret"]
         server = Server(lambda directory: [
             "sh", "-c", 'cd "$1" && umask 077 && head -c 32 /dev/urandom >secret && shift && exec "$@"', "sh", directory,
-            self.dtrun, "serve", "--listen", f"127.0.0.1:{port}", *secret], talks=False)
+            self.dtrun, "serve", "--listen", f"127.0.0.1:{port}", *secret, *self.options], talks=False, parent=self.parent)
         server.wait_until(is_listening, port)
         server.arguments = [port]
         return server
 
     def load(self, server, workload, clients, options):
-        return flight(options, clients, DTRUN_SERVE=f"127.0.0.1:{server.arguments[0]}", DTRUN_JOB_NAME="flight",
+        return flight(options, workload, clients, DTRUN_SERVE=f"127.0.0.1:{server.arguments[0]}", DTRUN_JOB_NAME="flight",
                       DTRUN_SECRET_FILE=f"{server.directory}/secret", RANK=0, WORLD_SIZE=1)
+
+
+class DtrunState(DtrunServe):
+    """A daemon that answers when a change is on disk: of the build, since /tmp may be in memory."""
+    key, label = "dtrun-state", "dtrun serve --state"
+    workloads = ("durable",)
+    options, parent = ["--state", "state"], BUILD
 
 
 class TcpStore(Peer):
@@ -288,7 +309,8 @@ class TcpStore(Peer):
 class Redis(Peer):
     """Without persistence, by redis-benchmark, which is its own."""
     key, label = "redis", "Redis"
-    workloads = ("setget",)
+    workloads = ("setget", "large")
+    options, parent = ["--appendonly", "no"], None
 
     def __init__(self, _):
         self.program = self.benchmark = None
@@ -302,9 +324,9 @@ class Redis(Peer):
     def start(self, clients):
         port = free_port()
         server = Server(lambda directory: [
-            self.program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly",
-            "no", "--tcp-backlog", "4096", "--maxclients", str(clients + 100), "--dir", directory,
-            "--unixsocket", f"{directory}/socket"], talks=False)
+            self.program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *self.options,
+            "--tcp-backlog", "4096", "--maxclients", str(clients + 100), "--dir", directory,
+            "--unixsocket", f"{directory}/socket"], talks=False, parent=self.parent)
         server.wait_until(is_listening, port)
         server.arguments = self.endpoint(port, server.directory)
         return server
@@ -315,8 +337,15 @@ class Redis(Peer):
     def load(self, server, workload, clients, options):
         number = max(round(options.seconds * REDIS_OPS / 2), 20 * clients)
         usage = Usage(server.pids["head"])
-        return [self.benchmark, *server.arguments, "-t", "set,get", "-d", "64", "-c", str(clients), "-n", str(number), "-r",
-                str(clients), "--csv"], lambda said: redis_run(said, 2 * number, usage)
+        tests, value_bytes, keys, read = "set,get", 64, clients, lambda said: redis_run(said, 2 * number, usage)
+        if workload == "large":
+            number, value_bytes, keys, clients = round(options.seconds * REDIS_LARGE_OPS), clients, 64, 1
+            read = redis_rates
+        elif workload == "durable":
+            number, tests, keys = round(options.seconds * REDIS_DURABLE_OPS * clients), "set", 1000
+            read = redis_sets
+        return [self.benchmark, *server.arguments, "-t", tests, "-d", str(value_bytes), "-c", str(clients), "-n", str(number),
+                "-r", str(keys), "--csv"], read
 
 
 class Usage:
@@ -346,6 +375,15 @@ def redis_run(said, operations, usage):
             "processes": usage.of(operations)}
 
 
+def redis_rates(said):
+    """Operations a second, by its tests' names."""
+    return {test["test"].lower(): float(test["rps"]) for test in csv.DictReader(said.splitlines())}
+
+
+def redis_sets(said):
+    return {"ops_per_s": redis_rates(said)["set"]}
+
+
 class RedisUnix(Redis):
     """The same over its Unix socket: what dtrun's ranks use."""
     key, label = "redis-unix", "Redis, Unix"
@@ -354,7 +392,14 @@ class RedisUnix(Redis):
         return ["-s", f"{directory}/socket"]
 
 
+class RedisAppend(Redis):
+    """Each change is in its file, which is synced, before the answer."""
+    key, label = "redis-append", "Redis, appendfsync always"
+    workloads = ("durable",)
+    options, parent = ["--appendonly", "yes", "--appendfsync", "always"], BUILD
+
+
 def all_peers(options):
     """In the order of the table."""
     return [kind(options)
-            for kind in (Dtrun, DtrunTree, DtrunServe, TcpStore, Redis, RedisUnix)]
+            for kind in (Dtrun, DtrunTree, DtrunServe, DtrunState, TcpStore, Redis, RedisUnix, RedisAppend)]
