@@ -1,5 +1,6 @@
 #include "launcher/head/head.h"
 
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/signal_names.h"
 #include "base/strings.h"
@@ -286,6 +287,7 @@ void Head::start_over() {
 void Head::all_started() {
     start_over();
     ++worlds_;
+    was_busy_ = true;
     inspector_.generation_begins();
     terminal_rank_ = TerminalRank::to_come;
     for (const auto& [directory, hosts] : std::exchange(fallback_directories_, {})) {
@@ -457,6 +459,8 @@ Pace Head::beat() {
     for (const auto& [session, silent_for] : silence.lost)
         if (!is_here(*session)) give_up(*session, describe_silence(silent_for));
     if (silence.is_any_late || !is_calm()) return Pace::alert;
+    // What a start needs is several times of what a job needs that runs.
+    if (std::exchange(was_busy_, false)) give_freed_memory_back();
     detector_.rest(silence.asked);
     return Pace::calm;
 }

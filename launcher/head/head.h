@@ -180,6 +180,7 @@ private:
     WaitingNews ending_news_;
     Deadline killed_at_{};       ///< ranks that have not ended by then, on the hosts
     std::uint64_t worlds_ = 0;   ///< that have been started
+    bool was_busy_ = true;       ///< since memory was given back
     bool hurry_ = false;         ///< interrupted twice, or a disk is silent: nothing is waited for
     bool asked_to_end_ = false;  ///< by a signal
     bool looks_ = false;         ///< at its ranks, before a job that Ctrl-C ends is ended

@@ -1,5 +1,6 @@
 #include "rendezvous/daemon/daemon.h"
 
+#include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/loop/net.h"
 #include "base/strings.h"
@@ -12,7 +13,6 @@
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 
-#include <malloc.h>
 #include <csignal>
 
 namespace dtrun {
@@ -284,7 +284,7 @@ void Daemon::give_memory_back() {
     if (most_bytes_ - store_bytes_ < kGivenBack || Clock::now() < give_back_again_) return;
     give_back_again_ = after(kGiveBackPause);
     most_bytes_ = store_bytes_;
-    ::malloc_trim(0);
+    give_freed_memory_back();
 }
 
 /// Hands recorded changes to the disk's thread and sends held frames whose changes are on disk.
