@@ -16,17 +16,18 @@ ERROR_TAIL_BYTES = 400
 
 
 def wait_for(process, deadline):
-    """False: not within the deadline. Popen.wait() polls, which is too coarse for a clock."""
+    """What it has used; None: it has not ended within the deadline. Popen.wait() polls, which is too coarse for a clock."""
     pidfd = os.pidfd_open(process.pid)
     try:
         poller = select.poll()
         poller.register(pidfd, select.POLLIN)
         if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            return False
+            return None
     finally:
         os.close(pidfd)
-    process.wait()
-    return True
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage
 
 
 def kill_group(process):
@@ -64,11 +65,13 @@ def run(request):
         if to_reader is not None:
             os.close(to_reader)
         deadline = begin + request["limit_s"]
-        in_time = wait_for(process, deadline)
+        usage = wait_for(process, deadline)
         wall = time.monotonic() - begin
-        in_time = in_time and (reader is None or wait_for(reader, deadline))
+        in_time = usage is not None and (reader is None or wait_for(reader, deadline) is not None)
         kill_group(process)
         answer = {"wall": wall, "begin": begin, "in_time": in_time, "status": process.returncode}
+        if usage is not None:
+            answer |= {"own_cpu": usage.ru_utime + usage.ru_stime, "own_kb": usage.ru_maxrss}
         if reader is not None:
             kill_group(reader)
             found.seek(0)

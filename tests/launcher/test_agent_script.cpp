@@ -503,7 +503,7 @@ TEST_CASE("hosts that have one home call it by one name, and each job has its ow
     const fs::path away = host.home / "away";
     fs::rename(host.cache(), away);
     write_file(host.home / "bin/uname",
-               fmt::format("#!/bin/sh\n[ ! -e {0}/.first-79 ] || cp -p {1}/agent-* {1}/.sum-* {0}\n"
+               fmt::format("#!/bin/sh\n[ ! -L {0}/.first-79 ] || cp -p {1}/agent-* {1}/.sum-* {0}\n"
                            "exec /bin/uname \"$@\"\n",
                            host.cache().native(), away.native()),
                0755);
