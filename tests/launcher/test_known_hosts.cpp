@@ -1,10 +1,16 @@
 #include "launcher/transport/known_hosts.h"
 
 #include "base/fd.h"
+#include "launcher/transport/ssh_channel.h"
 #include "tests/support/catch.h"
+#include "tests/support/loop.h"
+#include "tests/support/temp_dir.h"
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace dtrun {
 
@@ -111,6 +117,55 @@ TEST_CASE("a key that is added to known_hosts has a line of its own", "[known_ho
     CHECK(files.read({file, home / "none"}) == before);  // once for a job
     CHECK_FALSE(files.add(home, "n1", kOne).has_value());
     std::filesystem::remove_all(home);
+}
+
+/// How a relay would log in to a host of which a file says `text`.
+std::optional<LoginOrder> order_of(std::string_view text, SshSettings settings) {
+    const TempDir folder;
+    const std::string file = folder.path() + "/known_hosts";
+    std::ofstream(file) << text;
+    settings.known_hosts = {file};
+    asio::io_context io;
+    Pool pool(1);
+    KnownHostsFiles files;
+    const auto named =
+        run_to_end(io, find_keys(pool, files, settings, after(std::chrono::seconds(10))));
+    REQUIRE(named.has_value());
+    return order_login(settings, *named, "", "run it");
+}
+
+TEST_CASE("a relay is told the keys that a host may show, and of hosts whose keys are known only",
+          "[known_hosts][tree]") {
+    SshSettings settings;
+    settings.host = "n1";
+    settings.user = "ann";
+    settings.port = 2222;
+    settings.macs = "hmac-sha2-256";
+
+    const auto order = order_of(
+        "[n1]:2222 ssh-ed25519 AAAAC3Nza1\n[n1]:2222 ssh-rsa AAAAB3Nza2\n"
+        "n2 ecdsa-sha2-nistp256 AAAAE2Vjz3\n",
+        settings);
+    REQUIRE(order.has_value());
+    CHECK(order->host == "n1");
+    CHECK(order->port == 2222);
+    CHECK(order->user == "ann");
+    CHECK(order->known_as == "[n1]:2222");
+    CHECK(order->keys == std::vector<std::string>{"ssh-ed25519 AAAAC3Nza1", "ssh-rsa AAAAB3Nza2"});
+    CHECK(order->options == std::vector<std::string>{"MACs=hmac-sha2-256"});
+    CHECK(order->command == "run it");
+
+    const auto at_any_port = order_of("n1 ssh-ed25519 AAAAC3Nza1\n", settings);
+    REQUIRE(at_any_port.has_value());
+    CHECK(at_any_port->keys == std::vector<std::string>{"ssh-ed25519 AAAAC3Nza1"});
+
+    for (const char* const text :
+         {"n2 ssh-ed25519 AAAAC3Nza1\n", "@cert-authority * ssh-ed25519 AAAAC3Nza1\n",
+          "[n1]:2222 ssh-ed25519 AAAAC3Nza1\n@revoked * ssh-rsa AAAAB3Nza2\n",
+          "n1 ssh-ed25519 AAAAC3Nza1\n@revoked n1 ssh-rsa AAAAB3Nza2\n"}) {
+        INFO(text);
+        CHECK_FALSE(order_of(text, settings).has_value());
+    }
 }
 
 }  // namespace dtrun
