@@ -67,13 +67,17 @@ TEST_CASE("many ranks that have ended are all named, in short", "[waits]") {
     DeadlockDetector watch(
         64, [](Rank rank) { return fmt::format("s{}", std::to_underlying(rank) % 32); },
         std::nullopt);
-    for (const std::uint32_t host : {0, 1})
-        watch.waits(HostId{host}, {at_start(Rank{host})}, kStart);
     for (std::uint32_t rank = 2; rank < 64; ++rank)
         watch.rank_ended(Rank{rank}, 43, MpiUse::none, kStart);
-    for (const std::uint32_t host : {0, 1})
-        watch.waits(HostId{host}, {at_start(Rank{host})}, kStart + 5s);
-    CHECK(watch.look(kStart + 5s)->text ==
+    for (const auto now : {kStart, kStart + 5s})
+        for (const std::uint32_t host : {0, 1}) {
+            RankWait wait = at_start(Rank{host});
+            wait.waited_ms = static_cast<std::uint32_t>((now - kStart) / 1ms);
+            watch.waits(HostId{host}, {wait}, now);
+        }
+    const auto verdict = watch.look(kStart + 5s);
+    REQUIRE(verdict.has_value());
+    CHECK(verdict->text ==
           "ranks 2-63 on s[2-31,0-1] (32) ended without having met the others; ranks 0-1 wait for "
           "hvd.init(): all ranks to arrive");
 }
