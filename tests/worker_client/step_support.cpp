@@ -18,7 +18,7 @@
 namespace dtrun::testing {
 namespace {
 
-/// Against a hang only: some ranks move a gigabyte, which takes a busy machine with sanitizers half a minute.
+/// Against a hang only: some ranks move a gigabyte, which takes a busy machine with sanitizers minutes.
 constexpr int kLineTimeMs = 200'000;
 constexpr const char* kCluster = "fake";
 
