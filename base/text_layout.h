@@ -21,8 +21,12 @@ std::string bytes_text(double bytes);
 /// How wide a terminal is; 0: it is none, or does not tell.
 std::size_t terminal_columns(int fd);
 
+/// How many columns of a terminal a text of UTF-8 takes: Chinese, Japanese and Korean characters, and their full-width
+/// forms, take two of them.
+std::size_t width_in_columns(std::string_view text);
+
 /// The words of `text` in lines of at most `columns` (a longer word stands alone), each after
-/// `indent` blanks and before '\n'.
+/// `indent` blanks and before '\n'. Lines end behind characters of two columns, too, which have no blanks between them.
 std::string wrap(std::string_view text, std::size_t indent, std::size_t columns = kHelpColumns);
 
 /// Messages in whole lines: one that is wider than `columns` is broken between words, and goes on two columns

@@ -323,6 +323,13 @@ cli::Rows<ParsedBench> train_flags() {
     };
 }
 
+Result<void> set_language(ParsedBench& parsed, string_view value) {
+    const auto chinese = cli::choose<bool>(value, {{"en", false}, {"zh", true}});
+    if (!chinese) return std::unexpected(chinese.error());
+    parsed.own.chinese = *chinese;
+    return {};
+}
+
 cli::Rows<ParsedBench> report_flags() {
     return {
         {{.names = "--html",
@@ -333,7 +340,8 @@ cli::Rows<ParsedBench> report_flags() {
         {{.names = "--markdown",
           .metavar = "FILE",
           .group = output,
-          .help = "the tables of the lab"},
+          .help = "the tables of the lab, to be handed in; the plots lie beside it, FILE-1.svg and so "
+                  "on"},
          cli::set_text<&BenchCommand::markdown>},
         {{.names = "--csv",
           .metavar = "FILE",
@@ -356,6 +364,12 @@ cli::Rows<ParsedBench> report_flags() {
           .group = output,
           .help = "what the reports are called (default: the hosts)"},
          cli::set_text<&BenchCommand::title>},
+        {{.names = "--lang",
+          .metavar = "en|zh",
+          .group = output,
+          .help = "the language of reports, with their tables and plots: English or Chinese "
+                  "(default: en)"},
+         set_language},
         {{.names = "--explain",
           .group = output,
           .help = "which way data took (shared memory, RDMA, GPUDirect), and why not another"},
@@ -476,6 +490,8 @@ Result<void> check_bench(const ParsedBench& parsed) {
         return fail(Errc::invalid_input,
                     "--compare writes no file but that of --html; leave out --markdown, --csv and "
                     "--json");
+    if (bench.compare && bench.chinese)
+        return fail(Errc::invalid_input, "--compare tells in English; leave out --lang");
     if (!bench.compare && !bench.files.empty())
         return fail(
             Errc::invalid_input,

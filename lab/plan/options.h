@@ -60,6 +60,7 @@ struct BenchCommand {
     std::string markdown;
     std::string html;
     std::string title;          ///< --title: of the page and of the Markdown
+    bool chinese = false;       ///< --lang zh: the words of reports
     double line_rate_mbit = 0;  ///< --line-rate: of the network between hosts; 0: as hosts tell
     bool explain = false;       ///< which transport each communicator has, and why
 

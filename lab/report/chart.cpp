@@ -1,5 +1,7 @@
 #include "lab/report/chart.h"
 
+#include "base/text_layout.h"
+#include "base/utf8.h"
 #include "lab/plan/plan.h"
 #include "lab/report/tables.h"
 
@@ -142,8 +144,15 @@ std::vector<double> values_of(const Chart& chart, bool is_x) {
 
 /// Cuts a label to what has room beside a chart.
 std::string short_label(const std::string& label) {
-    if (label.size() <= kLabelMax) return label;
-    return fmt::format("{}…", label.substr(0, kLabelMax - 1));
+    if (width_in_columns(label) <= kLabelMax) return label;
+    std::string_view rest = label;
+    std::string_view shown;
+    do {
+        shown = std::string_view(label).substr(0, label.size() - rest.size());
+        rest.remove_prefix(std::max<std::size_t>(utf8_length(rest), 1));
+    } while (width_in_columns(std::string_view(label).substr(0, label.size() - rest.size())) <
+             kLabelMax);
+    return fmt::format("{}…", shown);
 }
 
 /// One of four marks, chosen by the colour, so that lines differ not only by colour.
@@ -187,7 +196,7 @@ private:
     static double label_room(const Chart& chart) {
         std::size_t longest = 0;
         for (const Chart::Series& series : chart.series)
-            longest = std::max(longest, std::min(series.label.size(), kLabelMax));
+            longest = std::max(longest, std::min(width_in_columns(series.label), kLabelMax));
         return static_cast<double>(longest) * kLetter + 22;
     }
 

@@ -16,17 +16,13 @@ namespace {
 
 using Rows = std::vector<const RowRecord*>;
 
-std::string tip_of(const RowRecord& row) {
-    return fmt::format("{}, {}, {}: {} us (p99 {}), {} GB/s bus",
-                       label_of(row.backend, row.compression), shape_text(row),
-                       short_bytes(static_cast<double>(row.bytes)), short_number(row.t_p50_us),
-                       short_number(row.t_p99_us), bandwidth_text(row.busbw_GBps));
+std::string tip_of(const RowRecord& row, const ReportWords& words) {
+    return filled(words.row_tip, label_of(row.backend, row.compression), shape_text(row, words),
+                  short_bytes(static_cast<double>(row.bytes)), short_number(row.t_p50_us),
+                  short_number(row.t_p99_us), bandwidth_text(row.busbw_GBps));
 }
 
 enum class Measure { bandwidth, time };
-
-constexpr const char* kBandwidth = "bus bandwidth";
-constexpr const char* kTime = "time, p50 and up to p99";
 
 bool cross_hosts(const Rows& rows) {
     return std::ranges::any_of(rows, [](const RowRecord* row) { return row->hosts > 1; });
@@ -38,17 +34,17 @@ const std::string& key_of(const RowRecord& row, bool by_backend) {
 
 /// \param by_backend  one line for each backend, else for each compression
 Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Measure measure,
-                   bool by_backend) {
+                   bool by_backend, const ReportWords& words) {
     const bool is_time = measure == Measure::time;
     Figure figure;
     figure.title = std::move(title);
-    figure.chart.description = figure.title + ", by size";
-    figure.chart.x.label = "size in bytes";
+    figure.chart.description = filled(words.by_size, figure.title);
+    figure.chart.x.label = words.bytes_axis;
     figure.chart.x.scale = Chart::Scale::logarithmic;
     figure.chart.x.unit = Chart::Unit::bytes;
     figure.chart.y.scale = Chart::Scale::logarithmic;
     figure.crosses_hosts = cross_hosts(rows);
-    figure.chart.y.label = is_time ? kTime : kBandwidth;
+    figure.chart.y.label = is_time ? words.time_axis : words.bus_bandwidth;
     figure.chart.y.unit = is_time ? Chart::Unit::microseconds : Chart::Unit::gigabytes_per_second;
     Names keys;
     for (const RowRecord* const row : rows) add_name(keys, key_of(*row, by_backend));
@@ -59,7 +55,7 @@ Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Me
             if (key_of(*row, by_backend) == key)
                 series.points.push_back({static_cast<double>(row->bytes),
                                          is_time ? row->t_p50_us : row->busbw_GBps,
-                                         is_time ? row->t_p99_us : kUnknown, tip_of(*row)});
+                                         is_time ? row->t_p99_us : kUnknown, tip_of(*row, words)});
         std::ranges::stable_sort(series.points, {}, &Chart::Point::x);
         figure.chart.series.push_back(std::move(series));
     }
@@ -67,7 +63,7 @@ Figure size_figure(const Rows& rows, const Styles& styles, std::string title, Me
 }
 
 /// Bandwidth by ranks, at the largest of the sizes that most shapes have.
-Figure ranks_figure(const Rows& rows, const Styles& styles) {
+Figure ranks_figure(const Rows& rows, const Styles& styles, const ReportWords& words) {
     std::map<std::uint64_t, std::set<std::pair<int, int>>> shapes;
     for (const RowRecord* const row : rows)
         shapes[row->bytes].insert({row->hosts, row->slots_per_host});
@@ -79,11 +75,11 @@ Figure ranks_figure(const Rows& rows, const Styles& styles) {
             bytes = size;
         }
     Figure figure;
-    figure.title = fmt::format("By ranks, {}", short_bytes(static_cast<double>(bytes)));
+    figure.title = filled(words.by_ranks, short_bytes(static_cast<double>(bytes)));
     figure.chart.description = figure.title;
-    figure.chart.x = ranks_axis();
+    figure.chart.x = ranks_axis(words);
     figure.crosses_hosts = cross_hosts(rows);
-    figure.chart.y.label = kBandwidth;
+    figure.chart.y.label = words.bus_bandwidth;
     figure.chart.y.unit = Chart::Unit::gigabytes_per_second;
     Names backends;
     for (const RowRecord* const row : rows) add_name(backends, row->backend);
@@ -93,7 +89,7 @@ Figure ranks_figure(const Rows& rows, const Styles& styles) {
             if (row->backend == backend && row->bytes == bytes && row->ranks > 1 &&
                 std::isfinite(row->busbw_GBps))
                 series.points.push_back(
-                    {static_cast<double>(row->ranks), row->busbw_GBps, kUnknown, tip_of(*row)});
+                    {static_cast<double>(row->ranks), row->busbw_GBps, kUnknown, tip_of(*row, words)});
         keep_best(series);
         figure.chart.series.push_back(std::move(series));
     }
@@ -101,7 +97,7 @@ Figure ranks_figure(const Rows& rows, const Styles& styles) {
 }
 
 /// Gives charts of one measure the same axis, so that they can be compared by eye.
-void share_axis(std::vector<Figure>& figures, const std::string& label) {
+void share_axis(std::vector<Figure>& figures, std::string_view label) {
     double low = kUnknown;
     double high = kUnknown;
     for (const Figure& figure : figures) {
@@ -139,7 +135,8 @@ std::set<double> line_rates(const LabReport& report) {
 /// Draws the speed of the network into a figure of bandwidths of several hosts.
 /// \return whether there is one
 bool add_line_rates(Figure& figure, const std::set<double>& rates) {
-    if (!figure.crosses_hosts || figure.chart.y.label != kBandwidth || rates.empty()) return false;
+    const bool is_bandwidth = figure.chart.y.unit == Chart::Unit::gigabytes_per_second;
+    if (!figure.crosses_hosts || !is_bandwidth || rates.empty()) return false;
     double low = kUnknown;
     double high = kUnknown;
     for (const Chart::Series& series : figure.chart.series)
@@ -169,7 +166,8 @@ ByShape by_shape(const Rows& rows) {
 
 /// Adds figures that compare compressions, for each backend: in the largest shape of one host, and
 /// in that of several.
-void add_compression(std::vector<Figure>& figures, const Rows& rows, const Styles& styles) {
+void add_compression(std::vector<Figure>& figures, const Rows& rows, const Styles& styles,
+                     const ReportWords& words) {
     std::map<bool, std::pair<int, int>> largest;  // the key: whether it is one host
     for (const RowRecord* const row : rows) {
         std::pair<int, int>& shape = largest[row->hosts == 1];
@@ -188,34 +186,36 @@ void add_compression(std::vector<Figure>& figures, const Rows& rows, const Style
             for (const RowRecord* const row : found) add_name(compressions, row->compression);
             if (compressions.size() < 2) continue;
             const std::string title =
-                fmt::format("{} compressed, {}", backend, shape_text(*found.front()));
-            add_if_lines(figures, size_figure(found, styles, title, Measure::bandwidth, false));
+                filled(words.compressed, backend, shape_text(*found.front(), words));
+            add_if_lines(figures,
+                         size_figure(found, styles, title, Measure::bandwidth, false, words));
         }
 }
 
 /// The figures of one operation on one type.
-FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styles& styles) {
+FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styles& styles,
+                          const ReportWords& words) {
     FigureGroup figures;
     figures.title = title;
-    figures.lead =
-        "Bus bandwidth is what a link carries, so that numbers of ranks can be compared; of "
-        "compressed data it is that of the data they stand for. Small sizes show what a call "
-        "costs, large ones what the link gives.";
+    figures.lead = words.sweep_lead;
+    figures.below = title;
     Rows in_full;
     std::ranges::copy_if(rows, std::back_inserter(in_full), [](const RowRecord* row) {
         return row->compression.empty() || row->compression == "none";
     });
     const ByShape shapes = by_shape(in_full);
-    if (shapes.size() > 1) add_if_lines(figures.figures, ranks_figure(in_full, styles));
+    if (shapes.size() > 1) add_if_lines(figures.figures, ranks_figure(in_full, styles, words));
     for (const Measure measure : {Measure::bandwidth, Measure::time})
         for (const auto& [shape, found] : shapes) {
-            const std::string what = measure == Measure::time ? ": time" : ": bandwidth";
-            add_if_lines(
-                figures.figures,
-                size_figure(found, styles, shape_text(*found.front()) + what, measure, true));
+            const std::string what =
+                filled(measure == Measure::time ? words.figure_time : words.figure_bandwidth,
+                       shape_text(*found.front(), words));
+            add_if_lines(figures.figures,
+                         size_figure(found, styles, what, measure, true, words));
         }
-    if (in_full.size() < rows.size()) add_compression(figures.figures, rows, styles);
-    for (const char* const label : {kBandwidth, kTime}) share_axis(figures.figures, label);
+    if (in_full.size() < rows.size()) add_compression(figures.figures, rows, styles, words);
+    for (const std::string_view label : {words.bus_bandwidth, words.time_axis})
+        share_axis(figures.figures, label);
     return figures;
 }
 
@@ -234,7 +234,7 @@ Figure speed_frame(const ComparedRow& first, bool apart) {
                     is_training ? host_count(first.hosts) : shape_text(first));
     figure.chart.description = figure.title + ": change of speed";
     if (is_training) {
-        figure.chart.x = ranks_axis();
+        figure.chart.x = ranks_axis(words_of(Language::english));
     } else {
         figure.chart.x.label = "size in bytes";
         figure.chart.x.scale = Chart::Scale::logarithmic;
@@ -298,6 +298,7 @@ FigureGroup comparison_figures(const Comparison& comparison) {
 }
 
 std::vector<FigureGroup> report_figures(const LabReport& report) {
+    const ReportWords& words = report.words();
     const Styles styles(report);
     const std::set<double> rates = line_rates(report);
     std::vector<FigureGroup> all{scaling_figures(report, styles),
@@ -305,20 +306,17 @@ std::vector<FigureGroup> report_figures(const LabReport& report) {
                                  accuracy_figures(report, styles)};
     std::vector<std::pair<std::string, Rows>> groups;
     for (const RowRecord& row : report.rows) {
-        const std::string title = subject_of(row);
+        const std::string title = subject_of(row, words);
         auto group = std::ranges::find(groups, title, &std::pair<std::string, Rows>::first);
         if (group == groups.end()) group = groups.insert(groups.end(), {title, {}});
         group->second.push_back(&row);
     }
     for (const auto& [title, rows] : groups) {
-        FigureGroup& group = all.emplace_back(sweep_figures(title, rows, styles));
+        FigureGroup& group = all.emplace_back(sweep_figures(title, rows, styles, words));
         bool has_line = false;
         for (Figure& figure : group.figures) has_line = add_line_rates(figure, rates) || has_line;
         if (has_line)
-            group.lead +=
-                " A dashed line is the speed of the network; with compression, or with several "
-                "ranks "
-                "on a host, of which only some use it, bandwidths may be above it.";
+            group.lead += words.line_rate_lead;
     }
     std::erase_if(all, [](const FigureGroup& figures) { return figures.figures.empty(); });
     return all;

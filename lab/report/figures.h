@@ -19,6 +19,7 @@ struct Figure {
 struct FigureGroup {
     std::string title;
     std::string lead;  ///< how to read them
+    std::string below{};  ///< the title of the table that they belong to
     std::vector<Figure> figures;
 };
 

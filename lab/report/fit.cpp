@@ -91,13 +91,12 @@ std::vector<CostFit> fit_costs(const LabReport& report) {
 
 Table fit_table(const LabReport& report) {
     Table table;
-    table.title = "Latency and bandwidth";
-    table.note =
-        "The line T(S) = latency + S / bandwidth that is nearest to the medians of all sizes S; "
-        "bandwidth is bus bandwidth, deviation how far measurements are from that line.";
-    table.columns = {{"backend", false},      {"hosts", true},    {"per host", true},
-                     {"operation", false},    {"latency", true},  {"bandwidth", true},
-                     {"half of it at", true}, {"deviation", true}};
+    const ReportWords& words = report.words();
+    table.title = words.fit;
+    table.note = words.fit_note;
+    table.columns = columns_of({words.backend, words.operation},
+                               {words.backend, words.hosts, words.per_host, words.operation,
+                                words.latency, words.bandwidth, words.half_at, words.deviation});
     for (const CostFit& fit : fit_costs(report))
         table.rows.push_back({fit.backend, std::to_string(fit.hosts),
                               std::to_string(fit.slots_per_host), fit.op + " " + fit.dtype,

@@ -105,7 +105,7 @@ private:
             text_ += fmt::format(
                 "<text class=\"value\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>",
                 x_of(column) + (cell_ - gap) / 2, y_of(row) + cell_ / 2 + 4, shown);
-        text_ += fmt::format("<title>{} to {}: {} {}</title></g>\n", html_text(data_.names[row]),
+        text_ += fmt::format("<title>{} → {}: {} {}</title></g>\n", html_text(data_.names[row]),
                              html_text(data_.names[column]), shown, data_.unit);
     }
 

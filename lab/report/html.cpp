@@ -28,7 +28,7 @@ color-scheme:light dark}
 --s6:#ff86ad;--s7:#b9c3cd}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,"Segoe UI",Roboto,
-"Helvetica Neue",Arial,sans-serif}
+"Helvetica Neue",Arial,"Noto Sans CJK SC","PingFang SC","Microsoft YaHei","WenQuanYi Zen Hei",sans-serif}
 main{max-width:70rem;margin:0 auto;padding:2rem 1.25rem 4rem}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 .25rem;letter-spacing:-.01em}
 h2{font-size:1.3rem;margin:3rem 0 .25rem;padding-top:1rem;border-top:1px solid var(--rule)}
@@ -97,15 +97,15 @@ std::string cell_text(const std::string& cell) {
     return html_text(times_sign(cell));
 }
 
-string_view class_of(const Table::Column& column, const std::string& cell) {
-    if (column.name == "wrong" && cell != "0" && cell != "-") return "number bad";
+string_view class_of(const Table::Column& column, const std::string& cell, const ReportWords& words) {
+    if (column.name == words.wrong && cell != "0" && cell != "-") return "number bad";
     if (column.is_number) return "number";
     if (cell == "faster") return "good";
     if (cell == "slower") return "bad";
     return cell.find('\n') == std::string::npos ? "" : "lines";
 }
 
-std::string table_html(const Table& table) {
+std::string table_html(const Table& table, const ReportWords& words) {
     constexpr std::size_t kTall = 40;  // rows, beyond which a table scrolls by itself
     std::string text =
         fmt::format("<div class=\"wrap{}\"", table.rows.size() > kTall ? " tall" : "");
@@ -119,7 +119,7 @@ std::string table_html(const Table& table) {
     for (const auto& row : table.rows) {
         text += "<tr>";
         for (std::size_t i = 0; i < row.size(); ++i) {
-            const string_view name = class_of(table.columns[i], row[i]);
+            const string_view name = class_of(table.columns[i], row[i], words);
             const std::string attribute = name.empty() ? "" : fmt::format(" class=\"{}\"", name);
             text += has_heads && i == 0
                         ? fmt::format("<th scope=\"row\">{}</th>", html_text(row[i]))
@@ -136,9 +136,9 @@ std::string section(string_view title, string_view lead) {
     return text;
 }
 
-std::string table_section(const Table& table) {
+std::string table_section(const Table& table, const ReportWords& words) {
     if (table.empty()) return "";
-    return section(table.title, table.note) + table_html(table);
+    return section(table.title, table.note) + table_html(table, words);
 }
 
 std::string figures_html(const FigureGroup& figures) {
@@ -149,12 +149,11 @@ std::string figures_html(const FigureGroup& figures) {
     return text + "</div>\n";
 }
 
-std::string pairs_section(const PairMatrix& matrix) {
-    std::string text = section(pairs_title(matrix), kPairsNote);
-    text +=
-        "<p class=\"soft\">Rows send, columns receive; stronger colours are slower.</p>\n"
-        "<div class=\"figures\">\n";
-    for (const HeatMap& map : heat_maps(matrix))
+std::string pairs_section(const PairMatrix& matrix, const ReportWords& words) {
+    std::string text = section(pairs_title(matrix, words), words.pairs_note);
+    text += fmt::format("<p class=\"soft\">{}</p>\n<div class=\"figures\">\n",
+                        words.stronger_slower);
+    for (const HeatMap& map : heat_maps(matrix, words))
         text += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",
                             html_text(map.title), map.svg);
     return text + "</div>\n";
@@ -167,6 +166,7 @@ std::string card(const std::string& number, const std::string& what) {
 
 /// The best of each backend, at a glance.
 std::string cards(const LabReport& report) {
+    const ReportWords& words = report.words();
     std::string text;
     std::vector<std::string> backends;
     for (const RowRecord& row : report.rows)
@@ -182,46 +182,47 @@ std::string cards(const LabReport& report) {
         if (widest == nullptr || widest->busbw_GBps <= 0) continue;
         text +=
             card(bandwidth_text(widest->busbw_GBps) + " GB/s",
-                 fmt::format("most bus bandwidth of {}: {}, {}, {}", backend, widest->op,
-                             shape_text(*widest), short_bytes(static_cast<double>(widest->bytes))));
+                 filled(words.most_bandwidth, backend, widest->op, shape_text(*widest, words),
+                        short_bytes(static_cast<double>(widest->bytes))));
     }
     ScalingPoint best;
-    for (const ScalingPoint& point : scaling_of(report, "parallel"))
-        if (point.run.ranks > 1 && !(point.speedup <= best.speedup)) best = point;
+    for (const char* const scaling : {"strong", "weak"})
+        for (const ScalingPoint& point : scaling_of(report, "parallel", scaling))
+            if (point.run.ranks > 1 && !(point.speedup <= best.speedup)) best = point;
     if (std::isfinite(best.speedup))
         text += card(fmt::format("{:.2f}×", best.speedup),
-                     fmt::format("most speed-up of training: {}, {}", best.run.backend,
-                                 shape_text(best.run)));
+                     filled(words.most_speedup, best.run.backend, shape_text(best.run, words)));
     return text.empty() ? "" : "<div class=\"cards\">\n" + text + "</div>\n";
 }
 
 std::string chips(const LabReport& report) {
+    const ReportWords& words = report.words();
     const auto wrong =
         std::ranges::count_if(report.rows, [](const RowRecord& row) { return row.wrong > 0; });
-    const auto chip = [](const std::string& text, bool bad) {
+    const auto chip = [](string_view text, bool bad) {
         return fmt::format("<span class=\"chip{}\">{}</span> ", bad ? " bad" : "", text);
     };
     std::string text;
-    if (report.interrupted) text += chip("Interrupted", true);
+    if (report.interrupted) text += chip(words.interrupted, true);
     if (wrong > 0)
-        text += chip(fmt::format("{} of {} results wrong", wrong, report.rows.size()), true);
+        text += chip(filled(words.results_wrong, wrong, report.rows.size()), true);
     if (!report.failures.empty())
-        text += chip(fmt::format("{} run{} failed", report.failures.size(),
-                                 report.failures.size() == 1 ? "" : "s"),
+        text += chip(filled(report.failures.size() == 1 ? words.run_failed : words.runs_failed,
+                            report.failures.size()),
                      true);
     const bool checked =
         std::ranges::any_of(report.rows, [](const RowRecord& row) { return row.wrong == 0; });
-    if (text.empty()) text = chip(checked ? "All results right" : "All runs ended well", false);
+    if (text.empty()) text = chip(checked ? words.all_right : words.all_ended, false);
     return "<p>" + text + "</p>\n";
 }
 
-std::string page(string_view title, const std::string& body) {
+std::string page(string_view title, const std::string& body, Language language) {
     return fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        "<!DOCTYPE html>\n<html lang=\"{}\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
         "<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</"
         "html>\n",
-        html_text(title), kStyle, body);
+        language == Language::chinese ? "zh-CN" : "en", html_text(title), kStyle, body);
 }
 
 std::string names_of(const LabReport& report) {
@@ -234,46 +235,46 @@ std::string names_of(const LabReport& report) {
 }  // namespace
 
 std::string write_html(const LabReport& report) {
-    const std::string heading =
-        report.title.empty() ? "Collectives" + names_of(report) : report.title;
-    std::string body = fmt::format("<h1>{}</h1>\n<p class=\"soft\">dtrun bench {}, {}, {}</p>\n",
-                                   html_text(heading), html_text(report.dtrun),
-                                   html_text(report.started), short_time(report.seconds));
+    const ReportWords& words = report.words();
+    const std::string heading = report_heading(report);
+    std::string body =
+        fmt::format("<h1>{}</h1>\n<p class=\"soft\">{}</p>\n", html_text(heading),
+                    html_text(filled(words.made_by, report.dtrun, report.started,
+                                     short_time(report.seconds))));
     body += chips(report);
     body += fmt::format("<code class=\"command\">{}</code>\n", html_text(report.command));
     body += cards(report);
-    body += table_section(failure_table(report));
+    body += table_section(failure_table(report), words);
     const std::vector<FigureGroup> figures = report_figures(report);
     const std::vector<Table> sweeps = sweep_tables(report);
-    const auto figures_named = [&figures](string_view title) {
-        const auto found = std::ranges::find(figures, title, &FigureGroup::title);
+    const auto figures_of = [&figures](string_view table) {
+        const auto found = std::ranges::find(figures, table, &FigureGroup::below);
         return found == figures.end() ? nullptr : &*found;
     };
     for (const Table& table : training_tables(report)) {
-        const FigureGroup* const curves =
-            figures_named(table.title == "Scaling" ? "Scalability" : table.title);
+        const FigureGroup* const curves = figures_of(table.title);
+        const bool are_of_accuracy = curves != nullptr && curves->title == words.accuracy_group;
         body += section(table.title, table.note);
-        if (curves != nullptr)
+        if (curves != nullptr && !are_of_accuracy)
             body += fmt::format("<p class=\"soft\">{}</p>\n", html_text(curves->lead)) +
                     figures_html(*curves);
-        body += table_html(table);
+        body += table_html(table, words);
+        if (are_of_accuracy) body += section(curves->title, curves->lead) + figures_html(*curves);
     }
-    if (const FigureGroup* const accuracy = figures_named("Accuracy"))
-        body += section(accuracy->title, accuracy->lead) + figures_html(*accuracy);
     for (const Table& table : sweeps) {
-        const FigureGroup* const plots = figures_named(table.title);
+        const FigureGroup* const plots = figures_of(table.title);
         body += section(table.title, plots != nullptr ? plots->lead : "");
         if (plots != nullptr) body += figures_html(*plots);
         body +=
-            fmt::format("<p class=\"soft\">{}</p>\n", html_text(table.note)) + table_html(table);
+            fmt::format("<p class=\"soft\">{}</p>\n", html_text(table.note)) +
+            table_html(table, words);
     }
-    body += table_section(fit_table(report));
-    for (const PairMatrix& matrix : pair_matrices(report)) body += pairs_section(matrix);
-    body += table_section(environment_table(report));
-    body += table_section(transport_table(report));
-    body += table_section(explain_table(report));
-    body += table_section(skipped_table(report));
-    return page(report.title.empty() ? "dtrun bench" + names_of(report) : report.title, body);
+    body += table_section(fit_table(report), words);
+    for (const PairMatrix& matrix : pair_matrices(report)) body += pairs_section(matrix, words);
+    for (const Table& table : {environment_table(report), transport_table(report),
+                               explain_table(report), skipped_table(report)})
+        body += table_section(table, words);
+    return page(heading, body, report.language);
 }
 
 std::string write_html(const Comparison& comparison, const LabReport& before,
@@ -289,8 +290,8 @@ std::string write_html(const Comparison& comparison, const LabReport& before,
     const FigureGroup figures = comparison_figures(comparison);
     if (!figures.figures.empty())
         body += section(figures.title, figures.lead) + figures_html(figures);
-    body += table_section(comparison_table(comparison));
-    return page("dtrun bench: comparison", body);
+    body += table_section(comparison_table(comparison), words_of(Language::english));
+    return page("dtrun bench: comparison", body, Language::english);
 }
 
 }  // namespace dtrun::lab

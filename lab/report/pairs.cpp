@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMatrixMax = 8;  // ranks whose matrix fits a terminal
 
+using std::string_view;
 using Values = std::vector<std::vector<double>>;
 
 std::string short_host(const std::string& host) {
@@ -43,10 +44,10 @@ std::string latency_text(double latency_us) {
 
 /// The matrix of one of the two measurements.
 Table matrix_table(const PairMatrix& matrix, const Values& values, std::string title,
-                   std::string (*text_of)(double)) {
+                   std::string (*text_of)(double), const ReportWords& words) {
     Table table;
     table.title = std::move(title);
-    table.columns = {{"from, to", false}};
+    table.columns = {{std::string(words.from_to), false}};
     for (std::size_t to = 0; to < matrix.names.size(); ++to)
         table.columns.push_back({std::to_string(to), true});
     for (std::size_t from = 0; from < matrix.names.size(); ++from) {
@@ -73,15 +74,13 @@ Range range_of(const std::vector<double>& values) {
 }
 
 /// What each rank, as the sender, has to all others.
-Table summary_table(const PairMatrix& matrix) {
+Table summary_table(const PairMatrix& matrix, const ReportWords& words) {
     Table table;
-    table.title = pairs_title(matrix);
-    table.note = fmt::format(
-        "{} Each line is about what one rank sends to the others: latencies in microseconds, "
-        "bandwidths in GB/s (1e9).",
-        kPairsNote);
-    table.columns = {{"from", false}, {"latency", true},   {"worst", true}, {"to", false},
-                     {"", false},     {"bandwidth", true}, {"worst", true}, {"to", false}};
+    table.title = pairs_title(matrix, words);
+    table.note = filled(words.pairs_summary_note, words.pairs_note);
+    table.columns = columns_of({words.from, words.to, ""},
+                               {words.from, words.latency, words.worst, words.to, "",
+                                words.bandwidth, words.worst, words.to});
     for (std::size_t from = 0; from < matrix.names.size(); ++from) {
         const Range latency = range_of(matrix.latency_us[from]);
         const Range bandwidth = range_of(matrix.bandwidth_GBps[from]);
@@ -94,10 +93,6 @@ Table summary_table(const PairMatrix& matrix) {
 }
 
 }  // namespace
-
-const char* const kPairsNote =
-    "Latency is half of the round trip of 4 bytes, as osu_latency has it; bandwidth is that of 16 "
-    "messages of 1 MiB and a short answer, as osu_bw, but for sends that wait for each other.";
 
 std::vector<PairMatrix> pair_matrices(const LabReport& report) {
     std::vector<PairMatrix> matrices;
@@ -113,33 +108,34 @@ std::vector<PairMatrix> pair_matrices(const LabReport& report) {
     return matrices;
 }
 
-std::string pairs_title(const PairMatrix& matrix) {
-    return fmt::format("Pairs of {}, {}", matrix.is_of_hosts() ? "hosts" : "ranks",
-                       matrix.shape.backend);
+std::string pairs_title(const PairMatrix& matrix, const ReportWords& words) {
+    return filled(matrix.is_of_hosts() ? words.pairs_of_hosts : words.pairs_of_ranks,
+                  matrix.shape.backend);
 }
 
 std::vector<Table> pair_tables(const LabReport& report) {
+    const ReportWords& words = report.words();
     std::vector<Table> tables;
     for (const PairMatrix& matrix : pair_matrices(report)) {
         if (matrix.names.size() > kMatrixMax) {
-            tables.push_back(summary_table(matrix));
+            tables.push_back(summary_table(matrix, words));
             continue;
         }
-        tables.push_back(matrix_table(matrix, matrix.latency_us,
-                                      pairs_title(matrix) + ": latency in microseconds",
-                                      latency_text));
-        tables.back().note = kPairsNote;
+        const std::string title = pairs_title(matrix, words);
+        tables.push_back(matrix_table(matrix, matrix.latency_us, filled(words.latency_of, title),
+                                      latency_text, words));
+        tables.back().note = words.pairs_note;
         tables.push_back(matrix_table(matrix, matrix.bandwidth_GBps,
-                                      pairs_title(matrix) + ": bandwidth in GB/s (1e9)",
-                                      bandwidth_text));
-        tables.back().note = "Rows send, columns receive.";
+                                      filled(words.bandwidth_of, title), bandwidth_text, words));
+        tables.back().note = words.rows_send;
     }
     return tables;
 }
 
-std::vector<HeatMap> heat_maps(const PairMatrix& matrix) {
-    const auto draw = [&matrix](std::string title, const Values& values, const char* unit,
+std::vector<HeatMap> heat_maps(const PairMatrix& matrix, const ReportWords& words) {
+    const auto draw = [&matrix](string_view name, const Values& values, const char* unit,
                                 std::string (*text_of)(double), bool high_is_slow) {
+        const std::string title(name);
         return HeatMap{title, heat_map_svg({.description = title,
                                             .names = matrix.names,
                                             .values = values,
@@ -147,8 +143,8 @@ std::vector<HeatMap> heat_maps(const PairMatrix& matrix) {
                                             .text_of = text_of,
                                             .strong_is_high = high_is_slow})};
     };
-    return {draw("Latency in microseconds", matrix.latency_us, "us", latency_text, true),
-            draw("Bandwidth in GB/s", matrix.bandwidth_GBps, "GB/s", bandwidth_text, false)};
+    return {draw(words.latency_map, matrix.latency_us, "us", latency_text, true),
+            draw(words.bandwidth_map, matrix.bandwidth_GBps, "GB/s", bandwidth_text, false)};
 }
 
 }  // namespace dtrun::lab

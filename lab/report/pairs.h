@@ -23,9 +23,8 @@ struct PairMatrix {
 std::vector<PairMatrix> pair_matrices(const LabReport& report);
 
 /// "Pairs of hosts, mpi"
-std::string pairs_title(const PairMatrix& matrix);
-
-extern const char* const kPairsNote;
+std::string pairs_title(const PairMatrix& matrix,
+                        const ReportWords& words = words_of(Language::english));
 
 /// Two tables for each matrix, latency and bandwidth; of more than eight ranks one table with a row
 /// for each rank instead, which has the range of its pairs.
@@ -36,6 +35,7 @@ struct HeatMap {
     std::string title;
     std::string svg;
 };
-std::vector<HeatMap> heat_maps(const PairMatrix& matrix);
+std::vector<HeatMap> heat_maps(const PairMatrix& matrix,
+                               const ReportWords& words = words_of(Language::english));
 
 }  // namespace dtrun::lab

@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "lab/records.h"
+#include "lab/report/words.h"
 
 #include <string>
 #include <string_view>
@@ -42,6 +43,9 @@ struct LabReport {
     std::vector<TrainRecord> train;
     std::vector<FailureRecord> failures;
     std::vector<std::string> skipped;  ///< backends and runs that were left out, and why: one each
+    Language language = Language::english;  ///< of what is made of it; not in its file
+
+    const ReportWords& words() const { return words_of(language); }
 
     /// Whether a result was wrong or a run failed.
     bool failed() const;

@@ -16,7 +16,7 @@ void add_name(Names& names, const std::string& name) {
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
 
-Styles::Styles(const LabReport& report) {
+Styles::Styles(const LabReport& report) : words_(report.words()) {
     for (const RowRecord& row : report.rows) {
         add_name(backends_, row.backend);
         if (!is_in_full(row.compression)) add_name(compressions_, row.compression);
@@ -40,7 +40,7 @@ Chart::Series Styles::backend(const std::string& name) const {
 
 Chart::Series Styles::compression(const std::string& name, const std::string& backend_name) const {
     Chart::Series series = backend(backend_name);
-    series.label = is_in_full(name) ? "in full" : name;
+    series.label = is_in_full(name) ? std::string(words_.in_full) : name == "serial" ? std::string(words_.serial) : name;
     const auto place = std::ranges::find(compressions_, name) - compressions_.begin();
     if (!is_in_full(name)) series.color = static_cast<int>((kKnown + place) % Chart::kColors);
     return series;
@@ -59,9 +59,9 @@ void keep_best(Chart::Series& series) {
     for (auto& [x, point] : best) series.points.push_back(std::move(point));
 }
 
-Chart::Axis ranks_axis() {
+Chart::Axis ranks_axis(const ReportWords& words) {
     Chart::Axis axis;
-    axis.label = "ranks";
+    axis.label = words.ranks;
     axis.only_values = true;
     return axis;
 }

@@ -29,6 +29,7 @@ private:
     static constexpr int kKnown = static_cast<int>(collectives::kBackendCount);
     static_assert(kKnown < Chart::kColors);  // the rest is for others
 
+    const ReportWords& words_;
     Names backends_;
     Names compressions_;
 };
@@ -36,7 +37,7 @@ private:
 /// Keeps the best shape of each number of ranks in the line, and puts the others beside it.
 void keep_best(Chart::Series& series);
 
-Chart::Axis ranks_axis();
+Chart::Axis ranks_axis(const ReportWords& words);
 
 /// Adds a figure that has something to show.
 void add_if_lines(std::vector<Figure>& figures, Figure figure);

@@ -25,27 +25,28 @@ constexpr string_view kOwn = "dtrun";
 /// A property of a host, as readable text.
 struct Property {
     string_view name;
-    std::function<std::string(const HostRecord& host)> text;
+    std::function<std::string(const HostRecord& host, const ReportWords& words)> text;
 };
 
 template <std::string HostRecord::*Member>
-std::string plain(const HostRecord& host) {
+std::string plain(const HostRecord& host, const ReportWords&) {
     return host.*Member;
 }
 
-std::string memory_text(const HostRecord& host) {
+std::string memory_text(const HostRecord& host, const ReportWords&) {
     if (!std::isfinite(host.memory_bytes)) return "";
     return fmt::format("{:.0f} GiB", host.memory_bytes / (1 << 30));
 }
 
-std::string processor_text(const HostRecord& host) {
+std::string processor_text(const HostRecord& host, const ReportWords& words) {
     if (!std::isfinite(host.cores)) return host.cpu;
-    return fmt::format("{}{}{:.0f} CPUs", host.cpu, host.cpu.empty() ? "" : ", ", host.cores);
+    return host.cpu + (host.cpu.empty() ? "" : ", ") +
+           filled(words.cpus, static_cast<long long>(host.cores));
 }
 
-std::string system_text(const HostRecord& host) {
-    const bool both = !host.os.empty() && !host.kernel.empty();
-    return host.os + (both ? ", kernel " : "") + host.kernel;
+std::string system_text(const HostRecord& host, const ReportWords& words) {
+    if (host.os.empty() || host.kernel.empty()) return host.os + host.kernel;
+    return host.os + ", " + filled(words.kernel, host.kernel);
 }
 
 /// Each text once, with how often it is there: "2 x Intel E810".
@@ -62,7 +63,7 @@ std::string counted(const Cells& texts) {
     return lines;
 }
 
-std::string nics_text(const HostRecord& host) {
+std::string nics_text(const HostRecord& host, const ReportWords& words) {
     Cells texts;
     for (const NicRecord& nic : host.nics) {
         Cells parts{nic.model.empty() ? nic.name : nic.model};
@@ -70,41 +71,41 @@ std::string nics_text(const HostRecord& host) {
             parts.push_back(nic.speed_mbit >= 1'000
                                 ? fmt::format("{:g} Gbit/s", nic.speed_mbit / 1'000)
                                 : fmt::format("{:g} Mbit/s", nic.speed_mbit));
-        if (!nic.driver.empty()) parts.push_back("driver " + nic.driver);
+        if (!nic.driver.empty()) parts.push_back(filled(words.nic_driver, nic.driver));
         texts.push_back(fmt::format("{}", fmt::join(parts, ", ")));
     }
     return counted(texts);
 }
 
 /// Libraries of CUDA say nothing where there is no GPU that they could use.
-std::string cuda_text(const HostRecord& host) {
+std::string cuda_text(const HostRecord& host, const ReportWords&) {
     return host.gpus.empty() ? "" : host.cuda;
 }
 
-std::string gpus_text(const HostRecord& host) {
+std::string gpus_text(const HostRecord& host, const ReportWords& words) {
     Cells texts;
     for (const GpuRecord& gpu : host.gpus)
         texts.push_back(std::isfinite(gpu.memory_bytes)
                             ? fmt::format("{}, {:.0f} GiB", gpu.model, gpu.memory_bytes / (1 << 30))
                             : gpu.model);
-    return texts.empty() ? "none" : counted(texts);
+    return texts.empty() ? std::string(words.none) : counted(texts);
 }
 
-std::vector<Property> properties() {
+std::vector<Property> properties(const ReportWords& words) {
     std::vector<Property> all{
-        {"Processors", processor_text},
-        {"Memory", memory_text},
-        {"Network", nics_text},
-        {"GPUs", gpus_text},
-        {"Links of GPUs", plain<&HostRecord::gpu_links>},
-        {"System", system_text},
-        {"GPU driver", plain<&HostRecord::driver>},
+        {words.processors, processor_text},
+        {words.memory, memory_text},
+        {words.network, nics_text},
+        {words.gpus, gpus_text},
+        {words.gpu_links, plain<&HostRecord::gpu_links>},
+        {words.operating_system, system_text},
+        {words.gpu_driver, plain<&HostRecord::driver>},
         {"CUDA", cuda_text},
     };
     for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
         if (collectives::kBackends[i].title != kOwn)
             all.push_back({collectives::kBackends[i].title,
-                           [i](const HostRecord& host) { return host.libraries[i]; }});
+                           [i](const HostRecord& host, const ReportWords&) { return host.libraries[i]; }});
     all.push_back({"Python", plain<&HostRecord::python>});
     all.push_back({"PyTorch", plain<&HostRecord::torch>});
     all.push_back({"Horovod", plain<&HostRecord::horovod>});
@@ -121,10 +122,11 @@ std::vector<Kind> kinds_of(const LabReport& report, const std::vector<Property>&
     std::vector<Kind> kinds;
     for (const HostRecord& host : report.hosts) {
         Cells texts;
-        for (const Property& property : all) texts.push_back(property.text(host));
+        for (const Property& property : all) texts.push_back(property.text(host, report.words()));
         auto known = std::ranges::find(kinds, texts, &Kind::texts);
         if (known == kinds.end()) known = kinds.insert(kinds.end(), {std::move(texts), {}});
-        known->names.push_back(host.name.empty() ? "this machine" : host.name);
+        known->names.push_back(host.name.empty() ? std::string(report.words().this_machine)
+                                                : host.name);
     }
     return kinds;
 }
@@ -136,16 +138,28 @@ std::string error_text(double rel_err) {
 
 }  // namespace
 
+std::vector<Table::Column> columns_of(std::initializer_list<string_view> texts,
+                                      std::initializer_list<string_view> names) {
+    std::vector<Table::Column> columns;
+    for (const string_view name : names)
+        columns.push_back({std::string(name), std::ranges::find(texts, name) == texts.end()});
+    return columns;
+}
+
 Table environment_table(const LabReport& report) {
     Table table;
-    table.title = "Environment";
-    const std::vector<Property> all = properties();
+    const ReportWords& words = report.words();
+    table.title = words.environment;
+    const std::vector<Property> all = properties(words);
     const std::vector<Kind> kinds = kinds_of(report, all);
     if (kinds.empty()) return table;
     table.columns = {{"", false}};
-    Cells counts{"Hosts"};
+    Cells counts{std::string(words.hosts_of_environment)};
     for (const Kind& kind : kinds) {
-        table.columns.push_back({join_names(kind.names), false});
+        table.columns.push_back({report.language == Language::english
+                                     ? join_names(kind.names)
+                                     : fmt::format("{}", fmt::join(kind.names, "、")),
+                                 false});
         counts.push_back(std::to_string(kind.names.size()));
     }
     table.rows.push_back(counts);
@@ -163,18 +177,20 @@ Table environment_table(const LabReport& report) {
 }
 
 std::vector<Table> sweep_tables(const LabReport& report) {
+    const ReportWords& words = report.words();
     std::vector<Table> tables;
     for (const RowRecord& row : report.rows) {
-        const std::string title = subject_of(row);
+        const std::string title = subject_of(row, words);
         auto table = std::ranges::find(tables, title, &Table::title);
         if (table == tables.end()) {
             table = tables.insert(tables.end(), Table{});
             table->title = title;
-            table->note = "Times in microseconds, of the slowest rank; bandwidths in GB/s (1e9).";
-            table->columns = {{"backend", false},     {"hosts", true},      {"per host", true},
-                              {"compression", false}, {"size", true},       {"mean", true},
-                              {"p50", true},          {"p99", true},        {"algbw", true},
-                              {"busbw", true},        {"rel. error", true}, {"wrong", true}};
+            table->note = words.sweep_note;
+            table->columns = columns_of({words.backend, words.compression_column},
+                                        {words.backend, words.hosts, words.per_host,
+                                         words.compression_column, words.size, words.mean, "p50",
+                                         "p99", words.algbw, words.busbw, words.rel_error,
+                                         words.wrong});
         }
         table->rows.push_back({row.backend, std::to_string(row.hosts),
                                std::to_string(row.slots_per_host), row.compression,
@@ -188,17 +204,19 @@ std::vector<Table> sweep_tables(const LabReport& report) {
 }
 
 Table transport_table(const LabReport& report) {
+    const ReportWords& words = report.words();
     Table table;
-    table.title = "Transports";
+    table.title = words.transports;
     // "asked for" says nothing to the one who has asked.
     const bool has_reasons = std::ranges::any_of(report.comms, [](const CommRecord& comm) {
         return !comm.why.empty() && comm.why != "asked for";
     });
-    table.columns = {{"backend", false}, {"hosts", true},       {"per host", true},
-                     {"library", false}, {"data go by", false}, {"made in", true}};
-    if (has_reasons) table.columns.push_back({"chosen because", false});
+    table.columns = columns_of({words.backend, words.library, words.data_go_by},
+                               {words.backend, words.hosts, words.per_host, words.library,
+                                words.data_go_by, words.made_in});
+    if (has_reasons) table.columns.push_back({std::string(words.chosen_because), false});
     if (std::ranges::any_of(report.comms, &CommRecord::oversubscribed))
-        table.note = "* more ranks than CPUs (with GPUs: than GPUs) on a host.";
+        table.note = words.oversubscribed_note;
     std::vector<ShapeRecord> seen;
     for (const CommRecord& comm : report.comms) {
         if (std::ranges::find(seen, static_cast<const ShapeRecord&>(comm)) != seen.end()) continue;
@@ -215,8 +233,10 @@ Table transport_table(const LabReport& report) {
 
 Table explain_table(const LabReport& report) {
     Table table;
-    table.title = "What was used, and why not";
-    table.columns = {{"backend", false}, {"what", false}, {"used", false}, {"in", false}};
+    const ReportWords& words = report.words();
+    table.title = words.explained;
+    const auto names = {words.backend, words.what, words.used, words.in_shapes};
+    table.columns = columns_of(names, names);
     std::map<std::tuple<std::string, std::string, std::string>, Cells> shapes;
     std::vector<std::tuple<std::string, std::string, std::string>> order;
     for (const CommRecord& comm : report.comms)
@@ -235,9 +255,11 @@ Table explain_table(const LabReport& report) {
 
 Table failure_table(const LabReport& report) {
     Table table;
-    table.title = "Failed";
-    table.columns = {{"what", false},    {"backend", false},  {"hosts", true},
-                     {"per host", true}, {"exit code", true}, {"error", false}};
+    const ReportWords& words = report.words();
+    table.title = words.failed;
+    table.columns = columns_of(
+        {words.what, words.backend, words.error},
+        {words.what, words.backend, words.hosts, words.per_host, words.exit_code, words.error});
     for (const FailureRecord& failure : report.failures)
         table.rows.push_back({failure.what, failure.backend, std::to_string(failure.hosts),
                               std::to_string(failure.slots_per_host),
@@ -247,8 +269,8 @@ Table failure_table(const LabReport& report) {
 
 Table skipped_table(const LabReport& report) {
     Table table;
-    table.title = "Not measured";
-    table.columns = {{"why", false}};
+    table.title = report.words().not_measured;
+    table.columns = {{std::string(report.words().why), false}};
     for (const std::string& line : report.skipped) table.rows.push_back({line});
     return table;
 }
@@ -265,6 +287,21 @@ std::vector<Table> all_tables(const LabReport& report) {
     tables.push_back(failure_table(report));
     std::erase_if(tables, [](const Table& table) { return table.empty(); });
     return tables;
+}
+
+std::string report_heading(const LabReport& report) {
+    if (!report.title.empty()) return report.title;
+    const ReportWords& words = report.words();
+    const bool trains = report.rows.empty() && report.pairs.empty() && !report.train.empty();
+    std::string heading(trains ? words.report_of_training : words.report_of_collectives);
+    Cells names;
+    for (const HostRecord& host : report.hosts)
+        if (!host.name.empty()) names.push_back(host.name);
+    if (names.empty()) return heading;
+    return filled(words.on_hosts, heading,
+                  report.language == Language::english
+                      ? join_names(names)
+                      : fmt::format("{}", fmt::join(names, "、")));
 }
 
 std::string short_number(double number, int digits) {
@@ -298,13 +335,16 @@ std::string percent(double fraction, int decimals) {
     return fmt::format("{:.{}f} %", fraction * 100, decimals);
 }
 
-std::string shape_text(const ShapeRecord& shape) {
-    return fmt::format("{} host{} x {} rank{}", shape.hosts, shape.hosts == 1 ? "" : "s",
-                       shape.slots_per_host, shape.slots_per_host == 1 ? "" : "s");
+std::string shape_text(const ShapeRecord& shape, const ReportWords& words) {
+    const auto counted_as = [](int count, string_view one, string_view many) {
+        return filled(count == 1 ? one : many, count);
+    };
+    return counted_as(shape.hosts, words.one_host_shape, words.hosts_shape) + " x " +
+           counted_as(shape.slots_per_host, words.one_rank_shape, words.ranks_shape);
 }
 
-std::string subject_of(const RowRecord& row) {
-    return fmt::format("{} of {}{}", row.op, row.dtype, row.in_place ? ", in place" : "");
+std::string subject_of(const RowRecord& row, const ReportWords& words) {
+    return filled(row.in_place ? words.subject_in_place : words.subject, row.op, row.dtype);
 }
 
 std::string label_of(string_view backend, string_view compression) {

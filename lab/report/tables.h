@@ -2,6 +2,7 @@
 
 #include "lab/report/results.h"
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,10 @@ struct Table {
     bool empty() const { return rows.empty(); }
 };
 
+/// Columns of these names: those in `texts` stand at the left, all others are numbers.
+std::vector<Table::Column> columns_of(std::initializer_list<std::string_view> texts,
+                                      std::initializer_list<std::string_view> names);
+
 /// The hosts' properties, with one column for each kind of host; cells may have several lines.
 Table environment_table(const LabReport& report);
 /// One table for each operation and type of elements, apart for those in place.
@@ -36,6 +41,9 @@ Table skipped_table(const LabReport& report);
 /// All tables that have rows, in the order of a report.
 std::vector<Table> all_tables(const LabReport& report);
 
+/// What a report is called: --title, else what it is about, and the hosts.
+std::string report_heading(const LabReport& report);
+
 /// "12.3", "0.0456", "12340"; "-" for what is not known.
 std::string short_number(double number, int digits = 4);
 /// GB/s: "0.003", "12.34", "123.4".
@@ -45,9 +53,10 @@ std::string short_time(double seconds);
 /// "98.35 %"
 std::string percent(double fraction, int decimals = 2);
 /// "2 hosts x 4 ranks"
-std::string shape_text(const ShapeRecord& shape);
+std::string shape_text(const ShapeRecord& shape,
+                       const ReportWords& words = words_of(Language::english));
 /// "allreduce of f32", "allreduce of f32, in place"
-std::string subject_of(const RowRecord& row);
+std::string subject_of(const RowRecord& row, const ReportWords& words = words_of(Language::english));
 /// "mpi", "gloo fp16".
 std::string label_of(std::string_view backend, std::string_view compression);
 

@@ -5,6 +5,7 @@
 #include "lab/plan/plan.h"
 #include "lab/report/fit.h"
 #include "lab/report/pairs.h"
+#include "lab/report/picture.h"
 #include "lab/report/training.h"
 #include "lab/report/training_tables.h"
 
@@ -20,24 +21,18 @@ using std::string_view;
 
 constexpr std::size_t kColumnsMax = 80;
 
-/// Characters, which UTF-8 writes in up to four bytes.
-std::size_t width_of(string_view text) {
-    return static_cast<std::size_t>(std::ranges::count_if(
-        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 std::string padded(string_view text, std::size_t width, bool right) {
-    const std::string blanks(width - std::min(width, width_of(text)), ' ');
+    const std::string blanks(width - std::min(width, width_in_columns(text)), ' ');
     return right ? blanks + std::string(text) : std::string(text) + blanks;
 }
 
 std::vector<std::size_t> widths_of(const Table& table) {
     std::vector<std::size_t> widths;
-    for (const Table::Column& column : table.columns) widths.push_back(width_of(column.name));
+    for (const Table::Column& column : table.columns) widths.push_back(width_in_columns(column.name));
     for (const auto& row : table.rows)
         for (std::size_t i = 0; i < row.size(); ++i)
             for (const string_view line : split(row[i], '\n'))
-                widths[i] = std::max(widths[i], width_of(line));
+                widths[i] = std::max(widths[i], width_in_columns(line));
     return widths;
 }
 
@@ -74,7 +69,7 @@ std::string in_columns(const Table& table, const std::vector<std::size_t>& width
 std::string in_lines(const Table& table) {
     std::size_t middle = 0;
     for (const Table::Column& column : table.columns)
-        middle = std::max(middle, width_of(column.name));
+        middle = std::max(middle, width_in_columns(column.name));
     std::string text;
     for (const auto& row : table.rows) {
         if (&row != &table.rows.front()) text += "\n";
@@ -243,23 +238,32 @@ std::string markdown_table(const Table& table) {
 }
 
 /// Shortens the names of columns, which leaves room for cells.
-Table with_short_names(Table table) {
-    static const std::map<std::string, std::string> kShort{
-        {"per host", "each"},      {"ranks per host", "each"}, {"ranks (GPUs) per host", "each"},
-        {"time per step", "step"}, {"efficiency", "eff."},     {"communication", "comm."}};
-    for (Table::Column& column : table.columns) {
-        const auto known = kShort.find(column.name);
-        if (known != kShort.end()) column.name = known->second;
-    }
+Table with_short_names(Table table, const ReportWords& words) {
+    const std::pair<string_view, string_view> names[] = {
+        {words.per_host, words.per_host_short},
+        {words.ranks_per_host, words.per_host_short},
+        {words.gpus_per_host, words.per_host_short},
+        {words.time_per_step, words.step_short},
+        {words.efficiency, words.efficiency_short},
+        {words.communication, words.communication_short}};
+    for (Table::Column& column : table.columns)
+        for (const auto& [name, short_name] : names)
+            if (column.name == name) {
+                column.name = short_name;
+                break;
+            }
     return table;
 }
 
 std::string failures_text(const LabReport& report) {
+    const ReportWords& words = report.words();
     std::string text;
     for (const FailureRecord& failure : report.failures) {
-        text += fmt::format(
-            "{}  {}{}\n", text.empty() ? "\nFailed\n" : "", failure_title(failure),
-            failure.exit_code == 0 ? "" : fmt::format(" (exit code {})", failure.exit_code));
+        if (text.empty()) text = fmt::format("\n{}\n", words.failed);
+        const std::string title = failure_title(failure);
+        text += fmt::format("  {}\n", failure.exit_code == 0
+                                          ? title
+                                          : filled(words.failed_with, title, failure.exit_code));
         for (const string_view line : split(failure.error, '\n'))
             text += wrap(line, 4, kColumnsMax);
     }
@@ -283,12 +287,14 @@ std::string failure_title(const FailureRecord& failure) {
 }
 
 std::string TerminalRows::row(const RowRecord& row) {
-    std::string what = fmt::format("{} {}{}", row.op, row.dtype, row.in_place ? " in place" : "");
+    std::string what = row.op + " " + row.dtype;
+    if (row.in_place) what = filled(words_.in_place, what);
     if (row.compression != "none" && !row.compression.empty())
-        what += ", compressed to " + row.compression;
+        what = filled(words_.compressed_to, what, row.compression);
     std::string text;
     if (what != what_ || shape_ != row) {
-        text = fmt::format("\n# {}: {}, {}\n", row.backend, shape_text(row), what);
+        text = fmt::format("\n# {}: {}{}{}\n", row.backend, shape_text(row, words_), words_.comma,
+                           what);
         text += "#  size(B)     count  time(us)       p50       p99  algbw  busbw rel.err wrong\n";
         what_ = std::move(what);
         shape_ = row;
@@ -306,11 +312,12 @@ std::string TerminalRows::row(const RowRecord& row) {
 std::string TerminalRows::train(const TrainRecord& train) {
     constexpr auto kColumns = "{} {:<18} {:<8} {:>9} {:>9} {:>10} {:>9} {:>9}\n";
     std::string text;
-    const std::string what = fmt::format("{}, seed {}", training_title(train), train.seed);
+    const std::string what = filled(words_.with_seed, training_title(train, words_), train.seed);
     if (what != what_) {
-        text = fmt::format("\n# {}\n", what) + fmt::format(kColumns, "#", "algorithm", "backend",
-                                                           "hosts x n", "step(ms)", "samples/s",
-                                                           "accuracy", "time");
+        text = fmt::format("\n# {}\n", what) + fmt::format(kColumns, "#", words_.algorithm, words_.backend,
+                                                           words_.hosts_by_ranks, words_.step_ms,
+                                                           words_.samples_column, words_.accuracy,
+                                                           words_.time);
         what_ = what;
     }
     return text + fmt::format(kColumns, " ", train.algorithm,
@@ -336,12 +343,13 @@ std::string plain_text(const Table& table) {
 }
 
 std::string terminal_summary(const LabReport& report, bool explain) {
+    const ReportWords& words = report.words();
     std::vector<Table> tables{environment_table(report)};
     for (Table& table : training_tables(report))
-        tables.push_back(with_short_names(std::move(table)));
-    tables.push_back(with_short_names(fit_table(report)));
+        tables.push_back(with_short_names(std::move(table), words));
+    tables.push_back(with_short_names(fit_table(report), words));
     for (Table& table : pair_tables(report)) tables.push_back(std::move(table));
-    if (explain) tables.push_back(with_short_names(transport_table(report)));
+    if (explain) tables.push_back(with_short_names(transport_table(report), words));
     if (explain) tables.push_back(explain_table(report));
     if (explain) tables.push_back(skipped_table(report));
     std::string text;
@@ -372,15 +380,29 @@ std::string write_csv(const LabReport& report) {
     return text;
 }
 
-std::string write_markdown(const LabReport& report) {
-    std::string text =
-        fmt::format("# {}\n\n", report.title.empty() ? "dtrun bench" : markdown_text(report.title));
-    text += fmt::format("{}, dtrun {}, {}.{}\n\n    {}\n\n", report.started, report.dtrun,
-                        short_time(report.seconds), report.interrupted ? " Interrupted." : "",
-                        report.command);
-    for (const Table& table : all_tables(report)) text += markdown_table(table);
+MarkdownReport write_markdown(const LabReport& report, std::string_view pictures) {
+    const ReportWords& words = report.words();
+    MarkdownReport made;
+    std::string& text = made.text;
+    text = fmt::format("# {}\n\n{}{}", markdown_text(report_heading(report)),
+                       filled(words.made_by, report.dtrun, report.started,
+                              short_time(report.seconds)),
+                       words.full_stop);
+    if (report.interrupted) text += fmt::format(" **{}**", words.interrupted);
+    text += fmt::format("\n\n{}:\n\n    {}\n\n", words.command, report.command);
+    std::vector<FigureGroup> figures;
+    if (!pictures.empty()) figures = report_figures(report);
+    for (const Table& table : all_tables(report)) {
+        text += markdown_table(table);
+        for (const FigureGroup& group : figures) {
+            if (group.below != table.title) continue;
+            made.pictures.push_back(picture_of(group));
+            text += fmt::format("![{}](<{}-{}.svg>)\n\n", markdown_text(group.title), pictures,
+                                made.pictures.size());
+        }
+    }
     text.pop_back();
-    return text;
+    return made;
 }
 
 }  // namespace dtrun::lab

@@ -4,6 +4,8 @@
 #include "lab/report/tables.h"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace dtrun::lab {
 
@@ -11,12 +13,15 @@ namespace dtrun::lab {
 /// at most 80 columns.
 class TerminalRows {
 public:
+    explicit TerminalRows(Language language = Language::english) : words_(words_of(language)) {}
+
     /// A heading if this row needs another one, and the row.
     std::string row(const RowRecord& row);
     /// A heading if this run needs another one, and the line of a training run.
     std::string train(const TrainRecord& train);
 
 private:
+    const ReportWords& words_;
     ShapeRecord shape_;
     std::string what_;  ///< subject of the last heading
 };
@@ -39,7 +44,12 @@ std::string plain_text(const Table& table);
 /// Text that a spreadsheet would take for a formula begins with a quote.
 std::string write_csv(const LabReport& report);
 
-/// The tables of the lab.
-std::string write_markdown(const LabReport& report);
+/// The tables of the lab, to be handed in.
+struct MarkdownReport {
+    std::string text;
+    std::vector<std::string> pictures;  ///< SVG files that it shows: NAME-1.svg, NAME-2.svg, ...
+};
+/// \param pictures  NAME, as the text is to write it; empty: it shows none
+MarkdownReport write_markdown(const LabReport& report, std::string_view pictures = "");
 
 }  // namespace dtrun::lab

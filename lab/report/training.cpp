@@ -148,18 +148,15 @@ bool has_scaling(const LabReport& report, string_view scaling) {
     });
 }
 
-std::string training_title(const TrainRecord& run) {
-    const bool is_weak = run.scaling == "weak";
-    std::string title = run.epochs > 0 ? "training " + run.model : run.model;
-    if (run.global_batch > 0)
-        title +=
-            fmt::format(", {} samples a step{}", is_weak ? batch_of_rank(run) : run.global_batch,
-                        is_weak ? " of each rank" : "");
-    return title;
+std::string training_title(const TrainRecord& run, const ReportWords& words) {
+    const std::string title = run.epochs > 0 ? filled(words.training_of, run.model) : run.model;
+    if (run.global_batch <= 0) return title;
+    if (run.scaling == "weak") return filled(words.samples_a_step_each, title, batch_of_rank(run));
+    return filled(words.samples_a_step, title, run.global_batch);
 }
 
-std::string serial_name(const TrainRecord& run) {
-    return run.is_on_gpu() ? "serial, GPU" : "serial";
+std::string serial_name(const TrainRecord& run, const ReportWords& words) {
+    return std::string(run.is_on_gpu() ? words.serial_gpu : words.serial);
 }
 
 }  // namespace dtrun::lab

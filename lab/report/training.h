@@ -62,10 +62,12 @@ inline int batch_of_rank(const TrainRecord& run) {
 }
 
 /// What it is that was trained, or run: "training mlp, 256 samples a step".
-std::string training_title(const TrainRecord& run);
+std::string training_title(const TrainRecord& run,
+                           const ReportWords& words = words_of(Language::english));
 
 /// "serial", or "serial, GPU": what takes the backend's place in tables and figures.
-std::string serial_name(const TrainRecord& run);
+std::string serial_name(const TrainRecord& run,
+                        const ReportWords& words = words_of(Language::english));
 
 /// Whether the report has trainings with several ranks, of strong or weak scaling.
 bool has_scaling(const LabReport& report, std::string_view scaling);

@@ -2,6 +2,7 @@
 
 #include "lab/report/tables.h"
 #include "lab/report/training.h"
+#include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -24,16 +25,17 @@ enum class Scaled { speedup, efficiency };
 
 /// A figure with nothing but the ideal line.
 Figure scaling_frame(const LabReport& report, std::string title, Scaled what) {
+    const ReportWords& words = report.words();
     const bool is_speedup = what == Scaled::speedup;
     Figure figure;
     figure.title = std::move(title);
     figure.chart.description = figure.title;
-    figure.chart.x = ranks_axis();
-    figure.chart.y.label = is_speedup ? "speed-up" : "efficiency";
+    figure.chart.x = ranks_axis(report.words());
+    figure.chart.y.label = is_speedup ? words.speedup : words.efficiency;
     if (!is_speedup) figure.chart.y.unit = Chart::Unit::percent;
     const double most = most_ranks(report);
     Chart::Series ideal;
-    ideal.label = "ideal";
+    ideal.label = report.words().ideal;
     ideal.is_ideal = true;
     ideal.points = {{1, 1, kUnknown, ""}, {most, is_speedup ? most : 1, kUnknown, ""}};
     figure.chart.series.push_back(std::move(ideal));
@@ -47,17 +49,19 @@ bool belongs_to(const TrainRecord& run, string_view backend) {
 
 Chart::Series scaling_series(const LabReport& report, Chart::Series series, string_view backend,
                              string_view algorithm, Scaled what, string_view scaling = "strong") {
+    const ReportWords& words = report.words();
     for (const ScalingPoint& point : scaling_of(report, algorithm, scaling)) {
         const bool is_serial = point.run.is_serial();
         if (!std::isfinite(point.speedup) || !belongs_to(point.run, backend)) continue;
         const double y = what == Scaled::speedup ? point.speedup : point.efficiency;
         const std::string who = is_serial
-                                    ? serial_name(point.run)
-                                    : label_of(backend, algorithm) + ", " + shape_text(point.run);
+                                    ? serial_name(point.run, words)
+                                    : label_of(backend, algorithm) + ", " +
+                                          shape_text(point.run, words);
         series.points.push_back(
             {static_cast<double>(point.run.ranks), y, kUnknown,
-             fmt::format("{}: speed-up {:.2f}, efficiency {}, {} ms a step", who, point.speedup,
-                         percent(point.efficiency, 0), short_number(point.run.step_ms))});
+             filled(words.scaling_tip, who, fmt::format("{:.2f}", point.speedup),
+                    percent(point.efficiency, 0), short_number(point.run.step_ms))});
     }
     keep_best(series);
     return series;
@@ -74,15 +78,16 @@ Names backends_of(const LabReport& report, string_view scaling) {
 /// Throughput of weak scaling by ranks; \return with T(1) in `alone`, which gives the ideal line
 Chart::Series throughput_series(const LabReport& report, Chart::Series series, string_view backend,
                                 double& alone) {
+    const ReportWords& words = report.words();
     for (const ScalingPoint& point : scaling_of(report, "parallel", "weak")) {
         const TrainRecord& run = point.run;
         if (!belongs_to(run, backend)) continue;
         if (run.ranks == 1) alone = run.samples_per_s;
         series.points.push_back(
             {static_cast<double>(run.ranks), run.samples_per_s, kUnknown,
-             fmt::format("{}: {} samples/s, efficiency {}",
-                         run.is_serial() ? serial_name(run) : shape_text(run),
-                         short_number(run.samples_per_s), percent(point.efficiency, 0))});
+             filled(words.throughput_tip,
+                    run.is_serial() ? serial_name(run, words) : shape_text(run, words),
+                    short_number(run.samples_per_s), percent(point.efficiency, 0))});
     }
     keep_best(series);
     return series;
@@ -91,17 +96,18 @@ Chart::Series throughput_series(const LabReport& report, Chart::Series series, s
 /// Of the backends whose ranks compute on GPUs, or of the others: one may be a hundred times the other.
 Figure throughput_figure(const LabReport& report, const Styles& styles, bool on_gpu) {
     Figure figure;
-    figure.title = on_gpu ? "Throughput of GPUs" : "Throughput";
-    figure.chart.description = "Throughput of weak scaling by ranks";
-    figure.chart.x = ranks_axis();
-    figure.chart.y.label = "samples/s";
+    const ReportWords& words = report.words();
+    figure.title = on_gpu ? words.throughput_of_gpus : words.throughput_figure;
+    figure.chart.description = words.throughput_described;
+    figure.chart.x = ranks_axis(report.words());
+    figure.chart.y.label = words.samples_axis;
     double alone = kUnknown;
     for (const std::string& backend : backends_of(report, "weak"))
         if (computes_on_gpu(backend) == on_gpu)
             figure.chart.series.push_back(
                 throughput_series(report, styles.backend(backend), backend, alone));
     Chart::Series ideal;
-    ideal.label = "ideal";
+    ideal.label = report.words().ideal;
     ideal.is_ideal = true;
     const double most = most_ranks(report);
     ideal.points = {{1, alone, kUnknown, ""}, {most, most * alone, kUnknown, ""}};
@@ -112,7 +118,8 @@ Figure throughput_figure(const LabReport& report, const Styles& styles, bool on_
 enum class Over { seconds, epochs };
 
 /// The accuracy of a training by epochs: the mean of its seeds, with the interval as a whisker.
-Chart::Series accuracy_series(const TrainGroup& group, Chart::Series series, Over over) {
+Chart::Series accuracy_series(const TrainGroup& group, Chart::Series series, Over over,
+                              const ReportWords& words) {
     std::map<int, std::vector<const EpochRecord*>> epochs;
     for (const TrainRecord* const run : group.seeds)
         for (const EpochRecord& epoch : run->by_epoch) epochs[epoch.epoch].push_back(&epoch);
@@ -131,8 +138,8 @@ Chart::Series accuracy_series(const TrainGroup& group, Chart::Series series, Ove
         point.low = accuracy.mean - accuracy.interval;
         point.high = std::fmin(accuracy.mean + accuracy.interval, 1);
         if (!std::isfinite(accuracy.interval)) point.low = point.high = kUnknown;
-        point.tip = fmt::format("{}, epoch {}: {} after {}", series.label, number,
-                                percent(accuracy.mean), short_time(time));
+        point.tip = filled(words.accuracy_tip, series.label, number, percent(accuracy.mean),
+                           short_time(time));
         series.points.push_back(std::move(point));
     }
     return series;
@@ -163,13 +170,15 @@ std::vector<Place> largest_places(const LabReport& report) {
 Figure accuracy_figure(const LabReport& report, const Styles& styles, const Place& place,
                        Over over) {
     Figure figure;
-    figure.title = fmt::format("{}{}, {}: by {}", place.backend,
-                               place.scaling == "weak" ? ", weak scaling" : "",
-                               shape_text(place.shape), over == Over::seconds ? "time" : "epochs");
-    figure.chart.description = "Accuracy of " + figure.title;
-    figure.chart.x.label = over == Over::seconds ? "seconds of training" : "epochs";
+    const ReportWords& words = report.words();
+    figure.title = filled(
+        over == Over::seconds ? words.accuracy_by_time : words.accuracy_by_epochs,
+        place.scaling == "weak" ? filled(words.weak_place, place.backend) : place.backend,
+        shape_text(place.shape, words));
+    figure.chart.description = fmt::format("{}: {}", words.test_accuracy, figure.title);
+    figure.chart.x.label = over == Over::seconds ? words.seconds_axis : words.epochs;
     figure.chart.x.only_values = over == Over::epochs;
-    figure.chart.y.label = "test accuracy";
+    figure.chart.y.label = words.test_accuracy;
     figure.chart.y.unit = Chart::Unit::percent;
     figure.chart.y.from_zero = false;
     for (const TrainGroup& group : train_groups(report)) {
@@ -178,7 +187,7 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
             run.scaling == place.scaling && static_cast<const ShapeRecord&>(run) == place.shape;
         if (run.is_serial() ? !belongs_to(run, place.backend) : !is_here) continue;
         figure.chart.series.push_back(
-            accuracy_series(group, styles.compression(run.algorithm, place.backend), over));
+            accuracy_series(group, styles.compression(run.algorithm, place.backend), over, words));
     }
     if (std::isfinite(report.target_accuracy))
         figure.chart.add_level(fmt::format("{:g} %", report.target_accuracy * 100),
@@ -188,7 +197,7 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
 
 /// A figure without the trainings that end far below the best one, which leave the others no room.
 /// \return nothing if there are none
-std::optional<Figure> close_up(Figure figure) {
+std::optional<Figure> close_up(Figure figure, const ReportWords& words) {
     constexpr double kFar = 0.1;
     std::vector<Chart::Series>& all = figure.chart.series;
     double best = kUnknown;
@@ -199,8 +208,8 @@ std::optional<Figure> close_up(Figure figure) {
         return !series.is_ideal && !series.points.empty() && series.points.back().y < best - kFar;
     });
     if (left_out == 0) return std::nullopt;
-    figure.title += ", close-up";
-    figure.chart.description += ", close-up";
+    figure.title = filled(words.close_up, figure.title);
+    figure.chart.description = filled(words.close_up, figure.chart.description);
     return figure;
 }
 
@@ -208,12 +217,10 @@ std::optional<Figure> close_up(Figure figure) {
 
 FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     FigureGroup scaling;
-    scaling.title = "Scalability";
-    scaling.lead =
-        "The same problem on more ranks: with p of them an ideal step takes 1/p of the time. Where "
-        "a "
-        "number of ranks can be had in several shapes, the line goes through the best of them, and "
-        "hollow marks are the others.";
+    const ReportWords& words = report.words();
+    scaling.title = words.scalability;
+    scaling.below = words.scaling;
+    scaling.lead = words.scalability_lead;
     Names backends;
     std::map<std::string, Names> algorithms;
     for (const TrainRecord& run : report.train) {
@@ -223,7 +230,8 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     }
     for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {
         Figure figure = scaling_frame(
-            report, what == Scaled::speedup ? "Speed-up of a training step" : "Parallel efficiency",
+            report,
+            std::string(what == Scaled::speedup ? words.speedup_figure : words.efficiency_figure),
             what);
         for (const std::string& backend : backends)
             figure.chart.series.push_back(
@@ -232,7 +240,7 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     }
     for (const std::string& backend : backends) {
         if (algorithms[backend].size() < 2) continue;
-        Figure figure = scaling_frame(report, backend + ": speed-up with compressed gradients",
+        Figure figure = scaling_frame(report, filled(words.compressed_speedup, backend),
                                       Scaled::speedup);
         for (const std::string& algorithm : algorithms[backend])
             figure.chart.series.push_back(scaling_series(report,
@@ -245,32 +253,37 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
 
 FigureGroup weak_scaling_figures(const LabReport& report, const Styles& styles) {
     FigureGroup weak;
-    weak.title = "Weak scaling";
-    weak.lead =
-        "Each rank has as much to do as one alone: with p of them an ideal step takes as long, and "
-        "throughput is p times as large.";
+    const ReportWords& words = report.words();
+    weak.title = words.weak_scaling;
+    weak.below = words.weak_scaling;
+    weak.lead = words.weak_lead;
     if (!has_scaling(report, "weak")) return weak;
     for (const bool on_gpu : {false, true})
         add_if_lines(weak.figures, throughput_figure(report, styles, on_gpu));
-    Figure figure = scaling_frame(report, "Efficiency of weak scaling", Scaled::efficiency);
-    for (const std::string& backend : backends_of(report, "weak"))
-        figure.chart.series.push_back(scaling_series(report, styles.backend(backend), backend,
-                                                     "parallel", Scaled::efficiency, "weak"));
-    add_if_lines(weak.figures, std::move(figure));
+    for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {
+        Figure figure = scaling_frame(report,
+                                      std::string(what == Scaled::speedup
+                                                      ? words.weak_speedup_figure
+                                                      : words.weak_efficiency_figure),
+                                      what);
+        for (const std::string& backend : backends_of(report, "weak"))
+            figure.chart.series.push_back(scaling_series(report, styles.backend(backend), backend,
+                                                         "parallel", what, "weak"));
+        add_if_lines(weak.figures, std::move(figure));
+    }
     return weak;
 }
 
 FigureGroup accuracy_figures(const LabReport& report, const Styles& styles) {
     FigureGroup accuracy;
-    accuracy.title = "Accuracy";
-    accuracy.lead =
-        "What the network knows of images that it has not seen, at the end of each epoch. By time, "
-        "a faster step and a less exact one are weighed against each other. Whiskers are 95 % "
-        "intervals of the mean over seeds.";
+    accuracy.title = report.words().accuracy_group;
+    accuracy.lead = report.words().accuracy_lead;
+    if (const std::vector<Table> tables = compression_tables(report); !tables.empty())
+        accuracy.below = tables.back().title;
     for (const Place& place : largest_places(report))
         for (const Over over : {Over::seconds, Over::epochs}) {
             Figure figure = accuracy_figure(report, styles, place, over);
-            std::optional<Figure> closer = close_up(figure);
+            std::optional<Figure> closer = close_up(figure, report.words());
             add_if_lines(accuracy.figures, std::move(figure));
             if (closer) add_if_lines(accuracy.figures, std::move(*closer));
         }

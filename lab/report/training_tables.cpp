@@ -32,53 +32,69 @@ int order_of(string_view algorithm) {
     return 3 + place + (row.bits == 16 ? kCount : 0);
 }
 
-/// The name of an algorithm in tables.
-std::string algorithm_text(const TrainRecord& run) {
-    std::string text = run.algorithm == "parallel" ? "parallel, f32" : run.algorithm;
-    return run.scaling == "weak" ? text + ", weak" : text;
+/// The name of an algorithm in tables: "8 bits (int8)".
+std::string algorithm_text(const TrainRecord& run, const ReportWords& words) {
+    std::string text = run.algorithm;
+    if (run.is_serial())
+        text = serial_name(run, words);
+    else if (run.algorithm == "parallel")
+        text = words.parallel;
+    else if (const auto known = parse_algorithm(run.algorithm); known && known->format)
+        text = filled(words.bits_of, collectives::row_of(*known->format).bits, run.algorithm);
+    return run.scaling == "weak" && !run.is_serial() && run.epochs > 0
+               ? filled(words.weak_of, text)
+               : text;
 }
 
-std::string devices_text(const TrainRecord& run) {
-    return run.hosts == 1 ? std::to_string(run.ranks)
-                          : fmt::format("{} ({} x {})", run.ranks, run.hosts, run.slots_per_host);
+/// "4 devices (2 x 2)": where a training ran, but for the backend.
+std::string devices_text(const TrainRecord& run, const ReportWords& words) {
+    if (run.hosts > 1)
+        return filled(words.devices_of_hosts, run.ranks, run.hosts, run.slots_per_host);
+    return filled(run.ranks == 1 ? words.one_device : words.some_devices, run.ranks);
 }
 
-std::string backend_text(const TrainRecord& run) {
-    return run.is_serial() && !run.is_on_gpu() ? "none" : run.backend;
+std::string backend_text(const TrainRecord& run, const ReportWords& words) {
+    return run.is_serial() && !run.is_on_gpu() ? std::string(words.none) : run.backend;
 }
 
 std::string training_note(const LabReport& report, const std::string& batch) {
     if (report.train.empty()) return "";
+    const ReportWords& words = report.words();
     const TrainRecord& first = report.train.front();
     std::string note = first.model;
-    if (first.global_batch > 0) note += ", " + batch;
+    const auto add = [&](const std::string& text) { note.append(words.comma).append(text); };
+    if (first.global_batch > 0) add(batch);
     if (first.epochs > 0)
-        note += fmt::format(", {} epoch{}", first.epochs, first.epochs == 1 ? "" : "s");
-    if (!first.data.empty()) note += ", " + first.data;
-    if (first.loss_scale != 1) note += fmt::format(", loss scale {:g}", first.loss_scale);
-    return note + ".";
+        add(filled(first.epochs == 1 ? words.one_epoch : words.some_epochs, first.epochs));
+    if (!first.data.empty()) add(first.data);
+    if (first.loss_scale != 1) add(filled(words.loss_scale, fmt::format("{:g}", first.loss_scale)));
+    return note.append(words.full_stop);
 }
 
 std::string batch_of_all(const LabReport& report) {
     if (report.train.empty()) return "";
-    return fmt::format("{} samples in a step of all ranks", report.train.front().global_batch);
+    return filled(report.words().samples_of_all, report.train.front().global_batch);
 }
 
 /// In samples, or of a program that does not tell how many a step has, in steps.
-std::string throughput_text(const TrainRecord& run) {
-    if (!std::isfinite(run.samples_per_s)) return short_number(1e3 / run.step_ms) + " steps/s";
-    return short_number(run.samples_per_s) + " samples/s";
+std::string throughput_text(const TrainRecord& run, const ReportWords& words) {
+    if (!std::isfinite(run.samples_per_s))
+        return filled(words.steps_per_second, short_number(1e3 / run.step_ms));
+    return filled(words.samples_per_second, short_number(run.samples_per_s));
 }
 
 std::string step_text(const TrainRecord& run) {
     return std::isfinite(run.step_ms) ? short_number(run.step_ms) + " ms" : "-";
 }
 
+std::string speedup_text(const ScalingPoint& point) {
+    return std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-";
+}
+
 /// What is said of the seeds, if there are several.
-std::string seeds_note(const std::vector<TrainGroup>& groups) {
+std::string seeds_note(const std::vector<TrainGroup>& groups, const ReportWords& words) {
     const std::size_t seeds = seeds_of(groups);
-    if (seeds < 2) return "";
-    return fmt::format(" {} seeds: the mean, and the 95 % interval of it.", seeds);
+    return seeds < 2 ? "" : filled(words.seeds_note, seeds);
 }
 
 /// Runs in the order of a table: serial, then by backend as they were run, hosts and slots.
@@ -128,103 +144,148 @@ std::string seconds_text(const Estimate& seconds) {
                        short_number(seconds.interval, 2));
 }
 
+/// The name of the column for ranks: with GPUs each has one.
+string_view per_host(const LabReport& report) {
+    const ReportWords& words = report.words();
+    return has_gpus(report) ? words.gpus_per_host : words.ranks_per_host;
+}
+
+/// Whether a training belongs to the table of a backend: serial ones if they compute on the same.
+bool is_of(const TrainRecord& run, string_view backend) {
+    if (run.is_serial()) return backend.empty() || run.is_on_gpu() == computes_on_gpu(backend);
+    return run.backend == backend;
+}
+
+/// One backend's trainings: a row for each algorithm, and two columns for each number of devices.
+Table compression_table(const LabReport& report, const std::vector<TrainGroup>& groups,
+                        const std::string& backend) {
+    const ReportWords& words = report.words();
+    Table table;
+    table.title = words.compression;
+    table.note = training_note(report, batch_of_all(report)) + seeds_note(groups, words);
+    Cells algorithms;
+    std::vector<ShapeRecord> shapes;  // of one host, then those of several; backends play no part
+    for (const TrainGroup& group : groups) {
+        if (!is_of(group.run, backend)) continue;
+        const std::string name = algorithm_text(group.run, words);
+        if (std::ranges::find(algorithms, name) == algorithms.end()) algorithms.push_back(name);
+        const ShapeRecord shape{"", group.run.hosts, group.run.slots_per_host, group.run.ranks};
+        if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(shape);
+    }
+    std::ranges::sort(shapes, {}, [](const ShapeRecord& shape) {
+        return std::tuple(shape.hosts > 1, shape.ranks, shape.hosts);
+    });
+    for (const std::string& name : algorithms)
+        table.rows.push_back({name}), table.rows.back().resize(1 + 2 * shapes.size(), "-");
+    table.columns = {{std::string(words.algorithm), false}};
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+        std::string devices;
+        for (const TrainGroup& group : groups) {
+            const TrainRecord& run = group.run;
+            if (!is_of(run, backend) || run.hosts != shapes[i].hosts ||
+                run.slots_per_host != shapes[i].slots_per_host)
+                continue;
+            devices = devices_text(run, words);
+            const auto row = std::ranges::find(algorithms, algorithm_text(run, words));
+            Cells& cells = table.rows[static_cast<std::size_t>(row - algorithms.begin())];
+            cells[1 + 2 * i] = short_time(run.seconds);
+            cells[2 + 2 * i] = accuracy_text(group, seeds_of(groups), words);
+        }
+        table.columns.push_back({filled(words.time_of_devices, devices), true});
+        table.columns.push_back({filled(words.accuracy_of_devices, devices), true});
+    }
+    return table;
+}
+
 }  // namespace
 
-std::string accuracy_text(const TrainGroup& group, std::size_t seeds) {
+std::string accuracy_text(const TrainGroup& group, std::size_t seeds, const ReportWords& words) {
     const Estimate& accuracy = group.accuracy;
     std::string text = percent(accuracy.mean);
     if (std::isfinite(accuracy.interval))
         text = fmt::format("{:.2f} ± {:.2f} %", accuracy.mean * 100, accuracy.interval * 100);
-    if (accuracy.count < seeds) text += fmt::format(" ({} seeds)", accuracy.count);
-    return text;
+    return accuracy.count < seeds ? filled(words.seeds_that_know, text, accuracy.count) : text;
 }
 
 Table scaling_table(const LabReport& report) {
+    const ReportWords& words = report.words();
     Table table;
-    table.title = "Scaling";
-    table.note = training_note(report, batch_of_all(report)) +
-                 " Times of a step are medians, without the first steps.";
-    table.columns = {{"backend", false},
-                     {"hosts", true},
-                     {has_gpus(report) ? "ranks (GPUs) per host" : "ranks per host", true},
-                     {"time per step", true},
-                     {"throughput", true},
-                     {"speed-up", true},
-                     {"efficiency", true},
-                     {"communication", true}};
+    table.title = words.scaling;
+    table.note = training_note(report, batch_of_all(report)) + std::string(words.medians);
+    table.columns =
+        columns_of({words.backend}, {words.backend, words.hosts, per_host(report),
+                                     words.time_per_step, words.throughput, words.speedup,
+                                     words.efficiency, words.communication});
     for (const ScalingPoint& point : sorted_points(report, "strong")) {
         const TrainRecord& run = point.run;
         table.rows.push_back(
-            {run.is_serial() ? serial_name(run) : run.backend, std::to_string(run.hosts),
-             std::to_string(run.slots_per_host), step_text(run), throughput_text(run),
-             std::isfinite(point.speedup) ? fmt::format("{:.2f}", point.speedup) : "-",
-             percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
+            {run.is_serial() ? serial_name(run, words) : run.backend, std::to_string(run.hosts),
+             std::to_string(run.slots_per_host), step_text(run), throughput_text(run, words),
+             speedup_text(point), percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
     }
     return table;
 }
 
 Table weak_scaling_table(const LabReport& report) {
+    const ReportWords& words = report.words();
     Table table;
-    table.title = "Weak scaling";
+    table.title = words.weak_scaling;
     if (!has_scaling(report, "weak")) return table;
     const std::vector<ScalingPoint> points = sorted_points(report, "weak");
-    table.note = training_note(report, fmt::format("{} samples in a step of each rank",
-                                                   batch_of_rank(points.back().run))) +
-                 " Each rank has as many samples as one alone; efficiency is throughput(p) / (p x "
-                 "throughput(1)).";
-    table.columns = {{"backend", false},
-                     {"hosts", true},
-                     {has_gpus(report) ? "ranks (GPUs) per host" : "ranks per host", true},
-                     {"batch", true},
-                     {"time per step", true},
-                     {"throughput", true},
-                     {"efficiency", true},
-                     {"communication", true}};
+    table.note = training_note(report, filled(words.samples_of_each,
+                                              batch_of_rank(points.back().run))) +
+                 std::string(words.weak_note);
+    table.columns = columns_of({words.backend},
+                               {words.backend, words.hosts, per_host(report), words.batch,
+                                words.time_per_step, words.throughput, words.speedup,
+                                words.efficiency, words.communication});
     for (const ScalingPoint& point : points) {
         const TrainRecord& run = point.run;
-        table.rows.push_back({run.is_serial() ? serial_name(run) : run.backend,
+        table.rows.push_back({run.is_serial() ? serial_name(run, words) : run.backend,
                               std::to_string(run.hosts), std::to_string(run.slots_per_host),
                               run.global_batch > 0 ? std::to_string(run.global_batch) : "-",
-                              step_text(run), throughput_text(run), percent(point.efficiency, 0),
-                              percent(run.comm_ms / run.step_ms, 0)});
+                              step_text(run), throughput_text(run, words), speedup_text(point),
+                              percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
     }
     return table;
 }
 
-Table compression_table(const LabReport& report) {
-    Table table;
+std::vector<Table> compression_tables(const LabReport& report) {
     const bool learns = std::ranges::any_of(
         report.train, [](const TrainRecord& run) { return std::isfinite(run.accuracy); });
-    if (!learns) return table;  // programs that tell of nothing but their steps
-    table.title = "Compression";
+    if (!learns) return {};  // programs that tell of nothing but their steps
     const std::vector<TrainGroup> groups = sorted_groups(report);
-    table.note = training_note(report, batch_of_all(report)) + seeds_note(groups);
-    table.columns = {{"algorithm", false}, {"devices", true}, {"training time", true},
-                     {"accuracy", true},   {"loss", true},    {"backend", false}};
+    Cells backends;
     for (const TrainGroup& group : groups)
-        table.rows.push_back({algorithm_text(group.run), devices_text(group.run),
-                              short_time(group.run.seconds), accuracy_text(group, seeds_of(groups)),
-                              short_number(group.run.loss), backend_text(group.run)});
-    return table;
+        if (!group.run.is_serial() && std::ranges::find(backends, group.run.backend) == backends.end())
+            backends.push_back(group.run.backend);
+    if (backends.empty()) backends.emplace_back();  // there are serial runs alone
+    std::vector<Table> tables;
+    for (const std::string& backend : backends) {
+        tables.push_back(compression_table(report, groups, backend));
+        if (backends.size() > 1)
+            tables.back().title = filled(report.words().compression_of, backend);
+    }
+    return tables;
 }
 
 Table target_table(const LabReport& report) {
     Table table;
     const double target = report.target_accuracy;
     if (!std::isfinite(target)) return table;
-    table.title = fmt::format("Time to {:g} % accuracy", target * 100);
+    const ReportWords& words = report.words();
+    table.title = filled(words.to_accuracy, fmt::format("{:g}", target * 100));
     const std::vector<TrainGroup> groups = sorted_groups(report);
-    table.note =
-        "Time of all steps until the end of the first epoch that a test found as accurate;"
-        " tests are not counted." +
-        seeds_note(groups);
-    table.columns = {{"algorithm", false}, {"devices", true}, {"backend", false},
-                     {"reached", true},    {"time", true},    {"epochs", true}};
+    table.note = std::string(words.to_accuracy_note) + seeds_note(groups, words);
+    table.columns = columns_of({words.algorithm, words.devices, words.backend},
+                               {words.algorithm, words.devices, words.backend, words.reached,
+                                words.time, words.epochs});
     for (const TrainGroup& group : groups) {
         const Reached reached = reached_by(group, target);
         table.rows.push_back(
-            {algorithm_text(group.run), devices_text(group.run), backend_text(group.run),
-             fmt::format("{} of {}", reached.seconds.count, group.seeds.size()),
+            {algorithm_text(group.run, words), devices_text(group.run, words),
+             backend_text(group.run, words),
+             filled(words.of_of, reached.seconds.count, group.seeds.size()),
              seconds_text(reached.seconds),
              std::isfinite(reached.epochs.mean) ? fmt::format("{:.3g}", reached.epochs.mean)
                                                 : "-"});
@@ -238,7 +299,7 @@ std::vector<Table> training_tables(const LabReport& report) {
     if (has_scaling(report, "strong") || !has_scaling(report, "weak"))
         tables.push_back(scaling_table(report));
     tables.push_back(weak_scaling_table(report));
-    tables.push_back(compression_table(report));
+    std::ranges::move(compression_tables(report), std::back_inserter(tables));
     tables.push_back(target_table(report));
     std::erase_if(tables, [](const Table& table) { return table.empty(); });
     return tables;

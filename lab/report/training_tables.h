@@ -7,19 +7,20 @@
 
 namespace dtrun::lab {
 
-/// Backend | hosts | ranks per host | time | throughput | speed-up, as the lab has it.
+/// Backend | hosts | ranks per host | time per step | throughput | speed-up | ..., as the lab has it.
 Table scaling_table(const LabReport& report);
-/// The same of weak scaling, with the batch of all ranks and without a speed-up.
+/// The same of weak scaling, with the batch of all ranks; its speed-up is that of throughput.
 Table weak_scaling_table(const LabReport& report);
-/// Algorithm | devices | training time | accuracy, as the lab has it: over all seeds.
-Table compression_table(const LabReport& report);
+/// Of each backend: serial, parallel, 8 and 16 bits; training time and accuracy on so many devices beside each other,
+/// as the lab has it: over all seeds.
+std::vector<Table> compression_tables(const LabReport& report);
 /// Algorithm | devices | backend | reached | time | epochs: how long it took to the target
 /// accuracy.
 Table target_table(const LabReport& report);
-/// Those of the four that have rows.
+/// Those of them that have rows.
 std::vector<Table> training_tables(const LabReport& report);
 
 /// "96.31 ± 0.24 %", without an interval if there is one seed only.
-std::string accuracy_text(const TrainGroup& group, std::size_t seeds);
+std::string accuracy_text(const TrainGroup& group, std::size_t seeds, const ReportWords& words);
 
 }  // namespace dtrun::lab

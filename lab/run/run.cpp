@@ -84,7 +84,8 @@ std::string printed_last(const std::string& errors) {
 class LabRunner {
 public:
     explicit LabRunner(const LabJob& job)
-        : job_(job), command_(job.command), options_(job.options) {
+        : job_(job), command_(job.command), options_(job.options), lines_(language_of(job.command)) {
+        report_.language = language_of(job.command);
         child_.path = "/proc/self/exe";
         child_.environment = environment_of_runs(job.environment);
         for (const auto& [flag, path] : report_targets(command_))
@@ -115,6 +116,10 @@ public:
     }
 
 private:
+    static Language language_of(const BenchCommand& command) {
+        return command.chinese ? Language::chinese : Language::english;
+    }
+
     /// Asks all hosts that are needed; where some cannot be reached, those of the next smaller
     /// shape.
     void ask_hosts(const std::vector<LabRun>& possible) {
@@ -377,14 +382,24 @@ private:
     Result<void> write_reports() const {
         Result<void> all;  // the first failure; other reports are written nevertheless
         for (const auto& [flag, path] : report_targets(command_)) {
-            const std::string text = flag == "--html"       ? write_html(report_)
-                                     : flag == "--markdown" ? write_markdown(report_)
-                                     : flag == "--csv"      ? write_csv(report_)
-                                                            : write_json(report_);
-            const auto done = write_report_target(path, text);
+            const auto done = flag == "--html"       ? write_report_target(path, write_html(report_))
+                              : flag == "--markdown" ? write_markdown_files(path)
+                              : flag == "--csv"      ? write_report_target(path, write_csv(report_))
+                                                     : write_report_target(path, write_json(report_));
             if (!done && all) all = fail(done.error(), "{} {}", flag, path);
         }
         return all;
+    }
+
+    /// The text, and its plots beside it: of lab.md they are lab-1.svg, lab-2.svg, ...
+    Result<void> write_markdown_files(string_view path) const {
+        if (path == "-") return write_report_target(path, write_markdown(report_).text);
+        const string_view stem = path.substr(0, path.size() - (path.ends_with(".md") ? 3 : 0));
+        const MarkdownReport made = write_markdown(report_, stem.substr(stem.rfind('/') + 1));
+        auto done = write_report_target(path, made.text);
+        for (std::size_t i = 0; done && i < made.pictures.size(); ++i)
+            done = write_report_target(fmt::format("{}-{}.svg", stem, i + 1), made.pictures[i]);
+        return done;
     }
 
     const LabJob& job_;

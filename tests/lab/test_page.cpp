@@ -149,7 +149,7 @@ TEST_CASE("the page stands alone and holds everything", "[lab]") {
     report.title = "Two & two";
     CHECK_THAT(write_html(report),
                Contains("<h1>Two &amp; two</h1>") && Contains("<title>Two &amp; two</title>"));
-    CHECK_THAT(write_markdown(report), Catch::StartsWith("# Two &amp; two\n\n"));
+    CHECK_THAT(write_markdown(report).text, Catch::StartsWith("# Two &amp; two\n\n"));
 }
 
 TEST_CASE("the page says what went wrong, and escapes it", "[lab]") {

@@ -154,7 +154,7 @@ TEST_CASE("speed-up is T(1) over T(p) of the same problem", "[lab]") {
 }
 
 TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
-    const std::string text = write_markdown(lab_report());
+    const std::string text = write_markdown(lab_report()).text;
     CHECK_THAT(
         text,
         Contains("|  | s1 and s2 |\n|---|---|\n| Hosts | 2 |\n| Processors | EPYC, 2 CPUs |"));
@@ -162,8 +162,8 @@ TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
     CHECK_THAT(text,
                Contains("| serial | 1 | 1 | 10.00 ms | 25600 samples/s | 1.00 | 100 % | 20 % |"));
     CHECK_THAT(text, Contains("| mpi | 2 | 2 | 4.000 ms | 64000 samples/s | 2.50 | 62 % | 20 % |"));
-    CHECK_THAT(text, Contains("| serial | 1 | 1m13.8s | 98.35 % | 0.05000 | none |"));
-    CHECK_THAT(text, Contains("| int8 | 4 (2 x 2) | 1m13.8s | 98.35 % | 0.05000 | mpi |"));
+    CHECK_THAT(text, Contains("| serial | 1m13.8s | 98.35 % | - | - | - | - | - | - |"));
+    CHECK_THAT(text, Contains("| 8 bits (int8) | - | - | - | - | - | - | 1m13.8s | 98.35 % |"));
     CHECK_THAT(text, Contains("## allreduce of f32\n"));
     CHECK_THAT(text, Contains("| gloo | 2 | 2 | int8 | 1M | "));
     CHECK_THAT(text, Contains("| mpi | GPUDirect P2P | no: no GPU | 2x2 |"));
@@ -171,9 +171,9 @@ TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
 
 TEST_CASE("a loss scale that is not 1 stands beside what was trained with it", "[lab]") {
     LabReport report = lab_report();
-    CHECK_THAT(write_markdown(report), !Contains("loss scale"));
+    CHECK_THAT(write_markdown(report).text, !Contains("loss scale"));
     for (TrainRecord& run : report.train) run.loss_scale = 0.0625;
-    CHECK_THAT(write_markdown(report), Contains("3 epochs, generated digits, loss scale 0.0625."));
+    CHECK_THAT(write_markdown(report).text, Contains("3 epochs, generated digits, loss scale 0.0625."));
     const Comparison comparison = compare_reports(lab_report(), report);
     CHECK(comparison.only_after == static_cast<int>(report.train.size()));
     CHECK(parse_report(write_json(report), "a")->train[0].loss_scale == 0.0625);
@@ -199,7 +199,7 @@ TEST_CASE("hosts that differ are told apart", "[lab]") {
 
 TEST_CASE("tables escape what is foreign", "[lab]") {
     LabReport report = only_host("a|b<script>*_");
-    CHECK_THAT(write_markdown(report), Contains("| a\\|b&lt;script>\\*\\_ |"));
+    CHECK_THAT(write_markdown(report).text, Contains("| a\\|b&lt;script>\\*\\_ |"));
     FailureRecord& failure = report.failures.emplace_back();
     failure.backend = "=cmd()";
     failure.error = "said \"no\",\nthen left";

@@ -229,7 +229,7 @@ TEST_CASE("reports have a program's steps and speed-up, and nothing of what it d
     const std::string text = terminal_summary(report, false);
     CHECK_THAT(text, Contains("python3 train.py. Times of a step are medians") &&
                          Contains("13.00 ms") && Contains("250.0 steps/s") && Contains("3.25"));
-    CHECK_THAT(text, !Contains("Compression") && !Contains("samples") && !Contains("epoch"));
+    CHECK_THAT(text, !Contains("accuracy") && !Contains("samples") && !Contains("epoch"));
     TerminalRows rows;
     CHECK_THAT(rows.train(report.train[0]), Contains("\n# python3 train.py, seed 1\n"));
     for (TrainRecord& run : report.train) {

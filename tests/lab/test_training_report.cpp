@@ -1,11 +1,15 @@
 #include "base/strings.h"
+#include "base/text_layout.h"
 #include "lab/report/compare.h"
 #include "lab/report/figures.h"
 #include "lab/report/html.h"
 #include "lab/report/text.h"
 #include "lab/report/training_tables.h"
+#include "lab/report/words.h"
 #include "tests/lab/lab_support.h"
 #include "tests/support/catch.h"
+
+#include <set>
 
 using namespace dtrun;
 using namespace dtrun::lab;
@@ -86,21 +90,21 @@ TEST_CASE("the time to an accuracy ends with the epoch that reached it", "[lab]"
     CHECK(seconds_to(report.train[0], 0.95) == 4);
     CHECK(seconds_to(report.train[0], 0.9) == 2);
     CHECK(std::isnan(seconds_to(report.train[0], 0.99)));
-    const std::string text = write_markdown(report);
+    const std::string text = write_markdown(report).text;
     CHECK_THAT(text, Contains("## Time to 95 % accuracy\n"));
-    CHECK_THAT(text, Contains("| parallel, f32 | 4 (2 x 2) | gloo | 3 of 3 | 4.00 ± 0 s | 2 |"));
-    CHECK_THAT(text, Contains("| int8 | 4 (2 x 2) | gloo | 2 of 3 | 6.00 ± 0 s | 3 |"));
-    CHECK_THAT(text, Contains("| parallel, f32 | 4 (2 x 2) | 6.00 s | 97.00 ± 2.48 % | 0.05000 |"));
+    CHECK_THAT(text, Contains("| parallel | 4 devices (2 x 2) | gloo | 3 of 3 | 4.00 ± 0 s | 2 |"));
+    CHECK_THAT(text, Contains("| 8 bits (int8) | 4 devices (2 x 2) | gloo | 2 of 3 | 6.00 ± 0 s | 3 |"));
+    CHECK_THAT(text, Contains("| parallel | - | - | 6.00 s | 97.00 ± 2.48 % |"));
     CHECK_THAT(text, Contains("3 seeds: the mean, and the 95 % interval of it."));
     LabReport without = report;
     without.target_accuracy = kUnknown;
-    CHECK_THAT(write_markdown(without), !Contains("Time to"));
+    CHECK_THAT(write_markdown(without).text, !Contains("Time to"));
 }
 
 TEST_CASE("a seed that failed is told beside the accuracy", "[lab]") {
     LabReport report = seeds_report();
     report.train.pop_back();
-    CHECK_THAT(write_markdown(report), Contains(" % (2 seeds) |"));
+    CHECK_THAT(write_markdown(report).text, Contains(" % (2 seeds) |"));
 }
 
 TEST_CASE("weak scaling compares throughputs of equal parts", "[lab]") {
@@ -113,21 +117,23 @@ TEST_CASE("weak scaling compares throughputs of equal parts", "[lab]") {
     CHECK(points[2].efficiency ==
           Approx(points[2].run.samples_per_s / 4 / points[0].run.samples_per_s));
     CHECK(scaling_of(report, "parallel").size() == 1);  // serial is of both
-    const std::string text = write_markdown(report);
+    const std::string text = write_markdown(report).text;
     CHECK_THAT(text, Contains("## Weak scaling\n\nmlp, 256 samples in a step of each rank"));
-    CHECK_THAT(text, Contains("| gloo | 1 | 2 | 512 | 12.50 ms | 40960 samples/s | 80 % | 20 % |"));
+    CHECK_THAT(text, Contains("| gloo | 1 | 2 | 512 | 12.50 ms | 40960 samples/s | 1.60 | 80 % | "
+                              "20 % |"));
     CHECK_THAT(text, !Contains("## Scaling"));
-    CHECK_THAT(text, Contains("| parallel, f32, weak | 2 | "));
+    CHECK_THAT(text, Contains("| parallel, weak | - | - | 1m13.8s | 98.35 % | 1m13.8s | 98.35 % |"));
     const auto groups = report_figures(report);
     const FigureGroup* const weak = group_of(groups, "Weak scaling");
     REQUIRE(weak != nullptr);
-    REQUIRE(weak->figures.size() == 2);
+    REQUIRE(weak->figures.size() == 3);
     const Chart& throughput = weak->figures[0].chart;
     REQUIRE(throughput.series.size() == 2);
     CHECK(throughput.series[0].is_ideal);
     CHECK(throughput.series[0].points[1].y == Approx(4 * 25'600));
     CHECK(throughput.series[1].points[2].y == Approx(1'024 * 50));
-    CHECK(weak->figures[1].chart.series[1].points[1].y == Approx(0.8));
+    CHECK(weak->figures[1].chart.series[1].points[1].y == Approx(1.6));
+    CHECK(weak->figures[2].chart.series[1].points[1].y == Approx(0.8));
     CHECK(group_of(groups, "Scalability") == nullptr);
 }
 
@@ -142,7 +148,7 @@ TEST_CASE("a GPU is compared with a GPU that is alone, a processor with a proces
     CHECK(points[1].speedup == 1);
     CHECK(points[2].speedup == Approx(2));
     CHECK(points[3].speedup == Approx(1.25));
-    const std::string text = write_markdown(report);
+    const std::string text = write_markdown(report).text;
     CHECK_THAT(text, Contains("| serial | 1 | 1 | 10.00 ms |"));
     CHECK_THAT(text, Contains("| serial, GPU | 1 | 1 | 0.5000 ms |"));
     CHECK_THAT(text, Contains("| serial | 1 | ") && Contains(" | nccl |"));
@@ -154,7 +160,7 @@ TEST_CASE("a GPU is compared with a GPU that is alone, a processor with a proces
     for (const std::size_t backend : {1u, 2u}) CHECK(speedup.series[backend].points.size() == 2);
     const FigureGroup* const weak = group_of(groups, "Weak scaling");
     REQUIRE(weak != nullptr);
-    REQUIRE(weak->figures.size() == 3);
+    REQUIRE(weak->figures.size() == 4);
     CHECK(weak->figures[0].title == "Throughput");
     CHECK(weak->figures[1].title == "Throughput of GPUs");
     CHECK(weak->figures[1].chart.series[0].points[1].y == Approx(2 * 256 / 0.5e-3));
@@ -223,6 +229,90 @@ TEST_CASE("the tables of several seeds fit 80 columns", "[lab]") {
         const auto wide = std::ranges::count(line, '\xc2');  // the first byte of a plus-minus sign
         CHECK(static_cast<std::ptrdiff_t>(line.size()) - wide <= 80);
     }
+}
+
+TEST_CASE("trainings of a backend are one table, by algorithms and devices", "[lab]") {
+    LabReport report;
+    for (const char* const backend : {"own", "mpi"})
+        for (const char* const algorithm : {"fp16", "int8", "parallel", "mine"})
+            for (const int slots : {4, 2})
+                report.train.push_back(train_record(algorithm, backend, 1, slots, 10));
+    report.train.back().accuracy = kUnknown;  // mine, 2 ranks over mpi
+    report.train.push_back(train_record("serial", "none", 1, 1, 10));
+    const auto tables = compression_tables(report);
+    REQUIRE(tables.size() == 2);
+    CHECK(tables[1].title == "Training time and accuracy, mpi");
+    std::vector<std::string> heads;
+    for (const Table::Column& column : tables[1].columns) heads.push_back(column.name);
+    CHECK(heads == std::vector<std::string>{"algorithm", "1 device: time", "1 device: accuracy",
+                                            "2 devices: time", "2 devices: accuracy",
+                                            "4 devices: time", "4 devices: accuracy"});
+    std::vector<std::string> names;
+    for (const auto& row : tables[1].rows) names.push_back(row[0]);
+    CHECK(names == std::vector<std::string>{"serial", "parallel", "mine", "8 bits (int8)",
+                                            "16 bits (fp16)"});
+    CHECK(tables[1].rows[0] ==
+          std::vector<std::string>{"serial", "1m13.8s", "98.35 %", "-", "-", "-", "-"});
+    CHECK(tables[1].rows[2] ==
+          std::vector<std::string>{"mine", "-", "-", "1m13.8s", "-", "1m13.8s", "98.35 %"});
+}
+
+TEST_CASE("each text of reports is there in both languages, with the same places", "[lab]") {
+    const auto places_of = [](std::string_view text) {
+        std::set<std::string> places;
+        for (std::size_t at = 0; (at = text.find('{', at)) != std::string_view::npos; ++at)
+            places.emplace(text.substr(at, 3));
+        return places;
+    };
+    const ReportWords& english = words_of(Language::english);
+    const ReportWords& chinese = words_of(Language::chinese);
+    const auto is_chinese = [](std::string_view text) {
+        return std::ranges::any_of(text, [](char c) { return (c & 0x80) != 0; });
+    };
+    // GPU and a pair of numbers are written in the same way.
+    const std::set<std::string_view> alike{"gpus", "of_of"};
+#define WORD(name, ...)                                              \
+    {                                                                \
+        CAPTURE(#name);                                              \
+        CHECK_FALSE(english.name.empty());                           \
+        CHECK_FALSE(is_chinese(english.name));                       \
+        CHECK((is_chinese(chinese.name) || alike.contains(#name)));  \
+        CHECK(places_of(english.name) == places_of(chinese.name));   \
+    }
+#include "lab/report/words.def"
+#undef WORD
+}
+
+TEST_CASE("a report can be Chinese, and its tables stand in columns", "[lab]") {
+    LabReport report = seeds_report();
+    report.language = Language::chinese;
+    for (const TrainRecord& run : lab_report().train) report.train.push_back(run);
+    report.rows = lab_report().rows;
+    report.hosts = lab_report().hosts;
+    add_pairs(report, 3);
+    TerminalRows lines(Language::chinese);
+    CHECK_THAT(lines.train(report.train[0]), Contains("# 训练 mlp，每步 256 个样本，种子 1\n"));
+    const std::string text = terminal_summary(report, false);
+    for (const std::string_view line : split(text, '\n')) {
+        CAPTURE(line);
+        CHECK(width_in_columns(line) <= 80);
+    }
+    CHECK_THAT(text, Contains("实验环境\n") && Contains("可扩展性\n") && Contains("加速比"));
+    const MarkdownReport markdown = write_markdown(report, "lab");
+    CHECK_THAT(markdown.text, Contains("| 串行 | ") && Contains("| 8 位（int8） | ") &&
+                                  Contains("![可扩展性曲线](<lab-1.svg>)"));
+    REQUIRE(markdown.pictures.size() == 3);
+    CHECK_THAT(markdown.pictures[0], Catch::StartsWith("<svg xmlns=") && Contains(">进程数</text>") &&
+                                         Contains(">训练加速比</text>"));
+    const std::string page = write_html(report);
+    CHECK_THAT(page, Contains("<html lang=\"zh-CN\">") && Contains("准确率曲线"));
+    // What a reader could take for a text that was left out.
+    for (const char* const english : {"speed-up", "hosts", " ranks", "accuracy", "epoch", "Time"}) {
+        CAPTURE(english);
+        CHECK_THAT(text, !Contains(english));
+        CHECK_THAT(markdown.text, !Contains(english));
+    }
+    CHECK(write_markdown(report).pictures.empty());
 }
 
 TEST_CASE("epochs are lines of CSV", "[lab]") {
