@@ -279,9 +279,12 @@ asio::awaitable<bool> LoginStarter::log_in_from(HostId relay, HostId host) {
         const auto greeted =
             co_await transport::greet_agent(*held, lines, copies_, deadline, patience, phase);
         outcome = greeted ? LoginGivers::Outcome::well : LoginGivers::Outcome::failed;
-        if (!greeted) {
-            log::info("{}: not by way of {}: {}", parts_.hosts.name(host), parts_.hosts.name(relay),
-                      greeted.error().message);
+        const std::string& name = parts_.hosts.name(host);
+        const std::string& by = parts_.hosts.name(relay);
+        if (greeted) {
+            log::info("{}: by way of {}", name, by);
+        } else {
+            log::info("{}: not by way of {}: {}", name, by, greeted.error().message);
             drop(host, kAtOnce);
         }
     }
