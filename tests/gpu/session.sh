@@ -1,12 +1,12 @@
 #!/bin/bash
-# session.sh PHASE...: runs parts of what needs a GPU, from a bundle (`./dev gpu-bundle`), some ten minutes each:
+# session.sh PHASE...: runs parts of what needs a GPU, from a bundle (`./dev gpu-bundle`), 14 minutes at most in all:
 #
-#   1  is it right, and how fast are the codecs
-#   2  profiles of the kernels; streams and overlap
-#   3  training steps with and without compression
+#   1  is it right, and how fast are the codecs (300 s)
+#   2  profiles of the kernels; streams and overlap (270 s)
+#   3  training steps with and without compression (270 s)
 #
-# Each step has a time limit of its own and writes JSON to $OUT (default: gpu-results). A step that fails and is a
-# gate ends the phase. The last lines say what each step has come to; $OUT/summary.json has the same.
+# PHASE_SECONDS is another limit of each phase. A step has a time limit of its own, and leaves a twentieth of the phase
+# to each of those behind it. It writes JSON to $OUT (default: gpu-results). A step that fails and is a gate ends the phase. The last lines say what each step has come to; $OUT/summary.json has the same.
 set -uo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 here=$root/tests/gpu
@@ -22,19 +22,31 @@ python=${PYTHON:-python3}
 # Where pip puts libnccl and libcudart, for programs that are not Python.
 export VIRTUAL_ENV=${VIRTUAL_ENV:-$($python -c 'import sys; print(sys.prefix)' 2>/dev/null)}
 gates_open=1
+counting=0   # 1: steps of the phase are counted, not run
+steps_left=0 # of the phase, behind this one
 lines=()
 objects=()
 
 note() { # note NAME OUTCOME SECONDS: the outcome of a step
+    if [ $counting = 1 ]; then return; fi
     lines+=("$(printf '%-22s %-8s %5s s' "$1" "$2" "$3")")
     objects+=("{\"step\": \"$1\", \"outcome\": \"$2\", \"seconds\": $3}")
+    (IFS=,; echo "[${objects[*]}]") >"$OUT/summary.json" # at once: the machine may be gone before the end
 }
 
 step() { # step [--gate] NAME SECONDS COMMAND...: 0 is ok, 77 skipped
     local gate=0
     if [ "$1" = --gate ]; then gate=1; shift; fi
-    local name=$1 limit=$2 code=0 began=$SECONDS outcome=ok
+    local name=$1 limit=$2 code=0 began=$SECONDS outcome=ok room
     shift 2
+    if [ $counting = 1 ]; then
+        steps_left=$((steps_left + 1))
+        return
+    fi
+    steps_left=$((steps_left - 1))
+    room=$((phase_end - SECONDS - steps_left * share))
+    [ $room -ge $share ] || room=$share
+    [ $limit -le $room ] || limit=$room
     if [ $gates_open = 0 ]; then
         note "$name" gated 0
         return
@@ -136,16 +148,22 @@ phase_3() {
 export -f about survivor ranks lab
 export root python
 
-[ $# -gt 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
 for phase in "$@"; do
     gates_open=1
     case $phase in
-        1 | 2 | 3) "phase_$phase" ;;
+        1) phase_seconds=300 ;;
+        2 | 3) phase_seconds=270 ;;
         *) echo "session.sh: phases are 1, 2 and 3, not $phase" >&2; exit 2 ;;
     esac
+    phase_seconds=${PHASE_SECONDS:-$phase_seconds}
+    share=$(((phase_seconds + 19) / 20))
+    counting=1 steps_left=0
+    "phase_$phase"
+    counting=0 phase_end=$((SECONDS + phase_seconds))
+    "phase_$phase"
 done
 
 echo
 printf '%s\n' "${lines[@]}"
-(IFS=,; echo "[${objects[*]}]") >"$OUT/summary.json"
 ! grep -q -E '"(FAILED|timeout|gated)"' "$OUT/summary.json"
