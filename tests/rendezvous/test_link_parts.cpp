@@ -107,6 +107,7 @@ TEST_CASE("memory for much traffic is given back when there is little for a whil
     };
     for (int i = 0; i < 20; ++i) came(100'000);
     CHECK(incoming.room().size() >= 100'000);
+    CHECK(incoming.received(0).has_value());
     for (int i = 0; i < 200; ++i) came(8);
     CHECK(incoming.room().size() < 2'000);
 }
