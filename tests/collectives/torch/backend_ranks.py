@@ -112,10 +112,10 @@ def shapes(rank, size):
     taken = [torch.zeros(2, 3) for _ in range(size)]
     dist.all_to_all(taken, [torch.full((6,), float(rank)) for _ in range(size)])
     check([part[1, 2].item() for part in taken] == list(range(size)))
-    lists = [[torch.zeros(2) for _ in range(size)], [torch.zeros(3) for _ in range(size)]]
+    lists = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
     dist.all_gather_coalesced(lists, [torch.full((2,), float(rank)), torch.full((3,), -float(rank))])
-    check([part[1].item() for part in lists[0]] == list(range(size)))
-    check([part[2].item() for part in lists[1]] == [-float(other) for other in range(size)])
+    check([parts[0][1].item() for parts in lists] == list(range(size)))
+    check([parts[1][2].item() for parts in lists] == [-float(other) for other in range(size)])
 
 
 def ring(rank, size, group=None):
@@ -203,6 +203,15 @@ def parts_of_all(rank, size):
         work.wait()
     alone = [dist.new_group([other]) for other in range(size)][rank]
     dist.barrier(alone)
+
+
+def profiles(rank, size):
+    """Operations are in torch's profile until they are over."""
+    with torch.autograd.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3))
+        ring(rank, size)
+    names = [event.name for event in profile.function_events if event.name.startswith("dtrun:")]
+    check(sorted(names) == ["dtrun:all_reduce", "dtrun:recv", "dtrun:send"], names)
 
 
 def handles(rank, size):
@@ -299,8 +308,8 @@ def meshes(rank, size):
 
 
 def works(rank, size):
-    for part in (collectives, complex_numbers, bits, shapes, messages, from_anybody, parts_of_all, handles, wrong_sizes,
-                 callbacks, power_sgd, names):
+    for part in (collectives, complex_numbers, bits, shapes, messages, from_anybody, parts_of_all, profiles, handles,
+                 wrong_sizes, callbacks, power_sgd, names):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))

@@ -35,6 +35,10 @@ Tensors = Sequence[torch.Tensor]
 _MEETING_SECONDS = 300
 
 
+def _nothing() -> None:
+    pass
+
+
 class ProcessGroupDtrun(dist.ProcessGroup):
     """Ranks of the job, as a process group."""
 
@@ -95,16 +99,32 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         self._messages.close()
         self._comm.comm.close()
 
-    def _start(self, job: Callable[[], None], flat: Sequence[Flat] = (), results: Any = None) -> OperationWork:
-        """:param flat: tensors that get results; :param results: of the future"""
+    def _start(self, name: str, given: Tensors, job: Callable[[], None], flat: Sequence[Flat] = (),
+               results: Any = None) -> OperationWork:
+        """
+        :param name, given: for a profile
+        :param flat: tensors that get results
+        :param results: of the future
+        """
         made = results if results is not None else [tensor.given for tensor in flat]
+        ended = self._profiled(name, given)
 
         def run() -> Any:
-            job()
-            for tensor in flat:
-                tensor.put_back()
+            try:
+                job()
+                for tensor in flat:
+                    tensor.put_back()
+            finally:
+                ended()
             return made
         return OperationWork(self._thread.start(run), made)
+
+    def _profiled(self, name: str, given: Tensors) -> Callable[[], None]:
+        """Begins the operation in torch's profile, if there is one. :return: ends it, in whichever thread"""
+        if not torch.autograd._profiler_enabled():
+            return _nothing
+        span = torch.autograd._record_function_with_args_enter(f"{self.getBackendName()}:{name}", *given)
+        return lambda: torch.autograd._record_function_with_args_exit(span)
 
     # ---- reductions ----
 
@@ -115,15 +135,15 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             for dtype, reduction in by_type.items():
                 reduction.allreduce(self._comm, [f.flat for f in flat if f.given.dtype == dtype])
-        return self._start(job, flat)
+        return self._start("all_reduce", tensors, job, flat)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any) -> OperationWork:
         flat, root = flat_of(tensors), check_rank("reduce", opts.rootRank, self._size)
         reduction, = reduction_of(opts, [flat])
-        return self._start(lambda: reduction.reduce(self._comm, flat.flat, root), [flat] if root == self._rank else [],
-                           list(tensors))
+        return self._start("reduce", tensors, lambda: reduction.reduce(self._comm, flat.flat, root),
+                           [flat] if root == self._rank else [], list(tensors))
 
     def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
         return self.reduce_scatter_tensor_coalesced([output], [source], opts)
@@ -133,7 +153,8 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         reduction, = reduction_of(opts, [into])
         check_parts("reduce_scatter", sources[0], into, self._size)
         given = joined(sources[0])
-        return self._start(lambda: reduction.reduce_scatter(self._comm, given, into.flat), [into])
+        return self._start("reduce_scatter", sources[0],
+                           lambda: reduction.reduce_scatter(self._comm, given, into.flat), [into])
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, sources: Tensors,
                                         opts: Any = None) -> OperationWork:
@@ -145,7 +166,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             for (into, given), reduction in zip(pairs, reductions):
                 reduction.reduce_scatter(self._comm, given.flat, into.flat)
-        return self._start(job, [into for into, _ in pairs])
+        return self._start("reduce_scatter", sources, job, [into for into, _ in pairs])
 
     # ---- copies ----
 
@@ -161,7 +182,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def broadcast(self, tensors: Tensors, opts: Any) -> OperationWork:
         flat, root = flat_of(tensors), check_rank("broadcast", opts.rootRank, self._size)
         dtype_of(flat.flat, BROADCAST)
-        return self._start(lambda: self._comm.broadcast(flat.flat, root), [flat])
+        return self._start("broadcast", tensors, lambda: self._comm.broadcast(flat.flat, root), [flat])
 
     def _allgather_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
         return self.allgather_into_tensor_coalesced([output], [source], opts)
@@ -175,7 +196,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             for into, given in pairs:
                 self._comm.allgather(given.flat, into.flat)
-        return self._start(job, [into for into, _ in pairs])
+        return self._start("all_gather", sources, job, [into for into, _ in pairs])
 
     def _gathered(self, operation: str, outputs: Sequence[Tensors], given: Flat) -> Tuple[Flat, List[Flat]]:
         """A tensor for the parts of all ranks, and where these belong."""
@@ -197,34 +218,35 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             self._comm.allgather(given.flat, everything.flat)
             self._spread(everything, parts)
-        return self._start(job, results=outputs)
+        return self._start("all_gather", sources, job, results=outputs)
 
     def allgather_coalesced(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors,
                             opts: Any = None) -> OperationWork:
-        if len(outputs) != len(sources):
-            raise ValueError(f"all_gather: there are {len(outputs)} lists of outputs for {len(sources)} inputs")
+        """:param outputs: for each rank a tensor of each of `sources`"""
+        if any(len(output) != len(sources) for output in outputs):
+            raise ValueError(f"all_gather: a list of outputs has not {len(sources)} tensors, as there are inputs")
         given = [Flat(source) for source in sources]
         for source in given:
             dtype_of(source.flat, BROADCAST)
-        made = [self._gathered("all_gather", [output], source) for output, source in zip(outputs, given)]
+        made = [self._gathered("all_gather", [output], source) for output, source in zip(zip(*outputs), given)]
 
         def job() -> None:
             for source, (everything, parts) in zip(given, made):
                 self._comm.allgather(source.flat, everything.flat)
                 self._spread(everything, parts)
-        return self._start(job, results=outputs)
+        return self._start("all_gather", sources, job, results=outputs)
 
     def gather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors, opts: Any) -> OperationWork:
         given, root = flat_of(sources), check_rank("gather", opts.rootRank, self._size)
         dtype_of(given.flat, BROADCAST)
         if self._rank != root:
-            return self._start(lambda: self._comm.gather(given.flat, None, root), results=outputs)
+            return self._start("gather", sources, lambda: self._comm.gather(given.flat, None, root), results=outputs)
         everything, parts = self._gathered("gather", outputs, given)
 
         def job() -> None:
             self._comm.gather(given.flat, everything.flat, root)
             self._spread(everything, parts)
-        return self._start(job, results=outputs)
+        return self._start("gather", sources, job, results=outputs)
 
     def scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> OperationWork:
         into, root = flat_of(outputs), check_rank("scatter", opts.rootRank, self._size)
@@ -233,7 +255,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         if self._rank == root:
             check_parts("scatter", sources[0], into, self._size)
             given = joined(sources[0])
-        return self._start(lambda: self._comm.scatter(given, into.flat, root), [into])
+        return self._start("scatter", outputs, lambda: self._comm.scatter(given, into.flat, root), [into])
 
     def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, output_splits: List[int],
                       input_splits: List[int], opts: Any = None) -> OperationWork:
@@ -241,7 +263,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         if not output_splits and not input_splits:
             check_whole("all_to_all", into, given, 1)
             split_by("all_to_all", given, (), self._size)
-            return self._start(lambda: self._comm.alltoall(given.flat, into.flat), [into])
+            return self._start("all_to_all", [source], lambda: self._comm.alltoall(given.flat, into.flat), [into])
         return self._exchange(split_by("all_to_all", given, input_splits, self._size),
                               split_by("all_to_all", into, output_splits, self._size), [into])
 
@@ -260,10 +282,10 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         if own_out != own_into:
             raise ValueError(f"all_to_all: rank {self._rank} gives {own_out} elements to itself, and takes "
                              f"{own_into}")
-        return self._start(lambda: self._comm.exchange(sources, targets), flat)
+        return self._start("all_to_all", sources, lambda: self._comm.exchange(sources, targets), flat)
 
     def barrier(self, opts: Any = None) -> OperationWork:
-        return self._start(self._comm.barrier)
+        return self._start("barrier", (), self._comm.barrier)
 
     # Names since torch 2.13.
     all_gather_single = _allgather_base
@@ -277,7 +299,9 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> OperationWork:
         given = self._message("send", tensors, to)
         value = list(tensors)
+        ended = self._profiled("send", tensors)
         started, give_up = self._messages.send(given, to, tag, value)
+        started.future.add_done_callback(lambda _: ended())
         return OperationWork(started, value, Message(f"send to rank {to}", self._limit, give_up, lambda: -1))
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> OperationWork:
@@ -289,7 +313,9 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def _receive(self, tensors: Tensors, into: Flat, source: Optional[int], tag: int) -> OperationWork:
         value = list(tensors)
         wish = Receive(into, source, tag, value)
+        ended = self._profiled("recv" if source is not None else "recvAnySource", tensors)
         started, give_up = self._messages.receive(wish)
+        started.future.add_done_callback(lambda _: ended())
         whom = "anybody" if source is None else f"rank {source}"
         return OperationWork(started, value, Message(f"recv from {whom}", self._limit, give_up, lambda: wish.source))
 
