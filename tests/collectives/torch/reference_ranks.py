@@ -2,6 +2,8 @@
 
     reference_ranks.py SEED CASES        that many programs, drawn by the seed
     reference_ranks.py SEED mutants      functions as they were before faults were mended: each has to be found
+    reference_ranks.py SEED CASES FOLDER beside Horovod's own functions.py, optimizer.py and elastic states, which are in
+                                         that folder, over dtrun's operations; under --horovod-shim
 
 A program is an optimizer, a scheduler that was made before it was wrapped or after, groups, parameters that are frozen,
 added, shared or sparse, closures, accumulation, clipping, compression, types, a checkpoint that only the root has read,
@@ -10,8 +12,11 @@ are near. In all of them all ranks have the same bits, learning rates and types 
 choice by choice, as long as it fails, and printed.
 """
 
+import contextlib
 import copy
 import dataclasses
+import importlib
+import importlib.util
 import random
 import sys
 import typing
@@ -396,6 +401,91 @@ def search(seed, count):
     return None
 
 
+# ---- Horovod's own functions ----
+
+def as_horovod_can(case):
+    """Without what goes wrong in Horovod, or in the formats of dtrun alone."""
+    compression = case.compression if case.compression in ("none", "fp16") else "none"
+    # A step with gradients of zero, by which Horovod makes the state of an optimizer that has none, counts for Adam,
+    # and changes weights that decay.
+    case = dataclasses.replace(case, closure=False, added_at=-1, unfrozen_at=-1, made_before=False, autocast=False,
+                               compression=compression, resumed=True)
+    if case.optimizer in ("LBFGS", "NAdam", "RAdam", "ASGD", "Adadelta", "AdamW"):  # needs a closure, is cast, decays
+        case = dataclasses.replace(case, optimizer="Adam")
+    if case.dtype == "bfloat16":  # whose state would be cast
+        case = dataclasses.replace(case, dtype="float32")
+    return possible(case)
+
+
+def own_module(folder, name):
+    spec = importlib.util.spec_from_file_location("horovods_own." + name.replace("/", "_"), f"{folder}/torch/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def horovods_own(folder):
+    """Programs find Horovod's functions meanwhile."""
+    functions, optimizer, states = (own_module(folder, name) for name in ("functions", "optimizer", "elastic/state"))
+    states.broadcast_parameters = functions.broadcast_parameters
+    states.broadcast_optimizer_state = functions.broadcast_optimizer_state
+    known = importlib.import_module("horovod.torch.optimizer")  # from which broadcast_optimizer_state() knows its own
+    taken = [(known, "DistributedOptimizer", optimizer.DistributedOptimizer),
+             (hvd, "broadcast_parameters", functions.broadcast_parameters),
+             (hvd, "broadcast_optimizer_state", functions.broadcast_optimizer_state),
+             (hvd, "DistributedOptimizer", optimizer.DistributedOptimizer),
+             (hvd.elastic, "TorchState", states.TorchState)]
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in taken]
+    for owner, name, value in taken:
+        setattr(owner, name, value)
+    yield functions
+    for owner, name, value in kept:
+        setattr(owner, name, value)
+
+
+def own_differences(case, folder):
+    try:
+        _, checkpoint = trained_alone(case)
+        weights, rates, _ = trained(case, checkpoint)
+        with horovods_own(folder):
+            wanted, wanted_rates, _ = trained(case, checkpoint)
+    except Exception as error:  # the case is shown with it
+        return f"{type(error).__name__}: {error}"
+    away = ((weights - wanted).norm() / wanted.norm()).item()
+    near = 0.1 if case.compression != "none" else 1e-12 if case.dtype == "float64" else 1e-4
+    if not away <= near:
+        return f"weights are {away:.3g} away from those of Horovod's own optimizer"
+    return "" if rates == wanted_rates else f"learning rates are {rates}, and by Horovod's own {wanted_rates}"
+
+
+def check_own(seed, count, folder):
+    """:return: what differs"""
+    rng = random.Random(seed)
+    for number in range(count):
+        case = as_horovod_can(draw(rng))
+        for failure in hvd.allgather_object(own_differences(case, folder), "own differences"):
+            if failure:
+                return f"seed {seed}, case {number}, {words_of(case)}: {failure}"
+    with horovods_own(folder) as functions:
+        assert functions.broadcast_object({"rank": hvd.rank()}, 1, "theirs") == hvd.broadcast_object(
+            {"rank": hvd.rank()}, 1, "ours") == {"rank": 1}
+        assert functions.allgather_object([hvd.rank()] * hvd.rank(), "theirs") == hvd.allgather_object(
+            [hvd.rank()] * hvd.rank(), "ours")
+    samplers = own_module(folder, "elastic/sampler"), hvd.elastic
+    theirs, ours = (module.ElasticSampler(list(range(23)), shuffle=True, seed=5) for module in samplers)
+    for epoch, batches in ((0, 0), (1, 2), (2, 3)):
+        for sampler in (theirs, ours):
+            sampler.set_epoch(epoch)
+            for index in range(batches):
+                sampler.record_batch(index, 2)
+            sampler.load_state_dict(sampler.state_dict())
+        if (list(theirs), len(theirs), theirs.state_dict()["processed_num"]) != (
+                list(ours), len(ours), ours.state_dict()["processed_num"]):
+            return f"epoch {epoch}: samples are {list(ours)}, Horovod's own {list(theirs)}"
+    return None
+
+
 # ---- faults that were there once ----
 
 def loads_state(optimizer, root_rank, model=None, process_set=None):
@@ -439,10 +529,13 @@ def check_mutants(seed):
         assert found, name
 
 
-def main(seed: int, mode: str) -> typing.Optional[str]:
+def main(seed: int, mode: str, folder: str = "") -> typing.Optional[str]:
     torch.set_num_threads(1)
     hvd.init()
-    if mode == "mutants":
+    if folder:
+        if found := check_own(seed, int(mode), folder):
+            return found
+    elif mode == "mutants":
         check_mutants(seed)
     elif found := search(seed, int(mode)):
         number, case, failure = found
@@ -453,4 +546,4 @@ def main(seed: int, mode: str) -> typing.Optional[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -3,6 +3,7 @@
     torch_test.py DTRUN PYTHON BACKEND
 """
 
+import glob
 import os
 import random
 import re
@@ -66,6 +67,10 @@ SEED = os.environ.get("DTRUN_SEED") or str(random.randrange(1 << 32))
 for number, cases in ((2, 25), (3, 12)):
     check(f"{cases} drawn programs train on {number} ranks as one process does (seed {SEED})", number,
           [f"{HERE}/reference_ranks.py", SEED, str(cases)])
+for horovod in glob.glob(f"{os.path.dirname(PYTHON)}/../lib/python3*/site-packages/horovod"):
+    for number, cases in ((2, 12), (4, 4)):
+        check(f"{cases} drawn programs train on {number} ranks as by Horovod's own Python (seed {SEED})", number,
+              [f"{HERE}/reference_ranks.py", SEED, str(cases), horovod], ["--horovod-shim"])
 if int(probe.stdout.split(".", maxsplit=1)[0]) >= 2:
     check(f"drawn programs find each of the faults that were there once (seed {SEED})", 2,
           [f"{HERE}/reference_ranks.py", SEED, "mutants"])
