@@ -1,6 +1,6 @@
 """A rank of torch_test.py that uses the backend dtrun of torch.distributed: checks things and prints ok.
 
-    backend_ranks.py works|meshes|disagrees|killed
+    backend_ranks.py works|meshes|stalls|disagrees|killed
 """
 
 import copy
@@ -320,6 +320,19 @@ def works(rank, size):
 
 
 # ---- what fails ----
+
+def stalls(rank, size):
+    """A rank that does not come is named; and when it comes, all goes on."""
+    some = dist.new_group([0, size - 1])
+    dist.barrier()
+    if rank == size - 1:
+        time.sleep(6)
+    if rank in (0, size - 1):
+        values = torch.ones(3)
+        dist.all_reduce(values, group=some)
+        check(values.tolist() == [2] * 3)
+    dist.barrier()
+
 
 def disagrees(rank, size):
     types = dist.new_group([0, 1])

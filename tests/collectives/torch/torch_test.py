@@ -26,13 +26,13 @@ def environment():
     return dict(kept, OMP_NUM_THREADS="1", DTRUN_BACKEND=BACKEND, DTRUN_COMPRESS="always")
 
 
-def check(name, ranks, program, options=(), code=0, oks=None):
+def check(name, ranks, program, options=(), code=0, oks=None, has=""):
     begin = time.monotonic()
     done = subprocess.run([DTRUN, "-np", str(ranks), *options, PYTHON, *program], env=environment(),
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=150,
                           text=True, check=False)
     found = len(re.findall(r"^(?:\[\d+\]<\w+>: ?)?ok$", done.stdout, re.M))
-    good = done.returncode == code and found in ([ranks] if oks is None else oks)
+    good = done.returncode == code and found in ([ranks] if oks is None else oks) and re.search(has, done.stdout)
     print(f"{'ok' if good else 'FAILED'} {name} ({time.monotonic() - begin:.1f} s)", flush=True)
     if not good:
         failed.append(name)
@@ -49,6 +49,9 @@ def check_backend():
 
     check("the backend dtrun of torch.distributed does what a program asks of it", 3, backend_rank("works"))
     check("meshes of two dimensions spread tensors and models", 4, backend_rank("meshes"))
+    check("a rank that does not come to an operation of a group is named", 3, backend_rank("stalls"),
+          ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.5"],
+          has="all_reduce, operation 1 of a group of 2 ranks: rank 0 has waited for [0-9]+ s; rank 2 has not come")
     check("the backend raises on all ranks what they disagree about", 2, backend_rank("disagrees"))
     check("the backend names a rank that is killed", 3, backend_rank("killed"), ["--keep-going"], 137, [2])
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ..collectives import Communicator
 from . import _tensors as t
 from ._coordinator import BROADCAST, dtype_of
-from .basics import shared_worker
+from .basics import _stall_times, shared_worker
 
 if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxsplit=1)[0]) < 2:
     raise ImportError("the backend \"dtrun\" of torch.distributed needs torch 2 or newer, not "
@@ -27,6 +27,7 @@ if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxspli
 
 from ._messages import Members, Messages, Receive  # noqa: E402
 from ._reductions import reduction_of  # noqa: E402
+from ._stall import StallWatch  # noqa: E402
 from ._work import (Flat, Message, OperationWork, check_parts, check_rank, check_whole, flat_of, joined,  # noqa: E402
                     split_by)
 
@@ -61,6 +62,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         self._comm = t.TensorCommunicator(comm)
         self._thread = t.InOrder("dtrun-collectives")
         backend = "auto" if comm.backend == "none" else comm.backend
+        self._stalls = StallWatch(worker, name, ranks, rank, _stall_times()[0])
         self._messages = Messages(Members(worker, name, ranks, rank, backend, meeting))
 
     # ---- who it is ----
@@ -97,6 +99,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         """Waits for what is under way, and ends the communicators. Who still waits for a message gets none."""
         self._thread.close()
         self._messages.close()
+        self._stalls.close()
         self._comm.comm.close()
 
     def _start(self, name: str, given: Tensors, job: Callable[[], None], flat: Sequence[Flat] = (),
@@ -110,11 +113,13 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         ended = self._profiled(name, given)
 
         def run() -> Any:
+            self._stalls.begin(name)
             try:
                 job()
                 for tensor in flat:
                     tensor.put_back()
             finally:
+                self._stalls.end()
                 ended()
             return made
         return OperationWork(self._thread.start(run), made)
