@@ -33,6 +33,8 @@ TEST_CASE(
     Cluster& cluster = Cluster::shared(kHosts);
     const std::vector<std::string> where{"sh", "-c", "umask; ulimit -n; pwd; env | grep -c ^SSH_"};
     const Finished cold = run_verbose(cluster, where);
+    INFO("cold: " << cold.err);
+    REQUIRE(cold.exit_code == 0);
     CHECK(cluster.wait_all_gone());
     const Finished hold = cluster.dtrun({"hold", "-H", "s1,s2"});
     INFO(hold.err);
