@@ -73,7 +73,10 @@ std::string training_note(const LabReport& report, const std::string& batch) {
 
 std::string batch_of_all(const LabReport& report) {
     if (report.train.empty()) return "";
-    return filled(report.words().samples_of_all, report.train.front().global_batch);
+    const TrainRecord& first = report.train.front();
+    if (has_scaling(report, "weak") && !has_scaling(report, "strong"))
+        return filled(report.words().samples_of_each, batch_of_rank(first));
+    return filled(report.words().samples_of_all, first.global_batch);
 }
 
 /// In samples, or of a program that does not tell how many a step has, in steps.
@@ -204,7 +207,7 @@ std::string accuracy_text(const TrainGroup& group, std::size_t seeds, const Repo
     std::string text = percent(accuracy.mean);
     if (std::isfinite(accuracy.interval))
         text = fmt::format("{:.2f} ± {:.2f} %", accuracy.mean * 100, accuracy.interval * 100);
-    return accuracy.count < seeds ? filled(words.seeds_that_know, text, accuracy.count) : text;
+    return accuracy.count > 0 && accuracy.count < seeds ? filled(words.seeds_that_know, text, accuracy.count) : text;
 }
 
 Table scaling_table(const LabReport& report) {

@@ -66,8 +66,8 @@ TEST_CASE("a heat map shows every pair, and what is slow most strongly", "[lab]"
         CHECK(count(map.svg, "fill-opacity=\"0.06\"") == 6);
         CHECK_THAT(map.svg, !Contains("nan") && !Contains("inf"));
     }
-    CHECK_THAT(maps[0].svg, Contains("<title>0 s1 to 3 s4: 100 us</title>"));
-    CHECK_THAT(maps[1].svg, Contains("<title>3 s4 to 0 s1: 0.050 GB/s</title>"));
+    CHECK_THAT(maps[0].svg, Contains("<title>0 s1 → 3 s4: 100 us</title>"));
+    CHECK_THAT(maps[1].svg, Contains("<title>3 s4 → 0 s1: 0.050 GB/s</title>"));
     for (PairRecord& pair : report.pairs) pair.latency_us = 25 + pair.to * 0.1;
     CHECK_THAT(heat_maps(pair_matrices(report)[0])[0].svg, !Contains("fill-opacity=\"0.5"));
     add_pairs(report, 64);
