@@ -57,9 +57,8 @@ bool is_wide(char32_t code) {
         {0x1100, 0x115F}, {0x2E80, 0x303E}, {0x3041, 0x33FF}, {0x3400, 0x4DBF},
         {0x4E00, 0x9FFF}, {0xA000, 0xA4CF}, {0xAC00, 0xD7A3}, {0xF900, 0xFAFF},
         {0xFE30, 0xFE6F}, {0xFF00, 0xFF60}, {0xFFE0, 0xFFE6}, {0x20000, 0x3FFFD}};
-    return std::ranges::any_of(kWide, [code](const auto& range) {
-        return code >= range.first && code <= range.second;
-    });
+    return std::ranges::any_of(
+        kWide, [code](const auto& range) { return code >= range.first && code <= range.second; });
 }
 
 /// Closing marks of Chinese, which do not begin a line.

@@ -269,10 +269,10 @@ struct StepsRecord {
     double step_ms = kUnknown;  ///< the median, without the first ones
     double samples_per_s = kUnknown, rank_samples_per_s = kUnknown;  ///< as its output says
     double seconds = kUnknown;                                       ///< of all these steps
-    double begin_ns = kUnknown;       ///< of its monotonic clock, when the first step began or ended
-    double batch = kUnknown;          ///< samples of a step of this rank
-    std::string compression;          ///< that dtrun.torch was asked for from outside, and uses
-    std::uint64_t lines = 0;          ///< of its output
+    double begin_ns = kUnknown;  ///< of its monotonic clock, when the first step began or ended
+    double batch = kUnknown;     ///< samples of a step of this rank
+    std::string compression;     ///< that dtrun.torch was asked for from outside, and uses
+    std::uint64_t lines = 0;     ///< of its output
     std::vector<EpochRecord> epochs;  ///< by the accuracies that it has printed
 
     template <class Steps, class Visit>

@@ -177,7 +177,8 @@ Result<AccuracyRegex> AccuracyRegex::parse(string_view text) {
 const AccuracyRegex& AccuracyRegex::usual() {
     static const AccuracyRegex usual = [] {
         AccuracyRegex made =
-            parse(R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))").value();
+            parse(R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))")
+                .value();
         made.is_usual_ = true;
         return made;
     }();
@@ -194,7 +195,8 @@ std::optional<double> AccuracyRegex::find(string_view line) const {
     const auto number = number_in(match[1].str());
     if (!number) return std::nullopt;
     double accuracy = *number;
-    const string_view behind = trim(line.substr(static_cast<std::size_t>(match[1].second - line.data())));
+    const string_view behind =
+        trim(line.substr(static_cast<std::size_t>(match[1].second - line.data())));
     const auto whole = behind.starts_with('/') ? number_in(leading_digits(trim(behind.substr(1))))
                                                : std::optional<double>();
     if (whole)

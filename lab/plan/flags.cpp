@@ -88,7 +88,7 @@ Result<void> set_algorithms(ParsedBench& parsed, string_view value) {
     auto items = parse_list(value);
     if (!items) return std::unexpected(items.error());
     for (const std::string& item : *items) {
-        if (item == "none") continue;  // which is another word for parallel
+        if (item == "none") continue;      // which is another word for parallel
         if (item.contains('=')) continue;  // of a program, see check_program()
         if (!parse_algorithm(item))
             return fail(Errc::invalid_input,
@@ -340,8 +340,9 @@ cli::Rows<ParsedBench> report_flags() {
         {{.names = "--markdown",
           .metavar = "FILE",
           .group = output,
-          .help = "the tables of the lab, to be handed in; the plots lie beside it, FILE-1.svg and so "
-                  "on"},
+          .help =
+              "the tables of the lab, to be handed in; the plots lie beside it, FILE-1.svg and so "
+              "on"},
          cli::set_text<&BenchCommand::markdown>},
         {{.names = "--csv",
           .metavar = "FILE",

@@ -42,7 +42,7 @@ struct BenchCommand {
     // Training.
     bool train = false;
     std::vector<std::string>
-        algorithms;    ///< besides serial; empty: parallel and those of `compress`, of a program parallel
+        algorithms;  ///< besides serial; empty: parallel and those of `compress`, of a program parallel
     std::string data;  ///< folder with MNIST's files on every host; empty: generated digits
     int epochs = 3;
     std::string model = "mlp";
@@ -50,9 +50,10 @@ struct BenchCommand {
     std::optional<int> global_batch;  ///< unset: 256 in training, and not known of a program
     int seed = 1;
     int seeds = 1;  ///< every training is done with this many, from `seed`
-    std::vector<std::string> scaling;  ///< strong and weak; empty: strong, of a program by its batches
-    double target_accuracy = 0;                  ///< 0..1; 0: none
-    std::string loss_scale;                      ///< as typed; empty: 1
+    std::vector<std::string>
+        scaling;                 ///< strong and weak; empty: strong, of a program by its batches
+    double target_accuracy = 0;  ///< 0..1; 0: none
+    std::string loss_scale;      ///< as typed; empty: 1
 
     // Reports: files, "-" is standard output; empty: none.
     std::string csv;

@@ -314,7 +314,8 @@ LabRun script_run(const BenchCommand& command, const Shape& shape, const std::st
 std::vector<ProgramAlgorithm> program_algorithms(const BenchCommand& command) {
     std::vector<ProgramAlgorithm> algorithms;
     for (const std::string& item : command.algorithms)
-        algorithms.push_back(parse_program_algorithm(item).value());  // which the command line has checked
+        algorithms.push_back(
+            parse_program_algorithm(item).value());  // which the command line has checked
     std::erase_if(algorithms, [](const ProgramAlgorithm& each) { return each.name == "serial"; });
     if (algorithms.empty()) algorithms.push_back({"parallel", {}, ""});
     return algorithms;

@@ -22,9 +22,11 @@ struct LabRun {
     enum class Kind { facts, sweep, pairs, train, script };
     Kind kind = Kind::sweep;
     std::string backend;
-    std::string algorithm;  ///< train, script: "serial", "parallel", a compression, or a name of --algorithms
-    std::string compress;   ///< script: what dtrun.torch is asked to send gradients as; empty: nothing
-    int seed = 1;           ///< train, script
+    std::string
+        algorithm;  ///< train, script: "serial", "parallel", a compression, or a name of --algorithms
+    std::string
+        compress;  ///< script: what dtrun.torch is asked to send gradients as; empty: nothing
+    int seed = 1;  ///< train, script
     int hosts = 1;
     int slots = 1;                   ///< ranks on each of them
     std::vector<std::string> words;  ///< of the rank program

@@ -7,7 +7,7 @@ namespace dtrun::lab::rank {
 
 /// Somebody's program, whose steps are measured.
 struct ScriptOptions {
-    std::string backend;             ///< for dtrun's communicators in it; empty: it is not told
+    std::string backend;         ///< for dtrun's communicators in it; empty: it is not told
     std::string step_regex;      ///< empty: it tells of its steps itself, or in the usual way
     std::string accuracy_regex;  ///< empty: the usual ones
     std::string compress;        ///< a format for gradients that dtrun.torch reduces; empty: none

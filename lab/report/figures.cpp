@@ -88,8 +88,8 @@ Figure ranks_figure(const Rows& rows, const Styles& styles, const ReportWords& w
         for (const RowRecord* const row : rows)
             if (row->backend == backend && row->bytes == bytes && row->ranks > 1 &&
                 std::isfinite(row->busbw_GBps))
-                series.points.push_back(
-                    {static_cast<double>(row->ranks), row->busbw_GBps, kUnknown, tip_of(*row, words)});
+                series.points.push_back({static_cast<double>(row->ranks), row->busbw_GBps, kUnknown,
+                                         tip_of(*row, words)});
         keep_best(series);
         figure.chart.series.push_back(std::move(series));
     }
@@ -210,8 +210,7 @@ FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styl
             const std::string what =
                 filled(measure == Measure::time ? words.figure_time : words.figure_bandwidth,
                        shape_text(*found.front(), words));
-            add_if_lines(figures.figures,
-                         size_figure(found, styles, what, measure, true, words));
+            add_if_lines(figures.figures, size_figure(found, styles, what, measure, true, words));
         }
     if (in_full.size() < rows.size()) add_compression(figures.figures, rows, styles, words);
     for (const std::string_view label : {words.bus_bandwidth, words.time_axis})
@@ -315,8 +314,7 @@ std::vector<FigureGroup> report_figures(const LabReport& report) {
         FigureGroup& group = all.emplace_back(sweep_figures(title, rows, styles, words));
         bool has_line = false;
         for (Figure& figure : group.figures) has_line = add_line_rates(figure, rates) || has_line;
-        if (has_line)
-            group.lead += words.line_rate_lead;
+        if (has_line) group.lead += words.line_rate_lead;
     }
     std::erase_if(all, [](const FigureGroup& figures) { return figures.figures.empty(); });
     return all;

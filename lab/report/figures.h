@@ -18,7 +18,7 @@ struct Figure {
 /// Figures that belong together, of the same width.
 struct FigureGroup {
     std::string title;
-    std::string lead;  ///< how to read them
+    std::string lead;     ///< how to read them
     std::string below{};  ///< the title of the table that they belong to
     std::vector<Figure> figures;
 };

@@ -97,7 +97,8 @@ std::string cell_text(const std::string& cell) {
     return html_text(times_sign(cell));
 }
 
-string_view class_of(const Table::Column& column, const std::string& cell, const ReportWords& words) {
+string_view class_of(const Table::Column& column, const std::string& cell,
+                     const ReportWords& words) {
     if (column.name == words.wrong && cell != "0" && cell != "-") return "number bad";
     if (column.is_number) return "number";
     if (cell == "faster") return "good";
@@ -151,8 +152,8 @@ std::string figures_html(const FigureGroup& figures) {
 
 std::string pairs_section(const PairMatrix& matrix, const ReportWords& words) {
     std::string text = section(pairs_title(matrix, words), words.pairs_note);
-    text += fmt::format("<p class=\"soft\">{}</p>\n<div class=\"figures\">\n",
-                        words.stronger_slower);
+    text +=
+        fmt::format("<p class=\"soft\">{}</p>\n<div class=\"figures\">\n", words.stronger_slower);
     for (const HeatMap& map : heat_maps(matrix, words))
         text += fmt::format("<figure><figcaption>{}</figcaption>\n{}</figure>\n",
                             html_text(map.title), map.svg);
@@ -180,10 +181,9 @@ std::string cards(const LabReport& report) {
             if (widest == nullptr || row.busbw_GBps > widest->busbw_GBps) widest = &row;
         }
         if (widest == nullptr || widest->busbw_GBps <= 0) continue;
-        text +=
-            card(bandwidth_text(widest->busbw_GBps) + " GB/s",
-                 filled(words.most_bandwidth, backend, widest->op, shape_text(*widest, words),
-                        short_bytes(static_cast<double>(widest->bytes))));
+        text += card(bandwidth_text(widest->busbw_GBps) + " GB/s",
+                     filled(words.most_bandwidth, backend, widest->op, shape_text(*widest, words),
+                            short_bytes(static_cast<double>(widest->bytes))));
     }
     ScalingPoint best;
     for (const char* const scaling : {"strong", "weak"})
@@ -204,8 +204,7 @@ std::string chips(const LabReport& report) {
     };
     std::string text;
     if (report.interrupted) text += chip(words.interrupted, true);
-    if (wrong > 0)
-        text += chip(filled(words.results_wrong, wrong, report.rows.size()), true);
+    if (wrong > 0) text += chip(filled(words.results_wrong, wrong, report.rows.size()), true);
     if (!report.failures.empty())
         text += chip(filled(report.failures.size() == 1 ? words.run_failed : words.runs_failed,
                             report.failures.size()),
@@ -237,10 +236,9 @@ std::string names_of(const LabReport& report) {
 std::string write_html(const LabReport& report) {
     const ReportWords& words = report.words();
     const std::string heading = report_heading(report);
-    std::string body =
-        fmt::format("<h1>{}</h1>\n<p class=\"soft\">{}</p>\n", html_text(heading),
-                    html_text(filled(words.made_by, report.dtrun, report.started,
-                                     short_time(report.seconds))));
+    std::string body = fmt::format(
+        "<h1>{}</h1>\n<p class=\"soft\">{}</p>\n", html_text(heading),
+        html_text(filled(words.made_by, report.dtrun, report.started, short_time(report.seconds))));
     body += chips(report);
     body += fmt::format("<code class=\"command\">{}</code>\n", html_text(report.command));
     body += cards(report);
@@ -265,9 +263,8 @@ std::string write_html(const LabReport& report) {
         const FigureGroup* const plots = figures_of(table.title);
         body += section(table.title, plots != nullptr ? plots->lead : "");
         if (plots != nullptr) body += figures_html(*plots);
-        body +=
-            fmt::format("<p class=\"soft\">{}</p>\n", html_text(table.note)) +
-            table_html(table, words);
+        body += fmt::format("<p class=\"soft\">{}</p>\n", html_text(table.note)) +
+                table_html(table, words);
     }
     body += table_section(fit_table(report), words);
     for (const PairMatrix& matrix : pair_matrices(report)) body += pairs_section(matrix, words);

@@ -78,9 +78,9 @@ Table summary_table(const PairMatrix& matrix, const ReportWords& words) {
     Table table;
     table.title = pairs_title(matrix, words);
     table.note = filled(words.pairs_summary_note, words.pairs_note);
-    table.columns = columns_of({words.from, words.to, ""},
-                               {words.from, words.latency, words.worst, words.to, "",
-                                words.bandwidth, words.worst, words.to});
+    table.columns =
+        columns_of({words.from, words.to, ""}, {words.from, words.latency, words.worst, words.to,
+                                                "", words.bandwidth, words.worst, words.to});
     for (std::size_t from = 0; from < matrix.names.size(); ++from) {
         const Range latency = range_of(matrix.latency_us[from]);
         const Range bandwidth = range_of(matrix.bandwidth_GBps[from]);

@@ -53,8 +53,9 @@ std::string picture_of(const FigureGroup& group) {
         const std::string chart = chart_svg(figure.chart);
         string_view drawing = chart;
         drawing.remove_prefix(string_view("<svg").size());
-        text += fmt::format("<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" overflow=\"visible\"{}",
-                            x, y + kTitleHeight, kFigureWidth, kFigureHeight, drawing);
+        text +=
+            fmt::format("<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" overflow=\"visible\"{}",
+                        x, y + kTitleHeight, kFigureWidth, kFigureHeight, drawing);
     }
     return text + "</svg>\n";
 }

@@ -40,7 +40,9 @@ Chart::Series Styles::backend(const std::string& name) const {
 
 Chart::Series Styles::compression(const std::string& name, const std::string& backend_name) const {
     Chart::Series series = backend(backend_name);
-    series.label = is_in_full(name) ? std::string(words_.in_full) : name == "serial" ? std::string(words_.serial) : name;
+    series.label = is_in_full(name)   ? std::string(words_.in_full)
+                   : name == "serial" ? std::string(words_.serial)
+                                      : name;
     const auto place = std::ranges::find(compressions_, name) - compressions_.begin();
     if (!is_in_full(name)) series.color = static_cast<int>((kKnown + place) % Chart::kColors);
     return series;

@@ -104,8 +104,9 @@ std::vector<Property> properties(const ReportWords& words) {
     };
     for (std::size_t i = 0; i < collectives::kBackendCount; ++i)
         if (collectives::kBackends[i].title != kOwn)
-            all.push_back({collectives::kBackends[i].title,
-                           [i](const HostRecord& host, const ReportWords&) { return host.libraries[i]; }});
+            all.push_back(
+                {collectives::kBackends[i].title,
+                 [i](const HostRecord& host, const ReportWords&) { return host.libraries[i]; }});
     all.push_back({"Python", plain<&HostRecord::python>});
     all.push_back({"PyTorch", plain<&HostRecord::torch>});
     all.push_back({"Horovod", plain<&HostRecord::horovod>});
@@ -126,7 +127,7 @@ std::vector<Kind> kinds_of(const LabReport& report, const std::vector<Property>&
         auto known = std::ranges::find(kinds, texts, &Kind::texts);
         if (known == kinds.end()) known = kinds.insert(kinds.end(), {std::move(texts), {}});
         known->names.push_back(host.name.empty() ? std::string(report.words().this_machine)
-                                                : host.name);
+                                                 : host.name);
     }
     return kinds;
 }
@@ -186,11 +187,10 @@ std::vector<Table> sweep_tables(const LabReport& report) {
             table = tables.insert(tables.end(), Table{});
             table->title = title;
             table->note = words.sweep_note;
-            table->columns = columns_of({words.backend, words.compression_column},
-                                        {words.backend, words.hosts, words.per_host,
-                                         words.compression_column, words.size, words.mean, "p50",
-                                         "p99", words.algbw, words.busbw, words.rel_error,
-                                         words.wrong});
+            table->columns = columns_of(
+                {words.backend, words.compression_column},
+                {words.backend, words.hosts, words.per_host, words.compression_column, words.size,
+                 words.mean, "p50", "p99", words.algbw, words.busbw, words.rel_error, words.wrong});
         }
         table->rows.push_back({row.backend, std::to_string(row.hosts),
                                std::to_string(row.slots_per_host), row.compression,
@@ -299,9 +299,8 @@ std::string report_heading(const LabReport& report) {
         if (!host.name.empty()) names.push_back(host.name);
     if (names.empty()) return heading;
     return filled(words.on_hosts, heading,
-                  report.language == Language::english
-                      ? join_names(names)
-                      : fmt::format("{}", fmt::join(names, "、")));
+                  report.language == Language::english ? join_names(names)
+                                                       : fmt::format("{}", fmt::join(names, "、")));
 }
 
 std::string short_number(double number, int digits) {

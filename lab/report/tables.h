@@ -56,7 +56,8 @@ std::string percent(double fraction, int decimals = 2);
 std::string shape_text(const ShapeRecord& shape,
                        const ReportWords& words = words_of(Language::english));
 /// "allreduce of f32", "allreduce of f32, in place"
-std::string subject_of(const RowRecord& row, const ReportWords& words = words_of(Language::english));
+std::string subject_of(const RowRecord& row,
+                       const ReportWords& words = words_of(Language::english));
 /// "mpi", "gloo fp16".
 std::string label_of(std::string_view backend, std::string_view compression);
 

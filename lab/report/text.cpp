@@ -28,7 +28,8 @@ std::string padded(string_view text, std::size_t width, bool right) {
 
 std::vector<std::size_t> widths_of(const Table& table) {
     std::vector<std::size_t> widths;
-    for (const Table::Column& column : table.columns) widths.push_back(width_in_columns(column.name));
+    for (const Table::Column& column : table.columns)
+        widths.push_back(width_in_columns(column.name));
     for (const auto& row : table.rows)
         for (std::size_t i = 0; i < row.size(); ++i)
             for (const string_view line : split(row[i], '\n'))
@@ -314,10 +315,9 @@ std::string TerminalRows::train(const TrainRecord& train) {
     std::string text;
     const std::string what = filled(words_.with_seed, training_title(train, words_), train.seed);
     if (what != what_) {
-        text = fmt::format("\n# {}\n", what) + fmt::format(kColumns, "#", words_.algorithm, words_.backend,
-                                                           words_.hosts_by_ranks, words_.step_ms,
-                                                           words_.samples_column, words_.accuracy,
-                                                           words_.time);
+        text = fmt::format("\n# {}\n", what) +
+               fmt::format(kColumns, "#", words_.algorithm, words_.backend, words_.hosts_by_ranks,
+                           words_.step_ms, words_.samples_column, words_.accuracy, words_.time);
         what_ = what;
     }
     return text + fmt::format(kColumns, " ", train.algorithm,
@@ -384,10 +384,10 @@ MarkdownReport write_markdown(const LabReport& report, std::string_view pictures
     const ReportWords& words = report.words();
     MarkdownReport made;
     std::string& text = made.text;
-    text = fmt::format("# {}\n\n{}{}", markdown_text(report_heading(report)),
-                       filled(words.made_by, report.dtrun, report.started,
-                              short_time(report.seconds)),
-                       words.full_stop);
+    text =
+        fmt::format("# {}\n\n{}{}", markdown_text(report_heading(report)),
+                    filled(words.made_by, report.dtrun, report.started, short_time(report.seconds)),
+                    words.full_stop);
     if (report.interrupted) text += fmt::format(" **{}**", words.interrupted);
     text += fmt::format("\n\n{}:\n\n    {}\n\n", words.command, report.command);
     std::vector<FigureGroup> figures;

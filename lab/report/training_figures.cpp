@@ -54,10 +54,9 @@ Chart::Series scaling_series(const LabReport& report, Chart::Series series, stri
         const bool is_serial = point.run.is_serial();
         if (!std::isfinite(point.speedup) || !belongs_to(point.run, backend)) continue;
         const double y = what == Scaled::speedup ? point.speedup : point.efficiency;
-        const std::string who = is_serial
-                                    ? serial_name(point.run, words)
-                                    : label_of(backend, algorithm) + ", " +
-                                          shape_text(point.run, words);
+        const std::string who =
+            is_serial ? serial_name(point.run, words)
+                      : label_of(backend, algorithm) + ", " + shape_text(point.run, words);
         series.points.push_back(
             {static_cast<double>(point.run.ranks), y, kUnknown,
              filled(words.scaling_tip, who, fmt::format("{:.2f}", point.speedup),
@@ -171,10 +170,10 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
                        Over over) {
     Figure figure;
     const ReportWords& words = report.words();
-    figure.title = filled(
-        over == Over::seconds ? words.accuracy_by_time : words.accuracy_by_epochs,
-        place.scaling == "weak" ? filled(words.weak_place, place.backend) : place.backend,
-        shape_text(place.shape, words));
+    figure.title =
+        filled(over == Over::seconds ? words.accuracy_by_time : words.accuracy_by_epochs,
+               place.scaling == "weak" ? filled(words.weak_place, place.backend) : place.backend,
+               shape_text(place.shape, words));
     figure.chart.description = fmt::format("{}: {}", words.test_accuracy, figure.title);
     figure.chart.x.label = over == Over::seconds ? words.seconds_axis : words.epochs;
     figure.chart.x.only_values = over == Over::epochs;
@@ -240,8 +239,8 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     }
     for (const std::string& backend : backends) {
         if (algorithms[backend].size() < 2) continue;
-        Figure figure = scaling_frame(report, filled(words.compressed_speedup, backend),
-                                      Scaled::speedup);
+        Figure figure =
+            scaling_frame(report, filled(words.compressed_speedup, backend), Scaled::speedup);
         for (const std::string& algorithm : algorithms[backend])
             figure.chart.series.push_back(scaling_series(report,
                                                          styles.compression(algorithm, backend),
@@ -261,14 +260,14 @@ FigureGroup weak_scaling_figures(const LabReport& report, const Styles& styles) 
     for (const bool on_gpu : {false, true})
         add_if_lines(weak.figures, throughput_figure(report, styles, on_gpu));
     for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {
-        Figure figure = scaling_frame(report,
-                                      std::string(what == Scaled::speedup
-                                                      ? words.weak_speedup_figure
-                                                      : words.weak_efficiency_figure),
-                                      what);
+        Figure figure =
+            scaling_frame(report,
+                          std::string(what == Scaled::speedup ? words.weak_speedup_figure
+                                                              : words.weak_efficiency_figure),
+                          what);
         for (const std::string& backend : backends_of(report, "weak"))
-            figure.chart.series.push_back(scaling_series(report, styles.backend(backend), backend,
-                                                         "parallel", what, "weak"));
+            figure.chart.series.push_back(
+                scaling_series(report, styles.backend(backend), backend, "parallel", what, "weak"));
         add_if_lines(weak.figures, std::move(figure));
     }
     return weak;

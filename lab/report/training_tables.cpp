@@ -41,9 +41,8 @@ std::string algorithm_text(const TrainRecord& run, const ReportWords& words) {
         text = words.parallel;
     else if (const auto known = parse_algorithm(run.algorithm); known && known->format)
         text = filled(words.bits_of, collectives::row_of(*known->format).bits, run.algorithm);
-    return run.scaling == "weak" && !run.is_serial() && run.epochs > 0
-               ? filled(words.weak_of, text)
-               : text;
+    return run.scaling == "weak" && !run.is_serial() && run.epochs > 0 ? filled(words.weak_of, text)
+                                                                       : text;
 }
 
 /// "4 devices (2 x 2)": where a training ran, but for the backend.
@@ -207,7 +206,9 @@ std::string accuracy_text(const TrainGroup& group, std::size_t seeds, const Repo
     std::string text = percent(accuracy.mean);
     if (std::isfinite(accuracy.interval))
         text = fmt::format("{:.2f} ± {:.2f} %", accuracy.mean * 100, accuracy.interval * 100);
-    return accuracy.count > 0 && accuracy.count < seeds ? filled(words.seeds_that_know, text, accuracy.count) : text;
+    return accuracy.count > 0 && accuracy.count < seeds
+               ? filled(words.seeds_that_know, text, accuracy.count)
+               : text;
 }
 
 Table scaling_table(const LabReport& report) {
@@ -215,16 +216,15 @@ Table scaling_table(const LabReport& report) {
     Table table;
     table.title = words.scaling;
     table.note = training_note(report, batch_of_all(report)) + std::string(words.medians);
-    table.columns =
-        columns_of({words.backend}, {words.backend, words.hosts, per_host(report),
-                                     words.time_per_step, words.throughput, words.speedup,
-                                     words.efficiency, words.communication});
+    table.columns = columns_of(
+        {words.backend}, {words.backend, words.hosts, per_host(report), words.time_per_step,
+                          words.throughput, words.speedup, words.efficiency, words.communication});
     for (const ScalingPoint& point : sorted_points(report, "strong")) {
         const TrainRecord& run = point.run;
-        table.rows.push_back(
-            {run.is_serial() ? serial_name(run, words) : run.backend, std::to_string(run.hosts),
-             std::to_string(run.slots_per_host), step_text(run), throughput_text(run, words),
-             speedup_text(point), percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
+        table.rows.push_back({run.is_serial() ? serial_name(run, words) : run.backend,
+                              std::to_string(run.hosts), std::to_string(run.slots_per_host),
+                              step_text(run), throughput_text(run, words), speedup_text(point),
+                              percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
     }
     return table;
 }
@@ -235,13 +235,13 @@ Table weak_scaling_table(const LabReport& report) {
     table.title = words.weak_scaling;
     if (!has_scaling(report, "weak")) return table;
     const std::vector<ScalingPoint> points = sorted_points(report, "weak");
-    table.note = training_note(report, filled(words.samples_of_each,
-                                              batch_of_rank(points.back().run))) +
-                 std::string(words.weak_note);
-    table.columns = columns_of({words.backend},
-                               {words.backend, words.hosts, per_host(report), words.batch,
-                                words.time_per_step, words.throughput, words.speedup,
-                                words.efficiency, words.communication});
+    table.note =
+        training_note(report, filled(words.samples_of_each, batch_of_rank(points.back().run))) +
+        std::string(words.weak_note);
+    table.columns =
+        columns_of({words.backend},
+                   {words.backend, words.hosts, per_host(report), words.batch, words.time_per_step,
+                    words.throughput, words.speedup, words.efficiency, words.communication});
     for (const ScalingPoint& point : points) {
         const TrainRecord& run = point.run;
         table.rows.push_back({run.is_serial() ? serial_name(run, words) : run.backend,
@@ -260,7 +260,8 @@ std::vector<Table> compression_tables(const LabReport& report) {
     const std::vector<TrainGroup> groups = sorted_groups(report);
     Cells backends;
     for (const TrainGroup& group : groups)
-        if (!group.run.is_serial() && std::ranges::find(backends, group.run.backend) == backends.end())
+        if (!group.run.is_serial() &&
+            std::ranges::find(backends, group.run.backend) == backends.end())
             backends.push_back(group.run.backend);
     if (backends.empty()) backends.emplace_back();  // there are serial runs alone
     std::vector<Table> tables;
@@ -280,18 +281,18 @@ Table target_table(const LabReport& report) {
     table.title = filled(words.to_accuracy, fmt::format("{:g}", target * 100));
     const std::vector<TrainGroup> groups = sorted_groups(report);
     table.note = std::string(words.to_accuracy_note) + seeds_note(groups, words);
-    table.columns = columns_of({words.algorithm, words.devices, words.backend},
-                               {words.algorithm, words.devices, words.backend, words.reached,
-                                words.time, words.epochs});
+    table.columns = columns_of(
+        {words.algorithm, words.devices, words.backend},
+        {words.algorithm, words.devices, words.backend, words.reached, words.time, words.epochs});
     for (const TrainGroup& group : groups) {
         const Reached reached = reached_by(group, target);
-        table.rows.push_back(
-            {algorithm_text(group.run, words), devices_text(group.run, words),
-             backend_text(group.run, words),
-             filled(words.of_of, reached.seconds.count, group.seeds.size()),
-             seconds_text(reached.seconds),
-             std::isfinite(reached.epochs.mean) ? fmt::format("{:.3g}", reached.epochs.mean)
-                                                : "-"});
+        table.rows.push_back({algorithm_text(group.run, words), devices_text(group.run, words),
+                              backend_text(group.run, words),
+                              filled(words.of_of, reached.seconds.count, group.seeds.size()),
+                              seconds_text(reached.seconds),
+                              std::isfinite(reached.epochs.mean)
+                                  ? fmt::format("{:.3g}", reached.epochs.mean)
+                                  : "-"});
     }
     return table;
 }

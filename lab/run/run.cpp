@@ -84,7 +84,10 @@ std::string printed_last(const std::string& errors) {
 class LabRunner {
 public:
     explicit LabRunner(const LabJob& job)
-        : job_(job), command_(job.command), options_(job.options), lines_(language_of(job.command)) {
+        : job_(job),
+          command_(job.command),
+          options_(job.options),
+          lines_(language_of(job.command)) {
         report_.language = language_of(job.command);
         child_.path = "/proc/self/exe";
         child_.environment = environment_of_runs(job.environment);
@@ -382,10 +385,10 @@ private:
     Result<void> write_reports() const {
         Result<void> all;  // the first failure; other reports are written nevertheless
         for (const auto& [flag, path] : report_targets(command_)) {
-            const auto done = flag == "--html"       ? write_report_target(path, write_html(report_))
+            const auto done = flag == "--html" ? write_report_target(path, write_html(report_))
                               : flag == "--markdown" ? write_markdown_files(path)
                               : flag == "--csv"      ? write_report_target(path, write_csv(report_))
-                                                     : write_report_target(path, write_json(report_));
+                                                : write_report_target(path, write_json(report_));
             if (!done && all) all = fail(done.error(), "{} {}", flag, path);
         }
         return all;

@@ -173,7 +173,8 @@ TEST_CASE("a loss scale that is not 1 stands beside what was trained with it", "
     LabReport report = lab_report();
     CHECK_THAT(write_markdown(report).text, !Contains("loss scale"));
     for (TrainRecord& run : report.train) run.loss_scale = 0.0625;
-    CHECK_THAT(write_markdown(report).text, Contains("3 epochs, generated digits, loss scale 0.0625."));
+    CHECK_THAT(write_markdown(report).text,
+               Contains("3 epochs, generated digits, loss scale 0.0625."));
     const Comparison comparison = compare_reports(lab_report(), report);
     CHECK(comparison.only_after == static_cast<int>(report.train.size()));
     CHECK(parse_report(write_json(report), "a")->train[0].loss_scale == 0.0625);

@@ -144,9 +144,8 @@ TEST_CASE("what the usual examples print is known", "[lab][steps]") {
     CHECK(accuracy(" * Acc@1 76.1 Acc@5 93.0") == Approx(0.761));
     CHECK(accuracy("The accuracy is 97 %") == Approx(0.97));
     CHECK(accuracy("accuracy 1.0") == 1);
-    for (const char* const none :
-         {"train accuracy: 99%", "accumulate 4", "accelerator 0", "accuracy: unknown",
-          "accuracy: 980"})
+    for (const char* const none : {"train accuracy: 99%", "accumulate 4", "accelerator 0",
+                                   "accuracy: unknown", "accuracy: 980"})
         CHECK(accuracy(none) == -1);
     const auto own = AccuracyRegex::parse("right: ([0-9]+)");
     REQUIRE(own.has_value());
@@ -161,7 +160,8 @@ TEST_CASE("what ranks say of their batch, compression and accuracy reaches the r
         "compression int8\ntorch 1 1000000000\nsamples 32\ntorch 2 3000000000\n");
     CHECK(record.batch == 32);
     CHECK(record.compression == "int8");
-    rank::add_accuracies(record, std::vector<rank::Printed>{{0.9, 3'000'000'000}, {0.97, 6'000'000'000}});
+    rank::add_accuracies(record,
+                         std::vector<rank::Printed>{{0.9, 3'000'000'000}, {0.97, 6'000'000'000}});
     REQUIRE(record.epochs.size() == 2);
     CHECK(record.epochs[1].seconds == Approx(5));
     StepsRecord second = record;

@@ -93,7 +93,8 @@ TEST_CASE("the time to an accuracy ends with the epoch that reached it", "[lab]"
     const std::string text = write_markdown(report).text;
     CHECK_THAT(text, Contains("## Time to 95 % accuracy\n"));
     CHECK_THAT(text, Contains("| parallel | 4 devices (2 x 2) | gloo | 3 of 3 | 4.00 ± 0 s | 2 |"));
-    CHECK_THAT(text, Contains("| 8 bits (int8) | 4 devices (2 x 2) | gloo | 2 of 3 | 6.00 ± 0 s | 3 |"));
+    CHECK_THAT(text,
+               Contains("| 8 bits (int8) | 4 devices (2 x 2) | gloo | 2 of 3 | 6.00 ± 0 s | 3 |"));
     CHECK_THAT(text, Contains("| parallel | - | - | 6.00 s | 97.00 ± 2.48 % |"));
     CHECK_THAT(text, Contains("3 seeds: the mean, and the 95 % interval of it."));
     LabReport without = report;
@@ -122,7 +123,8 @@ TEST_CASE("weak scaling compares throughputs of equal parts", "[lab]") {
     CHECK_THAT(text, Contains("| gloo | 1 | 2 | 512 | 12.50 ms | 40960 samples/s | 1.60 | 80 % | "
                               "20 % |"));
     CHECK_THAT(text, !Contains("## Scaling"));
-    CHECK_THAT(text, Contains("| parallel, weak | - | - | 1m13.8s | 98.35 % | 1m13.8s | 98.35 % |"));
+    CHECK_THAT(text,
+               Contains("| parallel, weak | - | - | 1m13.8s | 98.35 % | 1m13.8s | 98.35 % |"));
     const auto groups = report_figures(report);
     const FigureGroup* const weak = group_of(groups, "Weak scaling");
     REQUIRE(weak != nullptr);
@@ -272,13 +274,13 @@ TEST_CASE("each text of reports is there in both languages, with the same places
     };
     // GPU and a pair of numbers are written in the same way.
     const std::set<std::string_view> alike{"gpus", "of_of"};
-#define WORD(name, ...)                                              \
-    {                                                                \
-        CAPTURE(#name);                                              \
-        CHECK_FALSE(english.name.empty());                           \
-        CHECK_FALSE(is_chinese(english.name));                       \
-        CHECK((is_chinese(chinese.name) || alike.contains(#name)));  \
-        CHECK(places_of(english.name) == places_of(chinese.name));   \
+#define WORD(name, ...)                                             \
+    {                                                               \
+        CAPTURE(#name);                                             \
+        CHECK_FALSE(english.name.empty());                          \
+        CHECK_FALSE(is_chinese(english.name));                      \
+        CHECK((is_chinese(chinese.name) || alike.contains(#name))); \
+        CHECK(places_of(english.name) == places_of(chinese.name));  \
     }
 #include "lab/report/words.def"
 #undef WORD
@@ -303,7 +305,8 @@ TEST_CASE("a report can be Chinese, and its tables stand in columns", "[lab]") {
     CHECK_THAT(markdown.text, Contains("| 串行 | ") && Contains("| 8 位（int8） | ") &&
                                   Contains("![可扩展性曲线](<lab-1.svg>)"));
     REQUIRE(markdown.pictures.size() == 3);
-    CHECK_THAT(markdown.pictures[0], Catch::StartsWith("<svg xmlns=") && Contains(">进程数</text>") &&
+    CHECK_THAT(markdown.pictures[0], Catch::StartsWith("<svg xmlns=") &&
+                                         Contains(">进程数</text>") &&
                                          Contains(">训练加速比</text>"));
     const std::string page = write_html(report);
     CHECK_THAT(page, Contains("<html lang=\"zh-CN\">") && Contains("准确率曲线"));
