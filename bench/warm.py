@@ -102,8 +102,8 @@ class Bench:
     def kept_runs(self, hosts, slots, rounds):
         """([runs with a log-in each], [runs in kept ones], processor seconds of the holder for one of the latter)."""
         self.share_home(True)
-        words = ["-H", self.list_of(hosts, slots), "/bin/true"]
-        self.run("--connect-timeout", "120", *words)
+        words = ["--connect-timeout", "120", "-H", self.list_of(hosts, slots), "/bin/true"]
+        self.run(*words)
         self.run("hold", "--connect-timeout", "120", "-H", self.list_of(hosts))
         cold, kept = [], []
         holder = 0.0
@@ -112,7 +112,7 @@ class Bench:
             kept.append(self.run(*words, rounds=number))
             after = self.holder_cpu()
             holder += after - before
-            cold.append(self.run("--no-warm", "--connect-timeout", "120", *words, rounds=number))
+            cold.append(self.run("--no-warm", *words, rounds=number))
         self.run("release")
         self.cluster.wait_quiet()
         return cold, kept, holder / rounds
