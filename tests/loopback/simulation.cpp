@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <list>
@@ -52,6 +53,7 @@ private:
     agent::LoginProgram log_in_from(HostId relay, const LoginOrder& order,
                                     std::function<void(std::string)> ended);
     asio::awaitable<void> run_ssh(std::shared_ptr<Ssh> ssh, HostId relay, HostId host);
+    asio::awaitable<void> pass_input(Fd from, Fd to);
     void end_ssh(Ssh& ssh, const std::string& ending);
     void rank_starts(HostId host, const FakeRanks::Request& request, bool elastic);
     HostId machine(HostId host) const;
@@ -384,9 +386,31 @@ asio::awaitable<void> World::run_ssh(std::shared_ptr<Ssh> ssh, HostId relay, Hos
         co_return end_ssh(*ssh, "exit status 255");
     }
     if (does.by_relay == Login::says_nothing) co_return;
+    Pair lifeline = socket_pair();
+    tasks_.spawn(pass_input(std::move(ssh->in), std::move(lifeline.first)));
     start_agent(
-        host, std::move(ssh->in), [ssh, write](std::string_view line) { write(ssh->out, line); },
+        host, std::move(lifeline.second),
+        [ssh, write](std::string_view line) { write(ssh->out, line); },
         [this, ssh] { end_ssh(*ssh, "exit status 0"); });
+}
+
+/// Here agents behind a relay are connected to the head, and a relay does not wait for them: an end is late, so that they
+/// are done before, as in a tree.
+asio::awaitable<void> World::pass_input(Fd from, Fd to) {
+    Unix::socket in(io_), out(io_);
+    in.assign(Unix(), from.release());
+    out.assign(Unix(), to.release());
+    std::array<char, 4'096> bytes;
+    for (;;) {
+        const auto buffer = asio::buffer(bytes);
+        const auto [error, n] = co_await in.async_read_some(buffer, use_tuple);
+        if (error) break;
+        const auto piece = asio::buffer(bytes, n);
+        const auto [failed, written] = co_await asio::async_write(out, piece, use_tuple);
+        if (failed) break;
+    }
+    Timer late(io_, std::chrono::seconds(1));
+    co_await late.async_wait(use_tuple);
 }
 
 void World::end_ssh(Ssh& ssh, const std::string& ending) {
