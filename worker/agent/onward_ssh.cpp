@@ -56,36 +56,38 @@ std::string known_hosts_lines(const LoginOrder& order) {
 StartLogin start_ssh_with(std::shared_ptr<ranks::Supervisor*> supervisor) {
     // Of all hosts: each has a name of its own there. In memory, so that nothing is left behind.
     const auto known = std::make_shared<Fd>();
-    return
-        [supervisor, known](const LoginOrder& order,
-                            const std::function<void(std::string)>& ended) -> Result<LoginProgram> {
-            const char* const path = std::getenv("PATH");
-            auto program = ranks::find_program("ssh", "/", path == nullptr ? "" : path);
-            if (!program) return std::unexpected(program.error());
-            if (!*known) known->reset(::memfd_create("known_hosts", MFD_CLOEXEC));
-            if (!*known) return fail(Errc::internal, "memfd_create: {}", strerror(errno));
-            if (auto done = write_all(known->get(), known_hosts_lines(order)); !done)
-                return std::unexpected(done.error());
-            // It is ssh that opens it, which closes what it has inherited.
-            const std::string file = fmt::format("/proc/{}/fd/{}", ::getpid(), known->get());
-            ranks::RankCommand command{.path = std::move(*program),
-                                       .argv = ssh_arguments(order, file),
-                                       .env = own_environment(),
-                                       .directory = "/"};
-            command.wants_input = true;
-            command.own_session = true;
-            const auto exited = [ended](int status) {
-                ended(WIFEXITED(status) ? fmt::format("exit status {}", WEXITSTATUS(status))
-                                        : fmt::format("signal {}", WTERMSIG(status)));
-            };
-            auto started =
-                (*supervisor)->start_helper(command, exited, ranks::Supervisor::Lasts::longer);
-            if (!started) return std::unexpected(started.error());
-            const pid_t pid = started->pid;
-            return LoginProgram{std::move(started->in), std::move(started->out),
-                                std::move(started->err),
-                                [supervisor, pid] { (*supervisor)->kill_helper(pid); }};
+    return [supervisor, known](
+               const LoginOrder& order,
+               const std::function<void(std::string)>& ended) -> Result<LoginProgram> {
+        const char* const path = std::getenv("PATH");
+        auto program = ranks::find_program("ssh", "/", path == nullptr ? "" : path);
+        if (!program) return std::unexpected(program.error());
+        if (!*known) known->reset(::memfd_create("known_hosts", MFD_CLOEXEC));
+        if (!*known) return fail(Errc::internal, "memfd_create: {}", strerror(errno));
+        if (auto done = write_all(known->get(), known_hosts_lines(order)); !done)
+            return std::unexpected(done.error());
+        // It is ssh that opens it, which closes what it has inherited.
+        const std::string file = fmt::format("/proc/{}/fd/{}", ::getpid(), known->get());
+        ranks::RankCommand command{.path = std::move(*program),
+                                   .argv = ssh_arguments(order, file),
+                                   .env = own_environment(),
+                                   .directory = "/"};
+        command.wants_input = true;
+        command.own_session = true;
+        const auto executed = std::make_shared<ExecStatus>();  // until then it works in our memory
+        const auto exited = [ended, executed, known](int status) {
+            ended(WIFEXITED(status) ? fmt::format("exit status {}", WEXITSTATUS(status))
+                                    : fmt::format("signal {}", WTERMSIG(status)));
         };
+        auto started =
+            (*supervisor)->start_helper(command, exited, ranks::Supervisor::Lasts::longer);
+        if (!started) return std::unexpected(started.error());
+        *executed = std::move(started->executed);
+        const pid_t pid = started->pid;
+        return LoginProgram{std::move(started->in), std::move(started->out),
+                            std::move(started->err),
+                            [supervisor, pid] { (*supervisor)->kill_helper(pid); }};
+    };
 }
 
 }  // namespace dtrun::agent
