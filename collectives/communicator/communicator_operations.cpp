@@ -116,8 +116,7 @@ Result<void> Communicator::run(const Operation& what, const Compression* compres
     }
     Operation own = what;
     if (row.reduces) own.type = arithmetic_of(what.type);
-    return perform(call,
-                   [&](std::uint64_t number) { return carry_out(own, compression, number); });
+    return perform(call, [&](std::uint64_t number) { return carry_out(own, compression, number); });
 }
 
 Result<void> Communicator::carry_out(const Operation& what, const Compression* compression,

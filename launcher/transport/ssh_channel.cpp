@@ -561,8 +561,8 @@ asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,
 std::optional<LoginOrder> order_login(const SshSettings& settings, const NamedHost& named,
                                       const std::string& address, std::string command) {
     // A key that is revoked, or signed, is the head's to judge.
-    if (named.keys().empty() || named.known.has_authority ||
-        !named.known.revoked.empty() || !named.known_anywhere.revoked.empty())
+    if (named.keys().empty() || named.known.has_authority || !named.known.revoked.empty() ||
+        !named.known_anywhere.revoked.empty())
         return std::nullopt;
     LoginOrder order;
     order.host = address.empty() ? settings.host : address;

@@ -149,8 +149,8 @@ private:
     Deadline ran_at_ = Clock::now();  ///< when this process is known to have run
     Deadline next_beat_{};            ///< when it has to run again
     Timer timer_;                     ///< expires at the jobs' next deadline
-    Timer released_;  ///< cancelled to wake coroutines when held frames were sent
-    Timer idle_;      ///< cancelled to wake idle()
+    Timer released_;                  ///< cancelled to wake coroutines when held frames were sent
+    Timer idle_;                      ///< cancelled to wake idle()
     TaskGroup heart_;
     TaskGroup tasks_;  ///< one for each connection
 };

@@ -61,10 +61,10 @@ struct HostScript {
     /// From when to when its network delivers nothing, or nothing one way.
     std::optional<std::pair<milliseconds, milliseconds>> stalled{};
     Way stalled_way = Way::both;
-    std::string warns{};    ///< what its user is told of it while it gets ready
-    std::string machine{};  ///< equal for two hosts that are one machine
-    milliseconds slow{};    ///< what its network takes longer than others, each way
-    Login by_relay = Login::works;           ///< what happens when a relay logs in to it
+    std::string warns{};            ///< what its user is told of it while it gets ready
+    std::string machine{};          ///< equal for two hosts that are one machine
+    milliseconds slow{};            ///< what its network takes longer than others, each way
+    Login by_relay = Login::works;  ///< what happens when a relay logs in to it
     milliseconds by_relay_takes{3};
     bool has_key = true;  ///< as a relay it can log in to others
 };
@@ -123,9 +123,9 @@ struct Ending {
     std::string shown;       ///< dtrun's own messages
     std::size_t output = 0;  ///< bytes of ranks that were shown
     milliseconds took{};
-    std::size_t left = 0;  ///< ranks that still run on hosts that are there
-    std::size_t logins = 0;     ///< by the head
-    std::size_t by_relays = 0;  ///< log-ins that relays have begun
+    std::size_t left = 0;                ///< ranks that still run on hosts that are there
+    std::size_t logins = 0;              ///< by the head
+    std::size_t by_relays = 0;           ///< log-ins that relays have begun
     std::size_t logins_max = 0;          ///< that went on at the same time
     std::size_t sweeps = 0;              ///< hosts on which dtrun looked for what was left
     std::vector<std::string> started{};  ///< each generation as "1: 0011", its hosts by rank

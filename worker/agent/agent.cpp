@@ -233,11 +233,11 @@ Result<void> Agent::open_for_ranks(const Credentials& credentials, Join& join) {
 
 void Agent::open_onward_logins(const Credentials& credentials) {
     if (!config_.relay || !parts_.start_login) return;
-    onward_logins_ = std::make_unique<OnwardLogins>(OnwardLogins::Parts{
-        io_.get_executor(), credentials.secret, parts_.start_login,
-        [this](const LoginStream& said) {
-            if (!ending_.leaving) link_->send(encode(said));
-        }});
+    onward_logins_ = std::make_unique<OnwardLogins>(
+        OnwardLogins::Parts{io_.get_executor(), credentials.secret, parts_.start_login,
+                            [this](const LoginStream& said) {
+                                if (!ending_.leaving) link_->send(encode(said));
+                            }});
 }
 
 /// Asks the user's own command whether this host can be used.
