@@ -178,8 +178,8 @@ OF_HEAD = {
     "survivors are not told of a loss": (
         f"{MEMBERSHIP}.cpp", "        orders_.reset_connections = true;\n", ""),
     "a lost host's processes are waited for": (
-        f"{MEMBERSHIP}_hosts.cpp", "    for (Slot& slot : host.slots) slot.process = {};\n    if (!policy_.elastic",
-        "    if (!policy_.elastic"),
+        f"{MEMBERSHIP}_hosts.cpp", "        for (Slot& slot : host.slots) slot.process = {};\n        if (!policy_.elastic",
+        "        if (!policy_.elastic"),
     "a host that was left is not used again": (
         f"{MEMBERSHIP}_hosts.cpp", "    come(id);\n    reconsider(now);", "    reconsider(now);"),
     "a host that has cooled down is not used again": (
