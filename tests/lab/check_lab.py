@@ -115,7 +115,7 @@ def seeds_and_targets():
     code, text, errors = run(*words)
     assert (code, errors) == (0, ""), (code, errors)
     for part in ("# training mlp, 256 samples a step, seed 3\n", "Weak scaling\n", "98.00 ± 0.00 %",
-                 "Time to 92 % accuracy\n", "  2  gloo      3 of 3  1.33 ± 1.4 s    1.33\n"):
+                 "Time to 92 % accuracy\n", "  parallel             2 devices  gloo      3 of 3  1.33 ± 1.4 s    1.33\n"):
         assert part in text, (part, text)
     assert all(len(line) <= 80 for line in text.split("\n")), text
     with open("s.json") as file:
