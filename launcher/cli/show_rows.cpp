@@ -57,7 +57,7 @@ Result<void> set_log(ParsedRun& parsed, string_view value) {
     return {};
 }
 
-Result<void> set_report(ParsedRun& parsed, string_view value) {
+Result<void> set_report_file(ParsedRun& parsed, string_view value) {
     if (value.empty()) return fail(Errc::invalid_input, "the name is empty");
     if (const auto known = output::check_path_pattern(value); !known) return known;
     parsed.options.show.report = value;
@@ -104,7 +104,7 @@ Rows<ParsedRun> show_flags() {
           .help =
               "write how the job has ended to FILE, as JSON: the cause, and all hosts and ranks "
               "with what became of them; %j and %t as in --log (default: none)"},
-         set_report},
+         set_report_file},
         {{.names = "--on-event",
           .metavar = "COMMAND",
           .group = publishing,
