@@ -135,8 +135,10 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
         if (done || done.error().code == Errc::cancelled) co_return done;
         Error error = done.error();
         drop(host, kAtOnce);
-        Deadline next = after(pause_before(attempt, host, kLastLongPause));
-        const bool is_awaited = may_come(error.code) && next < awaited_until_;
+        const bool is_awaited = may_come(error.code) && Clock::now() < awaited_until_;
+        // The last attempt is at the end of the wait, not before it.
+        Deadline next =
+            std::min(after(pause_before(attempt, host, kLastLongPause)), awaited_until_);
         was_awaited = was_awaited || is_awaited;
         if (error.code == Errc::timed_out && !is_awaited) {
             // A beat that is due, too, tells whether it is us who did not answer.
