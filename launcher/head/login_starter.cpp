@@ -270,7 +270,7 @@ asio::awaitable<bool> LoginStarter::log_in_from(HostId relay, HostId host) {
     const auto patience = spec_.options.connect_timeout;
     Deadline deadline = after(patience / 2);
     const auto wanted = co_await parts_.channels.by_relay(host, deadline);
-    auto outcome = LoginGivers::Outcome::not_tried;
+    auto outcome = transport::LoginGivers::Outcome::not_tried;
     if (wanted) {
         LoginOrder order = wanted->order;
         const auto limit = std::chrono::duration_cast<std::chrono::seconds>(patience / 2);
@@ -280,7 +280,8 @@ asio::awaitable<bool> LoginStarter::log_in_from(HostId relay, HostId host) {
         transport::LineReader lines(*held);
         const auto greeted =
             co_await transport::greet_agent(*held, lines, copies_, deadline, patience, phase);
-        outcome = greeted ? LoginGivers::Outcome::well : LoginGivers::Outcome::failed;
+        outcome = greeted ? transport::LoginGivers::Outcome::well
+                          : transport::LoginGivers::Outcome::failed;
         const std::string& name = parts_.hosts.name(host);
         const std::string& by = parts_.hosts.name(relay);
         if (greeted) {
@@ -292,7 +293,7 @@ asio::awaitable<bool> LoginStarter::log_in_from(HostId relay, HostId host) {
     }
     givers_.end(relay, outcome);
     hand_over();
-    co_return outcome == LoginGivers::Outcome::well;
+    co_return outcome == transport::LoginGivers::Outcome::well;
 }
 
 /// Sends the host's agent its configuration, once the relay to which it is to connect is there.

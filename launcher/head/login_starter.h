@@ -5,11 +5,11 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/host_starter.h"
-#include "launcher/head/login_givers.h"
 #include "launcher/head/login_slots.h"
 #include "launcher/head/tree_logins.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
+#include "launcher/transport/login_givers.h"
 #include "rendezvous/wire/login_messages.h"
 
 #include <cstdint>
@@ -142,7 +142,7 @@ private:
         left_;  ///< closed, until nothing of them runs here
     transport::AgentCopies copies_;
     LoginSlots slots_;
-    LoginGivers givers_;
+    transport::LoginGivers givers_;
     std::vector<HostId> awaited_relays_;              ///< that have not joined
     std::set<HostId> given_;                          ///< hosts that a relay has tried
     std::map<std::string, LoginSlots> slots_behind_;  ///< by route

@@ -1,7 +1,7 @@
 // Log-ins by relays: what the head and its agents make of them, in many orders of events; and the streams between the two.
 
-#include "launcher/head/login_givers.h"
 #include "launcher/plan/exit_code.h"
+#include "launcher/transport/login_givers.h"
 #include "launcher/transport/onward_channel.h"
 #include "rendezvous/wire/message.h"
 #include "tests/loopback/head_parts.h"
@@ -22,7 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Catch::Contains;
-using head::LoginGivers;
+using transport::LoginGivers;
 using Outcome = LoginGivers::Outcome;
 
 constexpr HostId kFirst{0}, kSecond{1}, kThird{2}, kFourth{3};

@@ -1,6 +1,6 @@
-#include "launcher/head/login_givers.h"
+#include "launcher/transport/login_givers.h"
 
-namespace dtrun::head {
+namespace dtrun::transport {
 
 void LoginGivers::add(HostId giver) {
     givers_.try_emplace(giver);
@@ -49,4 +49,4 @@ void LoginGivers::end(HostId host, Outcome outcome) {
     state_ = trials_ < kTrialsMax ? State::untried : State::given_up;
 }
 
-}  // namespace dtrun::head
+}  // namespace dtrun::transport

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-namespace dtrun::head {
+namespace dtrun::transport {
 
 /// Decides which relay logs in to a host behind it. Whether hosts can log in to each other is found out by a trial of one:
 /// while that goes on, and where it fails, the head goes on by itself. Pure.
@@ -43,4 +43,4 @@ private:
     unsigned trials_ = 0;  ///< that have failed
 };
 
-}  // namespace dtrun::head
+}  // namespace dtrun::transport
