@@ -67,8 +67,11 @@ public:
 
     void value_set(std::string_view key, std::string_view value, const ValueFacts& facts) override {
         db_.run(
-            "INSERT OR REPLACE INTO value(job,key,value,revision,owner,expires,client,request,sum)"
-            " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,sum_of(?1,?2,?3,?4,?5,?6,?7,?8))",
+            // Not REPLACE: that moves the row to the table's end, so three pages change, not one.
+            "INSERT INTO value(job,key,value,revision,owner,expires,client,request,sum)"
+            " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,sum_of(?1,?2,?3,?4,?5,?6,?7,?8))"
+            " ON CONFLICT(job,key) DO UPDATE SET value=?3,revision=?4,owner=?5,expires=?6,"
+            "client=?7,request=?8,sum=excluded.sum",
             job_, key, value, facts.revision, facts.owner, unix_ms(facts.expires),
             facts.given.first, facts.given.second);
         db_.reserve(facts.revision);
