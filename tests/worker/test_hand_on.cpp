@@ -9,7 +9,9 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -21,21 +23,39 @@ using namespace agent;
 
 namespace {
 
-/// What start_handing_on() says on standard output.
-std::string hand_on(Fd file) {
-    auto pipe = make_pipe();
-    REQUIRE(pipe.has_value());
-    std::fflush(stdout);
-    const Fd before(::dup(STDOUT_FILENO));
-    ::dup2(pipe->write.get(), STDOUT_FILENO);
-    start_handing_on("word", std::move(file));
-    ::dup2(before.get(), STDOUT_FILENO);
-    pipe->write.reset();
-    std::string said(200, '\0');
-    const ssize_t n = ::read(pipe->read.get(), said.data(), said.size());
-    said.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-    return said;
-}
+/// A process that hands a file on, as the agent does. What it starts for that lives a minute, and is a child of its own:
+/// other tests look at those of this one.
+class Giver {
+public:
+    explicit Giver(Fd file) {
+        auto pipe = make_pipe();
+        REQUIRE(pipe.has_value());
+        std::fflush(stdout);
+        process_ = ::fork();
+        if (process_ == 0) {
+            ::dup2(pipe->write.get(), STDOUT_FILENO);
+            pipe->write.reset();
+            start_handing_on("word", std::move(file));
+            ::close(STDOUT_FILENO);
+            for (;;) ::pause();
+        }
+        pipe->write.reset();
+        said_ = read_all(pipe->read.get(), "standard output", 200).value_or("");
+    }
+    ~Giver() {
+        ::kill(process_, SIGKILL);
+        ::waitpid(process_, nullptr, 0);
+    }
+    Giver(const Giver&) = delete;
+    Giver& operator=(const Giver&) = delete;
+
+    /// What start_handing_on() says on standard output.
+    const std::string& said() const { return said_; }
+
+private:
+    pid_t process_ = 0;
+    std::string said_;
+};
 
 /// All that comes after `word` was said.
 std::string take(int port, const std::string& word) {
@@ -61,7 +81,8 @@ TEST_CASE("a host hands on to who knows the word, also when the file has no name
     const std::string file = folder.write("received", bytes);
     Fd opened(::open(file.c_str(), O_RDONLY));
     REQUIRE(std::filesystem::remove(file));
-    const std::string said = hand_on(std::move(opened));
+    const Giver giver(std::move(opened));
+    const std::string& said = giver.said();
     constexpr std::string_view kSays = "dtrun-agent-hands-on ";
     REQUIRE_THAT(said, Catch::StartsWith(std::string(kSays)));
     const auto port = to_int(trim(std::string_view(said).substr(kSays.size())), 1, 65'535);
@@ -71,7 +92,7 @@ TEST_CASE("a host hands on to who knows the word, also when the file has no name
 }
 
 TEST_CASE("a host whose shell has not passed on what it has received hands nothing on", "[agent]") {
-    CHECK(hand_on(Fd(1'000'000)).empty());
+    CHECK(Giver(Fd(1'000'000)).said().empty());
 }
 
 }  // namespace dtrun
