@@ -352,7 +352,8 @@ cli::Rows<ParsedBench> report_flags() {
         {{.names = "--json",
           .metavar = "FILE",
           .group = output,
-          .help = "everything; what --compare reads. - is standard output in all of these"},
+          .help =
+              "everything; what --from and --compare read. - is standard output in all of these"},
          cli::set_text<&BenchCommand::json>},
         {{.names = "--line-rate",
           .metavar = "SPEED",
@@ -371,6 +372,12 @@ cli::Rows<ParsedBench> report_flags() {
           .help = "the language of reports, with their tables and plots: English or Chinese "
                   "(default: en)"},
          set_language},
+        {{.names = "--from",
+          .metavar = "FILE",
+          .group = output,
+          .help = "run nothing: write reports, in another form or language, of what a file of "
+                  "--json has"},
+         cli::set_text<&BenchCommand::from>},
         {{.names = "--explain",
           .group = output,
           .help = "which way data took (shared memory, RDMA, GPUDirect), and why not another"},
@@ -434,13 +441,29 @@ cli::Rows<ParsedBench> launch_flags() {
     return rows;
 }
 
+/// With --from nothing is run, and so flags that say what to run are mistakes.
+Result<void> check_from(const ParsedBench& parsed) {
+    const BenchCommand& bench = parsed.own;
+    const bool names_hosts = !parsed.options.hosts.empty() || !parsed.options.hostfile.empty();
+    for (const auto& [words, is_given] : {std::pair<string_view, bool>{"--compare", bench.compare},
+                                          {"--train", bench.train},
+                                          {"--pairs", bench.pairs != BenchCommand::Pairs::none},
+                                          {"the hosts", names_hosts},
+                                          {"the program", !bench.program.empty()}})
+        if (is_given)
+            return fail(Errc::invalid_input,
+                        "--from writes reports of what was measured before; leave out {}", words);
+    return {};
+}
+
 /// Flags of what is not done are mistakes.
 Result<void> check_training(const BenchCommand& bench) {
     if (bench.train) return {};
     for (const auto& [flag, is_given] :
          {std::pair<string_view, bool>{"--data", !bench.data.empty()},
           {"--seeds", bench.seeds != 1 && bench.program.empty()},
-          {"--target-accuracy", bench.target_accuracy > 0 && bench.program.empty()},
+          {"--target-accuracy",
+           bench.target_accuracy > 0 && bench.program.empty() && bench.from.empty()},
           {"--python", bench.python != BenchCommand().python}})
         if (is_given) return fail(Errc::invalid_input, "{} is for training; add --train", flag);
     return {};
@@ -483,6 +506,8 @@ Result<void> check_program(const BenchCommand& bench) {
 
 Result<void> check_bench(const ParsedBench& parsed) {
     const BenchCommand& bench = parsed.own;
+    if (!bench.from.empty())
+        if (auto done = check_from(parsed); !done) return done;
     if (auto done = check_program(bench); !done) return done;
     if (bench.compare && bench.files.size() != 2)
         return fail(Errc::invalid_input,

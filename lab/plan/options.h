@@ -65,6 +65,7 @@ struct BenchCommand {
     double line_rate_mbit = 0;  ///< --line-rate: of the network between hosts; 0: as hosts tell
     bool explain = false;       ///< which transport each communicator has, and why
 
+    std::string from;                ///< --from: a report that is written again; nothing is run
     bool compare = false;            ///< compares two reports and runs nothing
     std::vector<std::string> files;  ///< the two reports
 

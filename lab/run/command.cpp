@@ -157,12 +157,26 @@ int compare(const BenchCommand& command) {
     const Comparison comparison = compare_reports(*before, *after);
     const std::string text =
         plain_text(comparison_table(comparison)) + "\n" + comparison_text(comparison) + "\n";
-    const int screen = command.html == "-" ? STDERR_FILENO : STDOUT_FILENO;
-    auto written = write_all(screen, text);
+    auto written = write_all(screen_of(command), text);
     if (written && !command.html.empty())
         written = write_report_target(command.html, write_html(comparison, *before, *after));
     if (written) return 0;
     return complain_of(written.error());
+}
+
+/// Writes reports of what --json has kept, as they were written when it was measured.
+int write_again(const BenchCommand& command) {
+    auto kept = read_report(command.from);
+    if (!kept) return complain_of(kept.error());
+    const LabReport report = as_wished(std::move(*kept), command);
+    TerminalRows lines(report.language);
+    std::string text;
+    for (const RowRecord& row : report.rows) text += lines.row(row);
+    for (const TrainRecord& run : report.train) text += lines.train(run);
+    text += terminal_summary(report, command.explain);
+    auto written = write_all(screen_of(command), text);
+    if (written) written = write_reports(report, command);
+    return written ? 0 : complain_of(written.error());
 }
 
 }  // namespace
@@ -190,6 +204,7 @@ int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
     log::init("dtrun", options.verbosity);
     if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
+    if (!command.from.empty()) return write_again(command);
     if (const auto done = check_backends(command, environment); !done)
         return complain_of(done.error());
     const auto source = find_places(options, environment);

@@ -87,12 +87,10 @@ public:
         : job_(job),
           command_(job.command),
           options_(job.options),
-          lines_(language_of(job.command)) {
-        report_.language = language_of(job.command);
+          report_(as_wished({}, job.command)),
+          screen_(screen_of(job.command)) {
         child_.path = "/proc/self/exe";
         child_.environment = environment_of_runs(job.environment);
-        for (const auto& [flag, path] : report_targets(command_))
-            if (path == "-") screen_ = STDERR_FILENO;
     }
 
     int run() {
@@ -100,9 +98,6 @@ public:
         report_.dtrun = DTRUN_VERSION;
         report_.started = now_text();
         report_.command = job_.typed;
-        report_.title = command_.title;
-        if (command_.line_rate_mbit > 0) report_.line_rate_mbit = command_.line_rate_mbit;
-        if (command_.target_accuracy > 0) report_.target_accuracy = command_.target_accuracy;
         // Whether hosts and slots are enough does not depend on the backends that there are.
         const bool over = options_.oversubscribe;
         const auto possible = plan_runs(command_, job_.places, {"any"}, over);
@@ -119,10 +114,6 @@ public:
     }
 
 private:
-    static Language language_of(const BenchCommand& command) {
-        return command.chinese ? Language::chinese : Language::english;
-    }
-
     /// Asks all hosts that are needed; where some cannot be reached, those of the next smaller
     /// shape.
     void ask_hosts(const std::vector<LabRun>& possible) {
@@ -378,31 +369,9 @@ private:
                        plural(report_.rows.size(), "row"),
                        report_.pairs.empty() ? "" : ", " + plural(report_.pairs.size(), "pair"),
                        plural(report_.train.size(), "training"));
-        if (const auto written = write_reports(); !written) status = complain_of(written.error());
+        if (const auto written = write_reports(report_, command_); !written)
+            status = complain_of(written.error());
         return report_.interrupted ? plan::kExitSignalBase + signals_.received() : status;
-    }
-
-    Result<void> write_reports() const {
-        Result<void> all;  // the first failure; other reports are written nevertheless
-        for (const auto& [flag, path] : report_targets(command_)) {
-            const auto done = flag == "--html" ? write_report_target(path, write_html(report_))
-                              : flag == "--markdown" ? write_markdown_files(path)
-                              : flag == "--csv"      ? write_report_target(path, write_csv(report_))
-                                                : write_report_target(path, write_json(report_));
-            if (!done && all) all = fail(done.error(), "{} {}", flag, path);
-        }
-        return all;
-    }
-
-    /// The text, and its plots beside it: of lab.md they are lab-1.svg, lab-2.svg, ...
-    Result<void> write_markdown_files(string_view path) const {
-        if (path == "-") return write_report_target(path, write_markdown(report_).text);
-        const string_view stem = path.substr(0, path.size() - (path.ends_with(".md") ? 3 : 0));
-        const MarkdownReport made = write_markdown(report_, stem.substr(stem.rfind('/') + 1));
-        auto done = write_report_target(path, made.text);
-        for (std::size_t i = 0; done && i < made.pictures.size(); ++i)
-            done = write_report_target(fmt::format("{}-{}.svg", stem, i + 1), made.pictures[i]);
-        return done;
     }
 
     const LabJob& job_;
@@ -411,8 +380,8 @@ private:
     EndingSignals signals_{EndingSignals::Children::watched};
     ChildOptions child_;
     LabReport report_;
-    TerminalRows lines_;
-    int screen_ = STDOUT_FILENO;
+    TerminalRows lines_{report_.language};
+    const int screen_;
     std::size_t number_ = 0;
     std::size_t total_ = 0;
     Deadline measured_since_{};                        ///< the first of `total_` runs

@@ -2,21 +2,26 @@
 
 #include "base/result.h"
 #include "lab/plan/options.h"
+#include "lab/report/results.h"
 
 #include <string_view>
-#include <utility>
-#include <vector>
 
 namespace dtrun::lab {
-
-/// Reports that are asked for, with where they go: {"--html", "r.html"}. "-" is standard output.
-std::vector<std::pair<std::string_view, std::string_view>> report_targets(
-    const BenchCommand& command);
 
 /// Checks, before minutes of measuring, that the reports can be written. Errc: invalid_input
 Result<void> check_report_targets(const BenchCommand& command);
 
-/// Errc: internal
+/// Where the terminal's text goes: standard output, or standard error if a report goes there.
+int screen_of(const BenchCommand& command);
+
+/// A report in the command's language, with the title, the line rate and the target accuracy that the command names.
+LabReport as_wished(LabReport report, const BenchCommand& command);
+
+/// Writes a report into each file that the command names; plots of lab.md lie beside it as lab-1.svg, lab-2.svg, ...
+/// \return the first failure, with the flag; others are written nevertheless. Errc: internal
+Result<void> write_reports(const LabReport& report, const BenchCommand& command);
+
+/// \param path  "-" is standard output. Errc: internal
 Result<void> write_report_target(std::string_view path, std::string_view text);
 
 }  // namespace dtrun::lab

@@ -1,4 +1,4 @@
-"""check_bench.py DTRUN: `dtrun bench` with a rank program that measures nothing, on this machine.
+"""check_lab.py DTRUN: `dtrun bench` with a rank program that measures nothing, on this machine.
 
 The rank program prints what FAKE says, as the real one would; ranks but 0 print nothing.
 """
@@ -106,6 +106,28 @@ def whole_lab():
     with open("r.html") as file:
         page = file.read()
     assert "a &amp; b &lt;c&gt;" in page and page.count("<svg") >= 4
+    written_again(text, page)
+
+
+def written_again(text, page):
+    """What --json has kept is made into the same reports, and into others, without a run."""
+    code, again, errors = run("--from", "r.json", "--explain", "--html", "again.html", "--json", "again.json")
+    assert (code, again, errors) == (0, text, ""), (code, errors, again)
+    with open("again.html") as file:
+        assert file.read() == page
+    with open("r.json") as one, open("again.json") as other:
+        assert one.read() == other.read()
+    code, again, errors = run("--from", "r.json", "--lang", "zh", "--title", "T", "--target-accuracy", "95%",
+                              "--markdown", "zh.md")
+    assert (code, errors) == (0, ""), errors
+    with open("zh.md") as file:
+        chinese = file.read()
+    for part in ("# T\n", "| 通信后端 | 服务器数量 |", "达到 95 % 正确率的用时", "](<zh-1.svg>)"):
+        assert part in chinese, (part, chinese)
+    assert "训练时间" in again and os.path.getsize("zh-1.svg") > 1000, again
+    for file, expected in (("none.json", "none.json: No such file"), ("r.csv", "r.csv: no JSON")):
+        code, again, errors = run("--from", file)
+        assert (code, again) == (200, "") and expected in errors, (code, errors)
 
 
 def seeds_and_targets():
