@@ -123,8 +123,8 @@ Table comparison_table(const Comparison& comparison) {
     table.note =
         "Times are medians; speed is before / after, above 1 is faster. Noise is how much "
         "both runs vary by themselves; a change is marked where it is larger.";
-    table.columns = {{"what", false}, {"by", false},   {"before", true}, {"after", true},
-                     {"speed", true}, {"noise", true}, {"", false}};
+    table.columns =
+        columns_of({"what", "by", ""}, {"what", "by", "before", "after", "speed", "noise", ""});
     std::vector<const ComparedRow*> rows;
     for (const ComparedRow& row : comparison.rows) rows.push_back(&row);
     std::ranges::stable_sort(rows, [](const ComparedRow* a, const ComparedRow* b) {

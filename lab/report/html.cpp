@@ -67,8 +67,10 @@ svg .hollow{fill:var(--bg);stroke:currentColor;stroke-width:1.5}
 .tall{max-height:44rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{padding:.4rem .75rem;text-align:left;vertical-align:top}
-th{font-weight:600;background:var(--panel);position:sticky;top:0;vertical-align:bottom}
-tbody th{position:static;white-space:nowrap}
+th{font-weight:600;background:var(--panel);vertical-align:bottom}
+thead{position:sticky;top:0}
+th.group{text-align:center}
+tbody th{white-space:nowrap}
 tr+tr>*{border-top:1px solid var(--grid)}
 .number{text-align:right}
 td.number,td:first-child{white-space:nowrap}
@@ -80,7 +82,7 @@ td.bad{color:var(--bad);font-weight:600}
 svg .tick,svg .label{font-size:13px}}
 @media print{body{font-size:10pt}main{max-width:none;padding:0}.wrap{max-height:none;overflow:visible}
 .figures{grid-template-columns:1fr 1fr}h2,h2+p,h2+p+p{break-after:avoid}h2{margin-top:1.5rem}tr{break-inside:avoid}
-th{position:static}thead{display:table-header-group}}
+thead{position:static;display:table-header-group}}
 )";
 
 std::string times_sign(std::string text) {
@@ -106,16 +108,41 @@ string_view class_of(const Table::Column& column, const std::string& cell,
     return cell.find('\n') == std::string::npos ? "" : "lines";
 }
 
+std::string head_cell(const std::string& attributes, const std::string& name) {
+    return fmt::format("<th{}>{}</th>", attributes, html_text(name));
+}
+
+/// Names of columns; with groups in two lines, of which the first has their names.
+std::string table_head(const Table& table) {
+    const bool has_groups = std::ranges::any_of(
+        table.columns, [](const Table::Column& column) { return !column.group.empty(); });
+    std::string above;
+    std::string below;
+    for (std::size_t i = 0; i < table.columns.size(); ++i) {
+        const Table::Column& column = table.columns[i];
+        const std::string side = column.is_number ? " class=\"number\"" : "";
+        if (column.group.empty()) {
+            above +=
+                head_cell((has_groups ? " scope=\"col\" rowspan=\"2\"" : " scope=\"col\"") + side,
+                          column.name);
+            continue;
+        }
+        below += head_cell(" scope=\"col\"" + side, column.name);
+        if (i > 0 && table.columns[i - 1].group == column.group) continue;
+        const auto width = std::ranges::count(table.columns, column.group, &Table::Column::group);
+        above += head_cell(fmt::format(" scope=\"colgroup\" colspan=\"{}\" class=\"group\"", width),
+                           column.group);
+    }
+    return fmt::format("<thead><tr>{}</tr>{}</thead>", above,
+                       has_groups ? "\n<tr>" + below + "</tr>" : "");
+}
+
 std::string table_html(const Table& table, const ReportWords& words) {
     constexpr std::size_t kTall = 40;  // rows, beyond which a table scrolls by itself
     std::string text =
         fmt::format("<div class=\"wrap{}\"", table.rows.size() > kTall ? " tall" : "");
     text += " tabindex=\"0\" role=\"region\" aria-label=\"" + html_text(table.title) +
-            "\"><table>\n<thead><tr>";
-    for (const Table::Column& column : table.columns)
-        text += fmt::format("<th scope=\"col\"{}>{}</th>",
-                            column.is_number ? " class=\"number\"" : "", html_text(column.name));
-    text += "</tr></thead>\n<tbody>\n";
+            "\"><table>\n" + table_head(table) + "\n<tbody>\n";
     const bool has_heads = !table.columns.empty() && table.columns.front().name.empty();
     for (const auto& row : table.rows) {
         text += "<tr>";
@@ -251,13 +278,8 @@ std::string write_html(const LabReport& report) {
     };
     for (const Table& table : training_tables(report)) {
         const FigureGroup* const curves = figures_of(table.title);
-        const bool are_of_accuracy = curves != nullptr && curves->title == words.accuracy_group;
-        body += section(table.title, table.note);
-        if (curves != nullptr && !are_of_accuracy)
-            body += fmt::format("<p class=\"soft\">{}</p>\n", html_text(curves->lead)) +
-                    figures_html(*curves);
-        body += table_html(table, words);
-        if (are_of_accuracy) body += section(curves->title, curves->lead) + figures_html(*curves);
+        body += table_section(table, words);
+        if (curves != nullptr) body += section(curves->title, curves->lead) + figures_html(*curves);
     }
     for (const Table& table : sweeps) {
         const FigureGroup* const plots = figures_of(table.title);

@@ -47,9 +47,9 @@ Table matrix_table(const PairMatrix& matrix, const Values& values, std::string t
                    std::string (*text_of)(double), const ReportWords& words) {
     Table table;
     table.title = std::move(title);
-    table.columns = {{std::string(words.from_to), false}};
+    table.columns = {{std::string(words.from_to), false, ""}};
     for (std::size_t to = 0; to < matrix.names.size(); ++to)
-        table.columns.push_back({std::to_string(to), true});
+        table.columns.push_back({std::to_string(to), true, ""});
     for (std::size_t from = 0; from < matrix.names.size(); ++from) {
         std::vector<std::string> row{matrix.names[from]};
         for (const double value : values[from]) row.push_back(text_of(value));

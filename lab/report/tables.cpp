@@ -12,6 +12,8 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <span>
+#include <utility>
 
 namespace dtrun::lab {
 namespace {
@@ -143,8 +145,33 @@ std::vector<Table::Column> columns_of(std::initializer_list<string_view> texts,
                                       std::initializer_list<string_view> names) {
     std::vector<Table::Column> columns;
     for (const string_view name : names)
-        columns.push_back({std::string(name), std::ranges::find(texts, name) == texts.end()});
+        columns.push_back({std::string(name), std::ranges::find(texts, name) == texts.end(), ""});
     return columns;
+}
+
+Table with_groups_as_rows(const Table& table) {
+    const auto first = std::ranges::find_if(
+        table.columns, [](const Table::Column& column) { return !column.group.empty(); });
+    if (first == table.columns.end()) return table;
+    const auto heads = static_cast<std::size_t>(first - table.columns.begin());
+    const auto width = static_cast<std::size_t>(
+        std::ranges::count(table.columns, first->group, &Table::Column::group));
+    Table made{table.title, table.note, {table.columns.begin(), first}, "", {}};
+    made.columns.push_back({table.groups, false, ""});
+    for (std::size_t i = 0; i < width; ++i)
+        made.columns.push_back(table.columns[heads + i]), made.columns.back().group.clear();
+    for (const Cells& row : table.rows) {
+        Cells head(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(heads));
+        for (std::size_t begin = heads; begin < row.size(); begin += width) {
+            const auto cells = std::span(row).subspan(begin, width);
+            if (std::ranges::all_of(cells, [](const std::string& cell) { return cell == "-"; }))
+                continue;
+            Cells& line = made.rows.emplace_back(std::exchange(head, Cells(heads)));
+            line.push_back(table.columns[begin].group);
+            line.insert(line.end(), cells.begin(), cells.end());
+        }
+    }
+    return made;
 }
 
 Table environment_table(const LabReport& report) {
@@ -154,13 +181,13 @@ Table environment_table(const LabReport& report) {
     const std::vector<Property> all = properties(words);
     const std::vector<Kind> kinds = kinds_of(report, all);
     if (kinds.empty()) return table;
-    table.columns = {{"", false}};
+    table.columns = {{"", false, ""}};
     Cells counts{std::string(words.hosts_of_environment)};
     for (const Kind& kind : kinds) {
         table.columns.push_back({report.language == Language::english
                                      ? join_names(kind.names)
                                      : fmt::format("{}", fmt::join(kind.names, "、")),
-                                 false});
+                                 false, ""});
         counts.push_back(std::to_string(kind.names.size()));
     }
     table.rows.push_back(counts);
@@ -214,7 +241,7 @@ Table transport_table(const LabReport& report) {
     table.columns = columns_of({words.backend, words.library, words.data_go_by},
                                {words.backend, words.hosts, words.per_host, words.library,
                                 words.data_go_by, words.made_in});
-    if (has_reasons) table.columns.push_back({std::string(words.chosen_because), false});
+    if (has_reasons) table.columns.push_back({std::string(words.chosen_because), false, ""});
     if (std::ranges::any_of(report.comms, &CommRecord::oversubscribed))
         table.note = words.oversubscribed_note;
     std::vector<ShapeRecord> seen;
@@ -270,7 +297,7 @@ Table failure_table(const LabReport& report) {
 Table skipped_table(const LabReport& report) {
     Table table;
     table.title = report.words().not_measured;
-    table.columns = {{std::string(report.words().why), false}};
+    table.columns = {{std::string(report.words().why), false, ""}};
     for (const std::string& line : report.skipped) table.rows.push_back({line});
     return table;
 }

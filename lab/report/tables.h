@@ -14,10 +14,12 @@ struct Table {
     struct Column {
         std::string name;
         bool is_number = false;  ///< stands at the right
+        std::string group;  ///< stands above it and its neighbours of the same group; empty: none
     };
     std::string title;
     std::string note;  ///< a sentence or two below the title; may be empty
     std::vector<Column> columns;
+    std::string groups;  ///< what groups of columns are, as the name of a column
     std::vector<std::vector<std::string>> rows;  ///< each as long as `columns`
 
     bool empty() const { return rows.empty(); }
@@ -26,6 +28,10 @@ struct Table {
 /// Columns of these names: those in `texts` stand at the left, all others are numbers.
 std::vector<Table::Column> columns_of(std::initializer_list<std::string_view> texts,
                                       std::initializer_list<std::string_view> names);
+
+/// A table whose columns have groups, with a row for each of these instead, as the sheets have it: the group's name is
+/// a cell, and what stood below it stands in columns that all groups share. Others stay as they are.
+Table with_groups_as_rows(const Table& table);
 
 /// The hosts' properties, with one column for each kind of host; cells may have several lines.
 Table environment_table(const LabReport& report);

@@ -220,7 +220,8 @@ std::string markdown_text(string_view text) {
     return escaped;
 }
 
-std::string markdown_table(const Table& table) {
+std::string markdown_table(const Table& whole) {
+    const Table table = with_groups_as_rows(whole);
     std::string text = fmt::format("## {}\n\n", markdown_text(table.title));
     if (!table.note.empty()) text += markdown_text(table.note) + "\n\n";
     std::string rule = "|";
@@ -327,7 +328,8 @@ std::string TerminalRows::train(const TrainRecord& train) {
                               percent(train.accuracy), short_time(train.seconds));
 }
 
-std::string plain_text(const Table& table) {
+std::string plain_text(const Table& whole) {
+    const Table table = with_groups_as_rows(whole);
     std::string text = table.title + "\n";
     if (!table.note.empty()) text += wrap(table.note, 2, kColumnsMax);
     if (!table.columns.empty() && table.columns.front().name.empty()) return text + by_kinds(table);

@@ -218,7 +218,7 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     FigureGroup scaling;
     const ReportWords& words = report.words();
     scaling.title = words.scalability;
-    scaling.below = words.scaling;
+    scaling.below = scaling_tables(report).back().title;
     scaling.lead = words.scalability_lead;
     Names backends;
     std::map<std::string, Names> algorithms;
@@ -253,7 +253,7 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
 FigureGroup weak_scaling_figures(const LabReport& report, const Styles& styles) {
     FigureGroup weak;
     const ReportWords& words = report.words();
-    weak.title = words.weak_scaling;
+    weak.title = words.weak_scalability;
     weak.below = words.weak_scaling;
     weak.lead = words.weak_lead;
     if (!has_scaling(report, "weak")) return weak;

@@ -99,6 +99,15 @@ std::string seeds_note(const std::vector<TrainGroup>& groups, const ReportWords&
     return seeds < 2 ? "" : filled(words.seeds_note, seeds);
 }
 
+/// Leaves out the last columns, as far as nothing in them is known.
+void leave_out_unknown_end(Table& table) {
+    const auto is_unknown = [](const Cells& row) { return row.back() == "-"; };
+    while (!table.rows.empty() && std::ranges::all_of(table.rows, is_unknown)) {
+        table.columns.pop_back();
+        for (Cells& row : table.rows) row.pop_back();
+    }
+}
+
 /// Runs in the order of a table: serial, then by backend as they were run, hosts and slots.
 std::vector<ScalingPoint> sorted_points(const LabReport& report, string_view scaling) {
     std::vector<ScalingPoint> points = scaling_of(report, "parallel", scaling);
@@ -158,7 +167,7 @@ bool is_of(const TrainRecord& run, string_view backend) {
     return run.backend == backend;
 }
 
-/// One backend's trainings: a row for each algorithm, and two columns for each number of devices.
+/// One backend's trainings: a row for each algorithm, and a group of two columns for each number of devices.
 Table compression_table(const LabReport& report, const std::vector<TrainGroup>& groups,
                         const std::string& backend) {
     const ReportWords& words = report.words();
@@ -179,7 +188,8 @@ Table compression_table(const LabReport& report, const std::vector<TrainGroup>& 
     });
     for (const std::string& name : algorithms)
         table.rows.push_back({name}), table.rows.back().resize(1 + 2 * shapes.size(), "-");
-    table.columns = {{std::string(words.algorithm), false}};
+    table.columns = {{std::string(words.algorithm), false, ""}};
+    table.groups = words.devices;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
         std::string devices;
         for (const TrainGroup& group : groups) {
@@ -193,8 +203,8 @@ Table compression_table(const LabReport& report, const std::vector<TrainGroup>& 
             cells[1 + 2 * i] = short_time(run.seconds);
             cells[2 + 2 * i] = accuracy_text(group, seeds_of(groups), words);
         }
-        table.columns.push_back({filled(words.time_of_devices, devices), true});
-        table.columns.push_back({filled(words.accuracy_of_devices, devices), true});
+        for (const string_view name : {words.training_time, words.accuracy})
+            table.columns.push_back({std::string(name), true, devices});
     }
     return table;
 }
@@ -211,22 +221,38 @@ std::string accuracy_text(const TrainGroup& group, std::size_t seeds, const Repo
                : text;
 }
 
-Table scaling_table(const LabReport& report) {
+std::vector<Table> scaling_tables(const LabReport& report) {
     const ReportWords& words = report.words();
-    Table table;
-    table.title = words.scaling;
-    table.note = training_note(report, batch_of_all(report)) + std::string(words.medians);
-    table.columns = columns_of(
+    Table inside;
+    inside.title = words.scaling_inside;
+    inside.columns = columns_of(
         {words.backend}, {words.backend, words.hosts, per_host(report), words.time_per_step,
                           words.throughput, words.speedup, words.efficiency, words.communication});
+    Table between = inside;
+    between.title = words.scaling_between;
+    bool has_inside = false;
+    bool has_between = false;
     for (const ScalingPoint& point : sorted_points(report, "strong")) {
         const TrainRecord& run = point.run;
-        table.rows.push_back({run.is_serial() ? serial_name(run, words) : run.backend,
-                              std::to_string(run.hosts), std::to_string(run.slots_per_host),
-                              step_text(run), throughput_text(run, words), speedup_text(point),
-                              percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
+        const Cells row{run.is_serial() ? serial_name(run, words) : run.backend,
+                        std::to_string(run.hosts),
+                        std::to_string(run.slots_per_host),
+                        step_text(run),
+                        throughput_text(run, words),
+                        speedup_text(point),
+                        percent(point.efficiency, 0),
+                        percent(run.comm_ms / run.step_ms, 0)};
+        if (run.hosts == 1) inside.rows.push_back(row);
+        if (run.is_serial() || run.hosts > 1) between.rows.push_back(row);
+        if (!run.is_serial()) (run.hosts == 1 ? has_inside : has_between) = true;
     }
-    return table;
+    std::vector<Table> tables;
+    if (has_inside || !has_between) tables.push_back(std::move(inside));
+    if (has_between) tables.push_back(std::move(between));
+    if (tables.size() == 1) tables.front().title = words.scaling;
+    tables.front().note = training_note(report, batch_of_all(report)) + std::string(words.medians);
+    for (Table& table : tables) leave_out_unknown_end(table);
+    return tables;
 }
 
 Table weak_scaling_table(const LabReport& report) {
@@ -250,6 +276,7 @@ Table weak_scaling_table(const LabReport& report) {
                               step_text(run), throughput_text(run, words), speedup_text(point),
                               percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
     }
+    leave_out_unknown_end(table);
     return table;
 }
 
@@ -301,7 +328,7 @@ std::vector<Table> training_tables(const LabReport& report) {
     if (report.train.empty()) return {};
     std::vector<Table> tables;
     if (has_scaling(report, "strong") || !has_scaling(report, "weak"))
-        tables.push_back(scaling_table(report));
+        tables = scaling_tables(report);
     tables.push_back(weak_scaling_table(report));
     std::ranges::move(compression_tables(report), std::back_inserter(tables));
     tables.push_back(target_table(report));

@@ -7,12 +7,13 @@
 
 namespace dtrun::lab {
 
-/// Backend | hosts | ranks per host | time per step | throughput | speed-up | ..., as the lab has it.
-Table scaling_table(const LabReport& report);
+/// Backend | hosts | ranks per host | time per step | throughput | speed-up | ..., as the lab has it: inside a host, and
+/// between hosts, each with the serial run; one table where there is only one of these.
+std::vector<Table> scaling_tables(const LabReport& report);
 /// The same of weak scaling, with the batch of all ranks; its speed-up is that of throughput.
 Table weak_scaling_table(const LabReport& report);
-/// Of each backend: serial, parallel, 8 and 16 bits; training time and accuracy on so many devices beside each other,
-/// as the lab has it: over all seeds.
+/// Of each backend: serial, parallel, 8 and 16 bits; training time and accuracy, a group of columns for each number of
+/// devices, as the lab has it: over all seeds.
 std::vector<Table> compression_tables(const LabReport& report);
 /// Algorithm | devices | backend | reached | time | epochs: how long it took to the target
 /// accuracy.

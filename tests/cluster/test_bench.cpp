@@ -158,7 +158,7 @@ TEST_CASE("training over hosts learns the same, whatever the gradients travel as
         CHECK(run.by_epoch[0].accuracy == run.accuracy);
         CHECK(run.by_epoch[0].seconds == run.seconds);
     }
-    CHECK_THAT(file_text(folder / "r.md"), Contains("| 8 bits (int8) | - | - | "));
+    CHECK_THAT(file_text(folder / "r.md"), Contains("| 8 bits (int8) | 2 devices (2 x 1) | "));
     CHECK(cluster.wait_all_gone());
 }
 

@@ -162,8 +162,8 @@ TEST_CASE("the lab's tables have the lab's rows", "[lab]") {
     CHECK_THAT(text,
                Contains("| serial | 1 | 1 | 10.00 ms | 25600 samples/s | 1.00 | 100 % | 20 % |"));
     CHECK_THAT(text, Contains("| mpi | 2 | 2 | 4.000 ms | 64000 samples/s | 2.50 | 62 % | 20 % |"));
-    CHECK_THAT(text, Contains("| serial | 1m13.8s | 98.35 % | - | - | - | - | - | - |"));
-    CHECK_THAT(text, Contains("| 8 bits (int8) | - | - | - | - | - | - | 1m13.8s | 98.35 % |"));
+    CHECK_THAT(text, Contains("| serial | 1 device | 1m13.8s | 98.35 % |"));
+    CHECK_THAT(text, Contains("| 8 bits (int8) | 4 devices (2 x 2) | 1m13.8s | 98.35 % |"));
     CHECK_THAT(text, Contains("## allreduce of f32\n"));
     CHECK_THAT(text, Contains("| gloo | 2 | 2 | int8 | 1M | "));
     CHECK_THAT(text, Contains("| mpi | GPUDirect P2P | no: no GPU | 2x2 |"));
@@ -233,7 +233,7 @@ TEST_CASE("the terminal's lines fit 80 columns", "[lab]") {
     report.skipped = {"backend nccl: no GPU"};
     report.failures.emplace_back().error = std::string(30, 'x') + " " + std::string(60, 'y');
     text += terminal_summary(report, true);
-    CHECK_THAT(text, Contains("Scaling\n"));
+    CHECK_THAT(text, Contains("Scaling inside a host\n") && Contains("Scaling between hosts\n"));
     CHECK_THAT(text, Contains("Not measured\n  - backend nccl: no GPU\n"));
     CHECK_THAT(text, Contains("  backend  hosts  each  library "));
     CHECK_THAT(text, Contains("GPUDirect P2P"));

@@ -246,10 +246,12 @@ TEST_CASE("trainings of a backend are one table, by algorithms and devices", "[l
     REQUIRE(tables.size() == 2);
     CHECK(tables[1].title == "Training time and accuracy, mpi");
     std::vector<std::string> heads;
-    for (const Table::Column& column : tables[1].columns) heads.push_back(column.name);
-    CHECK(heads == std::vector<std::string>{"algorithm", "1 device: time", "1 device: accuracy",
-                                            "2 devices: time", "2 devices: accuracy",
-                                            "4 devices: time", "4 devices: accuracy"});
+    for (const Table::Column& column : tables[1].columns)
+        heads.push_back(column.group + "/" + column.name);
+    CHECK(heads == std::vector<std::string>{"/algorithm", "1 device/training time",
+                                            "1 device/accuracy", "2 devices/training time",
+                                            "2 devices/accuracy", "4 devices/training time",
+                                            "4 devices/accuracy"});
     std::vector<std::string> names;
     for (const auto& row : tables[1].rows) names.push_back(row[0]);
     CHECK(names == std::vector<std::string>{"serial", "parallel", "mine", "8 bits (int8)",
@@ -258,6 +260,55 @@ TEST_CASE("trainings of a backend are one table, by algorithms and devices", "[l
           std::vector<std::string>{"serial", "1m13.8s", "98.35 %", "-", "-", "-", "-"});
     CHECK(tables[1].rows[2] ==
           std::vector<std::string>{"mine", "-", "-", "1m13.8s", "-", "1m13.8s", "98.35 %"});
+}
+
+TEST_CASE("a table with groups of columns has a row for each of them where lines are short",
+          "[lab]") {
+    LabReport report;
+    report.train = {train_record("serial", "none", 1, 1, 10)};
+    for (const char* const algorithm : {"parallel", "int8"})
+        for (const int slots : {2, 4})
+            report.train.push_back(train_record(algorithm, "own", 1, slots, 10));
+    const Table table = compression_tables(report).at(0);
+    const Table rows = with_groups_as_rows(table);
+    CHECK(rows.columns.size() == 4);
+    CHECK(rows.columns[1].name == "devices");
+    using Row = std::vector<std::string>;
+    CHECK(rows.rows == std::vector<Row>{{"serial", "1 device", "1m13.8s", "98.35 %"},
+                                        {"parallel", "2 devices", "1m13.8s", "98.35 %"},
+                                        {"", "4 devices", "1m13.8s", "98.35 %"},
+                                        {"8 bits (int8)", "2 devices", "1m13.8s", "98.35 %"},
+                                        {"", "4 devices", "1m13.8s", "98.35 %"}});
+    CHECK_THAT(plain_text(table),
+               Contains("  algorithm      devices    training time  accuracy\n") &&
+                   Contains("\n                 4 devices        1m13.8s   98.35 %\n"));
+    CHECK_THAT(write_markdown(report).text, Contains("|  | 4 devices | 1m13.8s | 98.35 % |\n"));
+    CHECK_THAT(write_html(report),
+               Contains("<th scope=\"col\" rowspan=\"2\">algorithm</th>"
+                        "<th scope=\"colgroup\" colspan=\"2\" class=\"group\">1 device</th>"));
+    CHECK(with_groups_as_rows(scaling_tables(report).at(0)).columns.size() == 8);
+}
+
+TEST_CASE("scaling inside a host and between hosts are a table each, as far as there are both",
+          "[lab]") {
+    LabReport report;
+    report.train = {train_record("serial", "none", 1, 1, 10),
+                    train_record("parallel", "own", 1, 2, 6)};
+    for (TrainRecord& run : report.train) run.comm_ms = kUnknown;
+    const auto one = scaling_tables(report);
+    REQUIRE(one.size() == 1);
+    CHECK(one[0].title == "Scaling");
+    CHECK(one[0].columns.back().name == "efficiency");  // nobody knows of communication
+    report.train.push_back(train_record("parallel", "own", 2, 2, 4));
+    const auto both = scaling_tables(report);
+    REQUIRE(both.size() == 2);
+    CHECK((both[0].title == "Scaling inside a host" && both[0].rows.size() == 2));
+    CHECK((both[1].title == "Scaling between hosts" && both[1].rows.size() == 2));
+    CHECK(both[1].rows[0][0] == "serial");
+    CHECK(both[1].rows[1][1] == "2");
+    std::erase_if(report.train, [](const TrainRecord& run) { return run.ranks == 2; });
+    REQUIRE(scaling_tables(report).size() == 1);
+    CHECK(scaling_tables(report)[0].rows.size() == 2);
 }
 
 TEST_CASE("each text of reports is there in both languages, with the same places", "[lab]") {
@@ -300,16 +351,17 @@ TEST_CASE("a report can be Chinese, and its tables stand in columns", "[lab]") {
         CAPTURE(line);
         CHECK(width_in_columns(line) <= 80);
     }
-    CHECK_THAT(text, Contains("实验环境\n") && Contains("可扩展性\n") && Contains("加速比"));
+    CHECK_THAT(text,
+               Contains("实验环境\n") && Contains("服务器间加速比\n") && Contains("每步耗时"));
     const MarkdownReport markdown = write_markdown(report, "lab");
-    CHECK_THAT(markdown.text, Contains("| 串行 | ") && Contains("| 8 位（int8） | ") &&
-                                  Contains("![可扩展性曲线](<lab-1.svg>)"));
+    CHECK_THAT(markdown.text, Contains("| 串行训练 | ") && Contains("| 8 bit 压缩（int8） | ") &&
+                                  Contains("![可扩展性（scalability）曲线](<lab-1.svg>)"));
     REQUIRE(markdown.pictures.size() == 3);
     CHECK_THAT(markdown.pictures[0], Catch::StartsWith("<svg xmlns=") &&
                                          Contains(">进程数</text>") &&
                                          Contains(">训练加速比</text>"));
     const std::string page = write_html(report);
-    CHECK_THAT(page, Contains("<html lang=\"zh-CN\">") && Contains("准确率曲线"));
+    CHECK_THAT(page, Contains("<html lang=\"zh-CN\">") && Contains("正确率曲线"));
     // What a reader could take for a text that was left out.
     for (const char* const english : {"speed-up", "hosts", " ranks", "accuracy", "epoch", "Time"}) {
         CAPTURE(english);
