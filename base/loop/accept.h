@@ -2,13 +2,21 @@
 
 #include "base/fd.h"
 #include "base/loop/asio.h"
+#include "base/result.h"
 #include "base/throttle.h"
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace dtrun {
+
+/// Listens at an abstract Unix name that nobody can guess, and that is gone with this process, whatever happens. Other
+/// users can connect nevertheless: foreign_user() knows them.
+/// \param what  name of the service, for messages: "ranks"
+/// \return "@name", as programs are told. Errc: internal
+Result<std::string> listen_at_own_name(Unix::acceptor& acceptor, std::string_view what);
 
 /// Logs errors of accept(), throttled.
 class AcceptTrouble {

@@ -68,18 +68,9 @@ Connections::Connections(asio::any_io_executor executor, Link& head, Router<>& f
 }
 
 Result<std::string> Connections::open_for_ranks() {
-    // An abstract name is gone with us, whatever happens; who may connect is checked by user.
-    std::array<std::uint8_t, 12> random{};
-    random_bytes(random);
-    const std::string name = "dtrun-" + hex(random);
-    boost::system::error_code error;
-    rank_acceptor_.open(Unix(), error);
-    if (!error) close_on_exec(rank_acceptor_.native_handle());
-    if (!error) rank_acceptor_.bind(Unix::endpoint(std::string(1, '\0') + name), error);
-    if (!error) rank_acceptor_.listen(SOMAXCONN, error);
-    if (error) return fail(Errc::internal, "socket for ranks: {}", error.message());
-    tasks_.spawn(accept_ranks());
-    return "@" + name;
+    auto name = listen_at_own_name(rank_acceptor_, "ranks");
+    if (name) tasks_.spawn(accept_ranks());
+    return name;
 }
 
 std::function<void(FrameType, std::string_view)> Connections::open_for_agent(
