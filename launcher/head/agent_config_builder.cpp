@@ -157,7 +157,10 @@ Bytes AgentConfigBuilder::for_host(HostId host, std::uint64_t agent) const {
     config.host = host;
     config.agent = agent;
     config.host_name = target.host.name;
-    if (target.transport == plan::Transport::local) config.addresses = {"127.0.0.1"};
+    if (target.transport == plan::Transport::local) {
+        config.addresses = {"127.0.0.1"};
+        config.store_socket = server_.store_socket;
+    }
     const auto parent = hosts_.tree().parent(host);
     if (parent && hosts_[*parent].relay_port != 0) {
         config.addresses = {hosts_[*parent].address};

@@ -22,6 +22,7 @@ struct JobCredentials {
 struct ServerPlace {
     std::vector<std::string> addresses;  ///< of this machine, that hosts may try; numeric
     std::uint16_t port = 0;
+    std::string store_socket{};  ///< of AgentConfig, for this machine's agents
 };
 
 /// Makes the configurations that agents read from their standard input.

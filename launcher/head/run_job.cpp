@@ -182,6 +182,8 @@ Result<void> RealHead::open(transport::AgentFile agent) {
     if (auto opened = open_publisher(); !opened) return opened;
     auto place = listen();
     if (!place) return std::unexpected(place.error());
+    if (spec_.discovers_hosts() || std::ranges::any_of(spec_.hosts, is_local))
+        place->store_socket = head_->open_store();
     if (spec_.daemon && spec_.daemon->serve) {
         auto opened = JobServer::open(io_.get_executor(), *spec_.daemon, spec_.options);
         if (!opened) return std::unexpected(opened.error());

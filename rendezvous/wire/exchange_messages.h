@@ -93,6 +93,8 @@ struct Welcome {
     std::uint32_t node_rank = 0;
     std::uint32_t node_count = 0;
     std::string host_name;
+    /// Where the root of the job's tree answers, too, which runs on this machine: "@name". Empty: nowhere.
+    std::string store_socket{};
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -100,6 +102,7 @@ struct Welcome {
         f("world_size", m.world_size), f("local_rank", m.local_rank), f("local_size", m.local_size);
         f("cross_rank", m.cross_rank), f("cross_size", m.cross_size), f("node_rank", m.node_rank);
         f("node_count", m.node_count), f("host_name", m.host_name);
+        f("store_socket", m.store_socket);
     }
 };
 

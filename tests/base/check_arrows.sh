@@ -28,7 +28,7 @@ check rendezvous/exchange rendezvous/wire base
 check rendezvous/job rendezvous/wire 'base/*'
 check rendezvous/links rendezvous/wire base
 check rendezvous/doctor rendezvous/wire base
-check rendezvous/asking rendezvous/links rendezvous/wire base
+check rendezvous/asking rendezvous/exchange rendezvous/links rendezvous/wire base
 check contracts 'base/*' rendezvous
 check worker contracts hostfiles rendezvous base
 check worker/client worker/include 'base/*' rendezvous/wire rendezvous/exchange hostfiles

@@ -3,6 +3,7 @@
 #include "tests/support/catch.h"
 #include "worker/client/requests.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,14 @@ public:
         const StoreRequest request{.op = Op::get, .keys = {"key"}, .timeout_ms = kForeverMs};
         return requests_.ask(Op::get, encode_request({}, request, 1), context);
     }
+    /// Past the agent: nothing if it has to be asked.
+    std::optional<Outcome<Bytes>> ask_locally(Op op, const WaitContext& context = {}) {
+        StoreRequest request{.op = op, .keys = {"key"}};
+        if (op == Op::set) request.values = {"value"};
+        Bytes frame = encode_request({}, request, 1);
+        return requests_.ask_locally(op, frame, context);
+    }
+    LocalStore& local_store() { return requests_.local_store(); }
     /// Of a request for "key", without a wait. \return its number
     std::uint64_t submit(Op op, Moment limit = Moment::max(), bool more = false) {
         StoreRequest request{.op = op, .keys = {"key"}, .timeout_ms = kForeverMs};

@@ -325,6 +325,7 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
     welcome.local_rank = slot.local_rank;
     welcome.cross_rank = slot.cross_rank;
     welcome.cross_size = slot.cross_size;
+    welcome.store_socket = config_.store_socket;
     return welcome;
 }
 

@@ -200,6 +200,7 @@ void Client::leave(std::string_view failure, std::function<bool()> give_up) {
         const Lock lock = connection_.lock();
         connection_.close({DTRUN_CLOSED, kFinalized});
     }
+    requests_.local_store().close();
     callers_.wait_until_none();
     if (in_step()) step_->leave(failure, std::move(give_up));
 }
@@ -221,9 +222,35 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
     request.timeout_ms = wire_timeout(timeout_ms);
     const WaitContext context{answer_limit(request.op, timeout_ms), std::move(give_up)};
     Outcome<Bytes> results = frame_of(request, context);
-    if (results) results = requests_.ask(request.op, std::move(*results), context, request.owner);
+    if (results) results = ask(request, std::move(*results), context);
     if (results) return results;
     return std::unexpected(named(request, timeout_ms, std::move(results.error())));
+}
+
+Outcome<Bytes> Client::ask(const StoreRequest& request, Bytes frame, const WaitContext& context) {
+    if (requests_.local_store().is_offered())
+        if (auto results = ask_locally(request, frame, context)) return std::move(*results);
+    return requests_.ask(request.op, std::move(frame), context, request.owner);
+}
+
+/// By the store of this machine, which does only what need not wait, and has nothing that is anybody's own: a value for
+/// which we would wait is had there if it has come.
+/// \return nothing: our agent is to be asked
+std::optional<Outcome<Bytes>> Client::ask_locally(const StoreRequest& request, Bytes& frame,
+                                                  const WaitContext& context) {
+    const bool waits = may_wait(request.op);
+    if (request.owner != 0 || (waits && changes_something(request.op))) return std::nullopt;
+    if (!waits || request.timeout_ms == 0) return requests_.ask_locally(request.op, frame, context);
+    if (request.op != Op::get && request.op != Op::multi_get && request.op != Op::wait)
+        return std::nullopt;
+    StoreRequest look = request;
+    look.timeout_ms = 0;
+    Bytes look_frame = encode_request({}, look, generation());
+    auto found = requests_.ask_locally(request.op, look_frame, context);
+    const bool is_there = found && (*found || (found->error().code != DTRUN_NOT_FOUND &&
+                                               found->error().code != DTRUN_TIMED_OUT));
+    if (!is_there) found.reset();
+    return found;
 }
 
 Outcome<std::uint64_t> Client::submit(StoreRequest request, Requests::Submission submission,

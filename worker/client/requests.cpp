@@ -25,6 +25,14 @@ bool has_lane(Op op) {
     return may_wait(op) && changes_something(op);
 }
 
+/// Of a change of which nobody has said how it has ended.
+Failure unheard(Failure why) {
+    if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
+    if (why.code == DTRUN_CANCELLED) why = {DTRUN_TIMED_OUT, why.text + ", and no answer"};
+    why.text += "; it may have been done";
+    return why;
+}
+
 /// Writes the header into a request's frame, before which nobody knew its number.
 void set_header(Bytes& frame, const RequestHeader& header) {
     const Bytes headers = encode_request(header, {});
@@ -52,6 +60,56 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context, std
     }
     lock.unlock();
     return results_of(*call);
+}
+
+std::optional<Outcome<Bytes>> Requests::ask_locally(Op op, Bytes& frame,
+                                                    const WaitContext& context) {
+    {
+        const Lock lock = connection_.lock();
+        if (!may_go_locally()) return std::nullopt;
+    }
+    if (!local_store_.begin(context)) return std::nullopt;
+    auto results = ask_in_turn(op, frame, context);
+    local_store_.end();
+    return results;
+}
+
+/// What this thread has asked before, or another that it knows of, has an answer.
+bool Requests::may_go_locally() const {
+    const bool is_any_under_way = !calls_.empty() || !lanes_.empty() || !turns_.empty();
+    return !is_any_under_way && !connection_.closed() &&
+           (unheard_in_ == 0 || unheard_in_ != membership_.generation());
+}
+
+/// For who has the local store's turn.
+std::optional<Outcome<Bytes>> Requests::ask_in_turn(Op op, Bytes& frame,
+                                                    const WaitContext& context) {
+    set_header(frame, local_store_.next_header(op));
+    if (const auto sent = local_store_.send(frame, context); !sent) {
+        local_store_.give_up();  // which has a part of it
+        if (sent.error().code == DTRUN_CLOSED) return std::nullopt;
+        return std::unexpected(sent.error());
+    }
+    auto reply = local_store_.receive(context);
+    if (!reply && changes_something(op) && reply.error().code != DTRUN_CLOSED) {
+        const WaitContext learning{std::min(context.deadline, now() + kLearningTime), {}};
+        if (auto late = local_store_.receive(learning)) reply = late;
+    }
+    const Lock lock = connection_.lock();
+    if (reply) {
+        Call call;
+        call.op = op;
+        take(*reply, call);
+        return results_of(call);
+    }
+    Failure why = reply.error();
+    if (why.code == DTRUN_CLOSED && connection_.closed()) why = *connection_.closed();
+    const bool is_lost = why.code == DTRUN_CLOSED;
+    if (is_lost || changes_something(op)) local_store_.give_up();
+    if (changes_something(op)) return std::unexpected(unheard(std::move(why)));
+    if (is_lost && !connection_.closed()) return std::nullopt;
+    if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
+    return std::unexpected(std::move(why));
 }
 
 Outcome<std::uint64_t> Requests::submit(const Submission& submission, Bytes frame) {
@@ -206,6 +264,7 @@ void Requests::finish(const CallPtr& call, bool is_answered) {
 }
 
 void Requests::fail(const CallPtr& call, Failure why) {
+    if (call->was_sent && changes_something(call->op)) unheard_in_ = membership_.generation();
     call->failure = std::move(why);
     finish(call, false);
 }
@@ -232,13 +291,9 @@ void Requests::give_up(const CallPtr& call, Failure why, Moment deadline) {
 
 /// Nobody has said how it has ended.
 void Requests::end_unheard(const CallPtr& call) {
-    Failure why = *call->given_up;
     const auto& closed = connection_.closed();
-    if (closed && closed->code == DTRUN_CLOSED) why = *closed;
-    if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
-    if (why.code == DTRUN_CANCELLED) why = {DTRUN_TIMED_OUT, why.text + ", and no answer"};
-    why.text += "; it may have been done";
-    fail(call, std::move(why));
+    const bool is_closed = closed && closed->code == DTRUN_CLOSED;
+    fail(call, unheard(is_closed ? *closed : *call->given_up));
 }
 
 /// Of those that were submitted.
@@ -283,12 +338,7 @@ Result<void> Requests::on_reply(std::string_view payload) {
     if (!reply) return std::unexpected(reply.error());
     const CallPtr call = find(reply->header);
     if (call == nullptr) return {};  // nobody waits for it any more
-    call->status = reply->header.status;
-    if (reply->results.size() >= kLargeResults)
-        call->results = std::exchange(spare_, {});
-    else if (!changes_something(call->op))
-        spare_ = {};
-    call->results = reply->results;
+    take(*reply, *call);
     if (call->given_up && call->status == Status::cancelled) {
         call->failure = *call->given_up;
         if (call->failure->code == DTRUN_TIMED_OUT)
@@ -296,6 +346,15 @@ Result<void> Requests::on_reply(std::string_view payload) {
     }
     finish(call, true);
     return {};
+}
+
+void Requests::take(const ReplyView& reply, Call& call) {
+    call.status = reply.header.status;
+    if (reply.results.size() >= kLargeResults)
+        call.results = std::exchange(spare_, {});
+    else if (!changes_something(call.op))
+        spare_ = {};
+    call.results = reply.results;
 }
 
 void Requests::reuse(Bytes results) {

@@ -5,6 +5,7 @@
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
 #include "worker/client/event_queue.h"
+#include "worker/client/local_store.h"
 #include "worker/client/server_connection.h"
 
 #include <cstdint>
@@ -36,6 +37,9 @@ namespace dtrun::embedded {
 /// has ended: it is done, or not done, or nobody knows, which the failure says.
 ///
 /// A thread may wait for its request, by ask(), or take the results of all that were submitted, by complete().
+///
+/// What the store does at once may go past the agent, by ask_locally(), where nothing else is under way: so requests and
+/// fences of a thread are done in its order, whichever way they go.
 ///
 /// Thread: any may ask(), submit(), complete() and cancel(); the rest is called with the connection's lock
 /// held, which guards everything.
@@ -73,6 +77,9 @@ public:
     /// \param owner  whose things it is about; 0: nobody's
     Outcome<Bytes> ask(Op op, Bytes frame, const WaitContext& context, std::uint64_t owner = 0);
 
+    /// The same by the store of this machine, for what it does at once.
+    /// \return nothing, where that cannot be now: the frame is as it was, and may be asked
+    std::optional<Outcome<Bytes>> ask_locally(Op op, Bytes& frame, const WaitContext& context);
     /// The same without a wait. \return its number, for cancel(). Failures: why the connection is closed
     Outcome<std::uint64_t> submit(const Submission& submission, Bytes frame);
     /// The first submitted request that has ended, once there is one. Failures: timed_out, cancelled, why
@@ -83,6 +90,7 @@ public:
 
     /// Takes back the memory of results for those to come.
     void reuse(Bytes results);
+    LocalStore& local_store() { return local_store_; }
 
     Result<void> on_reply(std::string_view payload);
     /// The connection is closed: what was submitted ends.
@@ -136,6 +144,9 @@ private:
     void show();
     Completion take_finished();
     CallPtr find(const ReplyHeader& reply) const;
+    void take(const ReplyView& reply, Call& call);
+    bool may_go_locally() const;
+    std::optional<Outcome<Bytes>> ask_in_turn(Op op, Bytes& frame, const WaitContext& context);
     Outcome<Bytes> results_of(Call& call) const;
     RequestHeader header_for(Call& call);
     std::shared_ptr<Bytes> cancel_frame(Call& call);
@@ -159,6 +170,9 @@ private:
     std::set<std::pair<Moment, std::uint64_t>> limits_;  ///< of these
     std::deque<CallPtr> finished_;                       ///< until they are taken
     std::uint64_t last_number_ = 0;
+    /// In this generation a change may be under way still of which nobody wants to hear any more. 0: none ever was
+    std::uint64_t unheard_in_ = 0;
+    LocalStore local_store_;
     Bytes spare_;  ///< of results that were large, as long as such come
 };
 

@@ -1,0 +1,98 @@
+#include "rendezvous/asking/local_store_server.h"
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/handshake_records.h"
+
+#include <utility>
+
+namespace dtrun {
+
+LocalStoreServer::LocalStoreServer(asio::any_io_executor executor, Outbox& others)
+    : executor_(executor), others_(others), acceptor_(executor), tasks_(executor) {}
+
+Result<std::string> LocalStoreServer::open(Hub& hub, HubTimer& timer) {
+    hub_ = &hub;
+    timer_ = &timer;
+    auto name = listen_at_own_name(acceptor_, "the store");
+    if (name) tasks_.spawn(accept());
+    return name;
+}
+
+asio::awaitable<void> LocalStoreServer::accept() {
+    AcceptTrouble trouble("the socket of the store");
+    for (;;) {
+        auto socket = co_await accept_next(acceptor_, trouble);
+        if (!socket) co_return;
+        if (programs_.size() >= kConnectionsMax || foreign_user(socket->native_handle())) continue;
+        const PeerId id = ++last_peer_;
+        programs_.emplace(id, std::make_unique<Program>(std::move(*socket)));
+        tasks_.spawn(serve(id));
+    }
+}
+
+asio::awaitable<void> LocalStoreServer::serve(PeerId id) {
+    Link& link = programs_.at(id)->link;
+    TaskGroup writer(executor_);
+    writer.spawn(link.run_writer());
+    const std::function<Result<void>(const FrameView&)> handle =
+        [this, id](const FrameView& frame) { return heard(id, frame); };
+    const auto served = co_await link.serve(handle);
+    if (served.error().code == Errc::invalid_input)
+        log::info("the socket of the store: {}", served.error().message);
+    if (programs_.at(id)->greeted) hub_->remove_peer(id);
+    link.close();
+    co_await writer.join();
+    programs_.erase(id);
+}
+
+/// Errc: invalid_input
+Result<void> LocalStoreServer::heard(PeerId id, const FrameView& frame) {
+    Program& program = *programs_.at(id);
+    if (!program.greeted) {
+        const auto hello = decode<Hello>(frame.payload);
+        if (frame.type != FrameType::hello || !hello)
+            return fail(Errc::invalid_input, "a program's first frame is hello");
+        if (!ProtocolVersions{}.knows(hello->protocol))
+            return fail(Errc::invalid_input, "it speaks protocol {}, this is {}", hello->protocol,
+                        kProtocolVersion);
+        program.greeted = true;
+        hub_->add_peer(id, PeerKind::rank, kNoRank);
+        program.link.send(encode(Welcome{}));
+        return {};
+    }
+    if (frame.type != FrameType::request && frame.type != FrameType::gone)
+        return fail(Errc::invalid_input, "unexpected frame of type {}",
+                    std::to_underlying(frame.type));
+    auto done = hub_->from_peer(id, frame, Clock::now());
+    timer_->look();
+    return done;
+}
+
+void LocalStoreServer::to_peer(PeerId peer, FrameType type, std::string_view payload) {
+    if (peer < kFirstPeer) return others_.to_peer(peer, type, payload);
+    if (const auto found = programs_.find(peer); found != programs_.end())
+        found->second->link.send(type, payload);
+}
+
+void LocalStoreServer::tell_peer(PeerId peer, FrameType type, std::string_view payload) {
+    if (peer < kFirstPeer) return others_.tell_peer(peer, type, payload);
+    to_peer(peer, type, payload);
+}
+
+void LocalStoreServer::share_with_peer(PeerId peer, FrameType type, std::string_view payload,
+                                       const SharedBytes& rest) {
+    if (peer < kFirstPeer) return others_.share_with_peer(peer, type, payload, rest);
+    if (const auto found = programs_.find(peer); found != programs_.end())
+        found->second->link.send_soon(type, payload, rest);
+}
+
+asio::awaitable<void> LocalStoreServer::join() {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    for (const auto& [id, program] : programs_) program->link.close();
+    co_await tasks_.join();
+}
+
+}  // namespace dtrun

@@ -1,0 +1,98 @@
+#include "worker/client/local_store.h"
+
+#include "base/ids.h"
+#include "rendezvous/wire/exchange_messages.h"
+
+#include <unistd.h>
+#include <mutex>
+#include <utility>
+
+namespace dtrun::embedded {
+namespace {
+
+/// Why a wait ends that has come to nothing so far. Failures: timed_out, cancelled
+Outcome<void> may_go_on(const WaitContext& context) {
+    if (context.give_up && context.give_up()) return failure(DTRUN_CANCELLED, "interrupted");
+    if (context.over()) return failure(DTRUN_TIMED_OUT, "timed out");
+    return {};
+}
+
+}  // namespace
+
+LocalStore::LocalStore() : client_(random_id()) {}
+
+void LocalStore::offer(const std::string& socket) {
+    if (socket.empty() || !name_.empty()) return;
+    name_ = socket;
+    is_offered_.store(true, std::memory_order_release);
+}
+
+bool LocalStore::begin(const WaitContext& context) {
+    if (!is_offered() || is_taken_.exchange(true, std::memory_order_acquire)) return false;
+    const bool is_connected = socket_.fd() >= 0 || (++begun_ > kWorthIt && connect(context));
+    if (is_connected && is_offered()) return true;
+    end();
+    return false;
+}
+
+/// \return whether it is welcome there
+bool LocalStore::connect(const WaitContext& context) {
+    auto connected = FrameSocket::connect_unix(name_);
+    if (connected) {
+        const std::lock_guard lock(mutex_);
+        if (!is_closed_) socket_ = std::move(*connected);
+    }
+    Hello hello;
+    hello.pid = ::getpid();
+    if (socket_.fd() >= 0 && send(encode(hello), context)) {
+        const auto answer = next_frame(context);
+        if (answer && answer->type == FrameType::welcome) return true;
+    }
+    give_up();
+    return false;
+}
+
+Outcome<void> LocalStore::send(std::string_view frame, const WaitContext& context) {
+    for (;;) {
+        auto sent = socket_.send_some(frame, context.slice());
+        if (sent && !frame.empty()) sent = may_go_on(context);
+        if (!sent || frame.empty()) return sent;
+    }
+}
+
+Outcome<FrameView> LocalStore::next_frame(const WaitContext& context) {
+    for (;;) {
+        const auto frame = socket_.next();
+        if (frame && *frame) return **frame;
+        const auto got = frame ? socket_.receive(context.slice()) : FrameSocket::Got::end;
+        if (got == FrameSocket::Got::bytes) continue;
+        if (got == FrameSocket::Got::end)
+            return failure(DTRUN_CLOSED, "the store has closed the connection");
+        if (auto goes_on = may_go_on(context); !goes_on) return std::unexpected(goes_on.error());
+    }
+}
+
+Outcome<ReplyView> LocalStore::receive(const WaitContext& context) {
+    for (;;) {
+        const auto frame = next_frame(context);
+        if (!frame) return std::unexpected(frame.error());
+        const auto reply = decode_reply(frame->payload);
+        if (frame->type != FrameType::reply || !reply)
+            return failure(DTRUN_CLOSED, "the store says what it should not");
+        if (reply->header.id == last_id_) return *reply;  // others were given up
+    }
+}
+
+void LocalStore::give_up() {
+    is_offered_.store(false, std::memory_order_release);
+    socket_.shut_down();
+}
+
+void LocalStore::close() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    is_offered_.store(false, std::memory_order_release);
+    socket_.shut_down();
+}
+
+}  // namespace dtrun::embedded
