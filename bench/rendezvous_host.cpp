@@ -1,12 +1,13 @@
-// rendezvous_host --agents A --ranks-per-agent K [--tree]
+// rendezvous_host --agents A --ranks-per-agent K [--tree] [--here]
 //
 // What ranks of a job of A hosts meet, for `./dev bench rendezvous`: the hub of a head in one process,
 // and in another A agents, each with its own connection to the hub (or, with --tree, to one of sqrt(A)
-// relays) and its own socket for K ranks. The code is the product's; only the ranks are missing.
+// relays) and its own socket for K ranks. With --here ranks are told of the head's socket, as on its machine. The code is the product's; only the ranks are missing.
 
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
+#include "rendezvous/asking/local_store_server.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/tree.h"
@@ -34,6 +35,13 @@ struct Shape {
     std::uint32_t agents = 1;
     std::uint32_t ranks_each = 1;
     bool tree = false;
+    bool here = false;
+};
+
+/// Where the hub is reached, for the process of the agents.
+struct Place {
+    std::uint16_t port = 0;
+    char store_socket[64]{};  ///< as Welcome's
 };
 
 /// The hub and its connections, as the head has them.
@@ -41,7 +49,8 @@ class Root final : Outbox {
 public:
     Root(asio::io_context& io, const Credentials& credentials, const Shape& shape)
         : executor_(io.get_executor()),
-          hub_(static_cast<Outbox&>(*this), HubOptions{}),
+          local_store_(executor_, static_cast<Outbox&>(*this)),
+          hub_(local_store_, HubOptions{}),
           timer_(executor_, hub_),
           server_(
               executor_, [credentials](const JobId&) { return std::optional(credentials.secret); },
@@ -50,7 +59,14 @@ public:
         hub_.begin(1, shape.agents * shape.ranks_each);
     }
 
-    std::uint16_t listen() { return server_.listen({"127.0.0.1"}, 0).value(); }
+    Place listen(bool here) {
+        Place place{server_.listen({"127.0.0.1"}, 0).value()};
+        if (here)
+            local_store_.open(hub_, timer_)
+                .value()
+                .copy(place.store_socket, sizeof place.store_socket - 1);
+        return place;
+    }
 
 private:
     void admit(Connection connection) {
@@ -78,6 +94,7 @@ private:
     void to_root(FrameType, std::string_view) override {}
 
     asio::any_io_executor executor_;
+    LocalStoreServer local_store_;
     Hub hub_;
     HubTimer timer_;
     std::map<PeerId, std::unique_ptr<Link>> connections_;
@@ -89,8 +106,12 @@ private:
 /// One agent's connections.
 class SimulatedAgent {
 public:
-    SimulatedAgent(asio::io_context& io, HostId host, const Shape& shape)
-        : executor_(io.get_executor()), host_(host), shape_(shape), tasks_(executor_) {}
+    SimulatedAgent(asio::io_context& io, HostId host, const Shape& shape, std::string store_socket)
+        : executor_(io.get_executor()),
+          host_(host),
+          shape_(shape),
+          store_socket_(std::move(store_socket)),
+          tasks_(executor_) {}
 
     asio::awaitable<void> start(std::uint16_t port, Credentials credentials, bool relay,
                                 std::uint32_t ranks_below) {
@@ -130,6 +151,7 @@ private:
         welcome.generation = 1;
         welcome.rank = hello.rank;
         welcome.world_size = shape_.agents * shape_.ranks_each;
+        welcome.store_socket = store_socket_;
         return welcome;
     }
 
@@ -142,6 +164,7 @@ private:
     asio::any_io_executor executor_;
     HostId host_;
     Shape shape_;
+    std::string store_socket_;
     std::unique_ptr<Link> link_;
     Router<> from_head_;
     std::unique_ptr<Connections> connections_;
@@ -186,12 +209,12 @@ void raise_descriptor_limit() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-[[noreturn]] void run_root(const Credentials& credentials, const Shape& shape, int tell_port,
+[[noreturn]] void run_root(const Credentials& credentials, const Shape& shape, int tell_place,
                            int lifeline) {
     asio::io_context io(1);
     Root root(io, credentials, shape);
-    const std::uint16_t port = root.listen();
-    if (::write(tell_port, &port, sizeof port) != sizeof port) std::_Exit(1);
+    const Place place = root.listen(shape.here);
+    if (::write(tell_place, &place, sizeof place) != sizeof place) std::_Exit(1);
     asio::posix::stream_descriptor input(io, lifeline);
     TaskGroup tasks(io.get_executor());
     tasks.spawn(end_with(input));
@@ -207,37 +230,40 @@ int main(int argc, char** argv) {
         const std::string word = argv[i];
         if (word == "--tree")
             shape.tree = true;
+        else if (word == "--here")
+            shape.here = true;
         else if (word == "--agents" && i + 1 < argc)
             shape.agents = static_cast<std::uint32_t>(std::atoi(argv[++i]));
         else if (word == "--ranks-per-agent" && i + 1 < argc)
             shape.ranks_each = static_cast<std::uint32_t>(std::atoi(argv[++i]));
     }
     if (shape.agents == 0 || shape.ranks_each == 0) {
-        std::fputs("usage: rendezvous_host --agents A --ranks-per-agent K [--tree]\n", stderr);
+        std::fputs("usage: rendezvous_host --agents A --ranks-per-agent K [--tree] [--here]\n",
+                   stderr);
         return 2;
     }
     raise_descriptor_limit();
     keep_freed_memory();
     log::init("rendezvous_host", log::Level::normal);
     const Credentials credentials{random_job_id(), Secret::random(), false};
-    int port_pipe[2], life_pipe[2];
-    if (::pipe(port_pipe) != 0 || ::pipe(life_pipe) != 0) return 1;
+    int place_pipe[2], life_pipe[2];
+    if (::pipe(place_pipe) != 0 || ::pipe(life_pipe) != 0) return 1;
     const pid_t root = ::fork();
     if (root == 0) {
         ::close(life_pipe[1]);
-        run_root(credentials, shape, port_pipe[1], life_pipe[0]);
+        run_root(credentials, shape, place_pipe[1], life_pipe[0]);
     }
-    std::uint16_t port = 0;
-    if (::read(port_pipe[0], &port, sizeof port) != sizeof port) return 1;
+    Place place;
+    if (::read(place_pipe[0], &place, sizeof place) != sizeof place) return 1;
     std::printf("root-pid %d\nagents-pid %d\n", root, ::getpid());
     asio::io_context io(1);
     PerHost<std::unique_ptr<SimulatedAgent>> agents;
     for (const HostId host : all_hosts(shape.agents))
-        agents.push_back(std::make_unique<SimulatedAgent>(io, host, shape));
+        agents.push_back(std::make_unique<SimulatedAgent>(io, host, shape, place.store_socket));
     asio::posix::stream_descriptor input(io, ::dup(STDIN_FILENO));
     TaskGroup tasks(io.get_executor());
     tasks.spawn(end_with(input));
-    tasks.spawn(start_agents(agents, port, credentials, shape));
+    tasks.spawn(start_agents(agents, place.port, credentials, shape));
     io.run();
     return 0;
 }

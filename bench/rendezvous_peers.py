@@ -254,6 +254,13 @@ class DtrunTree(Dtrun):
     options = ["--tree"]
 
 
+class DtrunHere(Dtrun):
+    """Ranks on the machine of the head, which may ask that themselves."""
+    key, label = "dtrun-here", "dtrun, head's machine"
+    workloads = FLIGHTS
+    options = ["--here"]
+
+
 class DtrunServe(Peer):
     """A daemon without a file."""
     key, label = "dtrun-serve", "dtrun serve"
@@ -402,4 +409,4 @@ class RedisAppend(Redis):
 def all_peers(options):
     """In the order of the table."""
     return [kind(options)
-            for kind in (Dtrun, DtrunTree, DtrunServe, DtrunState, TcpStore, Redis, RedisUnix, RedisAppend)]
+            for kind in (Dtrun, DtrunTree, DtrunHere, DtrunServe, DtrunState, TcpStore, Redis, RedisUnix, RedisAppend)]
