@@ -128,8 +128,8 @@ asio::awaitable<std::optional<RelayLogin>> PlannedChannels::by_relay(HostId host
     if (!target.ssh || !target.ssh->only_ssh.empty()) co_return std::nullopt;
     const auto named = co_await transport::find_keys(pool(), known_hosts_, *target.ssh, deadline);
     if (!named) co_return std::nullopt;
-    auto order = transport::order_login(*target.ssh, *named, target.host.address,
-                                        remote_command(AgentTask::run));
+    auto order =
+        transport::order_login(target.host, *target.ssh, *named, remote_command(AgentTask::run));
     if (!order) co_return std::nullopt;
     // By which others may fetch the agent from it. The relay may know the name, and we not.
     const auto addresses = co_await transport::look_up(pool(), order->host, deadline);

@@ -558,14 +558,15 @@ asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,
     co_return named;
 }
 
-std::optional<LoginOrder> order_login(const SshSettings& settings, const NamedHost& named,
-                                      const std::string& address, std::string command) {
+std::optional<LoginOrder> order_login(const Host& host, const SshSettings& settings,
+                                      const NamedHost& named, std::string command) {
     // A key that is revoked, or signed, is the head's to judge.
     if (named.keys().empty() || named.known.has_authority || !named.known.revoked.empty() ||
         !named.known_anywhere.revoked.empty())
         return std::nullopt;
     LoginOrder order;
-    order.host = address.empty() ? settings.host : address;
+    order.name = host.name;
+    order.host = host.address.empty() ? settings.host : host.address;
     order.port = static_cast<std::uint32_t>(settings.port);
     order.user = settings.user;
     order.known_as = named.name;

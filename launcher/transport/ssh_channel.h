@@ -41,8 +41,8 @@ asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,
 
 /// How another host is to log in to one, as these settings would, but with its own keys and by the program ssh. Nothing
 /// where known_hosts has no key by which that could be told from another.
-std::optional<LoginOrder> order_login(const SshSettings& settings, const NamedHost& named,
-                                      const std::string& address, std::string command);
+std::optional<LoginOrder> order_login(const Host& host, const SshSettings& settings,
+                                      const NamedHost& named, std::string command);
 
 /// Logs into a host with libssh and starts `command` there.
 ///

@@ -10,6 +10,7 @@ namespace dtrun {
 
 /// How to log in to a host, by the program `ssh`. Keys to get in are those of the host that does it.
 struct LoginOrder {
+    std::string name;  ///< as the user calls it, by which files of ssh have something for it
     std::string host;  ///< to connect to: a name, or a numeric address
     std::uint32_t port = 22;
     std::string user;
@@ -22,9 +23,9 @@ struct LoginOrder {
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
-        f("host", m.host), f("port", m.port), f("user", m.user), f("known_as", m.known_as);
-        f("keys", m.keys), f("options", m.options), f("command", m.command);
-        f("limit_s", m.limit_s);
+        f("name", m.name), f("host", m.host), f("port", m.port), f("user", m.user);
+        f("known_as", m.known_as), f("keys", m.keys), f("options", m.options);
+        f("command", m.command), f("limit_s", m.limit_s);
     }
 };
 

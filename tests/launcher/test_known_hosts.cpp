@@ -131,7 +131,9 @@ std::optional<LoginOrder> order_of(std::string_view text, SshSettings settings) 
     const auto named =
         run_to_end(io, find_keys(pool, files, settings, after(std::chrono::seconds(10))));
     REQUIRE(named.has_value());
-    return order_login(settings, *named, "", "run it");
+    Host host;
+    host.name = "node1";
+    return order_login(host, settings, *named, "run it");
 }
 
 TEST_CASE("a relay is told the keys that a host may show, and of hosts whose keys are known only",
@@ -147,6 +149,7 @@ TEST_CASE("a relay is told the keys that a host may show, and of hosts whose key
         "n2 ecdsa-sha2-nistp256 AAAAE2Vjz3\n",
         settings);
     REQUIRE(order.has_value());
+    CHECK(order->name == "node1");
     CHECK(order->host == "n1");
     CHECK(order->port == 2222);
     CHECK(order->user == "ann");

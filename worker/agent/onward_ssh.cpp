@@ -31,10 +31,12 @@ std::vector<std::string> ssh_arguments(const LoginOrder& order, const std::strin
         argv.emplace_back("-o");
         argv.push_back(std::move(option));
     };
+    // Before all that an older ssh may not know, as KnownHostsCommand: what it does not know it does not do.
+    set("IgnoreUnknown=*");
     for (const char* const option :
          {"BatchMode=yes", "ClearAllForwardings=yes", "ControlMaster=no", "ControlPath=none",
           "RemoteCommand=none", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null",
-          "CheckHostIP=no", "VerifyHostKeyDNS=no", "UpdateHostKeys=no",
+          "KnownHostsCommand=none", "CheckHostIP=no", "VerifyHostKeyDNS=no", "UpdateHostKeys=no",
           "NoHostAuthenticationForLocalhost=no", "ServerAliveInterval=30"})
         set(option);
     set("UserKnownHostsFile=" + known_hosts);
@@ -42,7 +44,7 @@ std::vector<std::string> ssh_arguments(const LoginOrder& order, const std::strin
     set("HostName=" + percents_of(order.host));
     set(fmt::format("ConnectTimeout={}", order.limit_s));
     for (const std::string& option : order.options) set(option);
-    argv.insert(argv.end(), {"-p", std::to_string(order.port), "-l", order.user, "--", order.host,
+    argv.insert(argv.end(), {"-p", std::to_string(order.port), "-l", order.user, "--", order.name,
                              order.command});
     return argv;
 }
