@@ -357,6 +357,40 @@ TEST_CASE("how a log-in by a relay has ended is told behind its last words", "[t
     }
 }
 
+/// Reads nothing, and says more than the head takes; until it is killed.
+agent::StartLogin deaf(bool& is_killed) {
+    return [&is_killed](const LoginOrder&, std::function<void(std::string)> ended) {
+        const auto theirs = std::make_shared<std::array<Pair, 3>>();
+        for (Pair& pair : *theirs) pair = socket_pair();
+        const std::string much(2 * kLoginOutputBytes, 'x');
+        REQUIRE(::write((*theirs)[1].second.get(), much.data(), much.size()) > kLoginOutputBytes);
+        return Result<agent::LoginProgram>(agent::LoginProgram{
+            std::move((*theirs)[0].first), std::move((*theirs)[1].first),
+            std::move((*theirs)[2].first), [theirs, &is_killed, ended = std::move(ended)] {
+                for (Pair& pair : *theirs) pair.second.reset();
+                if (!std::exchange(is_killed, true)) ended("signal 9");
+            }});
+    };
+}
+
+TEST_CASE("a log-in by a relay that neither reads nor is read ends when the head gives it up",
+          "[tree]") {
+    bool is_killed = false;
+    Streams streams(deaf(is_killed));
+    streams.open({});
+    bool has_failed = false;
+    const auto write = [&]() -> asio::awaitable<void> {
+        const std::string much(4 * kLoginInputBytes, 'y');
+        has_failed = !(co_await streams.channel->write(much, after(300ms))).has_value();
+    };
+    asio::co_spawn(streams.io, write(), passes_on);
+    run_until(streams.io, [&] { return has_failed; });
+    CHECK(streams.logins.count() == 1);
+    streams.channel->close();
+    run_until(streams.io, [&] { return streams.logins.count() == 0; });
+    CHECK(is_killed);
+}
+
 TEST_CASE("what is not sealed by the head is refused", "[tree]") {
     asio::io_context* io = nullptr;
     LoginOrder told;

@@ -37,7 +37,7 @@ struct OnwardLogins::Login {
     std::string unwritten;     ///< of its input, at most kLoginInputBytes
     std::uint32_t untold = 0;  ///< sealed bytes of that, of which the head has not heard yet
     bool is_writing = false;   ///< a coroutine writes that
-    bool input_ended = false;  ///< nothing comes behind that
+    bool is_given_up = false;  ///< nobody speaks to it any more, and perhaps nobody hears it
     std::uint32_t room = kLoginOutputBytes;
     Timer has_room;  ///< cancelled when there is room again
     bool output_ended = false;
@@ -68,8 +68,8 @@ Result<void> OnwardLogins::take(const LoginStream& said) {
             break;
         }
         case LoginEvent::input_end:
-            login->input_ended = true;
-            break;
+            give_up(login);
+            return {};
         case LoginEvent::taken:
             login->room = std::min(login->room + said.bytes_taken, kLoginOutputBytes);
             login->has_room.cancel();
@@ -122,15 +122,18 @@ Result<void> OnwardLogins::open(const LoginStream& said) {
     return {};
 }
 
-/// Of its standard output or standard error, to their end.
+/// Of its standard output or standard error, to their end. Of one that is given up, what there is room for.
 asio::awaitable<void> OnwardLogins::pass_output(Kept login, LoginEvent event) {
     auto& from = event == LoginEvent::output ? login->out : login->err;
     std::array<char, 4096> bytes;
     for (;;) {
-        while (login->room == 0) co_await login->has_room.async_wait(use_tuple);
-        const auto buffer = asio::buffer(bytes, std::min<std::size_t>(login->room, bytes.size()));
+        while (login->room == 0 && !login->is_given_up)
+            co_await login->has_room.async_wait(use_tuple);
+        const std::size_t most = login->room > 0 ? login->room : bytes.size();
+        const auto buffer = asio::buffer(bytes, std::min(most, bytes.size()));
         const auto [error, n] = co_await from.async_read_some(buffer, use_tuple);
         if (error) break;
+        if (login->room == 0 && login->is_given_up) continue;
         // The other stream may have used the room meanwhile: by at most one piece.
         login->room -= std::min(login->room, static_cast<std::uint32_t>(n));
         say(login->number, event, {bytes.data(), n});
@@ -154,13 +157,16 @@ asio::awaitable<void> OnwardLogins::write_input(Kept login) {
         say(login->number, LoginEvent::taken, {}, taken);
     }
     login->is_writing = false;
-    if (login->input_ended) end_input(login);
 }
 
-void OnwardLogins::end_input(const Kept& login) {
+/// It reads the end of its input at once, and not behind what it may never take; what it says keeps nobody waiting.
+void OnwardLogins::give_up(const Kept& login) {
+    if (std::exchange(login->is_given_up, true)) return;
+    ::explicit_bzero(login->unwritten.data(), login->unwritten.size());
+    login->unwritten.clear();
     boost::system::error_code ignored;
-    if (!login->in.is_open()) return;
     login->in.close(ignored);
+    login->has_room.cancel();
     if (!stopping_) tasks_.spawn(kill_later(login));
 }
 
@@ -180,7 +186,7 @@ void OnwardLogins::settle(const Kept& login) {
     say(login->number, LoginEvent::exited, login->ending);
     boost::system::error_code ignored;
     for (auto* const stream : {&login->in, &login->out, &login->err}) stream->close(ignored);
-    login->room = kLoginOutputBytes;
+    login->is_given_up = true;
     login->has_room.cancel();
     logins_.erase(login->number);
     if (logins_.empty()) none_left_.cancel();
@@ -198,11 +204,7 @@ void OnwardLogins::say(std::uint32_t login, LoginEvent event, std::string bytes,
 
 void OnwardLogins::stop() noexcept {
     stopping_ = true;
-    for (const auto& [number, login] : logins_) {
-        end_input(login);
-        login->room = kLoginOutputBytes;  // nobody reads it, and it is to end
-        login->has_room.cancel();
-    }
+    for (const auto& [number, login] : logins_) give_up(login);
 }
 
 asio::awaitable<void> OnwardLogins::join() {

@@ -46,6 +46,8 @@ public:
     /// What the head says. Errc: invalid_input
     Result<void> take(const LoginStream& said);
 
+    std::size_t count() const { return logins_.size(); }  ///< that have not ended
+
     void stop() noexcept;  ///< each log-in reads the end of its input
     /// Returns when none is left; what does not end by itself is killed.
     asio::awaitable<void> join();
@@ -58,7 +60,7 @@ private:
     asio::awaitable<void> pass_output(Kept login, LoginEvent event);
     asio::awaitable<void> write_input(Kept login);
     asio::awaitable<void> kill_later(Kept login);
-    void end_input(const Kept& login);
+    void give_up(const Kept& login);
     void settle(const Kept& login);
     void say(std::uint32_t login, LoginEvent event, std::string bytes = {},
              std::uint32_t taken = 0);
