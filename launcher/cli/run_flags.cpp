@@ -459,7 +459,7 @@ Rows<ParsedRun> reaching_flags() {
           .needs_agents = true,
           .help = "hosts that relay for others log in to these as well, by ssh and with keys that "
                   "they have, or with those of your ssh-agent, which root of these hosts can use "
-                  "then as long as the job runs; only while this machine is busy with --fanout "
+                  "then until all hosts are there; only while this machine is busy with --fanout "
                   "log-ins, and what they cannot reach it logs in to itself (default: auto)"},
          set_tree_login},
         {{.names = "--fanout",

@@ -43,10 +43,11 @@ std::string percents(std::string_view text) {
 }
 
 /// `ssh` as the user wants it, for one host.
-/// \param forwards  whether that may use the user's ssh-agent: whatever its configuration says, only who asks for it
+/// \param lent_agent  where it finds the ssh-agent that the host may use: whatever its configuration says, only if the
+///                    user asks for it; empty: none
 std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, const Host& host,
                                           const std::string& command, std::chrono::seconds limit,
-                                          bool forwards) {
+                                          const std::string& lent_agent) {
     const std::string address = host.address.empty() ? host.name : host.address;
     std::vector<std::string> argv = ssh.command;
     if (!transport::is_openssh(ssh)) {
@@ -55,8 +56,15 @@ std::vector<std::string> ssh_command_line(const transport::SshOptions& ssh, cons
         return argv;
     }
     if (argv.empty())  // as our own log-in: forwardings are not a job's, and a master would stay
-        argv = {"ssh", forwards ? "-A" : "-a", "-x", "-o", "ClearAllForwardings=yes",
-                "-o",  "ControlMaster=no"};
+        argv = {"ssh",
+                lent_agent.empty() ? "-a" : "-A",
+                "-x",
+                "-o",
+                "ClearAllForwardings=yes",
+                "-o",
+                "ControlMaster=no"};
+    if (!lent_agent.empty())
+        argv.insert(argv.end(), {"-o", "IdentityAgent=" + percents(lent_agent)});
     argv.insert(argv.end(), {"-T", "-o", "RemoteCommand=none", "-o", "BatchMode=yes", "-o",
                              fmt::format("ConnectTimeout={}", std::max<long>(1, limit.count())),
                              // A firewall must not forget the idle lifeline.
@@ -120,6 +128,35 @@ bool PlannedChannels::lends_agent_to(HostId host) const {
            Tree(static_cast<std::uint32_t>(spec_.hosts.size()),
                 static_cast<std::uint32_t>(asked.tree_threshold))
                .is_relay(host);
+}
+
+/// \return where an ssh finds the user's ssh-agent that is to forward it; empty: there is none
+std::string PlannedChannels::lend_agent_to(HostId host) {
+    if (!lends_agent_to(host) || !spec_.access.ssh.command.empty()) return {};
+    if (lent_agent_) return lent_agent_->path();
+    const auto& settings = spec_.hosts[host].ssh;
+    const char* const usual = ::getenv("SSH_AUTH_SOCK");
+    std::string agent = settings ? settings->agent : "";
+    if (agent.empty() && usual != nullptr) agent = usual;
+    if (agent.empty() || agent == "none") {
+        if (!std::exchange(has_warned_, true))
+            log::warn(
+                "--tree-login forward-agent: there is no ssh-agent here (SSH_AUTH_SOCK), so relays "
+                "log in to other hosts by keys that they have");
+        return {};
+    }
+    auto lent = transport::LentAgent::lend(executor_, agent);
+    if (!lent) {
+        if (!std::exchange(has_warned_, true))
+            log::warn("--tree-login forward-agent: {}", lent.error().message);
+        return {};
+    }
+    lent_agent_ = std::move(*lent);
+    return lent_agent_->path();
+}
+
+asio::awaitable<void> PlannedChannels::all_logged_in() {
+    if (lent_agent_) co_await lent_agent_->take_back();
 }
 
 asio::awaitable<std::optional<RelayLogin>> PlannedChannels::by_relay(HostId host,
@@ -250,7 +287,7 @@ Result<std::unique_ptr<transport::Channel>> PlannedChannels::start_ssh(HostId ho
                                                                        Deadline deadline) {
     const auto limit = std::chrono::duration_cast<std::chrono::seconds>(deadline - Clock::now());
     const auto argv = ssh_command_line(spec_.access.ssh, spec_.hosts[host].host, command, limit,
-                                       lends_agent_to(host));
+                                       lend_agent_to(host));
     auto here = start_here(argv, own_environment(), SIGTERM);
     if (here || here.error().code == Errc::internal) return here;
     const std::string& cause = here.error().message;

@@ -4,6 +4,7 @@
 #include "launcher/head/login_starter.h"
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/dial.h"
+#include "launcher/transport/lent_agent.h"
 #include "launcher/transport/ssh_channel.h"
 #include "launcher/warm/warm_hosts.h"
 
@@ -35,6 +36,7 @@ public:
         HostId host, std::function<void(const char*)> phase) override;
 
     asio::awaitable<std::optional<RelayLogin>> by_relay(HostId host, Deadline deadline) override;
+    asio::awaitable<void> all_logged_in() override;
 
     /// Agents are to be started in log-ins that are kept, where there are some. \param hosts  outlives this
     void use(warm::WarmHosts& hosts) { warm_ = &hosts; }
@@ -45,6 +47,7 @@ public:
 
 private:
     bool lends_agent_to(HostId host) const;
+    std::string lend_agent_to(HostId host);
     asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open_by_ssh(
         HostId host, std::string command, Deadline deadline,
         std::function<void(const char*)> phase);
@@ -73,6 +76,8 @@ private:
     warm::WarmHosts* warm_ = nullptr;
     std::optional<std::string> ssh_files_;  ///< SshConfig::digest(), once it was asked for
     std::map<HostId, std::string> seen_by_;
+    std::unique_ptr<transport::LentAgent> lent_agent_;  ///< made for the first relay
+    bool has_warned_ = false;                           ///< that there is none to lend
 };
 
 }  // namespace dtrun::head

@@ -98,6 +98,7 @@ void LoginStarter::connect(HostId host) {
 void LoginStarter::look() {
     relay_ready_.cancel();
     if (events_->is_starting()) return add_givers();
+    if (!std::exchange(all_logged_in_, true)) tasks_.spawn(parts_.channels.all_logged_in());
     slots_.look();
     for (auto& [route, slots] : slots_behind_) slots.look();
 }
@@ -461,6 +462,7 @@ asio::awaitable<void> LoginStarter::end(bool hurry) {
 asio::awaitable<void> LoginStarter::join() {
     tasks_.stop();
     co_await tasks_.join();
+    co_await parts_.channels.all_logged_in();
 }
 
 }  // namespace dtrun::head

@@ -68,6 +68,8 @@ public:
     virtual asio::awaitable<std::optional<RelayLogin>> by_relay(HostId, Deadline) {
         co_return std::nullopt;
     }
+    /// What was lent to relays for their log-ins is taken back: none follows. More than once is as good.
+    virtual asio::awaitable<void> all_logged_in() { co_return; }
 };
 
 /// Starts the agent of each host over a channel of its own: a log-in by ssh, or a process of this machine.
@@ -143,6 +145,7 @@ private:
     transport::AgentCopies copies_;
     LoginSlots slots_;
     transport::LoginGivers givers_;
+    bool all_logged_in_ = false;                      ///< known to channels
     std::vector<HostId> awaited_relays_;              ///< that have not joined
     std::set<HostId> given_;                          ///< hosts that a relay has tried
     std::map<std::string, LoginSlots> slots_behind_;  ///< by route

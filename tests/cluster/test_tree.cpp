@@ -256,7 +256,9 @@ TEST_CASE("relays get the keys of ssh-agent when that is asked for, and not else
           "[cluster][tree]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const auto run = [&cluster](Lines options) {
-        options.push_back("true");
+        for (const char* const word :
+             {"sh", "-c", "sleep 1; ssh-add -l >/dev/null 2>&1; echo finds an agent: $?"})
+            options.push_back(word);
         Lines words{"ssh-agent", "sh", "-c", "ssh-add -q && exec \"$@\"", "sh", Cluster::program()};
         const Lines rest = by_relays(options);
         words.insert(words.end(), rest.begin(), rest.end());
@@ -268,6 +270,8 @@ TEST_CASE("relays get the keys of ssh-agent when that is asked for, and not else
         INFO(done.err);
         CHECK(done.exit_code == 0);
         CHECK(logins.so_far() >= 1);
+        // It is taken back before that: there is none any more.
+        for (const auto& [rank, text] : by_rank(done.out)) CHECK(text == "finds an agent: 2\n");
     }
     cluster.run("head", {"sh", "-c", "echo ForwardAgent yes >~/.ssh/config"});
     const LoginsByRelays logins(cluster);
