@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/transport/ssh_channel.h"
 
 #include <string.h>
 #include <algorithm>
@@ -219,7 +220,8 @@ asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
     if (turn == LoginTurn::over) co_return fail(Errc::cancelled, "the job ends");
     slot.emplace(slots_);
     if (!deadline) deadline = after(spec_.options.connect_timeout);
-    const std::function<void(const char*)> phase = [this, host](const char* what) {
+    const std::function<void(const char*)> phase = [this, host, &slot](const char* what) {
+        slot->use(transport::is_knocking(what));
         events_->host_phase(host, what);
     };
     auto opened = co_await parts_.channels.open(host, AgentTask::run, *deadline, phase);
@@ -272,7 +274,7 @@ asio::awaitable<bool> LoginStarter::log_in_from(HostId relay, HostId host) {
     Deadline deadline = after(patience / 2);
     const auto wanted = co_await parts_.channels.by_relay(host, deadline);
     auto outcome = transport::LoginGivers::Outcome::not_tried;
-    if (wanted) {
+    if (wanted && Clock::now() < deadline) {
         LoginOrder order = wanted->order;
         const auto limit = std::chrono::duration_cast<std::chrono::seconds>(patience / 2);
         order.limit_s = static_cast<std::uint32_t>(std::max<long>(1, limit.count()));

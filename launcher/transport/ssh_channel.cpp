@@ -22,6 +22,8 @@ namespace dtrun::transport {
 namespace {
 
 constexpr std::size_t kWriteBytesMax = 64u << 10;  // handed to libssh at once
+constexpr const char* kLookUp = "name look-up";
+constexpr const char* kConnecting = "connecting";
 
 /// -1 until the server has sent it, and for a command that a signal ended.
 int exit_status_of(ssh_channel channel) {
@@ -301,13 +303,13 @@ private:
     }
 
     asio::awaitable<Result<void>> connect(std::string address, SshLogin& login) {
-        phase_("name look-up");
+        phase_(kLookUp);
         const std::string name = address.empty() ? set_.host : address;
         const auto addresses = co_await look_up(pool_, name, deadline_);
         const bool is_other = !address.empty() || set_.has_other_name;
         if (!addresses && is_other) co_return fail(addresses.error(), "{}", name);
         if (!addresses) co_return std::unexpected(addresses.error());
-        phase_("connecting");
+        phase_(kConnecting);
         auto socket =
             co_await connect_any(*addresses, static_cast<std::uint16_t>(set_.port), deadline_);
         if (!socket) co_return std::unexpected(socket.error());
@@ -534,6 +536,10 @@ private:
 };
 
 }  // namespace
+
+bool is_knocking(std::string_view phase) {
+    return phase == kLookUp || phase == kConnecting;
+}
 
 asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,
                                              const SshSettings& settings, Deadline deadline) {

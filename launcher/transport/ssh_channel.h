@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun::transport {
@@ -23,6 +24,10 @@ struct SshLogin {
     std::string only_ssh;
     Error refused;
 };
+
+/// Whether a log-in waits for a first answer, of a name server or the host, and does nothing else.
+/// \param phase  that ssh_login() has told
+bool is_knocking(std::string_view phase);
 
 /// What known_hosts says of a host to log in to.
 struct NamedHost {

@@ -310,9 +310,9 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> World::open(
     if (!sweeps && listed_[host] == 0) wrong(fmt::format("h{} is used, and is not listed", host));
     if (!sweeps && cooling_[host] && Clock::now() < *cooling_[host])
         wrong(fmt::format("h{} is used again too soon after it was lost", host));
-    phase("log-in");
-    const std::chrono::microseconds jitter(random_() % 2'000);
     const bool hangs = does.login == Login::hangs || here_[host].gone;
+    phase(hangs ? "connecting" : "log-in");
+    const std::chrono::microseconds jitter(random_() % 2'000);
     Timer timer(io_);
     const milliseconds takes = sweeps ? does.sweep_takes : does.login_takes;
     timer.expires_at(hangs ? deadline : std::min(deadline, after(takes + jitter)));

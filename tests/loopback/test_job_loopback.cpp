@@ -316,6 +316,23 @@ TEST_CASE("every kind of host that cannot be started is told with its name, and 
     });
 }
 
+TEST_CASE("hosts that swallow packets keep no others waiting for their log-in", "[loopback]") {
+    Script script;
+    script.ranks_on_host.assign(12, 1);
+    script.options = [](plan::Options& options) { options.fanout = 2; };
+    for (std::uint32_t host = 0; host < 8; ++host) script.hosts[HostId{host}].login = Login::hangs;
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK_THAT(ending.shown, Contains("8 of 12 hosts failed"));
+        CHECK(ending.logins_max > 2);
+        CHECK(ending.took < 15s);  // two at a time, each for 10 s, would be 40 s
+    });
+    for (auto& [host, does] : script.hosts) does = {.login_takes = 300ms};
+    in_many_orders(10, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        CHECK(ending.logins_max == 2);
+    });
+}
+
 TEST_CASE("what a host says before it has joined is shown when it has, and ends nothing",
           "[loopback]") {
     Script script;
