@@ -327,6 +327,15 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     return {};
 }
 
+void Communicator::tell_stall(const std::string& what,
+                              std::optional<std::chrono::milliseconds> waited) {
+    constexpr std::size_t kBytesMax = 1'024;  // of dtrun_stall()
+    const dtrun_view text{what.data(), std::min(what.size(), kBytesMax)};
+    // Nobody has to know.
+    static_cast<void>(waited ? dtrun_stall(worker_.get(), text, waited->count())
+                             : dtrun_stall_end(worker_.get(), text));
+}
+
 // ---- splitting ------------------------------------------------------------------------------
 
 Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t colour, std::int32_t key) {

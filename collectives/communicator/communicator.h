@@ -12,7 +12,9 @@
 #include "collectives/work_queue.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,6 +78,8 @@ public:
                           std::size_t in_count, std::uint32_t from, DType type);
 
     void abort(const std::string& why) { watchdog_->abort(why); }
+    /// Says to the launcher that this rank has waited so long for something; nothing: not any more. From any thread.
+    void tell_stall(const std::string& what, std::optional<std::chrono::milliseconds> waited);
 
 private:
     struct Rank {

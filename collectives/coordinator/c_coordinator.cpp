@@ -181,6 +181,9 @@ int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* 
                                                        : span_of(given.stall_warning_ms);
     if (given.stall_shutdown_ms > 0) own.stall.shutdown = span_of(given.stall_shutdown_ms);
     if (given.ranks != nullptr) own.names.assign(given.ranks, given.ranks + dtrun_comm_size(comm));
+    own.tell_stall = [communicator = comm->communicator.get()](const auto& what, auto waited) {
+        communicator->tell_stall(what, waited);
+    };
     try {
         auto made = std::make_unique<dtrun_coordinator>();
         forget_interpreter(comm);  // it is used by a thread of our own from now on

@@ -67,7 +67,8 @@ Coordinator::Coordinator(OwnedComm comm, CoordinatorOptions options)
       enters_idle_(size_ > 1 && may_be_left(dtrun_comm_backend(comm_.get()))),
       names_(names_or_numbers(std::move(options.names), size_)),
       negotiator_(names_),
-      executor_(comm_.get()) {
+      executor_(comm_.get()),
+      reports_(std::move(options.tell_stall)) {
     thread_ = quiet_thread([this] { run(); });
 }
 
@@ -117,9 +118,12 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
         return at == results_.end() || at->second.has_value();
     });
     if (!over) {
-        const std::string told = silence();
+        const SilenceCheck::Finding found = silence();
         lock.unlock();
-        if (!told.empty()) tell({told});
+        if (!found.line.empty()) {
+            tell({found.line});
+            reports_.add(found.what, found.age);
+        }
         return std::nullopt;
     }
     if (at == results_.end())
@@ -131,7 +135,7 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
 
 /// What is to be told while no other rank answers; the mutex is held. A rank that has nothing pending answers within
 /// twice the time of a look, where it does at all.
-std::string Coordinator::silence() {
+SilenceCheck::Finding Coordinator::silence() {
     if (waiting_.empty() || !stall_.any()) return {};
     const auto first = std::ranges::min_element(
         waiting_, {}, [](const auto& waiting) { return waiting.second.handle; });
@@ -243,11 +247,13 @@ Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
         if (auto agreed = agree_on_options(); !agreed) return agreed;
     const auto messages = exchange(take_fresh());
     if (!messages) return std::unexpected(messages.error());
+    std::string silent;
     {
         const std::lock_guard lock(mutex_);
         is_idle_ = false;
-        silence_.end();
+        silent = silence_.end();
     }
+    if (!silent.empty()) reports_.end(silent);
     const bool news =
         std::ranges::any_of(messages->by_rank, [](const auto& m) { return !m.empty(); });
     pause = news ? std::chrono::microseconds{0} : std::clamp(pause * 2, kPauseMin, kPauseMax);
@@ -258,14 +264,21 @@ Result<void> Coordinator::cycle(std::chrono::microseconds& pause) {
     return look_for_stalls(messages->now);
 }
 
-/// All ranks find the same; the first one tells it.
+/// All ranks find the same; the first one tells the user, and those that wait tell their agents.
 Result<void> Coordinator::look_for_stalls(std::chrono::milliseconds now) {
     if (!stall_.any() || now < next_look_) return {};
     next_look_ = now + stall_.look_every();
     const auto stalled = negotiator_.stalled();
-    auto [lines, shutdown] = stall_check_->look(stalled, now);
+    auto [lines, told, shutdown] = stall_check_->look(stalled, now);
     if (!shutdown.empty()) lines = {shutdown};
     if (rank_ == 0) tell(lines);
+    std::erase_if(told, [this](const StallCheck::Told& one) {
+        return !std::ranges::binary_search(one.waiting, rank_);
+    });
+    std::set<std::string> still;
+    for (const StallCheck::Told& one : told) still.insert(one.what);
+    reports_.keep_only(still);
+    for (const StallCheck::Told& one : told) reports_.add(one.what, one.age);
     if (!shutdown.empty()) return fail(Errc::timed_out, "{}", shutdown);
     return {};
 }
@@ -323,6 +336,7 @@ void Coordinator::finish(const std::string& name, Result<Outcome> result) {
 }
 
 void Coordinator::fail_all(const Error& error) {
+    reports_.keep_only({});
     const std::lock_guard lock(mutex_);
     broken_ = error;
     for (const auto& [name, waiting] : waiting_)

@@ -20,6 +20,7 @@ struct CoordinatorOptions {
     std::chrono::microseconds delay{0};   ///< before a cycle, so that more is known in it
     StallTimes stall;                     ///< likewise the least of all ranks'
     std::vector<std::uint32_t> names;     ///< by rank: its rank in the job; empty: its own number
+    StallReports::Tell tell_stall;        ///< empty: nobody is told but the user
 };
 
 /// The implementation of dtrun_coordinator. Its thread goes through cycles: ranks tell each other
@@ -66,7 +67,7 @@ private:
     Result<Messages> exchange(const std::string& own);
     Result<void> perform(std::vector<Response> responses);
     Result<void> look_for_stalls(std::chrono::milliseconds now);
-    std::string silence();
+    SilenceCheck::Finding silence();
     void finish(const std::string& name, Result<Outcome> result);
     void fail_all(const Error& error);
 
@@ -95,6 +96,7 @@ private:
     SilenceCheck silence_;  ///< of a cycle in which something is pending
     bool is_idle_ = false;  ///< the thread is in a cycle that it has entered with nothing pending
     std::optional<Error> broken_;
+    StallReports reports_;
     std::thread thread_;
 };
 

@@ -57,9 +57,16 @@ StallCheck::Findings StallCheck::look(std::span<const Stalled> open, millisecond
             !only_joins)
             findings.shutdown =
                 describe(members, open, age) + ": that is longer than the shutdown time";
-        const auto told = next_.find(pattern);
-        if (age < times_.warning || (told != next_.end() && now < told->second)) continue;
-        next_[pattern] = now + std::min(age, kAgainWithin);
+        if (age < times_.warning) continue;
+        const auto [told, is_first] = next_.try_emplace(pattern);
+        Next& next = told->second;
+        const Stalled& first = *members.front();
+        if (is_first || next.first != first.order)
+            next = {next.at, first.order,
+                    fmt::format("{}; {}", names_of(members), missing(members, open))};
+        findings.told.push_back({next.what, first.waiting, age});
+        if (!is_first && now < next.at) continue;
+        next.at = now + std::min(age, kAgainWithin);
         due.emplace_back(members, age);
     }
     std::ranges::sort(due, {}, [](const auto& group) { return group.first.front()->order; });
@@ -71,11 +78,17 @@ StallCheck::Findings StallCheck::look(std::span<const Stalled> open, millisecond
 std::string StallCheck::describe(const Members& members, std::span<const Stalled> open,
                                  milliseconds age) const {
     const Stalled& first = *members.front();
-    const bool one_waits = first.waiting.size() == 1, one_absent = first.absent.size() == 1;
-    std::string text = fmt::format(
-        "{}: {} {} {} s; {} {} not asked for {}", names_of(members), ranks(first.waiting),
-        one_waits ? "has waited for" : "have waited for", in_whole_seconds(age),
-        ranks(first.absent), one_absent ? "has" : "have", members.size() == 1 ? "it" : "them");
+    return fmt::format("{}: {} {} {} s; {}", names_of(members), ranks(first.waiting),
+                       first.waiting.size() == 1 ? "has waited for" : "have waited for",
+                       in_whole_seconds(age), missing(members, open));
+}
+
+/// rank 1 has not asked for them, but for "b"
+std::string StallCheck::missing(const Members& members, std::span<const Stalled> open) const {
+    const Stalled& first = *members.front();
+    std::string text = fmt::format("{} {} not asked for {}", ranks(first.absent),
+                                   first.absent.size() == 1 ? "has" : "have",
+                                   members.size() == 1 ? "it" : "them");
     Members instead;
     for (const Stalled& other : open)
         if (other.absent != first.absent && std::ranges::includes(other.waiting, first.absent))
@@ -101,17 +114,40 @@ std::string StallCheck::ranks(const std::vector<std::uint32_t>& list) const {
     return text;
 }
 
-std::string SilenceCheck::look(milliseconds now, milliseconds limit, const std::string& first,
-                               std::size_t number) {
+SilenceCheck::Finding SilenceCheck::look(milliseconds now, milliseconds limit,
+                                         const std::string& first, std::size_t number) {
     if (!since_ || limit.count() <= 0) return {};
     const milliseconds age = now - *since_;
     if (age < limit || now < next_) return {};
     next_ = now + std::min(age, kAgainWithin);
-    const std::string others = number == 1   ? " has"
-                               : number == 2 ? " and another one have"
-                                             : fmt::format(" and {} others have", number - 1);
-    return fmt::format("\"{}\"{} waited for {} s: some rank has asked for nothing, or is stopped",
-                       first, others, in_whole_seconds(age));
+    const std::string others = number == 1   ? ""
+                               : number == 2 ? " and another one"
+                                             : fmt::format(" and {} others", number - 1);
+    constexpr std::string_view kWhy = "some rank has asked for nothing, or is stopped";
+    what_ = fmt::format("\"{}\"{}; {}", first, others, kWhy);
+    return {.line = fmt::format("\"{}\"{} {} waited for {} s: {}", first, others,
+                                number == 1 ? "has" : "have", in_whole_seconds(age), kWhy),
+            .what = what_,
+            .age = age};
+}
+
+void StallReports::add(const std::string& what, milliseconds waited) {
+    const std::lock_guard lock(mutex_);
+    if (tell_ && open_.insert(what).second) tell_(what, waited);
+}
+
+void StallReports::end(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    if (open_.erase(what) > 0) tell_(what, std::nullopt);
+}
+
+void StallReports::keep_only(const std::set<std::string>& still) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(open_, [&](const std::string& what) {
+        if (still.contains(what)) return false;
+        tell_(what, std::nullopt);
+        return true;
+    });
 }
 
 }  // namespace dtrun::collectives

@@ -151,7 +151,7 @@ Head::Head(asio::io_context& io, plan::JobSpec& spec, Hosts& hosts, output::Outp
       record_(spec, hosts, job_),
       inspector_(
           io.get_executor(), spec, hosts, stdin_, record_, router_.hosts,
-          [this] { return deadlocks_.describe(); },
+          [this] { return deadlocks_.describe(Clock::now()); },
           [this](int signal) { end_ ? end_(signal) : end_by(signal); }),
       output_(io.get_executor(), spec, output, hosts, stop_deadlines_, inspector_, router_.hosts,
               [this] { end_by(SIGPIPE); }),
@@ -578,7 +578,9 @@ void Head::mpi_news(HostId host, const MpiStatus& news) {
 }
 
 void Head::watch_waits() {
-    if (!job_.running() || spec_.options.recovers_itself) return;
+    if (!job_.running()) return;
+    tell_stalls();
+    if (spec_.options.recovers_itself) return;
     const auto verdict = deadlocks_.look(Clock::now());
     if (!verdict) return;
     if (!verdict->end) {
@@ -588,6 +590,19 @@ void Head::watch_waits() {
     if (verdict->hangs) return tasks_.spawn(end_hang(verdict->text));
     job_.end_because(Job::Cause::stuck, verdict->text);
     decide();
+}
+
+/// Who meets is told after ten seconds already.
+void Head::tell_stalls() {
+    const Deadline now = Clock::now();
+    for (const auto& [wait, over] : stalls_.look(deadlocks_.long_waits(now), now)) {
+        if (over) {
+            record_.stall_ended(wait);
+            continue;
+        }
+        if (!wait.told && !wait.starting) log::warn("{}", printable(wait.sentence(now)));
+        record_.stalled(wait);
+    }
 }
 
 /// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
@@ -791,7 +806,7 @@ boost::json::object Head::ended_view() const {
 
 int Head::finish() {
     const report::JobOutcome& outcome = job_.outcome();
-    job_.set_waiting(deadlocks_.describe());
+    job_.set_waiting(deadlocks_.describe(Clock::now()));
     const std::string report = output_.report_text(outcome);
     const int own = output_.report(outcome, report, hurry_ ? kHurriedWriteLimit : kWriteLimit);
     const int failed = exit_code(outcome);

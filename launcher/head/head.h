@@ -16,6 +16,7 @@
 #include "launcher/head/sessions.h"
 #include "launcher/head/stop_deadlines.h"
 #include "launcher/inspect/deadlock_detector.h"
+#include "launcher/inspect/stall_log.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
@@ -129,6 +130,7 @@ private:
     void check_twin(HostId host, Join& join);
     bool is_here(const AgentSession& session) const;
     void watch_waits();
+    void tell_stalls();
     asio::awaitable<void> end_hang(std::string why);
     bool has_terminal(plan::SlotId rank) const;
     std::string terminal_typed(std::string_view bytes);
@@ -157,6 +159,7 @@ private:
     Job job_;
     StopDeadlines stop_deadlines_;
     inspect::DeadlockDetector deadlocks_;
+    inspect::StallLog stalls_;
     FailureDetector detector_;
     output::Progress progress_;
     output::StdinPump stdin_;

@@ -1,5 +1,6 @@
 #include "launcher/head/job_record.h"
 
+#include "base/clock.h"
 #include "base/interfaces.h"
 #include "base/signal_names.h"
 #include "base/simulated.h"
@@ -9,6 +10,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <boost/json/array.hpp>
+#include <chrono>
 #include <filesystem>
 #include <utility>
 
@@ -29,6 +31,15 @@ std::int64_t now_ns() {
 
 double rounded(double value) {
     return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000;
+}
+
+json::object json_of(const inspect::LongWait& wait) {
+    json::object object;
+    object["ranks"] = wait.who;
+    object["what"] = wait.what;
+    object["waited_s"] =
+        std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - wait.since).count();
+    return object;
 }
 
 json::array array_of(const std::vector<std::string>& words) {
@@ -231,6 +242,16 @@ void JobRecord::restart(const Exited& because) {
     tell(EventKind::restart, std::move(fields));
 }
 
+void JobRecord::stalled(const inspect::LongWait& wait) {
+    stalls_.push_back(wait);
+    if (!listeners_.empty()) tell(EventKind::stalled, json_of(wait));
+}
+
+void JobRecord::stall_ended(const inspect::LongWait& wait) {
+    std::erase_if(stalls_, [&wait](const auto& other) { return other.what == wait.what; });
+    if (!listeners_.empty()) tell(EventKind::stall_ended, json_of(wait));
+}
+
 void JobRecord::job_ending() {
     if (listeners_.empty()) return;
     json::object fields;
@@ -397,6 +418,14 @@ json::object JobRecord::rank_view(plan::SlotId slot) const {
     return object;
 }
 
+/// What ranks wait for too long, while they can go on.
+json::array JobRecord::stalls_view() const {
+    json::array stalls;
+    if (!job_.ending())
+        for (const inspect::LongWait& wait : stalls_) stalls.push_back(json_of(wait));
+    return stalls;
+}
+
 json::object JobRecord::view_of(Rank rank) const {
     json::object object;
     const auto slot = hosts_.numbers().slot_of(rank);
@@ -446,6 +475,7 @@ json::object JobRecord::view(const std::vector<std::string>& waiting) const {
     object["hosts"] = std::move(hosts);
     object["ranks"] = std::move(ranks);
     object["waiting"] = array_of(waiting);
+    if (json::array stalls = stalls_view(); !stalls.empty()) object["stalls"] = std::move(stalls);
     return object;
 }
 

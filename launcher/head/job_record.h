@@ -3,6 +3,7 @@
 #include "base/numbered.h"
 #include "launcher/head/hosts.h"
 #include "launcher/head/job.h"
+#include "launcher/inspect/deadlock_detector.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/watch/event.h"
 #include "rendezvous/wire/look_messages.h"
@@ -41,6 +42,8 @@ public:
     void ranks_started(HostId host, const Started& started);
     void rank_exited(plan::SlotId slot, HostId host, const Exited& exited);
     void restart(const Exited& because);
+    void stalled(const inspect::LongWait& wait);      ///< ranks wait too long
+    void stall_ended(const inspect::LongWait& wait);  ///< they do not any more
     void job_ending();
     /// \param report  what the user is told
     void job_ended(int code, const std::string& report);
@@ -84,6 +87,7 @@ private:
         std::string why{};  ///< empty: none
     };
 
+    boost::json::array stalls_view() const;
     void set_trouble(HostId host, HostFailure failure);
     void tell(watch::EventKind kind, boost::json::object fields);
     Place& at(plan::SlotId slot);
@@ -109,6 +113,7 @@ private:
     std::optional<int> ended_code_;
     std::string report_;  ///< what the user was told at the end
     bool has_told_end_ = false;
+    std::vector<inspect::LongWait> stalls_;  ///< that are not over
     std::vector<Place> slots_;
     std::vector<Usage> usages_;                  ///< by place; empty until somebody measures
     PerHost<HostFailure> failures_;              ///< of hosts that have failed, or are lost

@@ -268,7 +268,7 @@ void OwnAssigner::remember_failure(const Exited& because) {
     restart_because_->cause = Job::Cause::rank_failed;
     restart_because_->first = because;
     restart_because_->ended_well = outcome.ended_well;
-    restart_because_->waiting = context_.deadlocks.describe();
+    restart_because_->waiting = context_.deadlocks.describe(Clock::now());
     last_failure_ = because;
 }
 

@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 /// How long a wait in vain must last to be certain: news that are under way may end it.
 constexpr milliseconds kCertain{1'500};
 constexpr milliseconds kWorthTelling{10'000};
+/// From then on how long somebody has waited is worth a word.
+constexpr milliseconds kLong{60'000};
 /// When a refused MPI_Comm_spawn is told again; then after twice as long each time.
 constexpr milliseconds kRefusedAgain{60'000};
 constexpr std::size_t kThingsMax = 5;  // in a report
@@ -30,6 +32,10 @@ struct Who {
     std::string text;  ///< "ranks 0-2", "rank 1 and 2 processes"
     bool several = false;
 };
+
+std::string whole_seconds(Clock::duration span) {
+    return fmt::format("{} s", std::chrono::duration_cast<std::chrono::seconds>(span).count());
+}
 
 std::string rank_numbers(const std::vector<Rank>& ranks) {
     const bool one = ranks.size() == 1;
@@ -330,23 +336,66 @@ std::optional<DeadlockDetector::Verdict> DeadlockDetector::look(Deadline now) {
     return Verdict{false, false, std::move(*text)};
 }
 
-std::vector<std::string> DeadlockDetector::describe() const {
-    std::map<std::string, std::vector<const RankWait*>> things;
+/// \param counts  whether a wait is one of those that are wanted
+template <class Counts>
+std::map<std::string, DeadlockDetector::Thing> DeadlockDetector::by_what(Counts counts) const {
+    std::map<std::string, Thing> things;
     for (const auto& [host, list] : waits_)
-        for (const Waiting& waiting : list) things[waiting.wait.what].push_back(&waiting.wait);
+        for (const Waiting& waiting : list) {
+            if (!counts(waiting)) continue;
+            Thing& thing = things[waiting.wait.what];
+            thing.waits.push_back(&waiting.wait);
+            thing.since = std::min(thing.since, waiting.since);
+        }
+    return things;
+}
+
+std::vector<std::string> DeadlockDetector::describe(Deadline now) const {
+    const auto things = by_what([](const Waiting&) { return true; });
     std::vector<std::string> lines;
-    for (const auto& [what, waits] : things) {
+    for (const auto& [what, thing] : things) {
         if (lines.size() == kThingsMax) {
             lines.push_back(fmt::format("… and {} more", things.size() - kThingsMax));
             break;
         }
-        lines.push_back(fmt::format("{}: {}", who(waits).text, what));
+        const auto span = now - thing.since;
+        const std::string age = span >= kLong ? ", for " + whole_seconds(span) : "";
+        lines.push_back(fmt::format("{}: {}{}", who(thing.waits).text, what, age));
     }
     if (!spawn_refused_.empty())
         lines.push_back(
             fmt::format("{}: refused MPI_Comm_spawn, perhaps for what that was to start",
                         rank_numbers({spawn_refused_.begin(), spawn_refused_.end()})));
     return lines;
+}
+
+std::vector<LongWait> DeadlockDetector::long_waits(Deadline now) const {
+    std::vector<LongWait> found;
+    const auto is_long = [now](const Waiting& waiting) {
+        return waiting.wait.stalled || now - waiting.since >= kLong;
+    };
+    for (const auto& [what, thing] : by_what(is_long)) {
+        const auto has = [&thing](bool RankWait::* flag) {
+            return std::ranges::any_of(thing.waits,
+                                       [flag](const RankWait* wait) { return wait->*flag; });
+        };
+        Who waiting = who(thing.waits);
+        found.push_back({.what = what,
+                         .who = std::move(waiting.text),
+                         .several = waiting.several,
+                         .since = thing.since,
+                         .starting = has(&RankWait::starting),
+                         .stalled = has(&RankWait::stalled),
+                         .told = has(&RankWait::told)});
+    }
+    return found;
+}
+
+std::string LongWait::sentence(Deadline now) const {
+    if (now - since < kWorthTelling)
+        return fmt::format("{} wait{} for {}", who, several ? "" : "s", what);
+    return fmt::format("{} {} waited {} for {}", who, several ? "have" : "has",
+                       whole_seconds(now - since), what);
 }
 
 }  // namespace dtrun::inspect

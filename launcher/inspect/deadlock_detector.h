@@ -16,6 +16,18 @@
 
 namespace dtrun::inspect {
 
+/// Ranks that wait for one thing, and longer than is usual.
+struct LongWait {
+    std::string what;
+    std::string who;       ///< "ranks 0-2", "rank 1 and 2 processes"
+    bool several = false;  ///< ranks or processes
+    Deadline since{};      ///< of the first of them
+    bool starting = false, stalled = false, told = false;  ///< as RankWait has it, of any of them
+
+    /// "ranks 0-2 have waited 60 s for …"
+    std::string sentence(Deadline now) const;
+};
+
 /// Watches ranks wait for each other in MPI and in the stores of their frameworks, and tells when a
 /// rank that is waited for will not come: a pure state machine, events in, verdicts out. No
 /// sockets, no clock.
@@ -52,7 +64,9 @@ public:
     std::optional<std::string> left_mpi() const;
 
     /// Who waits for what, for a report: one line for each thing, without '\n'.
-    std::vector<std::string> describe() const;
+    std::vector<std::string> describe(Deadline now) const;
+    /// What is waited for since a minute, or will not come by itself, in the order of `what`.
+    std::vector<LongWait> long_waits(Deadline now) const;
 
 private:
     struct Waiting {
@@ -61,6 +75,13 @@ private:
         Deadline told{};  ///< when the last report of it was made
     };
     std::vector<const Waiting*> meeting(Deadline now, std::chrono::milliseconds at_least) const;
+    /// All that wait for one thing.
+    struct Thing {
+        std::vector<const RankWait*> waits{};
+        Deadline since = Deadline::max();  ///< of the first of them
+    };
+    template <class Counts>
+    std::map<std::string, Thing> by_what(Counts counts) const;
     static std::vector<const RankWait*> pointers(const std::vector<const Waiting*>& list);
     std::optional<std::string> hopeless(const std::vector<const Waiting*>& certain) const;
     std::optional<std::string> deserted(const std::vector<const Waiting*>& certain) const;

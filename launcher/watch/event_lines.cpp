@@ -52,6 +52,8 @@ Severity severity_of(EventKind kind, const json::object& fields) {
         case EventKind::host_lost:
         case EventKind::restart:
             return Severity::failure;
+        case EventKind::stalled:
+            return Severity::warning;
         case EventKind::rank_exited:
             return has_failed(fields) ? Severity::failure : Severity::note;
         case EventKind::job_ended:
@@ -150,6 +152,12 @@ std::string EventLines::text(const Line& line) {
             return fmt::format("restart {}: rank {} on {} failed: {}", whole(fields, "restarts"),
                                whole(fields, "rank"), text_of(fields, "host"),
                                how_it_ended(fields));
+        case EventKind::stalled:
+        case EventKind::stall_ended:
+            return fmt::format("{} for {} s: {}: {}",
+                               line.kind == EventKind::stalled ? "stalled" : "no longer stalled",
+                               whole(fields, "waited_s"), text_of(fields, "ranks"),
+                               text_of(fields, "what"));
         case EventKind::job_ending:
             return "the job ends: " + cause_of(fields);
         case EventKind::job_ended:

@@ -82,6 +82,7 @@ private:
     void look_at_failures();
     void look_at_hosts();
     void look_at_start();
+    void look_at_stalls();
     void look_at_steps();
     void look_at_loads();
     void look_at_memory();
@@ -147,6 +148,7 @@ Health Examiner::examine() {
         look_at_failures();
         look_at_hosts();
         look_at_start();
+        look_at_stalls();
     }
     look_at_steps();
     if (state_ != "ended") {
@@ -241,6 +243,16 @@ void Examiner::look_at_start() {
          fmt::format("starting: {} of {} are ready; {}{}{}", ready, plural(hosts_.size(), "host"),
                      text_of(*slow, "host"), doing.empty() ? "" : ": ", doing),
          text_of(*slow, "host"));
+}
+
+void Examiner::look_at_stalls() {
+    for (const json::value& value : list_of(view_, "stalls")) {
+        const json::object& stall = object_of(value);
+        find(Severity::warning,
+             fmt::format("stalled for {}: {}: {}",
+                         duration_text(static_cast<double>(whole(stall, "waited_s"))),
+                         text_of(stall, "ranks"), text_of(stall, "what")));
+    }
 }
 
 /// " (6.8 against 9.5 steps/s)"

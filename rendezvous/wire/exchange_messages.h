@@ -80,6 +80,20 @@ struct Section {
     }
 };
 
+/// A rank waits for something longer than it should, as its library has found out.
+struct Stall {
+    std::string what;  ///< at most kWhatBytesMax; who waits for the same says the same
+    std::uint64_t waited_ms = 0;
+    bool over = false;  ///< it does not wait for that any more
+
+    static constexpr std::size_t kWhatBytesMax = 1'024;
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("what", m.what), f("waited_ms", m.waited_ms), f("over", m.over);
+    }
+};
+
 /// The answer to hello: the job and what the rank needs to know of its place.
 struct Welcome {
     std::string job;  ///< hexadecimal id
@@ -95,6 +109,7 @@ struct Welcome {
     std::string host_name;
     /// Where the root of the job's tree answers, too, which runs on this machine: "@name". Empty: nowhere.
     std::string store_socket{};
+    bool stalls = false;  ///< the agent knows what a `stall` is
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -102,7 +117,7 @@ struct Welcome {
         f("world_size", m.world_size), f("local_rank", m.local_rank), f("local_size", m.local_size);
         f("cross_rank", m.cross_rank), f("cross_size", m.cross_size), f("node_rank", m.node_rank);
         f("node_count", m.node_count), f("host_name", m.host_name);
-        f("store_socket", m.store_socket);
+        f("store_socket", m.store_socket), f("stalls", m.stalls);
     }
 };
 

@@ -318,7 +318,7 @@ enum class MpiWait : std::uint8_t {
     pmi2,
 };
 
-/// A client that waits in a store which an agent serves.
+/// A rank that waits: in a store which its agent serves, or for what it has said itself by a Stall.
 struct RankWait {
     Rank rank = kNoRank;    ///< kNoRank: not known
     std::int64_t pid = 0;   ///< on the host of `address`; 0: not known
@@ -328,13 +328,15 @@ struct RankWait {
     bool hopeless = false;  ///< it waits for a rank that the job does not have
     MpiWait mpi = MpiWait::none;
     std::uint32_t waited_ms = 0;
+    bool stalled = false;  ///< however short: nothing comes of it by itself
+    bool told = false;     ///< the user has been told of it, by the rank itself
 
     bool operator==(const RankWait&) const = default;
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
         f("rank", m.rank), f("pid", m.pid), f("address", m.address), f("what", m.what);
         f("starting", m.starting), f("hopeless", m.hopeless), f("mpi", m.mpi);
-        f("waited_ms", m.waited_ms);
+        f("waited_ms", m.waited_ms), f("stalled", m.stalled), f("told", m.told);
     }
 };
 

@@ -1,4 +1,5 @@
 #include "launcher/inspect/deadlock_detector.h"
+#include "launcher/inspect/stall_log.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/support/catch.h"
 
@@ -135,7 +136,7 @@ TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     for (const std::uint32_t rank : {0, 2, 3})
         watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::none, kStart);
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
-    CHECK(watch.describe() == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
+    CHECK(watch.describe(kStart) == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
 }
 
 TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
@@ -174,10 +175,10 @@ TEST_CASE("who waited is told as it was when the job was ended for it", "[waits]
     REQUIRE(watch.look(kStart + 2s).has_value());
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 3s);  // the other one has been ended
     const std::vector<std::string> all{"ranks 0, 2-3: hvd.init(): all ranks to arrive"};
-    CHECK(watch.describe() == all);
+    CHECK(watch.describe(kStart) == all);
     watch.begin(4);
     watch.waits(HostId{1}, {at_start(Rank{2})}, kStart + 4s);
-    CHECK(watch.describe().size() == 1);
+    CHECK(watch.describe(kStart).size() == 1);
 }
 
 TEST_CASE("without a limit a long wait is told of once", "[waits]") {
@@ -192,7 +193,7 @@ TEST_CASE("without a limit a long wait is told of once", "[waits]") {
           "rank 0 and 1 process have waited 10 s for hvd.init(): all ranks to arrive");
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
     watch.begin(4);
-    CHECK(watch.describe().empty());
+    CHECK(watch.describe(kStart).empty());
 }
 
 TEST_CASE("once ranks use MPI, one that ends without it ends the job", "[waits]") {
@@ -313,12 +314,55 @@ TEST_CASE("a refused MPI_Comm_spawn is told again while its rank runs, and never
 TEST_CASE("the report names who was refused MPI_Comm_spawn in this generation", "[waits]") {
     DeadlockDetector watch = four_ranks();
     watch.spawn_refused(Rank{1}, kStart);
-    CHECK(watch.describe() ==
+    CHECK(watch.describe(kStart) ==
           std::vector<std::string>{"rank 1: refused MPI_Comm_spawn, perhaps for what that was to "
                                    "start"});
     watch.begin(4);
-    CHECK(watch.describe().empty());
+    CHECK(watch.describe(kStart).empty());
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
+}
+
+TEST_CASE("who waits for a minute, or for what a rank calls a stall, is told once, and when it goes on",
+          "[waits][stall]") {
+    DeadlockDetector watch = four_ranks();
+    StallLog log;
+    const auto told = [&](Deadline now) {
+        std::vector<std::string> texts;
+        for (const auto& [wait, over] : log.look(watch.long_waits(now), now))
+            texts.push_back((over ? "over: " : "") + wait.sentence(now));
+        return texts;
+    };
+    using Texts = std::vector<std::string>;
+    RankWait key = at_start(Rank{1}, "torch's store: key checkpoint");
+    RankWait stall = at_start(Rank{2}, "\"a\"; rank 3 has not asked for it");
+    key.starting = stall.starting = false;
+    stall.stalled = stall.told = true;
+    watch.waits(HostId{0}, {key}, kStart);
+    watch.waits(HostId{1}, {stall}, kStart + 1s);
+    CHECK(told(kStart + 1s).empty());  // other hosts may be about to say the same
+    stall.rank = Rank{0};
+    watch.waits(HostId{0}, {key, stall}, kStart + 2s);
+    CHECK(told(kStart + 3s) == Texts{"ranks 0, 2 wait for \"a\"; rank 3 has not asked for it"});
+    CHECK(told(kStart + 59s).empty());
+    CHECK(told(kStart + 60s).empty());
+    CHECK(told(kStart + 62s) == Texts{"rank 1 has waited 62 s for torch's store: key checkpoint"});
+    CHECK(told(kStart + 1h).empty());
+    CHECK(watch.describe(kStart + 90s) ==
+          Texts{"ranks 0, 2: \"a\"; rank 3 has not asked for it, for 89 s",
+                "rank 1: torch's store: key checkpoint, for 90 s"});
+    watch.waits(HostId{0}, {key}, kStart + 2h);
+    CHECK(told(kStart + 2h).empty());  // one of them still waits
+    watch.waits(HostId{0}, {}, kStart + 2h);
+    watch.waits(HostId{1}, {}, kStart + 2h);
+    const Texts over = told(kStart + 2h);
+    REQUIRE(over.size() == 2);
+    CHECK(over[0].starts_with("over: rank 2 has waited 7199 s for \"a\""));
+    CHECK(over[1].starts_with("over: rank 1 has waited 7200 s for torch's store"));
+    watch.waits(HostId{1}, {stall}, kStart + 3h);
+    CHECK(told(kStart + 3h).empty());
+    CHECK(told(kStart + 3h + 2s).size() == 1);  // it is another time
+    watch.begin(4);
+    CHECK(told(kStart + 3h + 3s).size() == 1);
 }
 
 }  // namespace dtrun

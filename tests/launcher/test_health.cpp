@@ -71,6 +71,17 @@ TEST_CASE("late ranks of one host are told together, and of many hosts counted",
           "(9.5 steps/s, as others)");
 }
 
+TEST_CASE("ranks that wait too long are a warning, while the job runs", "[watch][stall]") {
+    json::object view = a_job(1, 2);
+    view["stalls"] = json::parse(
+        R"([{"ranks": "rank 0", "what": "\"a\"; rank 1 has not asked for it", "waited_s": 75}])");
+    CHECK(said(view) == "stalled for 1 min 15 s: rank 0: \"a\"; rank 1 has not asked for it");
+    CHECK(examine(view).findings.front().severity == Severity::warning);
+    view["state"] = "ended";
+    view["exit_code"] = 0;
+    CHECK_THAT(said(view), Contains("ended well"));
+}
+
 TEST_CASE("a job in which no rank makes a step any more says since when, and who is not there",
           "[watch]") {
     json::object view = a_job(2, 2);

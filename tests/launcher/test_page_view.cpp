@@ -47,6 +47,8 @@ TEST_CASE("what happens to many is one event of the page", "[watch]") {
     lines.add(event_of(restart, 10, R"({"rank": 3, "host": "s1", "code": 1, "restarts": 1})"));
     lines.add(event_of(rank_started, 11, R"({"rank": 3, "host": "s1"})"));
     lines.add(event_of(host_lost, 12, R"({"host": "s2", "why": "no answer"})"));
+    lines.add(event_of(stalled, 12, R"({"ranks": "rank 0", "what": "\"a\"", "waited_s": 60})"));
+    lines.add(event_of(stall_ended, 12, R"({"ranks": "rank 0", "what": "\"a\"", "waited_s": 70})"));
     lines.add(event_of(job_ending, 13, R"({"cause": "host_lost"})"));
     lines.add(event_of(job_ended, 13, R"({"exit_code": 205})"));
     CHECK(texts(lines) ==
@@ -56,6 +58,8 @@ TEST_CASE("what happens to many is one event of the page", "[watch]") {
                                    "121 ranks ended by dtrun",
                                    "restart 1: rank 3 on s1 failed: exit code 1",
                                    "rank 3 on s1 started", "s2 is lost: no answer",
+                                   "stalled for 60 s: rank 0: \"a\"",
+                                   "no longer stalled for 70 s: rank 0: \"a\"",
                                    "the job ends: host lost", "the job ended with exit code 205"});
     CHECK(lines.to_json().at(4).at("severity") == "failure");
     for (int i = 0; i < 1000; ++i)

@@ -126,5 +126,25 @@ TEST_CASE("with --init-timeout ranks wait so long and no longer, and the one tha
     }
 }
 
+TEST_CASE("ranks that wait for a minute are an event, and so is that they go on",
+          "[loopback][frameworks][stall]") {
+    Script script = meeting(Meets::torch);
+    script.ranks[2].import = 70s;
+    in_many_orders(5, script, [](const Ending& ending) {
+        CHECK(ending.code == 0);
+        std::vector<const watch::Event*> told;
+        for (const watch::Event& event : ending.events)
+            if (event.kind == watch::EventKind::stalled ||
+                event.kind == watch::EventKind::stall_ended)
+                told.push_back(&event);
+        REQUIRE(told.size() == 2);
+        CHECK(told[0]->kind == watch::EventKind::stalled);
+        CHECK(told[0]->fields.at("ranks") == "ranks 0-1");
+        CHECK(told[0]->fields.at("waited_s").to_number<int>() >= 60);
+        CHECK(told[1]->kind == watch::EventKind::stall_ended);
+        CHECK(told[1]->fields.at("what") == told[0]->fields.at("what"));
+    });
+}
+
 }  // namespace
 }  // namespace dtrun::loopback

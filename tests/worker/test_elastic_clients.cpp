@@ -242,6 +242,24 @@ TEST_CASE("a rank that is in a section for too long is named", "[agent][sections
     CHECK(host.hung == std::vector<Rank>{Rank{3}});
 }
 
+TEST_CASE("what a rank waits for is told by the number that it has now, until the next generation",
+          "[agent][stall]") {
+    asio::io_context io;
+    LivingHost host(io);
+    Link& rank = host.only_rank(Rank{3}, false);
+    rank.send(encode(Stall{"an allreduce", 60'000}));
+    host.settle();
+    std::vector<RankWait> waits;
+    host.living().add_waits(waits);
+    REQUIRE(waits.size() == 1);
+    CHECK(waits.front().rank == Rank{3});
+    CHECK(waits.front().waited_ms >= 60'000);
+    host.begin(2, {{Rank{0}, 0, 0, 1, 0, first_place}});
+    waits.clear();
+    host.living().add_waits(waits);
+    CHECK(waits.empty());
+}
+
 TEST_CASE("a rank that hangs is named, and may be killed, by the number that it has now",
           "[agent][sections]") {
     asio::io_context io;

@@ -1,5 +1,6 @@
 #include "tests/support/catch.h"
 #include "worker/agent/hang_detector.h"
+#include "worker/agent/rank_stalls.h"
 
 namespace dtrun {
 
@@ -54,6 +55,40 @@ TEST_CASE("a rank cannot make an agent remember any number of sections", "[agent
     CHECK(detector.says(2, begins("one more", UINT64_MAX), now));
     CHECK_FALSE(detector.says(2, begins("", 1), now));
     CHECK_FALSE(detector.says(2, begins(std::string(257, 'x'), 1), now));
+}
+
+TEST_CASE("what a rank says to wait for is known until it goes on, or has gone", "[agent][stall]") {
+    RankStalls stalls;
+    const Deadline now = Deadline() + 1h;
+    const auto waits = [&stalls](Deadline at) {
+        std::vector<std::string> told;
+        std::vector<RankWait> all;
+        const auto rank_of = [](PeerId peer) {
+            return peer == 9 ? std::nullopt : std::optional(Rank{static_cast<std::uint32_t>(peer)});
+        };
+        stalls.add_waits(all, rank_of, at);
+        for (const RankWait& wait : all) {
+            CHECK((wait.stalled && wait.told));
+            told.push_back(fmt::format("{} {} {}", wait.rank, wait.what, wait.waited_ms));
+        }
+        return told;
+    };
+    using Told = std::vector<std::string>;
+    REQUIRE(stalls.says(1, {"a", 60'000}, now));
+    REQUIRE(stalls.says(1, {"b\n", 0}, now));
+    REQUIRE(stalls.says(9, {"a", 60'000}, now));  // it has no place any more
+    CHECK(waits(now + 1s) == Told{"1 a 61000", "1 b\\x0a 1000"});
+    REQUIRE(stalls.says(1, {"a", 0, true}, now));
+    REQUIRE(stalls.says(1, {"never said", 0, true}, now));
+    CHECK(waits(now) == Told{"1 b\\x0a 0"});
+    stalls.left(1);
+    CHECK(waits(now).empty());
+    CHECK_FALSE(stalls.says(1, {"", 0}, now));
+    CHECK_FALSE(stalls.says(1, {std::string(1'025, 'x'), 0}, now));
+    for (std::size_t i = 0; i < RankStalls::kOfPeerMax; ++i)
+        REQUIRE(stalls.says(1, {std::to_string(i), UINT64_MAX}, now));
+    CHECK_FALSE(stalls.says(1, {"one more", 0}, now));
+    CHECK(stalls.says(1, {"0", 1}, now));
 }
 
 }  // namespace dtrun

@@ -277,6 +277,11 @@ private:
                                  section->name, section->limit_ms));
                 return true;
             }
+            case FrameType::stall: {
+                const auto stall = decode<Stall>(frame.payload);
+                note(fmt::format("stall {} {} {}", stall->what, stall->waited_ms, stall->over));
+                return true;
+            }
             case FrameType::enter:
                 return on_enter(peer, *decode<Enter>(frame.payload));
             case FrameType::heard:
@@ -338,6 +343,7 @@ private:
         welcome.world_size = welcome.local_size = ranks_;
         welcome.cross_size = welcome.node_count = 1;
         welcome.host_name = "fake";
+        welcome.stalls = true;
         send_all(connections_[peer].fd.get(), encode(welcome));
         return true;
     }

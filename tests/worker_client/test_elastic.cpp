@@ -179,4 +179,32 @@ TEST_CASE("an agent is told of sections, with their limits", "[client][sections]
     CHECK(code_of([&] { worker.section("no limit", 0s); }) == DTRUN_INVALID);
 }
 
+TEST_CASE("an agent is told for what a rank waits, and when that is over", "[client][stall]") {
+    const FakeServer agent = FakeServer::agent(1);
+    Worker worker = rank_of_agent(agent.address(), 0);
+    worker.stall("\"a\"; rank 1 has not asked for it", 60s);
+    worker.stall_end("\"a\"; rank 1 has not asked for it");
+    CHECK(agent.saw("stall \"a\"; rank 1 has not asked for it 60000 false"));
+    CHECK(agent.saw("stall \"a\"; rank 1 has not asked for it 0 true"));
+    CHECK(code_of([&] { worker.stall("", 1s); }) == DTRUN_INVALID);
+    CHECK(code_of([&] { worker.stall("negative", -1s); }) == DTRUN_INVALID);
+    CHECK(code_of([&] { worker.stall(std::string(1'025, 'x'), 1s); }) == DTRUN_INVALID);
+}
+
+TEST_CASE("an agent that knows no stalls is told of none", "[client][stall]") {
+    FakeServer agent = FakeServer::elastic_agent(1);
+    Worker worker = elastic_rank_of_agent(agent.address(), 0);
+    std::thread next([&] {
+        CHECK(agent.saw("rejoin 1"));
+        agent.begin(2);  // by a `welcome` that does not say that it does
+    });
+    worker.rejoin(5s);
+    next.join();
+    worker.stall("it", 60s);
+    worker.beat();
+    CHECK(agent.saw("section 3  0"));
+    const auto log = agent.log();
+    CHECK(std::ranges::find(log, "stall it 60000 false") == log.end());
+}
+
 }  // namespace dtrun::testing

@@ -326,6 +326,7 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
     welcome.cross_rank = slot.cross_rank;
     welcome.cross_size = slot.cross_size;
     welcome.store_socket = config_.store_socket;
+    welcome.stalls = true;
     return welcome;
 }
 
@@ -353,6 +354,7 @@ void Agent::say_alive() {
 /// \param waits  that no service knows of
 void Agent::say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits) {
     if (ending_.ending) return;
+    elastic_clients_->add_waits(waits);
     for (const auto& service : services_) service->add_waits(waits);
     if (const auto said = wait_report_.request(std::move(waits), at_least))
         link_->send(encode(*said));

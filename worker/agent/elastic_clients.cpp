@@ -11,6 +11,7 @@ ElasticClients::ElasticClients(Parts parts)
     : parts_(std::move(parts)), overdue_(parts_.executor), tasks_(parts_.executor) {
     parts_.connections.from_ranks().on<Rejoin>(this, &ElasticClients::rejoin);
     parts_.connections.from_ranks().on<Section>(this, &ElasticClients::section);
+    parts_.connections.from_ranks().on<Stall>(this, &ElasticClients::stall);
 }
 
 const RankSlot* ElasticClients::slot_of(SlotIndex place) const {
@@ -80,6 +81,15 @@ Result<void> ElasticClients::section(PeerId peer, const Section& section) {
     return taken;
 }
 
+Result<void> ElasticClients::stall(PeerId peer, const Stall& stall) {
+    return stalls_.says(peer, stall, Clock::now());
+}
+
+void ElasticClients::add_waits(std::vector<RankWait>& waits) const {
+    const auto rank = [this](PeerId peer) { return rank_of(peer); };
+    stalls_.add_waits(waits, rank, Clock::now());
+}
+
 Result<void> ElasticClients::rejoin(PeerId peer, const Rejoin& rejoin) {
     const auto found = clients_.find(peer);
     if (found == clients_.end() || !found->second.elastic)
@@ -106,6 +116,7 @@ void ElasticClients::left(PeerId peer) {
     if (!client.empty() && client.mapped().ticket) parts_.rejoins.forget(*client.mapped().ticket);
     bells_.erase(peer);
     hang_detector_.left(peer);
+    stalls_.left(peer);
 }
 
 void ElasticClients::begin(const Assign& world) {
@@ -113,7 +124,9 @@ void ElasticClients::begin(const Assign& world) {
     told_ = {.generation = world.generation, .next = world.generation};
     board_.write(told_);
     ring();
-    hang_detector_.clear();  // who has come here has left what it did in the last world
+    // Who has come here has left what it did in the last world.
+    hang_detector_.clear();
+    stalls_.clear();
 }
 
 void ElasticClients::announce(const Change& change, std::uint32_t grace_ms,

@@ -8,6 +8,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/agent/connections.h"
 #include "worker/agent/hang_detector.h"
+#include "worker/agent/rank_stalls.h"
 #include "worker/agent/shared_board.h"
 #include "worker/stores/rejoin_queue.h"
 
@@ -25,7 +26,7 @@ namespace dtrun::agent {
 /// begun is welcomed when it begins. In an elastic job all ranks have a board in their memory that says whether
 /// a change is coming.
 ///
-/// Besides it watches the sections that ranks are in.
+/// Besides it watches the sections that ranks are in, and knows what they say to wait for.
 ///
 /// Thread: the executor's. Lifetime: what the parts refer to outlives it; the owner calls stop() and awaits
 /// join().
@@ -49,6 +50,8 @@ public:
     /// Any rank says hello: it gets the board if it wants it.
     void give_board(PeerId peer, const Hello& hello);
     void left(PeerId peer);
+    /// Adds what ranks have said to wait for.
+    void add_waits(std::vector<RankWait>& waits) const;
 
     /// A generation begins; called before the queue answers who has waited for it.
     void begin(const Assign& world);
@@ -69,6 +72,7 @@ private:
 
     Result<void> rejoin(PeerId peer, const Rejoin& rejoin);
     Result<void> section(PeerId peer, const Section& section);
+    Result<void> stall(PeerId peer, const Stall& stall);
     void welcome(PeerId peer, const RankSlot& rank, const Assign& world);
     const RankSlot* slot_of(SlotIndex place) const;
     /// Its rank in this generation, which a client that cannot rejoin has not been told; nothing if its process
@@ -85,6 +89,7 @@ private:
     std::map<PeerId, Client> clients_;
     std::map<PeerId, Fd> bells_;  ///< eventfds, rung when the board was written
     HangDetector hang_detector_;
+    RankStalls stalls_;
     bool watching_ = false;
     Timer overdue_;
     TaskGroup tasks_;

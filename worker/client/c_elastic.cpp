@@ -31,6 +31,13 @@ Outcome<void> section(Client& client, Section::Kind kind, std::string_view name,
     return client.section({kind, std::string(name), limit_ms}, context);
 }
 
+Outcome<void> stall(Client& client, dtrun::Stall stall, const WaitContext& context) {
+    if (stall.what.empty() || stall.what.size() > dtrun::Stall::kWhatBytesMax)
+        return failure(DTRUN_INVALID, "what a rank waits for, in {} bytes, not 1 to {}",
+                       stall.what.size(), dtrun::Stall::kWhatBytesMax);
+    return client.stall(stall, context);
+}
+
 }  // namespace
 }  // namespace dtrun::embedded
 
@@ -113,6 +120,20 @@ int dtrun_section_end(dtrun_worker* worker, dtrun_view name) {
 int dtrun_beat(dtrun_worker* worker) {
     return tell(worker, [&](Client& client, const WaitContext& context) {
         return section(client, dtrun::Section::Kind::beat, {}, 0, context);
+    });
+}
+
+int dtrun_stall(dtrun_worker* worker, dtrun_view what, int64_t waited_ms) {
+    return tell(worker, [&](Client& client, const WaitContext& context) -> Outcome<void> {
+        if (waited_ms < 0) return failure(DTRUN_INVALID, "it has waited for {} ms", waited_ms);
+        return stall(client, {std::string(text_of(what)), static_cast<std::uint64_t>(waited_ms)},
+                     context);
+    });
+}
+
+int dtrun_stall_end(dtrun_worker* worker, dtrun_view what) {
+    return tell(worker, [&](Client& client, const WaitContext& context) {
+        return stall(client, {std::string(text_of(what)), 0, true}, context);
     });
 }
 

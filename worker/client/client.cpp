@@ -422,4 +422,15 @@ Outcome<void> Client::section(const Section& section, const WaitContext& context
     return connection_.send(encode(section), context);
 }
 
+Outcome<void> Client::stall(const Stall& stall, const WaitContext& context) {
+    if (role_ == Role::helper)
+        return failure(DTRUN_FORKED, "only the rank's own process says for what it waits");
+    {
+        const Lock lock = connection_.lock();
+        if (!takes_stalls_) return {};  // nobody would know what it is
+        if (connection_.closed()) return std::unexpected(*connection_.closed());
+    }
+    return connection_.send(encode(stall), context);
+}
+
 }  // namespace dtrun::embedded

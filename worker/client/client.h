@@ -128,6 +128,7 @@ public:
     Outcome<std::uint64_t> on_loss(std::function<void()> lost);
     void on_loss_end(std::uint64_t id) { loss_hooks_.remove(id); }
     Outcome<void> section(const Section& section, const WaitContext& context = {});
+    Outcome<void> stall(const Stall& stall, const WaitContext& context = {});
 
 private:
     using Lock = ServerConnection::Lock;
@@ -204,6 +205,7 @@ private:
     Requests requests_;
     Fences fences_;
     std::set<std::string> sections_;  ///< that have begun and not ended
+    bool takes_stalls_ = false;       ///< our agent does
     bool ending_ = false;  ///< the job or our membership ends: a lost connection is given up
     std::optional<std::string> job_ended_;  ///< why, once we were told so
 

@@ -68,6 +68,7 @@ void Client::refused(const Refuse& refuse) {
 
 void Client::welcomed(Welcome welcome) {
     requests_.local_store().offer(welcome.store_socket);
+    takes_stalls_ = welcome.stalls;
     if (role_ == Role::helper) {
         membership_.welcome();
     } else if (in_step()) {

@@ -603,6 +603,17 @@ DTRUN_API int dtrun_section_end(dtrun_worker* worker, dtrun_view name);
 /* All sections that this rank is in have their whole time again. */
 DTRUN_API int dtrun_beat(dtrun_worker* worker);
 
+/* ---- what a rank waits for ------------------------------------------------------------------- */
+
+/* This rank has waited for waited_ms for something that may never come, such as an operation of which
+ * others know nothing: for a library that finds that out, and has told the user. It is then on the job's
+ * page, in `dtrun stacks` and `dtrun top`, and an event, until dtrun_stall_end() with the same text, or
+ * the end of the worker. Ranks that say the same are told of together. Neither call waits for an answer.
+ * what  1 to 1,024 bytes of text; a rank waits for at most 64 things
+ * Errors: INVALID, FORKED, CLOSED. Without an agent nobody looks: DTRUN_OK. */
+DTRUN_API int dtrun_stall(dtrun_worker* worker, dtrun_view what, int64_t waited_ms);
+DTRUN_API int dtrun_stall_end(dtrun_worker* worker, dtrun_view what);
+
 #ifdef __cplusplus
 }
 #endif

@@ -423,18 +423,56 @@ TEST_CASE("Ranks of a part of the job are called by their ranks in the job",
 TEST_CASE("A rank that hears nothing of the others tells what it waits for",
           "[collectives][stall]") {
     SilenceCheck check;
-    CHECK(check.look(100s, 60s, "a", 1).empty());
+    CHECK(check.look(100s, 60s, "a", 1).line.empty());
     check.begin(100s);
-    CHECK(check.look(159s, 60s, "a", 1).empty());
-    CHECK(check.look(160s, 0s, "a", 1).empty());
-    CHECK(check.look(160s, 60s, "a", 1) ==
+    CHECK(check.look(159s, 60s, "a", 1).line.empty());
+    CHECK(check.look(160s, 0s, "a", 1).line.empty());
+    CHECK(check.look(160s, 60s, "a", 1).line ==
           "\"a\" has waited for 60 s: some rank has asked for nothing, or is stopped");
-    CHECK(check.look(219s, 60s, "a", 1).empty());
+    CHECK(check.look(219s, 60s, "a", 1).line.empty());
     CHECK(
-        check.look(220s, 60s, "a", 5) ==
+        check.look(220s, 60s, "a", 5).line ==
         "\"a\" and 4 others have waited for 120 s: some rank has asked for nothing, or is stopped");
-    check.end();
-    CHECK(check.look(500s, 60s, "a", 1).empty());
+    CHECK(check.end() == "\"a\" and 4 others; some rank has asked for nothing, or is stopped");
+    CHECK(check.look(500s, 60s, "a", 1).line.empty());
     check.begin(500s);
-    CHECK(check.look(501s, 60s, "a", 1).empty());
+    CHECK(check.look(501s, 60s, "a", 1).line.empty());
+}
+
+TEST_CASE("What has been told is the same thing until the first of it goes on",
+          "[collectives][stall]") {
+    Waiting job(2);
+    const auto told_at = [&job](std::chrono::milliseconds now) {
+        std::vector<std::string> told;
+        for (const auto& [what, waiting, age] : job.found_at(now).told) {
+            CHECK(waiting == std::vector<std::uint32_t>{0});
+            told.push_back(what);
+        }
+        return told;
+    };
+    job.ranks.announce(0, allreduce_of("a", {4}));
+    CHECK(told_at(0s).empty());
+    CHECK(told_at(59s).empty());
+    CHECK(told_at(60s) == Lines{"\"a\"; rank 1 has not asked for it"});
+    job.ranks.announce(0, allreduce_of("b", {4}));
+    CHECK(told_at(61s) == Lines{"\"a\"; rank 1 has not asked for it"});
+    job.ranks.announce(1, allreduce_of("a", {4}));
+    REQUIRE(job.ranks.cycle().size() == 1);
+    CHECK(told_at(62s).empty());
+    CHECK(told_at(122s) == Lines{"\"b\"; rank 1 has not asked for it"});
+}
+
+TEST_CASE("Whoever looks at the job is told of each stall once, and of its end", "[collectives][stall]") {
+    std::vector<std::string> said;
+    StallReports reports([&](const std::string& what, std::optional<std::chrono::milliseconds> waited) {
+        said.push_back(waited ? fmt::format("{} {}", what, waited->count()) : what + " is over");
+    });
+    reports.add("a", 60s);
+    reports.add("a", 61s);
+    reports.add("b", 60s);
+    reports.keep_only({"b"});
+    reports.end("a");
+    reports.end("b");
+    reports.add("a", 70s);
+    CHECK(said == Lines{"a 60000", "b 60000", "a is over", "b is over", "a 70000"});
 }

@@ -692,6 +692,16 @@ public:
     }
     Returned<void> beat() { return returned(dtrun_beat(handle())); }
 
+    // ---- what a rank waits for ----
+
+    /// This rank has waited so long for something that may never come; see dtrun_stall().
+    Returned<void> stall(std::string_view what, std::chrono::milliseconds waited) {
+        return returned(dtrun_stall(handle(), view(what), ms(waited)));
+    }
+    Returned<void> stall_end(std::string_view what) {
+        return returned(dtrun_stall_end(handle(), view(what)));
+    }
+
     /// For functions of <dtrun.h>; nullptr after finalize() and a move.
     dtrun_worker* handle() const noexcept { return worker_.get(); }
 

@@ -239,6 +239,8 @@ def _load() -> ctypes.PyDLL:
         "section": [worker, view, ctypes.c_int64],
         "section_end": [worker, view],
         "beat": [worker],
+        "stall": [worker, view, ctypes.c_int64],
+        "stall_end": [worker, view],
     }
     for name, arguments in signatures.items():
         function = getattr(library, "dtrun_" + name)
@@ -1043,6 +1045,17 @@ class Worker(_Store):
     def beat(self) -> None:
         """All sections that this rank is in have their whole time again."""
         _check(_library.dtrun_beat(self._get()))
+
+    # ---- what a rank waits for ----
+
+    def stall(self, what: Bytes, waited: float) -> None:
+        """This rank has waited `waited` seconds for something that may never come: it is shown to who looks at the
+        job, until stall_end()."""
+        _check(_library.dtrun_stall(self._get(), _view(what), _ms(waited)))
+
+    def stall_end(self, what: Bytes) -> None:
+        """It does not wait for that any more."""
+        _check(_library.dtrun_stall_end(self._get(), _view(what)))
 
 
 class Elastic:

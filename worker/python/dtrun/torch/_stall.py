@@ -36,6 +36,7 @@ class StallWatch:
         self._worker, self._name, self._ranks, self._rank, self._seconds = worker, name, ranks, rank, seconds
         self._number = 0
         self._under_way: Optional[Tuple[int, str, float]] = None
+        self._reported = ""  # what the job's launcher knows this rank to wait for
         self._is_closed = threading.Event()
         self._thread: Optional[threading.Thread] = None
         if seconds > 0 and len(ranks) > 1:
@@ -50,6 +51,8 @@ class StallWatch:
 
     def end(self) -> None:
         self._under_way = None
+        if self._reported:
+            self._report_end()
 
     def close(self, timeout: Optional[float] = None) -> None:
         self._is_closed.set()
@@ -74,11 +77,19 @@ class StallWatch:
             except Error:  # the job ends, and nobody waits any more
                 return
 
+    def _report_end(self) -> None:
+        what, self._reported = self._reported, ""
+        try:
+            if what:
+                self._worker.stall_end(what)
+        except Error:  # the job ends
+            pass
+
     def _key(self, rank: int) -> str:
         return f"{self._name}/stalled/{rank}"
 
     def _tell(self, now: Tuple[int, str, float]) -> None:
-        """The first of the ranks that wait speaks for all."""
+        """The first of the ranks that wait speaks for all to the user; to the launcher each says it for itself."""
         number, what, since = now
         self._worker.set(self._key(self._rank), str(number))
         if self._is_closed.wait(_APART_SECONDS) or self._under_way != now:
@@ -87,8 +98,16 @@ class StallWatch:
         for place, rank in enumerate(self._ranks):
             at = self._worker.find(self._key(place))
             (waiting if at is not None and int(at) >= number else missing).append(rank)
-        if not missing or waiting[0] != self._ranks[self._rank]:
+        if not missing:
             return
-        print(f"dtrun: {what}, operation {number} of a group of {len(self._ranks)} ranks: "
-              f"{_ranks(waiting, 'has', 'have')} waited for {time.monotonic() - since:.0f} s; "
-              f"{_ranks(missing, 'has', 'have')} not come", file=sys.stderr, flush=True)
+        operation = f"{what}, operation {number} of a group of {len(self._ranks)} ranks"
+        absent = f"{_ranks(missing, 'has', 'have')} not come"
+        waited = time.monotonic() - since
+        if waiting[0] == self._ranks[self._rank]:
+            print(f"dtrun: {operation}: {_ranks(waiting, 'has', 'have')} waited for {waited:.0f} s; {absent}",
+                  file=sys.stderr, flush=True)
+        if not self._reported:
+            self._worker.stall(f"{operation}; {absent}", waited)
+            self._reported = f"{operation}; {absent}"
+            if self._under_way != now:  # it has ended meanwhile
+                self._report_end()
