@@ -299,6 +299,12 @@ void Head::all_started() {
             log::warn("{}: {} is not there, ranks run in {}", name_hosts(hosts), spec_.directory,
                       directory);
     }
+    for (const auto& [machine, hosts] : std::exchange(twins_, {})) {
+        std::vector<std::string> names;
+        for (const HostId host : hosts) names.push_back(hosts_.name(host));
+        log::warn("{} are one machine: their ranks share its devices and processors",
+                  name_hosts(names));
+    }
 }
 
 void Head::host_phase(HostId host, const char* phase) {
@@ -419,6 +425,7 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
     check_twin(host, join);
     if (join.problem != HostProblem::none) {
         hosts_.send(host, encode(Stop{}));
+        state.refused = true;
         progress_.host_failed(host);
         record_.host_failed(host, join.problem_text);
         job_.host_failed({host, failure_kind(join.problem), join.problem_text});
@@ -441,10 +448,13 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
 void Head::check_twin(HostId host, Join& join) {
     const auto twin = hosts_.twin_of(host);
     if (!twin || join.problem != HostProblem::none) return;
-    const std::string text = plan::same_machine_text(hosts_.name(host), hosts_.name(*twin));
-    if (spec_.options.oversubscribe) return log::warn("{}", text);
+    if (spec_.options.oversubscribe) {
+        twins_[join.machine].insert({*twin, host});
+        return;
+    }
     join.problem = HostProblem::other;
-    join.problem_text = text;
+    join.problem_text =
+        fmt::format("one machine with {}: {}", hosts_.name(*twin), plan::kOneMachineAdvice);
 }
 
 Pace Head::beat() {
@@ -679,8 +689,10 @@ void Head::relay_lost(AgentSession& relay, const RelayLost& lost) {
 }
 
 void Head::agent_lost(HostId host, const std::string& why) {
-    hosts_[host].session = nullptr;
-    if (!hosts_[host].done) lost(host, why);
+    HostState& state = hosts_[host];
+    state.session = nullptr;
+    if (state.refused) return agent_done(host, Done{});  // it may not have waited for its goodbye
+    if (!state.done) lost(host, why);
 }
 
 void Head::agent_closed(AgentSession& agent, const Error& why) {

@@ -33,6 +33,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -179,8 +180,10 @@ private:
     Timer over_;  ///< cancelled when the job may be over
     std::map<std::string, std::vector<std::string>>
         fallback_directories_;  ///< directory -> hosts that use it
-    bool starting_ = true;      ///< hosts may still be connecting
-    bool suspending_ = false;   ///< we stop in a moment
+    std::map<std::string, std::set<HostId>>
+        twins_;             ///< machine -> its hosts, if there are several that nobody was told of
+    bool starting_ = true;  ///< hosts may still be connecting
+    bool suspending_ = false;  ///< we stop in a moment
     bool told_ending_ = false;
     WaitingNews ending_news_;
     Deadline killed_at_{};       ///< ranks that have not ended by then, on the hosts

@@ -62,7 +62,8 @@ std::optional<HostId> Hosts::twin_of(HostId host) const {
     const auto [first, last] = by_machine_.equal_range(states_[host].machine);
     std::optional<HostId> twin;
     for (auto at = first; at != last; ++at)
-        if (at->second != host && states_[at->second].session != nullptr)
+        if (at->second != host && states_[at->second].session != nullptr &&
+            !states_[at->second].refused)
             twin = std::min(twin.value_or(at->second), at->second);
     return twin;
 }

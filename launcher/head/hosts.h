@@ -18,13 +18,14 @@ namespace dtrun::head {
 
 /// What is known of one host of the job.
 struct HostState {
-    AgentSession* session = nullptr;     ///< once it has joined; its relay's if it has one
-    bool relayed = false;                ///< it has joined through a relay
-    bool joined = false;                 ///< once
-    bool done = false;                   ///< nothing of the job is left there, or it is lost
-    std::string address;                 ///< its agent's, for hosts behind it; numeric
-    std::vector<std::string> addresses;  ///< all that it has
-    std::string machine;                 ///< equal for two hosts that are one machine
+    AgentSession* session = nullptr;  ///< once it has joined; its relay's if it has one
+    bool relayed = false;             ///< it has joined through a relay
+    bool joined = false;              ///< once
+    bool refused = false;             ///< its agent has joined, and was told to end before any rank
+    bool done = false;                ///< nothing of the job is left there, or it is lost
+    std::string address;              ///< its agent's, for hosts behind it; numeric
+    std::vector<std::string> addresses;          ///< all that it has
+    std::string machine;                         ///< equal for two hosts that are one machine
     std::map<std::int64_t, plan::SlotId> ranks;  ///< by pid, of started ones
     std::uint16_t relay_port = 0;                ///< where its agent accepts others; 0: nowhere
     const char* phase = "waiting for its turn";  ///< what it does until it has joined
@@ -47,7 +48,7 @@ public:
     const std::string& name(HostId host) const { return spec_.hosts[host].host.name; }
     const Tree& tree() const { return tree_; }
 
-    /// Another host that has joined and is the same machine by another name.
+    /// Another host that has joined, was not refused, and is the same machine by another name.
     std::optional<HostId> twin_of(HostId host) const;
 
     /// Whether the host has joined through this session, directly or behind a relay.

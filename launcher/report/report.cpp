@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -230,11 +231,11 @@ std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& sp
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
+    std::map<std::string, std::size_t> places;                             // of texts in them
     for (const HostFailure& failure : failures) {
-        const std::string what = told(failure, spec);
-        auto group = std::ranges::find(groups, what, [](const auto& g) { return g.first; });
-        if (group == groups.end()) group = groups.insert(groups.end(), {what, {}});
-        group->second.push_back(spec.hosts[failure.host].host.name);
+        const auto [place, is_new] = places.try_emplace(told(failure, spec), groups.size());
+        if (is_new) groups.push_back({place->first, {}});
+        groups[place->second].second.push_back(spec.hosts[failure.host].host.name);
     }
     std::string text;
     for (const auto& [what, hosts] : groups) {
