@@ -17,7 +17,7 @@ namespace {
 // nodes of its CPU.
 std::string start_script() {
     return fmt::format(
-        "m=$SLURMD_NODENAME; q=$(uname -m); j=$j-$q; o=0; "
+        "m=$SLURMD_NODENAME; names; j=$j-$q; o=0; {}"
         "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\" \"$d/.first-$j\"; exec cat "
         ">/dev/null; }}; "
         "get() {{ [ \"$y\" = \"$n\" ] && {{ head -c \"$n\"; return; }}; head -c \"$y\" >\"$t.p\" "
@@ -25,13 +25,14 @@ std::string start_script() {
         "tail -c +$((o + 1)) \"$t.p\" | head -c \"$n\" && rm -f \"$t.p\"; }}; "
         "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
         "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
-        "else k=$(home \"$m.$$\"); echo \"@$m dtrun-agent-wanted $q {} $k\"; fi; "
+        "else k=$(home \"$m.$$\"); echo \"@$m dtrun-agent-wanted $q $packing $k\"; fi; "
         "read -r y s || exit 1; set -- $s; "
         "until [ \"$1\" = \"$q\" ] || [ $# -lt 6 ]; do o=$((o + $3)); shift 6; done; "
         "id=$2 n=$3 h=$4 z=$5 c=$6; "
         "if [ \"$y\" = go ]; then run --node \"$m\"; fi; "
         "if [ -z \"$a\" ] && [ \"${{k:-$m.$$}}\" = \"$m.$$\" ] && {{ has \"$id\"; [ -z \"$a\" ]; "
-        "}}; then put :; else head -c \"$y\" >/dev/null; fi; "
+        "}}; then folder; e=$({{ umask 077; get >\"$t\"; }} 2>&1) || no \"$e\"; store; else head "
+        "-c \"$y\" >/dev/null; fi; "
         "echo \"@$m dtrun-agent-stored\"; read -r y || exit 1; "
         "[ \"$a\" ] || sees \"$id\" || "
         "f \"another node has stored the agent in $d, where this one does not see it\"; "

@@ -5,6 +5,7 @@
 #include "base/ids.h"
 #include "base/strings.h"
 #include "launcher/transport/agent_file.h"
+#include "launcher/transport/carrier.h"
 #include "launcher/transport/gzip.h"
 
 #include <algorithm>
@@ -42,11 +43,14 @@ AgentRequest parse_request(std::string_view said) {
     const auto is_said = [&can](std::string_view what) {
         return std::ranges::find(can, what) != can.end();
     };
-    return {{std::string(word(0)), is_said("gzip")}, is_said("tcp"), std::string(word(2))};
+    return {{std::string(word(0)), is_said("gzip")},
+            is_said("tcp"),
+            is_said("python"),
+            std::string(word(2))};
 }
 
 AgentCopies::AgentCopies(std::size_t hosts)
-    : word_(hosts > kOwnMax ? fmt::format("{:016x}", random_id()) : "") {}
+    : word_(hosts > kFewHosts ? fmt::format("{:016x}", random_id()) : "") {}
 
 Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
     if (const auto known = copies_.find(wants); known != copies_.end()) return &known->second;
@@ -93,18 +97,15 @@ HomeTurn::~HomeTurn() {
     home_->changed.cancel();
 }
 
-void AgentCopies::add_giver(const HostWants& wants, std::string address, int port) {
-    if (word_.empty() || !is_for_others(address)) return;
-    givers_.push_back({wants, std::move(address), port});
-    slot_is_free();
-}
-
-/// The one that has the fewest takers. One that two could not fetch from is not asked again.
+/// One that has all of it; else one that is near to such a one, so that few hosts lie between. Those that two could not
+/// fetch from are not asked again.
 AgentCopies::Giver* AgentCopies::find_giver(const HostWants& wants) {
     Giver* found = nullptr;
     for (Giver& giver : givers_)
-        if (giver.wants == wants && giver.takers < kTakersMax && giver.failures < 2 &&
-            (found == nullptr || giver.takers < found->takers))
+        if (giver.wants == wants && giver.takers < kTakersMax &&
+            giver.failures < kGiverFailuresMax &&
+            (found == nullptr ||
+             std::pair(giver.depth, giver.takers) < std::pair(found->depth, found->takers)))
             found = &giver;
     return found;
 }
@@ -113,22 +114,29 @@ void AgentCopies::slot_is_free() {
     if (slot_free_) slot_free_->cancel();
 }
 
+CopySlot::~CopySlot() {
+    leave();
+}
+
 asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& request,
                                      std::chrono::milliseconds patience,
                                      std::function<void()> waits) {
-    const bool has_failed = giver_ != nullptr;
-    if (has_failed) {
+    const AgentCopies::Giver* const failed = giver_;
+    const bool had_it = failed != nullptr && failed->depth == 0;
+    if (failed != nullptr) {
+        ++failures_;
         ++giver_->failures;
-        ++copies.failures_;
+        copies.failures_ += had_it;
     }
+    const bool may_fetch = !had_it && failures_ < kTriesMax;
     leave();
-    words_.clear();
-    if (!request.fetches || !copies.hands_on()) co_return;
+    words_ = "\n";
+    if ((!request.fetches && !request.carries) || !copies.hands_on()) co_return;
     const auto executor = co_await asio::this_coro::executor;
     if (!copies.slot_free_)
         copies.slot_free_ = std::make_unique<Timer>(executor, Timer::time_point::max());
     for (bool has_waited = false;; has_waited = true) {
-        if (!has_failed) giver_ = copies.find_giver(request.wants);
+        if (may_fetch) giver_ = copies.find_giver(request.wants);
         if (giver_ != nullptr || copies.own_ < AgentCopies::kOwnMax) break;
         if (!has_waited) waits();
         co_await copies.slot_free_->async_wait(use_tuple);
@@ -136,23 +144,42 @@ asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& re
             co_return;  // others have found out meanwhile that hosts do not reach each other
     }
     copies_ = &copies;
+    is_held_ = true;
+    wants_ = request.wants;
     ++(giver_ != nullptr ? giver_->takers : copies.own_);
     // It is to have time to ask again.
     const auto limit = std::chrono::duration_cast<std::chrono::seconds>(patience / 2).count();
-    words_ = fmt::format(" {} {}", copies.word_, std::max<long>(limit, 1));
+    const std::string_view program = request.carries ? kCarrier : "";
+    words_ = fmt::format(" {} {} {}", copies.word_, std::max<long>(limit, 1), program.size());
     if (giver_ != nullptr) words_ += fmt::format(" {} {}", giver_->port, giver_->address);
+    words_.append("\n").append(program);
+}
+
+void CopySlot::hands_on(std::string address, int port) {
+    if (copies_ == nullptr || !is_for_others(address)) return;
+    copies_->givers_.push_back({wants_, std::move(address), port});
+    AgentCopies::Giver& own = copies_->givers_.back();
+    if (is_held_) {
+        own.depth = 1 + (giver_ != nullptr ? giver_->depth : 0);
+        own_ = &own;
+    }
+    copies_->slot_is_free();
 }
 
 void CopySlot::done() {
+    if (!is_held_) return;
+    if (own_ != nullptr) std::exchange(own_, nullptr)->depth = 0;
     if (giver_ != nullptr) ++copies_->successes_;
     leave();
 }
 
+/// A host that has not got it gives it no more.
 void CopySlot::leave() {
-    if (copies_ == nullptr) return;
+    if (own_ != nullptr) std::exchange(own_, nullptr)->failures = AgentCopies::kGiverFailuresMax;
+    if (!std::exchange(is_held_, false)) return;
     --(giver_ != nullptr ? giver_->takers : copies_->own_);
     giver_ = nullptr;
-    std::exchange(copies_, nullptr)->slot_is_free();
+    copies_->slot_is_free();
 }
 
 }  // namespace dtrun::transport

@@ -28,9 +28,10 @@ struct HostWants {
 struct AgentRequest {
     HostWants wants;
     bool fetches = false;  ///< it can fetch the agent from another host
+    bool carries = false;  ///< the same, by kCarrier, and pass it on while it comes
     std::string home;      ///< equal for hosts that have one home; empty: not known
 };
-/// Reads what stands behind kAgentWanted: "<machine> gzip|plain[,tcp] [<home>]".
+/// Reads what stands behind kAgentWanted: "<machine> gzip|plain[,tcp][,python] [<home>]".
 AgentRequest parse_request(std::string_view said);
 
 /// The agent for a kind of machine, ready to be sent.
@@ -52,13 +53,10 @@ public:
 
     /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
     Result<const AgentCopy*> get(const HostWants& wants);
-    /// A host hands on what it has got.
-    /// \param wants    of that
-    /// \param address  numeric; one at which other hosts find themselves, as 127.0.0.1, counts for nothing
-    void add_giver(const HostWants& wants, std::string address, int port);
 
-    static constexpr unsigned kOwnMax = 4;     ///< copies that this machine sends at once
-    static constexpr unsigned kTakersMax = 3;  ///< of a host that hands on, at once
+    static constexpr unsigned kFewHosts = 4;   ///< that get all of their copies from this machine
+    static constexpr unsigned kOwnMax = 2;     ///< copies that this machine sends at once
+    static constexpr unsigned kTakersMax = 2;  ///< of a host that hands on, at once
 
 private:
     friend class HomeTurn;
@@ -67,11 +65,14 @@ private:
         HostWants wants;
         std::string address;
         int port = 0;
+        unsigned depth = 0;  ///< hosts through which its bytes come; 0: it has them all
         unsigned takers = 0;
         unsigned failures = 0;
     };
+    static constexpr unsigned kGiverFailuresMax = 2;  ///< of hosts that were to fetch from it
+    static constexpr unsigned kFailuresMax = 4;       ///< of all hosts, more than successes
     Giver* find_giver(const HostWants& wants);
-    bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kOwnMax; }
+    bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kFailuresMax; }
     void slot_is_free();
 
     struct Home {
@@ -86,8 +87,9 @@ private:
     std::string word_;         ///< by which givers know hosts of the job; empty: nobody hands on
     std::list<Giver> givers_;  ///< stay where they are
     unsigned own_ = 0;         ///< copies that this machine sends
-    unsigned successes_ = 0, failures_ = 0;  ///< of hosts that were to fetch it
-    std::unique_ptr<Timer> slot_free_;       ///< cancelled when somebody can give
+    unsigned successes_ = 0;   ///< of hosts that were to fetch it
+    unsigned failures_ = 0;    ///< of such, from hosts that had it
+    std::unique_ptr<Timer> slot_free_;  ///< cancelled when somebody can give
 };
 
 /// A host's part in the copies of its home. If the host that gets the copy fails, another one gets it.
@@ -111,32 +113,43 @@ private:
     AgentCopies::Home* home_ = nullptr;  ///< whose turn this is
 };
 
-/// From whom a host gets its copy.
+/// From whom a host gets its copy, and to whom it gives it.
 class CopySlot {
 public:
     CopySlot() = default;
-    ~CopySlot() { leave(); }
+    ~CopySlot();
     CopySlot(const CopySlot&) = delete;
     CopySlot& operator=(const CopySlot&) = delete;
 
     /// Waits until this machine, or a host that hands on, can give it. A host that asks again could not fetch it, and
-    /// gets it from here. So does one that cannot fetch, without waiting.
+    /// gets it from here, or, if only what its giver was receiving itself has ended, from another one. One that cannot
+    /// fetch does not wait.
     /// \param copies    outlive this
     /// \param patience  how long a copy may stand still
     /// \param waits     is called if it has to wait
     asio::awaitable<void> wait(AgentCopies& copies, const AgentRequest& request,
                                std::chrono::milliseconds patience, std::function<void()> waits);
-    /// What goes behind an announcement: " <word> <seconds> [<port> <address>]", or nothing.
+    /// What goes behind an announcement: " <word> <seconds> <bytes of the program> [<port> <address>]" and the line's end,
+    /// and, if the host is to pass it on while it comes, that program.
     const std::string& words() const { return words_; }
+    /// The host hands on what it has got, or gets.
+    /// \param address  numeric; one at which other hosts find themselves, as 127.0.0.1, counts for nothing
+    void hands_on(std::string address, int port);
     /// The host has got it.
     void done();
 
 private:
     void leave();
 
-    AgentCopies* copies_ = nullptr;  ///< while something is taken
-    AgentCopies::Giver* giver_ = nullptr;
-    std::string words_;
+    static constexpr unsigned kTriesMax = 3;  ///< to fetch it
+
+    AgentCopies* copies_ = nullptr;
+    bool is_held_ = false;  ///< something is taken
+    HostWants wants_;
+    AgentCopies::Giver* giver_ = nullptr;  ///< from which it is to come
+    AgentCopies::Giver* own_ = nullptr;    ///< which this host is, while it has not got all
+    unsigned failures_ = 0;
+    std::string words_ = "\n";
 };
 
 }  // namespace dtrun::transport

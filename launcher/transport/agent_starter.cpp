@@ -17,29 +17,36 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 
 // Runs on the host. It first looks for the agent of this build; else it says what machine this is, how it unpacks,
 // whether it can fetch, and which home it has. It is told which agent to expect (build id, size, SHA-256, size without
-// the package, packing), by which word to hand it on, and, if it is to fetch it from a host that does, in how many
-// seconds, and at which port and address. It stores the agent. If it is told the build id alone, another host of this
-// home has stored it; if it cannot be seen here, or be fetched, the host asks again, without its home. Nothing else is
-// sent before the agent has said that it runs, so that `head` cannot read too far.
+// the package, packing), by which word to hand it on, in how many seconds without a byte to give up, how long a program
+// is that comes behind that line (carrier.py), and, if it is to fetch it from a host that does, at which port and
+// address. It stores the agent. If it is told the build id alone, another host of this home has stored it; if it cannot
+// be seen here, or be fetched, the host asks again, without its home, and where Python itself has failed without that.
+// Nothing else is sent before the host has said that it reads, so that `head` cannot read too far. What has come by ssh,
+// which checks that itself, is not summed up again.
 std::string start_script() {
     return fmt::format(
-        "has \"$i\" && run $o; u=$d/.new.$(uname -n).$$.f; "
-        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$u\" "
-        "\"$d/.first-$j\"; exit 1; }}; "
-        "ask() {{ echo \"dtrun-agent-wanted $(uname -m) {}$(knows bash timeout sha256sum && "
-        "echo ,tcp)$1\"; read -r id n h z c word limit port from || exit 1; "
-        "sees \"$id\" && {{ rm -f \"$d/.first-$j\"; run $o; }}; }}; "
+        "has \"$i\" && run $o; names; {}"
+        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$d/.first-$j\"; exit 1; }}; "
         "knows() {{ for x; do command -v \"$x\" || return; done >/dev/null; }}; "
-        "fetched() {{ [ -O \"$d\" ] && ( set -C; umask 077; chmod 700 \"$d\" && rm -f \"$u\" && "
-        "timeout \"$limit\" bash -c "
+        "y=$packing; knows bash timeout sha256sum && y=$y,tcp; knows python3 && y=$y,python; "
+        "ask() {{ echo \"dtrun-agent-wanted $q $y$1\"; "
+        "read -r id n h z c word limit b port from || exit 1; "
+        "code=; [ \"${{b:-0}}\" = 0 ] || code=$(head -c \"$b\"); "
+        "sees \"$id\" && {{ [ -L \"$d/.first-$j\" ] && rm -f \"$d/.first-$j\"; run $o; }}; }}; "
+        "fetched() {{ ( set -C; umask 077; timeout \"$limit\" bash -c "
         "\"exec 3<>/dev/tcp/\\$0/\\$1 && echo \\$2 >&3 && head -c \\$3 <&3\" "
-        "\"$from\" \"$port\" \"$word\" \"$n\" >\"$u\" ) 2>/dev/null && "
-        "[ \"$(sha256sum <\"$u\")\" = \"$h  -\" ]; }}; "
-        "get() {{ if [ \"$port\" ]; then mv -f \"$u\" \"$t\"; else head -c \"$n\"; fi; }}; "
-        "begin() {{ if [ \"$port\" ]; then echo dtrun-agent-fetched; else echo dtrun-agent-send; "
-        "fi; }}; "
-        "ask \" $(home \"$(uname -n).$$\")\"; [ \"$n\" ] || ask; "
-        "[ -z \"$port\" ] || fetched || {{ rm -f \"$u\"; ask; }}; put begin; "
+        "\"$from\" \"$port\" \"$word\" \"$n\" >\"$t\" ) 2>/dev/null && "
+        "[ \"$(sha256sum <\"$t\")\" = \"$h  -\" ]; }}; "
+        "carried() {{ {{ e=$(python3 -I -S -c \"$code\" \"$t\" \"$n\" \"$h\" \"$word\" \"$limit\" "
+        "$$ "
+        "$port $from 2>&1 >&3 3>&-); }} 3>&1; }}; "
+        "got() {{ if [ \"$code\" ]; then carried; set -- $?; [ $1 = 0 ] && {{ word=; return; }}; "
+        "[ $1 = 3 ] || y=${{y%,python}}; [ $1 = 1 ] || [ \"$port\" ] || no \"$e\"; return 1; "
+        "elif [ \"$port\" ]; then fetched && echo dtrun-agent-fetched; "
+        "else echo dtrun-agent-send; e=$({{ umask 077; head -c \"$n\" >\"$t\"; }} 2>&1) || no "
+        "\"$e\"; fi; }}; "
+        "ask \" $(home \"$node.$$\")\"; [ \"$n\" ] || ask; folder; "
+        "until got; do rm -f \"$t\"; ask; done; h=; store; "
         "[ -z \"$word\" ] || run --hand-on \"$word\" 8 $o 8<&8; run $o",
         kPacking);
 }
@@ -81,7 +88,7 @@ std::string_view said_by_agent(std::string_view line) {
         break;
     }
     for (const std::string_view marker :
-         {kAgentWanted, kAgentFetched, kAgentHandsOn, kAgentSend, kAgentFailed})
+         {kAgentWanted, kAgentComes, kAgentFetched, kAgentHandsOn, kAgentSend, kAgentFailed})
         begin = std::min(begin, line.find(marker));
     return line.substr(begin);
 }
@@ -190,7 +197,6 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
                                           std::function<void(const char*)> phase) {
     const char* doing = "starting the agent";
     const AgentCopy* copy = nullptr;  // that the host lacks
-    HostWants wants;
     HomeTurn turn;
     CopySlot slot;
     std::string last_said;
@@ -220,32 +226,34 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         if (said.starts_with(kAgentWanted)) {
             AgentRequest request = parse_request(said.substr(kAgentWanted.size()));
             request.wants.gzip = request.wants.gzip && !channel.is_near();
-            request.fetches = request.fetches && !channel.address().empty();
-            wants = request.wants;
-            const auto found = copies.get(wants);
+            const bool is_known = !channel.address().empty();
+            request.fetches = request.fetches && is_known;
+            request.carries = request.carries && is_known;
+            const auto found = copies.get(request.wants);
             if (!found) co_return std::unexpected(found.error());
             copy = *found;
             const std::function<void()> waits = [&phase] { phase("waiting for its copy"); };
-            std::string answer = copy->build_id;
+            std::string answer = copy->build_id + "\n";
             const bool is_ours = co_await turn.wait(copies, request, waits);
             if (is_ours) {
                 co_await slot.wait(copies, request, patience, waits);
                 answer = copy->announcement + slot.words();
             }
             phase(doing = is_ours ? "copying the agent" : "starting the agent");
-            answer += '\n';
             sent = co_await channel.write(answer, after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_in_pieces(channel, copy->bytes, patience);
-            slot.done();
-            if (sent) phase(doing = "starting the agent");
+            if (sent) {
+                slot.done();
+                phase(doing = "starting the agent");
+            }
         } else if (said == kAgentFetched) {
             slot.done();
             phase(doing = "starting the agent");
         } else if (said.starts_with(kAgentHandsOn)) {
             const auto port = to_int(said.substr(kAgentHandsOn.size()), 1, 65'535);
-            if (port) copies.add_giver(wants, channel.address(), static_cast<int>(*port));
-        } else {
+            if (port) slot.hands_on(channel.address(), static_cast<int>(*port));
+        } else if (said != kAgentComes) {
             last_said = trim(*line);  // what a login shell prints, or why there is none
             continue;
         }

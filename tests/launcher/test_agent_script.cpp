@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
+#include "launcher/transport/carrier.h"
 #include "launcher/transport/gzip.h"
 #include "tests/support/catch.h"
 #include "tests/support/skip.h"
@@ -170,7 +171,7 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
     const HostHere host;
     const std::string runs = fmt::format("runs {} \n", host.agent().native());
     const std::string said = host.start();
-    CHECK_THAT(said, Catch::StartsWith("dtrun-agent-wanted " + machine() + " gzip,tcp ") &&
+    CHECK_THAT(said, Catch::StartsWith("dtrun-agent-wanted " + machine() + " gzip,tcp,python ") &&
                          Catch::EndsWith("\ndtrun-agent-send\n" + runs));
     CHECK(read_file(host.home / "umask").value() == "0027\n");  // of the log-in, for ranks
     CHECK(host.start() == runs);
@@ -297,10 +298,66 @@ TEST_CASE("an agent that does not arrive whole is not stored", "[agent]") {
     const HostHere host;
     const std::string agent = kAgent;
     CHECK_THAT(host.start(agent.substr(9)), Contains("dtrun-agent-failed") && Contains("bytes in"));
+    CHECK(fs::is_empty(host.cache()));
     std::string other = agent;
     other.back() = ' ';
-    CHECK_THAT(host.start(other), Contains("dtrun-agent-failed the agent was damaged on its way"));
+    Sent sent{agent, agent.size()};
+    std::string answered = step_answer(sent);
+    answered.replace(answered.rfind(agent), agent.size(), other);
+    CHECK_THAT(host.run_step(answered),
+               Contains("dtrun-agent-failed the agent was damaged on its way"));
     CHECK(fs::is_empty(host.cache()));
+}
+
+TEST_CASE("who stores the agent, or waits for it, starts few programs", "[agent]") {
+    const HostHere host;
+    const auto started = [&host](const std::string& answered) {
+        fs::remove(host.home / "started");
+        static_cast<void>(host.answer(remote_agent_command({"/nowhere", kBuild}, kJob), answered));
+        return read_file(host.home / "started").value();
+    };
+    for (const char* const program : {"uname", "id", "find", "mkdir", "rm", "chmod", "head", "wc",
+                                      "tail", "mv", "cksum", "sha256sum", "ln", "readlink", "gzip"})
+        write_file(host.home / "bin" / program,
+                   fmt::format("#!/bin/sh\necho {0} >>{1}/started\nexec /usr/bin/{0} \"$@\"\n",
+                               program, host.home.native()),
+                   0755);
+    const std::string agent = kAgent;
+    const Sent sent{agent + kPackage, agent.size()};
+    const std::string copied = fmt::format("{}\n{}", sent.announcement(), sent.bytes);
+    CHECK(started(copied) ==
+          "uname\nmkdir\nln\nreadlink\nchmod\nhead\nwc\ntail\nmv\nhead\nfind\nchmod\nmv\nrm\nid\nfi"
+          "nd\ncksum\n");
+    // Another host of the home stores it.
+    fs::remove(host.agent());
+    fs::create_symlink("n1.1", host.cache() / ".first-77");
+    CHECK(started(fmt::format("{}\n", kBuild)) == "uname\nreadlink\nuname\nreadlink\n");
+}
+
+TEST_CASE("no sum is taken of an agent that vouches for itself when it is stored", "[agent]") {
+    const HostHere host;
+    const std::string agent = fmt::format(
+        "#!/bin/sh\nif [ \"$1\" = --prepare ]; then touch -d @{} \"$0\"; else echo \"runs $*\"; "
+        "fi\n",
+        agent::kVouchedTime);
+    const Sent sent{agent, agent.size()};
+    const std::string said =
+        host.run(remote_agent_command({"/nowhere", kBuild}, kJob), sent, agent);
+    CHECK_THAT(said, Contains(fmt::format("\nruns --as {}", host.agent().native())));
+    CHECK_FALSE(fs::exists(host.cache() / fmt::format(".sum-{}", kBuild)));
+}
+
+TEST_CASE("variables of the user that are called like those of the scripts mean nothing",
+          "[agent]") {
+    HostHere host;
+    write_file(host.home / "precious", "");
+    host.says = fmt::format("t={0}/precious word=hello code=false port=1 lacks={1}",
+                            host.home.native(), kBuild);
+    write_file(host.home / "bin/find", "#!/bin/sh\necho no such thing >&2; exit 1\n", 0755);
+    const std::string said = host.start();
+    CHECK_THAT(said, Contains("dtrun-agent-failed"));
+    CHECK_THAT(host.run_step("go\n"), Contains("failed"));
+    CHECK(fs::exists(host.home / "precious"));
 }
 
 TEST_CASE("an agent that others could have changed is not executed", "[agent]") {
@@ -522,14 +579,15 @@ TEST_CASE("a host is told that another one has stored the agent, and asks for it
     const std::string look = fmt::format("{}\n", kBuild);
     const std::string said =
         host.answer(command, look + fmt::format("{}\n{}", sent.announcement(), agent));
-    CHECK_THAT(said, Contains(fmt::format(
-                         "\ndtrun-agent-wanted {} gzip,tcp\ndtrun-agent-send\nruns ", machine())));
+    CHECK_THAT(said,
+               Contains(fmt::format(
+                   "\ndtrun-agent-wanted {} gzip,tcp,python\ndtrun-agent-send\nruns ", machine())));
     // It comes between the first look and the answer.
     write_file(host.home / "bin/readlink",
                fmt::format("#!/bin/sh\nmv {0}.away {0}\necho n1.1\n", host.agent().native()), 0755);
     fs::rename(host.agent(), host.agent().native() + ".away");
     CHECK(host.answer(command, look) ==
-          fmt::format("dtrun-agent-wanted {} gzip,tcp n1.1\nruns {} \n", machine(),
+          fmt::format("dtrun-agent-wanted {} gzip,tcp,python n1.1\nruns {} \n", machine(),
                       host.agent().native()));
 }
 
@@ -559,8 +617,8 @@ TEST_CASE("a host fetches the agent from another one, and hands it on", "[agent]
     const Giver giver(sent.bytes);
     const std::string said =
         host.answer(remote_agent_command({"/nowhere", kBuild}, kJob),
-                    fmt::format("{} word 10 {} 127.0.0.1\n", sent.announcement(), giver.port));
-    CHECK_THAT(said, Contains(" gzip,tcp ") && !Contains("dtrun-agent-send") &&
+                    fmt::format("{} word 10 0 {} 127.0.0.1\n", sent.announcement(), giver.port));
+    CHECK_THAT(said, Contains(" gzip,tcp,python ") && !Contains("dtrun-agent-send") &&
                          Contains(fmt::format("\ndtrun-agent-fetched\nruns {} --hand-on word 8\n",
                                               host.agent().native())));
     CHECK(read_file(host.agent()).value() == agent);
@@ -569,6 +627,57 @@ TEST_CASE("a host fetches the agent from another one, and hands it on", "[agent]
     CHECK(read_file(host.home / "handed").value() == sent.bytes);
     for (const auto& entry : fs::directory_iterator(host.cache()))
         CHECK_THAT(entry.path().filename().native(), !Catch::StartsWith(".new."));
+}
+
+TEST_CASE("a host that has Python receives the agent by that, be it from here or from another one",
+          "[agent]") {
+    const std::string agent = kAgent;
+    const Sent sent{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
+    const std::string program = fmt::format(" word 10 {}", kCarrier.size());
+    const auto is_stored = [&](const HostHere& host, const std::string& said) {
+        INFO(said);
+        CHECK_THAT(said, Contains("\ndtrun-agent-hands-on "));
+        CHECK_THAT(said, Catch::EndsWith(fmt::format("\nruns {} \n", host.agent().native())));
+        CHECK(read_file(host.agent()).value() == agent);
+        CHECK(read_file(host.package()).value() == kPackage);
+        for (const auto& entry : fs::directory_iterator(host.cache()))
+            CHECK_THAT(entry.path().filename().native(), !Catch::StartsWith(".new."));
+    };
+    const std::string command = remote_agent_command({"/nowhere", kBuild}, kJob);
+    const HostHere from_here;
+    const std::string said = from_here.answer(
+        command, fmt::format("{}{}\n{}{}", sent.announcement(), program, kCarrier, sent.bytes));
+    is_stored(from_here, said);
+    CHECK_THAT(said, Contains("\ndtrun-agent-send\n"));
+    const HostHere from_other;
+    const Giver giver(sent.bytes);
+    const std::string fetched = from_other.answer(
+        command,
+        fmt::format("{}{} {} 127.0.0.1\n{}", sent.announcement(), program, giver.port, kCarrier));
+    is_stored(from_other, fetched);
+    CHECK_THAT(fetched, Contains("\ndtrun-agent-fetched\n"));
+}
+
+TEST_CASE("where Python cannot receive the agent the host asks again", "[agent]") {
+    const std::string agent = kAgent;
+    const Sent sent{agent, agent.size()};
+    const std::string command = remote_agent_command({"/nowhere", kBuild}, kJob);
+    const std::string again = fmt::format("{} word 10 0\n{}", sent.announcement(), agent);
+    const std::string program = fmt::format("{} word 10 {}", sent.announcement(), kCarrier.size());
+    // The one from which it comes breaks off: then Python may try another one.
+    const HostHere host;
+    const Giver giver(agent.substr(9));
+    const std::string said = host.answer(
+        command, fmt::format("{} {} 127.0.0.1\n{}{}", program, giver.port, kCarrier, again));
+    CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp,python\n") &&
+                         Contains("\ndtrun-agent-send\nruns "));
+    // It is broken itself.
+    const HostHere broken;
+    write_file(broken.home / "bin/python3", "#!/bin/sh\nexit 1\n", 0755);
+    const std::string without =
+        broken.answer(command, fmt::format("{}\n{}{}", program, kCarrier, again));
+    CHECK_THAT(without, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp\n") &&
+                            Contains("\ndtrun-agent-send\nruns "));
 }
 
 TEST_CASE("a host that cannot fetch the agent, or gets another one, asks again", "[agent]") {
@@ -581,9 +690,9 @@ TEST_CASE("a host that cannot fetch the agent, or gets another one, asks again",
         const Giver giver(bytes);
         const std::string said =
             host.answer(remote_agent_command({"/nowhere", kBuild}, kJob),
-                        fmt::format("{0} word 10 {1} 127.0.0.1\n{0} word 10\n{2}",
+                        fmt::format("{0} word 10 0 {1} 127.0.0.1\n{0} word 10 0\n{2}",
                                     sent.announcement(), giver.port, agent));
-        CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp\n") &&
+        CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp,python\n") &&
                              Contains("\ndtrun-agent-send\nruns ") && !Contains("fetched"));
         CHECK(read_file(host.agent()).value() == agent);
     }

@@ -1,6 +1,7 @@
 #include "launcher/transport/agent_starter.h"
 
 #include "base/fd.h"
+#include "launcher/transport/carrier.h"
 #include "launcher/transport/process_channel.h"
 #include "rendezvous/wire/message.h"
 #include "tests/support/catch.h"
@@ -198,15 +199,17 @@ TEST_CASE("an agent that many hosts lack is read once", "[agent]") {
 }
 
 TEST_CASE("a request for the agent says machine, packing and home", "[agent]") {
-    const auto whole = parse_request("x86_64 gzip,tcp n1.77");
+    const auto whole = parse_request("x86_64 gzip,tcp,python n1.77");
     CHECK(whole.wants.machine == "x86_64");
     CHECK(whole.wants.gzip);
     CHECK(whole.fetches);
+    CHECK(whole.carries);
     CHECK(whole.home == "n1.77");
     const auto short_one = parse_request("aarch64 plain ");
     CHECK(short_one.wants.machine == "aarch64");
     CHECK_FALSE(short_one.wants.gzip);
     CHECK_FALSE(short_one.fetches);
+    CHECK_FALSE(short_one.carries);
     CHECK(short_one.home.empty());
     CHECK(parse_request("").wants.machine.empty());
 }
@@ -280,7 +283,8 @@ TEST_CASE("a host that fails while it stores the agent leaves that to another of
 namespace {
 
 constexpr std::chrono::seconds kPatience(20);
-const AgentRequest kFetches{{kMachine, false}, true, ""};
+const AgentRequest kFetches{{kMachine, false}, true, false, ""};
+const AgentRequest kCarries{{kMachine, false}, false, true, ""};
 
 /// Hosts of a large job, which get their copies from here or from each other.
 class ManyHosts {
@@ -297,6 +301,16 @@ public:
         asio::co_spawn(io_, slot.wait(copies, request, kPatience, [this] { ++waiting; }),
                        [this](std::exception_ptr) { ++answered; });
         run();
+    }
+    /// Hosts that have got it from here. \param port  of the first; the next one has the next
+    void add_givers(int count, int port) {
+        std::vector<CopySlot*> givers;
+        for (int i = 0; i < count; ++i) {
+            givers.push_back(&ask());
+            givers.back()->done();
+        }
+        for (int i = 0; i < count; ++i)
+            givers[static_cast<unsigned>(i)]->hands_on("10.0.0.1", port + i);
     }
     void run() {
         io_.restart();
@@ -316,68 +330,107 @@ TEST_CASE("of many hosts a few get the agent from here at once, and hand it on",
     ManyHosts hosts;
     std::vector<CopySlot*> own;
     for (unsigned i = 0; i < AgentCopies::kOwnMax; ++i) own.push_back(&hosts.ask());
-    const std::string word = own[0]->words();
-    CHECK_THAT(word, Catch::Matches(" [0-9a-f]{16} 10"));
+    const std::string from_here = own[0]->words();
+    CHECK_THAT(from_here, Catch::Matches(" [0-9a-f]{16} 10 0\n"));
+    const std::string from_host = from_here.substr(0, from_here.size() - 1) + " 77 10.0.0.1\n";
     CopySlot& late = hosts.ask();
     CHECK(hosts.waiting == 1);
     CHECK(hosts.answered == AgentCopies::kOwnMax);
-    hosts.copies.add_giver({kMachine, false}, "10.0.0.1", 77);
+    own[0]->hands_on("10.0.0.1", 77);
     hosts.run();
-    CHECK(late.words() == word + " 77 10.0.0.1");
-    for (unsigned i = 1; i < AgentCopies::kTakersMax; ++i)
-        CHECK(hosts.ask().words() == word + " 77 10.0.0.1");
+    CHECK(late.words() == from_host);
+    for (unsigned i = 1; i < AgentCopies::kTakersMax; ++i) CHECK(hosts.ask().words() == from_host);
     CopySlot& later = hosts.ask();
     CHECK(hosts.waiting == 2);
     own[0]->done();
     hosts.run();
-    CHECK(later.words() == word);
+    CHECK(later.words() == from_here);
     late.done();
-    CHECK(hosts.ask().words() == word + " 77 10.0.0.1");
+    CHECK(hosts.ask().words() == from_host);
     // Another kind of host, and one that cannot fetch, do not wait for what is not for them.
     own[1]->done();
-    CHECK(hosts.ask({{kMachine, true}, true, ""}).words() == word);
-    CHECK(hosts.ask({{kMachine, false}, false, ""}).words() == "");
+    CHECK(hosts.ask({{kMachine, true}, true, false, ""}).words() == from_here);
+    CHECK(hosts.ask({{kMachine, false}, false, false, ""}).words() == "\n");
+}
+
+TEST_CASE("a host that can pass the agent on while it comes gets the program for that", "[agent]") {
+    ManyHosts hosts;
+    CopySlot& first = hosts.ask(kCarries);
+    const std::string program = fmt::format(" 10 {}\n{}", kCarrier.size(), kCarrier);
+    CHECK_THAT(first.words(), Catch::EndsWith(program));
+    first.hands_on("10.0.0.1", 77);
+    const auto comes_from = [&hosts](int port) {
+        const std::string& words = hosts.ask(kCarries).words();
+        return words.find(fmt::format(" {} 10.0.0.1\n", port)) != std::string::npos;
+    };
+    CopySlot& second = hosts.ask(kCarries);
+    second.hands_on("10.0.0.1", 78);
+    // Who is nearer to this machine gives first, and whoever has all of it before those who do not.
+    CHECK(comes_from(77));
+    CHECK(comes_from(78));
+    second.done();
+    CHECK(comes_from(77));
+    first.done();
+    CHECK(comes_from(78));
 }
 
 TEST_CASE("a host that cannot fetch the agent gets it from here, and its giver is left alone",
           "[agent]") {
     ManyHosts hosts;
-    hosts.copies.add_giver({kMachine, false}, "10.0.0.1", 77);
+    hosts.add_givers(1, 77);
     for (int i = 0; i < 2; ++i) {
         CopySlot& slot = hosts.ask();
-        REQUIRE_THAT(slot.words(), Catch::EndsWith(" 77 10.0.0.1"));
+        REQUIRE_THAT(slot.words(), Catch::EndsWith(" 77 10.0.0.1\n"));
         hosts.ask_again(slot);
-        CHECK_THAT(slot.words(), !Catch::Contains("10.0.0.1") && Catch::EndsWith(" 10"));
+        CHECK_THAT(slot.words(), !Catch::Contains("10.0.0.1") && Catch::EndsWith(" 10 0\n"));
+        slot.done();
     }
     CHECK_THAT(hosts.ask().words(), !Catch::Contains("10.0.0.1"));
     // Where no host reaches another one, nobody tries any more.
-    for (int i = 2; i < 10; ++i) {
-        hosts.copies.add_giver({kMachine, false}, "10.0.0.2", 77 + i);
-        CopySlot& slot = hosts.ask();
-        if (slot.words().empty()) break;
-        hosts.ask_again(slot);
+    ManyHosts apart;
+    apart.add_givers(10, 77);
+    for (int i = 0; i < 10; ++i) {
+        CopySlot& slot = apart.ask();
+        if (slot.words() == "\n") break;
+        apart.ask_again(slot);
         slot.done();
     }
-    CHECK(hosts.ask().words() == "");
+    CHECK(apart.ask().words() == "\n");
+}
+
+TEST_CASE("hosts behind one that has failed while it received get the agent from elsewhere",
+          "[agent]") {
+    ManyHosts hosts;
+    for (int i = 0; i < 10; ++i) {
+        CopySlot& first = hosts.ask(kCarries);
+        REQUIRE_THAT(first.words(), !Catch::Contains("10.0.0.1"));
+        first.hands_on("10.0.0.1", 77);
+        CopySlot& second = hosts.ask(kCarries);
+        REQUIRE_THAT(second.words(), Catch::Contains(" 77 10.0.0.1\n"));
+        hosts.ask_again(first, kCarries);  // its own copy has broken off, and so second's
+        hosts.ask_again(second, kCarries);
+        CHECK_THAT(second.words(), Catch::Contains(" 10 ") && !Catch::Contains("10.0.0.1"));
+        first.done();
+        second.done();
+    }
 }
 
 TEST_CASE("in small jobs, and where a host's address is not known, nothing is handed on",
           "[agent]") {
     asio::io_context io;
-    AgentCopies few(AgentCopies::kOwnMax);
-    few.add_giver({kMachine, false}, "10.0.0.1", 77);
+    AgentCopies few(AgentCopies::kFewHosts);
     CopySlot slot;
     asio::co_spawn(io, slot.wait(few, kFetches, kPatience, [] {}), [](std::exception_ptr) {});
     io.run();
-    CHECK(slot.words() == "");
+    CHECK(slot.words() == "\n");
     ManyHosts hosts;
     for (const char* const address :
          {"", "127.0.0.2", "::1", "0.0.0.0", "169.254.7.1", "fe80::1%2", "::ffff:127.0.0.1"}) {
         CAPTURE(address);
-        hosts.copies.add_giver({kMachine, false}, address, 77);
         CopySlot& asked = hosts.ask();
-        CHECK_THAT(asked.words(), Catch::EndsWith(" 10"));
+        CHECK_THAT(asked.words(), Catch::EndsWith(" 10 0\n"));
         asked.done();
+        asked.hands_on(address, 77);
     }
 }
 

@@ -1,0 +1,209 @@
+"""Receives the agent on a host that lacks it, and passes on what has come while the rest is still coming.
+
+The start script (agent_script.h) runs this where there is a python3, by `-c`: dtrun has sent its text. It says at which
+port others may fetch, and ends when all has come and is what dtrun means. A process of its own goes on giving it
+(docs/decisions/047-cut-through.md).
+
+Arguments: the file to make, its bytes, their SHA-256, the word that others say, seconds without a byte or a connection,
+the process with which to end, and, unless the bytes come by standard input, the port and the address of who gives them.
+Exit status: 0 all is there; 3 who gave it has failed; 2 it cannot be stored, as standard error says; 1 nothing was
+taken from standard input.
+"""
+import hashlib
+import os
+import select
+import socket
+import sys
+import time
+
+PIECE = 1 << 18
+TAKERS_MAX = 16
+WORD_LIMIT_S = 5
+STAND_STILL_LIMIT_S = 20  # for a taker that takes nothing
+IDLE_LIMIT_S = 60
+
+
+class Taker:
+    def __init__(self, connection):
+        connection.setblocking(False)
+        self.connection = connection
+        self.said = b""
+        self.at = 0
+        self.moved = time.monotonic()
+
+    def fileno(self):
+        return self.connection.fileno()
+
+
+class Carrier:
+    """The file, what of it has come, and who takes it."""
+
+    def __init__(self, path, size, word):
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.size = size
+        self.come = 0
+        self.sum = hashlib.sha256()
+        self.word = word.encode() + b"\n"
+        self.listener = listen_anywhere()
+        self.takers = []
+        self.came = self.gave = time.monotonic()  # when something did last
+
+    def serve(self, source, wait_s):
+        """Waits for something to do, and does it. `source` is a descriptor, or None. Returns whether it has ended."""
+        now = time.monotonic()
+        reads = [taker for taker in self.takers if taker.said != self.word]
+        writes = [taker for taker in self.takers if taker.said == self.word and taker.at < self.come]
+        if self.listener and len(self.takers) < TAKERS_MAX:
+            reads.append(self.listener)
+        if source is not None:
+            reads.append(source)
+        readable, writable, _ = select.select(reads, writes, [], wait_s)
+        ended = source in readable and not self.receive(source)
+        if self.listener in readable:
+            self.accept()
+        for taker in list(self.takers):
+            limit = WORD_LIMIT_S if taker.said != self.word else STAND_STILL_LIMIT_S
+            if taker.at == self.come:
+                taker.moved = now
+            is_stuck = now - taker.moved > limit
+            if is_stuck or not self.give(taker, taker in readable, taker in writable):
+                taker.connection.close()
+                self.takers.remove(taker)
+        return ended
+
+    def receive(self, source):
+        """Returns whether there was something."""
+        piece = os.read(source, min(PIECE, self.size - self.come))
+        self.sum.update(piece)
+        self.come += len(piece)
+        self.came = time.monotonic()
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(self.file, rest):]
+        return len(piece) > 0
+
+    def accept(self):
+        try:
+            self.takers.append(Taker(self.listener.accept()[0]))
+        except OSError:
+            pass  # it is gone already
+
+    def give(self, taker, readable, writable):
+        """Returns whether more is to come."""
+        try:
+            if readable:
+                piece = taker.connection.recv(len(self.word) - len(taker.said))
+                taker.said += piece
+                return len(piece) > 0 and self.word.startswith(taker.said)
+            if writable:
+                count = min(self.come - taker.at, 4 * PIECE)
+                taker.at += os.sendfile(taker.fileno(), self.file, taker.at, count)
+                taker.moved = self.gave = time.monotonic()
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        return taker.at < self.size
+
+
+def listen_anywhere():
+    """At a port of every address that this host has; None where there is none."""
+    for family in (socket.AF_INET6, socket.AF_INET):
+        try:
+            listener = socket.socket(family)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(("", 0))
+            listener.listen(TAKERS_MAX)
+            listener.setblocking(False)
+            return listener
+        except OSError:
+            pass
+    return None
+
+
+def say(line):
+    os.write(1, line.encode() + b"\n")
+
+
+def receive_all(carrier, source, limit_s):
+    """Says once a second that it is at it. Returns why it is in vain, or None."""
+    said = time.monotonic()
+    while carrier.come < carrier.size:
+        if carrier.serve(source, 1.0):
+            return "the rest does not come"
+        now = time.monotonic()
+        if now - carrier.came > limit_s:
+            return "nothing comes"
+        if now - said > 1.0:
+            said = now
+            say("dtrun-agent-comes")
+    return None
+
+
+def read_past(count):
+    """Of standard input: the shell reads what is behind."""
+    while count > 0:
+        piece = os.read(0, min(PIECE, count))
+        count = count - len(piece) if piece else 0
+
+
+def is_there(process):
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
+
+
+def hand_on(carrier, process):
+    """Until the process has ended, or nobody has asked for a minute."""
+    carrier.gave = time.monotonic()
+    if os.fork() > 0:
+        return
+    os.setsid()
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    with open("/proc/self/comm", "w") as comm:
+        comm.write("dtrun-hand-on")
+    while is_there(process) and (carrier.takers or time.monotonic() - carrier.gave < IDLE_LIMIT_S):
+        carrier.serve(None, 1.0)
+    os._exit(0)
+
+
+def main(path, size, digest, word, limit_s, process, port=None, address=None):
+    limit_s = int(limit_s)
+    source = None
+    if port:
+        try:
+            source = socket.create_connection((address, int(port)), limit_s)
+            source.sendall(word.encode() + b"\n")
+            source.setblocking(True)
+        except OSError:
+            return 3
+    carrier = Carrier(path, int(size), word)
+    if carrier.listener:
+        say("dtrun-agent-hands-on %d" % carrier.listener.getsockname()[1])
+    if not source:
+        say("dtrun-agent-send")
+    try:
+        why = receive_all(carrier, source.fileno() if source else 0, limit_s if source else float("inf"))
+        if not why and carrier.sum.hexdigest() != digest:
+            why = "it was damaged on its way"
+    except OSError as error:
+        why = str(error)
+        if not source:
+            read_past(carrier.size - carrier.come)
+    if why:
+        print(why, file=sys.stderr)
+        return 3 if source else 2
+    if source:
+        say("dtrun-agent-fetched")
+    if carrier.listener:
+        hand_on(carrier, int(process))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
