@@ -69,22 +69,29 @@ cli::Rows<ParsedHold> shared_rows(std::initializer_list<cli::FlagGroup> groups) 
 }
 
 cli::Rows<ParsedHold> hold_rows() {
-    return {{{.names = "--keep-warm",
-              .metavar = "TIME",
-              .group = native,
-              .help = "leave a host when no job has run there for so long, such as 90, 10m or 2h "
-                      "(default: 10m)"},
-             [](ParsedHold& parsed, std::string_view value) -> Result<void> {
-                 const auto time = cli::parse_time_span(value, cli::kTimeoutMax);
-                 if (!time) return std::unexpected(time.error());
-                 parsed.options.warm.keep = *time;
-                 return {};
-             }},
-            {{.names = "--list -l", .group = native, .help = "what is held, and for how long"},
-             [](ParsedHold& parsed, std::string_view) -> Result<void> {
-                 parsed.list = true;
-                 return {};
-             }}};
+    return {
+        {{.names = "--keep-warm",
+          .metavar = "TIME",
+          .group = native,
+          .help = "leave a host when no job has run there for so long, such as 90, 10m or 2h "
+                  "(default: 10m)"},
+         [](ParsedHold& parsed, std::string_view value) -> Result<void> {
+             const auto time = cli::parse_time_span(value, cli::kTimeoutMax);
+             if (!time) return std::unexpected(time.error());
+             parsed.options.warm.keep = *time;
+             return {};
+         }},
+        {{.names = "--wait-for-hosts",
+          .metavar = "SECONDS",
+          .group = reaching,
+          .help = "try hosts that are not there yet, as machines that boot, again and again for "
+                  "so long (default: 0)"},
+         cli::set_seconds<&plan::Options::wait_for_hosts, 0>},
+        {{.names = "--list -l", .group = native, .help = "what is held, and for how long"},
+         [](ParsedHold& parsed, std::string_view) -> Result<void> {
+             parsed.list = true;
+             return {};
+         }}};
 }
 
 const char* state_text(HeldState state) {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
+#include "launcher/transport/retries.h"
 #include "launcher/transport/ssh_channel.h"
 
 #include <string.h>
@@ -18,9 +19,8 @@ constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turn
 constexpr std::chrono::seconds kCleanUpLimit{3};  // for a lost agent to end its ranks and itself
 constexpr std::chrono::seconds kDoneLimit{1};     // for one that has no ranks any more
 constexpr std::chrono::seconds kAtOnce{0};        // for one that has had none
-constexpr std::chrono::milliseconds kFirstPause{100};  // before another log-in
-constexpr std::chrono::milliseconds kLastPause{2'000};
-constexpr std::chrono::milliseconds kLastLongPause{5'000};  // for a thousand hosts that boot
+constexpr std::chrono::milliseconds kLastPause{
+    2'000};  // before another log-in to an sshd that hangs up
 
 /// The port is another one for each job.
 constexpr const char* kWayThroughFirewalls =
@@ -28,30 +28,8 @@ constexpr const char* kWayThroughFirewalls =
     "(--network-interfaces), or "
     "have one port for all jobs (dtrun serve --listen, and dtrun join)";
 
-/// Whether a host that has failed so may be there later.
-bool may_come(Errc code) {
-    return code == Errc::not_found || code == Errc::unreachable || code == Errc::timed_out ||
-           code == Errc::closed;
-}
-
-/// What a host is to be ready with that has refused so.
-const char* awaited(Errc code) {
-    if (code == Errc::not_found) return "waiting for its name to be known";
-    if (code == Errc::unreachable) return "waiting for its ssh port";
-    if (code == Errc::timed_out) return "waiting for an answer";
-    return "waiting for an sshd that hangs up";
-}
-
 std::string seconds_text(std::chrono::milliseconds time) {
     return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
-}
-
-/// Before the next of many log-ins, which are not all to come at the same moment.
-std::chrono::milliseconds pause_before(unsigned attempt, HostId host,
-                                       std::chrono::milliseconds last) {
-    const auto whole = std::min(kFirstPause * (1u << std::min(attempt, 8u)), last);
-    const unsigned share = (std::to_underlying(host) * 37 + attempt * 11) % 64;
-    return whole / 2 + whole * share / 128;
 }
 
 }  // namespace
@@ -137,10 +115,12 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
         if (done || done.error().code == Errc::cancelled) co_return done;
         Error error = done.error();
         drop(host, kAtOnce);
-        const bool is_awaited = may_come(error.code) && Clock::now() < awaited_until_;
+        const auto number = static_cast<std::uint32_t>(std::to_underlying(host));
+        const bool is_awaited = transport::may_come(error.code) && Clock::now() < awaited_until_;
         // The last attempt is at the end of the wait, not before it.
         Deadline next =
-            std::min(after(pause_before(attempt, host, kLastLongPause)), awaited_until_);
+            std::min(after(transport::pause_before(attempt, number, transport::kLastLongPause)),
+                     awaited_until_);
         was_awaited = was_awaited || is_awaited;
         if (error.code == Errc::timed_out && !is_awaited) {
             // A beat that is due, too, tells whether it is us who did not answer.
@@ -149,12 +129,12 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
             deadline = after(lost_time_ - lost_before);
             continue;
         }
-        if (!is_awaited) next = after(pause_before(attempt, host, kLastPause));
+        if (!is_awaited) next = after(transport::pause_before(attempt, number, kLastPause));
         if (!is_awaited && (error.code != Errc::closed || next >= *deadline))
             co_return tried_in_vain(std::move(error), was_awaited);
         if (is_awaited) deadline.reset();
         log::info("{}: {}; trying again", parts_.hosts.name(host), error.message);
-        events_->host_phase(host, awaited(error.code));
+        events_->host_phase(host, transport::awaited(error.code));
         Timer pause(parts_.executor, next);
         co_await pause.async_wait(use_tuple);
     }
@@ -182,7 +162,7 @@ asio::awaitable<bool> LoginStarter::take_kept(HostId host) {
 /// \param was_awaited  it was not there at first
 std::unexpected<Error> LoginStarter::tried_in_vain(Error why, bool was_awaited) const {
     const plan::Options& asked = spec_.options;
-    const bool in_vain = was_awaited && may_come(why.code);
+    const bool in_vain = was_awaited && transport::may_come(why.code);
     if (in_vain)
         why.message +=
             fmt::format("; tried for {} (--wait-for-hosts)", seconds_text(asked.wait_for_hosts));

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "launcher/transport/retries.h"
 #include "rendezvous/wire/message.h"
 
 #include <string.h>
@@ -72,10 +73,27 @@ asio::awaitable<void> HeldHost::stay() {
     events_.changed(key());
 }
 
+/// Again and again, as long as a host that is not there yet is awaited.
 /// \param done  stays as it is if this is cancelled
 asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
-    auto opened = co_await open();
-    done = std::move(opened);
+    for (unsigned attempt = 0;; ++attempt) {
+        auto opened = co_await open();
+        const bool may_come = !opened && transport::may_come(opened.error().code);
+        if (!may_come || Clock::now() >= parts_.awaited_until) {
+            done = std::move(opened);
+            co_return;
+        }
+        log::info("{}: {}; trying again", name(), opened.error().message);
+        const auto pause =
+            transport::pause_before(attempt, parts_.number, transport::kLastLongPause);
+        channel_.reset();
+        is_awaited_ = true;
+        events_.changed(key());
+        Timer next(parts_.executor, std::min(after(pause), parts_.awaited_until));
+        const auto [error] = co_await next.async_wait(use_tuple);
+        is_awaited_ = false;
+        if (error) co_return;
+    }
 }
 
 asio::awaitable<Result<void>> HeldHost::open() {

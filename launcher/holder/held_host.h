@@ -27,7 +27,7 @@ public:
     virtual ~HeldEvents() = default;
     /// What an agent says on its stream.
     virtual void said(const WarmStream& said) = 0;
-    /// It is ready, or cannot be reached; or it is lost, and with it all its streams.
+    /// It is ready, or cannot be reached, or not yet; or it is lost, and with it all its streams.
     virtual void changed(const std::string& key) = 0;
 };
 
@@ -61,6 +61,8 @@ public:
         transport::AgentCopies& copies;
         std::chrono::milliseconds connect_timeout{};
         std::chrono::milliseconds keep{};
+        Deadline awaited_until{};  ///< it is tried again, if it is not there yet
+        std::uint32_t number = 0;  ///< another one for each host
     };
     HeldHost(Parts parts, HeldEvents& events);
 
@@ -82,6 +84,8 @@ public:
     const std::string& key() const { return parts_.key; }
     std::string seen_as() const { return parts_.seen_as(); }
     HeldState state() const { return state_; }
+    /// It was not there when it was last tried, and will be tried again: whoever wants it has a patience of his own.
+    bool is_awaited() const { return is_awaited_; }
     HeldStatus status() const;
     Deadline heard() const { return heard_; }
     /// Those of agents that run there.
@@ -108,6 +112,7 @@ private:
     HeldEvents& events_;
     HeldState state_ = HeldState::logging_in;  ///< or waiting for its turn
     bool is_running_ = false;                  ///< run(), from its log-in on
+    bool is_awaited_ = false;                  ///< the pause between two log-ins
     std::optional<TaskGroup> logging_in_;
     std::string why_;  ///< it is gone
     std::shared_ptr<transport::Channel> channel_;

@@ -37,7 +37,9 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
                               std::move(host.seen_as),
                               copies_,
                               options_.connect_timeout,
-                              options_.keep};
+                              options_.keep,
+                              after(options_.wait_for_hosts),
+                              static_cast<std::uint32_t>(hosts_.size())};
         Held& held = held_[host.key];
         held.host = std::make_unique<HeldHost>(std::move(parts), *this);
         hosts_.push_back(held.host.get());
@@ -56,6 +58,8 @@ asio::awaitable<void> Holder::run(std::function<void()> tried) {
     const std::size_t workers = std::min<std::size_t>(options_.log_ins_at_once, hosts_.size());
     for (std::size_t i = 0; i < workers; ++i) log_ins.spawn(log_in_all(next));
     co_await log_ins.join();
+    const auto logs_in = [](const auto& host) { return host->state() == HeldState::logging_in; };
+    while (std::ranges::any_of(hosts_, logs_in)) co_await changed_.async_wait(use_tuple);
     tried_ = true;
     tried();
     nothing_held_ = std::ranges::all_of(
@@ -75,7 +79,8 @@ asio::awaitable<void> Holder::log_in_all(std::size_t& next) {
         HeldHost& host = *hosts_[next++];
         if (host.state() != HeldState::logging_in) continue;
         tasks_.spawn(host.run());
-        while (host.state() == HeldState::logging_in) co_await changed_.async_wait(use_tuple);
+        while (host.state() == HeldState::logging_in && !host.is_awaited())
+            co_await changed_.async_wait(use_tuple);
     }
 }
 
@@ -122,7 +127,7 @@ void Holder::changed(const std::string& key) {
     for (const CallerId id : std::set(held.callers)) {
         Caller& caller = callers_.at(id);
         if (held.host->state() == HeldState::ready && caller.stream == 0) begin(caller);
-        if (held.host->state() != HeldState::gone) continue;
+        if (held.host->state() != HeldState::gone && !held.host->is_awaited()) continue;
         if (!caller.is_answered) answer(caller, {});
         caller_of_.erase(caller.stream);
         use(caller, nullptr);
@@ -209,7 +214,7 @@ void Holder::take(Caller& caller, const WarmRequest& request) {
     if (host == nullptr || host->terms().released) return answer(caller, {});
     if (request.keep_ms > 0) host->terms().keep = std::chrono::milliseconds(request.keep_ms);
     host->terms().used = Clock::now();
-    const bool waits = host->state() == HeldState::logging_in && !tried_;
+    const bool waits = host->state() == HeldState::logging_in && !host->is_awaited() && !tried_;
     if (!waits && host->state() != HeldState::ready) {
         answer(caller, {});
         if (host->may_log_in_again()) tasks_.spawn(host->run());

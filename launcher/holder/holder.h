@@ -31,6 +31,7 @@ public:
     struct Options {
         std::chrono::milliseconds connect_timeout{};
         std::chrono::milliseconds keep{};
+        std::chrono::milliseconds wait_for_hosts{};  ///< that are not there yet
         unsigned log_ins_at_once = 1;
     };
     Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Options& options);
@@ -39,7 +40,7 @@ public:
     /// internal
     Result<void> listen(const std::string& folder);
     /// Until nothing is held any more.
-    /// \param tried  called when the first log-in to each host has ended
+    /// \param tried  called when the first log-in to each host has ended, of those that are awaited the last one
     asio::awaitable<void> run(std::function<void()> tried);
     std::vector<HeldStatus> hosts() const;
     /// Leaves all hosts, those with jobs when these have ended.

@@ -211,6 +211,7 @@ asio::awaitable<void> HolderProcess::run() {
     Holder::Options options;
     options.connect_timeout = spec_.options.connect_timeout;
     options.keep = keep_;
+    options.wait_for_hosts = spec_.options.wait_for_hosts;
     options.log_ins_at_once =
         any_behind ? head::LoginStarter::kLoginsBehindMax : head::LoginStarter::kLoginsMax;
     raise_descriptor_limit(kDescriptors + hosts->size() * kDescriptorsOfHost);

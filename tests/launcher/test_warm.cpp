@@ -31,6 +31,7 @@ public:
         bool takes_input = true;   ///< else write() does not return
         bool ends = true;          ///< when it is to, else not
         bool is_reachable = true;  ///< else the log-in does not end
+        bool is_booting = false;   ///< nothing listens at its port yet
         int logins = 0;
         int begun = 0;        ///< log-ins, also such that do not end
         std::string secrets;  ///< all that agents have been told
@@ -117,17 +118,21 @@ WarmRequest release_of(std::vector<std::string> hosts) {
 class HeldHere {
 public:
     /// \param unreachable  the host whose log-in does not end; 0: none
-    explicit HeldHere(int hosts, milliseconds keep = minutes(10), int unreachable = 0) {
+    /// \param booting      those that nothing listens on yet, which are awaited for a minute
+    explicit HeldHere(int hosts, milliseconds keep = minutes(10), int unreachable = 0,
+                      const std::set<int>& booting = {}) {
         ::chmod(folder_.path().c_str(), 0700);
         std::vector<holder::Holder::Host> held;
         for (int i = 1; i <= hosts; ++i) {
             const std::string name = fmt::format("s{}", i);
             FakeKeeper::Ways& ways = keepers[name];
             ways.is_reachable = i != unreachable;
+            ways.is_booting = booting.contains(i);
             const auto open = [this, &ways](Deadline, std::function<void(const char*)>)
                 -> asio::awaitable<Result<std::unique_ptr<transport::Channel>>> {
                 ++ways.begun;
                 Timer forever(io.get_executor(), Timer::time_point::max());
+                if (ways.is_booting) co_return fail(Errc::unreachable, "connection refused");
                 while (!ways.is_reachable) co_await forever.async_wait(asio::use_awaitable);
                 std::unique_ptr<transport::Channel> channel =
                     std::make_unique<FakeKeeper>(io.get_executor(), ways);
@@ -138,6 +143,7 @@ public:
         holder::Holder::Options options;
         options.connect_timeout = std::chrono::seconds(5);
         options.keep = keep;
+        options.wait_for_hosts = minutes(booting.empty() ? 0 : 1);
         options.log_ins_at_once = log_ins_at_once;
         holder.emplace(io.get_executor(), std::move(held), options);
         REQUIRE(holder->listen(folder_.path()).has_value());
@@ -447,6 +453,29 @@ TEST_CASE("a job waits for a log-in that has not had its turn, and is told when 
         held.settle();
         CHECK(*job == false);
     }
+}
+
+TEST_CASE(
+    "hosts that are not there yet are awaited, and neither other hosts nor jobs wait for them",
+    "[warm]") {
+    HeldHere held(4, minutes(10), 0, {1, 2});  // two log-ins at once
+    held.settle();
+    CHECK(held.keepers["s4"].logins == 1);
+    CHECK_FALSE(held.tried);
+    const Deadline began = Clock::now();
+    CHECK_FALSE(held.take("s1").has_value());  // the job has a patience of its own
+    CHECK(held.take("s4").has_value());
+    CHECK(Clock::now() - began < std::chrono::seconds(1));
+    held.keepers["s1"].is_booting = false;
+    held.io.restart();
+    while (held.keepers["s1"].logins == 0) held.io.run_one();
+    held.settle();
+    CHECK(held.take("s1").has_value());
+    CHECK_FALSE(held.tried);
+    CHECK(held.ask(release_of({"s2"})).size() == 1);
+    held.settle();
+    CHECK(held.tried);
+    CHECK(held.keepers["s2"].logins == 0);
 }
 
 TEST_CASE("whoever releases what another one has released waits for its end as well", "[warm]") {
