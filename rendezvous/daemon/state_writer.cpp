@@ -388,7 +388,7 @@ bool StateWriter::query_rows(const char* sql, const std::function<void(sqlite3_s
 }
 
 void StateWriter::submit(Batch batch) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (batch.statements.empty() && queue_.empty() && durable_ == batch.number - 1) {
         durable_ = batch.number;  // there is nothing to write
         return;
@@ -400,8 +400,9 @@ void StateWriter::submit(Batch batch) {
     waiting.number = batch.number;
     waiting.bytes += batch.bytes;
     std::ranges::move(batch.statements, std::back_inserter(waiting.statements));
-    changed_.notify_all();
     start_thread();
+    lock.unlock();  // or who is woken would wait for it
+    changed_.notify_all();
 }
 
 /// With mutex_ held.
@@ -436,22 +437,32 @@ void StateWriter::write_batches() {
         const bool may_shrink = std::exchange(look_, false);
         const std::deque<Batch> batches = std::exchange(queue_, {});
         lock.unlock();
-        const bool written = batches.empty() || write(batches);
-        if (written) look_at_disk();
-        if (written && may_shrink && batches.empty()) shrink();
-        lock.lock();
-        if (!written) {  // the disk is full, and this is to end
+        if (!batches.empty() && !write(batches)) {  // the disk is full, and this is to end
+            lock.lock();
             has_lost_ = true;
             break;
         }
-        if (batches.empty()) continue;
+        if (!batches.empty()) {
+            tell(batches.back().number);
+            look_after_commit();
+        }
+        look_at_disk();
+        if (batches.empty() && may_shrink) shrink();
+        // Not before the disk was looked at: what is promised must have room besides what was written.
         for (const Batch& batch : batches) unwritten_bytes_ -= batch.bytes;
-        durable_ = batches.back().number;
-        changed_.notify_all();
-        if (on_durable_) on_durable_();
+        lock.lock();
     }
     lock.unlock();
     close();
+}
+
+/// All up to this batch is on disk: what waits for that goes on, while this thread does what is not as urgent.
+void StateWriter::tell(std::uint64_t durable) {
+    std::unique_lock lock(mutex_);
+    durable_ = durable;
+    if (on_durable_) on_durable_();
+    lock.unlock();
+    changed_.notify_all();
 }
 
 std::optional<std::uint64_t> StateWriter::free_on_disk() const {
@@ -460,6 +471,16 @@ std::optional<std::uint64_t> StateWriter::free_on_disk() const {
     struct statvfs disk {};
     if (::fstatvfs(path_.get(), &disk) != 0) return std::nullopt;
     return std::uint64_t{disk.f_bavail} * disk.f_frsize;
+}
+
+/// After a commit: notes it, and how much room it has left.
+void StateWriter::look_after_commit() {
+    writing_since_ = Clock::now();
+    note_commit();
+    if (disk_bytes_ < kTightBytes)  // without success, it is tried after the next commit
+        sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+    look_at_file();
+    writing_since_ = Deadline::max();
 }
 
 /// A disk that does not answer this is as slow as one that does not write.
@@ -515,10 +536,6 @@ bool StateWriter::try_write(const std::deque<Batch>& batches) {
     commit_times_.add(Clock::now() - begun);
     fsync_times_.add(Clock::now() - recorded);
     ++commits_;
-    note_commit();
-    if (disk_bytes_ < kTightBytes)  // without success, it is tried after the next commit
-        sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
-    look_at_file();
     return true;
 }
 

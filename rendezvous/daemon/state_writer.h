@@ -118,6 +118,8 @@ private:
     void write_batches();
     bool write(const std::deque<Batch>& batches);
     bool try_write(const std::deque<Batch>& batches);
+    void tell(std::uint64_t durable);
+    void look_after_commit();
     void look_at_disk();
     void look_at_file();
     void close();
