@@ -272,6 +272,7 @@ struct StepsRecord {
     double begin_ns = kUnknown;  ///< of its monotonic clock, when the first step began or ended
     double batch = kUnknown;     ///< samples of a step of this rank
     std::string compression;     ///< that dtrun.torch was asked for from outside, and uses
+    std::string backend;         ///< that dtrun.torch uses
     std::uint64_t lines = 0;     ///< of its output
     std::vector<EpochRecord> epochs;  ///< by the accuracies that it has printed
 
@@ -287,6 +288,7 @@ struct StepsRecord {
         visit("begin_ns", it.begin_ns);
         visit("batch", it.batch);
         visit("compression", it.compression);
+        visit("backend", it.backend);
         visit("lines", it.lines);
         visit("epochs", it.epochs);
     }

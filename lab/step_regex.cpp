@@ -8,6 +8,7 @@
 #include <regex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dtrun::lab {
 namespace {
@@ -64,11 +65,42 @@ string_view leading_digits(string_view text) {
     return text.substr(0, text.find_first_not_of("0123456789"));
 }
 
-/// Whether a line has a word of lower-case letters, in any case.
+char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+/// Whether a line has a word of lower-case letters, in any case, also as a part of another.
 bool has_word(string_view line, string_view word) {
-    return !std::ranges::search(line, word, {}, [](char c) {
-                return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-            }).empty();
+    return !std::ranges::search(line, word, {}, lower).empty();
+}
+
+/// Whether a word of a line begins so.
+bool has_begin(string_view line, string_view begin) {
+    for (auto rest = line;;) {
+        const auto found = std::ranges::search(rest, begin, {}, lower);
+        if (found.empty()) return false;
+        const bool is_inside = found.begin() != line.begin() && lower(found.begin()[-1]) >= 'a' &&
+                               lower(found.begin()[-1]) <= 'z';
+        if (!is_inside) return true;
+        rest = {found.begin() + 1, line.end()};
+    }
+}
+
+/// The accuracy that stands in a line, 0..1.
+std::optional<double> accuracy_of(string_view line, const std::csub_match& found) {
+    const auto number = number_in(found.str());
+    if (!number) return std::nullopt;
+    double accuracy = *number;
+    const string_view behind =
+        trim(line.substr(static_cast<std::size_t>(found.second - line.data())));
+    const auto whole = behind.starts_with('/') ? number_in(leading_digits(trim(behind.substr(1))))
+                                               : std::optional<double>();
+    if (whole)
+        accuracy /= *whole;
+    else if (behind.starts_with('%') || accuracy > 1)
+        accuracy /= 100;
+    if (!(accuracy >= 0 && accuracy <= 1)) return std::nullopt;
+    return accuracy;
 }
 
 Result<void> add_name(Unnamed& found, string_view group) {
@@ -137,13 +169,27 @@ Result<StepRegex> StepRegex::parse(string_view text) {
     return made;
 }
 
-const StepRegex& StepRegex::usual() {
-    static const StepRegex made = parse(R"(Train Epoch: *\d+ *\[ *(?<samples>\d+) */)").value();
+std::span<const StepRegex> StepRegex::usual() {
+    static const std::vector<StepRegex> made = [] {
+        std::vector<StepRegex> all;
+        for (const auto& [sign, text] : {
+                 std::pair<string_view, string_view>{
+                     "Train Epoch", R"(Train Epoch: *\d+ *\[ *(?<samples>\d+) */)"},
+                 {"%|", R"(%\|[^|]*\| *(?<steps>\d+)/\d+ +\[)"},
+                 {"] - ", R"((?:^|[^0-9])(?<steps>\d+)/\d+ +\[[=>.]*\] - )"},
+             }) {
+            all.push_back(parse(text).value());
+            all.back().sign_ = sign;
+        }
+        return all;
+    }();
     return made;
 }
 
 std::optional<double> StepRegex::find(string_view line) const {
     line = line.substr(0, kLineMax);
+    // The library's expressions are slow, and programs print a lot that is no step.
+    if (line.find(sign_) == string_view::npos) return std::nullopt;
     std::cmatch match;
     if (!std::regex_search(line.data(), line.data() + line.size(), match, compiled_->regex))
         return std::nullopt;
@@ -155,30 +201,49 @@ std::optional<double> StepRegex::find(string_view line) const {
     return value;
 }
 
+std::optional<double> bar_position(string_view line) {
+    for (const StepRegex& each : StepRegex::usual())
+        if (each.unit() == Unit::steps)
+            if (const auto position = each.find(line)) return position;
+    return std::nullopt;
+}
+
+bool speaks_of_test(string_view line) {
+    return has_begin(line, "val") || has_begin(line, "test") || has_begin(line, "eval");
+}
+
 struct AccuracyRegex::Compiled {
-    std::regex regex;
+    std::vector<std::regex> each;  ///< the first that is found counts
 };
 
-Result<AccuracyRegex> AccuracyRegex::parse(string_view text) {
+AccuracyRegex AccuracyRegex::of(std::initializer_list<string_view> texts) {
+    Compiled compiled;
+    for (const string_view text : texts)
+        compiled.each.emplace_back(std::string(text), std::regex::ECMAScript | std::regex::icase);
     AccuracyRegex made;
+    made.compiled_ = std::make_shared<const Compiled>(std::move(compiled));
+    return made;
+}
+
+Result<AccuracyRegex> AccuracyRegex::parse(string_view text) {
     try {
-        made.compiled_ = std::make_shared<const Compiled>(
-            std::regex(std::string(text), std::regex::ECMAScript | std::regex::icase));
+        AccuracyRegex made = of({text});
+        if (made.compiled_->each.front().mark_count() > 0) return made;
     } catch (const std::regex_error& error) {
         return fail(Errc::invalid_input, "'{}' is no regular expression: {}", text, error.what());
     }
-    if (made.compiled_->regex.mark_count() == 0)
-        return fail(Errc::invalid_input,
-                    "'{}' has no group: put the number in parentheses, as in 'accuracy ([0-9.]+)'",
-                    text);
-    return made;
+    return fail(Errc::invalid_input,
+                "'{}' has no group: put the number in parentheses, as in 'accuracy ([0-9.]+)'",
+                text);
 }
 
 const AccuracyRegex& AccuracyRegex::usual() {
     static const AccuracyRegex usual = [] {
-        AccuracyRegex made =
-            parse(R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))")
-                .value();
+        AccuracyRegex made = of({
+            R"((?:^|[^a-z])(?:e?val|test)[a-z]*[^0-9a-z]{0,3}acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))",
+            R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))",
+            R"((?:^|[^a-z])acc(?:uracy)? (?:of|on|for) [^:=]{1,80}[:=] *([0-9]+\.?[0-9]*))",
+        });
         made.is_usual_ = true;
         return made;
     }();
@@ -188,23 +253,17 @@ const AccuracyRegex& AccuracyRegex::usual() {
 std::optional<double> AccuracyRegex::find(string_view line) const {
     line = line.substr(0, kLineMax);
     // The library's expressions are slow, and programs print a lot that is no accuracy.
-    if (is_usual_ && (!has_word(line, "acc") || has_word(line, "train"))) return std::nullopt;
+    if (is_usual_ && !has_word(line, "acc")) return std::nullopt;
+    const bool is_of_training =
+        is_usual_ && (has_word(line, "train") || (bar_position(line) && !speaks_of_test(line)));
     std::cmatch match;
-    if (!std::regex_search(line.data(), line.data() + line.size(), match, compiled_->regex))
-        return std::nullopt;
-    const auto number = number_in(match[1].str());
-    if (!number) return std::nullopt;
-    double accuracy = *number;
-    const string_view behind =
-        trim(line.substr(static_cast<std::size_t>(match[1].second - line.data())));
-    const auto whole = behind.starts_with('/') ? number_in(leading_digits(trim(behind.substr(1))))
-                                               : std::optional<double>();
-    if (whole)
-        accuracy /= *whole;
-    else if (behind.starts_with('%') || accuracy > 1)
-        accuracy /= 100;
-    if (!(accuracy >= 0 && accuracy <= 1)) return std::nullopt;
-    return accuracy;
+    for (const std::regex& each : compiled_->each) {
+        const bool says_test = is_usual_ && &each == &compiled_->each.front();
+        if (is_of_training && !says_test) return std::nullopt;
+        if (std::regex_search(line.data(), line.data() + line.size(), match, each))
+            return accuracy_of(line, match[1]);
+    }
+    return std::nullopt;
 }
 
 }  // namespace dtrun::lab

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace dtrun::lab {
@@ -29,8 +31,9 @@ public:
     /// Errc: invalid_input (no such expression, no group, or several that could be meant)
     static Result<StepRegex> parse(std::string_view text);
 
-    /// What the MNIST examples of PyTorch and Horovod print, and what is made of them: "Train Epoch: 1 [640/30000".
-    static const StepRegex& usual();
+    /// What programs usually print: as the MNIST examples of PyTorch and Horovod, "Train Epoch: 1 [640/30000", and bars of
+    /// progress, of tqdm and of Keras, "12/469 [====>". They have steps. Each finds nothing in most lines within little time.
+    static std::span<const StepRegex> usual();
 
     /// The number in a line, whose commas between digits are passed over; nothing if there is none.
     std::optional<double> find(std::string_view line) const;
@@ -40,9 +43,16 @@ private:
     struct Compiled;
 
     std::shared_ptr<const Compiled> compiled_;
+    std::string_view sign_;  ///< every line in which it finds something has this; empty: any may
     std::size_t group_ = 1;
     Unit unit_ = Unit::seconds;
 };
+
+/// How far a bar of progress is, in steps; nothing: the line is none. A bar is drawn again and again, as a line each time.
+std::optional<double> bar_position(std::string_view line);
+
+/// Whether a line speaks of a validation or a test.
+bool speaks_of_test(std::string_view line);
 
 /// How a program's output tells how accurate its network is: --accuracy-regex of `dtrun bench`.
 class AccuracyRegex {
@@ -50,8 +60,9 @@ public:
     /// An ECMAScript regular expression whose first group has the number. Errc: invalid_input (no such expression,
     /// no group)
     static Result<AccuracyRegex> parse(std::string_view text);
-    /// "Accuracy: 97.5%", "accuracy: 9750/10000 (98%)", "val_acc=0.975", "Acc@1 76.1", in any case; not in a line
-    /// that speaks of training.
+    /// "Accuracy: 97.5%", "accuracy: 9750/10000 (98%)", "val_acc=0.975", "Acc@1 76.1", "accuracy on the test images: 97 %", in
+    /// any case. One that is said to be of a test goes before others; those are not taken from a line that speaks of training,
+    /// nor from a bar of progress unless it speaks of a test.
     static const AccuracyRegex& usual();
 
     /// The accuracy in a line, 0..1: a part of something ("9750/10000"), or a percentage if '%' is behind it or it is
@@ -60,6 +71,9 @@ public:
 
 private:
     struct Compiled;
+
+    /// \throws std::regex_error
+    static AccuracyRegex of(std::initializer_list<std::string_view> texts);
 
     std::shared_ptr<const Compiled> compiled_;
     bool is_usual_ = false;

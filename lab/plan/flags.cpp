@@ -230,7 +230,8 @@ cli::Rows<ParsedBench> program_flags() {
                   "([0-9.]+) s'; the group's name is its unit, if that is not seconds: "
                   "(?<ms>...), us, steps_per_s, samples_per_s (of all ranks), rank_samples_per_s, "
                   "or, of how many there have been so far, steps or samples (default: the program "
-                  "tells, by Worker.progress or dtrun.torch, or by 'Train Epoch: 1 [640/30000')"},
+                  "tells, by Worker.progress or dtrun.torch, or by 'Train Epoch: 1 [640/30000' or "
+                  "a bar of progress)"},
          set_step_regex},
         {{.names = "--accuracy-regex",
           .metavar = "REGEX",

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <span>
 
 extern char** environ;
 
@@ -54,8 +55,12 @@ private:
 /// Listens to what the program prints.
 class Listener {
 public:
-    Listener(const StepRegex& steps, const AccuracyRegex& accuracy, bool passes_records)
-        : steps_regex_(steps), accuracy_regex_(accuracy), passes_records_(passes_records) {}
+    /// \param steps  the user's expression; empty: the usual ones
+    Listener(std::span<const StepRegex> steps, const AccuracyRegex& accuracy, bool passes_records)
+        : steps_regexes_(steps.empty() ? StepRegex::usual() : steps),
+          are_usual_(steps.empty()),
+          accuracy_regex_(accuracy),
+          passes_records_(passes_records) {}
 
     void output(string_view bytes) {
         output_.add(bytes, [this](string_view line) { take_output(line); });
@@ -70,6 +75,7 @@ public:
     }
 
     std::uint64_t lines() const { return lines_; }
+    StepRegex::Unit unit() const { return steps_regexes_.front().unit(); }
     const std::vector<Printed>& steps() const { return steps_; }
     const std::vector<Printed>& accuracies() const { return accuracies_; }
 
@@ -88,16 +94,44 @@ private:
     void look_at(string_view line) {
         ++lines_;
         const std::int64_t now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-        if (const auto value = steps_regex_.find(line)) steps_.push_back({*value, now});
-        if (const auto value = accuracy_regex_.find(line)) accuracies_.push_back({*value, now});
+        look_for_step(line, now);
+        look_for_accuracy(line, now);
     }
 
-    const StepRegex& steps_regex_;
+    /// The first of the usual expressions that is found is the program's. Steps of tests count nothing there.
+    void look_for_step(string_view line, std::int64_t now) {
+        if (are_usual_ && speaks_of_test(line)) return;
+        for (const StepRegex& each : steps_regexes_)
+            if (const auto value = each.find(line)) {
+                steps_.push_back({*value, now});
+                steps_regexes_ = std::span(&each, 1);
+                return;
+            }
+    }
+
+    /// What a bar shows takes the place of what it has shown before.
+    void look_for_accuracy(string_view line, std::int64_t now) {
+        const auto position = bar_position(line);
+        if (position) {
+            if (*position < bar_position_) shown_by_bar_ = false;  // it is another bar
+            bar_position_ = *position;
+        }
+        const auto value = accuracy_regex_.find(line);
+        if (!value) return;
+        if (!position || !shown_by_bar_) accuracies_.emplace_back();
+        accuracies_.back() = {*value, now};
+        shown_by_bar_ = position.has_value();
+    }
+
+    std::span<const StepRegex> steps_regexes_;
+    const bool are_usual_;
     const AccuracyRegex& accuracy_regex_;
     const bool passes_records_;
     LineCutter output_{"\r\n"}, errors_{"\r\n"};  // bars of progress end with '\r'
     std::uint64_t lines_ = 0;
     std::vector<Printed> steps_, accuracies_;
+    double bar_position_ = 0;
+    bool shown_by_bar_ = false;  ///< the last accuracy is of the bar that was drawn last
 };
 
 std::vector<std::string> environment_with(const std::string& marks, const ScriptOptions& options) {
@@ -119,12 +153,12 @@ std::vector<std::string> environment_with(const std::string& marks, const Script
 }
 
 /// What is known of steps: by marks if there are any, else by what is printed; --step-regex alone, if it is given.
-StepsRecord steps_of(const ScriptOptions& options, const StepRegex& regex, string_view marks,
-                     const Listener& listener) {
-    StepsRecord printed = steps_of_output(regex.unit(), listener.steps());
+StepsRecord steps_of(const ScriptOptions& options, string_view marks, const Listener& listener) {
+    StepsRecord printed = steps_of_output(listener.unit(), listener.steps());
     StepsRecord marked = steps_of_marks(marks);
     if (!options.step_regex.empty() || marked.source.empty()) {
         printed.compression = marked.compression;
+        printed.backend = marked.backend;
         printed.batch = marked.batch;
         return printed;
     }
@@ -139,16 +173,19 @@ void use_library(const char* variable, Function* function, const char* file) {
 }
 
 Result<int> follow_script(const ScriptOptions& options) {
-    const auto regex = options.step_regex.empty() ? Result<StepRegex>(StepRegex::usual())
-                                                  : StepRegex::parse(options.step_regex);
-    if (!regex) return fail(regex.error(), "--step-regex");
+    std::vector<StepRegex> asked;
+    if (!options.step_regex.empty()) {
+        auto regex = StepRegex::parse(options.step_regex);
+        if (!regex) return fail(regex.error(), "--step-regex");
+        asked.push_back(std::move(*regex));
+    }
     const auto accuracy = options.accuracy_regex.empty()
                               ? Result<AccuracyRegex>(AccuracyRegex::usual())
                               : AccuracyRegex::parse(options.accuracy_regex);
     if (!accuracy) return fail(accuracy.error(), "--accuracy-regex");
     Marks marks;
     if (auto made = marks.make(); !made) return std::unexpected(made.error());
-    Listener listener(*regex, *accuracy, rank_here() == 0);
+    Listener listener(asked, *accuracy, rank_here() == 0);
     ChildOptions child;
     child.path = options.words.front();
     child.words = options.words;
@@ -163,7 +200,7 @@ Result<int> follow_script(const ScriptOptions& options) {
     listener.finish();
     const auto marked = marks.text();
     if (!marked) return std::unexpected(marked.error());
-    StepsRecord record = steps_of(options, *regex, *marked, listener);
+    StepsRecord record = steps_of(options, *marked, listener);
     add_accuracies(record, listener.accuracies());
     record.rank = rank_here();
     record.lines = listener.lines();

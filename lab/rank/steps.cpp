@@ -65,6 +65,7 @@ StepsRecord steps_of_counts(StepRegex::Unit unit, std::span<const Printed> print
 StepsRecord steps_of_marks(std::string_view marks) {
     StepsRecord record;
     record.compression = said_of(marks, "compression");
+    record.backend = said_of(marks, "backend");
     if (const auto batch = to_int(said_of(marks, "samples"), 1, kGlobalBatchMax))
         record.batch = static_cast<double>(*batch);
     for (const char* const source : {"progress", "torch"}) {

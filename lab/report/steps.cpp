@@ -65,6 +65,8 @@ Result<void> add_steps(TrainRecord& run, std::span<const StepsRecord> ranks,
     if (told.empty()) return std::unexpected(no_steps(ranks, regex));
     if (auto agreed = check_agreement(told); !agreed) return agreed;
     add_accuracies(run, ranks);
+    if (run.backend == kOwnBackend && !told.front().backend.empty())
+        run.backend = told.front().backend;
     if (const double samples = mean_of<&StepsRecord::batch>(told) * run.ranks;
         run.global_batch == 0 && std::isfinite(samples))
         run.global_batch = static_cast<int>(std::lround(samples));

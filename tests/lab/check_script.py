@@ -43,6 +43,18 @@ for epoch in (1, 2):
     if rank == "0":
         print(f"Test set: Average loss: 0.1, Accuracy: {90 + epoch}.00%")
 """
+# Bars as tqdm draws them: of training with an accuracy of its own, and of tests.
+BARS = """import sys, time
+def bar(name, steps, word):
+    for step in range(steps + 1):
+        part = step / steps
+        print(f"{name}: {100 * part:3.0f}%|{'#' * step}| {step}/{steps} [00:00<00:00, {word}={90 + part}]",
+              end="\\r" if step < steps else "\\n", file=sys.stderr)
+        time.sleep(0.01)
+for epoch in (1, 2):
+    bar(f"Epoch {epoch}", 10, "acc")
+    bar(f"Validate Epoch #{epoch}", 4, "accuracy")
+"""
 APART = """import os, dtrun
 with dtrun.Worker() as worker:
     for step in range(10 + 90 * worker.rank):
@@ -107,6 +119,14 @@ def counts_its_samples():
     assert code == 1 and "were not sent as int8" in errors and "script int8, own" in errors, (text, errors)
 
 
+def draws_bars():
+    """A bar of training tells of steps, one of tests how accurate the network is at its end."""
+    code, report, text, errors = bench("--slots", "1", "--", "python3", "bars.py")
+    assert (code, errors) == (0, ""), (code, text, errors)
+    [run] = report["train"]
+    assert 10 <= run["step_ms"] < 30 and [epoch["accuracy"] for epoch in run["by_epoch"]] == [0.91, 0.91], run
+
+
 def failures():
     """What a program says when it fails is shown, whichever rank it is; other shapes are measured."""
     code, report, text, errors = bench("--slots", "2", "--", "python3", "fails.py", BAD="1")
@@ -166,8 +186,8 @@ def mistakes():
 
 with tempfile.TemporaryDirectory() as directory:
     os.chdir(directory)
-    for name, program in (("tells", TELLS), ("prints", PRINTS), ("fails", FAILS), ("apart", APART), ("counts", COUNTS)):
+    for name, program in (("tells", TELLS), ("prints", PRINTS), ("fails", FAILS), ("apart", APART), ("counts", COUNTS), ("bars", BARS)):
         with open(f"{name}.py", "w") as file:
             file.write(program)
-    for part in (tells_of_its_steps, prints_its_steps, counts_its_samples, failures, ended, mistakes):
+    for part in (tells_of_its_steps, prints_its_steps, counts_its_samples, draws_bars, failures, ended, mistakes):
         part()

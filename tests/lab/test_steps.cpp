@@ -129,12 +129,18 @@ TEST_CASE("counts that a program prints become times, by when it printed them", 
 }
 
 TEST_CASE("what the usual examples print is known", "[lab][steps]") {
-    const auto samples = [](std::string_view line) {
-        return StepRegex::usual().find(line).value_or(-1);
+    const auto usual = [](std::string_view line, Unit unit) {
+        for (const StepRegex& each : StepRegex::usual())
+            if (const auto value = each.find(line); value && each.unit() == unit) return *value;
+        return -1.0;
     };
-    CHECK(samples("Train Epoch: 1 [0/30000 (0%)]\tLoss: 2.31") == 0);
-    CHECK(samples("Train Epoch: 12 [640/30000 (2%)]\tLoss: 2.31") == 640);
-    CHECK(samples("Test set: Average loss: 0.05") == -1);
+    CHECK(usual("Train Epoch: 1 [0/30000 (0%)]\tLoss: 2.31", Unit::samples) == 0);
+    CHECK(usual("Train Epoch: 12 [640/30000 (2%)]\tLoss: 2.31", Unit::samples) == 640);
+    CHECK(usual("Test set: Average loss: 0.05", Unit::samples) == -1);
+    CHECK(usual("Epoch 1:  45%|\u2588\u258c  | 211/469 [00:05<00:06, 38.29it/s, loss=0.3]",
+                Unit::steps) == 211);
+    CHECK(usual("211/469 [=====>........] - ETA: 1s - loss: 0.31", Unit::steps) == 211);
+    CHECK(usual("took 5/6 [s] - done", Unit::steps) == -1);
     const auto accuracy = [](std::string_view line) {
         return AccuracyRegex::usual().find(line).value_or(-1);
     };
@@ -144,6 +150,14 @@ TEST_CASE("what the usual examples print is known", "[lab][steps]") {
     CHECK(accuracy(" * Acc@1 76.1 Acc@5 93.0") == Approx(0.761));
     CHECK(accuracy("The accuracy is 97 %") == Approx(0.97));
     CHECK(accuracy("accuracy 1.0") == 1);
+    // What is of a test goes before what is of training, and a bar of training has none.
+    CHECK(accuracy("loss 0.2 acc 0.95 val_loss 0.3 val_acc 0.96") == 0.96);
+    CHECK(accuracy("Epoch 3: Train Acc: 95.1%, Test Acc: 96.2%") == Approx(0.962));
+    CHECK(accuracy("Accuracy of the network on the 10000 test images: 97 %") == Approx(0.97));
+    CHECK(accuracy("469/469 [=====] - 3s 6ms/step - accuracy: 0.93 - val_accuracy: 0.96") == 0.96);
+    CHECK(accuracy("Validate Epoch  #1: 50%|##  | 3/6 [00:00<00:00, 9it/s, accuracy=75.2]") ==
+          Approx(0.752));
+    CHECK(accuracy("Epoch 1: 50%|##  | 3/6 [00:00<00:00, 9it/s, acc=75.2]") == -1);
     for (const char* const none : {"train accuracy: 99%", "accumulate 4", "accelerator 0",
                                    "accuracy: unknown", "accuracy: 980"})
         CHECK(accuracy(none) == -1);
@@ -157,7 +171,7 @@ TEST_CASE("what the usual examples print is known", "[lab][steps]") {
 TEST_CASE("what ranks say of their batch, compression and accuracy reaches the report",
           "[lab][steps]") {
     StepsRecord record = rank::steps_of_marks(
-        "compression int8\ntorch 1 1000000000\nsamples 32\ntorch 2 3000000000\n");
+        "backend gloo\ncompression int8\ntorch 1 1000000000\nsamples 32\ntorch 2 3000000000\n");
     CHECK(record.batch == 32);
     CHECK(record.compression == "int8");
     rank::add_accuracies(record,
@@ -170,6 +184,7 @@ TEST_CASE("what ranks say of their batch, compression and accuracy reaches the r
     TrainRecord run = script(2, 0);
     REQUIRE(add_steps(run, std::vector{second, record}, ""));
     CHECK(run.global_batch == 64);
+    CHECK(run.backend == "gloo");
     CHECK(run.samples_per_s == Approx(32));
     CHECK(run.accuracy == 0.97);
     CHECK(run.by_epoch.size() == 2);

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 from .. import Worker, _failure_of
 from ..collectives import Communicator, _end_operations
 from ._coordinator import Coordinator, Settings
+from ._step_marks import note
 
 _MIB = 1 << 20
 
@@ -180,6 +181,7 @@ def init(comm: Optional[Sequence[int]] = None,
     _job.settings = _settings()
     global_process_set.ranks = list(range(_job.size))
     _job.coordinator = Coordinator(_communicator(), _job.settings, global_process_set.ranks)
+    note(f"backend {_job.coordinator.backend}")
     global_process_set.process_set_id = 0
     global_process_set._coordinator = _job.coordinator
     _job.sets, _job.next_set = {0: global_process_set}, 1
