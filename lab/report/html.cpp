@@ -32,7 +32,7 @@ body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,"Seg
 main{max-width:70rem;margin:0 auto;padding:2rem 1.25rem 4rem}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 .25rem;letter-spacing:-.01em}
 h2{font-size:1.3rem;margin:3rem 0 .25rem;padding-top:1rem;border-top:1px solid var(--rule)}
-p{margin:.25rem 0 1rem;max-width:46rem}
+p{margin:.25rem 0 1rem;max-width:46rem;overflow-wrap:anywhere}
 .soft{color:var(--soft)}
 code{font:.85em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 .command{display:block;background:var(--panel);border:1px solid var(--rule);border-radius:6px;
@@ -72,6 +72,8 @@ thead{position:sticky;top:0}
 th.group{text-align:center}
 tbody th{white-space:nowrap}
 tr+tr>*{border-top:1px solid var(--grid)}
+td:first-child,tbody th,thead tr:first-child th:first-child{position:sticky;left:0}
+td:first-child{background:var(--bg)}
 .number{text-align:right}
 td.number,td:first-child{white-space:nowrap}
 .lines{white-space:pre-line;min-width:16rem}

@@ -87,6 +87,14 @@ std::string in_lines(const Table& table) {
     return text;
 }
 
+/// "# a text", in as many lines as it needs.
+std::string as_comment(string_view text) {
+    std::string lines = wrap(text, 2, kColumnsMax);
+    for (std::size_t begin = 0; begin < lines.size(); begin = lines.find('\n', begin) + 1)
+        lines[begin] = '#';
+    return lines;
+}
+
 /// Writes a table of one column as a list, without its name, which says no more than the title.
 std::string as_list(const Table& table) {
     std::string text;
@@ -316,7 +324,7 @@ std::string TerminalRows::train(const TrainRecord& train) {
     std::string text;
     const std::string what = filled(words_.with_seed, training_title(train, words_), train.seed);
     if (what != what_) {
-        text = fmt::format("\n# {}\n", what) +
+        text = "\n" + as_comment(what) +
                fmt::format(kColumns, "#", words_.algorithm, words_.backend, words_.hosts_by_ranks,
                            words_.step_ms, words_.samples_column, words_.accuracy, words_.time);
         what_ = what;

@@ -148,8 +148,15 @@ bool has_scaling(const LabReport& report, string_view scaling) {
     });
 }
 
+std::string model_text(const TrainRecord& run) {
+    if (run.model.starts_with('\'')) return run.model;  // a first word with blanks in it
+    const std::size_t slash = run.model.substr(0, run.model.find(' ')).rfind('/');
+    return slash == std::string::npos ? run.model : run.model.substr(slash + 1);
+}
+
 std::string training_title(const TrainRecord& run, const ReportWords& words) {
-    const std::string title = run.epochs > 0 ? filled(words.training_of, run.model) : run.model;
+    const std::string title =
+        run.epochs > 0 ? filled(words.training_of, run.model) : model_text(run);
     if (run.global_batch <= 0) return title;
     if (run.scaling == "weak") return filled(words.samples_a_step_each, title, batch_of_rank(run));
     return filled(words.samples_a_step, title, run.global_batch);

@@ -61,6 +61,9 @@ inline int batch_of_rank(const TrainRecord& run) {
     return run.global_batch / std::max(run.ranks, 1);
 }
 
+/// The network that was trained, or the words of a program, the first without its folder: "python train.py".
+std::string model_text(const TrainRecord& run);
+
 /// What it is that was trained, or run: "training mlp, 256 samples a step".
 std::string training_title(const TrainRecord& run,
                            const ReportWords& words = words_of(Language::english));

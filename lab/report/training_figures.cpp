@@ -218,7 +218,7 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     FigureGroup scaling;
     const ReportWords& words = report.words();
     scaling.title = words.scalability;
-    scaling.below = scaling_tables(report).back().title;
+    scaling.below = scaling_tables(report, "strong").back().title;
     scaling.lead = words.scalability_lead;
     Names backends;
     std::map<std::string, Names> algorithms;
@@ -254,9 +254,9 @@ FigureGroup weak_scaling_figures(const LabReport& report, const Styles& styles) 
     FigureGroup weak;
     const ReportWords& words = report.words();
     weak.title = words.weak_scalability;
-    weak.below = words.weak_scaling;
     weak.lead = words.weak_lead;
     if (!has_scaling(report, "weak")) return weak;
+    weak.below = scaling_tables(report, "weak").back().title;
     for (const bool on_gpu : {false, true})
         add_if_lines(weak.figures, throughput_figure(report, styles, on_gpu));
     for (const Scaled what : {Scaled::speedup, Scaled::efficiency}) {

@@ -60,7 +60,7 @@ std::string training_note(const LabReport& report, const std::string& batch) {
     if (report.train.empty()) return "";
     const ReportWords& words = report.words();
     const TrainRecord& first = report.train.front();
-    std::string note = first.model;
+    std::string note = model_text(first);
     const auto add = [&](const std::string& text) { note.append(words.comma).append(text); };
     if (first.global_batch > 0) add(batch);
     if (first.epochs > 0)
@@ -99,13 +99,32 @@ std::string seeds_note(const std::vector<TrainGroup>& groups, const ReportWords&
     return seeds < 2 ? "" : filled(words.seeds_note, seeds);
 }
 
+void leave_out_column(Table& table, std::size_t column) {
+    const auto place = static_cast<std::ptrdiff_t>(column);
+    table.columns.erase(table.columns.begin() + place);
+    for (Cells& row : table.rows) row.erase(row.begin() + place);
+}
+
 /// Leaves out the last columns, as far as nothing in them is known.
 void leave_out_unknown_end(Table& table) {
     const auto is_unknown = [](const Cells& row) { return row.back() == "-"; };
-    while (!table.rows.empty() && std::ranges::all_of(table.rows, is_unknown)) {
-        table.columns.pop_back();
-        for (Cells& row : table.rows) row.pop_back();
-    }
+    while (!table.rows.empty() && std::ranges::all_of(table.rows, is_unknown))
+        leave_out_column(table, table.columns.size() - 1);
+}
+
+constexpr std::size_t kBatchColumn = 3;  // of scaling_row()
+
+Cells scaling_row(const ScalingPoint& point, const ReportWords& words) {
+    const TrainRecord& run = point.run;
+    return {run.is_serial() ? serial_name(run, words) : run.backend,
+            std::to_string(run.hosts),
+            std::to_string(run.slots_per_host),
+            run.global_batch > 0 ? std::to_string(run.global_batch) : "-",
+            step_text(run),
+            throughput_text(run, words),
+            speedup_text(point),
+            percent(point.efficiency, 0),
+            percent(run.comm_ms / run.step_ms, 0)};
 }
 
 /// Runs in the order of a table: serial, then by backend as they were run, hosts and slots.
@@ -221,63 +240,42 @@ std::string accuracy_text(const TrainGroup& group, std::size_t seeds, const Repo
                : text;
 }
 
-std::vector<Table> scaling_tables(const LabReport& report) {
+std::vector<Table> scaling_tables(const LabReport& report, string_view scaling) {
     const ReportWords& words = report.words();
+    const bool is_weak = scaling == "weak";
+    if (is_weak && !has_scaling(report, scaling)) return {};
     Table inside;
-    inside.title = words.scaling_inside;
-    inside.columns = columns_of(
-        {words.backend}, {words.backend, words.hosts, per_host(report), words.time_per_step,
-                          words.throughput, words.speedup, words.efficiency, words.communication});
+    inside.columns =
+        columns_of({words.backend},
+                   {words.backend, words.hosts, per_host(report), words.batch, words.time_per_step,
+                    words.throughput, words.speedup, words.efficiency, words.communication});
     Table between = inside;
-    between.title = words.scaling_between;
     bool has_inside = false;
     bool has_between = false;
-    for (const ScalingPoint& point : sorted_points(report, "strong")) {
+    const std::vector<ScalingPoint> points = sorted_points(report, scaling);
+    for (const ScalingPoint& point : points) {
         const TrainRecord& run = point.run;
-        const Cells row{run.is_serial() ? serial_name(run, words) : run.backend,
-                        std::to_string(run.hosts),
-                        std::to_string(run.slots_per_host),
-                        step_text(run),
-                        throughput_text(run, words),
-                        speedup_text(point),
-                        percent(point.efficiency, 0),
-                        percent(run.comm_ms / run.step_ms, 0)};
+        const Cells row = scaling_row(point, words);
         if (run.hosts == 1) inside.rows.push_back(row);
         if (run.is_serial() || run.hosts > 1) between.rows.push_back(row);
         if (!run.is_serial()) (run.hosts == 1 ? has_inside : has_between) = true;
     }
+    const string_view title = is_weak ? words.weak_scaling : words.scaling;
+    inside.title = has_between ? filled(words.inside_a_host, title) : std::string(title);
+    between.title = has_inside ? filled(words.between_hosts, title) : std::string(title);
     std::vector<Table> tables;
     if (has_inside || !has_between) tables.push_back(std::move(inside));
     if (has_between) tables.push_back(std::move(between));
-    if (tables.size() == 1) tables.front().title = words.scaling;
-    tables.front().note = training_note(report, batch_of_all(report)) + std::string(words.medians);
-    for (Table& table : tables) leave_out_unknown_end(table);
-    return tables;
-}
-
-Table weak_scaling_table(const LabReport& report) {
-    const ReportWords& words = report.words();
-    Table table;
-    table.title = words.weak_scaling;
-    if (!has_scaling(report, "weak")) return table;
-    const std::vector<ScalingPoint> points = sorted_points(report, "weak");
-    table.note =
-        training_note(report, filled(words.samples_of_each, batch_of_rank(points.back().run))) +
-        std::string(words.weak_note);
-    table.columns =
-        columns_of({words.backend},
-                   {words.backend, words.hosts, per_host(report), words.batch, words.time_per_step,
-                    words.throughput, words.speedup, words.efficiency, words.communication});
-    for (const ScalingPoint& point : points) {
-        const TrainRecord& run = point.run;
-        table.rows.push_back({run.is_serial() ? serial_name(run, words) : run.backend,
-                              std::to_string(run.hosts), std::to_string(run.slots_per_host),
-                              run.global_batch > 0 ? std::to_string(run.global_batch) : "-",
-                              step_text(run), throughput_text(run, words), speedup_text(point),
-                              percent(point.efficiency, 0), percent(run.comm_ms / run.step_ms, 0)});
+    const std::string batch = is_weak
+                                  ? filled(words.samples_of_each, batch_of_rank(points.back().run))
+                                  : batch_of_all(report);
+    tables.front().note =
+        training_note(report, batch) + std::string(is_weak ? words.weak_note : words.medians);
+    for (Table& table : tables) {
+        if (!is_weak) leave_out_column(table, kBatchColumn);
+        leave_out_unknown_end(table);
     }
-    leave_out_unknown_end(table);
-    return table;
+    return tables;
 }
 
 std::vector<Table> compression_tables(const LabReport& report) {
@@ -328,8 +326,8 @@ std::vector<Table> training_tables(const LabReport& report) {
     if (report.train.empty()) return {};
     std::vector<Table> tables;
     if (has_scaling(report, "strong") || !has_scaling(report, "weak"))
-        tables = scaling_tables(report);
-    tables.push_back(weak_scaling_table(report));
+        tables = scaling_tables(report, "strong");
+    std::ranges::move(scaling_tables(report, "weak"), std::back_inserter(tables));
     std::ranges::move(compression_tables(report), std::back_inserter(tables));
     tables.push_back(target_table(report));
     std::erase_if(tables, [](const Table& table) { return table.empty(); });

@@ -3,15 +3,15 @@
 #include "lab/report/tables.h"
 #include "lab/report/training.h"
 
+#include <string_view>
 #include <vector>
 
 namespace dtrun::lab {
 
 /// Backend | hosts | ranks per host | time per step | throughput | speed-up | ..., as the lab has it: inside a host, and
 /// between hosts, each with the serial run; one table where there is only one of these.
-std::vector<Table> scaling_tables(const LabReport& report);
-/// The same of weak scaling, with the batch of all ranks; its speed-up is that of throughput.
-Table weak_scaling_table(const LabReport& report);
+/// \param scaling  "strong", or "weak": with the batch of all ranks, and the speed-up of throughput; none if there is none
+std::vector<Table> scaling_tables(const LabReport& report, std::string_view scaling);
 /// Of each backend: serial, parallel, 8 and 16 bits; training time and accuracy, a group of columns for each number of
 /// devices, as the lab has it: over all seeds.
 std::vector<Table> compression_tables(const LabReport& report);

@@ -286,7 +286,7 @@ TEST_CASE("a table with groups of columns has a row for each of them where lines
     CHECK_THAT(write_html(report),
                Contains("<th scope=\"col\" rowspan=\"2\">algorithm</th>"
                         "<th scope=\"colgroup\" colspan=\"2\" class=\"group\">1 device</th>"));
-    CHECK(with_groups_as_rows(scaling_tables(report).at(0)).columns.size() == 8);
+    CHECK(with_groups_as_rows(scaling_tables(report, "strong").at(0)).columns.size() == 8);
 }
 
 TEST_CASE("scaling inside a host and between hosts are a table each, as far as there are both",
@@ -295,20 +295,36 @@ TEST_CASE("scaling inside a host and between hosts are a table each, as far as t
     report.train = {train_record("serial", "none", 1, 1, 10),
                     train_record("parallel", "own", 1, 2, 6)};
     for (TrainRecord& run : report.train) run.comm_ms = kUnknown;
-    const auto one = scaling_tables(report);
+    const auto one = scaling_tables(report, "strong");
     REQUIRE(one.size() == 1);
     CHECK(one[0].title == "Scaling");
     CHECK(one[0].columns.back().name == "efficiency");  // nobody knows of communication
     report.train.push_back(train_record("parallel", "own", 2, 2, 4));
-    const auto both = scaling_tables(report);
+    const auto both = scaling_tables(report, "strong");
     REQUIRE(both.size() == 2);
     CHECK((both[0].title == "Scaling inside a host" && both[0].rows.size() == 2));
     CHECK((both[1].title == "Scaling between hosts" && both[1].rows.size() == 2));
     CHECK(both[1].rows[0][0] == "serial");
     CHECK(both[1].rows[1][1] == "2");
     std::erase_if(report.train, [](const TrainRecord& run) { return run.ranks == 2; });
-    REQUIRE(scaling_tables(report).size() == 1);
-    CHECK(scaling_tables(report)[0].rows.size() == 2);
+    REQUIRE(scaling_tables(report, "strong").size() == 1);
+    CHECK(scaling_tables(report, "strong")[0].rows.size() == 2);
+}
+
+TEST_CASE("a program is told by its words, without the folder of the first, in lines of 80 columns",
+          "[lab]") {
+    TrainRecord run = train_record("parallel", "own", 1, 2, 6);
+    run.epochs = 0;
+    run.model = "/opt/conda/envs/horovod/bin/python train.py --data /scratch/mnist";
+    CHECK(model_text(run) == "python train.py --data /scratch/mnist");
+    CHECK(training_title(run) == "python train.py --data /scratch/mnist, 256 samples a step");
+    run.model += " --lr 0.01 --momentum 0.5";
+    CHECK_THAT(
+        TerminalRows().train(run),
+        Contains("\n# python train.py --data /scratch/mnist --lr 0.01 --momentum 0.5, 256 samples\n"
+                 "# a step, seed 1\n"));
+    run.model = "'/my tools/python' train.py";
+    CHECK(model_text(run) == run.model);
 }
 
 TEST_CASE("each text of reports is there in both languages, with the same places", "[lab]") {
