@@ -1,6 +1,6 @@
 """A rank of torch_test.py that uses the backend dtrun of torch.distributed: checks things and prints ok.
 
-    backend_ranks.py works|meshes|stalls|disagrees|killed
+    backend_ranks.py works|meshes|stalls|disagrees|killed|late
 """
 
 import copy
@@ -118,6 +118,67 @@ def shapes(rank, size):
     check([parts[1][2].item() for parts in lists] == [-float(other) for other in range(size)])
 
 
+def sparse(rank, size):
+    """Sparse tensors are added up, whatever places they have elements at, and so is an embedding's sparse gradient."""
+    for dtype in (torch.float32, torch.complex64, torch.int16):
+        given = torch.sparse_coo_tensor([[0, rank, rank]], torch.ones(3, 2, dtype=dtype), (size + 1, 2))
+        dense = sum(torch.sparse_coo_tensor([[0, other, other]], torch.ones(3, 2, dtype=dtype), (size + 1, 2)).to_dense()
+                    for other in range(size))
+        dist.group.WORLD.allreduce([given]).wait()
+        check(torch.equal(given.to_dense(), dense), given)
+    nothing = torch.sparse_coo_tensor(torch.zeros(2, 0), torch.zeros(0), (3, 4))
+    dist.all_reduce(nothing)
+    check(nothing._nnz() == 0 and nothing.shape == (3, 4), nothing)
+    raises(RuntimeError, "unsupported reduction operation MAX", lambda: dist.all_reduce(nothing, dist.ReduceOp.MAX))
+    torch.manual_seed(5)
+    alone = torch.nn.EmbeddingBag(6, 3, sparse=True)
+    model = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
+    words = [torch.tensor([[0, other % 6, 5]]) for other in range(size)]
+    model(words[rank]).sum().backward()
+    (sum(alone(part).sum() for part in words) / size).backward()
+    check(torch.allclose(model.module.weight.grad.to_dense(), alone.weight.grad.to_dense()))
+
+
+def short_forms(rank, size):
+    """What torch's own groups take instead of lists and options; and several tensors of one rank."""
+    group = dist.group.WORLD
+    values = torch.full((2,), float(rank + 1))
+    total = float(sum(range(size + 1)))
+    own = values.clone()
+    group.allreduce(own).wait()
+    check(own.tolist() == [total] * 2, own)
+    own = values.clone()
+    group.allreduce(own, op=dist.ReduceOp.MAX, timeout=datetime.timedelta(seconds=60)).wait()
+    check(own.tolist() == [size] * 2, own)
+    group.broadcast(own.fill_(rank), root=1).wait()
+    check(own.tolist() == [1] * 2, own)
+    own = values.clone()
+    group.reduce(own, 0).wait()
+    check(rank > 0 or own.tolist() == [total] * 2, own)
+    parts = [torch.zeros(2) for _ in range(size)]
+    check(group.allgather(parts, values).get_future().wait()[size - 1].tolist() == [size] * 2, parts)
+    group.reduce_scatter(own, [torch.full((2,), float(part)) for part in range(size)], dist.ReduceOp.SUM).wait()
+    check(own.tolist() == [size * rank] * 2, own)
+    group.barrier(timeout=datetime.timedelta(seconds=60)).wait()
+    several = [torch.full((2,), rank + place + 1.0) for place in range(2)]
+    group.allreduce(several).wait()
+    check(several[0].tolist() == several[1].tolist() == [2 * total + size] * 2, several)
+    lists = [[torch.zeros(1) for _ in range(2 * size)] for _ in range(2)]
+    group.allgather(lists, [torch.tensor([rank + 0.0]), torch.tensor([rank + 0.5])]).wait()
+    check([part.item() for part in lists[1]] == [number / 2 for number in range(2 * size)], lists)
+    twice = torch.ones(3)
+    dist.group.WORLD.allreduce_coalesced([twice, twice]).wait()
+    check(twice.tolist() == [size] * 3, twice)
+    for text, call in (("invalid root rank 7", lambda: group.broadcast(own, 7)),
+                       ("invalid tensor type at index 1", lambda: group.allreduce([own, own.double()])),
+                       ("requires non-empty tensor list", lambda: group.allreduce([])),
+                       ("requires a single-element tensor list", lambda: group.reduce([own, own], 0)),
+                       ("Incorrect input list size 1", lambda: group.scatter([own], [[own]], rank))):
+        raises(RuntimeError, text, call)
+        raises(ValueError, text, call)
+    check(group._device_types == [torch.device("cpu")] and group._get_backend(torch.device("cpu")).name() == "dtrun")
+
+
 def ring(rank, size, group=None):
     before = torch.zeros(3)  # everybody receives first
     receive = dist.irecv(before, (rank - 1) % size, group=group)
@@ -171,7 +232,8 @@ def from_anybody(rank, size):
         check(taken.tolist() == [1] * 4, "and all goes on")
         began = time.monotonic()
         hurried = dist.group.WORLD.recv_anysource([taken], 0)
-        raises(RuntimeError, "goes on after 0.2 s", lambda: hurried.wait(datetime.timedelta(seconds=0.2)))
+        raises(RuntimeError, "Timed out waiting 200ms, and the operation goes on",
+               lambda: hurried.wait(datetime.timedelta(seconds=0.2)))
         check(time.monotonic() - began < 10)
     dist.barrier()
     if rank == 1:
@@ -228,7 +290,8 @@ def handles(rank, size):
         shared_worker().get("rank 0 has waited in vain")
     work = dist.all_reduce(values, async_op=True)
     if rank == 0:
-        raises(RuntimeError, "goes on after 0.1 s", lambda: work.wait(datetime.timedelta(seconds=0.1)))
+        raises(RuntimeError, "Timed out waiting 100ms, and the operation goes on",
+               lambda: work.wait(datetime.timedelta(seconds=0.1)))
         shared_worker().set("rank 0 has waited in vain", "1")
     check(work.wait())
 
@@ -308,8 +371,8 @@ def meshes(rank, size):
 
 
 def works(rank, size):
-    for part in (collectives, complex_numbers, bits, shapes, messages, from_anybody, parts_of_all, profiles, handles,
-                 wrong_sizes, callbacks, power_sgd, names):
+    for part in (collectives, complex_numbers, bits, shapes, sparse, short_forms, messages, from_anybody, parts_of_all, profiles,
+                 handles, wrong_sizes, callbacks, power_sgd, names):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))
@@ -331,6 +394,24 @@ def stalls(rank, size):
         values = torch.ones(3)
         dist.all_reduce(values, group=some)
         check(values.tolist() == [2] * 3)
+    dist.barrier()
+
+
+def late(rank, size):
+    """A time limit of one operation ends it on all ranks, in torch's own words; and so does that of a group."""
+    some = [dist.new_group(timeout=limit) for limit in (datetime.timedelta(seconds=2), None)]
+    done = shared_worker()
+    for group, limit in zip(some, (None, datetime.timedelta(seconds=1))):
+        dist.barrier(group)
+        if rank > 0:
+            done.get(f"{limit} has passed")
+            raises(RuntimeError, "", lambda: dist.all_reduce(torch.ones(1), group=group))
+            continue
+        began = time.monotonic()
+        raises(RuntimeError, f"barrier: Timed out waiting {2000 if limit is None else 1000}ms",
+               lambda: group.barrier(*[limit] if limit else []).wait())
+        check(time.monotonic() - began < 20)
+        done.set(f"{limit} has passed", "1")
     dist.barrier()
 
 

@@ -53,6 +53,7 @@ def check_backend():
           ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.5"],
           has="all_reduce, operation 1 of a group of 2 ranks: rank 0 has waited for [0-9]+ s; rank 2 has not come")
     check("the backend raises on all ranks what they disagree about", 2, backend_rank("disagrees"))
+    check("a time limit of one operation, or of a group, ends it on all ranks", 2, backend_rank("late"))
     check("the backend names a rank that is killed", 3, backend_rank("killed"), ["--keep-going"], 137, [2])
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from .._words import DTYPES
 from . import _tensors as t
 from ._coordinator import _DTYPES
-from ._work import Flat
+from ._work import Flat, InvalidCall
 
 Op = dist.ReduceOp
 #: By their names, which torch's own objects do not always have.
@@ -27,7 +27,7 @@ class Reduction:
     """How tensors of one type are reduced: by the library, or by one rank for each part, with torch."""
 
     def __init__(self, name: str, given: torch.dtype) -> None:
-        """:raises ValueError: such tensors are not reduced so"""
+        """:raises InvalidCall: such tensors are not reduced so"""
         self._number: Optional[int] = None
         self._is_complex = given.is_complex
         self._name = name
@@ -49,7 +49,17 @@ class Reduction:
                 return
             except (RuntimeError, TypeError):  # torch has no such function for this type
                 pass
-        raise ValueError(f"the backend \"dtrun\" does not reduce {given} with {name}")
+        raise InvalidCall(f"unsupported reduction operation: the backend \"dtrun\" does not reduce {given} with {name}")
+
+    def check_local(self) -> None:
+        """:raises InvalidCall: not for several tensors of one rank"""
+        if self._name not in _FUNCTIONS:
+            raise InvalidCall(f"unsupported reduction operation {self._name} for several tensors of one rank")
+
+    def take(self, into: torch.Tensor, other: torch.Tensor) -> None:
+        """Reduces two tensors of this rank, into the first one."""
+        total = _FUNCTIONS[self._name](self._elements(into), self._elements(other))
+        into.copy_(torch.view_as_real(total) if self._is_complex else total)
 
     def allreduce(self, comm: t.TensorCommunicator, tensors: Sequence[torch.Tensor]) -> None:
         if self._number is not None:
@@ -86,13 +96,12 @@ class Reduction:
         comm.alltoall(source, parts)
         if target.numel() == 0:
             return
-        total = self._elements(parts[0])
+        target.copy_(parts[0])
         for part in parts[1:]:
-            total = _FUNCTIONS[self._name](total, self._elements(part))
-        target.copy_(torch.view_as_real(total) if self._is_complex else total)
+            self.take(target, part)
 
     def _elements(self, part: torch.Tensor) -> torch.Tensor:
-        return torch.view_as_complex(part.view(-1, 2)).view(part.shape[:-1]) if self._is_complex else part
+        return torch.view_as_complex(part) if self._is_complex else part
 
 
 def name_of(given: Any) -> str:
@@ -101,10 +110,10 @@ def name_of(given: Any) -> str:
 
 
 def reduction_of(opts: Any, tensors: Sequence[Flat]) -> List[Reduction]:
-    """For each tensor. :param opts: torch's, or None for sums
+    """For each tensor.
 
-    :raises ValueError: tensors of that type are not reduced so
+    :raises InvalidCall: tensors of that type are not reduced so
     """
-    name = name_of(Op.SUM if opts is None else opts.reduceOp)
+    name = name_of(opts.reduceOp)
     made = {dtype: Reduction(name, dtype) for dtype in {tensor.given.dtype for tensor in tensors}}
     return [made[tensor.given.dtype] for tensor in tensors]

@@ -15,6 +15,16 @@ from ._tensors import Started
 BackendError = getattr(dist, "DistBackendError", RuntimeError)
 
 
+class InvalidCall(ValueError, RuntimeError):
+    """An operation that is refused before it starts: a ValueError, and what torch's own backends raise for it, whose
+    words programs may look for."""
+
+
+def timed_out(what: str, seconds: float) -> str:
+    """As torch's own backends begin it."""
+    return f"{what}: Timed out waiting {1000 * seconds:g}ms"
+
+
 class Message(NamedTuple):
     """What a message is beyond other operations."""
 
@@ -41,10 +51,10 @@ class OperationWork(Work):
         limit = self._message.limit if self._message is not None and seconds <= 0 else None
         if not self._started.wait(seconds if seconds > 0 else limit):
             if limit is not None and self._message is not None:
-                self._message.give_up(f"{self._message.what} took longer than {limit:g} s")
+                self._message.give_up(timed_out(self._message.what, limit))
                 return self.wait()
-            raise BackendError(f"the operation goes on after {seconds:g} s: another rank has not come to it, or "
-                               "it needs a longer timeout")
+            raise BackendError(timed_out("wait", seconds) + ", and the operation goes on: another rank has not come "
+                               "to it, or it needs a longer timeout")
         if self._started.error is not None:
             raise BackendError(str(self._started.error)) from self._started.error
         return True
@@ -81,11 +91,12 @@ class Flat:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         if tensor.device.type != "cpu":
-            raise ValueError(f"the backend \"dtrun\" is for tensors in host memory, not on {tensor.device}. It "
-                             "gets those of all devices, also as \"cpu:dtrun,cuda:nccl\": make a group for the "
-                             "others with new_group(backend=\"nccl\")")
+            raise InvalidCall("unsupported device type: the backend \"dtrun\" is for tensors in host memory, not on "
+                              f"{tensor.device}. It gets those of all devices, also as \"cpu:dtrun,cuda:nccl\": make a "
+                              "group for the others with new_group(backend=\"nccl\")")
         if tensor.layout != torch.strided:
-            raise ValueError(f"the backend \"dtrun\" is for dense tensors, not for layout {tensor.layout}")
+            raise InvalidCall("unsupported layout: the backend \"dtrun\" is for dense tensors, and in a sum for sparse "
+                              f"ones with coordinates, not for {tensor.layout}")
         self.given = tensor
         flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
         self.flat = torch.view_as_real(flat) if flat.is_complex() else flat
@@ -102,11 +113,21 @@ class Flat:
             self.put(self.flat)
 
 
-def flat_of(tensors: Sequence[torch.Tensor]) -> Flat:
-    """Of an operation for one tensor, which torch gives in a list."""
-    if len(tensors) != 1:
-        raise ValueError(f"the backend \"dtrun\" takes one tensor here, not {len(tensors)}")
-    return Flat(tensors[0])
+def apart(tensors: List[Flat]) -> List[Flat]:
+    """Tensors that are there twice get copies, which will be alike."""
+    known = set()
+    for tensor in tensors:
+        if tensor.flat.data_ptr() in known:
+            tensor.flat = tensor.flat.clone()
+        known.add(tensor.flat.data_ptr())
+    return tensors
+
+
+def one_of(operation: str, given: Sequence[Any], what: str) -> Any:
+    """Of a list that torch has for more. :raises InvalidCall: it has not one element"""
+    if len(given) != 1:
+        raise InvalidCall(f"{operation}: requires a single-element {what}, and this one has {len(given)}")
+    return given[0]
 
 
 def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -114,44 +135,64 @@ def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([Flat(part).flat.reshape(-1) for part in parts])
 
 
+def check_alike(operation: str, tensors: Sequence[torch.Tensor], what: str = "tensor list") -> None:
+    """:raises InvalidCall: there is none, or they differ in layout, type or shape"""
+    if not tensors:
+        raise InvalidCall(f"{operation}: requires non-empty {what}")
+    first = tensors[0]
+    for place, tensor in enumerate(tensors):
+        for name, own, others in (("layout", tensor.layout, first.layout), ("type", tensor.dtype, first.dtype),
+                                  ("size", list(tensor.shape), list(first.shape))):
+            if own != others:
+                raise InvalidCall(f"{operation}: invalid tensor {name} at index {place}: {own}, and the first one has "
+                                  f"{others}")
+
+
 def check_whole(operation: str, whole: Flat, part: Flat, ranks: int) -> None:
-    """:raises ValueError: the one tensor has not room for one part of each rank, of the same type"""
+    """:raises InvalidCall: the one tensor has not room for one part of each rank, of the same type"""
     if whole.given.dtype != part.given.dtype:
-        raise ValueError(f"{operation}: the tensors have different types, {whole.given.dtype} and "
-                         f"{part.given.dtype}")
+        raise InvalidCall(f"{operation}: invalid tensor type: the tensors have different types, {whole.given.dtype} and "
+                          f"{part.given.dtype}")
     if whole.given.numel() != ranks * part.given.numel():
-        raise ValueError(f"{operation}: {ranks} ranks' parts of {part.given.numel()} elements are "
-                         f"{ranks * part.given.numel()} elements, and the other tensor has {whole.given.numel()}")
+        raise InvalidCall(f"{operation}: invalid tensor size: {ranks} ranks' parts of {part.given.numel()} elements are "
+                          f"{ranks * part.given.numel()} elements, and the other tensor has {whole.given.numel()}")
 
 
-def check_parts(operation: str, parts: Sequence[torch.Tensor], one: Flat, ranks: int) -> None:
-    """:raises ValueError: the list has not one tensor for each rank, as long as `one` and of its type"""
-    if len(parts) != ranks:
-        raise ValueError(f"{operation}: the list has {len(parts)} tensors for {ranks} ranks")
-    for rank, part in enumerate(parts):
-        if (part.numel(), part.dtype) != (one.given.numel(), one.given.dtype):
-            raise ValueError(f"{operation}: the tensor for rank {rank} has {part.numel()} elements of "
-                             f"{part.dtype}, and the other one {one.given.numel()} of {one.given.dtype}: they have "
-                             "to be the same")
+def check_parts(operation: str, parts: Sequence[torch.Tensor], one: torch.Tensor, number: int, what: str) -> None:
+    """:param number: of parts that there have to be; :param what: "input" or "output", which they are
+
+    :raises InvalidCall: there are others, or one differs from `one` in length or type
+    """
+    if len(parts) != number:
+        raise InvalidCall(f"{operation}: invalid {what} tensor list. Incorrect {what} list size {len(parts)}. "
+                          f"{what.capitalize()} list size should be {number}")
+    for place, part in enumerate(parts):
+        if part.dtype != one.dtype:
+            raise InvalidCall(f"{operation}: invalid tensor type at index {place}: {part.dtype}, and the other one is "
+                              f"of {one.dtype}: they have to be the same")
+        if part.numel() != one.numel():
+            raise InvalidCall(f"{operation}: invalid tensor size; invalid size of {what} tensor at index {place}: "
+                              f"{part.numel()} elements, and the other one has {one.numel()}: they have to be the "
+                              "same")
 
 
 def split_by(operation: str, tensor: Flat, splits: Sequence[int], ranks: int) -> List[torch.Tensor]:
     """Rows of a tensor for each rank. :param splits: how many; none: the same for each
 
-    :raises ValueError: they are not all rows
+    :raises InvalidCall: they are not all rows
     """
     rows = tensor.given.shape[0] if tensor.given.dim() > 0 else 0
     if not splits:
         if tensor.given.dim() == 0 or rows % ranks != 0:
-            raise ValueError(f"{operation}: {rows} rows cannot be split evenly over {ranks} ranks: give splits")
+            raise InvalidCall(f"{operation}: {rows} rows cannot be split evenly over {ranks} ranks: give splits")
         splits = [rows // ranks] * ranks
     if len(splits) != ranks or sum(splits) != rows or any(number < 0 for number in splits):
-        raise ValueError(f"{operation}: splits {list(splits)} are not {rows} rows for {ranks} ranks")
+        raise InvalidCall(f"{operation}: splits {list(splits)} are not {rows} rows for {ranks} ranks")
     return list(tensor.flat.split(list(splits)))
 
 
-def check_rank(operation: str, rank: int, ranks: int) -> int:
-    """:raises ValueError: there is no such rank"""
+def check_rank(operation: str, rank: int, ranks: int, what: str = "root rank") -> int:
+    """:raises InvalidCall: there is no such rank"""
     if not 0 <= rank < ranks:
-        raise ValueError(f"{operation}: there is no rank {rank} among {ranks}")
+        raise InvalidCall(f"{operation}: invalid {what} {rank}: there are {ranks} ranks, from 0 on")
     return rank

@@ -9,13 +9,16 @@ other, in a thread; messages between two ranks with the same tag arrive in the o
 
 from __future__ import annotations
 
+import threading
 import uuid
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
+from .. import Code, Error, TimedOut
 from ..collectives import Communicator
 from . import _tensors as t
 from ._coordinator import BROADCAST, dtype_of
@@ -27,9 +30,11 @@ if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxspli
 
 from ._messages import Members, Messages, Receive  # noqa: E402
 from ._reductions import reduction_of  # noqa: E402
+from ._short_forms import limit_of, listed, lists_of, options_of  # noqa: E402
+from ._sparse import add_sparse, check_sparse  # noqa: E402
 from ._stall import StallWatch  # noqa: E402
-from ._work import (Flat, Message, OperationWork, check_parts, check_rank, check_whole, flat_of, joined,  # noqa: E402
-                    split_by)
+from ._work import (Flat, InvalidCall, Message, OperationWork, apart, check_alike, check_parts,  # noqa: E402
+                    check_rank, check_whole, joined, one_of, split_by, timed_out)
 
 Tensors = Sequence[torch.Tensor]
 
@@ -94,6 +99,23 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
     group_name = pg_name = property(getGroupName)
     group_desc = property(getGroupDesc)
+    name = getBackendName
+
+    # torch asks a group for its backends, one for each type of device, and these for what they can do. This is both.
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> ProcessGroupDtrun:
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"No backend type associated with device type {device}")
+        return self
+
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def supports_tensor_alloc(self, _: torch.device) -> bool:
+        return False
 
     def shutdown(self) -> None:
         """Waits for what is under way, and ends the communicators. Who still waits for a message gets none."""
@@ -102,20 +124,27 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         self._stalls.close()
         self._comm.comm.close()
 
-    def _start(self, name: str, given: Tensors, job: Callable[[], None], flat: Sequence[Flat] = (),
+    def abort(self) -> None:
+        """Ends what is under way, on all ranks, and the communicators."""
+        self._comm.comm.give_up("the group was aborted")
+        self.shutdown()
+
+    def _start(self, name: str, given: Tensors, job: Callable[[], None], opts: Any, flat: Sequence[Flat] = (),
                results: Any = None) -> OperationWork:
         """
         :param name, given: for a profile
+        :param opts: torch's options of the operation
         :param flat: tensors that get results
         :param results: of the future
         """
+        limit = limit_of(opts)
         made = results if results is not None else [tensor.given for tensor in flat]
         ended = self._profiled(name, given)
 
         def run() -> Any:
             self._stalls.begin(name)
             try:
-                job()
+                self._do(name, job, limit)
                 for tensor in flat:
                     tensor.put_back()
             finally:
@@ -123,6 +152,32 @@ class ProcessGroupDtrun(dist.ProcessGroup):
                 ended()
             return made
         return OperationWork(self._thread.start(run), made)
+
+    def _do(self, name: str, job: Callable[[], None], limit: Optional[float]) -> None:
+        """:param limit: seconds for this operation; None: those of the group, which are as many for all ranks
+
+        :raises TimedOut: they have passed
+        """
+        has_passed = threading.Event()
+        timer = None
+
+        def end() -> None:
+            has_passed.set()
+            self._comm.comm.give_up(timed_out(name, limit or 0))
+        if limit is not None and (self._limit is None or limit < self._limit):
+            timer = threading.Timer(limit, end)
+            timer.start()
+        try:
+            job()
+        except Error as error:
+            if timer is not None and has_passed.is_set():
+                raise TimedOut(Code.TIMED_OUT, timed_out(name, limit or 0)) from error
+            if error.code == Code.TIMED_OUT:
+                raise TimedOut(Code.TIMED_OUT, f"{timed_out(name, self._limit or 0)}: {error}") from error
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _profiled(self, name: str, given: Tensors) -> Callable[[], None]:
         """Begins the operation in torch's profile, if there is one. :return: ends it, in whichever thread"""
@@ -133,36 +188,69 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
     # ---- reductions ----
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> OperationWork:
-        flat = [Flat(tensor) for tensor in tensors]
+    def allreduce(self, tensors: Any, *short: Any, **named: Any) -> OperationWork:
+        """Several tensors of one rank are reduced like those of several, and become alike."""
+        tensors, opts = listed(tensors), options_of(c10d.AllreduceOptions, *short, **named)
+        check_alike("all_reduce", tensors)
+        if tensors[0].layout == torch.sparse_coo:
+            check_sparse("all_reduce", tensors, opts)
+            return self._start("all_reduce", tensors, lambda: add_sparse(self._comm, tensors), opts, results=tensors)
+        first, *others = [Flat(tensor) for tensor in tensors]
+        reduction, = reduction_of(opts, [first])
+        if others:
+            reduction.check_local()
+
+        def job() -> None:
+            for other in others:
+                reduction.take(first.flat, other.flat)
+            reduction.allreduce(self._comm, [first.flat])
+            for other in others:
+                other.put(first.flat)
+        return self._start("all_reduce", tensors, job, opts, [first], tensors)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> OperationWork:
+        """Each tensor for itself."""
+        opts = options_of(c10d.AllreduceCoalescedOptions, opts)
+        if not tensors:
+            raise InvalidCall("all_reduce: requires non-empty tensor list")
+        flat = apart([Flat(tensor) for tensor in tensors])
         by_type = dict(zip((tensor.given.dtype for tensor in flat), reduction_of(opts, flat)))
 
         def job() -> None:
             for dtype, reduction in by_type.items():
                 reduction.allreduce(self._comm, [f.flat for f in flat if f.given.dtype == dtype])
-        return self._start("all_reduce", tensors, job, flat)
+        return self._start("all_reduce", tensors, job, opts, flat)
 
-    allreduce_coalesced = allreduce
-
-    def reduce(self, tensors: Tensors, opts: Any) -> OperationWork:
-        flat, root = flat_of(tensors), check_rank("reduce", opts.rootRank, self._size)
+    def reduce(self, tensors: Any, *short: Any, **named: Any) -> OperationWork:
+        tensors, opts = listed(tensors), options_of(c10d.ReduceOptions, *short, **named)
+        root = check_rank("reduce", opts.rootRank, self._size)
+        flat = Flat(one_of("reduce", tensors, "tensor list"))
+        self._check_root_tensor("reduce", opts, tensors)
         reduction, = reduction_of(opts, [flat])
-        return self._start("reduce", tensors, lambda: reduction.reduce(self._comm, flat.flat, root),
+        return self._start("reduce", tensors, lambda: reduction.reduce(self._comm, flat.flat, root), opts,
                            [flat] if root == self._rank else [], list(tensors))
+
+    @staticmethod
+    def _check_root_tensor(operation: str, opts: Any, tensors: Tensors) -> None:
+        if not 0 <= opts.rootTensor < len(tensors):
+            raise InvalidCall(f"{operation}: invalid root tensor {opts.rootTensor} of {len(tensors)}")
 
     def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
         return self.reduce_scatter_tensor_coalesced([output], [source], opts)
 
-    def reduce_scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any = None) -> OperationWork:
-        into = flat_of(outputs)
+    def reduce_scatter(self, outputs: Any, sources: Any, *short: Any, **named: Any) -> OperationWork:
+        opts = options_of(c10d.ReduceScatterOptions, *short, **named)
+        into = Flat(one_of("reduce_scatter", listed(outputs), "output tensor list"))
+        parts = one_of("reduce_scatter", lists_of(sources), "input list")
         reduction, = reduction_of(opts, [into])
-        check_parts("reduce_scatter", sources[0], into, self._size)
-        given = joined(sources[0])
-        return self._start("reduce_scatter", sources[0],
-                           lambda: reduction.reduce_scatter(self._comm, given, into.flat), [into])
+        check_parts("reduce_scatter", parts, into.given, self._size, "input")
+        given = joined(parts)
+        return self._start("reduce_scatter", parts,
+                           lambda: reduction.reduce_scatter(self._comm, given, into.flat), opts, [into])
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, sources: Tensors,
                                         opts: Any = None) -> OperationWork:
+        opts = options_of(c10d.ReduceScatterOptions, opts)
         pairs = self._pairs("reduce_scatter", outputs, sources)
         reductions = reduction_of(opts, [into for into, _ in pairs])
         for into, given in pairs:
@@ -171,23 +259,36 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             for (into, given), reduction in zip(pairs, reductions):
                 reduction.reduce_scatter(self._comm, given.flat, into.flat)
-        return self._start("reduce_scatter", sources, job, [into for into, _ in pairs])
+        return self._start("reduce_scatter", sources, job, opts, [into for into, _ in pairs])
 
     # ---- copies ----
 
     @staticmethod
     def _pairs(operation: str, outputs: Tensors, sources: Tensors) -> List[Tuple[Flat, Flat]]:
         if len(outputs) != len(sources):
-            raise ValueError(f"{operation}: there are {len(outputs)} outputs for {len(sources)} inputs")
+            raise InvalidCall(f"{operation}: requires input/output tensor lists to have the same length: there are "
+                              f"{len(outputs)} outputs for {len(sources)} inputs")
         pairs = [(Flat(output), Flat(source)) for output, source in zip(outputs, sources)]
         for _, source in pairs:
             dtype_of(source.flat, BROADCAST)
         return pairs
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> OperationWork:
-        flat, root = flat_of(tensors), check_rank("broadcast", opts.rootRank, self._size)
-        dtype_of(flat.flat, BROADCAST)
-        return self._start("broadcast", tensors, lambda: self._comm.broadcast(flat.flat, root), [flat])
+    def broadcast(self, tensors: Any, *short: Any, **named: Any) -> OperationWork:
+        """All tensors of all ranks become like one of the root's."""
+        tensors, opts = listed(tensors), options_of(c10d.BroadcastOptions, *short, **named)
+        root = check_rank("broadcast", opts.rootRank, self._size)
+        self._check_root_tensor("broadcast", opts, tensors)
+        check_alike("broadcast", tensors)
+        flat = [Flat(tensor) for tensor in tensors]
+        chosen = flat[opts.rootTensor]
+        dtype_of(chosen.flat, BROADCAST)
+
+        def job() -> None:
+            self._comm.broadcast(chosen.flat, root)
+            for other in flat:
+                if other is not chosen:
+                    other.put(chosen.flat)
+        return self._start("broadcast", tensors, job, opts, [chosen], list(tensors))
 
     def _allgather_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> OperationWork:
         return self.allgather_into_tensor_coalesced([output], [source], opts)
@@ -201,96 +302,120 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         def job() -> None:
             for into, given in pairs:
                 self._comm.allgather(given.flat, into.flat)
-        return self._start("all_gather", sources, job, [into for into, _ in pairs])
+        return self._start("all_gather", sources, job, options_of(c10d.AllgatherOptions, opts),
+                           [into for into, _ in pairs])
 
-    def _gathered(self, operation: str, outputs: Sequence[Tensors], given: Flat) -> Tuple[Flat, List[Flat]]:
-        """A tensor for the parts of all ranks, and where these belong."""
-        check_parts(operation, outputs[0], given, self._size)
-        parts = [Flat(output) for output in outputs[0]]
-        return Flat(torch.empty((self._size, given.flat.numel()), dtype=given.flat.dtype)), parts
+    def _gathered(self, operation: str, outputs: Tensors, sources: Tensors) -> Tuple[torch.Tensor, Flat, List[Flat]]:
+        """What this rank gives, a tensor for that of all ranks, and where its parts belong.
+
+        :param outputs: for each rank as many as there are sources
+        """
+        check_parts(operation, outputs, sources[0], self._size * len(sources), "output")
+        parts = [Flat(output) for output in outputs]
+        given = joined(sources)
+        dtype_of(given, BROADCAST)
+        return given, Flat(torch.empty((self._size, given.numel()), dtype=given.dtype)), parts
 
     @staticmethod
     def _spread(everything: Flat, parts: Sequence[Flat]) -> None:
-        for into, part in zip(parts, everything.flat):
+        for into, part in zip(parts, everything.flat.view(len(parts), -1)):
             into.put(part)
 
-    def allgather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors,
-                  opts: Any = None) -> OperationWork:
-        given = flat_of(sources)
-        dtype_of(given.flat, BROADCAST)
-        everything, parts = self._gathered("all_gather", outputs, given)
+    def allgather(self, outputs: Any, sources: Any, *short: Any, **named: Any) -> OperationWork:
+        """:param outputs: for each source a list, which gets all sources of all ranks"""
+        outputs, sources = lists_of(outputs), listed(sources)
+        check_alike("all_gather", sources, "input tensor list")
+        if len(outputs) != len(sources):
+            raise InvalidCall("all_gather: requires input/output tensor lists to have the same length: there are "
+                              f"{len(outputs)} lists of outputs for {len(sources)} inputs")
+        made = [self._gathered("all_gather", output, sources) for output in outputs]
+        given, everything, _ = made[0]
 
         def job() -> None:
-            self._comm.allgather(given.flat, everything.flat)
-            self._spread(everything, parts)
-        return self._start("all_gather", sources, job, results=outputs)
+            self._comm.allgather(given, everything.flat)
+            for _, _, parts in made:
+                self._spread(everything, parts)
+        return self._start("all_gather", sources, job, options_of(c10d.AllgatherOptions, *short, **named),
+                           results=outputs if len(outputs) > 1 else outputs[0])
 
     def allgather_coalesced(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors,
                             opts: Any = None) -> OperationWork:
         """:param outputs: for each rank a tensor of each of `sources`"""
+        if len(outputs) != self._size:
+            raise InvalidCall(f"all_gather: output lists should be equal to world size {self._size}, and are "
+                              f"{len(outputs)}")
         if any(len(output) != len(sources) for output in outputs):
-            raise ValueError(f"all_gather: a list of outputs has not {len(sources)} tensors, as there are inputs")
-        given = [Flat(source) for source in sources]
-        for source in given:
-            dtype_of(source.flat, BROADCAST)
-        made = [self._gathered("all_gather", [output], source) for output, source in zip(zip(*outputs), given)]
+            raise InvalidCall(f"all_gather: a list of outputs has not {len(sources)} tensors, as there are inputs")
+        made = [self._gathered("all_gather", output, [source]) for output, source in zip(zip(*outputs), sources)]
 
         def job() -> None:
-            for source, (everything, parts) in zip(given, made):
-                self._comm.allgather(source.flat, everything.flat)
+            for given, everything, parts in made:
+                self._comm.allgather(given, everything.flat)
                 self._spread(everything, parts)
-        return self._start("all_gather", sources, job, results=outputs)
+        return self._start("all_gather", sources, job, options_of(c10d.AllgatherOptions, opts), results=outputs)
 
-    def gather(self, outputs: Sequence[List[torch.Tensor]], sources: Tensors, opts: Any) -> OperationWork:
-        given, root = flat_of(sources), check_rank("gather", opts.rootRank, self._size)
-        dtype_of(given.flat, BROADCAST)
+    def gather(self, outputs: Any, sources: Any, *short: Any, **named: Any) -> OperationWork:
+        opts, sources = options_of(c10d.GatherOptions, *short, **named), listed(sources)
+        root = check_rank("gather", opts.rootRank, self._size)
+        one_of("gather", sources, "input tensor list")
         if self._rank != root:
-            return self._start("gather", sources, lambda: self._comm.gather(given.flat, None, root), results=outputs)
-        everything, parts = self._gathered("gather", outputs, given)
+            if outputs:
+                raise InvalidCall(f"gather: requires empty output on non-root ranks, as rank {self._rank} is")
+            given = Flat(sources[0]).flat
+            dtype_of(given, BROADCAST)
+            return self._start("gather", sources, lambda: self._comm.gather(given, None, root), opts, results=outputs)
+        into = one_of("gather", lists_of(outputs), "output list")
+        given, everything, parts = self._gathered("gather", into, sources)
 
         def job() -> None:
-            self._comm.gather(given.flat, everything.flat, root)
+            self._comm.gather(given, everything.flat, root)
             self._spread(everything, parts)
-        return self._start("gather", sources, job, results=outputs)
+        return self._start("gather", sources, job, opts, results=into)
 
-    def scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> OperationWork:
-        into, root = flat_of(outputs), check_rank("scatter", opts.rootRank, self._size)
+    def scatter(self, outputs: Any, sources: Any, *short: Any, **named: Any) -> OperationWork:
+        opts, outputs = options_of(c10d.ScatterOptions, *short, **named), listed(outputs)
+        root = check_rank("scatter", opts.rootRank, self._size)
+        into = Flat(one_of("scatter", outputs, "output tensor list"))
         dtype_of(into.flat, BROADCAST)
         given = None
         if self._rank == root:
-            check_parts("scatter", sources[0], into, self._size)
-            given = joined(sources[0])
-        return self._start("scatter", outputs, lambda: self._comm.scatter(given, into.flat, root), [into])
+            parts = one_of("scatter", lists_of(sources), "input list")
+            check_parts("scatter", parts, into.given, self._size, "input")
+            given = joined(parts)
+        elif sources:
+            raise InvalidCall(f"scatter: requires empty input on non-root ranks, as rank {self._rank} is")
+        return self._start("scatter", outputs, lambda: self._comm.scatter(given, into.flat, root), opts, [into])
 
     def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, output_splits: List[int],
-                      input_splits: List[int], opts: Any = None) -> OperationWork:
+                      input_splits: List[int], *short: Any, **named: Any) -> OperationWork:
+        opts = options_of(c10d.AllToAllOptions, *short, **named)
         (into, given), = self._pairs("all_to_all", [output], [source])
         if not output_splits and not input_splits:
             check_whole("all_to_all", into, given, 1)
             split_by("all_to_all", given, (), self._size)
-            return self._start("all_to_all", [source], lambda: self._comm.alltoall(given.flat, into.flat), [into])
+            return self._start("all_to_all", [source], lambda: self._comm.alltoall(given.flat, into.flat), opts, [into])
         return self._exchange(split_by("all_to_all", given, input_splits, self._size),
-                              split_by("all_to_all", into, output_splits, self._size), [into])
+                              split_by("all_to_all", into, output_splits, self._size), opts, [into])
 
-    def alltoall(self, outputs: Tensors, sources: Tensors, opts: Any = None) -> OperationWork:
+    def alltoall(self, outputs: Tensors, sources: Tensors, *short: Any, **named: Any) -> OperationWork:
         pairs = self._pairs("all_to_all", outputs, sources)
         if len(pairs) != self._size:
-            raise ValueError(f"all_to_all: the lists have {len(pairs)} tensors for {self._size} ranks")
+            raise InvalidCall(f"all_to_all: the lists have {len(pairs)} tensors for {self._size} ranks")
         return self._exchange([given.flat for _, given in pairs], [into.flat for into, _ in pairs],
-                              [into for into, _ in pairs])
+                              options_of(c10d.AllToAllOptions, *short, **named), [into for into, _ in pairs])
 
-    def _exchange(self, sources: Tensors, targets: Tensors, flat: Sequence[Flat]) -> OperationWork:
+    def _exchange(self, sources: Tensors, targets: Tensors, opts: Any, flat: Sequence[Flat]) -> OperationWork:
         """:param sources: one for each rank; :param targets: likewise"""
         if any(tensor.dtype != sources[0].dtype for tensor in (*sources, *targets)):
-            raise ValueError("all_to_all: the tensors have different types")
+            raise InvalidCall("all_to_all: invalid tensor type: the tensors have different types")
         own_out, own_into = sources[self._rank].numel(), targets[self._rank].numel()
         if own_out != own_into:
-            raise ValueError(f"all_to_all: rank {self._rank} gives {own_out} elements to itself, and takes "
-                             f"{own_into}")
-        return self._start("all_to_all", sources, lambda: self._comm.exchange(sources, targets), flat)
+            raise InvalidCall(f"all_to_all: invalid tensor size: rank {self._rank} gives {own_out} elements to itself, "
+                              f"and takes {own_into}")
+        return self._start("all_to_all", sources, lambda: self._comm.exchange(sources, targets), opts, flat)
 
-    def barrier(self, opts: Any = None) -> OperationWork:
-        return self._start("barrier", (), self._comm.barrier)
+    def barrier(self, *short: Any, **named: Any) -> OperationWork:
+        return self._start("barrier", (), self._comm.barrier, options_of(c10d.BarrierOptions, *short, **named))
 
     # Names since torch 2.13.
     all_gather_single = _allgather_base
@@ -313,7 +438,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         return self._receive(tensors, self._message("recv", tensors, source), source, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> OperationWork:
-        return self._receive(tensors, flat_of(tensors), None, tag)
+        return self._receive(tensors, Flat(one_of("recv", tensors, "tensor list")), None, tag)
 
     def _receive(self, tensors: Tensors, into: Flat, source: Optional[int], tag: int) -> OperationWork:
         value = list(tensors)
@@ -325,9 +450,9 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         return OperationWork(started, value, Message(f"recv from {whom}", self._limit, give_up, lambda: wish.source))
 
     def _message(self, operation: str, tensors: Tensors, peer: int) -> Flat:
-        flat = flat_of(tensors)
-        if check_rank(operation, peer, self._size) == self._rank:
-            raise ValueError(f"{operation}: rank {peer} is this one")
+        flat = Flat(one_of(operation, tensors, "tensor list"))
+        if check_rank(operation, peer, self._size, "rank") == self._rank:
+            raise InvalidCall(f"{operation}: invalid rank: rank {peer} is this one")
         return flat
 
 

@@ -1,0 +1,53 @@
+"""Sums of sparse tensors, as DistributedDataParallel needs them for embeddings with sparse gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+
+from . import _tensors as t
+from ._reductions import name_of
+from ._work import Flat, InvalidCall
+
+
+def check_sparse(operation: str, tensors: Sequence[torch.Tensor], opts: Any) -> None:
+    """:raises InvalidCall: these are not added up"""
+    if tensors[0].device.type != "cpu":
+        raise InvalidCall(f"{operation}: unsupported device type {tensors[0].device}")
+    if name_of(opts.reduceOp) != "SUM":
+        raise InvalidCall(f"{operation}: unsupported reduction operation {name_of(opts.reduceOp)}: sparse tensors are "
+                          "added up, and nothing else")
+
+
+def add_sparse(comm: t.TensorCommunicator, tensors: Sequence[torch.Tensor]) -> None:
+    """All tensors become the sum of those of all ranks, which may have elements at different places.
+
+    :param tensors: with coordinates, of one shape
+    """
+    own = tensors[0].detach()
+    for tensor in tensors[1:]:
+        own = own + tensor.detach()
+    own = own.coalesce()
+    numbers = torch.empty(comm.size, dtype=torch.int64)
+    comm.allgather(torch.tensor([own._nnz()]), numbers)
+    most = int(numbers.max())
+    places = torch.zeros((most, own.sparse_dim()), dtype=torch.int64)
+    values = torch.zeros((most, *own.shape[own.sparse_dim():]), dtype=own.dtype)
+    places[:own._nnz()] = own.indices().T
+    values[:own._nnz()] = own.values()
+    parts = [_gathered(comm, part) for part in (places, values)]
+    total = torch.zeros_like(own)
+    for number, other_places, other_values in zip(numbers.tolist(), *parts):  # on all ranks in the same order
+        total = total + torch.sparse_coo_tensor(other_places[:number].T, other_values[:number], own.shape)
+    total = total.coalesce()
+    with torch.no_grad():  # what detach() gives of a sparse tensor would become another one
+        for tensor in tensors:
+            tensor.copy_(total)
+
+
+def _gathered(comm: t.TensorCommunicator, part: torch.Tensor) -> torch.Tensor:
+    everybodys = Flat(torch.empty((comm.size, *part.shape), dtype=part.dtype))
+    if part.numel() > 0:
+        comm.allgather(Flat(part).flat, everybodys.flat)
+    return everybodys.given
