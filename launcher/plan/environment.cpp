@@ -92,7 +92,7 @@ constexpr VariableGroup kGroups[] = {
 constexpr std::string_view kForPrograms =
     "DTRUN_BACKEND DTRUN_BACKEND_DIR DTRUN_COMPRESS DTRUN_SHARED_MEMORY DTRUN_NETWORK_INTERFACE "
     "DTRUN_TCP_CONGESTION DTRUN_MPI_LIBRARY DTRUN_NCCL_LIBRARY DTRUN_CUDART_LIBRARY "
-    "DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY DTRUN_STACKS";
+    "DTRUN_CODEC_CUDA_LIBRARY DTRUN_ONECCL_LIBRARY DTRUN_TORCH_COMPRESSION DTRUN_STACKS";
 
 bool matches(std::string_view name, std::string_view pattern) {
     if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
