@@ -101,6 +101,17 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
     return read_all(file->get(), path, bytes_max);
 }
 
+Result<void> create_file(const std::string& path, std::string_view bytes) {
+    const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!file) {
+        const Errc code = errno == EACCES || errno == EPERM ? Errc::denied : Errc::internal;
+        return fail(code, "{}: {}", path, strerror(errno));
+    }
+    if (const auto written = write_all(file.get(), bytes); !written)
+        return fail(written.error(), "{}", path);
+    return {};
+}
+
 std::optional<uid_t> foreign_user(int socket) {
     ucred peer{};
     socklen_t size = sizeof peer;

@@ -60,6 +60,10 @@ void raise_descriptor_limit(std::uint64_t wanted);
 /// Writes everything to a blocking descriptor. Errc: closed (EPIPE), internal
 Result<void> write_all(int fd, std::string_view bytes);
 
+/// Makes a file with that content, in place of what one of this name had; others than its owner may at most read it.
+/// Errc: as write_all(), and denied. The message starts with the path.
+Result<void> create_file(const std::string& path, std::string_view bytes);
+
 /// What is left to read in a file, or until the other side closes, at most `bytes_max`.
 /// Errc: invalid_input (more), internal. The message starts with `path`, which is not opened.
 Result<std::string> read_all(int file, const std::string& path, std::size_t bytes_max);

@@ -24,6 +24,13 @@ std::string duration_text(double seconds) {
     return fmt::format("{} d {} h", s / 86'400, s % 86'400 / 3'600);
 }
 
+std::string local_time_text(std::time_t moment, const char* form) {
+    std::tm parts{};
+    ::localtime_r(&moment, &parts);
+    char text[64];
+    return {text, std::strftime(text, sizeof text, form, &parts)};
+}
+
 std::string bytes_text(double bytes) {
     constexpr const char* kUnits[] = {"B", "K", "M", "G", "T", "P"};
     std::size_t unit = 0;

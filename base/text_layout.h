@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <ctime>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@ std::string plural(unsigned long long count, std::string_view one);
 /// How long something has taken: "0.25 s", "12 s", "4 min 10 s", "3 h 05 min", "2 d 3 h". A limit that somebody has
 /// set is told by in_seconds().
 std::string duration_text(double seconds);
+
+/// A moment as the clocks here show it. \param form  as strftime() has it, of at most 63 characters once it is filled in
+std::string local_time_text(std::time_t moment, const char* form);
 
 /// "512B", "1.5G", "61G". The page of a job (launcher/watch/page.html) writes both in the same way.
 std::string bytes_text(double bytes);

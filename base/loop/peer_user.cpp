@@ -1,6 +1,7 @@
 #include "base/loop/peer_user.h"
 
 #include "base/fd.h"
+#include "base/tcp_table.h"
 
 #include <fmt/format.h>
 #include <linux/inet_diag.h>
@@ -13,7 +14,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <sstream>
 #include <string>
 
 namespace dtrun {
@@ -117,18 +117,10 @@ std::string proc_v6(const tcp::endpoint& end) {
 Found search_proc(const char* path, const std::string& here, const std::string& there) {
     const auto text = read_file(path);
     if (!text) return std::nullopt;
-    std::istringstream table(*text);
-    std::string line;
-    if (!std::getline(table, line)) return std::nullopt;  // the titles
-    while (std::getline(table, line)) {
-        std::istringstream words(line);
-        std::string slot, local, remote, state, queues, timer, retransmits;
-        uid_t user = 0;
-        std::uint64_t timeout = 0, inode = 0;
-        words >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >>
-            timeout >> inode;
-        if (words && local == here && remote == there) return judge(user, state == "01", inode);
-    }
+    if (text->empty()) return std::nullopt;  // not even titles
+    for (const TcpRow& row : tcp_rows(*text))
+        if (row.local == here && row.remote == there)
+            return judge(row.user, row.state == "01", row.inode);
     return PeerUser::gone;
 }
 

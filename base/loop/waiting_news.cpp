@@ -1,7 +1,9 @@
 #include "base/loop/waiting_news.h"
 
+#include "base/strings.h"
+#include "base/text_layout.h"
+
 #include <fmt/format.h>
-#include <ctime>
 #include <tuple>
 #include <utility>
 
@@ -36,15 +38,9 @@ std::string until_text(std::optional<std::chrono::milliseconds> left, std::strin
     if (!left) return "";
     using namespace std::chrono_literals;
     const auto then = std::chrono::system_clock::now() + *left;
-    const std::time_t seconds = std::chrono::system_clock::to_time_t(then);
-    std::tm parts{};
-    ::localtime_r(&seconds, &parts);
     const char* const form = *left < 10min ? "%H:%M:%S" : *left < 20h ? "%H:%M" : "%e %b %H:%M";
-    char text[64];
-    const std::size_t length = std::strftime(text, sizeof text, form, &parts);
-    std::string_view shown(text, length);
-    while (shown.starts_with(' ')) shown.remove_prefix(1);
-    return fmt::format(" (until {}, {})", shown, flag);
+    const std::string shown = local_time_text(std::chrono::system_clock::to_time_t(then), form);
+    return fmt::format(" (until {}, {})", trim(shown), flag);
 }
 
 }  // namespace dtrun

@@ -5,7 +5,6 @@
 #include "base/utf8.h"
 #include "launcher/output/path_pattern.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <ctime>
 
@@ -19,10 +18,10 @@ std::string short_id(const Known& job) {
     return job.entry.start.job.substr(0, output::kJobDigits);
 }
 
-/// Local time, as people look for it.
-std::string local_time_text(std::int64_t time_ns) {
+/// As people look for it.
+std::string moment_text(std::int64_t time_ns) {
     const auto seconds = static_cast<std::time_t>(time_ns / 1'000'000'000);
-    return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(seconds));
+    return local_time_text(seconds, "%Y-%m-%d %H:%M:%S");
 }
 
 std::string ran_text(const JobEntry& entry) {
@@ -61,7 +60,7 @@ std::string history_table(const std::vector<Known>& jobs, std::size_t columns) {
     for (const Known& job : jobs) {
         std::string line =
             fmt::format("{:<12} {:<16} {:>13} {:<20} {}", escaped(short_id(job)),
-                        local_time_text(job.entry.start.time_ns).substr(0, 16), ran_text(job.entry),
+                        moment_text(job.entry.start.time_ns).substr(0, 16), ran_text(job.entry),
                         ending_text(job), program_text(job.entry.start));
         if (columns > 0 && line.size() > columns) line = line.substr(0, columns - 1) + "~";
         text += line + "\n";
@@ -80,11 +79,11 @@ std::string history_details(const Known& job) {
                                              : escaped(shell_text(start.typed), std::string::npos));
     add("in", escaped(start.directory, std::string::npos));
     add("started",
-        fmt::format("{} on {}: {} on {} ({})", local_time_text(start.time_ns),
-                    escaped(start.head.host), plural(start.ranks, "rank"),
-                    plural(start.host_count, "host"), escaped(start.hosts, kTextBytesMax)));
+        fmt::format("{} on {}: {} on {} ({})", moment_text(start.time_ns), escaped(start.head.host),
+                    plural(start.ranks, "rank"), plural(start.host_count, "host"),
+                    escaped(start.hosts, kTextBytesMax)));
     if (job.entry.end)
-        add("ended", fmt::format("{}, after {}: {}", local_time_text(job.entry.end->time_ns),
+        add("ended", fmt::format("{}, after {}: {}", moment_text(job.entry.end->time_ns),
                                  ran_text(job.entry), ending_text(job)));
     else if (job.life == Life::runs)
         add("ended", "not yet");

@@ -6,7 +6,6 @@
 #include "launcher/output/rank_files.h"
 #include "rendezvous/wire/output_messages.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <algorithm>
@@ -96,7 +95,7 @@ RankFileName torchrun_names(const plan::JobSpec& spec) {
 }
 
 RankFileName deepspeed_names() {
-    const std::string time = fmt::format("{:%Y%m%d%H%M%S}", fmt::localtime(std::time(nullptr)));
+    const std::string time = local_time_text(std::time(nullptr), "%Y%m%d%H%M%S");
     return [time](std::size_t stream, int attempt) {
         const std::string again = attempt == 0 ? "" : fmt::format("_attempt{}", attempt);
         return fmt::format("{}{}_rank{}.log", time, again, std::to_underlying(rank_of(stream)));

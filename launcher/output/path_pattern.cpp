@@ -1,9 +1,7 @@
 #include "launcher/output/path_pattern.h"
 
 #include "base/interfaces.h"
-
-#include <fmt/chrono.h>
-#include <fmt/format.h>
+#include "base/text_layout.h"
 
 namespace dtrun::output {
 
@@ -32,7 +30,7 @@ std::string expand_path_pattern(std::string_view path, const PathFacts& facts) {
         }
         const char letter = path[++at];
         if (letter == 'j') expanded += facts.job;
-        if (letter == 't') expanded += fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(facts.time));
+        if (letter == 't') expanded += local_time_text(facts.time, "%Y%m%d-%H%M%S");
         if (letter == 'h') expanded += host_name();
         if (letter == '%') expanded += '%';
     }

@@ -7,13 +7,16 @@
 #include "base/loop/net.h"
 #include "base/milliseconds.h"
 #include "base/strings.h"
+#include "base/tcp_table.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
 #include <sys/socket.h>
+#include <time.h>
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 namespace dtrun {
@@ -75,6 +78,43 @@ TEST_CASE("durations and sizes are told in the unit that fits them", "[base]") {
     CHECK(bytes_text(1.5 * (1 << 30)) == "1.5G");
     CHECK(bytes_text(1'000) == "1.0K");
     CHECK(bytes_text(61.0 * (1 << 30)) == "61G");
+}
+
+TEST_CASE("a moment is told by the clocks of its zone, in the form that was asked for", "[base]") {
+    const char* const set = std::getenv("TZ");
+    const std::string before = set != nullptr ? set : "";
+    ::setenv("TZ", "XYZ-2", 1);
+    ::tzset();
+    CHECK(local_time_text(0, "%Y-%m-%d %H:%M:%S") == "1970-01-01 02:00:00");
+    set != nullptr ? ::setenv("TZ", before.c_str(), 1) : ::unsetenv("TZ");
+    ::tzset();
+}
+
+TEST_CASE("of a table of connections, rows are read and titles and halves of rows are not",
+          "[net]") {
+    const auto rows = tcp_rows(
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  "
+        "timeout inode\n"
+        "   0: 0100007F:8367 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        "
+        "0 157 1 0 100\n"
+        "  11: 0100007F:1F90 0200007F:A1B2 01 00000000:00000000 02:0000000A 00000000  1000        "
+        "0 9876543210\n"
+        "  12: 0100007F:1F90 0200007F:A1B2 01 00000000:00000000 02:0000000A 00000000  1000");
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].local == "0100007F:8367");
+    CHECK(rows[0].state == "0A");
+    CHECK(rows[1].remote == "0200007F:A1B2");
+    CHECK(rows[1].user == 1000);
+    CHECK(rows[1].inode == 9'876'543'210);
+}
+
+TEST_CASE("a file is made in place of another, or the path is named", "[fd]") {
+    const TempDir dir;
+    const std::string path = dir.write("file", "what was longer before");
+    REQUIRE(create_file(path, "new").has_value());
+    CHECK(read_file(path).value() == "new");
+    const std::string nowhere = dir.path() + "/none/file";
+    CHECK(create_file(nowhere, "").error().message == nowhere + ": No such file or directory");
 }
 
 TEST_CASE("HMAC-SHA256 agrees with RFC 4231", "[crypto]") {

@@ -1,5 +1,6 @@
 #include "worker/agent/change_file.h"
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "worker/ranks/agent_directories.h"
 
@@ -7,7 +8,6 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 namespace dtrun::agent {
 
@@ -49,11 +49,11 @@ Result<void> ChangeFile::go_on(const Assign&) {
 void ChangeFile::changing(const Change& change) {
     if (directory_.empty()) return;
     const std::string fresh = path() + ".new";
-    std::ofstream file(fresh);
-    file << fmt::format("{} {} {}\n", change.next, name_of(change.reason),
-                        (change.deadline_ms + 999) / 1'000);
-    file.close();
-    if (!file || ::rename(fresh.c_str(), path().c_str()) != 0)
+    const auto written =
+        create_file(fresh, fmt::format("{} {} {}\n", change.next, name_of(change.reason),
+                                       (change.deadline_ms + 999) / 1'000));
+    if (!written) return log::warn("{}", written.error().message);
+    if (::rename(fresh.c_str(), path().c_str()) != 0)
         log::warn("{}: {}", path(), std::strerror(errno));
 }
 

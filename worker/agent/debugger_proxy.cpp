@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 namespace dtrun::agent {
@@ -64,7 +63,8 @@ Result<std::string> DebuggerProxy::make_pipes() {
     auto made = ranks::make_directory(prefix_);
     if (!made) return std::unexpected(made.error());
     directory_ = std::move(*made);
-    std::ofstream(directory_ + "/program.sh") << kProgramScript;
+    const auto script = create_file(directory_ + "/program.sh", kProgramScript);
+    if (!script) return std::unexpected(script.error());
     if (const auto done = renew_pipes(); !done) return std::unexpected(done.error());
     return directory_;
 }

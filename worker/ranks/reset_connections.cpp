@@ -1,6 +1,8 @@
 #include "worker/ranks/reset_connections.h"
 
 #include "base/fd.h"
+#include "base/strings.h"
+#include "base/tcp_table.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -14,11 +16,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 
 namespace dtrun::ranks {
@@ -59,21 +59,14 @@ std::optional<Endpoint> read_end(std::string_view written) {
 /// Adds the inodes of a network's connections that are wanted. \param file  tcp or tcp6
 void find_connections(pid_t process, const char* file, const std::set<Address>& addresses,
                       const std::set<Endpoint>& endpoints, std::set<ino_t>& inodes) {
-    std::ifstream table(fmt::format("/proc/{}/net/{}", process, file));
-    std::string line;
-    std::getline(table, line);  // the heading
-    while (std::getline(table, line)) {
-        std::istringstream words(line);
-        std::string number, local, remote, state, skipped;
-        ino_t inode = 0;
-        words >> number >> local >> remote >> state;
-        for (int i = 0; i < 5; ++i) words >> skipped;
-        words >> inode;
-        const auto here = read_end(local), there = read_end(remote);
-        if (!words || state == kListening || inode == 0 || !here || !there) continue;
+    const auto table = read_file(fmt::format("/proc/{}/net/{}", process, file));
+    if (!table) return;
+    for (const TcpRow& row : tcp_rows(*table)) {
+        const auto here = read_end(row.local), there = read_end(row.remote);
+        if (row.state == kListening || row.inode == 0 || !here || !there) continue;
         if (addresses.contains(there->address) || endpoints.contains(*there) ||
             endpoints.contains(*here))
-            inodes.insert(inode);
+            inodes.insert(row.inode);
     }
 }
 
@@ -141,8 +134,8 @@ std::string why_no_reset() {
     const Fd copy(
         static_cast<int>(handle ? ::syscall(SYS_pidfd_getfd, handle.get(), handle.get(), 0) : -1));
     if (!copy) return fmt::format("pidfd_getfd: {}", std::strerror(errno));
-    int scope = 0;
-    std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
+    const std::string text = read_file("/proc/sys/kernel/yama/ptrace_scope").value_or("");
+    const long long scope = to_int(trim(text), 0, 3).value_or(0);
     const bool is_forbidden = scope == 3 || (scope == 2 && ::geteuid() != 0);
     return is_forbidden ? fmt::format("kernel.yama.ptrace_scope is {}", scope) : std::string();
 }

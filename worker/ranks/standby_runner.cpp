@@ -262,11 +262,8 @@ Result<std::string> StandbyRunner::shim_directory() {
     auto made = make_directory(options_.directory_prefix);
     if (!made) return made;
     directory_ = *made;
-    const std::string path = directory_ + "/sitecustomize.py";
-    const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!file) return fail(Errc::internal, "{}: {}", path, std::strerror(errno));
-    const auto written = write_all(file.get(), kStandbyShim);
-    if (!written) return fail(written.error(), "{}", path);
+    const auto written = create_file(directory_ + "/sitecustomize.py", kStandbyShim);
+    if (!written) return std::unexpected(written.error());
     return directory_;
 }
 
