@@ -19,8 +19,9 @@ constexpr std::size_t kStrip = 4096;
 /// Chunks that are on the way to the owners, and from them, while the next one is encoded.
 constexpr std::size_t kUnderWay = 2;
 constexpr std::size_t kSlots = kUnderWay + 1;
-/// Strips between two polls of messages that are under way.
-constexpr std::size_t kStripsPerPoll = 4;
+/// Values that are worked on between two polls of messages that are under way: a poll is a system call for each
+/// direction of each connection, and a socket has room for more than a link carries meanwhile.
+constexpr std::size_t kValuesPerPoll = 16 * kStrip;
 constexpr std::size_t kAlignment = 64;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) {
@@ -96,10 +97,10 @@ public:
           cut_(values.count(), topology.rails(), topology.hosts(), compression.format, sizes),
           message_bytes_(encoded_bytes(compression.format, cut_.chunk_values_max())),
           messages_(messages) {
-        // Each slot has three boxes for each peer. Behind them are sums of the host, those of a rail in each slot.
+        // Each slot has three boxes for each peer. Behind them are sums of the host that this rank owns, in each slot.
         boxes_bytes_ = round_up(kSlots * 3 * std::size_t{hosts_} * message_bytes_, kAlignment);
         const std::size_t sums = host != nullptr ? kSlots : 0;
-        const std::size_t needed = boxes_bytes_ + sums * rail_values_max() * sizeof(float);
+        const std::size_t needed = boxes_bytes_ + sums * cut_.chunk_values_max() * sizeof(float);
         if (messages_.size() < needed) messages_.resize(needed);
     }
 
@@ -128,16 +129,18 @@ private:
 
     // A step's chunks on one rail, one behind the other, are added up by the host as one.
     std::size_t rail_values_max() const { return hosts_ * cut_.chunk_values_max(); }
-    float* rail_sums(std::size_t slot) const {
-        return reinterpret_cast<float*>(messages_.data() + boxes_bytes_) + slot * rail_values_max();
+    /// The host's sums of what this rank owns, which other ranks do not get as they are.
+    float* host_sums(std::size_t step) const {
+        return reinterpret_cast<float*>(messages_.data() + boxes_bytes_) +
+               step % kSlots * cut_.chunk_values_max();
     }
-    float* host_sums(std::size_t step) const { return rail_sums(step % kSlots); }
-    std::size_t place_on_rail(std::uint32_t peer, std::size_t step) const;
     std::vector<Chunk> chunks_of_rails(std::size_t step) const;
     template <class Body>
     void in_chunks(std::size_t at, std::size_t n, std::size_t step, Body body) const;
 
     Result<void> sum_on_host(std::size_t step);
+    template <class Sum>
+    void use_sums(std::uint32_t peer, std::size_t step, Chunk sums, const Sum& sum);
     Result<void> share_on_host(std::size_t step);
     Result<void> send_values(std::size_t step);
     Result<void> send_sum(std::size_t step);
@@ -153,7 +156,7 @@ private:
     /// Calls strip(offset in the chunk, values, offset in its encoded bytes).
     template <class F>
     void strips(Chunk chunk, F strip);
-    void poll();
+    void worked_on(std::size_t values);
     /// Before messages that are under way are waited for.
     Result<void> failed_in_memory(const Error& error) {
         return std::unexpected(group_.failed_in_memory(error));
@@ -181,33 +184,31 @@ private:
     alignas(kAlignment) std::array<float, kStrip> room_;
     alignas(kAlignment) std::array<float, kStrip> sums_;
     alignas(kAlignment) std::array<float, kStrip> errors_;
-    std::size_t strips_done_ = 0;
-    Slots to_owners_;    ///< messages with ranks' values
-    Slots from_owners_;  ///< messages with sums
+    std::size_t sums_left_ = 0;  ///< of the host, at the beginning of sums_: less than a block
+    std::size_t worked_on_ = 0;  ///< values since the last poll
+    Slots to_owners_;            ///< messages with ranks' values
+    Slots from_owners_;          ///< messages with sums
 };
 
 template <class F>
 void Exchange::strips(Chunk chunk, F strip) {
     for (std::size_t done = 0; done < chunk.count; done += kStrip) {
         strip(done, std::min(kStrip, chunk.count - done), encoded_bytes(format_, done));
-        if (++strips_done_ % kStripsPerPoll == 0) poll();
+        worked_on(std::min(kStrip, chunk.count - done));
     }
 }
 
-/// Some backends send only while they are called.
-void Exchange::poll() {
+/// Lets messages move now and then: some backends send only while they are called.
+void Exchange::worked_on(std::size_t values) {
+    worked_on_ += values;
+    if (worked_on_ < kValuesPerPoll) return;
+    worked_on_ = 0;
     for (Slots* slots : {&to_owners_, &from_owners_})
         for (const auto& pending : *slots)
             if (pending) pending->poll();
 }
 
 // ---- on a host ------------------------------------------------------------------------------
-
-std::size_t Exchange::place_on_rail(std::uint32_t peer, std::size_t step) const {
-    std::size_t at = 0;
-    for (std::uint32_t before = 0; before < peer; ++before) at += chunk_of(before, step).count;
-    return at;
-}
 
 /// What a step adds up on each rail, numbered one behind the other at equal distances.
 std::vector<Chunk> Exchange::chunks_of_rails(std::size_t step) const {
@@ -220,7 +221,7 @@ std::vector<Chunk> Exchange::chunks_of_rails(std::size_t step) const {
     return chunks;
 }
 
-/// Calls body(first value, number, offset from `at`) for what [at, at + n) of chunks_of_rails() consists of.
+/// Calls body(peer, first value, number, offset from `at`) for what [at, at + n) of chunks_of_rails() consists of.
 template <class Body>
 void Exchange::in_chunks(std::size_t at, std::size_t n, std::size_t step, Body body) const {
     const auto rail = static_cast<std::uint32_t>(at / rail_values_max());
@@ -229,24 +230,59 @@ void Exchange::in_chunks(std::size_t at, std::size_t n, std::size_t step, Body b
         const Chunk chunk = chunk_of(rail, peer, step);
         const std::size_t first = std::max(begin, at);
         const std::size_t last = std::min(begin + chunk.count, at + n);
-        if (first < last) body(chunk.at + (first - begin), last - first, first - at);
+        if (first < last) body(peer, chunk.at + (first - begin), last - first, first - at);
         begin += chunk.count;
     }
 }
 
 Result<void> Exchange::sum_on_host(std::size_t step) {
     const auto fill = [&](std::size_t at, std::size_t n, std::byte* to) {
-        in_chunks(at, n, step, [&](std::size_t first, std::size_t number, std::size_t offset) {
-            auto* const room = reinterpret_cast<float*>(to) + offset;
-            const float* const from = values_.take(first, number, room);
-            if (from != room) std::copy_n(from, number, room);
-        });
-        poll();
+        in_chunks(at, n, step,
+                  [&](std::uint32_t, std::size_t first, std::size_t number, std::size_t offset) {
+                      auto* const room = reinterpret_cast<float*>(to) + offset;
+                      const float* const from = values_.take(first, number, room);
+                      if (from != room) std::copy_n(from, number, room);
+                  });
+        worked_on(n);
     };
-    const std::vector<Chunk> chunks = chunks_of_rails(step);
-    auto done = host_->sum_chunks(chunks, DType::f32, Reduce::sum, fill, host_sums(step));
-    if (done && on_rail_) mean_.divide_sums(host_sums(step), chunks[rail_].count);
-    return done;
+    const auto take = [&](std::size_t at, std::size_t n, const HostGroup::Sum& sum) {
+        in_chunks(
+            at, n, step,
+            [&](std::uint32_t peer, std::size_t first, std::size_t number, std::size_t offset) {
+                use_sums(peer, step, {first, number},
+                         [&](std::size_t done, std::size_t some, float* to) {
+                             sum(at + offset + done, some, reinterpret_cast<std::byte*>(to));
+                         });
+            });
+    };
+    return host_->sum_chunks(chunks_of_rails(step), DType::f32, Reduce::sum, fill, take);
+}
+
+/// Encodes the host's sums for a peer as they are added up, or keeps those that this rank owns.
+/// \param sums  comes next of the peer's chunk, up to its end or to anywhere before that
+/// \param sum   void(std::size_t offset, std::size_t number, float* to)
+template <class Sum>
+void Exchange::use_sums(std::uint32_t peer, std::size_t step, Chunk sums, const Sum& sum) {
+    const Chunk chunk = chunk_of(peer, step);
+    for (std::size_t done = 0; done < sums.count;) {
+        // Blocks are encoded as a whole: the values of one that is not complete wait for the rest.
+        const std::size_t first = sums.at + done - sums_left_;
+        const std::size_t some = std::min(sums.count - done, kStrip - sums_left_);
+        sum(done, some, sums_.data() + sums_left_);
+        done += some;
+        std::size_t n = sums_left_ + some;
+        if (first + n != chunk.end()) n -= n % kBlock;
+        sums_left_ += some - n;
+        const std::size_t offset = first - chunk.at;
+        mean_.divide_sums(sums_.data(), n);
+        if (peer == me_)
+            std::copy_n(sums_.data(), n, host_sums(step) + offset);
+        else
+            encode_strip(first, n, sums_.data(),
+                         box(Box::to_owner, step, peer) + encoded_bytes(format_, offset),
+                         mean_.divisor());
+        std::copy_n(sums_.data() + n, sums_left_, sums_.data());
+    }
 }
 
 /// Hands the sums out as they have come, encoded: every rank decodes them to where they belong.
@@ -274,10 +310,10 @@ Result<void> Exchange::share_on_host(std::size_t step) {
 
 // ---- between hosts --------------------------------------------------------------------------
 
-/// This host's values of what a peer owns, with the errors of the last call.
+/// This rank's values of what a peer owns, with the errors of the last call; its host's of what it owns itself.
 const float* Exchange::own_values(std::uint32_t peer, std::size_t step, std::size_t offset,
                                   std::size_t n) {
-    if (host_ != nullptr) return host_sums(step) + place_on_rail(peer, step) + offset;
+    if (host_ != nullptr) return host_sums(step) + offset;
     const float* const own = values_.take(chunk_of(peer, step).at + offset, n, room_.data());
     if (!mean_.divides()) return own;
     if (own != room_.data()) std::copy_n(own, n, room_.data());
@@ -356,7 +392,7 @@ Result<void> Exchange::send_values(std::size_t step) {
         // Each rank begins with another peer, so that not all wait for one link.
         const std::uint32_t to = (me_ + turn) % hosts_;
         const std::uint32_t from = (me_ + hosts_ - turn) % hosts_;
-        encode_values(to, step);
+        if (host_ == nullptr) encode_values(to, step);
         const std::size_t bytes = encoded_bytes(format_, chunk_of(to, step).count);
         if (bytes != 0) sends.push_back({rank_of(to), box(Box::to_owner, step, to), bytes});
         if (mine != 0) receives.push_back({rank_of(from), box(Box::from_peer, step, from), mine});

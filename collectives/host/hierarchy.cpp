@@ -163,7 +163,10 @@ Result<void> HostGroup::allreduce_by_levels(std::size_t count, DType type, Reduc
         const std::size_t own = chunks[place_].count;
         levels_->own.resize(std::max(levels_->own.size(), own * element));
         std::byte* const sums = levels_->own.data();
-        if (auto done = sum_by_levels(chunks, type, reduce, fill, sums); !done) return done;
+        const auto put = [&](std::size_t first, std::size_t number, const Sum& sum) {
+            sum(first, number, sums + (first - chunks[place_].at) * element);
+        };
+        if (auto done = sum_by_levels(chunks, type, reduce, fill, put); !done) return done;
         if (reduce == Reduce::average) divide(sums, own, type, places_);
         if (auto done = share_by_levels(chunks, element, sums, take); !done) return done;
     }
@@ -179,7 +182,7 @@ std::size_t HostGroup::level_step(std::size_t element, std::size_t chunks) const
 /// Each part adds up what the ranks with one index have to add, at the one of them that is in the part; those add
 /// that up for each other.
 Result<void> HostGroup::sum_by_levels(std::span<const Chunk> chunks, DType type, Reduce reduce,
-                                      const Fill& fill, void* sums) {
+                                      const Fill& fill, const TakeSums& take) {
     Hierarchy& levels = *levels_;
     const std::size_t element = bytes_of(type);
     for (Steps step(chunks, level_step(element, chunks.size())); !step.ended(); step.next()) {
@@ -193,12 +196,18 @@ Result<void> HostGroup::sum_by_levels(std::span<const Chunk> chunks, DType type,
         const auto of_part = [&](std::size_t at, std::size_t n, std::byte* to) {
             copy_from_other(to, of_index + at * element, n * element);
         };
-        auto* const own = static_cast<std::byte*>(sums) + step.offset(place_) * element;
+        const std::vector<Chunk> within = ordered.within(levels.index);
+        const auto take_own = [&](std::size_t at, std::size_t n, const Sum& sum) {
+            const std::size_t here = within[levels.part].at;
+            const std::size_t there = chunks[place_].at + step.offset(place_);
+            take(there + (at - here), n, [&](std::size_t first, std::size_t number, std::byte* to) {
+                sum(here + (first - there), number, to);
+            });
+        };
         auto done =
             of_inside(levels.inside->sum_chunks(ordered.by_index(), type, reduce, given, of_index));
         if (done)
-            done = of_across(levels.across->sum_chunks(ordered.within(levels.index), type, reduce,
-                                                       of_part, own));
+            done = of_across(levels.across->sum_chunks(within, type, reduce, of_part, take_own));
         if (!done) return done;
     }
     return {};

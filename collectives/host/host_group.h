@@ -76,10 +76,18 @@ public:
     using Fill = std::function<void(std::size_t at, std::size_t n, std::byte* to)>;
     /// Is given elements [at, at + n), for as long as the call takes.
     using Take = std::function<void(std::size_t at, std::size_t n, const std::byte* from)>;
+    /// Writes the sum of all ranks' elements [at, at + n) to `to`.
+    using Sum = std::function<void(std::size_t at, std::size_t n, std::byte* to)>;
+    /// May have the sums of [at, at + n) by `sum`, for as long as the call takes: each element once, from the first on.
+    using TakeSums = std::function<void(std::size_t at, std::size_t n, const Sum& sum)>;
 
-    /// Adds up all ranks' elements of each chunk, at the rank of the chunk's place.
+    /// Adds up all ranks' elements of each chunk, at the rank of the chunk's place, which goes on with a few of them
+    /// at a time while they are in its first cache.
     /// \param chunks  of the first places, at most one for each; places beyond those only give
-    /// \param sums    room for this rank's chunk
+    /// \param take    is told of this rank's chunk, one part behind the other
+    Result<void> sum_chunks(std::span<const Chunk> chunks, DType type, Reduce reduce,
+                            const Fill& fill, const TakeSums& take);
+    /// The same, all of whose sums go to one place. \param sums  room for this rank's chunk
     Result<void> sum_chunks(std::span<const Chunk> chunks, DType type, Reduce reduce,
                             const Fill& fill, void* sums);
     /// Gives each chunk, which the rank of its place has, to all others.
@@ -167,7 +175,7 @@ private:
     Result<void> allreduce_by_levels(std::size_t count, DType type, Reduce reduce, const Fill& fill,
                                      const Take& take);
     Result<void> sum_by_levels(std::span<const Chunk> chunks, DType type, Reduce reduce,
-                               const Fill& fill, void* sums);
+                               const Fill& fill, const TakeSums& take);
     Result<void> share_by_levels(std::span<const Chunk> chunks, std::size_t unit, const void* own,
                                  const Take& take);
 

@@ -12,6 +12,8 @@ namespace {
 /// Up to this many bytes, every rank reads all that the others have and adds it up by itself: one step
 /// instead of two, for more to read.
 constexpr std::size_t kOneStepBytesMax = 32UL << 10;
+/// What is added up at a time: it stays in the first cache until the last rank's elements are in it.
+constexpr std::size_t kStripBytes = 16UL << 10;
 
 }  // namespace
 
@@ -206,7 +208,17 @@ Result<void> HostGroup::reduce_scatter(const void* in, void* out, std::size_t co
 Result<void> HostGroup::sum_chunks(std::span<const Chunk> chunks, DType type, Reduce reduce,
                                    const Fill& fill, void* sums) {
     const std::size_t element = bytes_of(type);
-    if (by_levels(chunks, element)) return sum_by_levels(chunks, type, reduce, fill, sums);
+    const std::size_t begin = place_ < chunks.size() ? chunks[place_].at : 0;
+    return sum_chunks(chunks, type, reduce, fill,
+                      [&](std::size_t at, std::size_t n, const Sum& sum) {
+                          sum(at, n, at_byte(sums, (at - begin) * element));
+                      });
+}
+
+Result<void> HostGroup::sum_chunks(std::span<const Chunk> chunks, DType type, Reduce reduce,
+                                   const Fill& fill, const TakeSums& take) {
+    const std::size_t element = bytes_of(type);
+    if (by_levels(chunks, element)) return sum_by_levels(chunks, type, reduce, fill, take);
     const std::size_t room = slot_bytes_ / chunks.size() / kCacheLine * kCacheLine;
     const std::size_t step = room / element;
     std::size_t longest = 0;
@@ -221,13 +233,21 @@ Result<void> HostGroup::sum_chunks(std::span<const Chunk> chunks, DType type, Re
             if (place != place_ && n > 0) fill(chunks[place].at + at, n, own_slot() + place * room);
         }
         post();
+        if (auto come = await_others(); !come) return come;
         const std::size_t own = place_ < chunks.size() ? in_step(chunks[place_], at) : 0;
-        std::byte* const to = own > 0 ? at_byte(sums, at * element) : nullptr;
-        if (own > 0) fill(chunks[place_].at + at, own, to);
-        for (std::uint32_t place = 0; place < places_; ++place) {
-            if (place == place_) continue;
-            if (auto come = await(place); !come) return come;
-            if (own > 0) reduce_into(to, to, slot(place) + place_ * room, own, type, reduce);
+        if (own > 0) {
+            const std::size_t begin = chunks[place_].at + at;
+            const std::size_t strip = kStripBytes / element;
+            take(begin, own, [&](std::size_t first, std::size_t n, std::byte* to) {
+                for (std::size_t end = first + n; first < end; first += strip, to += kStripBytes) {
+                    const std::size_t here = std::min(strip, end - first);
+                    const std::size_t offset = place_ * room + (first - begin) * element;
+                    fill(first, here, to);
+                    for (std::uint32_t place = 0; place < places_; ++place)
+                        if (place != place_)
+                            reduce_into(to, to, slot(place) + offset, here, type, reduce);
+                }
+            });
         }
         finish_all();
     }
