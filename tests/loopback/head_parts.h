@@ -42,7 +42,10 @@ public:
         read();
     }
     void finish(plan::SlotId, Stream) override {}
-    void message(std::string_view lines) override { text_ += lines; }
+    void message(std::string_view lines) override {
+        text_ += lines;
+        if (text_.size() > text_max_) text_.erase(0, text_.size() - text_max_ / 2);
+    }
     void set_status(std::string_view) override {}
     bool has_terminal() const override { return false; }
     std::span<const output::OutputCredit> collect() override {
@@ -58,6 +61,8 @@ public:
         paused_ = paused;
         read();
     }
+    /// From now on forgets the older ones of many messages.
+    void keep_last(std::size_t bytes) { text_max_ = bytes; }
     const std::string& text() const { return text_; }
     std::size_t bytes() const { return bytes_; }
 
@@ -72,6 +77,7 @@ private:
     asio::any_io_executor executor_;
     std::function<void()> wake_;
     std::string text_;
+    std::size_t text_max_ = SIZE_MAX;
     std::size_t bytes_ = 0;
     bool paused_ = false;
     std::vector<output::OutputCredit> waiting_, left_, collected_;

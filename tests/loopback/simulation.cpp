@@ -7,6 +7,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "tests/loopback/head_parts.h"
 #include "tests/loopback/host_parts.h"
+#include "tests/support/heap.h"
 #include "tests/support/messages_of.h"
 
 #include <unistd.h>
@@ -68,6 +69,8 @@ private:
     RankScript script_of(HostId host, const FakeRanks::Request& request);
     void rank_ended(HostId host, const Exited& exited, const FakeRanks::Process& process);
     void look();
+    asio::awaitable<void> last(Script::Lasting lasting);
+    std::optional<std::uint64_t> whole_world() const;
     milliseconds elapsed() const {
         return std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
     }
@@ -167,7 +170,7 @@ World::~World() {
 }
 
 void World::happened(const watch::Event& event) {
-    ending_.events.push_back(event);
+    if (!script_.lasting) ending_.events.push_back(event);
     if (event.kind != watch::EventKind::host_lost || !spec_.options.elastic) return;
     const std::string_view lost = event.fields.at("host").as_string();
     for (const HostId host : here_.hosts())
@@ -176,6 +179,7 @@ void World::happened(const watch::Event& event) {
 }
 
 void World::note(std::string text) {
+    if (script_.lasting) return;
     const auto ms = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun_);
     ending_.log.push_back(fmt::format("{} us: {}", ms.count(), text));
 }
@@ -217,6 +221,10 @@ void World::plan_events() {
     for (const Script::Happening& happening : script_.happenings)
         at(happening.when, [this, happening] { happen(happening); });
     for (const milliseconds when : script_.looks) at(when, [this] { look(); });
+    if (script_.lasting) {
+        output_->keep_last(16 << 10);
+        tasks_.spawn(last(*script_.lasting));
+    }
     if (script_.reader_pauses) {
         at(script_.reader_pauses->first, [this] { output_->pause(true); });
         at(script_.reader_pauses->second, [this] { output_->pause(false); });
@@ -289,6 +297,42 @@ void World::look() {
         for (const FakeRanks* const each : here_[host].ranks)
             for (const FakeRanks::Process& process : each->processes())
                 seen.push_back({elapsed(), host, process});
+}
+
+/// The generation of the world in which all ranks are, if they are in one.
+std::optional<std::uint64_t> World::whole_world() const {
+    std::optional<std::uint64_t> world;
+    std::uint32_t ranks = 0;
+    for (const HostHere& here : here_)
+        for (const FakeRanks* const each : here.ranks)
+            for (const FakeRanks::Process& process : each->processes()) {
+                if (!process.has_place || process.generation != world.value_or(process.generation))
+                    return std::nullopt;
+                world = process.generation;
+                ++ranks;
+            }
+    return ranks == spec_.placement.ranks.size() ? world : std::nullopt;
+}
+
+asio::awaitable<void> World::last(Script::Lasting lasting) {
+    Timer timer(io_, begun_);
+    ending_.heap.reserve(static_cast<std::size_t>(lasting.changes));
+    for (int change = 0; change < lasting.changes; ++change) {
+        timer.expires_at(timer.expiry() + lasting.change_every - lasting.weighed_after);
+        co_await timer.async_wait(use_tuple);
+        const HostId host{static_cast<std::uint32_t>(random_() % here_.size())};
+        const auto places = static_cast<unsigned>(script_.ranks_on_host[std::to_underlying(host)]);
+        for (FakeRanks* const each : here_[host].ranks)
+            each->kill_at(SlotIndex{static_cast<std::uint32_t>(random_() % places)});
+        timer.expires_at(timer.expiry() + lasting.weighed_after);
+        co_await timer.async_wait(use_tuple);
+        if (const auto world = whole_world()) {
+            ++ending_.changes;
+            started_.erase(started_.begin(), started_.lower_bound(*world));
+            met_.erase(met_.begin(), met_.lower_bound(*world));
+        }
+        ending_.heap.push_back(heap_bytes());
+    }
 }
 
 /// Nothing runs there any more, and packets to it are lost.
@@ -543,6 +587,7 @@ void World::rank_starts(HostId host, const FakeRanks::Request& request, bool ela
 void World::rank_ended(HostId host, const Exited& exited, const FakeRanks::Process& process) {
     note(fmt::format("rank {} of h{} ended, code {} signal {}", exited.rank, host, exited.code,
                      exited.signal));
+    if (script_.lasting) return;
     ending_.ends.push_back(
         {elapsed(), host, process, exited.code, exited.signal, exited.sent_signal});
 }
@@ -611,7 +656,9 @@ Ending World::run() {
             if (!wrong_.empty()) throw std::runtime_error(wrong_);
             return over;
         },
-        begun_ + std::chrono::hours(2));
+        begun_ + std::chrono::hours(2) +
+            (script_.lasting ? script_.lasting->change_every * script_.lasting->changes
+                             : milliseconds(0)));
     ending_.took = std::chrono::duration_cast<milliseconds>(Clock::now() - begun_);
     ending_.shown = output_->text();
     ending_.view = head_->record().view({});

@@ -104,8 +104,15 @@ struct Script {
         Way way = Way::both;  ///< that stalls
         int slots = 0;        ///< that are listed
     };
-    std::vector<Happening> happenings{};                  ///< besides what `hosts` says
-    std::vector<milliseconds> looks{};                    ///< when all processes are written down
+    std::vector<Happening> happenings{};  ///< besides what `hosts` says
+    std::vector<milliseconds> looks{};    ///< when all processes are written down
+    /// A job that lasts: each so often somebody kills a process of a host, and a while later the memory of all of this is
+    /// written down. So that it tells of dtrun's, nothing else is that there would be more of with time.
+    struct Lasting {
+        milliseconds change_every{}, weighed_after{};
+        int changes = 0;
+    };
+    std::optional<Lasting> lasting{};
     std::vector<std::pair<milliseconds, int>> signals{};  ///< that dtrun is sent, and when
     /// When everything stands still, and how long, as after Ctrl-Z.
     std::optional<std::pair<milliseconds, milliseconds>> stopped{};
@@ -145,6 +152,8 @@ struct Ending {
     };
     std::vector<Seen> ends{};
     std::vector<std::vector<Seen>> looks{};  ///< all that ran, at each look
+    std::vector<std::size_t> heap{};         ///< bytes, after each change of a job that lasts
+    int changes = 0;                         ///< of that, after which all ranks ran in one world
     milliseconds last_place{};               ///< when an elastic rank was last given a place
     std::size_t saves_cut_short = 0;         ///< processes that were ended while they saved
     /// Of what the head, and the agent of the first host, are receivers.

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <malloc.h>
+#include <cstddef>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/allocator_interface.h>
+#endif
+
+namespace dtrun {
+
+/// Bytes that this process has allocated and not freed. Meaning little by itself: two of them tell what has been kept.
+inline std::size_t heap_bytes() {
+#ifdef __SANITIZE_ADDRESS__
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    return ::mallinfo2().uordblks;
+#endif
+}
+
+}  // namespace dtrun
