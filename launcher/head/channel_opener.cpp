@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/process_channel.h"
+#include "launcher/warm/batch_job.h"
 #include "launcher/warm/warm_key.h"
 
 #include <unistd.h>

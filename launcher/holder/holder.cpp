@@ -315,6 +315,14 @@ void Holder::release_all() {
     changed_.cancel();
 }
 
+void Holder::end(const std::string& why) {
+    for (HeldHost* const host : hosts_) {
+        host->terms().released = true;
+        host->cut(why);
+    }
+    changed_.cancel();
+}
+
 void Holder::look_at_leaving() {
     for (auto& [id, caller] : callers_) {
         if (caller.leaving.empty() || caller.is_answered) continue;

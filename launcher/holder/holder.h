@@ -45,6 +45,8 @@ public:
     std::vector<HeldStatus> hosts() const;
     /// Leaves all hosts, those with jobs when these have ended.
     void release_all();
+    /// Leaves all hosts at once, with all that jobs run there.
+    void end(const std::string& why);
 
     void said(const WarmStream& said) override;
     void changed(const std::string& key) override;

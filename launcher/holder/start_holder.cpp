@@ -12,6 +12,7 @@
 #include "launcher/holder/holder.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/transport/agent_file.h"
+#include "launcher/warm/batch_job.h"
 #include "launcher/warm/holder_client.h"
 #include "launcher/warm/warm_place.h"
 
@@ -83,13 +84,15 @@ bool is_by_ssh(const plan::JobHost& host) {
 /// The new process, from its plan to its end.
 class HolderProcess {
 public:
+    /// \param batch_job  end_of_batch_job()
     HolderProcess(asio::io_context& io, plan::JobSpec spec, transport::AgentFile agent,
-                  std::string home, News& news)
+                  std::string home, News& news, Fd batch_job)
         : executor_(io.get_executor()),
           spec_(std::move(spec)),
           agent_(std::move(agent)),
           home_(std::move(home)),
           news_(news),
+          batch_job_(std::move(batch_job)),
           keep_(spec_.options.warm.keep.value_or(kKeepDefault)) {}
 
     asio::awaitable<void> run();
@@ -100,6 +103,7 @@ private:
     Result<void> listen(Holder& holder) const;
     Holder::Host host_of(HostId id, std::string key);
     asio::awaitable<void> watch_caller(Holder& holder);
+    asio::awaitable<void> watch_batch_job(Holder& holder);
     void tell_tried(Holder& holder);
 
     asio::any_io_executor executor_;
@@ -107,13 +111,15 @@ private:
     transport::AgentFile agent_;
     std::string home_;
     News& news_;
+    Fd batch_job_;
     std::chrono::milliseconds keep_;
     unsigned held_before_ = 0;
     head::JobCredentials credentials_;  // of no job
     head::Hosts no_hosts_{spec_};
     head::AgentConfigBuilder configs_{spec_, credentials_, no_hosts_, {}};
     head::PlannedChannels channels_{executor_, spec_, credentials_, agent_, configs_};
-    TaskGroup watching_{executor_};
+    TaskGroup watching_{executor_};  ///< the caller, until it has tried
+    TaskGroup watching_job_{executor_};
 };
 
 Holder::Host HolderProcess::host_of(HostId id, std::string key) {
@@ -182,6 +188,15 @@ asio::awaitable<void> HolderProcess::watch_caller(Holder& holder) {
     if (!error) holder.release_all();
 }
 
+/// A scheduler's own tracking may miss a process in a session of its own (Slurm's proctrack/linuxproc does).
+asio::awaitable<void> HolderProcess::watch_batch_job(Holder& holder) {
+    if (!batch_job_) co_return;
+    asio::posix::stream_descriptor job(executor_, batch_job_.release());
+    const auto [error] =
+        co_await job.async_wait(asio::posix::descriptor_base::wait_read, use_tuple);
+    if (!error) holder.end("its batch job has ended");
+}
+
 void HolderProcess::tell_tried(Holder& holder) {
     watching_.stop();
     unsigned held = held_before_, failed = 0;
@@ -222,15 +237,19 @@ asio::awaitable<void> HolderProcess::run() {
     }
     news_.known();
     watching_.spawn(watch_caller(holder));
+    watching_job_.spawn(watch_batch_job(holder));
     const std::function<void()> tried = [&] { tell_tried(holder); };
     co_await holder.run(tried);
     co_await watching_.join();
+    watching_job_.stop();
+    co_await watching_job_.join();
 }
 
-/// \param others  what the caller had open: files that its hosts may be read from, and what is no business of ours, as
+/// \param batch_job  end_of_batch_job()
+/// \param others     what the caller had open: files that its hosts may be read from, and what is no business of ours, as
 ///                locks and pipes of scripts that wait for all who have them
 [[noreturn]] void be_holder(plan::Options options, plan::EnvironmentView environment, News news,
-                            std::vector<Fd> others) {
+                            Fd batch_job, std::vector<Fd> others) {
     ::prctl(PR_SET_NAME, "dtrun-holder");
     const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
@@ -246,7 +265,8 @@ asio::awaitable<void> HolderProcess::run() {
     if (!spec || !agent) ::_exit(1);
     asio::io_context io(1);
     HolderProcess process(io, std::move(*spec), std::move(*agent),
-                          std::string(plan::find_variable(environment, "HOME").value_or("")), news);
+                          std::string(plan::find_variable(environment, "HOME").value_or("")), news,
+                          std::move(batch_job));
     asio::co_spawn(io, process.run(), [&io](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);
         io.stop();
@@ -284,6 +304,7 @@ Started wait_for(const Fd& words, Wait wait) {
 /// Nobody has to wait for the new process's end: what forks it ends at once.
 Started start_holder(plan::Options options, plan::EnvironmentView environment, Wait wait) {
     auto pipe = make_pipe();
+    Fd batch_job = warm::end_of_batch_job(warm::batch_job_here());
     const pid_t between = pipe ? ::fork() : -1;
     if (between < 0) {
         log::error("no log-ins can be kept: {}",
@@ -294,10 +315,13 @@ Started start_holder(plan::Options options, plan::EnvironmentView environment, W
         ::setsid();
         if (::fork() != 0) ::_exit(0);
         pipe->read.reset();
-        std::vector<Fd> others = inherited_besides(pipe->write.get());
+        std::vector<Fd> others =
+            inherited_besides(pipe->write.get());  // also that of the batch job
+        Fd job(batch_job ? ::fcntl(batch_job.release(), F_DUPFD_CLOEXEC, 0) : -1);
         Fd errors(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
         be_holder(std::move(options), environment,
-                  News(std::move(pipe->write), std::move(errors), wait), std::move(others));
+                  News(std::move(pipe->write), std::move(errors), wait), std::move(job),
+                  std::move(others));
     }
     pipe->write.reset();
     while (::waitpid(between, nullptr, 0) < 0 && errno == EINTR) {

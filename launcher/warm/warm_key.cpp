@@ -4,7 +4,6 @@
 #include "base/ids.h"
 
 #include <fmt/format.h>
-#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -41,12 +40,6 @@ void add_settings(WordList& words, const transport::SshSettings& set) {
 }
 
 }  // namespace
-
-std::string batch_job_here() {
-    for (const char* const name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})
-        if (const char* const value = std::getenv(name)) return fmt::format("{}={}", name, value);
-    return {};
-}
 
 bool LogInWords::is_by_ssh() const {
     return settings == nullptr || !settings->only_ssh.empty() || !options.command.empty();

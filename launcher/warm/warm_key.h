@@ -21,9 +21,6 @@ struct LogInWords {
     bool is_by_ssh() const;
 };
 
-/// The batch job in which this process runs, "SLURM_JOB_ID=17"; empty: in none.
-std::string batch_job_here();
-
 /// Equal for two log-ins that are one and the same, by all that is known here: the host as it is called and reached,
 /// the user, keys, ssh's options and settings, the agent's build, and the batch job. In hexadecimal digits.
 std::string warm_key(const LogInWords& words);

@@ -90,6 +90,17 @@ TEST_CASE("--keep-warm leaves log-ins for later jobs, which end by themselves", 
     CHECK(cluster.wait_all_gone({}, milliseconds(20'000)));
 }
 
+TEST_CASE("log-ins that were held in a batch job end with its script", "[cluster][warm]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const std::string dtrun = Cluster::program();
+    const std::string script = dtrun + " hold -H s1 && " + dtrun + " hold --list";
+    const Finished job = cluster.run("head", {"env", "JOB_ID=17", "sh", "-c", script});
+    INFO(job.err);
+    CHECK(job.exit_code == 0);
+    CHECK_THAT(job.out, Contains("ready"));
+    CHECK(cluster.wait_all_gone());
+}
+
 TEST_CASE("a host that is cut off is not waited for, and the end of a holder leaves nothing",
           "[cluster][warm]") {
     Cluster& cluster = Cluster::shared(kHosts);
