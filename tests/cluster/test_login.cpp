@@ -442,7 +442,7 @@ TEST_CASE("jobs that copy the agent to the same host at the same time all start"
 
 TEST_CASE("an answer over ssh is seen whenever it comes", "[cluster][login]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const Finished done = cluster.run("head", {DTRUN_SSH_ECHO, "s1", "20000"});
+    const Finished done = cluster.run("head", {DTRUN_SSH_ECHO, "s1", "20000", "64"});
     INFO(done.err);
     CHECK(done.exit_code == 0);
     CHECK(done.out == "20000 answers\n");
