@@ -7,6 +7,7 @@
 
 #include <sys/socket.h>
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -25,6 +26,19 @@ inline Pair socket_pair() {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         throw std::runtime_error("socketpair");
     return {Fd(ends[0]), Fd(ends[1])};
+}
+
+/// Passes on what comes, few bytes at a time, until either of the two is closed.
+inline asio::awaitable<void> pass_on(Unix::socket& from, Unix::socket& to) {
+    std::array<char, 5'000> bytes;
+    const auto buffer = asio::buffer(bytes);
+    for (;;) {
+        const auto [error, n] = co_await from.async_read_some(buffer, use_tuple);
+        if (error) break;
+        const auto piece = asio::buffer(bytes, n);
+        const auto [failed, written] = co_await asio::async_write(to, piece, use_tuple);
+        if (failed) break;
+    }
 }
 
 /// Keeps everything in memory; a reader that pauses leaves it there.

@@ -12,7 +12,6 @@
 
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <list>
@@ -444,15 +443,7 @@ asio::awaitable<void> World::pass_input(Fd from, Fd to) {
     Unix::socket in(io_), out(io_);
     in.assign(Unix(), from.release());
     out.assign(Unix(), to.release());
-    std::array<char, 4'096> bytes;
-    for (;;) {
-        const auto buffer = asio::buffer(bytes);
-        const auto [error, n] = co_await in.async_read_some(buffer, use_tuple);
-        if (error) break;
-        const auto piece = asio::buffer(bytes, n);
-        const auto [failed, written] = co_await asio::async_write(out, piece, use_tuple);
-        if (failed) break;
-    }
+    co_await pass_on(in, out);
     Timer late(io_, std::chrono::seconds(1));
     co_await late.async_wait(use_tuple);
 }

@@ -252,15 +252,7 @@ void run_until(asio::io_context& io, const std::function<bool()>& done) {
 /// Says again what it is told, until its input ends.
 asio::awaitable<void> echo(Unix::socket in, Unix::socket out,
                            std::function<void(std::string)> ended) {
-    std::array<char, 5'000> bytes;
-    for (;;) {
-        const auto buffer = asio::buffer(bytes);
-        const auto [error, n] = co_await in.async_read_some(buffer, use_tuple);
-        if (error) break;
-        const auto piece = asio::buffer(bytes, n);
-        const auto [failed, written] = co_await asio::async_write(out, piece, use_tuple);
-        if (failed) break;
-    }
+    co_await pass_on(in, out);
     out.close();
     ended("exit status 7");
 }
