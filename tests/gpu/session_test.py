@@ -42,7 +42,27 @@ def outcomes(codec: str, *phases: str, seconds: str = "") -> dict:
         return {"status": done.returncode, "took": time.monotonic() - began, **{step["step"]: step["outcome"] for step in steps}}
 
 
+def check_packing() -> None:
+    """`bundle` takes what a build has, programs and scripts, and says what it is made of."""
+    with tempfile.TemporaryDirectory() as name:
+        build, packed = pathlib.Path(name) / "build", pathlib.Path(name) / "packed"
+        for file in ("bin/dtrun", "bin/dtrun-agent", "bin/dtrun-bench-rank", "bin/test_codec_cuda", "bin/test_nccl_gpu", "lib/libdtrun.so.0",
+                     "lib/libdtrun_collectives.so.0", "lib/dtrun/backends/libdtrun_codec_cuda.so"):
+            (build / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy("/bin/true", build / file)
+        (build / "bin/torch").mkdir()
+        for script in ("trainer.py", "digits.py"):
+            (build / "bin/torch" / script).write_text("pass\n")
+        subprocess.run([HERE / "bundle", build, packed], check=True, stdout=subprocess.DEVNULL)
+        assert (packed / "bin/torch/trainer.py").read_text() == "pass\n"
+        assert (packed / "MANIFEST").read_text().startswith("commit ")
+        for file in ("bin/dtrun-agent", "tests/gpu/session.sh"):
+            assert os.access(packed / file, os.X_OK), file
+        assert (packed / "python/dtrun/torch/__init__.py").exists()
+
+
 def main() -> None:
+    check_packing()
     good = outcomes("exit 0", "1")
     assert good["status"] == 0, good
     assert (good["about"], good["codec-check"], good["nccl"], good["survivor"]) == ("ok",) * 4, good
