@@ -86,9 +86,9 @@ std::string StallCheck::describe(const Members& members, std::span<const Stalled
 /// rank 1 has not asked for them, but for "b"
 std::string StallCheck::missing(const Members& members, std::span<const Stalled> open) const {
     const Stalled& first = *members.front();
-    std::string text = fmt::format("{} {} not asked for {}", ranks(first.absent),
-                                   first.absent.size() == 1 ? "has" : "have",
-                                   members.size() == 1 ? "it" : "them");
+    std::string text =
+        fmt::format("{} {} not asked for {}", ranks(first.absent),
+                    first.absent.size() == 1 ? "has" : "have", members.size() == 1 ? "it" : "them");
     Members instead;
     for (const Stalled& other : open)
         if (other.absent != first.absent && std::ranges::includes(other.waiting, first.absent))

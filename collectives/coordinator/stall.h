@@ -47,7 +47,8 @@ public:
 
     /// Operations that have been told, and still wait for the same ranks.
     struct Told {
-        std::string what;  ///< names, and who has not asked; the same as long as the first one waits
+        std::string
+            what;  ///< names, and who has not asked; the same as long as the first one waits
         std::vector<std::uint32_t> waiting;  ///< ranks of the group
         std::chrono::milliseconds age{0};
     };

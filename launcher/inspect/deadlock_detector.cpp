@@ -375,7 +375,7 @@ std::vector<LongWait> DeadlockDetector::long_waits(Deadline now) const {
         return waiting.wait.stalled || now - waiting.since >= kLong;
     };
     for (const auto& [what, thing] : by_what(is_long)) {
-        const auto has = [&thing](bool RankWait::* flag) {
+        const auto has = [&thing](bool RankWait::*flag) {
             return std::ranges::any_of(thing.waits,
                                        [flag](const RankWait* wait) { return wait->*flag; });
         };

@@ -136,7 +136,8 @@ TEST_CASE("waits that are no part of the start are only described", "[waits]") {
     for (const std::uint32_t rank : {0, 2, 3})
         watch.rank_ended(Rank{rank}, 40 + rank, MpiUse::none, kStart);
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
-    CHECK(watch.describe(kStart) == std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
+    CHECK(watch.describe(kStart) ==
+          std::vector<std::string>{"rank 1: torch's store: key checkpoint"});
 }
 
 TEST_CASE("a wait for a rank that the job does not have ends it", "[waits]") {
@@ -322,8 +323,9 @@ TEST_CASE("the report names who was refused MPI_Comm_spawn in this generation", 
     CHECK_FALSE(watch.look(kStart + 1h).has_value());
 }
 
-TEST_CASE("who waits for a minute, or for what a rank calls a stall, is told once, and when it goes on",
-          "[waits][stall]") {
+TEST_CASE(
+    "who waits for a minute, or for what a rank calls a stall, is told once, and when it goes on",
+    "[waits][stall]") {
     DeadlockDetector watch = four_ranks();
     StallLog log;
     const auto told = [&](Deadline now) {

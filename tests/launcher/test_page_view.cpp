@@ -51,16 +51,15 @@ TEST_CASE("what happens to many is one event of the page", "[watch]") {
     lines.add(event_of(stall_ended, 12, R"({"ranks": "rank 0", "what": "\"a\"", "waited_s": 70})"));
     lines.add(event_of(job_ending, 13, R"({"cause": "host_lost"})"));
     lines.add(event_of(job_ended, 13, R"({"exit_code": 205})"));
-    CHECK(texts(lines) ==
-          std::vector<std::string>{"the job starts: 128 ranks on 16 hosts", "16 hosts have joined",
-                                   "generation 1 begins with 128 ranks", "128 ranks started",
-                                   "rank 3 on s1 failed: exit code 1", "ranks 4-6 failed: SIGSEGV",
-                                   "121 ranks ended by dtrun",
-                                   "restart 1: rank 3 on s1 failed: exit code 1",
-                                   "rank 3 on s1 started", "s2 is lost: no answer",
-                                   "stalled for 60 s: rank 0: \"a\"",
-                                   "no longer stalled for 70 s: rank 0: \"a\"",
-                                   "the job ends: host lost", "the job ended with exit code 205"});
+    CHECK(texts(lines) == std::vector<std::string>{
+                              "the job starts: 128 ranks on 16 hosts", "16 hosts have joined",
+                              "generation 1 begins with 128 ranks", "128 ranks started",
+                              "rank 3 on s1 failed: exit code 1", "ranks 4-6 failed: SIGSEGV",
+                              "121 ranks ended by dtrun",
+                              "restart 1: rank 3 on s1 failed: exit code 1", "rank 3 on s1 started",
+                              "s2 is lost: no answer", "stalled for 60 s: rank 0: \"a\"",
+                              "no longer stalled for 70 s: rank 0: \"a\"",
+                              "the job ends: host lost", "the job ended with exit code 205"});
     CHECK(lines.to_json().at(4).at("severity") == "failure");
     for (int i = 0; i < 1000; ++i)
         lines.add(event_of(world_started, 20 + i, R"({"generation": 2, "ranks": 1})"));

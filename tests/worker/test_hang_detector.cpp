@@ -1,5 +1,6 @@
 #include "tests/support/catch.h"
 #include "worker/agent/hang_detector.h"
+#include "worker/agent/nested_watch.h"
 #include "worker/agent/rank_stalls.h"
 
 namespace dtrun {
@@ -89,6 +90,37 @@ TEST_CASE("what a rank says to wait for is known until it goes on, or has gone",
         REQUIRE(stalls.says(1, {std::to_string(i), UINT64_MAX}, now));
     CHECK_FALSE(stalls.says(1, {"one more", 0}, now));
     CHECK(stalls.says(1, {"0", 1}, now));
+}
+
+TEST_CASE("ranks are looked at often while they start, and what two looks find is told",
+          "[agent][stall]") {
+    NestedWatch watch;
+    const Deadline start = Deadline() + 1h;
+    CHECK_FALSE(watch.is_due(start + 24h));
+    watch.begin(start);
+    CHECK_FALSE(watch.is_due(start + 2s));
+    CHECK(watch.is_due(start + 3s));
+    RankWait wait;
+    wait.what = "torch's store elsewhere";
+    watch.found({wait}, start + 3s);
+    CHECK(watch.waits(start + 3s).empty());
+    CHECK(watch.is_due(start + 5s));
+    watch.found({wait}, start + 5s);
+    REQUIRE(watch.waits(start + 6s).size() == 1);
+    CHECK(watch.waits(start + 6s).front().waited_ms == 3'000);
+    watch.found({}, start + 7s);
+    CHECK(watch.waits(start + 7s).empty());
+    int looks = 0;
+    for (Deadline now = start + 8s; now < start + 24h; now += 1s)
+        if (watch.is_due(now)) {
+            watch.found({}, now);
+            ++looks;
+        }
+    CHECK(looks < 220);
+    watch.found({wait}, start + 24h);
+    watch.begin(start + 25h);  // another generation
+    watch.found({wait}, start + 26h);
+    CHECK(watch.waits(start + 26h).empty());
 }
 
 }  // namespace dtrun

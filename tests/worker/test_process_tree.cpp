@@ -154,6 +154,23 @@ TEST_CASE("a launcher within a rank that sends torch to an address of its own is
     CHECK(there({"TORCHELASTIC_USE_AGENT_STORE=False", run, "MASTER_PORT=24001"}).empty());
 }
 
+TEST_CASE("a torchrun within a rank has a world of its own, or one of several hosts",
+          "[process_tree]") {
+    const auto environment = [](std::initializer_list<std::string> variables) {
+        std::string text(1, '\0');
+        for (const std::string& variable : variables) text += variable + '\0';
+        return text;
+    };
+    const std::string rank = environment({"TORCHELASTIC_RUN_ID=abc", "WORLD_SIZE=2"});
+    const std::string own = "TORCHELASTIC_RUN_ID=none";
+    CHECK(own_world(rank, environment({own, "GROUP_WORLD_SIZE=1", "WORLD_SIZE=4"})) == 4u);
+    CHECK_FALSE(own_world(rank, environment({own, "GROUP_WORLD_SIZE=2", "WORLD_SIZE=8"})));
+    CHECK_FALSE(own_world(rank, rank));
+    CHECK_FALSE(own_world(rank, environment({"WORLD_SIZE=4", "GROUP_WORLD_SIZE=1"})));
+    const std::string alone = environment({"TORCHELASTIC_RUN_ID=abc", "WORLD_SIZE=1"});
+    CHECK_FALSE(own_world(alone, environment({own, "GROUP_WORLD_SIZE=1", "WORLD_SIZE=4"})));
+}
+
 TEST_CASE("a program that tries a tcp:// address of its own is told by its sleep, and its torch",
           "[process_tree]") {
     const std::string file =

@@ -334,7 +334,8 @@ Pace Agent::beat() {
     load_.sample(Clock::now());
     say_alive();
     const bool is_any_late = connections_->beat(*detector_) || detector_->is_late(*link_);
-    say_who_waits(WaitReport::kWorthTelling);
+    look_for_nested();
+    say_who_waits(WaitReport::kWorthTelling, nested_watch_.waits(Clock::now()));
     if (!ending_.head_stopped) {
         const auto silence = detector_->lost_with_machine(*link_);
         if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
@@ -342,6 +343,17 @@ Pace Agent::beat() {
     if (is_any_late) return Pace::alert;
     detector_->rest(connections_->agents());
     return Pace::calm;
+}
+
+/// Programs that start ranks of their own, and do not meet.
+void Agent::look_for_nested() {
+    const Deadline now = Clock::now();
+    if (!parts_.look_for_nested || ending_.ending || assign_.world_size < 2 ||
+        !nested_watch_.is_due(now))
+        return;
+    ranks::Nested nested = parts_.look_for_nested(runner_->running_ranks());
+    nested_watch_.found(nested.waits, now);
+    if (!nested.note.empty() && !std::exchange(said_nested_, true)) tell_user(nested.note);
 }
 
 /// Sends a heartbeat, which says "busy" also while ranks start: new ranks take all processors, and

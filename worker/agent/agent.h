@@ -19,6 +19,7 @@
 #include "worker/agent/elastic_clients.h"
 #include "worker/agent/lifeline.h"
 #include "worker/agent/machine_load.h"
+#include "worker/agent/nested_watch.h"
 #include "worker/agent/onward_logins.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_streams.h"
@@ -26,6 +27,7 @@
 #include "worker/agent/services.h"
 #include "worker/agent/wait_report.h"
 #include "worker/ranks/rank_runner.h"
+#include "worker/ranks/store_elsewhere.h"
 #include "worker/stores/rejoin_queue.h"
 
 #include <functional>
@@ -67,6 +69,8 @@ struct AgentParts {
     std::function<asio::awaitable<std::vector<ProcessStacks>>(
         std::vector<ranks::RunningRank> ranks, contracts::Environment env, StackRequest request)>
         take_stacks;
+    /// As ranks::look_for_nested(). Empty: nobody looks.
+    std::function<ranks::Nested(const std::vector<ranks::RunningRank>& ranks)> look_for_nested;
     /// As ranks::measure_ranks(), with GPUs as they were last. Empty: nothing is known.
     std::function<UsageReport(const std::vector<ranks::RunningRank>& ranks)> measure;
     /// Finds out what GPUs do, for the next measure; after the first.
@@ -150,6 +154,7 @@ private:
     asio::awaitable<void> stop_after(Stop stop);
     Pace beat();
     void say_alive();
+    void look_for_nested();
     void say_who_waits(std::chrono::milliseconds at_least, std::vector<RankWait> waits = {});
     Connections::ForRanks for_ranks();
     Result<std::optional<Welcome>> welcome(PeerId peer, const Hello& hello);
@@ -227,6 +232,8 @@ private:
     std::unique_ptr<FailureDetector> detector_;
     MachineLoad load_;
     WaitReport wait_report_;
+    NestedWatch nested_watch_;
+    bool said_nested_ = false;  ///< that ranks have worlds of their own
     AgentSignals signals_;
     Assign assign_;               ///< of the current generation
     std::optional<Start> start_;  ///< of that generation, until all its ranks run

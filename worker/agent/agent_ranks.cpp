@@ -333,6 +333,7 @@ void Agent::rank_started(ranks::RankRunner::Start start, std::uint64_t generatio
 void Agent::all_started() {
     const Start start = *std::exchange(start_, std::nullopt);
     link_->send(encode(start.started));
+    nested_watch_.begin(Clock::now());
     load_.sample(Clock::now());
     say_alive();
     if (is_elastic() && !std::exchange(said_severing_, true))

@@ -90,6 +90,9 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.check_health = [supervisor](ranks::RankCommand command) {
         return ranks::check_health(**supervisor, std::move(command), kHealthCheckLimit);
     };
+    parts.look_for_nested = [](const std::vector<ranks::RunningRank>& ranks) {
+        return ranks::look_for_nested(ranks);
+    };
     parts.take_stacks = [supervisor](std::vector<ranks::RunningRank> ranks,
                                      contracts::Environment env, StackRequest request) {
         return ranks::take_stacks(**supervisor, std::move(ranks), std::move(env), request);

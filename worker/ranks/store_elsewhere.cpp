@@ -32,6 +32,7 @@ bool takes_it_as_served(const std::string& environment) {
     return value_of(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True";
 }
 
+constexpr const char* kTorch = "/libtorch_python.so";
 /// What a process has loaded that does not look for torch's store.
 constexpr const char* kOtherMeetings[] = {"/libdtrun.so", "/libdtrun_collectives.so", "/libmpi.so",
                                           "/horovod/"};
@@ -99,45 +100,111 @@ std::optional<std::string> store_elsewhere(const std::string& rank, const std::s
 bool seems_to_look_elsewhere(pid_t process, const std::string& environment) {
     if (!takes_it_as_served(environment) || !sleeps_as_torch(process)) return false;
     const std::string maps = text_of(process, "maps");
-    if (!maps.contains("/libtorch_python.so") ||
+    if (!maps.contains(kTorch) ||
         std::ranges::any_of(kOtherMeetings, [&](const char* name) { return maps.contains(name); }))
         return false;
     return !is_connected(process, value_of(environment, "MASTER_PORT"));
 }
 
+std::optional<std::uint32_t> own_world(const std::string& rank, const std::string& process) {
+    const std::string_view run = value_of(process, "TORCHELASTIC_RUN_ID");
+    if (run.empty() || run == value_of(rank, "TORCHELASTIC_RUN_ID") ||
+        value_of(process, "GROUP_WORLD_SIZE") != "1" || value_of(rank, "WORLD_SIZE") == "1")
+        return std::nullopt;
+    const auto size = to_int(value_of(process, "WORLD_SIZE"), 1, INT32_MAX);
+    if (!size) return std::nullopt;
+    return static_cast<std::uint32_t>(*size);
+}
+
 namespace {
 
-/// Where a rank or a process below it looks for torch's store, if that is not where dtrun serves it.
-std::optional<std::string> elsewhere(const std::string& environment, pid_t process, bool is_rank) {
+enum class Evidence {
+    environment,  ///< it has been sent elsewhere, or seems to try
+    asleep,       ///< and it sleeps just now as torch does between two attempts
+};
+
+/// Where a rank or a process below it looks for torch's store, if that is not where dtrun serves it, and what to do.
+std::optional<std::string> elsewhere(const std::string& environment, pid_t process, bool is_rank,
+                                     Evidence evidence) {
     const std::string own = is_rank ? environment : environment_of(process);
-    if (const auto address = store_elsewhere(environment, own))
-        return fmt::format("{}, an address that a launcher within the rank has chosen", *address);
-    if (seems_to_look_elsewhere(process, own))
-        return "an address that the program has chosen itself, it seems (tcp://...)";
-    return std::nullopt;
+    if (const auto address = store_elsewhere(environment, own);
+        address && (evidence == Evidence::environment ||
+                    (sleeps_as_torch(process) && text_of(process, "maps").contains(kTorch))))
+        return fmt::format(
+            "torch's store at {}, an address that a launcher within the rank has chosen, where "
+            "dtrun "
+            "serves none: have dtrun start the program instead of that launcher, or use --store "
+            "rank0",
+            *address);
+    if (!seems_to_look_elsewhere(process, own)) return std::nullopt;
+    // Processes of multiprocessing have a world for each rank, which is rarely what is wanted.
+    const bool is_spawned = text_of(process, "cmdline").contains("multiprocessing");
+    return fmt::format(
+        "torch's store at an address that the program has chosen itself, it seems (tcp://...), "
+        "where "
+        "dtrun serves none: {}use --store rank0",
+        is_spawned
+            ? "for one world of what it spawns use -np 1; for one in each rank, each at a port "
+              "of its own, "
+            : "");
+}
+
+/// \return of ranks that come first, until one that does not wait: ranks do the same, and this takes a while
+std::vector<RankWait> waits_of(std::span<const RunningRank> ranks,
+                               const std::vector<std::vector<pid_t>>& below, Evidence evidence) {
+    std::vector<RankWait> waits;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const std::string environment = environment_of(ranks[i].pid);
+        auto what = elsewhere(environment, ranks[i].pid, true, evidence);
+        for (std::size_t p = 0; p < below[i].size() && !what; ++p)
+            what = elsewhere(environment, below[i][p], false, evidence);
+        if (!what) return waits;
+        RankWait& wait = waits.emplace_back();
+        wait.rank = ranks[i].rank;
+        wait.pid = ranks[i].pid;
+        wait.what = std::move(*what);
+        wait.stalled = true;
+    }
+    return waits;
+}
+
+std::vector<std::vector<pid_t>> below(std::span<const RunningRank> ranks) {
+    std::vector<pid_t> roots;
+    for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
+    return descendants_of_each(roots);
+}
+
+std::string note_of(const RunningRank& rank, const std::string& environment,
+                    const std::vector<pid_t>& below) {
+    for (const pid_t process : below)
+        if (const auto size = own_world(environment, environment_of(process)))
+            return fmt::format(
+                "rank {} has started torchrun, or a launcher that calls it, for a world of {} of "
+                "its "
+                "own, as have the others, it seems: {} worlds that know nothing of each other. For "
+                "one, let dtrun start the program itself, or use dtrun torchrun",
+                rank.rank, *size == 1 ? "1 process" : fmt::format("{} processes", *size),
+                value_of(environment, "WORLD_SIZE"));
+    return {};
 }
 
 }  // namespace
 
 std::vector<RankWait> waits_elsewhere(std::span<const RunningRank> ranks) {
-    std::vector<pid_t> roots;
-    for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
-    if (roots.empty() || !takes_it_as_served(environment_of(roots.front()))) return {};
-    const auto below = descendants_of_each(roots);
-    std::vector<RankWait> waits;
-    for (std::size_t i = 0; i < roots.size(); ++i) {
-        const std::string environment = environment_of(roots[i]);
-        auto where = elsewhere(environment, roots[i], true);
-        for (std::size_t p = 0; p < below[i].size() && !where; ++p)
-            where = elsewhere(environment, below[i][p], false);
-        if (!where) return waits;  // ranks do the same, and this takes a while
-        RankWait& wait = waits.emplace_back();
-        wait.rank = ranks[i].rank;
-        wait.pid = roots[i];
-        wait.what =
-            fmt::format("torch's store at {}, where dtrun serves none: use --store rank0", *where);
-    }
-    return waits;
+    if (ranks.empty() || !takes_it_as_served(environment_of(ranks.front().pid))) return {};
+    return waits_of(ranks, below(ranks), Evidence::environment);
+}
+
+Nested look_for_nested(std::span<const RunningRank> ranks) {
+    if (ranks.empty()) return {};
+    const std::string first = environment_of(ranks.front().pid);
+    if (value_of(first, "TORCHELASTIC_RUN_ID").empty()) return {};  // nobody expects torch
+    const auto processes = below(ranks);
+    Nested nested;
+    if (ranks.front().rank == Rank{0})
+        nested.note = note_of(ranks.front(), first, processes.front());
+    if (takes_it_as_served(first)) nested.waits = waits_of(ranks, processes, Evidence::asleep);
+    return nested;
 }
 
 }  // namespace dtrun::ranks

@@ -3,6 +3,7 @@
 #include "rendezvous/wire/rank_messages.h"
 #include "worker/ranks/rank_runner.h"
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,7 +25,20 @@ std::optional<std::string> store_elsewhere(const std::string& rank, const std::s
 /// \param environment  its own
 bool seems_to_look_elsewhere(pid_t process, const std::string& environment);
 
+/// How many processes the world of a torchrun within a rank has, if that world is of one host: other ranks, which run the
+/// same, then have worlds of their own.
+/// \param rank, process  environments
+std::optional<std::uint32_t> own_world(const std::string& rank, const std::string& process);
+
 /// Ranks below which there are such processes, for the report of a job that ends.
 std::vector<RankWait> waits_elsewhere(std::span<const RunningRank> ranks);
+
+/// What programs below ranks do that are launchers themselves.
+struct Nested {
+    /// Ranks below which torch waits, right now, at an address where nobody is.
+    std::vector<RankWait> waits{};
+    std::string note{};  ///< of a world of rank 0 alone; empty: none was seen
+};
+Nested look_for_nested(std::span<const RunningRank> ranks);
 
 }  // namespace dtrun::ranks

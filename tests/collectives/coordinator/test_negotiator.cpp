@@ -462,9 +462,11 @@ TEST_CASE("What has been told is the same thing until the first of it goes on",
     CHECK(told_at(122s) == Lines{"\"b\"; rank 1 has not asked for it"});
 }
 
-TEST_CASE("Whoever looks at the job is told of each stall once, and of its end", "[collectives][stall]") {
+TEST_CASE("Whoever looks at the job is told of each stall once, and of its end",
+          "[collectives][stall]") {
     std::vector<std::string> said;
-    StallReports reports([&](const std::string& what, std::optional<std::chrono::milliseconds> waited) {
+    StallReports reports([&](const std::string& what,
+                             std::optional<std::chrono::milliseconds> waited) {
         said.push_back(waited ? fmt::format("{} {}", what, waited->count()) : what + " is over");
     });
     reports.add("a", 60s);
