@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import pages  # noqa: E402
 
 # Files that lines of the documentation name, so that only their words are looked at.
-FILES = {"hosts": "s1 slots=4\ns2 slots=4\n", "hostfile": "s1 slots=2\ns2 slots=2\n", "train.py": "", "ds.json": "{}",
+FILES = {"hosts": "s1 slots=4\ns2 slots=4\n", "hostfile": "s1 slots=2\ns2 slots=2\n", "hundreds.txt": "s1\ns2\n", "train.py": "", "ds.json": "{}",
          "hosts.yaml": "hosts:\n  - {host: s1, slots: 4}\n", "hosts.sh": "#!/bin/sh\necho s1:2\n", "before.json": "{}", "after.json": "{}"}
 LINKS = ("horovodrun", "torchrun", "mpirun", "mpiexec", "deepspeed")
 JOBS = ("run", "torchrun", "deepspeed", "mpirun", "mpiexec")
