@@ -389,7 +389,7 @@ def stalls(rank, size):
     some = dist.new_group([0, size - 1])
     dist.barrier()
     if rank == size - 1:
-        time.sleep(6)
+        time.sleep(12)  # until it is told, and dtrun has made an event of it
     if rank in (0, size - 1):
         values = torch.ones(3)
         dist.all_reduce(values, group=some)

@@ -386,6 +386,7 @@ def stalls(hvd):
     if hvd.rank() == 0:
         wait_for_line(r'dtrun: "allreduce\.a" and "allreduce\.b": ranks 0, 2 have waited for \d+ s; rank 1 has not '
                       "asked for them", begin)
+        time.sleep(6)  # until dtrun has made an event of it
     else:
         begin()
     hvd.worker().barrier("told")

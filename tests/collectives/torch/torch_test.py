@@ -4,6 +4,7 @@
 """
 
 import glob
+import json
 import os
 import random
 import re
@@ -39,6 +40,20 @@ def check(name, ranks, program, options=(), code=0, oks=None, has=""):
         print(f"exit status {done.returncode}, {found} times ok\n{done.stdout}", flush=True)
 
 
+def check_stall(name, ranks, program, options, what, waiting, **more):
+    """As check(); and the job's events tell that these ranks wait for that, and that they go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        check(name, ranks, program, [*options, "--log-json", f"{folder}/events"], **more)
+        with open(f"{folder}/events", encoding="utf-8") as lines:
+            told = [event for event in map(json.loads, lines) if event["event"] in ("stalled", "stall_ended")]
+    told = [(event["event"], event["ranks"]) for event in told if re.fullmatch(what, event["what"])]
+    good = bool(told) and told[0] == ("stalled", waiting) and told[-1][0] == "stall_ended"
+    print(f"{'ok' if good else 'FAILED'} it is an event, and so is its end", flush=True)
+    if not good:
+        failed.append(f"events: {name}")
+        print(told, flush=True)
+
+
 def rank(mode, *arguments):
     return [f"{HERE}/torch_ranks.py", mode, *arguments]
 
@@ -49,9 +64,10 @@ def check_backend():
 
     check("the backend dtrun of torch.distributed does what a program asks of it", 3, backend_rank("works"))
     check("meshes of two dimensions spread tensors and models", 4, backend_rank("meshes"))
-    check("a rank that does not come to an operation of a group is named", 3, backend_rank("stalls"),
-          ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.5"],
-          has="all_reduce, operation 1 of a group of 2 ranks: rank 0 has waited for [0-9]+ s; rank 2 has not come")
+    check_stall("a rank that does not come to an operation of a group is named", 3, backend_rank("stalls"),
+                ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.5"],
+                "all_reduce, operation 1 of a group of 2 ranks; rank 2 has not come", "rank 0",
+                has="all_reduce, operation 1 of a group of 2 ranks: rank 0 has waited for [0-9]+ s; rank 2 has not come")
     check("the backend raises on all ranks what they disagree about", 2, backend_rank("disagrees"))
     check("a time limit of one operation, or of a group, ends it on all ranks", 2, backend_rank("late"))
     check("the backend names a rank that is killed", 3, backend_rank("killed"), ["--keep-going"], 137, [2])
@@ -84,8 +100,9 @@ check("a program ends well while a thread is in an operation and results are in 
 check("a rank that raises with an operation under way does not wait for the others", 2, rank("fails"), code=1,
       oks=[0])
 check("a rank that is killed is named to the others", 3, rank("killed"), ["--keep-going"], 137, [2])
-check("who has not asked for an operation is told to those that wait, and it goes on", 3, rank("stalls"),
-      ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.3"])
+check_stall("who has not asked for an operation is told to those that wait, and it goes on", 3, rank("stalls"),
+            ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.3"],
+            r'"allreduce\.a" and "allreduce\.b"; rank 1 has not asked for them', "ranks 0, 2")
 check("an operation that a rank never asks for fails on all ranks after the shutdown time", 2,
       rank("stalls_for_good"), ["-x", "HOROVOD_STALL_CHECK_TIME_SECONDS=0.2", "-x",
                                 "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=0.4",
