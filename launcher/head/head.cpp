@@ -559,7 +559,10 @@ void Head::agent_signalled(HostId host, const SignalRanks& signal) {
 }
 
 void Head::ranks_wait(HostId host, Waits waits) {
-    if (!assigner_->watches_waits() || !assigner_->is_current(waits.generation)) return;
+    if (!assigner_->is_current(waits.generation)) return;
+    // Of a daemon's job only some ranks are ours: what these know by themselves counts, and nothing follows from it.
+    if (!assigner_->watches_waits())
+        std::erase_if(waits.waits, [](const RankWait& wait) { return !wait.stalled; });
     for (RankWait& wait : waits.waits) {
         const auto where = wait.address.empty() ? host : hosts_.at(wait.address);
         if (wait.rank == kNoRank && where) wait.rank = hosts_.rank_of(*where, wait.pid);
