@@ -33,6 +33,7 @@ public:
         Unix::socket socket(io_);
         socket.connect(Unix::endpoint(std::string(1, '\0') + name_.substr(1)));
         programs_.push_back(std::make_unique<Link>(std::move(socket)));
+        tasks_.spawn(programs_.back()->run_writer());
         return *programs_.back();
     }
     /// What comes next; type 0 if the connection has ended.
@@ -65,6 +66,7 @@ private:
     void to_root(FrameType, std::string_view) override {}
     asio::awaitable<bool> end() {
         co_await server_.join();
+        co_await tasks_.join();
         co_return true;
     }
 
@@ -74,6 +76,7 @@ private:
     HubTimer timer_{io_.get_executor(), hub_};
     std::string name_;
     std::vector<std::unique_ptr<Link>> programs_;
+    TaskGroup tasks_{io_.get_executor()};
     std::string payload_;
     std::uint64_t last_id_ = 0;
     int to_agents_ = 0;
@@ -104,11 +107,11 @@ TEST_CASE("at the store's socket nothing but requests is heard", "[local_store]"
     Link& early = root.connect();
     early.send(encode_request({kProgram, 1, 0, {}}, {.op = Op::count}, 1));
     CHECK(root.next(early) == FrameType{});
-    Hello of_tomorrow;
-    of_tomorrow.protocol = 99;
-    Link& newer = root.connect();
-    newer.send(encode(of_tomorrow));
-    CHECK(root.next(newer) == FrameType{});
+    Hello of_yesterday;
+    of_yesterday.protocol = 1;
+    Link& older = root.connect();
+    older.send(encode(of_yesterday));
+    CHECK(root.next(older) == FrameType{});
     Link& fences = root.connect();
     REQUIRE(root.greet(fences));
     fences.send(encode(Fence{1, "fence", 0, 1, {}}));

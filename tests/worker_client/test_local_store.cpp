@@ -33,8 +33,8 @@ public:
         for (int i = 0; i < LocalStore::kWorthIt; ++i)
             CHECK_FALSE(agent.ask_locally(Op::set).has_value());
         const auto asked = ask(Op::set);
-        here_ =
-            FrameSocket(PrivateFd([this] { return ::accept(listener_.get(), nullptr, nullptr); }));
+        Fd accepted(::accept(listener_.get(), nullptr, nullptr));
+        here_ = FrameSocket(PrivateFd([&accepted] { return accepted.release(); }));
         CHECK(next() == FrameType::hello);
         REQUIRE(here_.send(encode(Welcome{})));
         answer(next_request());

@@ -77,8 +77,7 @@ std::optional<Outcome<Bytes>> Requests::ask_locally(Op op, Bytes& frame,
 /// What this thread has asked before, or another that it knows of, has an answer.
 bool Requests::may_go_locally() const {
     const bool is_any_under_way = !calls_.empty() || !lanes_.empty() || !turns_.empty();
-    return !is_any_under_way && !connection_.closed() &&
-           (unheard_in_ == 0 || unheard_in_ != membership_.generation());
+    return !is_any_under_way && !connection_.closed() && unheard_in_ != membership_.generation();
 }
 
 /// For who has the local store's turn.

@@ -170,8 +170,8 @@ private:
     std::set<std::pair<Moment, std::uint64_t>> limits_;  ///< of these
     std::deque<CallPtr> finished_;                       ///< until they are taken
     std::uint64_t last_number_ = 0;
-    /// In this generation a change may be under way still of which nobody wants to hear any more. 0: none ever was
-    std::uint64_t unheard_in_ = 0;
+    /// The last generation in which a change may be under way still of which nobody wants to hear any more.
+    std::optional<std::uint64_t> unheard_in_;
     LocalStore local_store_;
     Bytes spare_;  ///< of results that were large, as long as such come
 };
