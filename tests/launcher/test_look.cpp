@@ -1,5 +1,6 @@
 // The flags by which one looks into ranks.
 
+#include "launcher/control/caller_server.h"
 #include "launcher/control/control_place.h"
 #include "launcher/control/control_server.h"
 #include "launcher/head/port_forward.h"
@@ -148,6 +149,33 @@ TEST_CASE("a control socket at which nobody listens is removed, and a folder of 
     REQUIRE(::symlink(folder.c_str(), link.c_str()) == 0);
     CHECK(make_private_folder(link).error().code == Errc::denied);
     CHECK(make_private_folder(dir.path() + "/.cache/dtrun/run-here").has_value());
+}
+
+asio::awaitable<void> take_away(control::CallerServer& server) {
+    server.stop();
+    co_await server.join();
+}
+
+TEST_CASE("a socket that is taken away waits for nobody who comes just then", "[launcher][look]") {
+    using namespace control;
+    const TempDir dir;
+    const std::string folder = dir.path() + "/run";
+    asio::io_context io;
+    struct Nobody : CallerEvents {
+        Result<void> heard(CallerId, const FrameView&) override { return {}; }
+        void left(CallerId) override {}
+    } nobody;
+    CallerServer server(io.get_executor(), "a test's socket", nobody);
+    REQUIRE(server.listen(folder, "x.sock").has_value());
+    bool is_over = false;
+    asio::co_spawn(io, take_away(server),
+                   [&is_over](const std::exception_ptr&) { is_over = true; });
+    Unix::socket comes(io);
+    comes.connect(Unix::endpoint(folder + "/x.sock"));
+    io.run_for(std::chrono::seconds(2));
+    CHECK(is_over);
+    comes.close();
+    io.run_for(std::chrono::seconds(2));
 }
 
 TEST_CASE("somebody else's folder in /tmp does not hide a user's jobs", "[launcher][look]") {
