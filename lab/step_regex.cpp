@@ -240,8 +240,8 @@ Result<AccuracyRegex> AccuracyRegex::parse(string_view text) {
 const AccuracyRegex& AccuracyRegex::usual() {
     static const AccuracyRegex usual = [] {
         AccuracyRegex made = of({
-            R"((?:^|[^a-z])(?:e?val|test)[a-z]*[^0-9a-z]{0,3}acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))",
-            R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}([0-9]+\.?[0-9]*))",
+            R"((?:^|[^a-z])(?:e?val|test)[a-z]*[^0-9a-z]{0,3}acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}(?:tensor\()?([0-9]+\.?[0-9]*))",
+            R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}(?:tensor\()?([0-9]+\.?[0-9]*))",
             R"((?:^|[^a-z])acc(?:uracy)? (?:of|on|for) [^:=]{1,80}[:=] *([0-9]+\.?[0-9]*))",
         });
         made.is_usual_ = true;

@@ -149,6 +149,7 @@ TEST_CASE("what the usual examples print is known", "[lab][steps]") {
     CHECK(accuracy("val_acc=0.9835") == Approx(0.9835));
     CHECK(accuracy(" * Acc@1 76.1 Acc@5 93.0") == Approx(0.761));
     CHECK(accuracy("The accuracy is 97 %") == Approx(0.97));
+    CHECK(accuracy("Accuracy: tensor(0.9812)") == Approx(0.9812));
     CHECK(accuracy("accuracy 1.0") == 1);
     // What is of a test goes before what is of training, and a bar of training has none.
     CHECK(accuracy("loss 0.2 acc 0.95 val_loss 0.3 val_acc 0.96") == 0.96);
