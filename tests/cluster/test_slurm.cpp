@@ -93,6 +93,13 @@ TEST_CASE("inside an allocation dtrun needs no flags", "[cluster][slurm]") {
           Lines{"0 s2", "1 s2", "2 s2", "3 s2", "4 s4"});
     // As srun: without -n one on each node.
     CHECK(places(f.run({"-N3", "--exclusive"}, {"--tag", "none", "sh", "-c", kPlace})).size() == 3);
+    // How it has ended is left as elsewhere.
+    CHECK(f.run({"-N2", "--exclusive"}, {"--report", "/tmp/end.json", "sh", "-c", "exit 9"})
+              .exit_code == 9);
+    const Finished told =
+        f.cluster.run("head", {"sh", "-c", "cat /tmp/end.json; rm /tmp/end.json"});
+    CHECK_THAT(told.out, Contains("\"exit_code\":9") && Contains("\"cause\":\"rank_failed\"") &&
+                             Contains("\"host\":\"s2\""));
     f.check_clean();
 }
 

@@ -199,6 +199,27 @@ def check_secrets():
     assert "page" not in document
 
 
+def check_joined():
+    """Each member tells of its own ranks, and by whose failure they were ended."""
+    daemon = subprocess.Popen([DTRUN, "serve", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, env=ENV)
+    try:
+        port = re.search(r"port (\d+)", daemon.stderr.readline())[1]
+        words = ["join", f"127.0.0.1:{port}", "--job", "j", "-np", "1", "--min-np", "2", "--max-np", "2", "--elastic-timeout", str(SECONDS)]
+        with subprocess.Popen([DTRUN, *words, "--report", "other.json", "sleep", "60"], env=ENV, cwd=FOLDER, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+            done = run(*words, "--report", FILE, "sh", "-c", "exit 8")
+            assert done.returncode == 8, done
+            assert other.wait(SECONDS) == 204
+        document = read()
+        assert document["cause"] == "rank_failed" and document["exit_code"] == 8 and len(document["ranks"]) == 1, document
+        document = read(FOLDER + "/other.json")
+        assert document["cause"] == "ended_elsewhere" and "exited with code 8" in document["why"], document
+        assert [rank["state"] for rank in document["ranks"]] == ["ended_by_dtrun"], document
+    finally:
+        daemon.terminate()
+        daemon.communicate()
+
+
 def check_everywhere():
     """Of detached jobs, of other launchers' command lines, and of one of a daemon."""
     started = run("-d", "--report", "end.json", "sh", "-c", "sleep 0.5; exit 5")
@@ -206,10 +227,12 @@ def check_everywhere():
     wait_for(lambda: os.path.exists(FILE), SECONDS)
     document = read()
     assert document["job"] == started.stdout.strip() and document["exit_code"] == 5
-    for front in (["mpirun", "-np", "2"], ["torchrun", "--nproc-per-node", "2", "--no-python"]):
+    for front in (["mpirun", "-np", "2"], ["torchrun", "--nproc-per-node", "2", "--no-python"],
+                  ["deepspeed", "--num_gpus", "2", "--no_python", "--no_local_rank"]):
         done = run(*front, "--report", FILE, "sh", "-c", "exit 6")
         document = read()
         assert done.returncode == 6 and document["exit_code"] == 6 and document["typed"]["words"][0] == front[0], done
+    check_joined()
     done = run("--mpi", "mpirun", "--report", FILE, "true")
     assert done.returncode == 200 and "--report" in done.stderr, done
 
