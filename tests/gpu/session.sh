@@ -1,9 +1,9 @@
 #!/bin/bash
-# session.sh PHASE...: runs parts of what needs a GPU, from a bundle (`./dev gpu-bundle`), 14 minutes at most in all:
+# session.sh PHASE...: runs parts of what needs a GPU, from a bundle (`./dev gpu-bundle`), within 14 minutes in all:
 #
-#   1  is it right, and how fast are the codecs (300 s)
-#   2  profiles of the kernels; streams and overlap (270 s)
-#   3  training steps with and without compression (270 s)
+#   1  is it right, and how fast are the codecs (290 s)
+#   2  profiles of the kernels; streams and overlap (265 s)
+#   3  training steps with and without compression (265 s)
 #
 # PHASE_SECONDS is another limit of each phase. A step has a time limit of its own, and leaves a twentieth of the phase
 # to each of those behind it. It writes JSON to $OUT (default: gpu-results). A step that fails and is a gate ends the phase. The last lines say what each step has come to; $OUT/summary.json has the same.
@@ -152,8 +152,8 @@ export root python
 for phase in "$@"; do
     gates_open=1
     case $phase in
-        1) phase_seconds=300 ;;
-        2 | 3) phase_seconds=270 ;;
+        1) phase_seconds=290 ;;
+        2 | 3) phase_seconds=265 ;;
         *) echo "session.sh: phases are 1, 2 and 3, not $phase" >&2; exit 2 ;;
     esac
     phase_seconds=${PHASE_SECONDS:-$phase_seconds}
