@@ -108,13 +108,15 @@ std::string as_list(const Table& table) {
 
 /// The environment: properties of each kind of hosts, one below the other.
 std::string by_kinds(const Table& table) {
+    std::size_t middle = 20;
+    for (const auto& row : table.rows) middle = std::max(middle, width_in_columns(row[0]) + 7);
     std::string text;
     for (std::size_t kind = 1; kind < table.columns.size(); ++kind) {
         text += wrap(table.columns[kind].name, 2, kColumnsMax);
         for (const auto& row : table.rows) {
             bool is_first = true;
             for (const string_view line : split(row[kind], '\n')) {
-                text += two_columns(is_first ? "  " + row[0] : "", line, 20, kColumnsMax);
+                text += two_columns(is_first ? "  " + row[0] : "", line, middle, kColumnsMax);
                 is_first = false;
             }
         }
@@ -399,7 +401,7 @@ MarkdownReport write_markdown(const LabReport& report, std::string_view pictures
                     filled(words.made_by, report.dtrun, report.started, short_time(report.seconds)),
                     words.full_stop);
     if (report.interrupted) text += fmt::format(" **{}**", words.interrupted);
-    text += fmt::format("\n\n{}:\n\n    {}\n\n", words.command, report.command);
+    text += fmt::format("\n\n{}\n\n    {}\n\n", words.command, report.command);
     std::vector<FigureGroup> figures;
     if (!pictures.empty()) figures = report_figures(report);
     for (const Table& table : all_tables(report)) {
