@@ -188,7 +188,12 @@ void Link::send(FrameType type, std::string_view payload) {
     const ssize_t n = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     const auto sent = static_cast<std::size_t>(std::max<ssize_t>(n, 0));
     if (sent == header.size() + payload.size()) return;
-    queue_.add(encode_frame(type, payload), sent);
+    const std::size_t of_header = std::min(sent, header.size());
+    Bytes rest;
+    rest.reserve(header.size() + payload.size() - sent);
+    rest.append(header.data() + of_header, header.size() - of_header);
+    rest.append(payload.substr(sent - of_header));
+    queue_.add_rest(type, std::move(rest));
     added();
     wake_writer();  // finds the error, if the socket is not just full
 }

@@ -32,11 +32,15 @@ bool is_asked_for(FrameType type) {
 SendQueue::SendQueue(StreamSocket& socket, std::optional<Seal> seal, std::function<void()> taken)
     : socket_(socket), seal_(std::move(seal)), taken_(std::move(taken)) {}
 
-void SendQueue::add(Bytes frame, std::size_t sent) {
+void SendQueue::add(Bytes frame) {
+    const auto type = static_cast<FrameType>(frame[4]);
+    add_rest(type, std::move(frame));
+}
+
+void SendQueue::add_rest(FrameType type, Bytes rest) {
     Item item;
-    item.asked = is_asked_for(static_cast<FrameType>(frame[4]));
-    item.bytes = std::move(frame);
-    item.offset = sent;
+    item.asked = is_asked_for(type);
+    item.bytes = std::move(rest);
     push(std::move(item));
 }
 

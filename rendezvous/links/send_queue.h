@@ -29,8 +29,9 @@ public:
     SendQueue(const SendQueue&) = delete;
     SendQueue& operator=(const SendQueue&) = delete;
 
-    /// \param sent  bytes of the frame that the socket has taken already
-    void add(Bytes frame, std::size_t sent = 0);
+    void add(Bytes frame);
+    /// The end of a frame whose beginning the socket has taken already, when nothing else was queued.
+    void add_rest(FrameType type, Bytes rest);
     /// Frames that are added so in a row become one entry, as long as it is small.
     void add_to_batch(FrameType type, std::string_view payload);
     void add(FrameType type, std::string_view payload, SharedBytes rest);

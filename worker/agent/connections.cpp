@@ -23,6 +23,7 @@ namespace {
 
 /// For the process that a rank's next connection comes from, or for this one to end.
 constexpr std::chrono::seconds kFinalizeGrace{1};
+constexpr std::size_t kLargeFrame = 64u << 10;
 
 /// The process at the other end.
 pid_t peer_pid(int socket) {
@@ -340,8 +341,12 @@ void Connections::to_own_peer(PeerId peer, FrameType type, std::string_view payl
     });
 }
 
+/// Small frames of one turn of the loop go together. A large one would be copied for that.
 void Connections::to_root(FrameType type, std::string_view payload) {
-    head_.send_soon(type, payload);
+    if (payload.size() < kLargeFrame)
+        head_.send_soon(type, payload);
+    else
+        head_.send(type, payload);
 }
 
 void Connections::stop() noexcept {
