@@ -345,20 +345,19 @@ void Exchange::encode_values(std::uint32_t peer, std::size_t step) {
 /// Sets sums_ to the sum or mean of all hosts' values at an offset of this rank's chunk, added in the order of
 /// hosts.
 void Exchange::add_up(std::size_t offset, std::size_t n, std::size_t encoded_at, std::size_t step) {
+    const auto encoded = [&](std::uint32_t peer) {
+        return box(Box::from_peer, step, peer) + encoded_at;
+    };
+    // The first two may change places, so that nobody has to copy his own values.
+    const std::uint32_t first = me_ == 0 ? 1 : 0;
+    decode(format_, encoded(first), n, sums_.data());
     for (std::uint32_t peer = 0; peer < hosts_; ++peer) {
-        if (peer == me_) {
-            const float* own = own_values(me_, step, offset, n);
-            if (peer == 0)
-                std::copy_n(own, n, sums_.data());
-            else
-                reduce_into(sums_.data(), sums_.data(), own, n, DType::f32, Reduce::sum);
-            continue;
-        }
-        const std::byte* encoded = box(Box::from_peer, step, peer) + encoded_at;
-        if (peer == 0)
-            decode(format_, encoded, n, sums_.data());
+        if (peer == first) continue;
+        if (peer == me_)
+            reduce_into(sums_.data(), own_values(me_, step, offset, n), sums_.data(), n, DType::f32,
+                        Reduce::sum);
         else
-            decode_add(format_, encoded, n, sums_.data());
+            decode_add(format_, encoded(peer), n, sums_.data());
     }
     mean_.finish(sums_.data(), n);
 }
