@@ -45,7 +45,9 @@ Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* 
         if (errors != nullptr && errors[i] != nullptr)
             places.push_back({bytes_at(DTRUN_F32, errors[i], counts[i]), i, "error"});
     }
-    std::ranges::sort(places, {}, [](const Place& place) { return place.bytes.begin; });
+    // Arrays that were made one after the other nearly always lie so: to see that takes a tenth of sorting them.
+    const auto begin_of = [](const Place& place) { return place.bytes.begin; };
+    if (!std::ranges::is_sorted(places, {}, begin_of)) std::ranges::sort(places, {}, begin_of);
     const auto found = std::ranges::adjacent_find(
         places, [](const Place& a, const Place& b) { return a.bytes.overlaps(b.bytes); });
     if (found == places.end()) return {};

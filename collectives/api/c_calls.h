@@ -33,13 +33,15 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
         if (!checked) return checked;
         Communicator& communicator = *comm->communicator;
         const InterpreterLock::Released released(comm->lock);
-        const auto mark = communicator.mark(comm->stream.get());
+        const bool on_device = communicator.on_device();
+        std::shared_ptr<void> mark;
+        if (on_device) mark = communicator.mark(comm->stream.get());
         const auto turn = communicator.work().wait_for_turn([&] {
             // What was started before may wait for ranks that never come.
             if (communicator.is_interruptible() && InterpreterLock::is_interrupted())
                 communicator.abort("interrupted");
         });
-        communicator.follow(mark);
+        if (on_device) communicator.follow(std::move(mark));
         return body(communicator);
     });
 }

@@ -64,6 +64,7 @@ public:
 
     /// The queue that orders all operations.
     WorkQueue& work() { return work_; }
+    bool on_device() const { return group_->on_device(); }                     ///< see Group
     std::shared_ptr<void> mark(void* stream) { return group_->mark(stream); }  ///< see Group
     void follow(std::shared_ptr<void> mark) { group_->follow(std::move(mark)); }
 
