@@ -180,9 +180,9 @@ private:
     Cluster& cluster_;
 };
 
-/// One log-in at a time, so that relays have something to do.
+/// One log-in at a time, so that relays have something to do, and time for it on a busy machine.
 Lines by_relays(Lines words) {
-    words.insert(words.begin(), {"--fanout", "1", "--verbose"});
+    words.insert(words.begin(), {"--fanout", "1", "--verbose", "--connect-timeout", "60"});
     return in_tree(std::move(words));
 }
 
