@@ -37,6 +37,7 @@ HeldHost::HeldHost(Parts parts, HeldEvents& events)
 asio::awaitable<void> HeldHost::run() {
     state_ = HeldState::logging_in;
     is_running_ = true;
+    is_awaited_ = false;
     why_.clear();
     return stay();
 }
@@ -86,6 +87,9 @@ asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
         log::info("{}: {}; trying again", name(), opened.error().message);
         const auto pause =
             transport::pause_before(attempt, parts_.number, transport::kLastLongPause);
+        const std::shared_ptr<transport::Channel> failed = channel_;  // what carried it may live on
+        if (failed) co_await failed->end(kEndLimit);
+        if (state_ != HeldState::logging_in) co_return;
         channel_.reset();
         is_awaited_ = true;
         events_.changed(key());
