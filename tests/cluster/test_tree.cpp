@@ -270,8 +270,9 @@ TEST_CASE("relays get the keys of ssh-agent when that is asked for, and not else
         INFO(done.err);
         CHECK(done.exit_code == 0);
         CHECK(logins.so_far() >= 1);
-        // It is taken back before that: there is none any more.
-        for (const auto& [rank, text] : by_rank(done.out)) CHECK(text == "finds an agent: 2\n");
+        // It is taken back before that: there is none any more, or nobody who answers.
+        for (const auto& [rank, text] : by_rank(done.out))
+            CHECK_THAT(text, Contains("finds an agent: ") && !Contains("finds an agent: 0"));
     }
     cluster.run("head", {"sh", "-c", "echo ForwardAgent yes >~/.ssh/config"});
     const LoginsByRelays logins(cluster);
