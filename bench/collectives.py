@@ -69,6 +69,19 @@ def sweep(cluster, shape_of, backend, iterations, sizes, formats, *more):
     return {(row["compression"], row["bytes"]): row["t_p50_us"] / 1000 for row in rows}
 
 
+def processor_ms(cluster, shape_of, backend, iterations, name):
+    """Milliseconds of processors that all ranks take for one allreduce, without their start; None: it is not known."""
+    spent = []
+    for number in (iterations, 2 * iterations):
+        before = cluster.cpu_seconds()
+        if before is None:
+            return None
+        sweep(cluster, shape_of, backend, number, str(BYTES), ["none" if name == "ring" else name],
+              *(["ring"] if name == "ring" else []))
+        spent.append(cluster.cpu_seconds() - before)
+    return (spent[1] - spent[0]) / iterations * 1000
+
+
 def compression(options):
     """A large allreduce by format, next to the ring of f32 that knows nothing of hosts."""
     cluster = launch.Cluster(4, [ROOT])
@@ -84,6 +97,8 @@ def compression(options):
                         ring = sweep(cluster, shape_of, backend, options.iterations, str(BYTES), ["none"], "ring")
                         run_of["ring", BYTES] = ring["none", BYTES]
                     times.append({name: ms for (name, _), ms in run_of.items()})
+                cpu = {name: processor_ms(cluster, shape_of, backend, options.iterations, name) if options.cpu else None
+                       for name in times[0]}
                 shape(cluster, hosts, None)
                 say(f"\n{backend}, {hosts} hosts x {slots}, {options.rate}, allreduce of {BYTES >> 20} MiB of f32 (sum), "
                     f"median of {options.rounds} x {options.iterations}")
@@ -92,7 +107,8 @@ def compression(options):
                     ms = statistics.median(run_of[name] for run_of in times)
                     ratio = statistics.median(run_of[base] / run_of[name] for run_of in times)
                     target = TARGETS.get((hosts, slots, name), 0) if backend == "dtrun" else 0
-                    say(f"  {name:10} {ms:8.1f} ms {ratio:6.2f}x{verdict(ratio, target)}")
+                    spent = "" if cpu[name] is None else f"   {cpu[name]:7.1f} ms of processors"
+                    say(f"  {name:10} {ms:8.1f} ms {ratio:6.2f}x{spent}{verdict(ratio, target)}")
     finally:
         cluster.down()
 
@@ -154,6 +170,8 @@ def main():
     parser.add_argument("--rate", default="1gbit", help="of the slow link, as tc has it (default: 1gbit)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--iterations", type=int, default=7, metavar="N", help="in a round (default: 7)")
+    parser.add_argument("--cpu", action="store_true",
+                        help="with compression, also the processor time of all ranks, by three times the runs")
     parser.add_argument("--backends", type=lambda text: text.split(","), default=["dtrun", "gloo", "mpi"])
     options = parser.parse_args()
     parts = options.only or ["codecs", "direct", "fusion", "compression", "auto"]
