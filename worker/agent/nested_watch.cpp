@@ -11,10 +11,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kFirst = 3s;
+constexpr auto kFirstLook = 3s;
 constexpr auto kAgain = 2s;  ///< after a look that has found something
 /// A start takes so long at the most, as a rule; then a look comes each time that as much of the job's time has passed.
-constexpr auto kStart = 120s;
+constexpr auto kStartTakes = 120s;
 constexpr auto kInStart = 4s;
 constexpr int kParts = 8;  ///< of the time so far
 constexpr auto kLongest = 600s;
@@ -24,7 +24,7 @@ constexpr auto kLongest = 600s;
 void NestedWatch::begin(Deadline now) {
     found_.clear();
     began_ = now;
-    next_ = now + kFirst;
+    next_ = now + kFirstLook;
 }
 
 void NestedWatch::found(const std::vector<RankWait>& waits, Deadline now) {
@@ -39,7 +39,7 @@ void NestedWatch::found(const std::vector<RankWait>& waits, Deadline now) {
     const auto age = now - began_;
     if (!found_.empty())
         next_ = now + kAgain;
-    else if (age < kStart)
+    else if (age < kStartTakes)
         next_ = now + kInStart;
     else
         next_ = now + std::min<Clock::duration>(age / kParts, kLongest);

@@ -132,46 +132,57 @@ std::optional<std::string> elsewhere(const std::string& environment, pid_t proce
                     (sleeps_as_torch(process) && text_of(process, "maps").contains(kTorch))))
         return fmt::format(
             "torch's store at {}, an address that a launcher within the rank has chosen, where "
-            "dtrun "
-            "serves none: have dtrun start the program instead of that launcher, or use --store "
-            "rank0",
+            "dtrun serves none: have dtrun start the program instead of that launcher, or use "
+            "--store rank0",
             *address);
     if (!seems_to_look_elsewhere(process, own)) return std::nullopt;
     // Processes of multiprocessing have a world for each rank, which is rarely what is wanted.
     const bool is_spawned = text_of(process, "cmdline").contains("multiprocessing");
     return fmt::format(
         "torch's store at an address that the program has chosen itself, it seems (tcp://...), "
-        "where "
-        "dtrun serves none: {}use --store rank0",
+        "where dtrun serves none: {}use --store rank0",
         is_spawned
             ? "for one world of what it spawns use -np 1; for one in each rank, each at a port "
               "of its own, "
             : "");
 }
 
-/// \return of ranks that come first, until one that does not wait: ranks do the same, and this takes a while
-std::vector<RankWait> waits_of(std::span<const RunningRank> ranks,
-                               const std::vector<std::vector<pid_t>>& below, Evidence evidence) {
-    std::vector<RankWait> waits;
+/// Processes below ranks.
+using Below = std::vector<std::vector<pid_t>>;
+
+Below processes_below(std::span<const RunningRank> ranks) {
+    std::vector<pid_t> roots;
+    for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
+    return descendants_of_each(roots);
+}
+
+/// Adds those of ranks that come first, until one that does not wait. \return whether all wait
+bool add_waits(std::span<const RunningRank> ranks, const Below& processes, Evidence evidence,
+               std::vector<RankWait>& waits) {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         const std::string environment = environment_of(ranks[i].pid);
         auto what = elsewhere(environment, ranks[i].pid, true, evidence);
-        for (std::size_t p = 0; p < below[i].size() && !what; ++p)
-            what = elsewhere(environment, below[i][p], false, evidence);
-        if (!what) return waits;
+        for (std::size_t p = 0; p < processes[i].size() && !what; ++p)
+            what = elsewhere(environment, processes[i][p], false, evidence);
+        if (!what) return false;
         RankWait& wait = waits.emplace_back();
         wait.rank = ranks[i].rank;
         wait.pid = ranks[i].pid;
         wait.what = std::move(*what);
         wait.stalled = true;
     }
-    return waits;
+    return true;
 }
 
-std::vector<std::vector<pid_t>> below(std::span<const RunningRank> ranks) {
-    std::vector<pid_t> roots;
-    for (const RunningRank& rank : ranks) roots.push_back(rank.pid);
-    return descendants_of_each(roots);
+/// Ranks do the same, and a look at all of them and their threads takes a while: so it is only had where the first one waits.
+/// \param of_first  processes below that
+std::vector<RankWait> waits_of(std::span<const RunningRank> ranks, const Below& of_first,
+                               Evidence evidence) {
+    std::vector<RankWait> waits;
+    const auto others = ranks.subspan(1);
+    if (add_waits(ranks.first(1), of_first, evidence, waits) && !others.empty())
+        add_waits(others, processes_below(others), evidence, waits);
+    return waits;
 }
 
 std::string note_of(const RunningRank& rank, const std::string& environment,
@@ -180,9 +191,8 @@ std::string note_of(const RunningRank& rank, const std::string& environment,
         if (const auto size = own_world(environment, environment_of(process)))
             return fmt::format(
                 "rank {} has started torchrun, or a launcher that calls it, for a world of {} of "
-                "its "
-                "own, as have the others, it seems: {} worlds that know nothing of each other. For "
-                "one, let dtrun start the program itself, or use dtrun torchrun",
+                "its own, as have the others, it seems: {} worlds that know nothing of each other. "
+                "For one, let dtrun start the program itself, or use dtrun torchrun",
                 rank.rank, *size == 1 ? "1 process" : fmt::format("{} processes", *size),
                 value_of(environment, "WORLD_SIZE"));
     return {};
@@ -192,18 +202,18 @@ std::string note_of(const RunningRank& rank, const std::string& environment,
 
 std::vector<RankWait> waits_elsewhere(std::span<const RunningRank> ranks) {
     if (ranks.empty() || !takes_it_as_served(environment_of(ranks.front().pid))) return {};
-    return waits_of(ranks, below(ranks), Evidence::environment);
+    return waits_of(ranks, processes_below(ranks.first(1)), Evidence::environment);
 }
 
 Nested look_for_nested(std::span<const RunningRank> ranks) {
     if (ranks.empty()) return {};
     const std::string first = environment_of(ranks.front().pid);
     if (value_of(first, "TORCHELASTIC_RUN_ID").empty()) return {};  // nobody expects torch
-    const auto processes = below(ranks);
+    const Below of_first = processes_below(ranks.first(1));
     Nested nested;
     if (ranks.front().rank == Rank{0})
-        nested.note = note_of(ranks.front(), first, processes.front());
-    if (takes_it_as_served(first)) nested.waits = waits_of(ranks, processes, Evidence::asleep);
+        nested.note = note_of(ranks.front(), first, of_first.front());
+    if (takes_it_as_served(first)) nested.waits = waits_of(ranks, of_first, Evidence::asleep);
     return nested;
 }
 
