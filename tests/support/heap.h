@@ -4,7 +4,8 @@
 #include <cstddef>
 
 #ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/allocator_interface.h>
+/// Of sanitizer/allocator_interface.h, which g++ does not bring.
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 #endif
 
 namespace dtrun {
