@@ -95,7 +95,7 @@ TEST_CASE("the time to an accuracy ends with the epoch that reached it", "[lab]"
     CHECK_THAT(text, Contains("| parallel | 4 devices (2 x 2) | gloo | 3 of 3 | 4.00 ± 0 s | 2 |"));
     CHECK_THAT(text,
                Contains("| 8 bits (int8) | 4 devices (2 x 2) | gloo | 2 of 3 | 6.00 ± 0 s | 3 |"));
-    CHECK_THAT(text, Contains("| parallel | - | - | 6.00 s | 97.00 ± 2.48 % |"));
+    CHECK_THAT(text, Contains("| parallel | 4 devices (2 x 2) | 6.00 s | 97.00 ± 2.48 % |"));
     CHECK_THAT(text, Contains("3 seeds: the mean, and the 95 % interval of it."));
     LabReport without = report;
     without.target_accuracy = kUnknown;
@@ -119,14 +119,15 @@ TEST_CASE("weak scaling compares throughputs of equal parts", "[lab]") {
           Approx(points[2].run.samples_per_s / 4 / points[0].run.samples_per_s));
     CHECK(scaling_of(report, "parallel").size() == 1);  // serial is of both
     const std::string text = write_markdown(report).text;
-    CHECK_THAT(text, Contains("## Weak scaling\n\nmlp, 256 samples in a step of each rank"));
+    CHECK_THAT(text,
+               Contains("## Weak scaling inside a host\n\nmlp, 256 samples in a step of each"));
     CHECK_THAT(text, Contains("| gloo | 1 | 2 | 512 | 12.50 ms | 40960 samples/s | 1.60 | 80 % | "
                               "20 % |"));
     CHECK_THAT(text, !Contains("## Scaling"));
-    CHECK_THAT(text,
-               Contains("| parallel, weak | - | - | 1m13.8s | 98.35 % | 1m13.8s | 98.35 % |"));
+    CHECK_THAT(text, Contains("| parallel, weak | 2 devices | 1m13.8s | 98.35 % |\n"
+                              "|  | 4 devices (2 x 2) | 1m13.8s | 98.35 % |\n"));
     const auto groups = report_figures(report);
-    const FigureGroup* const weak = group_of(groups, "Weak scaling");
+    const FigureGroup* const weak = group_of(groups, "Weak scalability");
     REQUIRE(weak != nullptr);
     REQUIRE(weak->figures.size() == 3);
     const Chart& throughput = weak->figures[0].chart;
@@ -154,14 +155,14 @@ TEST_CASE("a GPU is compared with a GPU that is alone, a processor with a proces
     CHECK_THAT(text, Contains("| serial | 1 | 1 | 10.00 ms |"));
     CHECK_THAT(text, Contains("| serial, GPU | 1 | 1 | 0.5000 ms |"));
     CHECK_THAT(text, Contains("## Training time and accuracy, nccl\n") &&
-                         Contains("| serial, GPU | 1m13.8s | 98.35 % |"));
+                         Contains("| serial, GPU | 1 device | 1m13.8s | 98.35 % |"));
     const auto groups = report_figures(report);
     const FigureGroup* const scaling = group_of(groups, "Scalability");
     REQUIRE(scaling != nullptr);
     const Chart& speedup = scaling->figures[0].chart;
     REQUIRE(speedup.series.size() == 3);
     for (const std::size_t backend : {1u, 2u}) CHECK(speedup.series[backend].points.size() == 2);
-    const FigureGroup* const weak = group_of(groups, "Weak scaling");
+    const FigureGroup* const weak = group_of(groups, "Weak scalability");
     REQUIRE(weak != nullptr);
     REQUIRE(weak->figures.size() == 4);
     CHECK(weak->figures[0].title == "Throughput");
@@ -226,7 +227,8 @@ TEST_CASE("the tables of several seeds fit 80 columns", "[lab]") {
     CHECK_THAT(text, Contains("# training mlp, 256 samples a step, seed 2\n"));
     CHECK_THAT(text, Contains("# training mlp, 256 samples a step of each rank, seed 1\n"));
     text += terminal_summary(report, false);
-    CHECK_THAT(text, Contains("Weak scaling\n") && Contains("Time to 95 % accuracy\n"));
+    CHECK_THAT(text,
+               Contains("Weak scaling between hosts\n") && Contains("Time to 95 % accuracy\n"));
     for (const std::string_view line : split(text, '\n')) {
         CAPTURE(line);
         const auto wide = std::ranges::count(line, '\xc2');  // the first byte of a plus-minus sign
@@ -321,8 +323,9 @@ TEST_CASE("a program is told by its words, without the folder of the first, in l
     run.model += " --lr 0.01 --momentum 0.5";
     CHECK_THAT(
         TerminalRows().train(run),
-        Contains("\n# python train.py --data /scratch/mnist --lr 0.01 --momentum 0.5, 256 samples\n"
-                 "# a step, seed 1\n"));
+        Contains(
+            "\n# python train.py --data /scratch/mnist --lr 0.01 --momentum 0.5, 256 samples a\n"
+            "# step, seed 1\n"));
     run.model = "'/my tools/python' train.py";
     CHECK(model_text(run) == run.model);
 }
