@@ -66,6 +66,8 @@ inline constexpr std::string_view kPacking =
 ///                    ("gzip", or "plain"), and, from byte `z` on, the archive of its Python package; with SHA-256 `h`,
 ///                    unless that is empty: then somebody has looked already. Sets `a` to the agent's path. The archive is
 ///                    stored beside it, and the agent unpacks it before others hear of it
+/// The sum by which a later log-in knows it is empty if it vouches for itself. That is seen by a file which is made after it: of
+/// the shell's own start, by which `vouched` goes, each file is later that comes after that.
 /// The agent gets its name when it is whole, and what in the cache was not used for a month is removed. If `word` is set,
 /// what has come is open as 8 afterwards, to be handed on, and has no name any more; else `word` is empty then. The umask,
 /// which ranks inherit, is as before. `f TEXT` is called with what went wrong; it is to remove `t`, and not to return.
@@ -102,6 +104,7 @@ inline constexpr std::string_view kStoreAgent =
     "a folder that is not, or install dtrun there\"; e=$(bad \"$a\") || "
     "f \"cannot tell who could change $a: $e\"; [ -z \"$e\" ] || f \"others could change the agent "
     "in $d: they may write to $e\"; \"$a\" --prepare </dev/null >/dev/null 2>&1; "
-    "vouched 2>/dev/null || { r=; exec 9<&-; ck <\"$a\" >\"$d/.sum-$id\"; }; umask \"$w\"; }; ";
+    "true >\"$d/.sum-$id\"; { [ \"$a\" -nt \"$d/.sum-$id\" ] && vouched; } 2>/dev/null || "
+    "{ r=; exec 9<&-; ck <\"$a\" >\"$d/.sum-$id\"; }; umask \"$w\"; }; ";
 
 }  // namespace dtrun::transport
