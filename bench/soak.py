@@ -5,6 +5,9 @@ Four hosts of two ranks, all of them this machine, by an ssh that is a shell in 
 these; now and then one is killed or, every 20th time, the agent of a host, which comes back. The memory and the descriptors of head
 and agents are written down a hundred times. What a process has more at its end than after a fifth of its time is growth: an
 agent is as large as what its start was made of, so one is not compared with another.
+
+The job runs copies of the programs: a build beside it may write these anew, and a host that comes back would get another agent
+than the others have. A job that does not end when it is told to is looked at before it is killed.
 """
 import argparse
 import json
@@ -24,6 +27,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, SLOTS = 4, 2
 SAMPLES = 100
 AGENT_EVERY = 20  # changes
+PROGRAMS = "dtrun", "dtrun-agent", "dtrun-package.tar.gz"
+END_LIMIT_S = 120
+REJOIN_LIMIT_S = 300  # after which a process that does not ask for its place is ended (JobPolicy::rejoin_timeout)
 LIFE_MIN = 5      # samples of a process that tell whether it grows
 GROWTH_KB_MAX = {"dtrun": 1500, "dtrun-agent": 100}
 
@@ -66,6 +72,14 @@ class Job:
         self.options, self.folder = options, folder
         self.random = random.Random(options.seed)
         self.lines = 0
+        self.dtrun = options.dtrun
+        beside = os.path.dirname(self.dtrun)
+        if os.path.exists(os.path.join(beside, "dtrun-agent")):  # a build, and not an installation
+            for program in PROGRAMS:
+                shutil.copy2(os.path.join(beside, program), folder)
+            self.dtrun = os.path.join(folder, "dtrun")
+        self.environment = {**os.environ, "XDG_STATE_HOME": os.path.join(folder, "state"),
+                            "XDG_CACHE_HOME": os.path.join(folder, "cache")}
         ssh = os.path.join(folder, "ssh")
         with open(ssh, "w", encoding="utf-8") as file:  # options, the host, and a command for a shell there
             file.write('#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec unshare --mount sh -c "$1"\n')
@@ -73,14 +87,14 @@ class Job:
         length = options.minutes * 60
         self.end = os.path.join(folder, "end")
         self.process = subprocess.Popen(
-            [options.dtrun, "--ssh-command", ssh, "--transport", "ssh", "--min-np", "1", "-np", str(HOSTS * SLOTS), "-H",
+            [self.dtrun, "--ssh-command", ssh, "--transport", "ssh", "--min-np", "1", "-np", str(HOSTS * SLOTS), "-H",
              ",".join(f"h{host}:{SLOTS}" for host in range(HOSTS)), "--blacklist-cooldown-range", "1", "1",
              "--elastic-timeout", "60",
              "/usr/bin/python3", "-S", os.path.join(HERE, "soak_rank.py"), str(options.lines / length),
              str(options.keys / length), self.end],
             stdin=subprocess.DEVNULL, stdout=open(os.path.join(folder, "out"), "wb"),
             stderr=open(os.path.join(folder, "err"), "wb"),
-            env={**os.environ, "XDG_STATE_HOME": os.path.join(folder, "state"), "XDG_CACHE_HOME": os.path.join(folder, "cache")})
+            env=self.environment)
 
     def agents(self):
         """An agent that was copied to its host is called after its build id."""
@@ -88,6 +102,32 @@ class Job:
 
     def ranks(self):
         return [pid for agent in self.agents() for pid in children(agent) if name(pid).startswith("python3")]
+
+    def finish(self):
+        """Its exit code, and how long it has taken to end. One that takes long is looked at, and may go on."""
+        began = time.monotonic()
+        with open(self.end, "w", encoding="utf-8"):
+            pass
+        try:
+            code = self.process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.look()
+            try:
+                code = self.process.wait(REJOIN_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.look()
+                self.process.kill()
+                code = self.process.wait()
+        return code, time.monotonic() - began
+
+    def look(self):
+        """Prints what a job says of itself that should have ended."""
+        for words in ["stacks"], ["jobs"]:
+            done = subprocess.run([self.dtrun, *words], env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
+                                  text=True, errors="replace", check=False)
+            print(f"dtrun {words[0]}:", done.stdout, done.stderr, sep="\n", flush=True)
+        for pid in children(self.process.pid):
+            print(pid, name(pid), flush=True)
 
     def change(self, number):
         kind = "agent" if number % AGENT_EVERY == 0 else "rank"
@@ -121,14 +161,8 @@ def run(options, folder):
         if passed * SAMPLES / length > len(samples):
             samples.append({"passed": passed, "changes": changes, **job.sample(), "lines": job.lines})
         time.sleep(0.05)
-    with open(job.end, "w", encoding="utf-8"):
-        pass
-    try:
-        code = job.process.wait(120)
-    except subprocess.TimeoutExpired:
-        job.process.kill()
-        code = job.process.wait()
-    return {"code": code, "changes": changes, "samples": samples}
+    code, ended_s = job.finish()
+    return {"code": code, "ended_s": ended_s, "changes": changes, "samples": samples}
 
 
 def lives(samples, kind):
@@ -155,6 +189,7 @@ def report(found):
         print(f"| {kind} | {len(grown)} | {sizes[len(sizes) // 5]} | {sizes[-1]} | {descriptors} |")
         targets.at_most(f"growth of {kind}, kB", growth, growth_max)
     targets.add("exit code of the job", str(found["code"]), found["code"] == 0)
+    targets.at_most("end of the job, s", found["ended_s"], END_LIMIT_S)
     print(*targets.lines(), sep="\n")
 
 
@@ -176,7 +211,7 @@ def main():
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(found, file)
         report(found)
-        if found["code"] != 0:
+        if found["code"] != 0 or found["ended_s"] > END_LIMIT_S:
             with open(os.path.join(folder, "err"), encoding="utf-8", errors="replace") as file:
                 print(file.read()[-3000:])
     finally:
