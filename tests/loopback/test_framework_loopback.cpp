@@ -129,6 +129,7 @@ TEST_CASE("with --init-timeout ranks wait so long and no longer, and the one tha
 TEST_CASE("ranks that wait for a minute are an event, and so is that they go on",
           "[loopback][frameworks][stall]") {
     Script script = meeting(Meets::torch);
+    for (const std::uint32_t rank : {0, 1, 2}) script.ranks[rank].life = 5s;
     script.ranks[2].import = 70s;
     in_many_orders(5, script, [](const Ending& ending) {
         CHECK(ending.code == 0);
