@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/strings.h"
+#include "tests/support/catch.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -105,7 +106,9 @@ bool wait_until(const std::function<bool()>& condition, milliseconds timeout) {
 bool wait_for_count(Running& job, std::string_view text, std::size_t times, milliseconds timeout) {
     const auto enough = [&] { return count_of(job.out_so_far(), text) >= times; };
     wait_until([&] { return job.finished() || enough(); }, timeout);
-    return enough();
+    const bool is_there = enough();
+    if (!is_there) UNSCOPED_INFO(job.out_so_far() << job.err_so_far());
+    return is_there;
 }
 
 bool is_guard(const Process& process) {
