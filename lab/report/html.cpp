@@ -67,7 +67,7 @@ svg .hollow{fill:var(--bg);stroke:currentColor;stroke-width:1.5}
 .tall{max-height:44rem}
 table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{padding:.4rem .75rem;text-align:left;vertical-align:top}
-th{font-weight:600;background:var(--panel);vertical-align:bottom}
+th{font-weight:600;word-break:keep-all;background:var(--panel);vertical-align:bottom}
 thead{position:sticky;top:0}
 th.group{text-align:center}
 tbody th{white-space:nowrap}
