@@ -473,10 +473,9 @@ std::optional<std::uint64_t> StateWriter::free_on_disk() const {
     return std::uint64_t{disk.f_bavail} * disk.f_frsize;
 }
 
-/// After a commit: notes it, and how much room it has left.
+/// After a commit: looks how much room it has left.
 void StateWriter::look_after_commit() {
     writing_since_ = Clock::now();
-    note_commit();
     if (disk_bytes_ < kTightBytes)  // without success, it is tried after the next commit
         sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
     look_at_file();
@@ -536,6 +535,7 @@ bool StateWriter::try_write(const std::deque<Batch>& batches) {
     commit_times_.add(Clock::now() - begun);
     fsync_times_.add(Clock::now() - recorded);
     ++commits_;
+    note_commit();  // before anybody is told of it, or a damaged log might not be told of one day
     return true;
 }
 
