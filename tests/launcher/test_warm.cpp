@@ -202,9 +202,10 @@ public:
         const auto n = run_to_end(io, agent.channel->read(bytes, after(std::chrono::seconds(5))));
         return n ? std::string(bytes.data(), *n) : n.error().message;
     }
+    /// Until nothing is left to be done but to wait, however slow the machine is.
     void settle() {
         io.restart();
-        io.run_for(milliseconds(20));
+        while (io.poll() + io.run_one_for(milliseconds(20)) > 0) continue;
     }
 
     std::map<std::string, FakeKeeper::Ways> keepers;
