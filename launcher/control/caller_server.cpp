@@ -84,7 +84,8 @@ asio::awaitable<void> CallerServer::accept() {
     AcceptTrouble trouble(what_);
     for (;;) {
         auto socket = co_await accept_next(acceptor_, trouble);
-        if (!socket || !acceptor_.is_open()) co_return;  // join() knows of no caller who comes later
+        if (!socket || !acceptor_.is_open())
+            co_return;  // join() knows of no caller who comes later
         // The folder keeps others out already; this holds for one that root has opened.
         if (foreign_user(socket->native_handle())) continue;
         const CallerId id = ++last_caller_;

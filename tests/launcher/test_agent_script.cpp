@@ -560,9 +560,9 @@ TEST_CASE("hosts that have one home call it by one name, and each job has its ow
     // The agent comes by another job while this one begins to ask.
     const fs::path away = host.home / "away";
     fs::rename(host.cache(), away);
-    write_file(host.home / "bin/uname",
+    write_file(host.home / "bin/readlink",
                fmt::format("#!/bin/sh\n[ ! -L {0}/.first-79 ] || cp -p {1}/agent-* {1}/.sum-* {0}\n"
-                           "exec /bin/uname \"$@\"\n",
+                           "exec /bin/readlink \"$@\"\n",
                            host.cache().native(), away.native()),
                0755);
     CHECK_THAT(

@@ -61,9 +61,8 @@ OF_DAEMON = {
         "commits_ = noted_commits();\n    return {};\n"),
     "a batch counts as durable before it is written": (
         "rendezvous/daemon/state_writer.cpp",
-        "        lock.unlock();\n        const bool written = batches.empty() || write(batches);",
-        "        if (!batches.empty()) durable_ = batches.back().number;\n        if (on_durable_) on_durable_();\n"
-        "        lock.unlock();\n        const bool written = batches.empty() || write(batches);"),
+        "        if (!batches.empty() && !write(batches)) {",
+        "        if (!batches.empty()) tell(batches.back().number);\n        if (!batches.empty() && !write(batches)) {"),
     "popped items stay on disk": (
         "rendezvous/daemon/state_db.cpp", "DELETE FROM item WHERE job=? AND key=? AND item=?",
         "DELETE FROM item WHERE job=? AND key=? AND item=? AND 0"),
