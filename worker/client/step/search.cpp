@@ -13,8 +13,8 @@
 namespace dtrun::embedded {
 namespace {
 
-constexpr std::chrono::milliseconds kPauseMin{50};
-constexpr std::chrono::milliseconds kPauseMax{1'000};
+constexpr std::chrono::milliseconds kLookPauseMin{50};
+constexpr std::chrono::milliseconds kLookPauseMax{1'000};
 constexpr std::chrono::seconds kConnectTime{3};
 /// First timeout for a greeting, which rank 0 sends at once; it doubles with each round. A silent
 /// stranger must not hold us up for long, but a busy rank 0 must get its time sooner or later.
@@ -162,7 +162,7 @@ std::string list_ports(const StepKey::Ports& ports) {
 
 Outcome<FrameSocket> find_rank_0(const SlurmStep& step, const std::vector<std::string>& nodes,
                                  StepKey& key, const Hello& hello, const WaitContext& context) {
-    Retry retry(kPauseMin, kPauseMax);
+    Retry retry(kLookPauseMin, kLookPauseMax);
     AddressBook book;
     std::size_t next = 1;  // of the other nodes
     std::size_t others = 0;
