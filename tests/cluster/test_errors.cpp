@@ -256,8 +256,8 @@ TEST_CASE("what cannot be executed is told", "[cluster][errors]") {
 
 TEST_CASE("a host whose CPU we have no agent for is told", "[cluster][errors]") {
     Cluster& cluster = Cluster::shared(kHosts);
-    const std::string uname =
-        write_program(cluster, "uname", "#!/bin/sh\n[ \"$1\" = -m ] && echo sparc64 || echo s1\n");
+    const std::string uname = write_program(
+        cluster, "uname", "#!/bin/sh\n[ \"$1\" = -nm ] && echo s1 sparc64 || echo s1\n");
     cluster.bind("s1", uname, "/usr/bin/uname");
     empty_cache(cluster, "s1");
     const Finished done = failing(cluster, {"-H", "s1,s2"});

@@ -136,7 +136,7 @@ class Mixed(unittest.TestCase):
                              ("riscv64", "Releases have those of x86_64 and aarch64 only")):
             with self.subTest(machine=machine):
                 self.hosts["arm"].run("mkdir", "-p", "/usr/local/bin")
-                self.hosts["arm"].write("/usr/local/bin/uname", f"#!/bin/sh\necho {machine}\n", "755")
+                self.hosts["arm"].write("/usr/local/bin/uname", f"#!/bin/sh\necho arm {machine}\n", "755")
                 told = self.hosts["intel"].run(DTRUN, *PATIENT, "-H", "arm:1", "true", code=203)
                 self.hosts["arm"].run("rm", "/usr/local/bin/uname")
                 self.assertIn(f"arm: its CPU is {machine}, and this dtrun has no agent for that", told)
