@@ -10,8 +10,9 @@
 namespace dtrun::loopback {
 namespace {
 
-constexpr std::size_t kJobs = 33;        // of a seed
-constexpr std::size_t kKeptMax = 4'000;  // bytes, of a job that lasts
+constexpr std::size_t kJobs = 33;  // of a seed
+/// Bytes of a job that lasts. A head remembers its last changes, of which a fifth of three hours has not as many.
+constexpr std::size_t kKeptMax = 40'000;
 
 TEST_CASE("a job of a head goes on as long as it can, and ends as it should", "[simulation]") {
     const auto seeds = seeds_of("head");
