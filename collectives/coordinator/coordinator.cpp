@@ -119,11 +119,10 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
     });
     if (!over) {
         const SilenceCheck::Finding found = silence();
+        if (found.line.empty()) return std::nullopt;
+        reports_.add(found.what, found.age);  // its end comes after it
         lock.unlock();
-        if (!found.line.empty()) {
-            tell({found.line});
-            reports_.add(found.what, found.age);
-        }
+        tell({found.line});
         return std::nullopt;
     }
     if (at == results_.end())

@@ -134,7 +134,6 @@ bool PlannedChannels::lends_agent_to(HostId host) const {
 /// \return where an ssh finds the user's ssh-agent that is to forward it; empty: there is none
 std::string PlannedChannels::lend_agent_to(HostId host) {
     if (!lends_agent_to(host) || !spec_.access.ssh.command.empty()) return {};
-    if (lent_agent_) return lent_agent_->path();
     const auto& settings = spec_.hosts[host].ssh;
     const char* const usual = ::getenv("SSH_AUTH_SOCK");
     std::string agent = settings ? settings->agent : "";
@@ -146,18 +145,19 @@ std::string PlannedChannels::lend_agent_to(HostId host) {
                 "log in to other hosts by keys that they have");
         return {};
     }
+    if (const auto found = lent_agents_.find(agent); found != lent_agents_.end())
+        return found->second->path();
     auto lent = transport::LentAgent::lend(executor_, agent);
     if (!lent) {
         if (!std::exchange(has_warned_, true))
             log::warn("--tree-login forward-agent: {}", lent.error().message);
         return {};
     }
-    lent_agent_ = std::move(*lent);
-    return lent_agent_->path();
+    return lent_agents_.emplace(agent, std::move(*lent)).first->second->path();
 }
 
 asio::awaitable<void> PlannedChannels::all_logged_in() {
-    if (lent_agent_) co_await lent_agent_->take_back();
+    for (const auto& [agent, lent] : lent_agents_) co_await lent->take_back();
 }
 
 asio::awaitable<std::optional<RelayLogin>> PlannedChannels::by_relay(HostId host,

@@ -76,8 +76,9 @@ private:
     warm::WarmHosts* warm_ = nullptr;
     std::optional<std::string> ssh_files_;  ///< SshConfig::digest(), once it was asked for
     std::map<HostId, std::string> seen_by_;
-    std::unique_ptr<transport::LentAgent> lent_agent_;  ///< made for the first relay
-    bool has_warned_ = false;                           ///< that there is none to lend
+    std::map<std::string, std::unique_ptr<transport::LentAgent>>
+        lent_agents_;  ///< by the agent's socket; made for the first relay that is to have it
+    bool has_warned_ = false;  ///< that there is none to lend
 };
 
 }  // namespace dtrun::head

@@ -133,7 +133,8 @@ private:
         patience_.expires_at(after(kPatience));
         patience_.async_wait([self = std::weak_ptr(self_)](boost::system::error_code error) {
             const auto slot = self.lock();
-            if (error || !slot || !(*slot)->is_knocking_) return;
+            // This may have been under way when the host was to be knocked at anew.
+            if (error || !slot || !(*slot)->is_knocking_ || (*slot)->is_lent_) return;
             (*slot)->is_lent_ = (*slot)->slots_.lend();
             if (!(*slot)->is_lent_) (*slot)->lend_later();
         });

@@ -68,8 +68,8 @@ asio::awaitable<void> LentAgent::accept() {
         if (!socket) co_return;
         if (foreign_user(socket->native_handle())) continue;
         const auto loan = std::make_shared<Loan>(std::move(*socket), executor_);
-        boost::system::error_code error;
-        loan->agent.connect(Unix::endpoint(agent_), error);
+        // An agent that waits for its user accepts nobody meanwhile: asynchronous, so that this fails instead of waiting.
+        const auto [error] = co_await loan->agent.async_connect(Unix::endpoint(agent_), use_tuple);
         if (error) continue;
         close_on_exec(loan->agent.native_handle());
         tasks_.spawn(pass(loan, true));

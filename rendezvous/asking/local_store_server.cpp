@@ -24,7 +24,7 @@ asio::awaitable<void> LocalStoreServer::accept() {
     AcceptTrouble trouble("the socket of the store");
     for (;;) {
         auto socket = co_await accept_next(acceptor_, trouble);
-        if (!socket) co_return;
+        if (!socket || !acceptor_.is_open()) co_return;
         if (programs_.size() >= kConnectionsMax || foreign_user(socket->native_handle())) continue;
         const PeerId id = ++last_peer_;
         programs_.emplace(id, std::make_unique<Program>(std::move(*socket)));

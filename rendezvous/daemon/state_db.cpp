@@ -225,8 +225,10 @@ void StateDb::commit() {
 }
 
 bool StateDb::fits(std::size_t bytes) const {
-    return !writer_->is_full() &&
-           writer_->free_bytes() >= kCopies * (bytes + writer_->unwritten_bytes()) + kReserveBytes;
+    // In this order, as the writer moves bytes from one to the other.
+    std::size_t promised = bytes + writer_->unwritten_bytes();
+    promised += writer_->unlooked_bytes();
+    return !writer_->is_full() && writer_->free_bytes() >= kCopies * promised + kReserveBytes;
 }
 
 Clock::duration StateDb::writing_for() const {

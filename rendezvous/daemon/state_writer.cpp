@@ -418,7 +418,7 @@ void StateWriter::notify(std::function<void()> on_durable) {
 
 void StateWriter::commit(std::uint64_t number) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return durable_ >= number; });
+    changed_.wait(lock, [&] { return durable_ >= number && !is_at_work_; });
 }
 
 void StateWriter::look() {
@@ -436,21 +436,28 @@ void StateWriter::write_batches() {
         if (queue_.empty() && stopping_) break;
         const bool may_shrink = std::exchange(look_, false);
         const std::deque<Batch> batches = std::exchange(queue_, {});
+        is_at_work_ = true;
         lock.unlock();
         if (!batches.empty() && !write(batches)) {  // the disk is full, and this is to end
             lock.lock();
+            is_at_work_ = false;
             has_lost_ = true;
             break;
         }
         if (!batches.empty()) {
-            tell(batches.back().number);
+            for (const Batch& batch : batches) {
+                unlooked_bytes_ += batch.bytes;  // what is promised must have room besides
+                unwritten_bytes_ -= batch.bytes;
+            }
+            tell(batches.back().number);  // also those that were kept waiting by unwritten_bytes()
             look_after_commit();
         }
         look_at_disk();
         if (batches.empty() && may_shrink) shrink();
-        // Not before the disk was looked at: what is promised must have room besides what was written.
-        for (const Batch& batch : batches) unwritten_bytes_ -= batch.bytes;
+        unlooked_bytes_ = 0;
         lock.lock();
+        is_at_work_ = false;
+        if (!batches.empty()) changed_.notify_all();
     }
     lock.unlock();
     close();

@@ -58,11 +58,13 @@ public:
 
     /// To be written with all that waits. Its number is one more than that of the last one.
     void submit(Batch batch);
-    void commit(std::uint64_t number);  ///< waits until it is durable
+    void commit(std::uint64_t number);  ///< waits until it is durable, and the file left alone
     void notify(std::function<void()> on_durable);
     std::uint64_t durable() const { return durable_; }
     void will_write(std::size_t bytes) { unwritten_bytes_ += bytes; }
     std::size_t unwritten_bytes() const { return unwritten_bytes_; }
+    /// Written, but not yet in free_bytes().
+    std::size_t unlooked_bytes() const { return unlooked_bytes_; }
 
     bool is_full() const { return disk_full_; }
     /// Free bytes on the disk and in the file, less those that the log will take when it is brought into the
@@ -136,7 +138,7 @@ private:
     Fd last_commit_;
 
     std::atomic<std::uint64_t> durable_{0};
-    std::atomic<std::size_t> unwritten_bytes_{0};
+    std::atomic<std::size_t> unwritten_bytes_{0}, unlooked_bytes_{0};
     std::atomic<std::uint64_t> disk_bytes_{0};    ///< free on the disk
     std::atomic<std::uint64_t> file_bytes_{0};    ///< free inside the file
     std::atomic<std::uint64_t> growth_bytes_{0};  ///< log_growth()
@@ -150,6 +152,7 @@ private:
     std::deque<Batch> queue_;
     std::function<void()> on_durable_;
     bool look_ = false;
+    bool is_at_work_ = false;  ///< the thread uses the file
     bool stopping_ = false;
     Thread thread_;        ///< started with the first batch
     bool is_kept_ = true;  ///< stop()'s

@@ -10,6 +10,7 @@ namespace dtrun::agent {
 namespace {
 
 constexpr std::uint64_t kStallMsMax = 365ull * 24 * 3'600 * 1'000;
+constexpr std::size_t kToldBytesMax = 1 << 20;  // in all: a frame has room for 16 times that
 
 }  // namespace
 
@@ -37,9 +38,12 @@ void RankStalls::left(PeerId peer) {
 void RankStalls::add_waits(std::vector<RankWait>& waits,
                            const std::function<std::optional<Rank>(PeerId)>& rank_of,
                            Deadline now) const {
+    std::size_t bytes = 0;
     for (const auto& [who, since] : since_) {
         const auto rank = rank_of(who.first);
         if (!rank || *rank == kNoRank) continue;
+        bytes += who.second.size();
+        if (bytes > kToldBytesMax) return;
         RankWait& wait = waits.emplace_back();
         wait.rank = *rank;
         wait.what = who.second;

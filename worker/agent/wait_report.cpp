@@ -2,6 +2,7 @@
 #include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dtrun::agent {
 namespace {
@@ -18,6 +19,7 @@ bool goes_on(RankWait before, const RankWait& now) {
 
 void WaitReport::begin(std::uint64_t generation) {
     generation_ = generation;
+    is_anew_ = is_anew_ || !said_.empty();  // the head may have kept what it heard last
     said_.clear();
 }
 
@@ -28,7 +30,7 @@ std::optional<Waits> WaitReport::request(std::vector<RankWait> waits,
         return wait.waited_ms < static_cast<std::uint32_t>(at_least.count());
     });
     if (waits.size() > kWaitsMax) waits.resize(kWaitsMax);
-    if (std::ranges::equal(said_, waits, goes_on) &&
+    if (!std::exchange(is_anew_, false) && std::ranges::equal(said_, waits, goes_on) &&
         std::ranges::none_of(waits, &RankWait::starting))
         return std::nullopt;
     said_ = waits;

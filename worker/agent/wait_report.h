@@ -26,6 +26,8 @@ public:
 private:
     std::uint64_t generation_ = 0;
     std::vector<RankWait> said_;  ///< the last time
+    bool is_anew_ =
+        false;  ///< in this generation nothing was said, and in the last one something was
 };
 
 }  // namespace dtrun::agent

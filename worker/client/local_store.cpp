@@ -4,11 +4,15 @@
 #include "rendezvous/wire/exchange_messages.h"
 
 #include <unistd.h>
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <utility>
 
 namespace dtrun::embedded {
 namespace {
+
+constexpr std::chrono::seconds kGreetingLimit{1};
 
 /// Why a wait ends that has come to nothing so far. Failures: timed_out, cancelled
 Outcome<void> may_go_on(const WaitContext& context) {
@@ -37,6 +41,8 @@ bool LocalStore::begin(const WaitContext& context) {
 
 /// \return whether it is welcome there
 bool LocalStore::connect(const WaitContext& context) {
+    // An interrupt is for the request, which may go another way; and that needs time.
+    const WaitContext soon{std::min(context.deadline, now() + kGreetingLimit), {}};
     auto connected = FrameSocket::connect_unix(name_);
     if (connected) {
         const std::lock_guard lock(mutex_);
@@ -44,8 +50,8 @@ bool LocalStore::connect(const WaitContext& context) {
     }
     Hello hello;
     hello.pid = ::getpid();
-    if (socket_.fd() >= 0 && send(encode(hello), context)) {
-        const auto answer = next_frame(context);
+    if (socket_.fd() >= 0 && send(encode(hello), soon)) {
+        const auto answer = next_frame(soon);
         if (answer && answer->type == FrameType::welcome) return true;
     }
     give_up();

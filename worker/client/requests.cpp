@@ -104,7 +104,8 @@ std::optional<Outcome<Bytes>> Requests::ask_in_turn(Op op, Bytes& frame,
     Failure why = reply.error();
     if (why.code == DTRUN_CLOSED && connection_.closed()) why = *connection_.closed();
     const bool is_lost = why.code == DTRUN_CLOSED;
-    if (is_lost || changes_something(op)) local_store_.give_up();
+    // Not after a change that nobody has heard of: what is asked here from now on is done after it, by an agent perhaps not.
+    if (is_lost) local_store_.give_up();
     if (changes_something(op)) return std::unexpected(unheard(std::move(why)));
     if (is_lost && !connection_.closed()) return std::nullopt;
     if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;
