@@ -177,6 +177,9 @@ std::span<const StepRegex> StepRegex::usual() {
                      "Train Epoch", R"(Train Epoch: *\d+ *\[ *(?<samples>\d+) */)"},
                  {"%|", R"(%\|[^|]*\| *(?<steps>\d+)/\d+ +\[)"},
                  {"] - ", R"((?:^|[^0-9])(?<steps>\d+)/\d+ +\[[=>.]*\] - )"},
+                 // Keras 3, with colours
+                 {"━", R"((?:^|[^0-9])(?<steps>\d+)/\d+(?:\x1b\[[0-9;]*m| )*━)"},
+                 {"Epoch: [", R"(Epoch: \[\d+\] *\[ *(?<steps>\d+)/\d+\])"},
              }) {
             all.push_back(parse(text).value());
             all.back().sign_ = sign;
@@ -240,9 +243,10 @@ Result<AccuracyRegex> AccuracyRegex::parse(string_view text) {
 const AccuracyRegex& AccuracyRegex::usual() {
     static const AccuracyRegex usual = [] {
         AccuracyRegex made = of({
-            R"((?:^|[^a-z])(?:e?val|test)[a-z]*[^0-9a-z]{0,3}acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}(?:tensor\()?([0-9]+\.?[0-9]*))",
-            R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}(?:tensor\()?([0-9]+\.?[0-9]*))",
-            R"((?:^|[^a-z])acc(?:uracy)? (?:of|on|for) [^:=]{1,80}[:=] *([0-9]+\.?[0-9]*))",
+            R"((?:^|[^a-z])(?:e?val|test)[a-z]*[^0-9a-z]{0,3}acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}(?:tensor\()?([0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?))",
+            R"((?:^|[^a-z])acc(?:uracy|@1)?(?: is)?[^0-9a-z]{1,12}(?:tensor\()?([0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?))",
+            // Not that of one class, as "Accuracy of plane: 60 %".
+            R"((?:^|[^a-z])acc(?:uracy)? (?:of|on|for) (?:the|test|val|eval|all|epoch|[0-9])[^:=]{0,80}[:=] *([0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?))",
         });
         made.is_usual_ = true;
         return made;

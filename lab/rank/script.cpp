@@ -75,7 +75,9 @@ public:
     }
 
     std::uint64_t lines() const { return lines_; }
-    StepRegex::Unit unit() const { return steps_regexes_.front().unit(); }
+    StepRegex::Unit unit() const {
+        return (steps_.empty() ? steps_regexes_.front() : steps_regexes_.back()).unit();
+    }
     const std::vector<Printed>& steps() const { return steps_; }
     const std::vector<Printed>& accuracies() const { return accuracies_; }
 
@@ -98,13 +100,18 @@ private:
         look_for_accuracy(line, now);
     }
 
-    /// The first of the usual expressions that is found is the program's. Steps of tests count nothing there.
+    /// The first of the usual expressions that is found is the program's, unless one before it comes later: then those so
+    /// far were of a bar of something else, as a download. Steps of tests count nothing there, but a bar of an epoch shows
+    /// behind it what the test has come to.
     void look_for_step(string_view line, std::int64_t now) {
-        if (are_usual_ && speaks_of_test(line)) return;
-        for (const StepRegex& each : steps_regexes_)
-            if (const auto value = each.find(line)) {
+        const string_view front = line.substr(0, line.find("%|"));
+        const bool is_epoch = front.starts_with("Epoch") || front.starts_with("Train");
+        if (are_usual_ && speaks_of_test(is_epoch ? front : line)) return;
+        for (std::size_t i = 0; i < steps_regexes_.size(); ++i)
+            if (const auto value = steps_regexes_[i].find(line)) {
+                if (i + 1 < steps_regexes_.size()) steps_.clear();
+                steps_regexes_ = steps_regexes_.first(i + 1);
                 steps_.push_back({*value, now});
-                steps_regexes_ = std::span(&each, 1);
                 return;
             }
     }

@@ -266,7 +266,7 @@ std::vector<Table> scaling_tables(const LabReport& report, string_view scaling) 
     std::vector<Table> tables;
     if (has_inside || !has_between) tables.push_back(std::move(inside));
     if (has_between) tables.push_back(std::move(between));
-    const std::string batch = is_weak
+    const std::string batch = is_weak && !points.empty()
                                   ? filled(words.samples_of_each, batch_of_rank(points.back().run))
                                   : batch_of_all(report);
     tables.front().note =

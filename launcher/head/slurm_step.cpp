@@ -18,7 +18,7 @@ namespace {
 std::string start_script() {
     return fmt::format(
         "m=$SLURMD_NODENAME; names; j=$j-$q; o=0; {}"
-        "f() {{ echo \"@$m dtrun-agent-failed $*\"; rm -f \"$t\" \"$d/.first-$j\"; exec cat "
+        "f() {{ rm -f \"$t\" \"$d/.first-$j\"; echo \"@$m dtrun-agent-failed $*\"; exec cat "
         ">/dev/null; }}; "
         "get() {{ [ \"$y\" = \"$n\" ] && {{ head -c \"$n\"; return; }}; head -c \"$y\" >\"$t.p\" "
         "&& "

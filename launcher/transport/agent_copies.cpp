@@ -98,12 +98,12 @@ HomeTurn::~HomeTurn() {
 }
 
 /// One that has all of it; else one that is near to such a one, so that few hosts lie between. Those that two could not
-/// fetch from are not asked again.
-AgentCopies::Giver* AgentCopies::find_giver(const HostWants& wants) {
+/// fetch from are not asked again. Who fetches without Python has little time, and is sent to one that has all of it.
+AgentCopies::Giver* AgentCopies::find_giver(const AgentRequest& request) {
     Giver* found = nullptr;
     for (Giver& giver : givers_)
-        if (giver.wants == wants && giver.takers < kTakersMax &&
-            giver.failures < kGiverFailuresMax &&
+        if (giver.wants == request.wants && giver.takers < kTakersMax &&
+            giver.failures < kGiverFailuresMax && (request.carries || giver.depth == 0) &&
             (found == nullptr ||
              std::pair(giver.depth, giver.takers) < std::pair(found->depth, found->takers)))
             found = &giver;
@@ -121,11 +121,13 @@ CopySlot::~CopySlot() {
 asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& request,
                                      std::chrono::milliseconds patience,
                                      std::function<void()> waits) {
-    const AgentCopies::Giver* const failed = giver_;
+    const bool is_own_fault = carries_ && !request.carries;  // its Python's
+    carries_ = request.carries;
+    AgentCopies::Giver* const failed = is_own_fault ? nullptr : giver_;
     const bool had_it = failed != nullptr && failed->depth == 0;
     if (failed != nullptr) {
         ++failures_;
-        ++giver_->failures;
+        ++failed->failures;
         copies.failures_ += had_it;
     }
     const bool may_fetch = !had_it && failures_ < kTriesMax;
@@ -136,7 +138,7 @@ asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& re
     if (!copies.slot_free_)
         copies.slot_free_ = std::make_unique<Timer>(executor, Timer::time_point::max());
     for (bool has_waited = false;; has_waited = true) {
-        if (may_fetch) giver_ = copies.find_giver(request.wants);
+        if (may_fetch) giver_ = copies.find_giver(request);
         if (giver_ != nullptr || copies.own_ < AgentCopies::kOwnMax) break;
         if (!has_waited) waits();
         co_await copies.slot_free_->async_wait(use_tuple);
@@ -168,7 +170,10 @@ void CopySlot::hands_on(std::string address, int port) {
 
 void CopySlot::done() {
     if (!is_held_) return;
-    if (own_ != nullptr) std::exchange(own_, nullptr)->depth = 0;
+    if (own_ != nullptr) {
+        own_->failures = 0;  // of takers for whom the rest did not come to it
+        std::exchange(own_, nullptr)->depth = 0;
+    }
     if (giver_ != nullptr) ++copies_->successes_;
     leave();
 }

@@ -71,7 +71,7 @@ private:
     };
     static constexpr unsigned kGiverFailuresMax = 2;  ///< of hosts that were to fetch from it
     static constexpr unsigned kFailuresMax = 4;       ///< of all hosts, more than successes
-    Giver* find_giver(const HostWants& wants);
+    Giver* find_giver(const AgentRequest& request);
     bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kFailuresMax; }
     void slot_is_free();
 
@@ -149,6 +149,7 @@ private:
     AgentCopies::Giver* giver_ = nullptr;  ///< from which it is to come
     AgentCopies::Giver* own_ = nullptr;    ///< which this host is, while it has not got all
     unsigned failures_ = 0;
+    bool carries_ = false;  ///< it has asked for a copy by carrier.py
     std::string words_ = "\n";
 };
 

@@ -26,7 +26,7 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 std::string start_script() {
     return fmt::format(
         "has \"$i\" && run $o; names; {}"
-        "f() {{ echo \"dtrun-agent-failed $*\"; rm -f \"$t\" \"$d/.first-$j\"; exit 1; }}; "
+        "f() {{ rm -f \"$t\" \"$d/.first-$j\"; echo \"dtrun-agent-failed $*\"; exit 1; }}; "
         "knows() {{ for x; do command -v \"$x\" || return; done >/dev/null; }}; "
         "y=$packing; knows bash timeout sha256sum && y=$y,tcp; knows python3 && y=$y,python; "
         "ask() {{ echo \"dtrun-agent-wanted $q $y$1\"; "
@@ -41,7 +41,8 @@ std::string start_script() {
         "$$ "
         "$port $from 2>&1 >&3 3>&-); }} 3>&1; }}; "
         "got() {{ if [ \"$code\" ]; then carried; set -- $?; [ $1 = 0 ] && {{ word=; return; }}; "
-        "[ $1 = 3 ] || y=${{y%,python}}; [ $1 = 1 ] || [ \"$port\" ] || no \"$e\"; return 1; "
+        "[ $1 = 3 ] || y=${{y%,python}}; "
+        "[ $1 = 4 ] || {{ [ -z \"$port\" ] && [ $1 -gt 128 ]; }} && no \"$e\"; return 1; "
         "elif [ \"$port\" ]; then fetched && echo dtrun-agent-fetched; "
         "else echo dtrun-agent-send; e=$({{ umask 077; head -c \"$n\" >\"$t\"; }} 2>&1) || no "
         "\"$e\"; fi; }}; "

@@ -6,9 +6,10 @@ port others may fetch, and ends when all has come and is what dtrun means. A pro
 
 Arguments: the file to make, its bytes, their SHA-256, the word that others say, seconds without a byte or a connection,
 the process with which to end, and, unless the bytes come by standard input, the port and the address of who gives them.
-Exit status: 0 all is there; 3 who gave it has failed; 2 it cannot be stored, as standard error says; 1 nothing was
-taken from standard input.
+Exit status: 0 all is there; 3 who gave it has failed; 4 it cannot be stored, as standard error says; any other, also
+such as Python has itself, or a shell that has no Python: nothing was taken from standard input.
 """
+import errno
 import hashlib
 import os
 import select
@@ -21,6 +22,8 @@ TAKERS_MAX = 16
 WORD_LIMIT_S = 5
 STAND_STILL_LIMIT_S = 20  # for a taker that takes nothing
 IDLE_LIMIT_S = 60
+BYTES_PER_S_MIN = 1 << 16  # of another host: who is slower is left
+GIVER_FAILED, CANNOT_STORE = 3, 4
 
 
 class Taker:
@@ -128,13 +131,15 @@ def say(line):
 
 def receive_all(carrier, source, limit_s):
     """Says once a second that it is at it. Returns why it is in vain, or None."""
-    said = time.monotonic()
+    began = said = time.monotonic()
     while carrier.come < carrier.size:
         if carrier.serve(source, 1.0):
             return "the rest does not come"
         now = time.monotonic()
         if now - carrier.came > limit_s:
             return "nothing comes"
+        if limit_s < float("inf") and carrier.come < (now - began - limit_s) * BYTES_PER_S_MIN:
+            return "it comes too slowly"
         if now - said > 1.0:
             said = now
             say("dtrun-agent-comes")
@@ -165,6 +170,13 @@ def hand_on(carrier, process):
     nothing = os.open("/dev/null", os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
+    own = {carrier.file, carrier.listener.fileno()} | {taker.fileno() for taker in carrier.takers}
+    for other in map(int, os.listdir("/proc/self/fd")):  # for whose end somebody may wait
+        if other > 2 and other not in own:
+            try:
+                os.close(other)
+            except OSError:
+                pass  # that of the list
     with open("/proc/self/comm", "w") as comm:
         comm.write("dtrun-hand-on")
     while is_there(process) and (carrier.takers or time.monotonic() - carrier.gave < IDLE_LIMIT_S):
@@ -174,6 +186,11 @@ def hand_on(carrier, process):
 
 def main(path, size, digest, word, limit_s, process, port=None, address=None):
     limit_s = int(limit_s)
+    try:
+        carrier = Carrier(path, int(size), word)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return CANNOT_STORE
     source = None
     if port:
         try:
@@ -181,8 +198,8 @@ def main(path, size, digest, word, limit_s, process, port=None, address=None):
             source.sendall(word.encode() + b"\n")
             source.setblocking(True)
         except OSError:
-            return 3
-    carrier = Carrier(path, int(size), word)
+            return GIVER_FAILED
+    status = GIVER_FAILED if source else CANNOT_STORE
     if carrier.listener:
         say("dtrun-agent-hands-on %d" % carrier.listener.getsockname()[1])
     if not source:
@@ -193,11 +210,13 @@ def main(path, size, digest, word, limit_s, process, port=None, address=None):
             why = "it was damaged on its way"
     except OSError as error:
         why = str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            status = CANNOT_STORE
         if not source:
             read_past(carrier.size - carrier.come)
     if why:
         print(why, file=sys.stderr)
-        return 3 if source else 2
+        return status
     if source:
         say("dtrun-agent-fetched")
     if carrier.listener:

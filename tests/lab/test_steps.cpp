@@ -140,6 +140,10 @@ TEST_CASE("what the usual examples print is known", "[lab][steps]") {
     CHECK(usual("Epoch 1:  45%|\u2588\u258c  | 211/469 [00:05<00:06, 38.29it/s, loss=0.3]",
                 Unit::steps) == 211);
     CHECK(usual("211/469 [=====>........] - ETA: 1s - loss: 0.31", Unit::steps) == 211);
+    CHECK(usual("\x1b[1m 12/469\x1b[0m \x1b[37m\u2501\u2501\x1b[0m \x1b[1m4s\x1b[0m 10ms/step - "
+                "loss: 2.3",
+                Unit::steps) == 12);
+    CHECK(usual("Epoch: [0][  10/5005]\tTime 0.3 ( 0.5)\tAcc@1   0.39 ( 0.20)", Unit::steps) == 10);
     CHECK(usual("took 5/6 [s] - done", Unit::steps) == -1);
     const auto accuracy = [](std::string_view line) {
         return AccuracyRegex::usual().find(line).value_or(-1);
@@ -151,6 +155,8 @@ TEST_CASE("what the usual examples print is known", "[lab][steps]") {
     CHECK(accuracy("The accuracy is 97 %") == Approx(0.97));
     CHECK(accuracy("Accuracy: tensor(0.9812)") == Approx(0.9812));
     CHECK(accuracy("accuracy 1.0") == 1);
+    CHECK(accuracy("accuracy: 9.7656e-04") == Approx(0.00097656));
+    CHECK(accuracy("Accuracy of plane : 60 %") == -1);  // a class
     // What is of a test goes before what is of training, and a bar of training has none.
     CHECK(accuracy("loss 0.2 acc 0.95 val_loss 0.3 val_acc 0.96") == 0.96);
     CHECK(accuracy("Epoch 3: Train Acc: 95.1%, Test Acc: 96.2%") == Approx(0.962));

@@ -12,7 +12,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kFirstLook = 3s;
-constexpr auto kAgain = 2s;  ///< after a look that has found something
+constexpr auto kAgain =
+    2s;  ///< after a look that has found something new, which counts if it is there again
+constexpr auto kWhileFound = 15s;
 /// A start takes so long at the most, as a rule; then a look comes each time that as much of the job's time has passed.
 constexpr auto kStartTakes = 120s;
 constexpr auto kInStart = 4s;
@@ -37,8 +39,10 @@ void NestedWatch::found(const std::vector<RankWait>& waits, Deadline now) {
         found_.push_back({wait, again ? same->since : now, again});
     }
     const auto age = now - began_;
-    if (!found_.empty())
+    if (std::ranges::any_of(found_, [](const Found& found) { return !found.again; }))
         next_ = now + kAgain;
+    else if (!found_.empty())
+        next_ = now + kWhileFound;
     else if (age < kStartTakes)
         next_ = now + kInStart;
     else

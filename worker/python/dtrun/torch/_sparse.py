@@ -36,11 +36,10 @@ def add_sparse(comm: t.TensorCommunicator, tensors: Sequence[torch.Tensor]) -> N
     values = torch.zeros((most, *own.shape[own.sparse_dim():]), dtype=own.dtype)
     places[:own._nnz()] = own.indices().T
     values[:own._nnz()] = own.values()
-    parts = [_gathered(comm, part) for part in (places, values)]
-    total = torch.zeros_like(own)
-    for number, other_places, other_values in zip(numbers.tolist(), *parts):  # on all ranks in the same order
-        total = total + torch.sparse_coo_tensor(other_places[:number].T, other_values[:number], own.shape)
-    total = total.coalesce()
+    # On all ranks in the same order. One tensor of all is added up at once, as torch does also where it has no "+", as for Half.
+    places, values = (torch.cat([of_rank[:number] for number, of_rank in zip(numbers.tolist(), _gathered(comm, part))])
+                      for part in (places, values))
+    total = torch.sparse_coo_tensor(places.T, values, own.shape).coalesce()
     with torch.no_grad():  # what detach() gives of a sparse tensor would become another one
         for tensor in tensors:
             tensor.copy_(total)

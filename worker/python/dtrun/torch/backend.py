@@ -314,7 +314,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         parts = [Flat(output) for output in outputs]
         given = joined(sources)
         dtype_of(given, BROADCAST)
-        return given, Flat(torch.empty((self._size, given.numel()), dtype=given.dtype)), parts
+        return given, Flat(given.new_empty((self._size, given.numel()))), parts  # whatever torch's default device is
 
     @staticmethod
     def _spread(everything: Flat, parts: Sequence[Flat]) -> None:
