@@ -336,7 +336,7 @@ TEST_CASE("nodes of another CPU in the same step get their own agent", "[cluster
         here.native());
     REQUIRE(f.cluster.run("head", {"sh", "-c", hide}).exit_code == 0);
     const std::string uname = write_program(
-        f.cluster, "uname", "#!/bin/sh\n[ \"$1\" = -m ] && echo sparc64 || echo s2\n");
+        f.cluster, "uname", "#!/bin/sh\n[ \"$1\" = -nm ] && echo s2 sparc64 || echo s2\n");
     f.cluster.bind("s2", uname, "/usr/bin/uname");
     for (const char* host : {"s1", "s2"})
         f.cluster.run(host, {"sh", "-c", "rm -rf ~/.cache/dtrun"});
