@@ -162,7 +162,8 @@ void CopySlot::hands_on(std::string address, int port) {
     copies_->givers_.push_back({wants_, std::move(address), port});
     AgentCopies::Giver& own = copies_->givers_.back();
     if (is_held_) {
-        own.depth = 1 + (giver_ != nullptr ? giver_->depth : 0);
+        // Without Python a host gives what it has stored.
+        own.depth = !carries_ ? 0 : giver_ != nullptr ? 1 + giver_->depth : 1;
         own_ = &own;
     }
     copies_->slot_is_free();
