@@ -40,7 +40,8 @@ std::optional<Process> describe(pid_t pid) {
     const std::vector<std::string_view> pids = split(field(*status, "NSpid:"), '\t');
     Process process{pid, static_cast<pid_t>(to_int(pids.back(), 1, 1 << 30).value_or(0)),
                     std::string(field(*status, "Name:")), *cmdline};
-    std::replace(process.cmdline.begin(), process.cmdline.end(), '\0', ' ');
+    const auto separates = [](char c) { return c == '\0' || c == '\n' || c == '\t'; };
+    std::ranges::replace_if(process.cmdline, separates, ' ');
     process.cmdline = trim(process.cmdline);
     return process;
 }
