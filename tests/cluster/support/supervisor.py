@@ -231,7 +231,7 @@ class Supervisor:
                 if status["State"].split()[0] in "ZX":
                     continue
                 if daemons or (inside != listening[host] and name not in DAEMONS):
-                    command = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+                    command = " ".join(read(f"/proc/{pid}/cmdline").replace("\0", " ").split())
                     found.append([host, int(pid), inside, command or name])
             except (OSError, ValueError):
                 continue  # it ended meanwhile
