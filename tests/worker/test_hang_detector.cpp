@@ -1,7 +1,7 @@
 #include "tests/support/catch.h"
 #include "worker/agent/hang_detector.h"
-#include "worker/agent/nested_watch.h"
 #include "worker/agent/rank_stalls.h"
+#include "worker/ranks/nested_watch.h"
 
 namespace dtrun {
 
@@ -94,7 +94,7 @@ TEST_CASE("what a rank says to wait for is known until it goes on, or has gone",
 
 TEST_CASE("ranks are looked at often while they start, and what two looks find is told",
           "[agent][stall]") {
-    NestedWatch watch;
+    ranks::NestedWatch watch;
     const Deadline start = Deadline() + 1h;
     CHECK_FALSE(watch.is_due(start + 24h));
     watch.begin(start);

@@ -19,13 +19,13 @@
 #include "worker/agent/elastic_clients.h"
 #include "worker/agent/lifeline.h"
 #include "worker/agent/machine_load.h"
-#include "worker/agent/nested_watch.h"
 #include "worker/agent/onward_logins.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_streams.h"
 #include "worker/agent/reserved_ports.h"
 #include "worker/agent/services.h"
 #include "worker/agent/wait_report.h"
+#include "worker/ranks/nested_watch.h"
 #include "worker/ranks/rank_runner.h"
 #include "worker/ranks/store_elsewhere.h"
 #include "worker/stores/rejoin_queue.h"
@@ -232,7 +232,7 @@ private:
     std::unique_ptr<FailureDetector> detector_;
     MachineLoad load_;
     WaitReport wait_report_;
-    NestedWatch nested_watch_;
+    ranks::NestedWatch nested_watch_;
     bool said_nested_ = false;  ///< that ranks have worlds of their own
     AgentSignals signals_;
     Assign assign_;               ///< of the current generation

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace dtrun::agent {
+namespace dtrun::ranks {
 
 /// When an agent looks for torch below its ranks that waits at an address where nobody is, and what is to be told of
 /// that: what two looks in a row have found, as one may come in the moment in which a store is about to be
@@ -31,4 +31,4 @@ private:
     Deadline next_ = Deadline::max();
 };
 
-}  // namespace dtrun::agent
+}  // namespace dtrun::ranks

@@ -1,4 +1,4 @@
-#include "worker/agent/nested_watch.h"
+#include "worker/ranks/nested_watch.h"
 
 #include "base/milliseconds.h"
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-namespace dtrun::agent {
+namespace dtrun::ranks {
 namespace {
 
 using namespace std::chrono_literals;
@@ -59,4 +59,4 @@ std::vector<RankWait> NestedWatch::waits(Deadline now) const {
     return told;
 }
 
-}  // namespace dtrun::agent
+}  // namespace dtrun::ranks
