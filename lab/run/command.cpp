@@ -168,6 +168,8 @@ int compare(const BenchCommand& command) {
 int write_again(const BenchCommand& command) {
     auto kept = read_report(command.from);
     if (!kept) return complain_of(kept.error());
+    // Only now: that makes files, and one of them may be what was to be read.
+    if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
     const LabReport report = as_wished(std::move(*kept), command);
     TerminalRows lines(report.language);
     std::string text;
@@ -202,9 +204,9 @@ int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
     const BenchCommand& command = parsed->own;
     const plan::Options& options = parsed->options;
     log::init("dtrun", options.verbosity);
+    if (!command.from.empty()) return write_again(command);
     if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
     if (command.compare) return compare(command);
-    if (!command.from.empty()) return write_again(command);
     if (const auto done = check_backends(command, environment); !done)
         return complain_of(done.error());
     const auto source = find_places(options, environment);

@@ -128,6 +128,8 @@ def written_again(text, page):
     for file, expected in (("none.json", "none.json: No such file"), ("r.csv", "r.csv: no JSON")):
         code, again, errors = run("--from", file)
         assert (code, again) == (200, "") and expected in errors, (code, errors)
+    code, again, errors = run("--from", "none.json", "--json", "none.json")
+    assert code == 200 and "none.json: No such file" in errors and not os.path.exists("none.json"), (code, errors)
 
 
 def seeds_and_targets():
