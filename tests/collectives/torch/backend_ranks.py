@@ -120,7 +120,9 @@ def shapes(rank, size):
 
 def sparse(rank, size):
     """Sparse tensors are added up, whatever places they have elements at, and so is an embedding's sparse gradient."""
-    for dtype in (torch.float32, torch.complex64, torch.int16):
+    other = torch.sparse_coo_tensor([[0]], torch.ones(1), (3 + rank,))
+    raises(RuntimeError, "different shapes", lambda: dist.all_reduce(other))
+    for dtype in (torch.float32, torch.complex64, torch.int16, torch.float16):
         given = torch.sparse_coo_tensor([[0, rank, rank]], torch.ones(3, 2, dtype=dtype), (size + 1, 2))
         dense = sum(torch.sparse_coo_tensor([[0, other, other]], torch.ones(3, 2, dtype=dtype), (size + 1, 2)).to_dense()
                     for other in range(size))

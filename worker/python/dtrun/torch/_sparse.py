@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any, Sequence
 
 import torch
@@ -24,13 +25,19 @@ def add_sparse(comm: t.TensorCommunicator, tensors: Sequence[torch.Tensor]) -> N
     """All tensors become the sum of those of all ranks, which may have elements at different places.
 
     :param tensors: with coordinates, of one shape
+    :raises InvalidCall: on all ranks, if some have another shape
     """
     own = tensors[0].detach()
     for tensor in tensors[1:]:
         own = own + tensor.detach()
     own = own.coalesce()
-    numbers = torch.empty(comm.size, dtype=torch.int64)
-    comm.allgather(torch.tensor([own._nnz()]), numbers)
+    shape = (own.sparse_dim(), tuple(own.shape))
+    facts = torch.empty((comm.size, 2), dtype=torch.int64)
+    comm.allgather(torch.tensor([own._nnz(), zlib.crc32(repr(shape).encode())]), facts.view(-1))
+    numbers = facts[:, 0]
+    if (facts[:, 1] != facts[0, 1]).any():  # all ranks find the same
+        raise InvalidCall(f"all_reduce: invalid tensor size: ranks have sparse tensors of different shapes, this one "
+                          f"{list(own.shape)} with {own.sparse_dim()} sparse dimensions")
     most = int(numbers.max())
     places = torch.zeros((most, own.sparse_dim()), dtype=torch.int64)
     values = torch.zeros((most, *own.shape[own.sparse_dim():]), dtype=own.dtype)
