@@ -29,6 +29,7 @@ SAMPLES = 100
 AGENT_EVERY = 20  # changes
 PROGRAMS = "dtrun", "dtrun-agent", "dtrun-package.tar.gz"
 END_LIMIT_S = 120
+LOOK_LIMIT_S = 60
 REJOIN_LIMIT_S = 300  # after which a process that does not ask for its place is ended (JobPolicy::rejoin_timeout)
 LIFE_MIN = 5      # samples of a process that tell whether it grows
 GROWTH_KB_MAX = {"dtrun": 1500, "dtrun-agent": 100}
@@ -123,9 +124,13 @@ class Job:
     def look(self):
         """Prints what a job says of itself that should have ended."""
         for words in ["stacks"], ["jobs"]:
-            done = subprocess.run([self.dtrun, *words], env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
-                                  text=True, errors="replace", check=False)
-            print(f"dtrun {words[0]}:", done.stdout, done.stderr, sep="\n", flush=True)
+            try:
+                done = subprocess.run([self.dtrun, *words], env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
+                                      text=True, errors="replace", check=False, timeout=LOOK_LIMIT_S)
+                said = done.stdout + done.stderr
+            except subprocess.TimeoutExpired:
+                said = f"no answer within {LOOK_LIMIT_S} s"
+            print(f"dtrun {words[0]}:", said, sep="\n", flush=True)
         for pid in children(self.process.pid):
             print(pid, name(pid), flush=True)
 
