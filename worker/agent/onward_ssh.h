@@ -15,7 +15,8 @@ class Supervisor;
 namespace dtrun::agent {
 
 /// The arguments of ssh for a log-in. Whose key is right the head has said: neither this host's files of known keys nor
-/// its name service nor a command nor a connection that is there already is asked. How to get in is for the configuration of ssh here.
+/// its name service nor a command nor a connection that is there already is asked. How to get in is for the configuration
+/// of ssh here.
 /// \param known_hosts  a file in which `known_as` has its keys
 std::vector<std::string> ssh_arguments(const LoginOrder& order, const std::string& known_hosts);
 
