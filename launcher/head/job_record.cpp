@@ -252,7 +252,14 @@ void JobRecord::stall_ended(const inspect::LongWait& wait) {
     if (!listeners_.empty()) tell(EventKind::stall_ended, json_of(wait));
 }
 
+/// What ranks waited for ends with them, whoever was quicker: the look at their waits, or they.
+void JobRecord::end_stalls() {
+    for (const inspect::LongWait& wait : std::exchange(stalls_, {}))
+        if (!listeners_.empty()) tell(EventKind::stall_ended, json_of(wait));
+}
+
 void JobRecord::job_ending() {
+    end_stalls();
     if (listeners_.empty()) return;
     json::object fields;
     fields["cause"] = name_of(job_.outcome().cause);
@@ -260,6 +267,7 @@ void JobRecord::job_ending() {
 }
 
 void JobRecord::job_ended(int code, const std::string& report) {
+    end_stalls();
     ended_code_ = code;
     report_ = report.substr(0, kReportBytesMax);
     if (listeners_.empty()) return;

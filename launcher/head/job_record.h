@@ -88,6 +88,7 @@ private:
     };
 
     boost::json::array stalls_view() const;
+    void end_stalls();
     void set_trouble(HostId host, HostFailure failure);
     void tell(watch::EventKind kind, boost::json::object fields);
     Place& at(plan::SlotId slot);

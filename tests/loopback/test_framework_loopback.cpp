@@ -126,10 +126,11 @@ TEST_CASE("with --init-timeout ranks wait so long and no longer, and the one tha
     }
 }
 
-TEST_CASE("ranks that wait for a minute are an event, and so is that they go on",
+TEST_CASE("ranks that wait for a minute are an event, and so is that they go on, or end at once",
           "[loopback][frameworks][stall]") {
+    const auto life = GENERATE(5'000ms, 1ms);
     Script script = meeting(Meets::torch);
-    for (const std::uint32_t rank : {0, 1, 2}) script.ranks[rank].life = 5s;
+    for (const std::uint32_t rank : {0, 1, 2}) script.ranks[rank].life = life;
     script.ranks[2].import = 70s;
     in_many_orders(5, script, [](const Ending& ending) {
         CHECK(ending.code == 0);
