@@ -563,6 +563,7 @@ RankScript World::script_of(HostId host, const FakeRanks::Request& request) {
 
 /// \param elastic  it may be to join others, and be given up before these go on
 void World::rank_starts(HostId host, const FakeRanks::Request& request, bool elastic) {
+    ending_.last_start = elapsed();
     const bool is_first = started_[request.generation].insert_or_assign(request.rank, host).second;
     if (!is_first && !elastic)
         throw std::runtime_error(fmt::format("rank {} was started twice", request.rank));

@@ -1,9 +1,12 @@
 #include "tests/simulation/head_job.h"
 
+#include "launcher/plan/exit_code.h"
 #include "tests/simulation/drawn_job.h"
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <numeric>
 
 namespace dtrun::loopback {
@@ -407,6 +410,48 @@ HeadJob draw_fixed(std::mt19937& random) {
     return made;
 }
 
+/// Whatever goes on, a user ends the job, by a signal or two, or its time is over: nothing is started from then on, nothing
+/// is left, and the code says who ended it.
+HeadJob draw_stopped(std::mt19937& random) {
+    Drawing job(random);
+    const bool living = job.chance(50);
+    job.draw_hosts(1, 4);
+    job.draw_policy(living);
+    job.draw_ranks(living, lasting());
+    if (job.chance(50)) job.end_slowly();
+    for (auto& [rank, does] : job.script.ranks) does.ignores_signals = job.chance(10);
+    const milliseconds stop = job.span(milliseconds(0), seconds(40));
+    for (int left = job.draw(6); left > 0; --left)
+        job.fault(job.span(std::max(milliseconds(0), stop - seconds(15)), stop + seconds(8)),
+                  living);
+    job.let_all_end(stop + seconds(600));
+    const bool late = job.chance(25);  // ended by --timeout
+    const int signal = std::array{SIGINT, SIGTERM, SIGHUP}[job.draw(3)];
+    if (!late) job.script.signals.emplace_back(stop, signal);
+    if (!late && job.chance(40))
+        job.script.signals.emplace_back(stop + job.span(milliseconds(1), seconds(4)), SIGINT);
+    const bool is_cut = std::ranges::any_of(job.script.happenings, [](const auto& happening) {
+        return happening.what == Mishap::stalls;
+    });
+    const milliseconds grace = job.span(milliseconds(0), seconds(5));
+    HeadJob made = job.done("stopped", [=](const Ending& ending) {
+        const int code = late ? plan::kExitTimeout : 128 + signal;
+        require(ending.code == code,
+                fmt::format("it is to end with {}, and ends with {}", code, ending.code));
+        check_time(ending, stop + kEndsWithin);
+        // A start may be on its way to a host whose network rests.
+        require(is_cut || ending.last_start <= stop + kNewsTakes,
+                fmt::format("a rank is started {} ms after the job was to end",
+                            (ending.last_start - stop).count()));
+    });
+    made.script.options = [asked = made.script.options, late, stop, grace](auto& options) {
+        asked(options);
+        options.grace = grace;
+        if (late) options.time_limit = stop;
+    };
+    return made;
+}
+
 using Kind = HeadJob (*)(std::mt19937&);
 constexpr Kind kKinds[] = {
     [](std::mt19937& random) { return draw_faulty(random, true); },
@@ -420,6 +465,7 @@ constexpr Kind kKinds[] = {
     draw_limited,
     draw_patient,
     draw_fixed,
+    draw_stopped,
 };
 
 }  // namespace

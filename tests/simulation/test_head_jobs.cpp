@@ -10,7 +10,7 @@
 namespace dtrun::loopback {
 namespace {
 
-constexpr std::size_t kJobs = 33;  // of a seed
+constexpr std::size_t kJobs = 36;  // of a seed
 /// Bytes of a job that lasts. A head remembers its last changes, of which a fifth of three hours has not as many.
 constexpr std::size_t kKeptMax = 40'000;
 
