@@ -18,6 +18,7 @@ constexpr std::size_t kLookUpsMax = 16;  // of names, at once
 // Options of the agent's program.
 constexpr const char* kExamine = "--checkup";
 constexpr const char* kKeep = "--keep";
+constexpr const char* kLentAgent = "--lent-ssh-agent";
 
 /// What a log-in on this machine would give; the ranks' environment comes on top.
 std::vector<std::string> login_environment() {
@@ -92,7 +93,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
         auto here = start_here(local_command(run), login_environment(), 0);
         co_return here;
     }
-    const std::string command = remote_command(run);
+    const std::string command = remote_command(run, lends_agent_to(host) ? kLentAgent : "");
     if (target.transport == plan::Transport::slurm) {
         phase("srun");
         auto argv = srun_command(spec_, {&host, 1}, command);
@@ -126,6 +127,7 @@ asio::awaitable<Result<std::unique_ptr<transport::Channel>>> PlannedChannels::op
 bool PlannedChannels::lends_agent_to(HostId host) const {
     const plan::Options& asked = spec_.options;
     return asked.tree_login == plan::TreeLogin::forward_agent && !asked.elastic &&
+           spec_.access.ssh.command.empty() &&
            Tree(static_cast<std::uint32_t>(spec_.hosts.size()),
                 static_cast<std::uint32_t>(asked.tree_threshold))
                .is_relay(host);
@@ -133,7 +135,7 @@ bool PlannedChannels::lends_agent_to(HostId host) const {
 
 /// \return where an ssh finds the user's ssh-agent that is to forward it; empty: there is none
 std::string PlannedChannels::lend_agent_to(HostId host) {
-    if (!lends_agent_to(host) || !spec_.access.ssh.command.empty()) return {};
+    if (!lends_agent_to(host)) return {};
     const auto& settings = spec_.hosts[host].ssh;
     const char* const usual = ::getenv("SSH_AUTH_SOCK");
     std::string agent = settings ? settings->agent : "";
@@ -305,9 +307,10 @@ std::vector<std::string> PlannedChannels::local_command(AgentRun run) const {
     return {agent_.path, "--sweep", hex(credentials_.id), std::to_string(run.agent)};
 }
 
-std::string PlannedChannels::remote_command(AgentRun run) const {
+/// \param option  of an agent that is to run
+std::string PlannedChannels::remote_command(AgentRun run, std::string_view option) const {
     const std::string job = hex(credentials_.id);
-    if (run.task == AgentTask::run) return transport::remote_agent_command(agent_, job);
+    if (run.task == AgentTask::run) return transport::remote_agent_command(agent_, job, option);
     if (run.task == AgentTask::examine)
         return transport::remote_agent_command(agent_, job, kExamine);
     if (run.task == AgentTask::keep) return transport::remote_agent_command(agent_, job, kKeep);

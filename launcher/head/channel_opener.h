@@ -61,7 +61,7 @@ private:
                                                           const std::string& why,
                                                           Deadline deadline);
     std::vector<std::string> local_command(AgentRun run) const;
-    std::string remote_command(AgentRun run) const;
+    std::string remote_command(AgentRun run, std::string_view option = "") const;
     Result<std::unique_ptr<transport::Channel>> start_here(const std::vector<std::string>& argv,
                                                            const std::vector<std::string>& env,
                                                            int death_signal);

@@ -6,7 +6,10 @@
 #include "worker/agent/onward_ssh.h"
 #include "worker/ranks/supervisor.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
@@ -79,8 +82,8 @@ struct RelayHost {
                                  [](const std::string&) {}};
     std::shared_ptr<ranks::Supervisor*> where = std::make_shared<ranks::Supervisor*>(&supervisor);
     std::optional<std::string> ending;
-    Result<LoginProgram> started =
-        start_ssh_with(where)(order_for_h9(), [this](std::string how) { ending = std::move(how); });
+    Result<LoginProgram> started = start_ssh_with(where, "/tmp/lent")(
+        order_for_h9(), [this](std::string how) { ending = std::move(how); });
 
     /// To its end, or as long as it is not what is expected.
     std::string read_all(const Fd& from, std::string_view expected = "\n\n") {
@@ -138,6 +141,54 @@ TEST_CASE("a relay's ssh outlives the ranks, and ends with what it has started",
     const Deadline soon = after(5s);
     CHECK(host.read_all(host.started->out).empty());  // its end: nobody else has it open
     CHECK(Clock::now() < soon);
+}
+
+TEST_CASE("a relay's ssh alone finds the ssh-agent that was lent", "[onward_ssh]") {
+    const FakeSsh ssh("echo $SSH_AUTH_SOCK\n");
+    RelayHost host;
+    REQUIRE(host.started.has_value());
+    CHECK(host.read_all(host.started->out) == "/tmp/lent\n");
+    host.run_until_ended();
+}
+
+/// Listens as an ssh-agent does.
+Fd listen_as_agent(const std::string& path) {
+    Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(socket.get(), 5) == 0);
+    return socket;
+}
+
+TEST_CASE("an ssh-agent that came with the log-in is taken from the ranks, and no other",
+          "[onward_ssh]") {
+    const TempDir folder;
+    const std::string path = folder.path() + "/agent";
+    const Fd agent = listen_as_agent(path);
+    ::setenv("SSH_AUTH_SOCK", path.c_str(), 1);
+    // This process is no ancestor of itself: to it the agent is one that runs on this host.
+    CHECK(take_lent_agent().empty());
+    CHECK(std::getenv("SSH_AUTH_SOCK") == path);
+    // To a child of its child it is what sshd is to an agent behind its guard.
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const pid_t grandchild = ::fork();
+        if (grandchild == 0)
+            ::_exit(take_lent_agent() == path && std::getenv("SSH_AUTH_SOCK") == nullptr ? 0 : 1);
+        int status = 0;
+        ::waitpid(grandchild, &status, 0);
+        ::_exit(WEXITSTATUS(status));
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+    ::setenv("SSH_AUTH_SOCK", "/nowhere/agent", 1);
+    CHECK(take_lent_agent().empty());
+    CHECK(std::getenv("SSH_AUTH_SOCK") == std::string("/nowhere/agent"));
+    ::unsetenv("SSH_AUTH_SOCK");
+    CHECK(take_lent_agent().empty());
 }
 
 TEST_CASE("a relay without ssh says so", "[onward_ssh]") {

@@ -8,6 +8,7 @@
 #include "worker/agent/demo_rank.h"
 #include "worker/agent/guard.h"
 #include "worker/agent/keeper.h"
+#include "worker/agent/onward_ssh.h"
 #include "worker/agent/run_agent.h"
 #include "worker/agent/store_program.h"
 #include "worker/doctor/host_doctor.h"
@@ -24,6 +25,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -31,11 +33,10 @@ namespace {
 constexpr const char* kUsage =
     "dtrun-agent is started by dtrun on each host of a job and is told on its standard input what\n"
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
-    "--keep that dtrun hold does, --demo-rank that it is a rank of dtrun demo. Start scripts say "
-    "by\n"
-    "which name it runs (--as), that it was stored just now (--prepare), and that others may fetch "
-    "it\n"
-    "here (--hand-on). By hand it is good for two things:\n"
+    "--keep that dtrun hold does, --lent-ssh-agent that the ssh-agent of its log-in is for dtrun,\n"
+    "--demo-rank that it is a rank of dtrun demo. Start scripts say by which name it runs (--as),\n"
+    "that it was stored just now (--prepare), and that others may fetch it here (--hand-on).\n"
+    "By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
     "                             end what an agent of a job has left on this host: DTRUN_JOB and\n"
@@ -104,7 +105,8 @@ int main(int argc, char** argv) {
         ::signal(SIGPIPE, SIG_IGN);
         return dtrun::agent::run_keeper();
     }
-    if (argc > 1 && !of_scheduler) {
+    const bool lends_agent = option == dtrun::agent::kLentAgent && argc == 2;
+    if (argc > 1 && !of_scheduler && !lends_agent) {
         std::fputs(kUsage, option == "--help" ? stdout : stderr);
         return option == "--help" ? 0 : 2;
     }
@@ -112,7 +114,8 @@ int main(int argc, char** argv) {
     dtrun::keep_freed_memory();
     dtrun::agent::start_guard();
     dtrun::log::init("dtrun-agent", dtrun::log::Level::normal);
-    const int status = dtrun::agent::run_agent(of_scheduler ? argv[2] : "");
+    std::string lent_agent = lends_agent ? dtrun::agent::take_lent_agent() : "";
+    const int status = dtrun::agent::run_agent(of_scheduler ? argv[2] : "", std::move(lent_agent));
     std::fflush(nullptr);
     ::_exit(status);
 }

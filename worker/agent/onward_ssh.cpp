@@ -1,11 +1,14 @@
 #include "worker/agent/onward_ssh.h"
 
 #include "base/environment.h"
+#include "worker/ranks/process_tree.h"
 #include "worker/ranks/rank_process.h"
 #include "worker/ranks/supervisor.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cerrno>
@@ -23,7 +26,32 @@ std::string percents_of(std::string_view text) {
     return result;
 }
 
+constexpr const char* kAgentVariable = "SSH_AUTH_SOCK";
+
+/// Whether the ssh-agent there is one that sshd forwards: it listens itself, and has started us.
+bool is_forwarded(std::string_view path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) return false;
+    path.copy(address.sun_path, path.size());
+    const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ucred listener{};
+    socklen_t size = sizeof listener;
+    return socket &&
+           ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+           ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 &&
+           ranks::is_ancestor(listener.pid);
+}
+
 }  // namespace
+
+std::string take_lent_agent() {
+    const char* const path = std::getenv(kAgentVariable);
+    if (path == nullptr || !is_forwarded(path)) return {};
+    std::string lent = path;
+    ::unsetenv(kAgentVariable);
+    return lent;
+}
 
 std::vector<std::string> ssh_arguments(const LoginOrder& order, const std::string& known_hosts) {
     std::vector<std::string> argv{"ssh", "-a", "-x", "-T"};
@@ -55,10 +83,10 @@ std::string known_hosts_lines(const LoginOrder& order) {
     return lines;
 }
 
-StartLogin start_ssh_with(std::shared_ptr<ranks::Supervisor*> supervisor) {
+StartLogin start_ssh_with(std::shared_ptr<ranks::Supervisor*> supervisor, std::string lent_agent) {
     // Of all hosts: each has a name of its own there. In memory, so that nothing is left behind.
     const auto known = std::make_shared<Fd>();
-    return [supervisor, known](
+    return [supervisor, known, lent_agent = std::move(lent_agent)](
                const LoginOrder& order,
                const std::function<void(std::string)>& ended) -> Result<LoginProgram> {
         const char* const path = std::getenv("PATH");
@@ -74,6 +102,8 @@ StartLogin start_ssh_with(std::shared_ptr<ranks::Supervisor*> supervisor) {
                                    .argv = ssh_arguments(order, file),
                                    .env = own_environment(),
                                    .directory = "/"};
+        if (!lent_agent.empty())
+            command.env.push_back(fmt::format("{}={}", kAgentVariable, lent_agent));
         command.wants_input = true;
         command.own_session = true;
         const auto executed = std::make_shared<ExecStatus>();  // until then it works in our memory

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dtrun::ranks {
@@ -23,8 +24,17 @@ std::vector<std::string> ssh_arguments(const LoginOrder& order, const std::strin
 /// The lines of that file.
 std::string known_hosts_lines(const LoginOrder& order);
 
+/// The option by which the head says that it lends us the user's ssh-agent for these log-ins.
+inline constexpr std::string_view kLentAgent = "--lent-ssh-agent";
+
+/// Removes the ssh-agent that came with our log-in from the environment, as it is not the ranks': when they run it has been
+/// taken back. One that this host has set itself stays. Before any thread is started.
+/// \return its socket; empty: none has come
+std::string take_lent_agent();
+
 /// Starts this host's ssh, found along PATH. It ends with us.
 /// \param supervisor  is asked when something is started; whom it points to outlives that
-StartLogin start_ssh_with(std::shared_ptr<ranks::Supervisor*> supervisor);
+/// \param lent_agent  that of take_lent_agent()
+StartLogin start_ssh_with(std::shared_ptr<ranks::Supervisor*> supervisor, std::string lent_agent);
 
 }  // namespace dtrun::agent

@@ -73,7 +73,7 @@ std::string machine_text() {
     return text;
 }
 
-AgentParts real_parts(asio::io_context& io, const std::string& node) {
+AgentParts real_parts(asio::io_context& io, const std::string& node, std::string lent_agent) {
     AgentParts parts;
     parts.lifeline = Fd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
     parts.say = [speaker = Speaker(node)](std::string_view line) { speaker.say(line); };
@@ -107,7 +107,7 @@ AgentParts real_parts(asio::io_context& io, const std::string& node) {
     parts.ask_gpus = [gpus](std::vector<ranks::RunningRank> ranks, contracts::Environment env) {
         return (*gpus)->ask(std::move(ranks), std::move(env));
     };
-    parts.start_login = start_ssh_with(supervisor);
+    parts.start_login = start_ssh_with(supervisor, std::move(lent_agent));
     parts.find_package = find_own_package;
     parts.make_store_program = make_store_program;
     parts.machine = machine_text();
@@ -140,7 +140,7 @@ Result<std::string> find_own_package() {
         cache_for_code(cache_folder(), fmt::format("/var/tmp/dtrun-{}", ::geteuid())));
 }
 
-int run_agent(std::string node) {
+int run_agent(std::string node, std::string lent_agent) {
     // They live on while the process ends: handlers that are still queued refer to them.
     auto& io = *new asio::io_context(1);
     auto& signals = *new asio::signal_set(io);
@@ -150,7 +150,7 @@ int run_agent(std::string node) {
     }
     const pid_t guard = ::getppid();
     Agent* running = nullptr;
-    AgentParts parts = real_parts(io, node);
+    AgentParts parts = real_parts(io, node, std::move(lent_agent));
     parts.reserve_ports = [](std::uint32_t count) { return ReservedPorts(count); };
     parts.connected = [&] {
         asio::co_spawn(io, watch_signals(signals, *running, guard), [](std::exception_ptr error) {

@@ -187,7 +187,21 @@ bool may_use_just(pid_t thread, std::span<const unsigned long> mask) {
     return std::ranges::equal(has, mask);
 }
 
+/// This process, and all above it.
+std::unordered_set<pid_t> own_line() {
+    std::unordered_set<pid_t> line;
+    for (pid_t pid = ::getpid(); pid > 0 && line.insert(pid).second;) {
+        const auto stat = read_stat(pid);
+        pid = stat ? stat->parent : 0;
+    }
+    return line;
+}
+
 }  // namespace
+
+bool is_ancestor(pid_t pid) {
+    return pid != ::getpid() && own_line().contains(pid);
+}
 
 std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except) {
     return Processes().below(root, except);
@@ -211,11 +225,7 @@ bool has_variables(const std::string& environment, std::span<const std::string> 
 }
 
 std::vector<pid_t> processes_of_agent(const std::string& job, std::uint64_t agent) {
-    std::unordered_set<pid_t> spared;
-    for (pid_t pid = ::getpid(); pid > 0 && spared.insert(pid).second;) {
-        const auto stat = read_stat(pid);
-        pid = stat ? stat->parent : 0;
-    }
+    const std::unordered_set<pid_t> spared = own_line();
     const std::string marks[] = {"DTRUN_JOB=" + job, fmt::format("DTRUN_AGENT={}", agent)};
     std::vector<pid_t> found;
     for (const pid_t pid : pids_in("/proc"))

@@ -20,6 +20,9 @@ std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except = {});
 /// The same for several roots, by one look at all processes. \return one list for each root
 std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots);
 
+/// Whether a process has started the one that has started us, or so on.
+bool is_ancestor(pid_t pid);
+
 /// What the environment of a process was at its exec: each variable between zeros. Only zeros if it is gone.
 std::string environment_of(pid_t pid);
 /// Whether it has all of these, as "NAME=value".
