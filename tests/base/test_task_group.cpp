@@ -17,6 +17,18 @@ asio::awaitable<bool> stop_and_join(TaskGroup& group) {
     co_return true;
 }
 
+/// Tells in its end, however it comes.
+struct Telling {
+    ~Telling() { told = true; }
+    bool& told;
+};
+
+asio::awaitable<bool> hang(asio::io_context& io, bool& has_ended) {
+    const Telling telling{has_ended};
+    Timer never(io, Timer::time_point::max());
+    for (;;) co_await never.async_wait(use_tuple);
+}
+
 asio::awaitable<bool> expires(asio::io_context& io) {
     Timer never(io, Timer::time_point::max());
     DeadlineGuard guard(never, after(std::chrono::milliseconds(10)));
@@ -36,6 +48,13 @@ TEST_CASE("stop ends what coroutines wait for, and join waits for all of them", 
     CHECK(run_to_end(io, stop_and_join(group)));
     CHECK(ended == 5);
     CHECK(group.size() == 0);
+}
+
+TEST_CASE("what hangs in a test has ended when the test fails", "[task_group]") {
+    asio::io_context io;
+    bool has_ended = false;
+    CHECK_FALSE(run_for_at_most(io, hang(io, has_ended), std::chrono::milliseconds(20)));
+    CHECK(has_ended);
 }
 
 TEST_CASE("a coroutine spawned into a stopped group is stopped as well", "[task_group]") {

@@ -4,7 +4,12 @@
 #include "base/loop/deadline.h"
 #include "tests/support/catch.h"
 
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace dtrun {
 
@@ -13,17 +18,44 @@ asio::awaitable<void> store(asio::awaitable<T> task, std::optional<T>& result) {
     result.emplace(co_await std::move(task));
 }
 
+/// Runs `task` on `io` until it has ended, at most for `limit`. It is cancelled then, and has ended all the same when
+/// this returns: it may refer to what the test has on its stack. A task that heeds no cancellation ends the test program.
+/// \return nothing: it hung
+template <class T>
+std::optional<T> run_for_at_most(asio::io_context& io, asio::awaitable<T> task,
+                                 std::chrono::milliseconds limit) {
+    constexpr std::chrono::seconds kCancelLimit{5};
+    std::optional<T> result;
+    std::exception_ptr thrown;
+    bool has_ended = false;
+    const auto cancel = std::make_shared<asio::cancellation_signal>();
+    const auto ended = [&](std::exception_ptr error) {
+        has_ended = true;
+        thrown = error;
+        io.stop();
+    };
+    asio::co_spawn(io, store(std::move(task), result),
+                   asio::bind_cancellation_slot(cancel->slot(), ended));
+    io.restart();
+    io.run_for(limit);
+    if (has_ended) {
+        if (thrown) std::rethrow_exception(thrown);
+        return result;
+    }
+    cancel->emit(asio::cancellation_type::terminal);
+    asio::post(io, [cancel] {});  // what has been emitted may be in the queue, and refers to it
+    io.restart();
+    io.run_for(kCancelLimit);
+    if (has_ended) return std::nullopt;
+    std::fputs("a test hangs, and what it waits for cannot be cancelled\n", stderr);
+    std::abort();
+}
+
 /// Runs `task` on `io` until it has ended, at most ten seconds: a test that hangs fails instead.
 template <class T>
 T run_to_end(asio::io_context& io, asio::awaitable<T> task) {
-    std::optional<T> result;
-    asio::co_spawn(io, store(std::move(task), result), [&io](std::exception_ptr error) {
-        if (error) std::rethrow_exception(error);
-        io.stop();
-    });
-    io.restart();
-    io.run_for(std::chrono::seconds(10));
-    REQUIRE(result.has_value());
+    auto result = run_for_at_most(io, std::move(task), std::chrono::seconds(10));
+    if (!result) FAIL("it has not ended within 10 s");
     return std::move(*result);
 }
 
