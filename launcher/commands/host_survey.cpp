@@ -34,10 +34,9 @@ HostSurvey::HostSurvey(const HostList& hosts, SurveyOptions options)
     : hosts_(hosts), options_(options), answers_(hosts.size()) {}
 
 std::vector<Result<std::string>> HostSurvey::run() {
-    TaskGroup workers(io_.get_executor());
-    const std::size_t count = std::min<std::size_t>(hosts_.size(), kVisitsMax);
-    for (std::size_t i = 0; i < count; ++i) workers.spawn(work());
-    asio::co_spawn(io_, workers.join(), [this](std::exception_ptr error) {
+    TaskGroup visits(io_.get_executor());
+    for (std::size_t i = 0; i < hosts_.size(); ++i) visits.spawn(visit(hosts_[i], answers_[i]));
+    asio::co_spawn(io_, visits.join(), [this](std::exception_ptr error) {
         if (error) std::rethrow_exception(error);
         io_.stop();  // look-ups that are late have nothing left to say
     });
@@ -45,27 +44,20 @@ std::vector<Result<std::string>> HostSurvey::run() {
     return std::move(answers_);
 }
 
-asio::awaitable<void> HostSurvey::work() {
-    while (next_ < hosts_.size()) {
-        const std::size_t index = next_++;
-        auto answer = co_await visit(hosts_[index]);
-        answers_[index] = std::move(answer);
-    }
-}
-
-asio::awaitable<Result<std::string>> HostSurvey::visit(const Host& host) {
-    auto answer = co_await ask(host);
-    if (answer || answer.error().code != Errc::timed_out) co_return answer;
+asio::awaitable<void> HostSurvey::visit(const Host& host, Result<std::string>& answer) {
+    auto asked = co_await ask(host);
+    answer = std::move(asked);
+    if (answer || answer.error().code != Errc::timed_out) co_return;
     const double limit = std::chrono::duration<double>(options_.connect_timeout).count();
-    Error late = answer.error();
-    late.message += fmt::format(" within {:.3g} s (--connect-timeout)", limit);
-    co_return std::unexpected(late);
+    answer.error().message += fmt::format(" within {:.3g} s (--connect-timeout)", limit);
 }
 
 asio::awaitable<Result<std::string>> HostSurvey::ask(const Host& host) {
     const bool connects =
         options_.connect && !transport::is_this_machine(host, transport::LookUp::none);
     if (!connects && !options_.resolve) co_return std::string();
+    transport::LoginPass pass(gate_);
+    co_await pass.wait("");
     const Deadline deadline = after(options_.connect_timeout);
     const std::string& name = host.address.empty() ? host.name : host.address;
     auto addresses = co_await transport::look_up(pool_, name, deadline);
@@ -73,6 +65,7 @@ asio::awaitable<Result<std::string>> HostSurvey::ask(const Host& host) {
     std::string best = best_address(name, *addresses);
     if (!connects) co_return best;
     const auto port = static_cast<std::uint16_t>(host.port != 0 ? host.port : options_.ssh_port);
+    pass.knocks();
     const auto connected = co_await transport::connect_any(std::move(*addresses), port, deadline);
     if (!connected) co_return std::unexpected(connected.error());
     co_return best;

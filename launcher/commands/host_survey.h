@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "hostfiles/host.h"
 #include "launcher/transport/dial.h"
+#include "launcher/transport/login_gate.h"
 
 #include <chrono>
 #include <string>
@@ -20,7 +21,7 @@ struct SurveyOptions {
 
 /// Looks up many hosts and connects to them, side by side.
 ///
-/// Thread: run() blocks its caller's; name look-ups have up to kVisitsMax more. One that hangs
+/// Thread: run() blocks its caller's; name look-ups have up to LoginGate::kLoginsMax more. One that hangs
 /// delays the destructor.
 class HostSurvey {
 public:
@@ -33,18 +34,15 @@ public:
     std::vector<Result<std::string>> run();
 
 private:
-    static constexpr unsigned kVisitsMax = 128;  ///< at once
-
-    asio::awaitable<void> work();
-    asio::awaitable<Result<std::string>> visit(const Host& host);
+    asio::awaitable<void> visit(const Host& host, Result<std::string>& answer);
     asio::awaitable<Result<std::string>> ask(const Host& host);
 
     const HostList& hosts_;
     SurveyOptions options_;
     asio::io_context io_{1};
     /// A thread for each look-up, whose time would run while it waited for one.
-    transport::Pool pool_{kVisitsMax};
-    std::size_t next_ = 0;  ///< host that nobody visits yet
+    transport::Pool pool_{transport::LoginGate::kLoginsMax};
+    transport::LoginGate gate_{io_.get_executor(), transport::LoginGate::kLoginsMax};
     std::vector<Result<std::string>> answers_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr unsigned kAtOnce = 128;  // log-ins: more at once only make each slower
+constexpr unsigned kAtOnce = 128;  // questions
 constexpr milliseconds kAnswerLimit{3'000};
 constexpr milliseconds kVisitLimit{2'000};      // for a connection between two hosts
 constexpr milliseconds kExchangeLimit{400};     // for one exchange, also where a link is slow
@@ -56,7 +56,10 @@ milliseconds since(Deadline start) {
 
 DoctorRun::DoctorRun(asio::any_io_executor executor, const plan::JobSpec& spec,
                      head::ChannelOpener& channels)
-    : executor_(std::move(executor)), spec_(spec), channels_(channels) {
+    : executor_(std::move(executor)),
+      spec_(spec),
+      channels_(channels),
+      gate_(executor_, static_cast<unsigned>(spec.options.fanout)) {
     token_.resize(Examine::kTokenBytes);
     random_bytes({reinterpret_cast<std::uint8_t*>(token_.data()), token_.size()});
     found_.directory = spec_.directory;
@@ -86,11 +89,7 @@ asio::awaitable<DoctorReport> DoctorRun::run() {
     const Work visiting = [this](HostId host) { return visit(host); };
     const Work waiting = [this](HostId host) { return wait_for_facts(host); };
     const Work ending = [this](HostId host) { return end(host); };
-    const bool any_behind = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
-        return host.ssh && !host.ssh->route.empty();
-    });
-    const unsigned at_once = any_behind ? head::LoginStarter::kLoginsBehindMax : kAtOnce;
-    co_await all_do(all, logging_in, at_once);
+    co_await all_do(all, logging_in, static_cast<unsigned>(all.size()));  // in turns
     until_ = after(kFactsLimit);
     if (any_elsewhere) co_await all_do(well(), visiting, kAtOnce);
     co_await all_do(well(), waiting, kAtOnce);
@@ -126,8 +125,12 @@ asio::awaitable<void> DoctorRun::work_off(std::vector<HostId>& left, const Work&
 }
 
 asio::awaitable<void> DoctorRun::log_in(HostId host) {
+    const auto& settings = spec_.hosts[host].ssh;
+    transport::LoginPass pass(gate_);
+    const std::string route = settings ? settings->route : "";
+    co_await pass.wait(route);
     const Deadline start = Clock::now();
-    const auto begun = co_await begin(host);
+    const auto begun = co_await begin(host, pass);
     if (begun) co_return;
     HostReport& failed = report(host);
     std::string why = begun.error().message;
@@ -138,13 +141,14 @@ asio::awaitable<void> DoctorRun::log_in(HostId host) {
     failed.why = in_one_line(why);
 }
 
-asio::awaitable<Result<void>> DoctorRun::begin(HostId host) {
+asio::awaitable<Result<void>> DoctorRun::begin(HostId host, transport::LoginPass& pass) {
     const milliseconds patience = spec_.options.connect_timeout;
     Deadline deadline = after(patience);
     const Deadline start = Clock::now();
     const std::string name = spec_.hosts[host].host.name;
     bool copied = false;
-    const std::function<void(const char*)> phase = [name, &copied](const char* what) {
+    const std::function<void(const char*)> phase = [name, &copied, &pass](const char* what) {
+        pass.now(what);
         log::info("{}: {}", name, what);
         copied = copied || std::string_view(what).starts_with("copying");
     };
@@ -152,6 +156,7 @@ asio::awaitable<Result<void>> DoctorRun::begin(HostId host) {
     if (!opened) co_return std::unexpected(opened.error());
     HostProbe& probe = probes_[host];
     probe.channel = std::move(*opened);
+    pass.watch(probe.channel);
     transport::LineReader lines(*probe.channel);
     auto greeted =
         co_await transport::greet_agent(*probe.channel, lines, copies_, deadline, patience, phase);

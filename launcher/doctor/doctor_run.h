@@ -7,6 +7,7 @@
 #include "launcher/head/login_starter.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/transport/agent_starter.h"
+#include "launcher/transport/login_gate.h"
 #include "rendezvous/doctor/probe_listener.h"
 #include "rendezvous/wire/frame.h"
 
@@ -41,7 +42,7 @@ private:
     asio::awaitable<void> all_do(std::vector<HostId> hosts, Work work, unsigned at_once);
     asio::awaitable<void> work_off(std::vector<HostId>& left, const Work& work);
     asio::awaitable<void> log_in(HostId host);
-    asio::awaitable<Result<void>> begin(HostId host);
+    asio::awaitable<Result<void>> begin(HostId host, transport::LoginPass& pass);
     asio::awaitable<void> visit(HostId host);
     asio::awaitable<void> exchange_all();
     asio::awaitable<void> look_again(std::size_t from, std::size_t to);
@@ -59,6 +60,7 @@ private:
     const plan::JobSpec& spec_;
     head::ChannelOpener& channels_;
     transport::AgentCopies copies_;
+    transport::LoginGate gate_;
     std::string token_;
     std::unique_ptr<doctor::ProbeListener> home_;
     PerHost<HostProbe> probes_;

@@ -15,7 +15,7 @@ namespace dtrun::head {
 namespace {
 
 constexpr std::chrono::seconds kSweepLimit{4};    // the user does not wait for a host that is down
-constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns of kLoginsMax
+constexpr std::chrono::seconds kSweepsLimit{20};  // nor need thousands, in turns
 constexpr std::chrono::seconds kCleanUpLimit{3};  // for a lost agent to end its ranks and itself
 constexpr std::chrono::seconds kDoneLimit{1};     // for one that has no ranks any more
 constexpr std::chrono::seconds kAtOnce{0};        // for one that has had none
@@ -42,7 +42,8 @@ LoginStarter::LoginStarter(Parts parts)
       agents_(spec_.hosts.size(), 0),
       last_agent_(spec_.hosts.size()),  // numbers up to that are of agents that a scheduler starts
       copies_(spec_.hosts.size()),
-      slots_(parts_.executor, static_cast<unsigned>(spec_.options.fanout)),
+      gate_(parts_.executor, static_cast<unsigned>(spec_.options.fanout),
+            [this] { return events_->is_starting(); }),
       relay_ready_(parts_.executor, Timer::time_point::max()),
       all_ended_(parts_.executor, Timer::time_point::max()),
       tasks_(parts_.executor) {
@@ -78,8 +79,7 @@ void LoginStarter::look() {
     relay_ready_.cancel();
     if (events_->is_starting()) return add_givers();
     if (!std::exchange(all_logged_in_, true)) tasks_.spawn(parts_.channels.all_logged_in());
-    slots_.look();
-    for (auto& [route, slots] : slots_behind_) slots.look();
+    gate_.look();
 }
 
 void LoginStarter::beat(Clock::duration late) {
@@ -173,35 +173,23 @@ std::unexpected<Error> LoginStarter::tried_in_vain(Error why, bool was_awaited) 
     return std::unexpected(std::move(why));
 }
 
-/// Hosts behind the same machine share its sshd's patience with those who have not logged in yet.
-LoginSlots& LoginStarter::slots_behind(const std::string& route) {
-    return slots_behind_.try_emplace(route, parts_.executor, kLoginsBehindMax).first->second;
-}
-
 /// \param[in,out] deadline  is set when the first log-in begins
 asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
                                                         std::optional<Deadline>& deadline) {
     const auto& settings = spec_.hosts[host].ssh;
     const std::string route = settings ? settings->route : "";
-    std::optional<LoginSlot> slot_behind, slot;
-    if (!route.empty()) {
-        LoginSlots& slots = slots_behind(route);
-        const LoginTurn turn = co_await slots.take(*events_);
-        if (turn == LoginTurn::over) co_return fail(Errc::cancelled, "the job ends");
-        slot_behind.emplace(slots);
-    }
+    transport::LoginPass pass(gate_);
     const auto relay = relay_for(host);
-    LoginTurn turn = co_await slots_.take(*events_, relay);
-    if (turn == LoginTurn::given) {
+    transport::LoginTurn turn = co_await pass.wait(route, relay);
+    if (turn == transport::LoginTurn::given) {
         const bool done = co_await log_in_from(*relay, host);
         if (done) co_return Result<void>{};
-        turn = co_await slots_.take(*events_);
+        turn = co_await pass.wait("");
     }
-    if (turn == LoginTurn::over) co_return fail(Errc::cancelled, "the job ends");
-    slot.emplace(slots_);
+    if (turn == transport::LoginTurn::over) co_return fail(Errc::cancelled, "the job ends");
     if (!deadline) deadline = after(spec_.options.connect_timeout);
-    const std::function<void(const char*)> phase = [this, host, &slot](const char* what) {
-        slot->use(transport::is_knocking(what));
+    const std::function<void(const char*)> phase = [this, host, &pass](const char* what) {
+        pass.now(what);
         events_->host_phase(host, what);
     };
     auto opened = co_await parts_.channels.open(host, AgentTask::run, *deadline, phase);
@@ -209,6 +197,7 @@ asio::awaitable<Result<void>> LoginStarter::log_in_once(HostId host,
     lifelines_[host] = std::move(*opened);
     const auto held = lifelines_[host];
     if (held->is_carried()) carriers_[host] = held;
+    pass.watch(held);
     transport::LineReader lines(*held);
     const auto patience = spec_.options.connect_timeout;
     Deadline answered_by = *deadline;
@@ -239,7 +228,7 @@ void LoginStarter::add_givers() {
 /// Relays that have joined, and have room, log in to hosts that still wait.
 void LoginStarter::hand_over() {
     for (const HostId relay : givers_.ready())
-        while (givers_.is_ready(relay) && slots_.hand_over(relay)) givers_.begin(relay);
+        while (givers_.is_ready(relay) && gate_.hand_over(relay)) givers_.begin(relay);
 }
 
 /// Has a relay log in to a host whose turn it is. Whatever it does not manage the head tries itself, and tells why that
@@ -355,7 +344,7 @@ void LoginStarter::host_lost(HostId host) {
     if (!is_ours(host)) return;
     drop(host, kCleanUpLimit);  // what is left of the agent ends, too
     to_sweep_.push_back({host, agents_[host], after(kSweepsLimit)});
-    if (sweepers_ == kLoginsMax) return;
+    if (sweepers_ == transport::LoginGate::kLoginsMax) return;
     ++sweepers_;
     tasks_.spawn(sweep_hosts());
 }

@@ -5,10 +5,10 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/host_starter.h"
-#include "launcher/head/login_slots.h"
 #include "launcher/head/tree_logins.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
+#include "launcher/transport/login_gate.h"
 #include "launcher/transport/login_givers.h"
 #include "rendezvous/wire/login_messages.h"
 
@@ -81,11 +81,6 @@ public:
 /// misspelt is told at once.
 class LoginStarter final : public HostStarter {
 public:
-    static constexpr unsigned kLoginsMax =
-        128;  ///< of who has no --fanout: more at once only makes each slower
-    /// Through one jump host: sshd refuses some where there are more than 10 (MaxStartups).
-    static constexpr unsigned kLoginsBehindMax = 8;
-
     struct Parts {
         asio::any_io_executor executor;
         const plan::JobSpec& spec;
@@ -113,7 +108,6 @@ private:
     asio::awaitable<Result<void>> log_in(HostId host);
     asio::awaitable<bool> take_kept(HostId host);
     std::unexpected<Error> tried_in_vain(Error why, bool was_awaited) const;
-    LoginSlots& slots_behind(const std::string& route);
     asio::awaitable<Result<void>> log_in_once(HostId host, std::optional<Deadline>& deadline);
     std::optional<HostId> relay_for(HostId host) const;
     asio::awaitable<bool> log_in_from(HostId relay, HostId host);
@@ -143,16 +137,15 @@ private:
     std::list<std::shared_ptr<transport::Channel>>
         left_;  ///< closed, until nothing of them runs here
     transport::AgentCopies copies_;
-    LoginSlots slots_;
+    transport::LoginGate gate_;
     transport::LoginGivers givers_;
-    bool all_logged_in_ = false;                      ///< known to channels
-    std::vector<HostId> awaited_relays_;              ///< that have not joined
-    std::set<HostId> given_;                          ///< hosts that a relay has tried
-    std::map<std::string, LoginSlots> slots_behind_;  ///< by route
-    Deadline awaited_until_{};                        ///< hosts that are not there yet
-    Clock::duration lost_time_{};                     ///< in which this process did not run
-    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
-    Timer all_ended_;    ///< cancelled when ending_ has become empty
+    bool all_logged_in_ = false;          ///< known to channels
+    std::vector<HostId> awaited_relays_;  ///< that have not joined
+    std::set<HostId> given_;              ///< hosts that a relay has tried
+    Deadline awaited_until_{};            ///< hosts that are not there yet
+    Clock::duration lost_time_{};         ///< in which this process did not run
+    Timer relay_ready_;                   ///< cancelled when a relay has joined, or none will
+    Timer all_ended_;                     ///< cancelled when ending_ has become empty
     struct Sweep {
         HostId host{};
         std::uint64_t agent = 0;

@@ -35,8 +35,7 @@ HeldHost::HeldHost(Parts parts, HeldEvents& events)
 
 /// What others see of it is true before it runs.
 asio::awaitable<void> HeldHost::run() {
-    state_ = HeldState::logging_in;
-    is_running_ = true;
+    if (state_ == HeldState::gone) state_ = HeldState::logging_in;
     is_awaited_ = false;
     why_.clear();
     return stay();
@@ -44,10 +43,12 @@ asio::awaitable<void> HeldHost::run() {
 
 asio::awaitable<void> HeldHost::stay() {
     Result<void> done = fail(Errc::cancelled, "released");
-    logging_in_.emplace(parts_.executor);
-    logging_in_->spawn(log_in(done));
-    co_await logging_in_->join();
-    logging_in_.reset();
+    if (state_ == HeldState::logging_in) {
+        logging_in_.emplace(parts_.executor);
+        logging_in_->spawn(log_in(done));
+        co_await logging_in_->join();
+        logging_in_.reset();
+    }
     if (done && state_ == HeldState::logging_in) {
         state_ = HeldState::ready;
         terms_.used = Clock::now();
@@ -66,11 +67,10 @@ asio::awaitable<void> HeldHost::stay() {
     const std::shared_ptr<transport::Channel> channel = std::move(channel_);
     room_.cancel();
     is_ending_ = channel != nullptr;
-    is_running_ = is_ending_;
     events_.changed(key());
     if (!channel) co_return;
     co_await channel->end(kEndLimit);
-    is_ending_ = is_running_ = false;
+    is_ending_ = false;
     events_.changed(key());
 }
 
@@ -95,20 +95,24 @@ asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
         events_.changed(key());
         Timer next(parts_.executor, std::min(after(pause), parts_.awaited_until));
         const auto [error] = co_await next.async_wait(use_tuple);
-        is_awaited_ = false;
         if (error) co_return;
     }
 }
 
 asio::awaitable<Result<void>> HeldHost::open() {
+    transport::LoginPass pass(parts_.gate);
+    co_await pass.wait(parts_.route);
+    is_awaited_ = false;
     if (state_ != HeldState::logging_in) co_return fail(Errc::cancelled, "released");
     Deadline deadline = after(parts_.connect_timeout);
-    const std::function<void(const char*)> phase = [this](const char* what) {
+    const std::function<void(const char*)> phase = [this, &pass](const char* what) {
+        pass.now(what);
         log::info("{}: {}", name(), what);
     };
     auto opened = co_await parts_.open(deadline, phase);
     if (!opened) co_return std::unexpected(opened.error());
     channel_ = std::move(*opened);
+    pass.watch(channel_);
     transport::LineReader lines(*channel_);
     const auto patience = parts_.connect_timeout;
     auto greeted =
@@ -203,16 +207,15 @@ bool HeldHost::log_out() {
 void HeldHost::cut(std::string why) {
     if (why_.empty()) why_ = std::move(why);
     if (state_ == HeldState::logging_in) {
-        state_ = is_running_ ? HeldState::leaving : HeldState::gone;
+        state_ = HeldState::leaving;
         if (logging_in_) logging_in_->stop();
-        if (!is_running_) events_.changed(key());
         return;
     }
     if (channel_) channel_->close();
 }
 
 bool HeldHost::may_log_in_again() const {
-    return state_ == HeldState::gone && !is_running_ && !terms_.released &&
+    return state_ == HeldState::gone && !is_ending_ && !terms_.released &&
            Clock::now() >= lost_ + kAgainPause;
 }
 

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
+#include "launcher/transport/login_gate.h"
 #include "rendezvous/links/backpressure.h"
 #include "rendezvous/wire/frame.h"
 #include "rendezvous/wire/warm_messages.h"
@@ -55,10 +56,11 @@ public:
         Deadline deadline, std::function<void(const char*)> phase)>;
     struct Parts {
         asio::any_io_executor executor;
-        std::string name, key;
-        Open open;  ///< a channel on which the agent's program runs as a keeper
+        std::string name, key, route;  ///< how jobs know it, and what leads to it
+        Open open;                     ///< a channel on which the agent's program runs as a keeper
         std::function<std::string()> seen_as;
         transport::AgentCopies& copies;
+        transport::LoginGate& gate;
         std::chrono::milliseconds connect_timeout{};
         std::chrono::milliseconds keep{};
         Deadline awaited_until{};  ///< it is tried again, if it is not there yet
@@ -110,9 +112,8 @@ private:
 
     Parts parts_;
     HeldEvents& events_;
-    HeldState state_ = HeldState::logging_in;  ///< or waiting for its turn
-    bool is_running_ = false;                  ///< run(), from its log-in on
-    bool is_awaited_ = false;                  ///< the pause between two log-ins
+    HeldState state_ = HeldState::logging_in;  ///< or waiting for its turn, or for run()
+    bool is_awaited_ = false;                  ///< between two log-ins
     std::optional<TaskGroup> logging_in_;
     std::string why_;  ///< it is gone
     std::shared_ptr<transport::Channel> channel_;

@@ -24,6 +24,7 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
     : executor_(std::move(executor)),
       options_(options),
       copies_(hosts.size()),
+      gate_(executor_, options_.log_ins_at_once),
       changed_(executor_, Timer::time_point::max()),
       alive_said_(Clock::now()),
       limits_(executor_),
@@ -33,9 +34,11 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
         HeldHost::Parts parts{executor_,
                               std::move(host.name),
                               host.key,
+                              std::move(host.route),
                               std::move(host.open),
                               std::move(host.seen_as),
                               copies_,
+                              gate_,
                               options_.connect_timeout,
                               options_.keep,
                               after(options_.wait_for_hosts),
@@ -52,12 +55,9 @@ Result<void> Holder::listen(const std::string& folder) {
 }
 
 asio::awaitable<void> Holder::run(std::function<void()> tried) {
-    std::size_t next = 0;
-    TaskGroup watching(executor_), log_ins(executor_);
+    TaskGroup watching(executor_);
     watching.spawn(watch());
-    const std::size_t workers = std::min<std::size_t>(options_.log_ins_at_once, hosts_.size());
-    for (std::size_t i = 0; i < workers; ++i) log_ins.spawn(log_in_all(next));
-    co_await log_ins.join();
+    for (HeldHost* const host : hosts_) tasks_.spawn(host->run());
     const auto logs_in = [](const auto& host) { return host->state() == HeldState::logging_in; };
     while (std::ranges::any_of(hosts_, logs_in)) co_await changed_.async_wait(use_tuple);
     tried_ = true;
@@ -71,17 +71,6 @@ asio::awaitable<void> Holder::run(std::function<void()> tried) {
     co_await limits_.join();
     co_await server_.join();
     co_await tasks_.join();
-}
-
-/// Logs into hosts that nobody else has begun with, and that are still wanted. What follows a log-in goes on beside that.
-asio::awaitable<void> Holder::log_in_all(std::size_t& next) {
-    while (next < hosts_.size()) {
-        HeldHost& host = *hosts_[next++];
-        if (host.state() != HeldState::logging_in) continue;
-        tasks_.spawn(host.run());
-        while (host.state() == HeldState::logging_in && !host.is_awaited())
-            co_await changed_.async_wait(use_tuple);
-    }
 }
 
 /// Leaves hosts whose time is over, and sees which do not answer any more; also while others are still logged into.

@@ -6,6 +6,7 @@
 #include "launcher/control/caller_server.h"
 #include "launcher/holder/held_host.h"
 #include "launcher/transport/agent_copies.h"
+#include "launcher/transport/login_gate.h"
 #include "rendezvous/wire/warm_messages.h"
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace dtrun::holder {
 class Holder final : public HeldEvents, private control::CallerEvents {
 public:
     struct Host {
-        std::string name, key;
+        std::string name, key, route;  ///< how jobs know it, and what leads to it; empty: nothing
         HeldHost::Open open;
         std::function<std::string()> seen_as;
     };
@@ -32,7 +33,7 @@ public:
         std::chrono::milliseconds connect_timeout{};
         std::chrono::milliseconds keep{};
         std::chrono::milliseconds wait_for_hosts{};  ///< that are not there yet
-        unsigned log_ins_at_once = 1;
+        unsigned log_ins_at_once = transport::LoginGate::kLoginsMax;
     };
     Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Options& options);
 
@@ -69,7 +70,6 @@ private:
 
     Result<void> heard(CallerId caller, const FrameView& frame) override;
     void left(CallerId caller) override;
-    asio::awaitable<void> log_in_all(std::size_t& next);
     asio::awaitable<void> watch();
     asio::awaitable<void> wait_for_agent(std::uint32_t stream);
     asio::awaitable<void> wait_for_end(HeldHost& host);
@@ -93,6 +93,7 @@ private:
     asio::any_io_executor executor_;
     Options options_;
     transport::AgentCopies copies_;
+    transport::LoginGate gate_;
     std::vector<HeldHost*> hosts_;                 ///< in the order in which they were named
     std::map<std::string, Held> held_;             ///< the same, by key
     std::map<CallerId, Caller> callers_;           ///< that have asked

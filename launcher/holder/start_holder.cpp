@@ -8,7 +8,6 @@
 #include "launcher/control/control_place.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/channel_opener.h"
-#include "launcher/head/login_starter.h"
 #include "launcher/holder/holder.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/transport/agent_file.h"
@@ -126,7 +125,8 @@ Holder::Host HolderProcess::host_of(HostId id, std::string key) {
     const auto open = [this, id](Deadline deadline, std::function<void(const char*)> phase) {
         return channels_.open(id, head::AgentTask::keep, deadline, std::move(phase));
     };
-    return {spec_.hosts[id].host.name, std::move(key), open,
+    const plan::JobHost& host = spec_.hosts[id];
+    return {host.host.name, std::move(key), host.ssh ? host.ssh->route : "", open,
             [this, id] { return channels_.seen_by(id); }};
 }
 
@@ -220,15 +220,11 @@ asio::awaitable<void> HolderProcess::run() {
         news_.tried(held_before_, 0);
         co_return;
     }
-    const bool any_behind = std::ranges::any_of(spec_.hosts, [](const plan::JobHost& host) {
-        return host.ssh && !host.ssh->route.empty();
-    });
     Holder::Options options;
     options.connect_timeout = spec_.options.connect_timeout;
     options.keep = keep_;
     options.wait_for_hosts = spec_.options.wait_for_hosts;
-    options.log_ins_at_once =
-        any_behind ? head::LoginStarter::kLoginsBehindMax : head::LoginStarter::kLoginsMax;
+    options.log_ins_at_once = static_cast<unsigned>(spec_.options.fanout);
     raise_descriptor_limit(kDescriptors + hosts->size() * kDescriptorsOfHost);
     Holder holder(executor_, std::move(*hosts), options);
     if (const auto listening = listen(holder); !listening) {

@@ -4,6 +4,8 @@
 #include "base/loop/deadline.h"
 #include "base/result.h"
 
+#include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +43,9 @@ public:
     virtual void kill() noexcept { close(); }  ///< as end(), at once and by force
     /// Whether a program of this machine carries it, as ssh does, which may not end when it should.
     virtual bool is_carried() const { return false; }
+    /// For how long that program, with all that it has started, has run or would have, had a processor been free.
+    /// Nothing: not known.
+    virtual std::optional<std::chrono::nanoseconds> busy_time() const { return std::nullopt; }
     /// Whether nothing of it runs on this machine any more. Until then a closed one is best kept: a child
     /// that nobody waits for stays in the table of processes.
     virtual bool has_ended() const { return true; }

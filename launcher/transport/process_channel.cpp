@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/process/subprocess.h"
+#include "base/strings.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,22 @@ siginfo_t state_of(pid_t pid) {
     siginfo_t state{};
     ::waitid(P_PID, static_cast<id_t>(pid), &state, WEXITED | WNOHANG | WNOWAIT);
     return state;
+}
+
+/// Of a process and all of its descendants.
+std::optional<std::chrono::nanoseconds> busy_time_of(pid_t pid) {
+    const std::string stated = read_file(fmt::format("/proc/{}/schedstat", pid)).value_or("");
+    const auto times = split(stated, ' ');
+    if (times.size() < 2) return std::nullopt;
+    std::chrono::nanoseconds sum{};
+    for (const std::string_view time : {times[0], times[1]})
+        sum += std::chrono::nanoseconds(to_int(time, 0, INT64_MAX).value_or(0));
+    const std::string children =
+        read_file(fmt::format("/proc/{0}/task/{0}/children", pid)).value_or("");
+    for (const std::string_view child : split(children, ' '))
+        if (const auto number = to_int(child, 1, INT32_MAX))
+            sum += busy_time_of(static_cast<pid_t>(*number)).value_or(std::chrono::nanoseconds(0));
+    return sum;
 }
 
 class ProcessChannel final : public Process {
@@ -92,6 +109,9 @@ public:
     // An agent of this machine ends its ranks, and then itself, whatever becomes of us.
     bool is_carried() const override { return ends_with_us_; }
     bool has_ended() const override { return state_of(pid_).si_pid != 0; }
+    std::optional<std::chrono::nanoseconds> busy_time() const override {
+        return busy_time_of(pid_);
+    }
 
     std::string take_error_lines() override {
         const std::size_t end = errors_.rfind('\n') + 1;  // 0 without one

@@ -538,7 +538,7 @@ private:
 }  // namespace
 
 bool is_knocking(std::string_view phase) {
-    return phase == kLookUp || phase == kConnecting;
+    return phase == kConnecting;
 }
 
 asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,

@@ -25,7 +25,7 @@ struct SshLogin {
     Error refused;
 };
 
-/// Whether a log-in waits for a first answer, of a name server or the host, and does nothing else.
+/// Whether a log-in waits for the host's first answer, and does nothing else.
 /// \param phase  that ssh_login() has told
 bool is_knocking(std::string_view phase);
 

@@ -1,6 +1,8 @@
 // What a doctor makes of what hosts tell.
 #include "launcher/doctor/doctor_report.h"
+#include "launcher/doctor/doctor_run.h"
 #include "tests/support/catch.h"
+#include "tests/support/virtual_time.h"
 
 #include <fmt/format.h>
 #include <boost/json/parse.hpp>
@@ -62,7 +64,58 @@ std::string only_finding(const DoctorReport& report) {
     return lines[0];
 }
 
+/// Hosts that swallow packets, and behind these some that know no key of ours.
+class SilentHosts final : public head::ChannelOpener {
+public:
+    SilentHosts(const asio::any_io_executor& executor, std::uint32_t silent)
+        : executor_(executor), silent_(silent) {}
+
+    asio::awaitable<Result<std::unique_ptr<transport::Channel>>> open(
+        HostId host, head::AgentRun, Deadline deadline,
+        std::function<void(const char*)> phase) override {
+        const bool is_silent = std::to_underlying(host) < silent_;
+        phase("connecting");
+        Timer timer(executor_, is_silent ? deadline : after(std::chrono::milliseconds(5)));
+        co_await timer.async_wait(use_tuple);
+        if (is_silent) co_return fail(Errc::timed_out, "no answer");
+        phase("ssh authentication");
+        refused_last = Clock::now();
+        co_return fail(Errc::denied, "it does not know this key");
+    }
+
+    Deadline refused_last{};
+
+private:
+    asio::any_io_executor executor_;
+    std::uint32_t silent_;
+};
+
 }  // namespace
+
+TEST_CASE("Hosts that swallow packets keep a doctor from no others", "[doctor]") {
+    VirtualTime time;
+    asio::io_context io(1);
+    plan::JobSpec spec;
+    spec.options.fanout = 4;
+    for (int i = 0; i < 40; ++i) {
+        spec.hosts.emplace_back().host.name = fmt::format("s{}", i);
+        spec.hosts.back().transport = plan::Transport::ssh;
+    }
+    SilentHosts hosts(io.get_executor(), 20);
+    DoctorRun doctor(io.get_executor(), spec, hosts);
+    std::optional<DoctorReport> report;
+    const Deadline began = Clock::now();
+    asio::co_spawn(io, doctor.run(), [&report](std::exception_ptr error, DoctorReport found) {
+        if (error) std::rethrow_exception(error);
+        report = std::move(found);
+    });
+    time.run(
+        io, [&report] { return report.has_value(); }, began + std::chrono::minutes(1));
+    CHECK(hosts.refused_last - began < std::chrono::seconds(2));
+    CHECK(report->took < std::chrono::seconds(14));
+    CHECK(report->hosts[0].why == "no answer within 10 s (--connect-timeout)");
+    CHECK(report->hosts[39].why == "it does not know this key");
+}
 
 TEST_CASE("A doctor finds nothing where all is well", "[doctor]") {
     for (const std::size_t count : {1u, 2u, 3u, 7u}) {

@@ -81,6 +81,29 @@ TEST_CASE("the end of a program is told once it has come, and the loop goes on m
     CHECK(run("exec >&- 2>&-; sleep 0.1; exit 4", patience) == "exit status 4");
 }
 
+TEST_CASE("a program is busy while it, or what it has started, computes, and not while it waits",
+          "[process_channel]") {
+    asio::io_context io(1);
+    const auto busier = [&io](const std::string& script) {
+        const std::vector<std::string> argv{"/bin/sh", "-c", script};
+        const auto process = start_process(io.get_executor(), argv, {"PATH=/usr/bin:/bin"});
+        REQUIRE(process.has_value());
+        char bytes[64];
+        const auto read = run_to_end(io, (*process)->read(bytes, Deadline::max()));
+        REQUIRE(read.has_value());
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        const auto before = (*process)->busy_time();
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        const auto now = (*process)->busy_time();
+        (*process)->kill();
+        REQUIRE(before.has_value());
+        return *now - *before;
+    };
+    CHECK(busier("echo; exec sleep 60") == std::chrono::nanoseconds(0));
+    CHECK(busier("echo; while :; do :; done") > std::chrono::milliseconds(100));
+    CHECK(busier("(echo; while :; do :; done) & wait") > std::chrono::milliseconds(100));
+}
+
 TEST_CASE("a program that closes its output and lives on is not waited for", "[process_channel]") {
     CHECK(run("exec >&- 2>&-; exec sleep 600", std::chrono::milliseconds(20)) == "");
 }

@@ -10,6 +10,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/virtual_time.h"
 
 #include <sys/stat.h>
 #include <deque>
@@ -138,7 +139,7 @@ public:
                     std::make_unique<FakeKeeper>(io.get_executor(), ways);
                 co_return channel;
             };
-            held.push_back({name, "key of " + name, open, [] { return "10.0.0.9"; }});
+            held.push_back({name, "key of " + name, "", open, [] { return "10.0.0.9"; }});
         }
         holder::Holder::Options options;
         options.connect_timeout = std::chrono::seconds(5);
@@ -419,7 +420,7 @@ TEST_CASE("a release ends a log-in that goes on, and one that waits for its turn
     const Deadline began = Clock::now();
     const auto left = held.ask(release_of({"s1", "s2", "s4"}));
     CHECK(Clock::now() - began < std::chrono::seconds(2));
-    CHECK(left.size() == 2);  // s4 was not begun with
+    CHECK(left.size() == 3);
     for (const HeldStatus& host : left) {
         CHECK(host.state == HeldState::gone);
         CHECK(host.why == "released");
@@ -477,6 +478,39 @@ TEST_CASE(
     held.settle();
     CHECK(held.tried);
     CHECK(held.keepers["s2"].logins == 0);
+}
+
+TEST_CASE("log-ins to awaited hosts have turns, the first ones and those that follow", "[warm]") {
+    VirtualTime time;
+    asio::io_context io(1);
+    int at_once = 0, most = 0, begun = 0;
+    bool over = false;
+    const auto open = [&](Deadline, std::function<void(const char*)>)
+        -> asio::awaitable<Result<std::unique_ptr<transport::Channel>>> {
+        ++begun;
+        most = std::max(most, ++at_once);
+        Timer answer(io, after(milliseconds(700)));
+        co_await answer.async_wait(use_tuple);
+        --at_once;
+        co_return fail(Errc::timed_out, "no answer");
+    };
+    std::vector<holder::Holder::Host> hosts;
+    for (int i = 0; i < 40; ++i)
+        hosts.push_back(
+            {fmt::format("s{}", i), fmt::format("key {}", i), "", open, [] { return ""; }});
+    holder::Holder::Options options;
+    options.connect_timeout = std::chrono::seconds(1);
+    options.wait_for_hosts = minutes(1);
+    options.log_ins_at_once = 4;
+    holder::Holder holder(io.get_executor(), std::move(hosts), options);
+    asio::co_spawn(io, holder.run([] {}), [&over](std::exception_ptr error) {
+        if (error) std::rethrow_exception(error);
+        over = true;
+    });
+    time.run(
+        io, [&over] { return over; }, time.now() + minutes(2));
+    CHECK(most == 4);
+    CHECK(begun > 300);  // 60 s of four at once, 0.7 s each
 }
 
 TEST_CASE("whoever releases what another one has released waits for its end as well", "[warm]") {
