@@ -59,6 +59,7 @@ DoctorRun::DoctorRun(asio::any_io_executor executor, const plan::JobSpec& spec,
     : executor_(std::move(executor)),
       spec_(spec),
       channels_(channels),
+      copies_(spec.hosts.size()),
       gate_(executor_, static_cast<unsigned>(spec.options.fanout)) {
     token_.resize(Examine::kTokenBytes);
     random_bytes({reinterpret_cast<std::uint8_t*>(token_.data()), token_.size()});
