@@ -11,34 +11,46 @@
 namespace dtrun::head {
 namespace {
 
-// A task that ends while srun has input for it would end the whole step, so one that fails reads
-// on. `$b` is the agent beside dtrun, which nodes may see; `$y` is "go", or how many bytes follow: the agents
-// of all CPUs that lack one, of which a node takes its own. `$k` is the name of the node's home, among
-// nodes of its CPU.
-std::string start_script() {
-    return fmt::format(
-        "m=$SLURMD_NODENAME; names; j=$j-$q; o=0; {}"
-        "f() {{ rm -f \"$t\" \"$d/.first-$j\"; echo \"@$m dtrun-agent-failed $*\"; exec cat "
-        ">/dev/null; }}; "
-        "get() {{ [ \"$y\" = \"$n\" ] && {{ head -c \"$n\"; return; }}; head -c \"$y\" >\"$t.p\" "
-        "&& "
-        "tail -c +$((o + 1)) \"$t.p\" | head -c \"$n\" && rm -f \"$t.p\"; }}; "
-        "if is \"$b\" \"$i\"; then a=$b; else has \"$i\"; fi; "
-        "if [ \"$a\" ]; then echo \"@$m dtrun-agent-found\"; "
-        "else k=$(home \"$m.$$\"); echo \"@$m dtrun-agent-wanted $q $packing $k\"; fi; "
-        "read -r y s || exit 1; set -- $s; "
-        "until [ \"$1\" = \"$q\" ] || [ $# -lt 6 ]; do o=$((o + $3)); shift 6; done; "
-        "id=$2 n=$3 h=$4 z=$5 c=$6; "
-        "if [ \"$y\" = go ]; then run --node \"$m\"; fi; "
-        "if [ -z \"$a\" ] && [ \"${{k:-$m.$$}}\" = \"$m.$$\" ] && {{ has \"$id\"; [ -z \"$a\" ]; "
-        "}}; then folder; e=$({{ umask 077; get >\"$t\"; }} 2>&1) || no \"$e\"; store; else head "
-        "-c \"$y\" >/dev/null; fi; "
-        "echo \"@$m dtrun-agent-stored\"; read -r y || exit 1; "
-        "[ \"$a\" ] || sees \"$id\" || "
-        "f \"another node has stored the agent in $d, where this one does not see it\"; "
-        "run --node \"$m\"",
-        transport::kPacking);
-}
+// A task that ends while srun has input for it would end the whole step, so one that fails reads on. `dtrun_beside` is the
+// agent beside dtrun, which nodes may see; `dtrun_come` is "go", or how many bytes follow: the agents of all CPUs that lack
+// one, of which a node takes its own, from `dtrun_from` on. `dtrun_first` is the name of the node's home, among nodes of its
+// CPU.
+constexpr std::string_view kNodeScript = R"sh(
+    dtrun_host=$SLURMD_NODENAME; dtrun_names; dtrun_job=$dtrun_job-$dtrun_machine; dtrun_from=0;
+    dtrun_failed() {
+        rm -f "$dtrun_new" "$dtrun_cache/.first-$dtrun_job";
+        echo "@$dtrun_host dtrun-agent-failed $*"; exec cat >/dev/null;
+    };
+    dtrun_get() {
+        [ "$dtrun_come" = "$dtrun_bytes" ] && { head -c "$dtrun_bytes"; return; };
+        head -c "$dtrun_come" >"$dtrun_new.p" &&
+        tail -c +$((dtrun_from + 1)) "$dtrun_new.p" | head -c "$dtrun_bytes" && rm -f "$dtrun_new.p";
+    };
+    if dtrun_is "$dtrun_beside" "$dtrun_build"; then dtrun_agent=$dtrun_beside;
+    else dtrun_has "$dtrun_build"; fi;
+    dtrun_first=;
+    if [ "$dtrun_agent" ]; then echo "@$dtrun_host dtrun-agent-found";
+    else
+        dtrun_first=$(dtrun_home "$dtrun_host.$$");
+        echo "@$dtrun_host dtrun-agent-wanted $dtrun_machine $dtrun_packing $dtrun_first";
+    fi;
+    read -r dtrun_come dtrun_rest || exit 1; set -- $dtrun_rest;
+    until [ "$1" = "$dtrun_machine" ] || [ $# -lt 6 ]; do
+        dtrun_from=$((dtrun_from + $3)); shift 6;
+    done;
+    dtrun_id=$2 dtrun_bytes=$3 dtrun_digest=$4 dtrun_whole=$5 dtrun_packed=$6;
+    if [ "$dtrun_come" = go ]; then dtrun_run --node "$dtrun_host"; fi;
+    if [ -z "$dtrun_agent" ] && [ "${dtrun_first:-$dtrun_host.$$}" = "$dtrun_host.$$" ] &&
+    { dtrun_has "$dtrun_id"; [ -z "$dtrun_agent" ]; }; then
+        dtrun_folder; dtrun_e=$({ umask 077; dtrun_get >"$dtrun_new"; } 2>&1) ||
+        dtrun_no "$dtrun_e";
+        dtrun_store;
+    else head -c "$dtrun_come" >/dev/null; fi;
+    echo "@$dtrun_host dtrun-agent-stored"; read -r dtrun_come || exit 1;
+    [ "$dtrun_agent" ] || dtrun_sees "$dtrun_id" ||
+    dtrun_failed "another node has stored the agent in $dtrun_cache, where this one does not see it";
+    dtrun_run --node "$dtrun_host"
+)sh";
 
 /// Whether the nodes of the allocation have different numbers of GPUs.
 bool gpus_differ(const plan::JobSpec& spec) {
@@ -100,8 +112,11 @@ std::string tasks_per_node(std::span<const int> counts) {
 }
 
 std::string node_agent_command(const transport::AgentFile& agent, const std::string& copying) {
-    return fmt::format("b={}; i={}; j={}; {}{}{}", shell_quote(agent.path), agent.build_id, copying,
-                       transport::kFindAgent, transport::kStoreAgent, start_script());
+    return fmt::format("dtrun_beside={}; dtrun_build={}; dtrun_job={}; {}{}{}{}",
+                       shell_quote(agent.path), agent.build_id, copying,
+                       transport::one_line(transport::kFindAgent),
+                       transport::one_line(transport::kStoreAgent), transport::kPacking,
+                       transport::one_line(kNodeScript));
 }
 
 // "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT ***", or, after

@@ -23,34 +23,57 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 // be seen here, or be fetched, the host asks again, without its home, and where Python itself has failed without that.
 // Nothing else is sent before the host has said that it reads, so that `head` cannot read too far. What has come by ssh,
 // which checks that itself, is not summed up again.
-std::string start_script() {
-    return fmt::format(
-        "has \"$i\" && run $o; names; {}"
-        "f() {{ rm -f \"$t\" \"$d/.first-$j\"; echo \"dtrun-agent-failed $*\"; exit 1; }}; "
-        "knows() {{ for x; do command -v \"$x\" || return; done >/dev/null; }}; "
-        "y=$packing; knows bash timeout sha256sum && y=$y,tcp; knows python3 && y=$y,python; "
-        "ask() {{ echo \"dtrun-agent-wanted $q $y$1\"; "
-        "read -r id n h z c word limit b port from || exit 1; "
-        "code=; [ \"${{b:-0}}\" = 0 ] || code=$(head -c \"$b\"); "
-        "sees \"$id\" && {{ [ -L \"$d/.first-$j\" ] && rm -f \"$d/.first-$j\"; run $o; }}; }}; "
-        "fetched() {{ ( set -C; umask 077; timeout \"$limit\" bash -c "
-        "\"exec 3<>/dev/tcp/\\$0/\\$1 && echo \\$2 >&3 && head -c \\$3 <&3\" "
-        "\"$from\" \"$port\" \"$word\" \"$n\" >\"$t\" ) 2>/dev/null && "
-        "[ \"$(sha256sum <\"$t\")\" = \"$h  -\" ]; }}; "
-        "carried() {{ {{ e=$(python3 -I -S -c \"$code\" \"$t\" \"$n\" \"$h\" \"$word\" \"$limit\" "
-        "$$ "
-        "$port $from 2>&1 >&3 3>&-); }} 3>&1; }}; "
-        "got() {{ if [ \"$code\" ]; then carried; set -- $?; [ $1 = 0 ] && {{ word=; return; }}; "
-        "[ $1 = 3 ] || y=${{y%,python}}; "
-        "[ $1 = 4 ] || {{ [ -z \"$port\" ] && [ $1 -gt 128 ]; }} && no \"$e\"; return 1; "
-        "elif [ \"$port\" ]; then fetched && echo dtrun-agent-fetched; "
-        "else echo dtrun-agent-send; e=$({{ umask 077; head -c \"$n\" >\"$t\"; }} 2>&1) || no "
-        "\"$e\"; fi; }}; "
-        "ask \" $(home \"$node.$$\")\"; [ \"$n\" ] || ask; folder; "
-        "until got; do rm -f \"$t\"; ask; done; h=; store; "
-        "[ -z \"$word\" ] || run --hand-on \"$word\" 8 $o 8<&8; run $o",
-        kPacking);
-}
+constexpr std::string_view kStartScript = R"sh(
+    dtrun_has "$dtrun_build" && dtrun_run $dtrun_option; dtrun_names;
+    dtrun_failed() {
+        rm -f "$dtrun_new" "$dtrun_cache/.first-$dtrun_job";
+        echo "dtrun-agent-failed $*"; exit 1;
+    };
+    dtrun_knows() { for dtrun_x; do command -v "$dtrun_x" || return; done >/dev/null; };
+    dtrun_can=$dtrun_packing;
+    dtrun_knows bash timeout sha256sum && dtrun_can=$dtrun_can,tcp;
+    dtrun_knows python3 && dtrun_can=$dtrun_can,python;
+    dtrun_ask() {
+        echo "dtrun-agent-wanted $dtrun_machine $dtrun_can$1";
+        read -r dtrun_id dtrun_bytes dtrun_digest dtrun_whole dtrun_packed
+        dtrun_word dtrun_limit dtrun_code dtrun_port dtrun_from || exit 1;
+        if [ "${dtrun_code:-0}" = 0 ]; then dtrun_code=; else dtrun_code=$(head -c "$dtrun_code"); fi;
+        dtrun_sees "$dtrun_id" && {
+            [ -L "$dtrun_cache/.first-$dtrun_job" ] && rm -f "$dtrun_cache/.first-$dtrun_job";
+            dtrun_run $dtrun_option;
+        };
+    };
+    dtrun_fetched() {
+        ( set -C; umask 077; timeout "$dtrun_limit" bash -c
+        "exec 3<>/dev/tcp/\$0/\$1 && echo \$2 >&3 && head -c \$3 <&3"
+        "$dtrun_from" "$dtrun_port" "$dtrun_word" "$dtrun_bytes" >"$dtrun_new" ) 2>/dev/null &&
+        [ "$(sha256sum <"$dtrun_new")" = "$dtrun_digest  -" ];
+    };
+    dtrun_carried() {
+        {
+            dtrun_e=$(python3 -I -S -c "$dtrun_code" "$dtrun_new" "$dtrun_bytes" "$dtrun_digest"
+            "$dtrun_word" "$dtrun_limit" $$ $dtrun_port $dtrun_from 2>&1 >&3 3>&-);
+        } 3>&1;
+    };
+    dtrun_got() {
+        if [ "$dtrun_code" ]; then
+            dtrun_carried; set -- $?; [ $1 = 0 ] && { dtrun_word=; return; };
+            [ $1 = 3 ] || dtrun_can=${dtrun_can%,python};
+            [ $1 = 4 ] || { [ -z "$dtrun_port" ] && [ $1 -gt 128 ]; } && dtrun_no "$dtrun_e";
+            return 1;
+        elif [ "$dtrun_port" ]; then dtrun_fetched && echo dtrun-agent-fetched;
+        else
+            echo dtrun-agent-send;
+            dtrun_e=$({ umask 077; head -c "$dtrun_bytes" >"$dtrun_new"; } 2>&1) ||
+            dtrun_no "$dtrun_e";
+        fi;
+    };
+    dtrun_ask " $(dtrun_home "$dtrun_node.$$")"; [ "$dtrun_bytes" ] || dtrun_ask; dtrun_folder;
+    until dtrun_got; do rm -f "$dtrun_new"; dtrun_ask; done;
+    dtrun_digest=; dtrun_store;
+    [ -z "$dtrun_word" ] || dtrun_run --hand-on "$dtrun_word" 8 $dtrun_option 8<&8;
+    dtrun_run $dtrun_option
+)sh";
 
 /// What ssh says when it has not got as far as running a command: it then exits with 255.
 std::optional<Error> failure_of_ssh(std::string_view ending) {
@@ -131,17 +154,19 @@ asio::awaitable<Result<void>> send_in_pieces(Channel& channel, std::string_view 
 
 std::string remote_agent_command(const AgentFile& agent, const std::string& job,
                                  std::string_view option) {
-    const std::string script = fmt::format("i={}; j={}; o={}; {}{}{}", agent.build_id, job, option,
-                                           kFindAgent, kStoreAgent, start_script());
+    const std::string script = fmt::format(
+        "dtrun_build={}; dtrun_job={}; dtrun_option={}; {}{}{}{}", agent.build_id, job, option,
+        one_line(kFindAgent), one_line(kStoreAgent), kPacking, one_line(kStartScript));
     return "exec /bin/sh -c " + shell_quote(script);
 }
 
 std::string remote_sweep_command(const std::vector<std::string>& build_ids, const std::string& job,
                                  std::uint64_t whose) {
     // Several CPUs may share a home, and an agent of another one cannot say what it is.
-    const std::string script =
-        fmt::format("{}for i in {}; do has \"$i\" && is \"$a\" \"$i\" && run --sweep {} {}; done",
-                    kFindAgent, fmt::join(build_ids, " "), job, whose);
+    const std::string script = fmt::format(
+        "{}for dtrun_build in {}; do dtrun_has \"$dtrun_build\" && dtrun_is "
+        "\"$dtrun_agent\" \"$dtrun_build\" && dtrun_run --sweep {} {}; done",
+        one_line(kFindAgent), fmt::join(build_ids, " "), job, whose);
     return "exec /bin/sh -c " + shell_quote(script);
 }
 

@@ -2,6 +2,7 @@
 #include "base/crypto.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "base/strings.h"
 #include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/carrier.h"
@@ -94,8 +95,8 @@ public:
         const std::string line = fmt::format(
             "cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
             "SLURMD_NODENAME=n1 {2} "
-            "/bin/sh {0}/command <{0}/in >{0}/out 2>{0}/err",
-            home.native(), xdg, says);
+            "{3} {0}/command <{0}/in >{0}/out 2>{0}/err",
+            home.native(), xdg, says, shell);
         static_cast<void>(std::system(line.c_str()));
         if (says.empty()) CHECK(read_file(home / "err").value() == "");
         return read_file(home / "out").value();
@@ -113,6 +114,7 @@ public:
     fs::path home;
     std::string xdg;
     std::string says;  ///< a variable of the log-in that has programs print errors
+    std::string shell = "/bin/sh";
 };
 
 /// A host that hands on: a process that answers one connection.
@@ -351,14 +353,50 @@ TEST_CASE("variables of the user that are called like those of the scripts mean 
           "[agent]") {
     HostHere host;
     write_file(host.home / "precious", "");
-    host.says = fmt::format("t={0}/precious word=hello code=false port=1 lacks={1}",
-                            host.home.native(), kBuild);
+    host.says = fmt::format(
+        "dtrun_new={0}/precious dtrun_word=hello dtrun_code=false dtrun_port=1 dtrun_lacks={1}",
+        host.home.native(), kBuild);
     write_file(host.home / "bin/find", "#!/bin/sh\necho no such thing >&2; exit 1\n", 0755);
     const std::string said = host.start();
     CHECK_THAT(said, Contains("dtrun-agent-failed"));
     const std::string agent = kAgent;
     CHECK_THAT(host.run_step(step_answer({agent, agent.size()})), Contains("dtrun-agent-failed"));
     CHECK(fs::exists(host.home / "precious"));
+}
+
+TEST_CASE("what the user exports reaches the agent as it was, whatever it is called", "[agent]") {
+    HostHere host;
+    const std::string agent =
+        "#!/bin/sh\n[ \"$1\" = --prepare ] || tr '\\0' '\\n' </proc/$$/environ "
+        ">\"$HOME/exported\"\n";
+    const Sent sent{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
+    std::vector<std::string> exported{"BASH_FUNC_run%%=() {  echo mine\n}"};
+    for (char c = 'a'; c <= 'z'; ++c) exported.push_back(fmt::format("{}=mine", c));
+    for (const char* const name : {"id", "at", "word", "limit", "port", "from", "code", "node",
+                                   "packing", "lacks", "new", "agent", "bytes"})
+        exported.push_back(fmt::format("{}=mine", name));
+    host.says = "env";
+    for (const std::string& word : exported) host.says += " " + shell_quote(word);
+    // Any bash is as good as one that is called sh: that one has its users' functions, too.
+    host.shell = "/bin/bash";
+    const auto by_bash = [](std::string command) {
+        const std::size_t at = command.find("/bin/sh");
+        return at == std::string::npos ? command : command.replace(at, 7, "/bin/bash");
+    };
+    const AgentFile file{"/nowhere", kBuild};
+    const auto is_as_it_was = [&](const std::string& command, const std::string& answered) {
+        const std::string said = host.answer(by_bash(command), answered);
+        INFO(said);
+        const std::string got = read_file(host.home / "exported").value();
+        for (const std::string& word : exported) CHECK_THAT(got, Contains("\n" + word + "\n"));
+        fs::remove(host.home / "exported");
+    };
+    const std::string start = remote_agent_command(file, kJob);
+    is_as_it_was(start, fmt::format("{}\n{}", sent.announcement(), sent.bytes));
+    is_as_it_was(start, "");  // it is there now
+    is_as_it_was(node_agent_command(file, kJob), "go\n");
+    fs::remove_all(host.cache());
+    is_as_it_was(node_agent_command(file, kJob), step_answer(sent));
 }
 
 TEST_CASE("an agent that others could have changed is not executed", "[agent]") {
