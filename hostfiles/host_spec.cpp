@@ -8,6 +8,8 @@ namespace dtrun {
 Result<HostList> parse_hosts(std::string_view text) {
     const Position position{"-H"};
     if (trim(text).empty()) return fail_at(position, "no hosts; write -H host:slots,host:slots");
+    if (auto plain = check_characters(text, position); !plain)
+        return std::unexpected(plain.error());
     const auto tokens = split_outside_brackets(text, ",");
     HostMerger hosts(tokens.size());
     for (const Token& token : tokens) {

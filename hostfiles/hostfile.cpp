@@ -161,6 +161,7 @@ Result<void> each_line(std::string_view text, std::string_view name, Add add) {
         text.remove_prefix(std::min(line.size() + 1, text.size()));
         const std::string_view content = line.substr(0, line.find('#'));
         if (trim(content).empty()) continue;
+        if (auto plain = check_characters(content, position); !plain) return plain;
         HostLine parsed(position);
         if (auto ok = parsed.parse(content); !ok) return ok;
         if (auto added = add(parsed); !added) return added;

@@ -17,10 +17,12 @@ bool is_name_char(char c) {
 Result<void> check_literal(std::string_view text, const Position& position) {
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (text[i] == ']') return fail_at(position.after(i), "']' without '[' before it");
-        if (static_cast<unsigned char>(text[i]) >= 0x80)
+        if (static_cast<unsigned char>(text[i]) >= 0x80) {
+            if (auto plain = check_characters(text, position); !plain) return plain;
             return fail_at(
                 position.after(i),
                 "only ASCII can stand in a host name: DNS has xn--... for other letters");
+        }
         if (!is_name_char(text[i]))
             return fail_at(position.after(i),
                            "{} cannot stand in a host name; use letters, digits, '.', '-' and '_'",

@@ -1,5 +1,6 @@
 #include "hostfiles/scan.h"
 
+#include "base/look_alike.h"
 #include "base/strings.h"
 #include "hostfiles/host.h"
 
@@ -18,6 +19,12 @@ bool is_digit(char c) {
 
 bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+Result<void> check_characters(std::string_view text, const Position& position) {
+    const auto found = find_look_alike(text);
+    if (!found) return {};
+    return fail_at(position.after(found->begin), "{}", look_alike_hint(text));
 }
 
 std::vector<Token> split_outside_brackets(std::string_view text, std::string_view separators) {

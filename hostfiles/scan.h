@@ -35,6 +35,10 @@ std::string in_quotes(std::string_view text);
 bool is_digit(char c);
 bool is_blank(char c);  ///< space, tab, line end
 
+/// Whether a text has the keyboard's characters: no name of a host has others that look like these.
+/// Errc: invalid_input, which says what to write
+Result<void> check_characters(std::string_view text, const Position& position);
+
 /// A part of a longer text.
 struct Token {
     std::string_view text;

@@ -1,5 +1,6 @@
 #include "launcher/cli/flags.h"
 
+#include "base/look_alike.h"
 #include "base/signal_names.h"
 #include "base/strings.h"
 #include "base/suggest.h"
@@ -76,6 +77,8 @@ std::vector<NameOfFlag> flags_abbreviated(std::span<const Flag> flags, string_vi
 }
 
 std::unexpected<Error> unknown(std::span<const Flag> flags, string_view name, string_view command) {
+    if (const std::string hint = look_alike_hint(name); !hint.empty())
+        return fail(Errc::invalid_input, "unknown option {}: {}", name, hint);
     const std::vector<NameOfFlag> names = all_names(flags);
     std::vector<NameOfFlag> begun;  // what an abbreviation could have meant, by its first name
     std::vector<std::string> spelled;
@@ -152,11 +155,9 @@ bool is_option(string_view word) {
 }
 
 std::optional<string_view> behind_long_dash(string_view word) {
-    constexpr string_view kDashes[] = {"\u2010", "\u2011", "\u2012", "\u2013",
-                                       "\u2014", "\u2015", "\u2212"};
-    for (const string_view dash : kDashes)
-        if (word.starts_with(dash)) return word.substr(dash.size());
-    return std::nullopt;
+    const auto found = find_look_alike(word);
+    if (!found || found->begin != 0 || found->plain != '-') return std::nullopt;
+    return word.substr(found->size);
 }
 
 Result<void> check_dash(string_view word, std::span<const Flag> flags) {
@@ -184,6 +185,12 @@ Result<OptionReader::Named> OptionReader::find(string_view word) const {
     std::optional<string_view> attached;
     if (equals != string_view::npos) attached = word.substr(equals + 1);
     const string_view typed = word.substr(0, equals);
+    // "-np＝4", which would be -n with a value behind it.
+    if (find_look_alike(typed)) {
+        const std::string plain = with_plain_characters(word);
+        if (flag_named(flags_, string_view(plain).substr(0, plain.find('='))))
+            return unknown(flags_, word, command_);
+    }
     if (typed.starts_with("--")) {
         const auto found = find_long(flags_, with_dashes(typed), command_);
         if (!found) return std::unexpected(found.error());
@@ -346,6 +353,11 @@ Result<void> check_exclusions(std::span<const Flag> flags, ParsedArgs& parsed) {
                                 "{} and {} exclude each other; give one of them", other.name,
                                 one.name);
     return {};
+}
+
+Error not_taken(const Error& why, string_view name, string_view value) {
+    const std::string hint = look_alike_hint(value);
+    return {why.code, fmt::format("{}: {}{}{}", name, why.message, hint.empty() ? "" : ": ", hint)};
 }
 
 Result<int> whole_number(string_view value, int min, int max) {

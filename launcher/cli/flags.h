@@ -224,6 +224,10 @@ private:
 /// Errc: invalid_input, if two of the given flags exclude each other, or two other names of one disagree
 Result<void> check_exclusions(std::span<const Flag> flags, ParsedArgs& parsed);
 
+/// The error of an option whose value its setter does not take; of a value whose characters are none of the
+/// keyboard's, with what to write.
+Error not_taken(const Error& why, std::string_view name, std::string_view value);
+
 /// What follows the options.
 struct Rest {
     Words words;
@@ -244,7 +248,7 @@ Result<Rest> read_options(const FlagTable<D>& table, Words words, D& parsed) {
         if (!*found) break;
         const auto& [row, name, value] = **found;
         if (const auto done = table.setter(row)(parsed, value); !done)
-            return fail(done.error(), "{}", name);
+            return std::unexpected(not_taken(done.error(), name, value));
         parsed.given.push_back({row, std::string(name), shown_value(table.flags()[row], value)});
     }
     if (parsed.asked == Ask::nothing)

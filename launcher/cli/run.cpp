@@ -1,6 +1,7 @@
 #include "launcher/cli/run.h"
 
 #include "base/fd.h"
+#include "base/look_alike.h"
 #include "base/process/command_output.h"
 #include "base/strings.h"
 #include "contracts/table.h"
@@ -52,6 +53,12 @@ Result<void> check_hosts_apart(const ParsedRun& parsed, Words words) {
 /// What nobody means as the name of a program.
 Result<void> check_program_word(string_view word) {
     if (word.empty()) return fail(Errc::invalid_input, "the program's name is empty");
+    // A file may have such a name; but nobody means it who has copied a command from a page.
+    if (const auto found = find_look_alike(word);
+        found && (found->plain == ' ' || found->plain == '=' || found->plain == '\0') &&
+        ::access(std::string(word).c_str(), F_OK) != 0)
+        return fail(Errc::invalid_input, "'{}' is taken for the program: {}", word,
+                    look_alike_hint(word));
     for (const string_view quote : {"\u201c", "\u201d", "\u2018", "\u2019"})
         if (word.starts_with(quote))
             return fail(Errc::invalid_input,
@@ -399,12 +406,17 @@ Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environmen
             return std::unexpected(done.error());
     }
     RunCommand command{.warnings = std::move(parsed.warnings)};
-    for (const std::string& word : parsed.options.program)
+    for (const std::string& word : parsed.options.program) {
+        const string_view name = string_view(word).substr(0, word.find('='));
         if (behind_long_dash(word))
             command.warnings.push_back(
                 fmt::format("'{}', which the program gets, begins with a long dash of a web page "
                             "or a word processor",
                             word));
+        else if (is_option(word) && find_look_alike(name))
+            command.warnings.push_back(
+                fmt::format("'{}', which the program gets: {}", word, look_alike_hint(name)));
+    }
     add_tuning_env(parsed, environment, command);
     command.options = std::move(parsed.options);
     return command;

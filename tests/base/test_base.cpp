@@ -4,6 +4,7 @@
 #include "base/ids.h"
 #include "base/interfaces.h"
 #include "base/json_writer.h"
+#include "base/look_alike.h"
 #include "base/loop/net.h"
 #include "base/milliseconds.h"
 #include "base/strings.h"
@@ -245,6 +246,26 @@ TEST_CASE("characters of Chinese are two columns wide, and lines end between the
     // A closing mark stays with what it closes, and words of letters are whole.
     CHECK(wrap("吞吐量，mean 值", 0, 6) == "吞吐\n量，\nmean\n值\n");
     CHECK(two_columns("内存", "16 GiB", 10) == "  内存    16 GiB\n");
+}
+
+TEST_CASE("characters that look like the keyboard's are found, and others left alone", "[base]") {
+    CHECK(look_alike_hint("s1\uff1a4\uff0cs2\uff1a4") ==
+          "\uff1a is not the keyboard's :; write s1:4,s2:4");
+    CHECK(look_alike_hint("slots\uff1d\uff14") == "\uff1d is not the keyboard's =; write slots=4");
+    CHECK(look_alike_hint("a\u3001b") == "\u3001 is not the keyboard's ,; write a,b");
+    CHECK(look_alike_hint("\u201ca b\u201d") == "\u201c is not the keyboard's \"; write \"a b\"");
+    CHECK(look_alike_hint("s1\u3000slots=4\r") ==
+          "a blank in it is not the keyboard's but U+3000; write s1 slots=4");
+    CHECK(look_alike_hint("s1\u200b") ==
+          "a character that cannot be seen, U+200B, is in it; write s1");
+    CHECK(with_plain_characters("\u2013\uff48\uff5e\ufeff") == "-h~");
+    for (const char* const text :
+         {"", "s1:4", "\u8bad\u7ec3.py", "r\u00e4chner", "\xff\x80", "\xef\xbc", "\u20ac"}) {
+        CAPTURE(text);
+        CHECK_FALSE(find_look_alike(text));
+        CHECK(look_alike_hint(text).empty());
+        CHECK(with_plain_characters(text) == text);
+    }
 }
 
 TEST_CASE("UTF-8 is what RFC 3629 says", "[utf8]") {

@@ -82,6 +82,12 @@ TEST_CASE("parse_hostfile names the line, the column and the right form", "[host
          "3:2: host 'h' has user 'bob' here but 'alice' at 1:1; give one host one value"},
         {"h slots=65536\nh",
          "2:1: the slots of host 'h' add up to 65537; a host has at most 65536"},
+        {"# \u670d\u52a1\u5668\uff0c\u4e24\u53f0\ns1 slots\uff1d2  # \uff1a\r\n",
+         "2:9: \uff1d is not the keyboard's =; write s1 slots=2"},
+        {"s1\u3000slots=2",
+         "1:3: a blank in it is not the keyboard's but U+3000; write s1 slots=2"},
+        {"s1:2\u200b\n", "1:5: a character that cannot be seen, U+200B, is in it; write s1:2"},
+        {"hosts:\n  - s1\uff1a4\n", "2:7: \uff1a is not the keyboard's :; write s1:4"},
         {"h max_slots=65536\nh max_slots=1",
          "2:1: the slots of host 'h' add up to 65537; a host has at most 65536"},
     }));

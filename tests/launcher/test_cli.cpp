@@ -314,6 +314,21 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"\u2013H a p",
          "'\u2013H' begins with a dash that a web page or a word processor has made long: write "
          "-H"},
+        {"-np\uff1d4 p", "unknown option -np\uff1d4: \uff1d is not the keyboard's =; write -np=4"},
+        {"--num\uff0dproc 4 p",
+         "unknown option --num\uff0dproc: \uff0d is not the keyboard's -; write --num-proc"},
+        {"\uff0dnp 4 p",
+         "'\uff0dnp' begins with a dash that a web page or a word processor has made long: write "
+         "-np or --np"},
+        {"-np \uff14 p",
+         "-np: '\uff14' is not a whole number from 1 to 16777216: \uff14 is not the keyboard's 4; "
+         "write 4"},
+        {"-np 2 python3\u00a0train.py",
+         "'python3\u00a0train.py' is taken for the program: a blank in it is not the keyboard's "
+         "but "
+         "U+00A0; write python3 train.py"},
+        {"-np 2 A\uff1d1 p",
+         "'A\uff1d1' is taken for the program: \uff1d is not the keyboard's =; write A=1"},
         {"--gpuss 1 p", "unknown option --gpuss; see dtrun --help"},  // --gpus is no flag either
         {"--hotss a p", "unknown option --hotss; did you mean --hosts?"},
         {"\u2014np 2 p",
