@@ -517,8 +517,6 @@ Result<void> check_bench(const ParsedBench& parsed) {
         return fail(Errc::invalid_input,
                     "--compare writes no file but that of --html; leave out --markdown, --csv and "
                     "--json");
-    if (bench.compare && bench.chinese)
-        return fail(Errc::invalid_input, "--compare tells in English; leave out --lang");
     if (!bench.compare && !bench.files.empty())
         return fail(
             Errc::invalid_input,

@@ -1,6 +1,7 @@
 #include "lab/report/compare.h"
 
 #include "lab/plan/plan.h"
+#include "lab/report/phrases.h"
 #include "lab/report/training.h"
 
 #include <fmt/format.h>
@@ -11,30 +12,36 @@
 namespace dtrun::lab {
 namespace {
 
+using std::string_view;
+
 constexpr double kNoiseMin = 0.03;
 constexpr double kTrainingNoise = 0.05;
 
 /// The names and the shape of a row, without measurements.
-ComparedRow named(const RowRecord& row) {
+ComparedRow named(const RowRecord& row, const ReportWords& words) {
     ComparedRow named;
     static_cast<ShapeRecord&>(named) = row;
     const bool in_full = row.compression.empty() || row.compression == "none";
-    named.what = fmt::format(
-        "{} {}{}{} {}{}", row.op, row.dtype, in_full ? "" : " ", in_full ? "" : row.compression,
-        short_bytes(static_cast<double>(row.bytes)), row.in_place ? " in place" : "");
-    named.group = subject_of(row);
+    named.what =
+        fmt::format("{} {}{}{} {}", row.op, row.dtype, in_full ? "" : " ",
+                    in_full ? "" : row.compression, short_bytes(static_cast<double>(row.bytes)));
+    if (row.in_place) named.what = filled(words.in_place, named.what);
+    named.group = subject_of(row, words);
     if (!in_full) named.compression = row.compression;
     named.bytes = row.bytes;
     return named;
 }
 
-ComparedRow named(const TrainRecord& run) {
+ComparedRow named(const TrainRecord& run, const ReportWords& words) {
     ComparedRow named;
     static_cast<ShapeRecord&>(named) = run;
-    named.what = fmt::format("train {} {} {}", run.model, run.global_batch, run.algorithm);
-    if (run.scaling == "weak" && run.ranks > 1) named.what += ", weak";
-    if (run.loss_scale != 1) named.what += fmt::format(", loss scale {:g}", run.loss_scale);
-    named.group = training_title(run);
+    named.what = filled(words.compared_training, run.model, run.global_batch,
+                        algorithm_name(run.algorithm, words));
+    if (run.scaling == "weak" && run.ranks > 1) named.what = filled(words.weak_of, named.what);
+    if (run.loss_scale != 1)
+        named.what.append(words.comma)
+            .append(filled(words.loss_scale, fmt::format("{:g}", run.loss_scale)));
+    named.group = training_title(run, words);
     if (run.algorithm != "parallel") named.compression = run.algorithm;
     return named;
 }
@@ -46,12 +53,12 @@ struct Measured {
     double noise;
 };
 
-std::vector<Measured> measured_in(const LabReport& report) {
+std::vector<Measured> measured_in(const LabReport& report, const ReportWords& words) {
     std::vector<Measured> all;
     for (const RowRecord& row : report.rows)
-        all.push_back({named(row), row.t_p50_us, noise_of(row)});
+        all.push_back({named(row, words), row.t_p50_us, noise_of(row)});
     for (const TrainGroup& group : train_groups(report))
-        all.push_back({named(group.run), group.run.step_ms * 1'000, kTrainingNoise});
+        all.push_back({named(group.run, words), group.run.step_ms * 1'000, kTrainingNoise});
     std::erase_if(all, [](const Measured& each) { return !(each.time_us > 0); });
     return all;
 }
@@ -63,12 +70,12 @@ std::string time_text(double time_us) {
     return time_us >= 1e3 ? short_number(time_us / 1e3) + " ms" : short_number(time_us) + " us";
 }
 
-std::string mark_text(ComparedRow::Mark mark) {
+string_view mark_text(ComparedRow::Mark mark, const ReportWords& words) {
     switch (mark) {
         case ComparedRow::Mark::faster:
-            return "faster";
+            return words.faster;
         case ComparedRow::Mark::slower:
-            return "slower";
+            return words.slower;
         case ComparedRow::Mark::same:
             break;
     }
@@ -92,11 +99,13 @@ double noise_of(const RowRecord& row) {
 
 Comparison compare_reports(const LabReport& before, const LabReport& after) {
     Comparison comparison;
+    comparison.language = after.language;
+    const ReportWords& words = after.words();
     std::map<Key, Measured> known;
-    for (const Measured& each : measured_in(before))
+    for (const Measured& each : measured_in(before, words))
         known.insert_or_assign({each.row, each.row.what}, each);
     std::map<Key, bool> seen;
-    for (const Measured& now : measured_in(after)) {
+    for (const Measured& now : measured_in(after, words)) {
         const Key key{now.row, now.row.what};
         if (!seen.try_emplace(key, true).second) continue;
         const auto then = known.find(key);
@@ -119,12 +128,12 @@ Comparison compare_reports(const LabReport& before, const LabReport& after) {
 
 Table comparison_table(const Comparison& comparison) {
     Table table;
-    table.title = "Comparison";
-    table.note =
-        "Times are medians; speed is before / after, above 1 is faster. Noise is how much "
-        "both runs vary by themselves; a change is marked where it is larger.";
+    const ReportWords& words = words_of(comparison.language);
+    table.title = words.comparison;
+    table.note = words.comparison_note;
     table.columns =
-        columns_of({"what", "by", ""}, {"what", "by", "before", "after", "speed", "noise", ""});
+        columns_of({words.what, words.by, ""},
+                   {words.what, words.by, words.before, words.after, words.speed, words.noise, ""});
     std::vector<const ComparedRow*> rows;
     for (const ComparedRow& row : comparison.rows) rows.push_back(&row);
     std::ranges::stable_sort(rows, [](const ComparedRow* a, const ComparedRow* b) {
@@ -134,21 +143,22 @@ Table comparison_table(const Comparison& comparison) {
         return a_marked && std::abs(std::log(a->speed)) > std::abs(std::log(b->speed));
     });
     for (const ComparedRow* const row : rows)
-        table.rows.push_back(
-            {row->what, fmt::format("{} {}x{}", row->backend, row->hosts, row->slots_per_host),
-             time_text(row->before_us), time_text(row->after_us), fmt::format("{:.2f}", row->speed),
-             percent(row->noise, 0), mark_text(row->mark)});
+        table.rows.push_back({row->what,
+                              fmt::format("{} {}x{}", backend_name_in(words, row->backend),
+                                          row->hosts, row->slots_per_host),
+                              time_text(row->before_us), time_text(row->after_us),
+                              fmt::format("{:.2f}", row->speed), percent(row->noise, 0),
+                              std::string(mark_text(row->mark, words))});
     return table;
 }
 
 std::string comparison_text(const Comparison& comparison) {
-    std::string text = fmt::format(
-        "{} faster, {} slower, {} within noise", comparison.count(ComparedRow::Mark::faster),
-        comparison.count(ComparedRow::Mark::slower), comparison.count(ComparedRow::Mark::same));
-    if (comparison.only_before > 0)
-        text += fmt::format("; {} only in the first report", comparison.only_before);
-    if (comparison.only_after > 0)
-        text += fmt::format("; {} only in the second report", comparison.only_after);
+    const ReportWords& words = words_of(comparison.language);
+    std::string text = filled(words.compared_counts, comparison.count(ComparedRow::Mark::faster),
+                              comparison.count(ComparedRow::Mark::slower),
+                              comparison.count(ComparedRow::Mark::same));
+    if (comparison.only_before > 0) text += filled(words.only_in_first, comparison.only_before);
+    if (comparison.only_after > 0) text += filled(words.only_in_second, comparison.only_after);
     return text;
 }
 

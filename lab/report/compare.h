@@ -23,6 +23,7 @@ struct ComparedRow : ShapeRecord {
 };
 
 struct Comparison {
+    Language language = Language::english;  ///< of the second report
     std::vector<ComparedRow> rows;
     int only_before = 0;  ///< measurements that the second report lacks
     int only_after = 0;

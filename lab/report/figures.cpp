@@ -1,8 +1,10 @@
 #include "lab/report/figures.h"
 
 #include "lab/plan/plan.h"
+#include "lab/report/phrases.h"
 #include "lab/report/styles.h"
 #include "lab/report/tables.h"
+#include "lab/report/training.h"
 #include "lab/report/training_figures.h"
 
 #include <fmt/format.h>
@@ -218,50 +220,46 @@ FigureGroup sweep_figures(const std::string& title, const Rows& rows, const Styl
     return figures;
 }
 
-constexpr const char* kSpeed = "speed, before / after";
-
-std::string host_count(int hosts) {
-    return fmt::format("{} host{}", hosts, hosts == 1 ? "" : "s");
-}
-
 /// A figure without points. \param apart  shows one backend alone
-Figure speed_frame(const ComparedRow& first, bool apart) {
+Figure speed_frame(const ComparedRow& first, bool apart, const ReportWords& words) {
     Figure figure;
     const bool is_training = first.bytes == 0;
-    figure.title =
-        fmt::format("{}{}{}, {}", apart ? first.backend : "", apart ? ": " : "", first.group,
-                    is_training ? host_count(first.hosts) : shape_text(first));
-    figure.chart.description = figure.title + ": change of speed";
+    const std::string hosts =
+        filled(first.hosts == 1 ? words.one_host_shape : words.hosts_shape, first.hosts);
+    figure.title = first.group;
+    if (apart)
+        figure.title = filled(words.colon, backend_name_in(words, first.backend), figure.title);
+    figure.title.append(words.comma).append(is_training ? hosts : shape_text(first, words));
+    figure.chart.description = filled(words.change_described, figure.title);
     if (is_training) {
-        figure.chart.x = ranks_axis(words_of(Language::english));
+        figure.chart.x = ranks_axis(words);
     } else {
-        figure.chart.x.label = "size in bytes";
+        figure.chart.x.label = words.bytes_axis;
         figure.chart.x.scale = Chart::Scale::logarithmic;
         figure.chart.x.unit = Chart::Unit::bytes;
     }
-    figure.chart.y.label = kSpeed;
+    figure.chart.y.label = words.speed_axis;
     figure.chart.y.scale = Chart::Scale::logarithmic;
     figure.chart.y.unit = Chart::Unit::times;
     return figure;
 }
 
-Chart::Point speed_point(const ComparedRow& row) {
+Chart::Point speed_point(const ComparedRow& row, const ReportWords& words) {
     const double noise = 1 + row.noise;
     const double x = row.bytes == 0 ? row.ranks : static_cast<double>(row.bytes);
     return {x, row.speed, row.speed * noise,
-            fmt::format("{}, {}, {}: {:.2f} times as fast, noise {}", row.what, row.backend,
-                        shape_text(row), row.speed, percent(row.noise, 0)),
+            filled(words.compared_tip, row.what, backend_name_in(words, row.backend),
+                   shape_text(row, words), fmt::format("{:.2f}", row.speed), percent(row.noise, 0)),
             row.speed / noise};
 }
 
 }  // namespace
 
 FigureGroup comparison_figures(const Comparison& comparison) {
+    const ReportWords& words = words_of(comparison.language);
     FigureGroup all;
-    all.title = "Change of speed";
-    all.lead =
-        "Above the dashed line the second report is faster. Whiskers are the noise of both runs: "
-        "where they reach the line, a change says nothing.";
+    all.title = words.change_of_speed;
+    all.lead = words.change_lead;
     Names labels;
     // With compressions there are too many lines for one figure of all backends.
     std::set<std::string> apart;
@@ -269,13 +267,14 @@ FigureGroup comparison_figures(const Comparison& comparison) {
         if (!row.compression.empty() && row.compression != "serial") apart.insert(row.group);
     for (const ComparedRow& row : comparison.rows) {
         const bool is_apart = apart.contains(row.group);
-        Figure frame = speed_frame(row, is_apart);
+        Figure frame = speed_frame(row, is_apart, words);
         auto figure = std::ranges::find(all.figures, frame.title, &Figure::title);
         if (figure == all.figures.end())
             figure = all.figures.insert(all.figures.end(), std::move(frame));
-        const std::string label = !is_apart                 ? row.backend
-                                  : row.compression.empty() ? "in full"
-                                                            : row.compression;
+        const std::string label = !is_apart ? backend_name_in(words, row.backend)
+                                  : row.compression.empty()
+                                      ? std::string(words.in_full)
+                                      : algorithm_name(row.compression, words);
         add_name(labels, label);
         std::vector<Chart::Series>& lines = figure->chart.series;
         auto line = std::ranges::find(lines, label, &Chart::Series::label);
@@ -284,15 +283,15 @@ FigureGroup comparison_figures(const Comparison& comparison) {
             line->label = label;
             line->color = static_cast<int>(std::ranges::find(labels, label) - labels.begin());
         }
-        line->points.push_back(speed_point(row));
+        line->points.push_back(speed_point(row, words));
     }
     for (Figure& figure : all.figures) {
         for (Chart::Series& line : figure.chart.series)
             std::ranges::stable_sort(line.points, {}, &Chart::Point::x);
-        figure.chart.add_level("no change", 1);
+        figure.chart.add_level(std::string(words.no_change), 1);
     }
     std::erase_if(all.figures, [](const Figure& figure) { return !figure.chart.has_lines(); });
-    share_axis(all.figures, kSpeed);
+    share_axis(all.figures, words.speed_axis);
     return all;
 }
 

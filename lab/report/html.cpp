@@ -5,6 +5,7 @@
 #include "lab/report/figures.h"
 #include "lab/report/fit.h"
 #include "lab/report/pairs.h"
+#include "lab/report/phrases.h"
 #include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
@@ -105,8 +106,8 @@ string_view class_of(const Table::Column& column, const std::string& cell,
                      const ReportWords& words) {
     if (column.name == words.wrong && cell != "0" && cell != "-") return "number bad";
     if (column.is_number) return "number";
-    if (cell == "faster") return "good";
-    if (cell == "slower") return "bad";
+    if (cell == words.faster) return "good";
+    if (cell == words.slower) return "bad";
     return cell.find('\n') == std::string::npos ? "" : "lines";
 }
 
@@ -220,7 +221,8 @@ std::string cards(const LabReport& report) {
             if (point.run.ranks > 1 && !(point.speedup <= best.speedup)) best = point;
     if (std::isfinite(best.speedup))
         text += card(fmt::format("{:.2f}×", best.speedup),
-                     filled(words.most_speedup, best.run.backend, shape_text(best.run, words)));
+                     filled(words.most_speedup, backend_name_in(words, best.run.backend),
+                            shape_text(best.run, words)));
     return text.empty() ? "" : "<div class=\"cards\">\n" + text + "</div>\n";
 }
 
@@ -257,12 +259,13 @@ std::string names_of(const LabReport& report) {
     std::vector<std::string> names;
     for (const HostRecord& host : report.hosts)
         if (!host.name.empty()) names.push_back(host.name);
-    return names.empty() ? "" : " on " + join_names(names);
+    return names.empty() ? "" : filled(report.words().on_names, listed(names, report.language));
 }
 
 }  // namespace
 
-std::string write_html(const LabReport& report) {
+std::string write_html(const LabReport& measured) {
+    const LabReport report = told_in_its_language(measured);
     const ReportWords& words = report.words();
     const std::string heading = report_heading(report);
     std::string body = fmt::format(
@@ -300,19 +303,21 @@ std::string write_html(const LabReport& report) {
 
 std::string write_html(const Comparison& comparison, const LabReport& before,
                        const LabReport& after) {
-    std::string body = "<h1>Two measurements compared</h1>\n";
+    const ReportWords& words = words_of(comparison.language);
+    std::string body = fmt::format("<h1>{}</h1>\n", words.two_compared);
     const bool worse = comparison.count(ComparedRow::Mark::slower) > 0;
     body += fmt::format("<p><span class=\"chip{}\">{}</span></p>\n", worse ? " bad" : "",
                         html_text(comparison_text(comparison)));
-    for (const auto& [name, report] : {std::pair("Before", &before), {"After", &after}})
-        body += fmt::format("<p class=\"soft\">{}: dtrun {}, {}{}</p>\n", name,
-                            html_text(report->dtrun), html_text(report->started),
-                            html_text(names_of(*report)));
+    for (const auto& [text, report] :
+         {std::pair(words.report_before, &before), {words.report_after, &after}})
+        body +=
+            fmt::format("<p class=\"soft\">{}</p>\n",
+                        html_text(filled(text, report->dtrun, report->started, names_of(*report))));
     const FigureGroup figures = comparison_figures(comparison);
     if (!figures.figures.empty())
         body += section(figures.title, figures.lead) + figures_html(figures);
-    body += table_section(comparison_table(comparison), words_of(Language::english));
-    return page("dtrun bench: comparison", body, Language::english);
+    body += table_section(comparison_table(comparison), words);
+    return page(words.comparison_page, body, comparison.language);
 }
 
 }  // namespace dtrun::lab

@@ -1,5 +1,8 @@
 #include "lab/report/styles.h"
 
+#include "lab/report/phrases.h"
+#include "lab/report/training.h"
+
 #include <algorithm>
 #include <map>
 
@@ -32,7 +35,7 @@ Chart::Series Styles::backend(const std::string& name) const {
     const collectives::BackendRow* const row = collectives::find_backend(name);
     const auto other = std::ranges::find(backends_, name) - backends_.begin();
     Chart::Series series;
-    series.label = name;
+    series.label = backend_name_in(words_, name);
     series.color = row != nullptr ? static_cast<int>(row - collectives::kBackends)
                                   : static_cast<int>(kKnown + other % (Chart::kColors - kKnown));
     return series;
@@ -40,9 +43,7 @@ Chart::Series Styles::backend(const std::string& name) const {
 
 Chart::Series Styles::compression(const std::string& name, const std::string& backend_name) const {
     Chart::Series series = backend(backend_name);
-    series.label = is_in_full(name)   ? std::string(words_.in_full)
-                   : name == "serial" ? std::string(words_.serial)
-                                      : name;
+    series.label = is_in_full(name) ? std::string(words_.in_full) : algorithm_name(name, words_);
     const auto place = std::ranges::find(compressions_, name) - compressions_.begin();
     if (!is_in_full(name)) series.color = static_cast<int>((kKnown + place) % Chart::kColors);
     return series;

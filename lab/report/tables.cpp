@@ -5,6 +5,7 @@
 #include "lab/plan/plan.h"
 #include "lab/report/fit.h"
 #include "lab/report/pairs.h"
+#include "lab/report/phrases.h"
 #include "lab/report/training_tables.h"
 
 #include <fmt/format.h>
@@ -184,10 +185,7 @@ Table environment_table(const LabReport& report) {
     table.columns = {{"", false, ""}};
     Cells counts{std::string(words.hosts_of_environment)};
     for (const Kind& kind : kinds) {
-        table.columns.push_back({report.language == Language::english
-                                     ? join_names(kind.names)
-                                     : fmt::format("{}", fmt::join(kind.names, "、")),
-                                 false, ""});
+        table.columns.push_back({listed(kind.names, report.language), false, ""});
         counts.push_back(std::to_string(kind.names.size()));
     }
     table.rows.push_back(counts);
@@ -219,13 +217,13 @@ std::vector<Table> sweep_tables(const LabReport& report) {
                 {words.backend, words.hosts, words.per_host, words.compression_column, words.size,
                  words.mean, "p50", "p99", words.algbw, words.busbw, words.rel_error, words.wrong});
         }
-        table->rows.push_back({row.backend, std::to_string(row.hosts),
-                               std::to_string(row.slots_per_host), row.compression,
-                               short_bytes(static_cast<double>(row.bytes)),
-                               short_number(row.t_mean_us), short_number(row.t_p50_us),
-                               short_number(row.t_p99_us), bandwidth_text(row.algbw_GBps),
-                               bandwidth_text(row.busbw_GBps), error_text(row.rel_err),
-                               std::isfinite(row.wrong) ? fmt::format("{:.0f}", row.wrong) : "-"});
+        table->rows.push_back(
+            {row.backend, std::to_string(row.hosts), std::to_string(row.slots_per_host),
+             row.compression == "none" ? std::string(words.none) : row.compression,
+             short_bytes(static_cast<double>(row.bytes)), short_number(row.t_mean_us),
+             short_number(row.t_p50_us), short_number(row.t_p99_us), bandwidth_text(row.algbw_GBps),
+             bandwidth_text(row.busbw_GBps), error_text(row.rel_err),
+             std::isfinite(row.wrong) ? fmt::format("{:.0f}", row.wrong) : "-"});
     }
     return tables;
 }
@@ -235,8 +233,9 @@ Table transport_table(const LabReport& report) {
     Table table;
     table.title = words.transports;
     // "asked for" says nothing to the one who has asked.
-    const bool has_reasons = std::ranges::any_of(report.comms, [](const CommRecord& comm) {
-        return !comm.why.empty() && comm.why != "asked for";
+    const std::string usual = fact_in(report.language, "asked for");
+    const bool has_reasons = std::ranges::any_of(report.comms, [&usual](const CommRecord& comm) {
+        return !comm.why.empty() && comm.why != usual;
     });
     table.columns = columns_of({words.backend, words.library, words.data_go_by},
                                {words.backend, words.hosts, words.per_host, words.library,
@@ -288,8 +287,9 @@ Table failure_table(const LabReport& report) {
         {words.what, words.backend, words.error},
         {words.what, words.backend, words.hosts, words.per_host, words.exit_code, words.error});
     for (const FailureRecord& failure : report.failures)
-        table.rows.push_back({failure.what, failure.backend, std::to_string(failure.hosts),
-                              std::to_string(failure.slots_per_host),
+        table.rows.push_back({fact_in(report.language, failure.what),
+                              backend_name_in(words, failure.backend),
+                              std::to_string(failure.hosts), std::to_string(failure.slots_per_host),
                               std::to_string(failure.exit_code), failure.error});
     return table;
 }
@@ -325,9 +325,12 @@ std::string report_heading(const LabReport& report) {
     for (const HostRecord& host : report.hosts)
         if (!host.name.empty()) names.push_back(host.name);
     if (names.empty()) return heading;
-    return filled(words.on_hosts, heading,
-                  report.language == Language::english ? join_names(names)
-                                                       : fmt::format("{}", fmt::join(names, "、")));
+    return filled(words.on_hosts, heading, listed(names, report.language));
+}
+
+std::string listed(const std::vector<std::string>& names, Language language) {
+    return language == Language::english ? join_names(names)
+                                         : fmt::format("{}", fmt::join(names, "、"));
 }
 
 std::string short_number(double number, int digits) {

@@ -50,6 +50,9 @@ std::vector<Table> all_tables(const LabReport& report);
 /// What a report is called: --title, else what it is about, and the hosts.
 std::string report_heading(const LabReport& report);
 
+/// "s1, s2 and s3"; in Chinese "s1、s2、s3".
+std::string listed(const std::vector<std::string>& names, Language language);
+
 /// "12.3", "0.0456", "12340"; "-" for what is not known.
 std::string short_number(double number, int digits = 4);
 /// GB/s: "0.003", "12.34", "123.4".

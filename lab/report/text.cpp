@@ -5,6 +5,7 @@
 #include "lab/plan/plan.h"
 #include "lab/report/fit.h"
 #include "lab/report/pairs.h"
+#include "lab/report/phrases.h"
 #include "lab/report/picture.h"
 #include "lab/report/training.h"
 #include "lab/report/training_tables.h"
@@ -272,7 +273,7 @@ std::string failures_text(const LabReport& report) {
     std::string text;
     for (const FailureRecord& failure : report.failures) {
         if (text.empty()) text = fmt::format("\n{}\n", words.failed);
-        const std::string title = failure_title(failure);
+        const std::string title = failure_title(failure, report.language);
         text += fmt::format("  {}\n", failure.exit_code == 0
                                           ? title
                                           : filled(words.failed_with, title, failure.exit_code));
@@ -284,18 +285,24 @@ std::string failures_text(const LabReport& report) {
 
 }  // namespace
 
-std::string time_left(std::size_t done, std::size_t total, double spent) {
+std::string time_left(std::size_t done, std::size_t total, double spent, Language language) {
     if (done == 0) return "";
+    const ReportWords& words = words_of(language);
     const double left = spent / static_cast<double>(done) * static_cast<double>(total - done);
-    return left < 90 ? fmt::format(", about {:.0f} s left", left)
-                     : fmt::format(", about {:.0f} min left", left / 60);
+    return left < 90 ? filled(words.seconds_left, fmt::format("{:.0f}", left))
+                     : filled(words.minutes_left, fmt::format("{:.0f}", left / 60));
 }
 
-std::string failure_title(const FailureRecord& failure) {
+std::string failure_title(const FailureRecord& failure, Language language) {
+    const ReportWords& words = words_of(language);
     if (failure.what == "facts")
-        return fmt::format("asking {} host{}", failure.hosts, failure.hosts == 1 ? "" : "s");
-    if (failure.backend.empty()) return failure.what;
-    return fmt::format("{}, {}, {}", failure.what, failure.backend, shape_text(failure));
+        return filled(
+            words.asking,
+            filled(failure.hosts == 1 ? words.one_host_shape : words.hosts_shape, failure.hosts));
+    const std::string what = fact_in(language, failure.what);
+    if (failure.backend.empty()) return what;
+    return filled(words.run_of, what, backend_name_in(words, failure.backend),
+                  shape_text(failure, words));
 }
 
 std::string TerminalRows::row(const RowRecord& row) {
@@ -307,7 +314,9 @@ std::string TerminalRows::row(const RowRecord& row) {
     if (what != what_ || shape_ != row) {
         text = fmt::format("\n# {}: {}{}{}\n", row.backend, shape_text(row, words_), words_.comma,
                            what);
-        text += "#  size(B)     count  time(us)       p50       p99  algbw  busbw rel.err wrong\n";
+        text += fmt::format("#{:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6} {:>7} {:>5}\n",
+                            words_.size_bytes, words_.count, words_.time_us, "p50", "p99", "algbw",
+                            "busbw", words_.rel_error_short, words_.wrong_short);
         what_ = std::move(what);
         shape_ = row;
     }
@@ -331,8 +340,9 @@ std::string TerminalRows::train(const TrainRecord& train) {
                            words_.step_ms, words_.samples_column, words_.accuracy, words_.time);
         what_ = what;
     }
-    return text + fmt::format(kColumns, " ", train.algorithm,
-                              train.is_serial() && !train.is_on_gpu() ? "none" : train.backend,
+    const bool is_lone = train.is_serial() && !train.is_on_gpu();
+    return text + fmt::format(kColumns, " ", algorithm_name(train.algorithm, words_),
+                              backend_name_in(words_, is_lone ? "none" : train.backend),
                               fmt::format("{} x {}", train.hosts, train.slots_per_host),
                               short_number(train.step_ms), short_number(train.samples_per_s),
                               percent(train.accuracy), short_time(train.seconds));
@@ -354,7 +364,8 @@ std::string plain_text(const Table& whole) {
     return text + in_lines(table);
 }
 
-std::string terminal_summary(const LabReport& report, bool explain) {
+std::string terminal_summary(const LabReport& measured, bool explain) {
+    const LabReport report = told_in_its_language(measured);
     const ReportWords& words = report.words();
     std::vector<Table> tables{environment_table(report)};
     for (Table& table : training_tables(report))
@@ -392,7 +403,8 @@ std::string write_csv(const LabReport& report) {
     return text;
 }
 
-MarkdownReport write_markdown(const LabReport& report, std::string_view pictures) {
+MarkdownReport write_markdown(const LabReport& measured, std::string_view pictures) {
+    const LabReport report = told_in_its_language(measured);
     const ReportWords& words = report.words();
     MarkdownReport made;
     std::string& text = made.text;

@@ -28,10 +28,11 @@ private:
 
 /// ", about 40 s left", once there are runs to judge by. \param spent  seconds, for `done` of
 /// `total` runs
-std::string time_left(std::size_t done, std::size_t total, double spent);
+std::string time_left(std::size_t done, std::size_t total, double spent,
+                      Language language = Language::english);
 
 /// "sweep, mpi, 2 hosts x 4 ranks"
-std::string failure_title(const FailureRecord& failure);
+std::string failure_title(const FailureRecord& failure, Language language = Language::english);
 
 /// What follows all rows on the terminal: environment, scaling, compression, failures.
 /// \param explain  adds transports and what was left out

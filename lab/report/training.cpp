@@ -162,6 +162,11 @@ std::string training_title(const TrainRecord& run, const ReportWords& words) {
     return filled(words.samples_a_step, title, run.global_batch);
 }
 
+std::string algorithm_name(string_view algorithm, const ReportWords& words) {
+    if (algorithm == "serial") return std::string(words.serial);
+    return std::string(algorithm == "parallel" ? words.parallel : algorithm);
+}
+
 std::string serial_name(const TrainRecord& run, const ReportWords& words) {
     return std::string(run.is_on_gpu() ? words.serial_gpu : words.serial);
 }

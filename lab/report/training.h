@@ -68,6 +68,9 @@ std::string model_text(const TrainRecord& run);
 std::string training_title(const TrainRecord& run,
                            const ReportWords& words = words_of(Language::english));
 
+/// The name of an algorithm: "serial" and "parallel" are words, others names.
+std::string algorithm_name(std::string_view algorithm, const ReportWords& words);
+
 /// "serial", or "serial, GPU": what takes the backend's place in tables and figures.
 std::string serial_name(const TrainRecord& run,
                         const ReportWords& words = words_of(Language::english));

@@ -1,5 +1,6 @@
 #include "lab/report/training_figures.h"
 
+#include "lab/report/phrases.h"
 #include "lab/report/tables.h"
 #include "lab/report/training.h"
 #include "lab/report/training_tables.h"
@@ -54,9 +55,10 @@ Chart::Series scaling_series(const LabReport& report, Chart::Series series, stri
         const bool is_serial = point.run.is_serial();
         if (!std::isfinite(point.speedup) || !belongs_to(point.run, backend)) continue;
         const double y = what == Scaled::speedup ? point.speedup : point.efficiency;
-        const std::string who =
-            is_serial ? serial_name(point.run, words)
-                      : label_of(backend, algorithm) + ", " + shape_text(point.run, words);
+        const std::string who = is_serial
+                                    ? serial_name(point.run, words)
+                                    : label_of(backend_name_in(words, backend), algorithm) +
+                                          std::string(words.comma) + shape_text(point.run, words);
         series.points.push_back(
             {static_cast<double>(point.run.ranks), y, kUnknown,
              filled(words.scaling_tip, who, fmt::format("{:.2f}", point.speedup),
@@ -170,11 +172,11 @@ Figure accuracy_figure(const LabReport& report, const Styles& styles, const Plac
                        Over over) {
     Figure figure;
     const ReportWords& words = report.words();
-    figure.title =
-        filled(over == Over::seconds ? words.accuracy_by_time : words.accuracy_by_epochs,
-               place.scaling == "weak" ? filled(words.weak_place, place.backend) : place.backend,
-               shape_text(place.shape, words));
-    figure.chart.description = fmt::format("{}: {}", words.test_accuracy, figure.title);
+    const std::string backend = backend_name_in(words, place.backend);
+    figure.title = filled(over == Over::seconds ? words.accuracy_by_time : words.accuracy_by_epochs,
+                          place.scaling == "weak" ? filled(words.weak_place, backend) : backend,
+                          shape_text(place.shape, words));
+    figure.chart.description = filled(words.colon, words.test_accuracy, figure.title);
     figure.chart.x.label = over == Over::seconds ? words.seconds_axis : words.epochs;
     figure.chart.x.only_values = over == Over::epochs;
     figure.chart.y.label = words.test_accuracy;
@@ -240,7 +242,8 @@ FigureGroup scaling_figures(const LabReport& report, const Styles& styles) {
     for (const std::string& backend : backends) {
         if (algorithms[backend].size() < 2) continue;
         Figure figure =
-            scaling_frame(report, filled(words.compressed_speedup, backend), Scaled::speedup);
+            scaling_frame(report, filled(words.compressed_speedup, backend_name_in(words, backend)),
+                          Scaled::speedup);
         for (const std::string& algorithm : algorithms[backend])
             figure.chart.series.push_back(scaling_series(report,
                                                          styles.compression(algorithm, backend),

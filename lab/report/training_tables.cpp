@@ -2,6 +2,7 @@
 
 #include "collectives/codec/format_table.h"
 #include "lab/names.h"
+#include "lab/report/phrases.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -53,7 +54,8 @@ std::string devices_text(const TrainRecord& run, const ReportWords& words) {
 }
 
 std::string backend_text(const TrainRecord& run, const ReportWords& words) {
-    return run.is_serial() && !run.is_on_gpu() ? std::string(words.none) : run.backend;
+    return run.is_serial() && !run.is_on_gpu() ? std::string(words.none)
+                                               : backend_name_in(words, run.backend);
 }
 
 std::string training_note(const LabReport& report, const std::string& batch) {
@@ -116,7 +118,7 @@ constexpr std::size_t kBatchColumn = 3;  // of scaling_row()
 
 Cells scaling_row(const ScalingPoint& point, const ReportWords& words) {
     const TrainRecord& run = point.run;
-    return {run.is_serial() ? serial_name(run, words) : run.backend,
+    return {run.is_serial() ? serial_name(run, words) : backend_name_in(words, run.backend),
             std::to_string(run.hosts),
             std::to_string(run.slots_per_host),
             run.global_batch > 0 ? std::to_string(run.global_batch) : "-",
@@ -293,7 +295,8 @@ std::vector<Table> compression_tables(const LabReport& report) {
     for (const std::string& backend : backends) {
         tables.push_back(compression_table(report, groups, backend));
         if (backends.size() > 1)
-            tables.back().title = filled(report.words().compression_of, backend);
+            tables.back().title =
+                filled(report.words().compression_of, backend_name_in(report.words(), backend));
     }
     return tables;
 }

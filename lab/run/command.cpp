@@ -13,6 +13,7 @@
 #include "lab/plan/plan.h"
 #include "lab/report/compare.h"
 #include "lab/report/html.h"
+#include "lab/report/phrases.h"
 #include "lab/report/text.h"
 #include "lab/run/run.h"
 #include "lab/run/targets.h"
@@ -150,10 +151,12 @@ Result<LabReport> read_report(const std::string& path) {
 }
 
 int compare(const BenchCommand& command) {
-    const auto before = read_report(command.files.at(0));
-    if (!before) return complain_of(before.error());
-    const auto after = read_report(command.files.at(1));
-    if (!after) return complain_of(after.error());
+    const Language language = language_of(command);
+    auto before = read_report(command.files.at(0));
+    if (!before) return complain_of(before.error(), language);
+    auto after = read_report(command.files.at(1));
+    if (!after) return complain_of(after.error(), language);
+    before->language = after->language = language;
     const Comparison comparison = compare_reports(*before, *after);
     const std::string text =
         plain_text(comparison_table(comparison)) + "\n" + comparison_text(comparison) + "\n";
@@ -161,15 +164,17 @@ int compare(const BenchCommand& command) {
     if (written && !command.html.empty())
         written = write_report_target(command.html, write_html(comparison, *before, *after));
     if (written) return 0;
-    return complain_of(written.error());
+    return complain_of(written.error(), language);
 }
 
 /// Writes reports of what --json has kept, as they were written when it was measured.
 int write_again(const BenchCommand& command) {
+    const Language language = language_of(command);
     auto kept = read_report(command.from);
-    if (!kept) return complain_of(kept.error());
+    if (!kept) return complain_of(kept.error(), language);
     // Only now: that makes files, and one of them may be what was to be read.
-    if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
+    if (const auto done = check_report_targets(command); !done)
+        return complain_of(done.error(), language);
     const LabReport report = as_wished(std::move(*kept), command);
     TerminalRows lines(report.language);
     std::string text;
@@ -178,7 +183,7 @@ int write_again(const BenchCommand& command) {
     text += terminal_summary(report, command.explain);
     auto written = write_all(screen_of(command), text);
     if (written) written = write_reports(report, command);
-    return written ? 0 : complain_of(written.error());
+    return written ? 0 : complain_of(written.error(), language);
 }
 
 }  // namespace
@@ -205,18 +210,21 @@ int run_bench_command(cli::Words words, plan::EnvironmentView environment) {
     const plan::Options& options = parsed->options;
     log::init("dtrun", options.verbosity);
     if (!command.from.empty()) return write_again(command);
-    if (const auto done = check_report_targets(command); !done) return complain_of(done.error());
+    const Language language = language_of(command);
+    if (const auto done = check_report_targets(command); !done)
+        return complain_of(done.error(), language);
     if (command.compare) return compare(command);
     if (const auto done = check_backends(command, environment); !done)
-        return complain_of(done.error());
+        return complain_of(done.error(), language);
     const auto source = find_places(options, environment);
-    if (!source) return complain_of(source.error());
+    if (!source) return complain_of(source.error(), language);
     if (source->is_bystander) {
-        log::info("task 0 of this Slurm step measures; nothing to do here");
+        log::info("{}",
+                  told_in(language, "task 0 of this Slurm step measures; nothing to do here"));
         return 0;
     }
     const auto program = find_rank_program(command);
-    if (!program) return complain_of(program.error());
+    if (!program) return complain_of(program.error(), language);
     return run_lab({command, options, environment, source->places, source->hostfile, *program,
                     typed_command(words)});
 }

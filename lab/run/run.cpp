@@ -8,8 +8,10 @@
 #include "lab/child.h"
 #include "lab/names.h"
 #include "lab/report/html.h"
+#include "lab/report/phrases.h"
 #include "lab/report/steps.h"
 #include "lab/report/text.h"
+#include "lab/report/training.h"
 #include "lab/run/targets.h"
 #include "launcher/plan/exit_code.h"
 
@@ -101,12 +103,12 @@ public:
         // Whether hosts and slots are enough does not depend on the backends that there are.
         const bool over = options_.oversubscribe;
         const auto possible = plan_runs(command_, job_.places, {"any"}, over);
-        if (!possible) return complain_of(possible.error());
+        if (!possible) return complain_of(possible.error(), report_.language);
         ask_hosts(*possible);
         const auto backends = backends_of_runs();
         if (backends.empty() && signals_.received() == 0 && report_.failures.empty()) no_backend();
         const auto runs = plan_runs(command_, job_.places, backends, over);
-        if (!runs) return complain_of(runs.error());
+        if (!runs) return complain_of(runs.error(), report_.language);
         measure(*runs);
         report_.interrupted = signals_.received() != 0;
         report_.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -154,7 +156,7 @@ private:
 
     void leave_out(std::string what) {
         clear_progress();
-        log::error("left out: {}", what);
+        log::error("{}", filled(words_.left_out, told_in(report_.language, what)));
         report_.skipped.push_back(std::move(what));
     }
 
@@ -165,19 +167,22 @@ private:
 
     void progress(const LabRun& run) {
         if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
-        const std::string subject = run.kind == LabRun::Kind::pairs    ? "pairs, "
-                                    : run.kind == LabRun::Kind::script ? "the program, "
-                                    : run.algorithm.empty()            ? ""
-                                                            : "training " + run.algorithm + ", ";
-        const std::string what = run.kind == LabRun::Kind::facts
-                                     ? "asking hosts what they have"
-                                     : fmt::format("[{}/{}] {}{}, {} x {}", number_, total_,
-                                                   subject, run.backend, run.hosts, run.slots);
-        const std::chrono::duration<double> spent = Clock::now() - measured_since_;
-        const std::string left =
-            run.kind == LabRun::Kind::facts ? "" : time_left(number_ - 1, total_, spent.count());
-        static_cast<void>(write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} ...{}", what, left)));
+        static_cast<void>(write_all(STDERR_FILENO, "\r\x1b[K" + progress_text(run)));
         has_progress_ = true;
+    }
+    std::string progress_text(const LabRun& run) const {
+        if (run.kind == LabRun::Kind::facts) return std::string(words_.asking_hosts) + " ...";
+        std::string subject;
+        if (run.kind == LabRun::Kind::pairs)
+            subject = words_.progress_pairs;
+        else if (run.kind == LabRun::Kind::script)
+            subject = words_.progress_program;
+        else if (!run.algorithm.empty())
+            subject = filled(words_.progress_training, algorithm_name(run.algorithm, words_));
+        const std::chrono::duration<double> spent = Clock::now() - measured_since_;
+        return filled(words_.progress, number_, total_, subject,
+                      backend_name_in(words_, run.backend), run.hosts, run.slots,
+                      time_left(number_ - 1, total_, spent.count(), report_.language));
     }
     void clear_progress() {
         if (std::exchange(has_progress_, false))
@@ -335,7 +340,8 @@ private:
     }
 
     void add(FailureRecord failure) {
-        log::error("{}: {}", failure_title(failure), failure.error);
+        log::error("{}", filled(words_.colon, failure_title(failure, report_.language),
+                                told_in(report_.language, failure.error)));
         report_.failures.push_back(std::move(failure));
     }
 
@@ -365,13 +371,21 @@ private:
         show(terminal_summary(report_, command_.explain));
         int status = report_.failed() ? kExitFailed : 0;
         if (report_.interrupted)
-            log::error("interrupted in run {} of {}; {}{} and {} until then", number_, total_,
-                       plural(report_.rows.size(), "row"),
-                       report_.pairs.empty() ? "" : ", " + plural(report_.pairs.size(), "pair"),
-                       plural(report_.train.size(), "training"));
+            log::error("{}", filled(words_.interrupted_in, number_, total_, found_until_now()));
         if (const auto written = write_reports(report_, command_); !written)
-            status = complain_of(written.error());
+            status = complain_of(written.error(), report_.language);
         return report_.interrupted ? plan::kExitSignalBase + signals_.received() : status;
+    }
+
+    /// "12 rows, 3 pairs and 4 trainings"
+    std::string found_until_now() const {
+        const auto counted = [this](std::size_t count, string_view what) {
+            return fact_in(report_.language, plural(count, what));
+        };
+        std::string text = counted(report_.rows.size(), "row");
+        if (!report_.pairs.empty())
+            text.append(words_.comma).append(counted(report_.pairs.size(), "pair"));
+        return filled(words_.and_last, text, counted(report_.train.size(), "training"));
     }
 
     const LabJob& job_;
@@ -380,6 +394,7 @@ private:
     EndingSignals signals_{EndingSignals::Children::watched};
     ChildOptions child_;
     LabReport report_;
+    const ReportWords& words_ = report_.words();
     TerminalRows lines_{report_.language};
     const int screen_;
     std::size_t number_ = 0;
@@ -392,8 +407,8 @@ private:
 
 }  // namespace
 
-int complain_of(const Error& error) {
-    log::error("{}", error.message);
+int complain_of(const Error& error, Language language) {
+    log::error("{}", told_in(language, error.message));
     return error.code == Errc::internal ? plan::kExitInternal : plan::kExitUsage;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "lab/plan/plan.h"
+#include "lab/report/words.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
 
@@ -29,7 +30,7 @@ struct LabJob {
 int run_lab(const LabJob& job);
 
 /// Prints an error. \return the exit code
-int complain_of(const Error& error);
+int complain_of(const Error& error, Language language);
 
 /// The message of a failed run, the most useful first, in a few lines.
 /// \param said    the rank program's "error" lines

@@ -64,8 +64,12 @@ int screen_of(const BenchCommand& command) {
                : STDOUT_FILENO;
 }
 
+Language language_of(const BenchCommand& command) {
+    return command.chinese ? Language::chinese : Language::english;
+}
+
 LabReport as_wished(LabReport report, const BenchCommand& command) {
-    report.language = command.chinese ? Language::chinese : Language::english;
+    report.language = language_of(command);
     if (!command.title.empty()) report.title = command.title;
     if (command.line_rate_mbit > 0) report.line_rate_mbit = command.line_rate_mbit;
     if (command.target_accuracy > 0) report.target_accuracy = command.target_accuracy;

@@ -14,6 +14,9 @@ Result<void> check_report_targets(const BenchCommand& command);
 /// Where the terminal's text goes: standard output, or standard error if a report goes there.
 int screen_of(const BenchCommand& command);
 
+/// That of --lang.
+Language language_of(const BenchCommand& command);
+
 /// A report in the command's language, with the title, the line rate and the target accuracy that the command names.
 LabReport as_wished(LabReport report, const BenchCommand& command);
 
